@@ -1,0 +1,253 @@
+"""Every error a user can meet: a code, one sentence, the place in their input, what to do next.
+
+`docs/errors.md` is generated from the docstrings below (`python -m heterocc.compiler.errors_doc`).
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class HeteroccError(Exception):
+    """Base of all errors; a traceback of anything else is a bug of ours.
+
+    `message` is one sentence without a full stop, `where` the place in the user's input, `hint` what to do next.
+    """
+
+    code: ClassVar[str] = "HC000"
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, message: str, *, where: str | None = None, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.where = where
+        self.hint = hint
+
+    def __str__(self) -> str:
+        text = f"error[{self.code}]: {self.message}"
+        if self.where:
+            text += f"\n  --> {self.where}"
+        if self.hint:
+            text += f"\n  hint: {self.hint}"
+        return text
+
+    def to_json(self) -> dict[str, str | None]:
+        """The error as `--json` prints it."""
+        return {"code": self.code, "message": self.message, "where": self.where, "hint": self.hint}
+
+
+# ---- HC1xx: the user's input --------------------------------------------------------------------------------------
+
+
+class InputError(HeteroccError):
+    """The model or another input file is at fault."""
+
+    code = "HC100"
+
+
+class FileMissingError(InputError):
+    """A file that the command line or a model names does not exist or cannot be read."""
+
+    code = "HC101"
+
+
+class NotOnnxError(InputError):
+    """The file is not an ONNX model, or it is cut short."""
+
+    code = "HC102"
+
+
+class InvalidGraphError(InputError):
+    """The model breaks a rule of ONNX: an unknown operator, a cycle, a missing input, a type mismatch."""
+
+    code = "HC103"
+
+
+class DynamicShapeError(InputError):
+    """A graph input still has a dynamic dimension; fix it with `--shape NAME=1,3,224,224`."""
+
+    code = "HC104"
+
+
+class ExternalDataError(InputError):
+    """External tensor data is missing, too short, or would leave the model's directory."""
+
+    code = "HC105"
+
+
+class ShapeOptionError(InputError):
+    """`--shape` names no input, has the wrong rank, or contradicts a fixed dimension."""
+
+    code = "HC106"
+    exit_code = 2
+
+
+class AffinityFileError(InputError):
+    """The affinity file is not TOML, or has an unknown key or a wrong type."""
+
+    code = "HC107"
+
+
+class AffinityPatternError(InputError):
+    """A pattern of the affinity file or a name given from Python matches no node."""
+
+    code = "HC108"
+
+
+class DeviceFileError(InputError):
+    """The device file is not TOML or JSON, or has an unknown key or a wrong type."""
+
+    code = "HC109"
+
+
+class FeedError(InputError):
+    """An input given to a session has a wrong name, dtype or shape, or is missing."""
+
+    code = "HC110"
+
+
+class OutputFileError(InputError):
+    """An output file or directory cannot be written: no space, no permission, no such directory."""
+
+    code = "HC111"
+
+
+class UsageError(InputError):
+    """Options that contradict each other or have a malformed value."""
+
+    code = "HC120"
+    exit_code = 2
+
+
+class PipelineSpecError(UsageError):
+    """`--passes` names an unknown pass or option."""
+
+    code = "HC121"
+
+
+# ---- HC2xx: operators ---------------------------------------------------------------------------------------------
+
+
+class UnsupportedOpError(HeteroccError):
+    """No listed device can run a node."""
+
+    code = "HC201"
+
+
+class PinnedDeviceError(UnsupportedOpError):
+    """A node is pinned to a device that cannot run it."""
+
+    code = "HC202"
+
+
+class LoweringError(UnsupportedOpError):
+    """A partition could not be lowered although its nodes could, one by one."""
+
+    code = "HC203"
+
+
+class WrongResultError(UnsupportedOpError):
+    """A compiled partition differs from ONNX Runtime and no other listed device can take the node."""
+
+    code = "HC204"
+
+
+# ---- HC3xx: bundles -----------------------------------------------------------------------------------------------
+
+
+class BundleError(HeteroccError):
+    """The bundle is damaged, incomplete or not a bundle."""
+
+    code = "HC301"
+
+
+class BundleVersionError(BundleError):
+    """The bundle's major format version differs from the one this heterocc reads."""
+
+    code = "HC302"
+
+
+class BundleHashError(BundleError):
+    """A member's SHA-256 differs from the manifest: the file is damaged or was changed."""
+
+    code = "HC303"
+
+
+class BundleManifestError(BundleError):
+    """The manifest is not valid: a missing field, a wrong type, a size or reference out of range."""
+
+    code = "HC304"
+
+
+class IncompatibleBundleError(BundleError):
+    """The bundle cannot run here: other CPU, other TVM version, missing driver, and no variant that fits."""
+
+    code = "HC310"
+
+
+class VerifyError(BundleError):
+    """`heterocc verify` found outputs that differ from the reference."""
+
+    code = "HC320"
+
+
+# ---- HC4xx: devices -----------------------------------------------------------------------------------------------
+
+
+class DeviceError(HeteroccError):
+    """A device failed or is not there."""
+
+    code = "HC401"
+
+
+class UnknownDeviceError(DeviceError):
+    """`--devices` is empty or has a name that is neither a device here nor one of a device file."""
+
+    code = "HC402"
+    exit_code = 2
+
+
+class DriverMissingError(DeviceError):
+    """The driver library of a device could not be loaded."""
+
+    code = "HC403"
+
+
+class DeviceMemoryError(DeviceError):
+    """A device is out of memory, or an allocation exceeds its limit."""
+
+    code = "HC404"
+
+
+class PropertyError(DeviceError):
+    """`--property` names an unknown property, an unlisted device or a malformed value."""
+
+    code = "HC405"
+    exit_code = 2
+
+
+class LinkerMissingError(DeviceError):
+    """No C++ compiler and no `ziglang` package was found to link the compiled code."""
+
+    code = "HC406"
+
+
+class NativePluginError(DeviceError):
+    """A native plug-in of heterocc was not built or does not match the installed TVM."""
+
+    code = "HC407"
+
+
+# ---- HC9xx: our bugs ----------------------------------------------------------------------------------------------
+
+
+class PassError(HeteroccError):
+    """A pass failed: a bug of heterocc; the message names a reproducer."""
+
+    code = "HC901"
+
+
+class InternalError(HeteroccError):
+    """Something failed that should not: a bug of heterocc."""
+
+    code = "HC902"

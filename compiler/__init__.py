@@ -1,0 +1,1 @@
+"""The compiler: from an ONNX model to a bundle."""

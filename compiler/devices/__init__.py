@@ -1,0 +1,1 @@
+"""Devices as the compiler sees them: names, targets, properties, device files."""

@@ -1,0 +1,1 @@
+"""Lowering: one partition to one piece of code, per device."""

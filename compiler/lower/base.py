@@ -1,0 +1,69 @@
+"""What lowering gives back for one partition, whatever the device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import numpy as np
+
+from heterocc.compiler.devices.device import Device
+from heterocc.compiler.imported import ImportedModel
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionJob:
+    """One partition to lower: `nodes`, `inputs` and `outputs` are names of the imported graph; `name` is `p0`, `p1`."""
+
+    name: str
+    model: ImportedModel
+    device: Device
+    nodes: tuple[str, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KernelInfo:
+    """A kernel's symbol, the graph nodes it computes, and the graph values it writes (empty where a layout differs)."""
+
+    symbol: str
+    nodes: tuple[str, ...]
+    outputs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LoweredPartition:
+    """Code of one partition and the weights it wants.
+
+    `kind` "tvm": `code` is an ELF shared object with one Relax executable; entry `main(*inputs, *outputs, params)`
+    writes into its outputs, `params` is one tuple in the order of `params`. `kind` "onnx": `code` is an ONNX model, its
+    initializers external, to be given under `param_names`. `params` are C-contiguous arrays (possibly packed
+    differently from the model's). `cpu_features` are what the code needs of the CPU. `dumps` are file name → text
+    for `--dump-dir` (IR after each phase, device source).
+    """
+
+    kind: Literal["tvm", "onnx"]
+    code: bytes
+    params: tuple[np.ndarray, ...]
+    param_names: tuple[str, ...]
+    kernels: tuple[KernelInfo, ...]
+    cpu_features: tuple[str, ...] = ()
+    requires: tuple[str, ...] = ()
+    dumps: tuple[tuple[str, str], ...] = ()
+
+
+class Lowering(Protocol):
+    """A back end: lowers partitions and answers for single nodes.
+
+    `lower` raises LoweringError (HC203) naming the node at fault where it can.
+    `trial` returns None when the node lowers for the device, else one sentence why not.
+    """
+
+    def lower(self, job: PartitionJob) -> LoweredPartition:
+        """Lower one partition to code."""
+        ...
+
+    def trial(self, model: ImportedModel, node: str, device: Device) -> str | None:
+        """Why the node does not lower for the device, or None if it does."""
+        ...

@@ -1,0 +1,1 @@
+"""LLVM code for the CPU."""

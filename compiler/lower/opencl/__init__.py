@@ -1,0 +1,1 @@
+"""OpenCL code through the stock code generator."""

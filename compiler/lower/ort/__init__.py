@@ -1,0 +1,1 @@
+"""Partitions that stay ONNX and run in ONNX Runtime."""

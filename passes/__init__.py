@@ -1,0 +1,1 @@
+"""Placement: who runs what (`Plan → Plan`), without TVM and without ONNX."""

@@ -1,0 +1,73 @@
+"""What a pass knows of the machine: devices in priority order, who supports what, and what it costs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceModel:
+    """One device as placement sees it.
+
+    `name` is the label of `--devices` (`GPU`, `CPU`, `GPU.1`). `memory` in bytes bounds constants plus the outputs of
+    the nodes placed there (`None`: no bound). `flops` in FLOP/s, `bandwidth` in bytes/s and `launch` (seconds per node)
+    feed the cost model. `last_resort` devices (ONNX Runtime) get only what no other listed device can run.
+    """
+
+    name: str
+    kind: Literal["cpu", "opencl", "vulkan", "cuda", "ort"] = "cpu"
+    memory: int | None = None
+    flops: float = 1e11
+    bandwidth: float = 2e10
+    launch: float = 1e-6
+    last_resort: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """Cost of a transfer between two devices: `latency` in seconds plus bytes over `bandwidth` (bytes/s)."""
+
+    latency: float = 1e-5
+    bandwidth: float = 1e10
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Devices in priority order, high to low, and what each can run.
+
+    `refusals[device][node]` is the reason why a device cannot run a node; no entry means that it can.
+    `work[node]` is the node's floating-point operations. `links[(from, to)]` overrides `default_link`.
+    """
+
+    devices: tuple[DeviceModel, ...]
+    refusals: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    work: Mapping[str, float] = field(default_factory=dict)
+    links: Mapping[tuple[str, str], Link] = field(default_factory=dict)
+    default_link: Link = Link()
+
+    def __post_init__(self) -> None:
+        names = [d.name for d in self.devices]
+        if not names:
+            raise ValueError("a machine needs at least one device")
+        if len(set(names)) != len(names):
+            raise ValueError(f"a device is listed twice: {', '.join(names)}")
+        for attr in ("refusals", "work", "links"):
+            object.__setattr__(self, attr, MappingProxyType(dict(getattr(self, attr))))
+
+    def device(self, name: str) -> DeviceModel:
+        """The device called `name`; KeyError if there is none."""
+        for device in self.devices:
+            if device.name == name:
+                return device
+        raise KeyError(name)
+
+    def refusal(self, device: str, node: str) -> str | None:
+        """Why `device` cannot run `node`, or None if it can."""
+        return self.refusals.get(device, {}).get(node)
+
+    def link(self, source: str, target: str) -> Link:
+        """The link between two devices."""
+        return self.links.get((source, target), self.default_link)

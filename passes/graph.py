@@ -1,0 +1,149 @@
+"""The graph that passes see: nodes, values and their sizes, without ONNX and without TVM."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import MappingProxyType
+
+DTYPE_BYTES: Mapping[str, int] = MappingProxyType(
+    {
+        "float64": 8,
+        "float32": 4,
+        "float16": 2,
+        "bfloat16": 2,
+        "int64": 8,
+        "int32": 4,
+        "int16": 2,
+        "int8": 1,
+        "uint64": 8,
+        "uint32": 4,
+        "uint16": 2,
+        "uint8": 1,
+        "bool": 1,
+    }
+)
+"""Bytes per element of the dtypes that a device may hold; any other dtype is opaque (string, sequence, map …)."""
+
+Dim = int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """One tensor of the graph.
+
+    `shape` has `None` for a dimension that only a run can tell, and is `None` when even the rank is unknown.
+    `dtype` is numpy's name (`float32`), or any other text for what is not a numeric tensor (`string`,
+    `seq(map(int64,tensor(float)))`): such a value is opaque and stays in ONNX Runtime.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[Dim, ...] | None
+
+    @property
+    def is_static(self) -> bool:
+        """Whether every dimension is known."""
+        return self.shape is not None and all(d is not None for d in self.shape)
+
+    @property
+    def is_opaque(self) -> bool:
+        """Whether the value is no numeric tensor."""
+        return self.dtype not in DTYPE_BYTES
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the tensor, 0 when they are not known before a run."""
+        if self.shape is None or self.is_opaque or not self.is_static:
+            return 0
+        return math.prod(d for d in self.shape if d is not None) * DTYPE_BYTES[self.dtype]
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One operation.
+
+    `name` is unique in the graph and a valid C identifier; `original` lists the names of the model's nodes it came
+    from, for reports. `op_type` carries the domain where it is not ONNX's own (`com.microsoft::FusedMatMul`).
+    `inputs` skips absent optional inputs. `affinity` is what the model's own metadata asks for.
+    """
+
+    name: str
+    op_type: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    original: tuple[str, ...] = ()
+    affinity: str | None = None
+
+    @property
+    def label(self) -> str:
+        """The name to show to the user."""
+        return self.original[0] if self.original and self.original[0] else self.name
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A directed acyclic graph of operations over named values.
+
+    Invariants, checked on construction:
+      * node names are unique, and every value is written at most once;
+      * nodes are in topological order: each reads only graph inputs, constants and what an earlier node wrote;
+      * every value that is used has an entry in `values`.
+
+    `constants` are initializers: they have no device and are cloned to where they are used.
+    """
+
+    name: str
+    nodes: tuple[Node, ...]
+    values: Mapping[str, Value]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    constants: frozenset[str] = field(default_factory=frozenset)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "values", MappingProxyType(dict(self.values)))
+        names: set[str] = set()
+        written = set(self.inputs) | self.constants
+        for name in written:
+            self._known(name)
+        for node in self.nodes:
+            if node.name in names:
+                raise ValueError(f"two nodes are called '{node.name}'")
+            names.add(node.name)
+            for value in node.inputs:
+                self._known(value)
+                if value not in written:
+                    raise ValueError(f"node '{node.name}' reads '{value}' before it is written")
+            for value in node.outputs:
+                self._known(value)
+                if value in written:
+                    raise ValueError(f"'{value}' is written twice (again by node '{node.name}')")
+                written.add(value)
+        for value in self.outputs:
+            if value not in written:
+                raise ValueError(f"graph output '{value}' is never written")
+
+    def _known(self, value: str) -> None:
+        if value not in self.values:
+            raise ValueError(f"value '{value}' has no entry in the value table")
+
+    @cached_property
+    def node_by_name(self) -> Mapping[str, Node]:
+        """Nodes by their unique name."""
+        return MappingProxyType({n.name: n for n in self.nodes})
+
+    @cached_property
+    def producer(self) -> Mapping[str, str]:
+        """Name of the node that writes a value; graph inputs and constants have none."""
+        return MappingProxyType({v: n.name for n in self.nodes for v in n.outputs})
+
+    @cached_property
+    def consumers(self) -> Mapping[str, tuple[str, ...]]:
+        """Names of the nodes that read a value, in graph order, each once."""
+        found: dict[str, list[str]] = {}
+        for node in self.nodes:
+            for value in dict.fromkeys(node.inputs):
+                found.setdefault(value, []).append(node.name)
+        return MappingProxyType({k: tuple(v) for k, v in found.items()})

@@ -1,0 +1,168 @@
+"""The plan: a cover of the graph by partitions, each on one device."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import MappingProxyType
+
+from heterocc.passes.cost import Machine
+from heterocc.passes.graph import Graph, Node
+
+UNPLACED = "?"
+"""Device of a partition that no pass has placed yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """Nodes that run as one piece of code on one device; `nodes` in graph order."""
+
+    device: str
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """A value that crosses from one device to another, once per target device."""
+
+    value: str
+    source: str
+    target: str
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A cover of the graph by partitions.
+
+    Invariants, checked on construction:
+      * every node is in exactly one partition, and none is empty;
+      * nodes of a partition are in graph order;
+      * partitions are in run order: each reads only what an earlier one (or itself) wrote;
+      * every device is one of the machine's (or UNPLACED) and does not refuse a node placed on it;
+      * `pins` (what the user fixed) hold for every placed node.
+    """
+
+    graph: Graph
+    machine: Machine
+    partitions: tuple[Partition, ...]
+    pins: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "pins", MappingProxyType(dict(self.pins)))
+        order = {n.name: i for i, n in enumerate(self.graph.nodes)}
+        devices = {d.name for d in self.machine.devices} | {UNPLACED}
+        owner: dict[str, int] = {}
+        for index, part in enumerate(self.partitions):
+            if not part.nodes:
+                raise ValueError(f"p{index} is empty")
+            if part.device not in devices:
+                raise ValueError(f"p{index} is on unknown device '{part.device}'")
+            for name in part.nodes:
+                if name not in order:
+                    raise ValueError(f"p{index} names unknown node '{name}'")
+                if name in owner:
+                    raise ValueError(f"node '{name}' is in p{owner[name]} and p{index}")
+                owner[name] = index
+                reason = self.machine.refusal(part.device, name)
+                if reason is not None:
+                    raise ValueError(f"'{part.device}' cannot run node '{name}': {reason}")
+                if part.device != UNPLACED and self.pins.get(name, part.device) != part.device:
+                    raise ValueError(f"node '{name}' is pinned to {self.pins[name]} but placed on {part.device}")
+            if list(part.nodes) != sorted(part.nodes, key=order.__getitem__):
+                raise ValueError(f"nodes of p{index} are not in graph order")
+        missing = [n for n in order if n not in owner]
+        if missing:
+            raise ValueError(f"node '{missing[0]}' is in no partition")
+        for node in self.graph.nodes:
+            for value in node.inputs:
+                producer = self.graph.producer.get(value)
+                if producer is not None and owner[producer] > owner[node.name]:
+                    raise ValueError(f"p{owner[node.name]} reads '{value}' from the later p{owner[producer]}")
+
+    @classmethod
+    def initial(cls, graph: Graph, machine: Machine) -> Plan:
+        """The plan that a pipeline starts from: nothing placed, all nodes in one partition."""
+        nodes = tuple(n.name for n in graph.nodes)
+        return cls(graph, machine, (Partition(UNPLACED, nodes),) if nodes else ())
+
+    @cached_property
+    def device_of(self) -> Mapping[str, str]:
+        """Device of every node."""
+        return MappingProxyType({n: p.device for p in self.partitions for n in p.nodes})
+
+    @cached_property
+    def partition_of(self) -> Mapping[str, int]:
+        """Index of the partition of every node."""
+        return MappingProxyType({n: i for i, p in enumerate(self.partitions) for n in p.nodes})
+
+    def nodes_of(self, index: int) -> tuple[Node, ...]:
+        """The nodes of partition `index`."""
+        return tuple(self.graph.node_by_name[n] for n in self.partitions[index].nodes)
+
+    def inputs_of(self, index: int) -> tuple[str, ...]:
+        """Values (no constants) that partition `index` reads from outside, in order of first use."""
+        own = set(self.partitions[index].nodes)
+        reads = (v for n in self.nodes_of(index) for v in n.inputs)
+        return tuple(
+            v for v in dict.fromkeys(reads) if v not in self.graph.constants and self.graph.producer.get(v) not in own
+        )
+
+    def outputs_of(self, index: int) -> tuple[str, ...]:
+        """Values of partition `index` that another partition or the caller reads, in order of writing."""
+        own = set(self.partitions[index].nodes)
+        wanted = set(self.graph.outputs)
+        written = (v for n in self.nodes_of(index) for v in n.outputs)
+        return tuple(v for v in written if v in wanted or not own.issuperset(self.graph.consumers.get(v, ())))
+
+    @cached_property
+    def transfers(self) -> tuple[Transfer, ...]:
+        """Values that cross devices, each once per target device; graph inputs and outputs do not count."""
+        found: dict[tuple[str, str], Transfer] = {}
+        for index, part in enumerate(self.partitions):
+            for value in self.inputs_of(index):
+                producer = self.graph.producer.get(value)
+                if producer is None:
+                    continue
+                source = self.device_of[producer]
+                if source != part.device:
+                    nbytes = self.graph.values[value].nbytes
+                    found.setdefault((value, part.device), Transfer(value, source, part.device, nbytes))
+        return tuple(found.values())
+
+
+def run_order(graph: Graph, groups: Iterable[Iterable[str]], device_of: Mapping[str, str]) -> tuple[Partition, ...]:
+    """Order groups of nodes into partitions so that each reads only from earlier ones.
+
+    Kahn's algorithm; ties go to the group that holds the earliest node, so the result does not depend on hashing.
+    Raises ValueError when the groups form a cycle.
+    """
+    position = {n.name: i for i, n in enumerate(graph.nodes)}
+    members = [tuple(sorted(g, key=position.__getitem__)) for g in groups]
+    owner = {name: i for i, group in enumerate(members) for name in group}
+    successors: list[set[int]] = [set() for _ in members]
+    waiting = [0] * len(members)
+    for node in graph.nodes:
+        for value in node.inputs:
+            producer = graph.producer.get(value)
+            if producer is None:
+                continue
+            a, b = owner[producer], owner[node.name]
+            if a != b and b not in successors[a]:
+                successors[a].add(b)
+                waiting[b] += 1
+    ready = [(position[members[i][0]], i) for i in range(len(members)) if not waiting[i]]
+    heapq.heapify(ready)
+    done: list[Partition] = []
+    while ready:
+        _, index = heapq.heappop(ready)
+        done.append(Partition(device_of[members[index][0]], members[index]))
+        for successor in successors[index]:
+            waiting[successor] -= 1
+            if not waiting[successor]:
+                heapq.heappush(ready, (position[members[successor][0]], successor))
+    if len(done) != len(members):
+        raise ValueError("the groups of nodes form a cycle")
+    return tuple(done)
