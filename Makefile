@@ -1,0 +1,43 @@
+# `make demo` and `make test` set up all they need; the other targets build on the same environment.
+VENV := .venv/bin
+export PYTHONUNBUFFERED := 1
+
+.PHONY: help setup demo test lint test-models test-slow bench clean
+
+help:
+	@echo 'make demo         compile a real model for GPU,CPU, run it in a fresh process, compare with ONNX Runtime'
+	@echo 'make test         lint, types, layers and the test suite (minutes)'
+	@echo 'make test-models  every real model (downloads them; an hour)'
+	@echo 'make test-slow    the long suites: all of onnx'"'"'s node tests, fuzzing'
+	@echo 'make bench        the benchmarks, against ONNX Runtime in the same run'
+
+setup:
+	@scripts/setup.sh
+
+demo: setup
+	@$(VENV)/python scripts/demo.py
+
+lint: setup
+	$(VENV)/ruff check .
+	$(VENV)/ruff format --check .
+	$(VENV)/mypy
+	$(VENV)/lint-imports
+	@if command -v clang-format >/dev/null; then git ls-files '*.cc' '*.h' | xargs -r clang-format --dry-run -Werror; \
+	else echo 'clang-format is not installed: C++ formatting not checked'; fi
+
+test: lint
+	$(VENV)/pytest -q -n 2 --dist loadgroup -m 'not models and not slow'
+
+test-models: setup
+	$(VENV)/pytest -q -m models
+
+test-slow: setup
+	$(VENV)/pytest -q -n 2 -m slow
+
+bench: setup
+	$(VENV)/python benchmarks/load.py
+	$(VENV)/python benchmarks/hop.py
+	$(VENV)/python benchmarks/latency.py
+
+clean:
+	rm -rf .venv build demo benchmarks/results

@@ -1,0 +1,125 @@
+"""Compare a result with its reference, by the tolerance that every check of heterocc uses."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """Equal within `max(atol, scale·max|reference|) + rtol·|reference|`, elementwise.
+
+    Quantised values may be one step (1) off: ONNX Runtime differs from itself by that much across its levels.
+    """
+
+    rtol: float = 1e-3
+    atol: float = 1e-5
+    scale: float = 1e-4
+    steps: int = 0
+
+    def absolute(self, reference: np.ndarray[Any, Any]) -> float:
+        """The absolute part for one reference tensor (finite elements count)."""
+        finite = np.abs(reference[np.isfinite(reference)])
+        return max(self.atol, self.scale * float(finite.max())) if finite.size else self.atol
+
+
+FLOAT32 = Tolerance()
+FLOAT16 = Tolerance(rtol=1e-2, atol=1e-3, scale=1e-2)
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """How far one tensor is from its reference.
+
+    `snr` is the signal-to-noise ratio in dB, infinite when they are equal; `reason` says in words what is wrong and is
+    None when the tensor is within the tolerance.
+    """
+
+    name: str
+    max_abs: float
+    mean_abs: float
+    snr: float
+    reason: str | None
+
+    @property
+    def ok(self) -> bool:
+        """Whether the tensor is within the tolerance."""
+        return self.reason is None
+
+    def to_json(self) -> dict[str, object]:
+        """As `--json` prints it; an infinite ratio becomes None."""
+        return {
+            "name": self.name,
+            "max_abs": self.max_abs if math.isfinite(self.max_abs) else None,
+            "mean_abs": self.mean_abs if math.isfinite(self.mean_abs) else None,
+            "snr_db": self.snr if math.isfinite(self.snr) else None,
+            "ok": self.ok,
+            "reason": self.reason,
+        }
+
+
+def compare(name: str, got: Any, reference: Any, tolerance: Tolerance = FLOAT32) -> Difference:
+    """Compare one output with its reference; both numpy arrays, or plain Python values (maps, sequences)."""
+    if not isinstance(reference, np.ndarray) or not isinstance(got, np.ndarray):
+        return _compare_opaque(name, got, reference, tolerance)
+    if got.dtype != reference.dtype or got.shape != reference.shape:
+        reason = f"is {got.dtype}{list(got.shape)}, expected {reference.dtype}{list(reference.shape)}"
+        return Difference(name, math.inf, math.inf, -math.inf, reason)
+    if reference.size == 0:
+        return Difference(name, 0.0, 0.0, math.inf, None)
+    if reference.dtype.kind not in "fiub":
+        return _exact(name, got, reference)
+    a, b = got.astype(np.float64), reference.astype(np.float64)
+    same = (a == b) | (np.isnan(a) & np.isnan(b))
+    with np.errstate(invalid="ignore", over="ignore"):
+        error = np.where(same, 0.0, np.abs(a - b))
+    error = np.where(np.isnan(error), np.inf, error)
+    if reference.dtype.kind == "f":
+        limit = tolerance.absolute(b) + tolerance.rtol * np.abs(np.where(np.isfinite(b), b, 0.0))
+    else:
+        limit = np.full(b.shape, float(tolerance.steps))
+    bad = error > limit
+    signal, noise = float(np.sum(np.where(np.isfinite(b), b, 0.0) ** 2)), float(np.sum(error**2))
+    snr = (
+        math.inf if noise == 0 else (10 * math.log10(signal / noise) if signal and math.isfinite(noise) else -math.inf)
+    )
+    reason = None
+    if bad.any():
+        index = np.unravel_index(int(np.argmax(np.where(bad, error, -1.0))), bad.shape)
+        place = ",".join(str(int(i)) for i in index)
+        reason = (
+            f"{int(bad.sum())} of {bad.size} elements differ, worst at [{place}]: "
+            f"{got[index]!s} instead of {reference[index]!s}"
+        )
+    return Difference(name, float(error.max()), float(error.mean()), snr, reason)
+
+
+def _exact(name: str, got: np.ndarray[Any, Any], reference: np.ndarray[Any, Any]) -> Difference:
+    wrong = int(np.sum(got != reference))
+    if not wrong:
+        return Difference(name, 0.0, 0.0, math.inf, None)
+    return Difference(name, math.inf, math.inf, -math.inf, f"{wrong} of {reference.size} elements differ")
+
+
+def _compare_opaque(name: str, got: Any, reference: Any, tolerance: Tolerance) -> Difference:
+    """Sequences and maps, as ONNX Runtime returns them: lists and dicts of arrays or scalars."""
+    if isinstance(reference, list) and isinstance(got, list) and len(got) == len(reference):
+        parts = [compare(f"{name}[{i}]", g, r, tolerance) for i, (g, r) in enumerate(zip(got, reference, strict=True))]
+    elif isinstance(reference, dict) and isinstance(got, dict) and list(got) == list(reference):
+        parts = [compare(f"{name}[{k!r}]", np.asarray(got[k]), np.asarray(r), tolerance) for k, r in reference.items()]
+    else:
+        same = bool(got == reference)
+        reason = None if same else "differs"
+        return Difference(name, 0.0 if same else math.inf, 0.0 if same else math.inf, math.inf, reason)
+    worst = next((p for p in parts if not p.ok), None)
+    return Difference(
+        name,
+        max((p.max_abs for p in parts), default=0.0),
+        max((p.mean_abs for p in parts), default=0.0),
+        min((p.snr for p in parts), default=math.inf),
+        None if worst is None else f"{worst.name}: {worst.reason}",
+    )

@@ -1,0 +1,64 @@
+"""ONNX Runtime as the reference: runs the imported model and tells every value asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+
+from heterocc.artifacts.errors import InputError
+from heterocc.compiler.imported import ImportedModel
+
+
+class Reference:
+    """The model (or some of its nodes) in ONNX Runtime, without its own fusions, so that every value can be read.
+
+    `inputs` and `outputs` are names of the imported graph. One CPU session; not safe to share between threads.
+    """
+
+    def __init__(
+        self,
+        model: ImportedModel,
+        outputs: Sequence[str],
+        *,
+        nodes: Sequence[str] | None = None,
+        inputs: Sequence[str] | None = None,
+    ) -> None:
+        graph = model.graph
+        self.inputs = tuple(graph.inputs if inputs is None else inputs)
+        self._aliases = [o for o in outputs if o in self.inputs]
+        self._constants = {o: model.weights[o] for o in outputs if o in graph.constants}
+        self.outputs = tuple(dict.fromkeys(o for o in outputs if o not in self.inputs and o not in graph.constants))
+        self._session: ort.InferenceSession | None = None
+        if not self.outputs:
+            return
+        chosen = tuple(n.name for n in graph.nodes) if nodes is None else tuple(nodes)
+        proto = model.subgraph(chosen, self.inputs, self.outputs)
+        options = ort.SessionOptions()
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
+        options.log_severity_level = 3
+        names = [i.name for i in proto.graph.initializer if i.external_data]
+        # ONNX Runtime keeps no reference to these arrays: they must outlive the session.
+        self._weights = [ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(model.weights[n])) for n in names]
+        if names:
+            options.add_external_initializers(names, self._weights)
+        self._session = ort.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+
+    def run(self, feed: Mapping[str, Any]) -> dict[str, Any]:
+        """Every value asked for, by name. Raises InputError when ONNX Runtime cannot run the model on `feed`."""
+        result: dict[str, Any] = {name: feed[name] for name in self._aliases}
+        result.update(self._constants)
+        if self._session is not None:
+            wanted = {i.name for i in self._session.get_inputs()}
+            try:
+                values = self._session.run(list(self.outputs), {k: v for k, v in feed.items() if k in wanted})
+            except Exception as error:
+                # ONNX Runtime raises bare C++ exceptions of several types; all mean that this feed does not run.
+                raise InputError(
+                    f"ONNX Runtime cannot run the model: {str(error).splitlines()[0]}",
+                    hint="give real inputs with --inputs, or compile with --no-check",
+                ) from error
+            result.update(zip(self.outputs, values, strict=True))
+        return result

@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# Set up all that `make demo` and `make test` need: Debian packages (as root), a virtual environment, heterocc itself.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+# An OpenCL driver for the CPU, the loader and the headers for our plug-in. None of them is needed for CPU-only use.
+packages=(pocl-opencl-icd ocl-icd-libopencl1 opencl-c-headers opencl-clhpp-headers)
+missing=()
+for package in "${packages[@]}"; do
+  dpkg -s "$package" >/dev/null 2>&1 || missing+=("$package")
+done
+if [ ${#missing[@]} -gt 0 ]; then
+  if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+    echo "setup: installing ${missing[*]}"
+    (apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}") \
+      >/dev/null || echo "setup: apt-get failed; going on without ${missing[*]} (no OpenCL device)"
+  else
+    echo "setup: going on without ${missing[*]} (no OpenCL device); to have it: sudo apt-get install ${missing[*]}"
+  fi
+fi
+
+python=${PYTHON:-python3}
+if [ ! -x .venv/bin/python ]; then
+  echo "setup: creating .venv"
+  if ! "$python" -m venv .venv >/dev/null 2>&1; then
+    # Debian splits ensurepip off into python3-venv: virtualenv from PyPI does without it.
+    rm -rf .venv
+    bootstrap=$(mktemp -d)
+    trap 'rm -rf "$bootstrap"' EXIT
+    "$python" -m pip install -q --target "$bootstrap" virtualenv
+    PYTHONPATH="$bootstrap" "$python" -m virtualenv -q .venv
+  fi
+fi
+
+stamp=.venv/.heterocc-stamp
+digest=$(cat pyproject.toml CMakeLists.txt scripts/setup.sh $(find runtime/native -name '*.cc' -o -name '*.h' | sort) | sha256sum)
+if [ "$(cat "$stamp" 2>/dev/null)" != "$digest" ]; then
+  echo "setup: installing heterocc and what it needs into .venv (a few minutes the first time)"
+  .venv/bin/python -m pip install -q --disable-pip-version-check "scikit-build-core>=1.0" cmake ninja "apache-tvm==0.27.*"
+  .venv/bin/python -m pip install -q --disable-pip-version-check --no-build-isolation -e ".[dev,linker]"
+  printf '%s\n' "$digest" >"$stamp"
+fi
