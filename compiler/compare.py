@@ -98,6 +98,12 @@ def compare(name: str, got: Any, reference: Any, tolerance: Tolerance = FLOAT32)
     return Difference(name, float(error.max()), float(error.mean()), snr, reason)
 
 
+def _snr(signal: float, noise: float) -> float:
+    if noise == 0:
+        return math.inf
+    return 10 * math.log10(signal / noise) if signal and math.isfinite(noise) else -math.inf
+
+
 def _exact(name: str, got: np.ndarray[Any, Any], reference: np.ndarray[Any, Any]) -> Difference:
     wrong = int(np.sum(got != reference))
     if not wrong:

@@ -1,0 +1,304 @@
+"""The command line: `heterocc compile`, `partition`, `query`, `devices`; bundle commands are in cli_bundle."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from heterocc.artifacts.errors import ShapeOptionError, UsageError
+from heterocc.compiler import cli_bundle
+from heterocc.compiler.console import ConsoleReporter, errors, out, print_json, print_plain
+from heterocc.compiler.options import CompileOptions, Stage
+
+app = typer.Typer(
+    name="heterocc",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Compile ONNX models ahead of time for several devices of one machine, and run the bundles.",
+    epilog="Examples:  heterocc compile model.onnx --devices GPU,CPU   ·   heterocc run model.hcb   ·   "
+    "heterocc bench model.hcb",
+)
+cli_bundle.register(app)
+
+Model = Annotated[Path, typer.Argument(help="The ONNX model.", show_default=False)]
+Devices = Annotated[
+    str,
+    typer.Option(
+        "--devices",
+        "-d",
+        help="Devices by priority, high to low: CPU, OPENCL, GPU (the first GPU here), GPU.1, AUTO, AUTO:GPU,CPU, "
+        "names of device files; ORT last takes what nobody else can run.",
+    ),
+]
+Shape = Annotated[
+    list[str] | None,
+    typer.Option("--shape", help="Fix a dynamic input: NAME=1,3,224,224. Repeatable.", metavar="NAME=DIMS"),
+]
+DeviceFile = Annotated[
+    list[Path] | None,
+    typer.Option("--device-file", help="TOML or JSON description of a device that is not on this machine. Repeatable."),
+]
+Property = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--property", "-p", help="A device's property: CPU.threads=4. Repeatable.", metavar="DEVICE.KEY=VALUE"
+    ),
+]
+Affinity = Annotated[
+    Path | None, typer.Option("--affinity", "-a", help="Affinity file (TOML): patterns of nodes → device.")
+]
+Policy = Annotated[str, typer.Option("--policy", help="greedy: first device that can; merge: fewest transfers.")]
+Passes = Annotated[
+    str | None,
+    typer.Option("--passes", help="Passes by name, in place of a policy: 'greedy,manual,merge{max-nodes=64}'."),
+]
+DotDir = Annotated[
+    Path | None, typer.Option("--dot", help="Write hetero_affinity_<model>.dot and hetero_subgraphs_<model>.dot there.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no notes; warnings remain.")]
+DumpDir = Annotated[
+    Path | None,
+    typer.Option("--dump-dir", help="Write the plan after every pass and each partition's IR and source there."),
+]
+PassLimit = Annotated[int | None, typer.Option("--pass-limit", min=0, help="Stop after this many passes (to bisect).")]
+TimePasses = Annotated[bool, typer.Option("--time-passes", help="Print the time of every pass and stage.")]
+
+
+def parse_shapes(options: list[str] | None) -> dict[str, tuple[int, ...]]:
+    """Parse `--shape` options: `NAME=1,3,224,224`, the name may itself hold `=` and `:`; `NAME=` is a scalar.
+
+    Raises ShapeOptionError for text of another form.
+    """
+    shapes: dict[str, tuple[int, ...]] = {}
+    for option in options or ():
+        name, sign, dims = option.rpartition("=")
+        try:
+            shape = tuple(int(d) for d in dims.strip("[]() ").replace("x", ",").split(",") if d.strip())
+        except ValueError:
+            shape = (-1,)
+        if not sign or not name or any(d < 0 for d in shape):
+            raise ShapeOptionError(
+                f"'{option}' is not of the form NAME=1,3,224,224",
+                where=f"--shape {option}",
+                hint="dimensions are whole numbers",
+            )
+        if name in shapes:
+            raise ShapeOptionError(f"input '{name}' is given twice", where=f"--shape {option}")
+        shapes[name] = shape
+    return shapes
+
+
+def split_devices(text: str) -> tuple[str, ...]:
+    """Split `--devices`: commas separate, except behind `AUTO:`, which takes the rest as its candidates."""
+    if text.upper().startswith("AUTO:"):
+        return (text,)
+    return tuple(part.strip() for part in text.split(","))
+
+
+@app.command(
+    epilog="Examples:  heterocc compile model.onnx   ·   heterocc compile model.onnx -d GPU,CPU -o model.hcb   ·   "
+    "heterocc compile det.onnx --shape x=1,3,192,320 -d OPENCL,CPU,ORT --dump-dir dump",
+)
+def compile(
+    model: Model,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="The bundle to write.", show_default="model name with .hcb")
+    ] = None,
+    devices: Devices = "CPU,ORT",
+    shape: Shape = None,
+    device_file: DeviceFile = None,
+    property_: Property = None,
+    affinity: Affinity = None,
+    policy: Policy = "merge",
+    passes: Passes = None,
+    no_check: Annotated[
+        bool, typer.Option("--no-check", help="Do not run the partitions against ONNX Runtime.")
+    ] = False,
+    inputs: Annotated[
+        Path | None, typer.Option("--inputs", help="Inputs (.npz) for the check, in place of seeded ones.")
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the inputs for check and golden vectors.")] = 0,
+    no_cpu_variant: Annotated[
+        bool, typer.Option("--no-cpu-variant", help="Leave out the CPU-only variant beside the heterogeneous one.")
+    ] = False,
+    dot: DotDir = None,
+    dump_dir: DumpDir = None,
+    stop_after: Annotated[
+        str | None, typer.Option("--stop-after", help="Stop after a stage: import, partition, lower or pack.")
+    ] = None,
+    pass_limit: PassLimit = None,
+    time_passes: TimePasses = False,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Compile a model into a bundle: place, lower, check against ONNX Runtime, pack."""
+    with errors(json):
+        from heterocc.compiler.driver import compile_model
+
+        report = compile_model(
+            model,
+            output,
+            CompileOptions(
+                devices=split_devices(devices),
+                device_files=tuple(device_file or ()),
+                properties=tuple(property_ or ()),
+                shapes=parse_shapes(shape),
+                affinity=affinity,
+                policy=policy,
+                passes=passes,
+                check=not no_check,
+                cpu_variant=not no_cpu_variant,
+                inputs=inputs,
+                seed=seed,
+                stop_after=_stage(stop_after),
+                dump_dir=dump_dir,
+                dot_dir=dot,
+                pass_limit=pass_limit,
+                time_passes=time_passes,
+            ),
+            ConsoleReporter(quiet=quiet or json),
+        )
+        if json:
+            print_json(report.to_json())
+            return
+        if time_passes:
+            _print_times(report.seconds, report.pass_seconds)
+        print_plain(report.summary)
+        if report.output is not None:
+            variants = ", ".join(report.variants)
+            print_plain(f"wrote {report.output} ({report.size / 1e6:.1f} MB; {variants})")
+
+
+@app.command(epilog="Example:  heterocc partition model.onnx -d GPU,CPU --dot graphs --write-affinity place.toml")
+def partition(
+    model: Model,
+    devices: Devices = "CPU,ORT",
+    shape: Shape = None,
+    device_file: DeviceFile = None,
+    property_: Property = None,
+    affinity: Affinity = None,
+    policy: Policy = "merge",
+    passes: Passes = None,
+    dot: DotDir = None,
+    write_affinity: Annotated[
+        Path | None,
+        typer.Option("--write-affinity", help="Write the placement as an affinity file, to change and give back."),
+    ] = None,
+    dump_dir: DumpDir = None,
+    pass_limit: PassLimit = None,
+    time_passes: TimePasses = False,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Place the model's nodes and stop before lowering: print plan, transfers and bytes."""
+    with errors(json):
+        from heterocc.compiler.driver import partition_model
+
+        report = partition_model(
+            model,
+            CompileOptions(
+                devices=split_devices(devices),
+                device_files=tuple(device_file or ()),
+                properties=tuple(property_ or ()),
+                shapes=parse_shapes(shape),
+                affinity=affinity,
+                policy=policy,
+                passes=passes,
+                dump_dir=dump_dir,
+                dot_dir=dot,
+                pass_limit=pass_limit,
+                time_passes=time_passes,
+            ),
+            ConsoleReporter(quiet=quiet or json),
+            write_affinity=write_affinity,
+        )
+        if json:
+            print_json(report.to_json())
+            return
+        from heterocc.passes.printer import print_plan
+
+        if time_passes:
+            _print_times(report.seconds, report.pass_seconds)
+        print_plain(print_plan(report.plan))
+        print_plain(report.summary)
+
+
+@app.command(epilog="Example:  heterocc query model.onnx -d GPU,CPU --json")
+def query(
+    model: Model,
+    devices: Devices = "CPU,ORT",
+    shape: Shape = None,
+    device_file: DeviceFile = None,
+    property_: Property = None,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Ask which device supports which node, with a reason for every no."""
+    with errors(json):
+        from heterocc.compiler.driver import query_devices
+
+        result = query_devices(
+            model,
+            CompileOptions(
+                devices=split_devices(devices),
+                device_files=tuple(device_file or ()),
+                properties=tuple(property_ or ()),
+                shapes=parse_shapes(shape),
+            ),
+            ConsoleReporter(quiet=quiet or json),
+        )
+        if json:
+            print_json(result.to_json())
+        else:
+            out.print(result.to_table())
+
+
+@app.command(epilog="Example:  heterocc devices --json")
+def devices(json: Json = False) -> None:
+    """List the devices of this machine, and why others are missing."""
+    with errors(json):
+        from heterocc.compiler.device_report import device_report, device_table
+
+        report = device_report()
+        if json:
+            print_json(report)
+        else:
+            out.print(device_table(report))
+
+
+def _stage(text: str | None) -> Stage | None:
+    if text is None:
+        return None
+    if text not in ("import", "partition", "lower", "pack"):
+        raise UsageError(f"unknown stage '{text}'", where="--stop-after", hint="import, partition, lower or pack")
+    return text  # type: ignore[return-value]
+
+
+def _print_times(stages: dict[str, float], passes: tuple[tuple[str, float], ...]) -> None:
+    for name, seconds in stages.items():
+        print_plain(f"{name:<12} {seconds * 1e3:10.1f} ms")
+        if name == "partition":
+            for spec, spent in passes:
+                print_plain(f"  {spec:<24} {spent * 1e3:10.3f} ms")
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    version: Annotated[bool, typer.Option("--version", help="Print heterocc's version and exit.")] = False,
+) -> None:
+    """Options of heterocc itself."""
+    if version:
+        from importlib.metadata import version as version_of
+
+        print_plain(f"heterocc {version_of('heterocc')}")
+        raise typer.Exit
+
+
+def main() -> None:
+    """Entry point of the `heterocc` command."""
+    app()

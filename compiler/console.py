@@ -1,0 +1,106 @@
+"""The terminal: progress on standard error, results on standard output, errors in one form."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as RichProgress
+
+from heterocc.artifacts.errors import HeteroccError, InternalError
+from heterocc.compiler.report import Progress, Reporter
+
+out = Console(highlight=False, soft_wrap=True)
+err = Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+class ConsoleReporter(Reporter):
+    """Shows progress on a terminal, and warnings and notes as they come; `quiet` leaves only warnings."""
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        super().__init__()
+        self._quiet = quiet
+        self._live = err.is_terminal and not quiet
+
+    def note(self, text: str) -> None:
+        """Print a note once."""
+        if text not in self.notes and not self._quiet:
+            err.print(f"[cyan]note:[/] {escape(text)}")
+        super().note(text)
+
+    def warn(self, text: str) -> None:
+        """Print a warning once."""
+        if text not in self.warnings:
+            err.print(f"[yellow]warning:[/] {escape(text)}")
+        super().warn(text)
+
+    @contextmanager
+    def stage(self, title: str, total: int | None = None) -> Iterator[Progress]:
+        """A progress bar (or a spinner without `total`) that goes away when the stage is done."""
+        if not self._live:
+            yield Progress()
+            return
+        columns = [SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()]
+        if total:
+            columns[2:2] = [BarColumn(bar_width=30), MofNCompleteColumn()]
+        with RichProgress(*columns, console=err, transient=True) as bar:
+            yield _BarProgress(bar, title, total)
+
+
+class _BarProgress(Progress):
+    def __init__(self, bar: RichProgress, title: str, total: int | None) -> None:
+        self._bar, self._title = bar, title
+        self._task = bar.add_task(title, total=total)
+
+    def step(self, text: str = "") -> None:
+        description = f"{self._title} {escape(text[:60])}" if text else self._title
+        self._bar.update(self._task, advance=1, description=description)
+
+
+def print_json(data: Any) -> None:
+    """Print data as JSON on standard output, the same for the same data."""
+    print(json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def print_plain(text: str) -> None:
+    """Print text on standard output without markup and without wrapping."""
+    print(text)
+
+
+@contextmanager
+def errors(as_json: bool = False) -> Iterator[None]:
+    """Turn every exception into an explained error and an exit code; a traceback only with HETEROCC_DEBUG=1."""
+    try:
+        yield
+    except HeteroccError as error:
+        _fail(error, as_json)
+    except (typer.Exit, typer.Abort, KeyboardInterrupt):
+        raise
+    except BrokenPipeError:
+        # The reader of our output went away (`| head`): nothing is left to say, and nobody to say it to.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(0) from None
+    except Exception as error:
+        if os.environ.get("HETEROCC_DEBUG"):
+            raise
+        message = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}"
+        _fail(InternalError(message, hint="a heterocc bug; run again with HETEROCC_DEBUG=1 for the traceback"), as_json)
+
+
+def _fail(error: HeteroccError, as_json: bool) -> NoReturn:
+    if as_json:
+        print_json({"error": error.to_json()})
+    head, *rest = str(error).split("\n")
+    kind, _, message = head.partition(": ")
+    err.print(f"[bold red]{escape(kind)}[/]: {escape(message)}")
+    for line in rest:
+        err.print(escape(line))
+    raise typer.Exit(error.exit_code) from error

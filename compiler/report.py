@@ -1,0 +1,101 @@
+"""What a compile tells: progress while it runs, and the report it ends with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from heterocc.passes.plan import Plan
+
+
+class Reporter:
+    """Collects notes and warnings; a command line shows them and progress by overriding the methods.
+
+    Notes say what was decided without being asked; warnings say what the user should look at. Nothing that changes a
+    result may stay untold, so both end up in the report and in the bundle.
+    """
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+        self.warnings: list[str] = []
+
+    def note(self, text: str) -> None:
+        """Say what was decided without being asked."""
+        if text not in self.notes:
+            self.notes.append(text)
+
+    def warn(self, text: str) -> None:
+        """Say what the user should look at."""
+        if text not in self.warnings:
+            self.warnings.append(text)
+
+    @contextmanager
+    def stage(self, title: str, total: int | None = None) -> Iterator[Progress]:
+        """A stage of long work; `total` is its number of steps where known."""
+        yield Progress()
+
+
+class Progress:
+    """Progress inside a stage; this base shows nothing."""
+
+    def step(self, text: str = "") -> None:
+        """One step is done; `text` names the next or the current item."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A node that compiled to a wrong result and went to another device."""
+
+    node: str
+    op_type: str
+    source: str
+    target: str
+    error: str
+
+
+@dataclass(frozen=True)
+class CompileReport:
+    """What a compile did.
+
+    `unchecked` are partitions that could not be run here, with the reason. `seconds` is wall time by stage.
+    `output` is None where the compile was stopped before packing.
+    """
+
+    plan: Plan
+    summary: str
+    output: Path | None = None
+    size: int = 0
+    variants: tuple[str, ...] = ()
+    moved: tuple[Moved, ...] = ()
+    unchecked: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    seconds: dict[str, float] = field(default_factory=dict)
+    pass_seconds: tuple[tuple[str, float], ...] = ()
+
+    def to_json(self) -> dict[str, object]:
+        """As `heterocc compile --json` prints it."""
+        plan = self.plan
+        return {
+            "output": None if self.output is None else str(self.output),
+            "bytes": self.size,
+            "summary": self.summary,
+            "variants": list(self.variants),
+            "partitions": [
+                {"name": f"p{i}", "device": p.device, "nodes": len(p.nodes)} for i, p in enumerate(plan.partitions)
+            ],
+            "transfers": [
+                {"value": t.value, "from": t.source, "to": t.target, "bytes": t.nbytes} for t in plan.transfers
+            ],
+            "moved": [
+                {"node": m.node, "op_type": m.op_type, "from": m.source, "to": m.target, "error": m.error}
+                for m in self.moved
+            ],
+            "unchecked": list(self.unchecked),
+            "notes": list(self.notes),
+            "warnings": list(self.warnings),
+            "seconds": {k: round(v, 3) for k, v in self.seconds.items()},
+            "passes": [{"pass": name, "seconds": round(s, 6)} for name, s in self.pass_seconds],
+        }
