@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from types import MappingProxyType
 
 import numpy as np
 import onnx
+from onnx import helper
 
+from heterocc.compiler.onnx_draft import reads
 from heterocc.passes.graph import Graph
 
 
@@ -18,7 +22,8 @@ class ImportedModel:
     `proto` is the normalised model, without initializers' data where that lies in `weights`: node names equal
     `graph.nodes[i].name`, value names equal `graph.values` keys, both C identifiers. `weights` holds every constant by
     name (read-only arrays, external data mapped). `sources` are the original input and output names in model order,
-    by internal name. `sha256` is that of the source file.
+    by internal name. `sha256` is that of the source file, and of its external data where there is any. `notes` are
+    sentences for the user about what import did that they might not expect.
     """
 
     name: str
@@ -28,12 +33,55 @@ class ImportedModel:
     weights: Mapping[str, np.ndarray]
     sources: Mapping[str, str]
     opsets: Mapping[str, int]
+    notes: tuple[str, ...] = ()
+
+    @cached_property
+    def _nodes(self) -> Mapping[str, onnx.NodeProto]:
+        return MappingProxyType({n.name: n for n in self.proto.graph.node})
+
+    @cached_property
+    def _infos(self) -> Mapping[str, onnx.ValueInfoProto]:
+        graph = self.proto.graph
+        return MappingProxyType({i.name: i for i in (*graph.value_info, *graph.output, *graph.input)})
+
+    @cached_property
+    def _initializers(self) -> Mapping[str, onnx.TensorProto]:
+        return MappingProxyType({t.name: t for t in self.proto.graph.initializer})
 
     def subgraph(self, nodes: Sequence[str], inputs: Sequence[str], outputs: Sequence[str]) -> onnx.ModelProto:
         """A valid ONNX model of `nodes` alone, reading `inputs`, writing `outputs`.
 
         Constants used by the nodes are initializers of the result, by name, with their data in `raw_data` only when
-        they are smaller than 1 KiB; larger ones are marked as external (location `heterocc`) and the caller feeds them
-        from `weights`.
+        they are no larger than 1 KiB; larger ones are marked as external (location `heterocc`) and the caller feeds
+        them from `weights`. Nodes come out in graph order, whatever order they are given in.
+
+        Raises KeyError for a node or value that the model does not have.
         """
-        raise NotImplementedError
+        chosen = {name: self._nodes[name] for name in nodes}
+        members = [n for n in self.proto.graph.node if n.name in chosen]
+        given = set(inputs)
+        wanted = dict.fromkeys(name for n in members for name in reads(n))
+        wanted.update(dict.fromkeys(outputs))
+        graph = helper.make_graph(
+            members,
+            self.name,
+            [self._info(name) for name in inputs],
+            [self._info(name) for name in outputs],
+            [self._initializers[name] for name in wanted if name in self._initializers and name not in given],
+        )
+        written = {o for n in members for o in n.output} - set(outputs)
+        graph.value_info.extend(self._infos[name] for name in self._infos if name in written)
+        model: onnx.ModelProto = helper.make_model(
+            graph, opset_imports=self.proto.opset_import, ir_version=self.proto.ir_version
+        )
+        return model
+
+    def _info(self, name: str) -> onnx.ValueInfoProto:
+        if name in self._infos:
+            return self._infos[name]
+        if name in self._initializers:
+            tensor = self._initializers[name]
+            return helper.make_tensor_value_info(name, tensor.data_type, list(tensor.dims))
+        if name not in self.graph.values:
+            raise KeyError(name)
+        return onnx.ValueInfoProto(name=name)

@@ -1,0 +1,194 @@
+"""Folding: what can be computed before a run becomes a constant."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from heterocc.compiler.onnx_draft import (
+    INLINE_BYTES,
+    Draft,
+    bodies,
+    constant_value,
+    reads,
+    tensor_type,
+    to_array,
+    to_tensor,
+)
+from heterocc.passes.graph import Value
+
+MAX_GROWTH_BYTES = 1 << 30
+"""A constant that is larger than this and larger than what it is computed from is left to the run."""
+
+_NEVER = frozenset(
+    {
+        "RandomNormal",
+        "RandomNormalLike",
+        "RandomUniform",
+        "RandomUniformLike",
+        "Multinomial",
+        "Bernoulli",
+        # weights stay in their quantised form: four times smaller in the bundle
+        "DequantizeLinear",
+    }
+)
+_GROWING = frozenset({"ConstantOfShape", "Expand", "Tile", "Range", "Pad", "Resize", "Upsample", "OneHot", "EyeLike"})
+
+
+def fold(draft: Draft, values: Mapping[str, Value], refused: set[str]) -> bool:
+    """Turn constant nodes, and Shape and Size of static values, into constants; say whether any was.
+
+    `refused` collects the names of nodes that ONNX Runtime could not evaluate, so that nobody tries again.
+    """
+    ready: list[onnx.NodeProto] = []
+    kept: list[onnx.NodeProto] = []
+    known = dict.fromkeys(draft.weights)
+    changed = False
+    for node in draft.graph.node:
+        shortcut = _shortcut(node, values)
+        if shortcut is not None:
+            draft.weights[node.output[0]] = shortcut
+            known[node.output[0]] = None
+            changed = True
+        elif node.name not in refused and all(name in known for name in reads(node)) and _may_fold(node, values):
+            ready.append(node)
+            known.update(dict.fromkeys(node.output))
+        else:
+            kept.append(node)
+    if ready:
+        wanted = {name for node in kept for name in reads(node)} | {o.name for o in draft.graph.output}
+        done = _evaluate(draft, ready, wanted, values)
+        left = [n for n in ready if any(o in wanted and o not in draft.weights for o in n.output)] if not done else []
+        refused |= {n.name for n in left}
+        changed = changed or len(left) < len(ready)
+        folded = {n.name for n in ready if n not in left} if left else {n.name for n in ready}
+        order = [n for n in draft.graph.node if n.name not in folded and not _is_known(n, draft)]
+        draft.replace_nodes(order)
+    elif changed:
+        draft.replace_nodes(kept)
+    return changed
+
+
+def _is_known(node: onnx.NodeProto, draft: Draft) -> bool:
+    return bool(node.output) and all(o in draft.weights for o in node.output if o)
+
+
+def _shortcut(node: onnx.NodeProto, values: Mapping[str, Value]) -> np.ndarray | None:
+    """Constant, and Shape and Size of a value whose shape is known."""
+    if node.domain not in ("", "ai.onnx"):
+        return None
+    if node.op_type == "Constant":
+        return constant_of(node)
+    if node.op_type not in ("Shape", "Size"):
+        return None
+    value = values.get(node.input[0])
+    if value is None or value.shape is None or not value.is_static:
+        return None
+    dims = [d for d in value.shape if d is not None]
+    if node.op_type == "Size":
+        return np.array(math.prod(dims), np.int64)
+    attributes = {a.name: a.i for a in node.attribute}
+    return np.array(dims[slice(attributes.get("start", 0), attributes.get("end"))], np.int64)
+
+
+def constant_of(node: onnx.NodeProto) -> np.ndarray | None:
+    """What a Constant node holds, None for a form that has no dense array."""
+    attribute = node.attribute[0]
+    if attribute.name == "value":
+        return to_array(attribute.t)
+    if attribute.name in ("value_float", "value_floats"):
+        value = attribute.f if attribute.name == "value_float" else list(attribute.floats)
+        return np.array(value, np.float32)
+    if attribute.name in ("value_int", "value_ints"):
+        value = attribute.i if attribute.name == "value_int" else list(attribute.ints)
+        return np.array(value, np.int64)
+    if attribute.name == "value_string":
+        return np.array(attribute.s.decode(), object)
+    if attribute.name == "value_strings":
+        return np.array([s.decode() for s in attribute.strings], object)
+    return None
+
+
+def _may_fold(node: onnx.NodeProto, values: Mapping[str, Value]) -> bool:
+    if node.op_type in _NEVER or any(inner.op_type in _NEVER for body in bodies(node) for inner in body.node):
+        return False
+    for name in node.output:
+        value = values.get(name)
+        if value is None or not value.is_static:
+            if node.op_type in _GROWING:
+                return False
+            continue
+        if value.is_opaque and value.dtype != "string":
+            return False
+        inputs = sum(values[i].nbytes for i in reads(node) if i in values)
+        if value.nbytes > max(MAX_GROWTH_BYTES, inputs):
+            return False
+    return True
+
+
+def _evaluate(draft: Draft, nodes: list[onnx.NodeProto], wanted: set[str], values: Mapping[str, Value]) -> bool:
+    """Run constant nodes in ONNX Runtime and keep what others read; one by one where they do not run together."""
+    if _run(draft, nodes, wanted):
+        return True
+    if len(nodes) == 1:
+        return False
+    everything = {o for n in nodes for o in n.output if o}
+    available = set(draft.weights)
+    for node in nodes:
+        if all(name in available for name in reads(node)) and _run(draft, [node], everything):
+            available.update(node.output)
+    return False
+
+
+def _run(draft: Draft, nodes: list[onnx.NodeProto], wanted: set[str]) -> bool:
+    import onnxruntime
+
+    outputs = [o for n in nodes for o in n.output if o in wanted]
+    if not outputs:
+        return True
+    used = dict.fromkeys(name for n in nodes for name in reads(n) if name in draft.weights)
+    feeds = {name: draft.weights[name] for name in used if draft.weights[name].nbytes > INLINE_BYTES}
+    graph = helper.make_graph(
+        nodes,
+        "constants",
+        [helper.make_tensor_value_info(name, tensor_type(array), array.shape) for name, array in feeds.items()],
+        [onnx.ValueInfoProto(name=name) for name in outputs],
+        [to_tensor(name, draft.weights[name]) for name in used if name not in feeds],
+    )
+    model = helper.make_model(graph, opset_imports=draft.model.opset_import, ir_version=draft.model.ir_version)
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 4
+    try:
+        session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        results = session.run(outputs, feeds)
+    except Exception:  # whatever ONNX Runtime cannot compute now is left to the run, where it is reported
+        return False
+    if not all(isinstance(r, np.ndarray) for r in results):
+        return False
+    for name, result in zip(outputs, results, strict=True):
+        result.flags.writeable = False
+        draft.weights[name] = result
+    return True
+
+
+def drop_dead(draft: Draft) -> None:
+    """Remove nodes that contribute to no output, and constants that nobody reads."""
+    needed = {o.name for o in draft.graph.output}
+    kept: list[onnx.NodeProto] = []
+    for node in reversed(draft.graph.node):
+        if any(o in needed for o in node.output if o):
+            kept.append(node)
+            needed.update(reads(node))
+    if len(kept) < len(draft.graph.node):
+        draft.replace_nodes(reversed(kept))
+    for name in [n for n in draft.weights if n not in needed]:
+        del draft.weights[name]
+
+
+__all__ = ["constant_of", "constant_value", "drop_dead", "fold"]

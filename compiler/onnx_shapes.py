@@ -1,0 +1,152 @@
+"""Shapes: fixing those of graph inputs, inferring all others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import onnx
+from onnx import shape_inference
+
+from heterocc.artifacts.errors import DynamicShapeError, InvalidGraphError, ShapeOptionError
+from heterocc.compiler.onnx_draft import Draft
+from heterocc.passes.graph import Value
+
+Dims = list[int | str | None]
+"""A dimension is a number, the name of a symbol, or nothing at all."""
+
+
+def fix_inputs(draft: Draft, shapes: Mapping[str, Sequence[int]], where: str) -> None:
+    """Give graph inputs the shapes that the user asks for; a symbol fixed in one input is fixed in all.
+
+    Raises:
+        ShapeOptionError: a name is no input, a rank differs, a fixed dimension or symbol is contradicted.
+        DynamicShapeError: a dimension is still dynamic.
+    """
+    inputs = {i.name: i for i in draft.graph.input}
+    for name in shapes:
+        if name not in inputs:
+            raise ShapeOptionError(f"--shape names '{name}', which is no input of the model", where=where, hint=_listing(draft))
+    symbols: dict[str, tuple[int, str]] = {}
+    for name, wanted in shapes.items():
+        _fix_one(draft, inputs[name], tuple(wanted), symbols, where)
+    for info in draft.graph.input:
+        for dim in _dims_of(info):
+            if dim.WhichOneof("value") == "dim_param" and dim.dim_param in symbols:
+                dim.dim_value = symbols[dim.dim_param][0]
+    left = [i for i in draft.graph.input if i.type.HasField("tensor_type") and not _is_static(i)]
+    if left:
+        named = "; ".join(f"'{i.name}' [{_text(i)}]" for i in left)
+        options = " ".join(f"--shape {_quoted(i.name)}={','.join(map(str, _example(i)))}" for i in left)
+        plural = "inputs have" if len(left) > 1 else "input has"
+        raise DynamicShapeError(
+            f"{len(left)} {plural} dynamic dimensions: {named}", where=where, hint=f"fix them, for example {options}"
+        )
+
+
+def _fix_one(
+    draft: Draft, info: onnx.ValueInfoProto, wanted: tuple[int, ...], symbols: dict[str, tuple[int, str]], where: str
+) -> None:
+    asked = f"--shape {info.name}={','.join(map(str, wanted))}"
+    if not info.type.HasField("tensor_type"):
+        raise ShapeOptionError(f"{asked}: the input is no tensor", where=where, hint=_listing(draft))
+    if any(not isinstance(d, int) or isinstance(d, bool) or d < 0 for d in wanted):
+        raise ShapeOptionError(f"{asked}: dimensions are numbers, 0 or more", where=where, hint=_listing(draft))
+    tensor = info.type.tensor_type
+    if tensor.HasField("shape"):
+        dims = tensor.shape.dim
+        if len(dims) != len(wanted):
+            raise ShapeOptionError(
+                f"{asked} has {len(wanted)} dimensions, the input has {len(dims)}", where=where, hint=_listing(draft)
+            )
+        for index, (dim, value) in enumerate(zip(dims, wanted, strict=True)):
+            if dim.HasField("dim_value") and dim.dim_value >= 0 and dim.dim_value != value:
+                raise ShapeOptionError(
+                    f"{asked}: dimension {index} is fixed to {dim.dim_value} in the model", where=where, hint=_listing(draft)
+                )
+            if dim.HasField("dim_param") and dim.dim_param:
+                known, owner = symbols.setdefault(dim.dim_param, (value, asked))
+                if known != value:
+                    raise ShapeOptionError(
+                        f"{asked}: dimension {index} is '{dim.dim_param}', which {owner} makes {known}",
+                        where=where,
+                        hint=_listing(draft),
+                    )
+    tensor.shape.ClearField("dim")
+    for value in wanted:
+        tensor.shape.dim.add().dim_value = value
+    tensor.shape.SetInParent()
+
+
+def _dims_of(info: onnx.ValueInfoProto) -> Sequence[onnx.TensorShapeProto.Dimension]:
+    return list(info.type.tensor_type.shape.dim) if info.type.HasField("tensor_type") else []
+
+
+def _is_static(info: onnx.ValueInfoProto) -> bool:
+    shaped = info.type.tensor_type.HasField("shape")
+    return shaped and all(d.HasField("dim_value") and d.dim_value >= 0 for d in _dims_of(info))
+
+
+def _text(info: onnx.ValueInfoProto) -> str:
+    if not info.type.HasField("tensor_type"):
+        return "no tensor"
+    if not info.type.tensor_type.HasField("shape"):
+        return "unknown rank"
+    return ",".join(
+        str(d.dim_value) if d.HasField("dim_value") and d.dim_value >= 0 else d.dim_param or "?" for d in _dims_of(info)
+    )
+
+
+def _listing(draft: Draft) -> str:
+    return "the model's inputs are " + "; ".join(f"'{i.name}' [{_text(i)}]" for i in draft.graph.input)
+
+
+def _quoted(name: str) -> str:
+    return name if all(c.isalnum() or c in "_.-/:" for c in name) else f"'{name}'"
+
+
+def _example(info: onnx.ValueInfoProto) -> list[int]:
+    """A shape that is likely to be meant: batch 1, images of 224 pixels, sequences of 128 steps."""
+    dims = _dims_of(info)
+    if not info.type.tensor_type.HasField("shape"):
+        return [1, 3, 224, 224]
+    filled = []
+    for index, dim in enumerate(dims):
+        if dim.HasField("dim_value") and dim.dim_value >= 0:
+            filled.append(dim.dim_value)
+        elif index == 0 or "batch" in dim.dim_param.lower():
+            filled.append(1)
+        elif len(dims) == 4:
+            filled.append(3 if index == 1 else 224)
+        else:
+            filled.append(128)
+    return filled
+
+
+def forget_inferred(draft: Draft) -> None:
+    """Drop the shapes that the file gives to intermediate values and outputs.
+
+    They were computed for other input shapes, or by another tool; inference trusts them over its own result.
+    Types of values written by operators that ONNX does not know are kept: nobody else can tell them.
+    """
+    foreign = {o for n in draft.graph.node if n.domain not in ("", "ai.onnx") for o in n.output}
+    kept = [v for v in draft.graph.value_info if v.name in foreign]
+    del draft.graph.value_info[:]
+    draft.graph.value_info.extend(kept)
+    for output in draft.graph.output:
+        if output.type.HasField("tensor_type") and output.name not in foreign:
+            output.type.tensor_type.ClearField("shape")
+
+
+def infer(draft: Draft, where: str) -> dict[str, Value]:
+    """Types and shapes of all values that can be told, written into the draft's `value_info` and returned.
+
+    Raises InvalidGraphError when two types contradict each other.
+    """
+    from heterocc.compiler.onnx_draft import value_table
+
+    try:
+        inferred = shape_inference.infer_shapes(draft.to_proto(), data_prop=True)
+    except (shape_inference.InferenceError, ValueError) as error:
+        raise InvalidGraphError(f"types or shapes do not fit: {str(error).splitlines()[0]}", where=where) from error
+    draft.adopt(inferred)
+    return value_table(draft.graph, draft.weights)
