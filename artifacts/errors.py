@@ -112,6 +112,12 @@ class OutputFileError(InputError):
     code = "HC111"
 
 
+class AffinityCoverError(InputError):
+    """Affinity mode `manual` is asked for, and no rule covers a node."""
+
+    code = "HC112"
+
+
 class UsageError(InputError):
     """Options that contradict each other or have a malformed value."""
 

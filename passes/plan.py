@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
 
+from heterocc.passes.affinity import Affinity
 from heterocc.passes.cost import Machine
 from heterocc.passes.graph import Graph, Node
 
@@ -42,13 +43,16 @@ class Plan:
       * nodes of a partition are in graph order;
       * partitions are in run order: each reads only what an earlier one (or itself) wrote;
       * every device is one of the machine's (or UNPLACED) and does not refuse a node placed on it;
-      * `pins` (what the user fixed) hold for every placed node.
+      * `pins` (what the user fixed) name nodes and hold for every placed node.
+
+    `affinity` is what the user asked for; the pass `manual` turns it into pins.
     """
 
     graph: Graph
     machine: Machine
     partitions: tuple[Partition, ...]
     pins: Mapping[str, str] = field(default_factory=dict)
+    affinity: Affinity = field(default_factory=Affinity)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "pins", MappingProxyType(dict(self.pins)))
@@ -73,6 +77,9 @@ class Plan:
                     raise ValueError(f"node '{name}' is pinned to {self.pins[name]} but placed on {part.device}")
             if list(part.nodes) != sorted(part.nodes, key=order.__getitem__):
                 raise ValueError(f"nodes of p{index} are not in graph order")
+        for name in self.pins:
+            if name not in order:
+                raise ValueError(f"unknown node '{name}' is pinned")
         missing = [n for n in order if n not in owner]
         if missing:
             raise ValueError(f"node '{missing[0]}' is in no partition")
@@ -83,10 +90,14 @@ class Plan:
                     raise ValueError(f"p{owner[node.name]} reads '{value}' from the later p{owner[producer]}")
 
     @classmethod
-    def initial(cls, graph: Graph, machine: Machine) -> Plan:
+    def initial(cls, graph: Graph, machine: Machine, affinity: Affinity | None = None) -> Plan:
         """The plan that a pipeline starts from: nothing placed, all nodes in one partition."""
         nodes = tuple(n.name for n in graph.nodes)
-        return cls(graph, machine, (Partition(UNPLACED, nodes),) if nodes else ())
+        return cls(graph, machine, (Partition(UNPLACED, nodes),) if nodes else (), affinity=affinity or Affinity())
+
+    def with_partitions(self, partitions: tuple[Partition, ...], pins: Mapping[str, str] | None = None) -> Plan:
+        """The same graph, machine and affinity under other partitions (and other pins, when given)."""
+        return replace(self, partitions=partitions, pins=self.pins if pins is None else pins)
 
     @cached_property
     def device_of(self) -> Mapping[str, str]:
@@ -131,6 +142,17 @@ class Plan:
                     nbytes = self.graph.values[value].nbytes
                     found.setdefault((value, part.device), Transfer(value, source, part.device, nbytes))
         return tuple(found.values())
+
+
+def consecutive(graph: Graph, device_of: Mapping[str, str]) -> tuple[Partition, ...]:
+    """Partitions of consecutive nodes (graph order) on one device: acyclic, because graph order is a run order."""
+    runs: list[tuple[str, list[str]]] = []
+    for node in graph.nodes:
+        device = device_of[node.name]
+        if not runs or runs[-1][0] != device:
+            runs.append((device, []))
+        runs[-1][1].append(node.name)
+    return tuple(Partition(device, tuple(names)) for device, names in runs)
 
 
 def run_order(graph: Graph, groups: Iterable[Iterable[str]], device_of: Mapping[str, str]) -> tuple[Partition, ...]:

@@ -1,0 +1,50 @@
+"""How long a plan takes by the machine's numbers: a roofline per node, latency and bandwidth per transfer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from heterocc.passes.cost import Machine
+from heterocc.passes.graph import Graph, Node
+from heterocc.passes.placement import overfull
+from heterocc.passes.plan import UNPLACED, Plan
+
+
+def node_seconds(graph: Graph, machine: Machine, device: str, node: Node) -> float:
+    """Seconds of one node: its launch, then the slower of arithmetic and memory traffic (roofline model)."""
+    model = machine.device(device)
+    moved = sum(graph.values[v].nbytes for v in (*dict.fromkeys(node.inputs), *node.outputs))
+    return model.launch + max(machine.work.get(node.name, 0.0) / model.flops, moved / model.bandwidth)
+
+
+def transfer_seconds(machine: Machine, source: str, target: str, nbytes: int) -> float:
+    """Seconds to bring `nbytes` from one device to another."""
+    link = machine.link(source, target)
+    return link.latency + nbytes / link.bandwidth
+
+
+def is_costed(plan: Plan) -> bool:
+    """Whether the machine knows the work of every node, so that times mean something."""
+    return bool(plan.graph.nodes) and all(n.name in plan.machine.work for n in plan.graph.nodes)
+
+
+def plan_seconds(plan: Plan) -> float | None:
+    """Seconds of one run, devices one after the other; None when work is unknown or a node is not placed."""
+    if not is_costed(plan) or UNPLACED in plan.device_of.values():
+        return None
+    return _seconds(plan.graph, plan.machine, plan.device_of) + sum(
+        transfer_seconds(plan.machine, t.source, t.target, t.nbytes) for t in plan.transfers
+    )
+
+
+def alone_seconds(plan: Plan, device: str) -> float | None:
+    """Seconds of one run with everything on `device`; None when it refuses a node or lacks the memory."""
+    everything = {n.name: device for n in plan.graph.nodes}
+    refused = any(plan.machine.refusal(device, n) is not None for n in everything)
+    if refused or overfull(plan.graph, plan.machine, everything):
+        return None
+    return _seconds(plan.graph, plan.machine, everything)
+
+
+def _seconds(graph: Graph, machine: Machine, device_of: Mapping[str, str]) -> float:
+    return sum(node_seconds(graph, machine, device_of[n.name], n) for n in graph.nodes)

@@ -1,0 +1,174 @@
+"""Pull islands: move connected nodes of one device next door when the transfers saved outweigh slower compute."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from heterocc.passes.cost import Machine
+from heterocc.passes.estimate import node_seconds, transfer_seconds
+from heterocc.passes.graph import Graph, Node
+from heterocc.passes.placement import Budget
+from heterocc.passes.plan import UNPLACED
+from heterocc.passes.schedule import fewest_runs
+from heterocc.passes.shapes import shape_nodes
+
+WORTH = 1e-9
+"""Seconds that a move must save, so that rounding never decides."""
+
+
+def pull_islands(
+    graph: Graph, machine: Machine, pins: Mapping[str, str], device_of: Mapping[str, str]
+) -> dict[str, str]:
+    """Devices after all moves that pay.
+
+    An island is a connected piece of a partition (partitions as `fewest_runs` makes them). It moves as a whole, to a
+    device that it exchanges values with, if the estimated time of the plan falls, neither the number of transfers nor
+    that of partitions rises, and the device may run it: no refusal, no pin elsewhere, no last resort, enough memory,
+    and the work of every node is known. Nodes that compute shapes stay on the CPU. Sweeps are repeated until none
+    moves anything; within one, the move that saves most goes first.
+    """
+    current = dict(device_of)
+    search = _Search(graph, machine, pins)
+    while search.sweep(current, [list(g) for g in fewest_runs(graph, current)]):
+        pass
+    return current
+
+
+@dataclass(frozen=True, slots=True)
+class _Move:
+    saving: float
+    target: str
+    turn: int
+    into: int
+    nodes: tuple[Node, ...]
+
+
+class _Search:
+    def __init__(self, graph: Graph, machine: Machine, pins: Mapping[str, str]) -> None:
+        self._graph, self._machine, self._pins = graph, machine, pins
+        self._shapes = shape_nodes(graph)
+        self._position = {n.name: i for i, n in enumerate(graph.nodes)}
+        self._bounded = any(d.memory is not None for d in machine.devices)
+        self._eligible = {
+            d.name: {n.name for n in graph.nodes if self._may_run(d.name, n)}
+            for d in machine.devices
+            if not d.last_resort
+        }
+
+    def _may_run(self, device: str, node: Node) -> bool:
+        return (
+            node.name in self._machine.work
+            and self._machine.refusal(device, node.name) is None
+            and self._pins.get(node.name, device) == device
+            and (node.name not in self._shapes or self._machine.device(device).kind == "cpu")
+        )
+
+    def sweep(self, device_of: dict[str, str], groups: list[list[str]]) -> bool:
+        """Make the moves that pay, each touching groups that no other move touched; whether there was one."""
+        moves = [m for turn in range(len(groups)) for m in self._moves(device_of, groups, turn)]
+        moves.sort(key=lambda m: (-m.saving, self._position[m.nodes[0].name], m.target))
+        touched: set[int] = set()
+        moved = False
+        for move in moves:
+            names = [n.name for n in move.nodes]
+            if touched.intersection((move.turn, move.into)):
+                continue
+            if self._saving(device_of, move.nodes, move.target) < WORTH:
+                continue
+            if not self._has_room(device_of, move.nodes, move.target):
+                continue
+            device_of.update(dict.fromkeys(names, move.target))
+            touched.update((move.turn, move.into))
+            moved = True
+        return moved
+
+    def _moves(self, device_of: Mapping[str, str], groups: Sequence[Sequence[str]], turn: int) -> Iterable[_Move]:
+        own = device_of[groups[turn][0]]
+        if own == UNPLACED:
+            return
+        for island in self._islands(groups[turn]):
+            for target in self._neighbours(device_of, island):
+                if target == own or not self._eligible.get(target, set()).issuperset(n.name for n in island):
+                    continue
+                into = self._joins(device_of, groups, turn, target, len(island))
+                if into is None:
+                    continue
+                saving = self._saving(device_of, island, target)
+                if saving >= WORTH:
+                    yield _Move(saving, target, turn, into, island)
+
+    def _joins(
+        self, device_of: Mapping[str, str], groups: Sequence[Sequence[str]], turn: int, target: str, size: int
+    ) -> int | None:
+        """The group that takes the island without another partition being needed; None if there is no such group.
+
+        A whole group changes its device in place. A part of one has no edge to the rest, so it may run just before
+        or after it, and joins the group there if that is on the target.
+        """
+        if size == len(groups[turn]):
+            return turn
+        beside = (t for t in (turn - 1, turn + 1) if 0 <= t < len(groups))
+        return next((t for t in beside if device_of[groups[t][0]] == target), None)
+
+    def _islands(self, group: Sequence[str]) -> list[tuple[Node, ...]]:
+        """Connected pieces of a group, by first node."""
+        inside = set(group)
+        root = {name: name for name in group}
+
+        def find(name: str) -> str:
+            while root[name] != name:
+                root[name] = root[root[name]]
+                name = root[name]
+            return name
+
+        for name in group:
+            for value in self._graph.node_by_name[name].inputs:
+                source = self._graph.producer.get(value)
+                if source in inside:
+                    a, b = sorted((find(name), find(source)), key=self._position.__getitem__)
+                    root[b] = a
+        pieces: dict[str, list[Node]] = {}
+        for name in group:
+            pieces.setdefault(find(name), []).append(self._graph.node_by_name[name])
+        return [tuple(nodes) for nodes in pieces.values()]
+
+    def _neighbours(self, device_of: Mapping[str, str], island: Sequence[Node]) -> list[str]:
+        """Devices that the island exchanges values with, in order of the device list."""
+        found: set[str] = set()
+        for node in island:
+            found.update(device_of[self._graph.producer[v]] for v in node.inputs if v in self._graph.producer)
+            found.update(device_of[c] for v in node.outputs for c in self._graph.consumers.get(v, ()))
+        return [d.name for d in self._machine.devices if d.name in found]
+
+    def _saving(self, device_of: Mapping[str, str], island: Sequence[Node], target: str) -> float:
+        """Seconds saved by the move; negative also when it would add a transfer."""
+        inside = {n.name for n in island}
+        saved = 0.0
+        count = 0
+        for value in dict.fromkeys(v for n in island for v in (*n.inputs, *n.outputs)):
+            source = self._graph.producer.get(value)
+            if source is None:
+                continue
+            readers = self._graph.consumers.get(value, ())
+            nbytes = self._graph.values[value].nbytes
+            for sign, moved in ((1, False), (-1, True)):
+                start = target if moved and source in inside else device_of[source]
+                ends = {target if moved and r in inside else device_of[r] for r in readers} - {start, UNPLACED}
+                count += sign * len(ends)
+                saved += sign * sum(transfer_seconds(self._machine, start, end, nbytes) for end in sorted(ends))
+        if count < 0:
+            return -1.0
+        for node in island:
+            saved += node_seconds(self._graph, self._machine, device_of[node.name], node)
+            saved -= node_seconds(self._graph, self._machine, target, node)
+        return saved
+
+    def _has_room(self, device_of: Mapping[str, str], island: Sequence[Node], target: str) -> bool:
+        if not self._bounded:
+            return True
+        budget = Budget(self._graph, self._machine)
+        for node in self._graph.nodes:
+            if device_of[node.name] == target:
+                budget.add(target, node)
+        return budget.fits(target, *island)

@@ -1,0 +1,164 @@
+"""manual: the devices that the user asks for, over those that were chosen automatically."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import ClassVar, Final
+
+from heterocc.artifacts.errors import AffinityCoverError, AffinityPatternError, PinnedDeviceError
+from heterocc.passes.affinity import Rule, RuleKind
+from heterocc.passes.base import SpecPass
+from heterocc.passes.cost import Machine
+from heterocc.passes.graph import Graph, Node
+from heterocc.passes.placement import overfull, place
+from heterocc.passes.plan import Plan, consecutive
+
+STRENGTH: Final[Mapping[RuleKind, int]] = {"op": 1, "glob": 2, "range": 3, "name": 4}
+"""Which kind of rule wins over which; the model's own metadata has strength 0."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Manual(SpecPass):
+    """Pin nodes to the devices that the plan's affinity and the model's own metadata ask for.
+
+    In mode `corrected` what is not pinned stays where it is, unless pins overfill a device: then everything that is
+    not pinned is placed again by first fit. In mode `manual` every node must be pinned, in mode `automatic` none is.
+
+    Raises AffinityPatternError (HC108) for a rule that matches no node, PinnedDeviceError (HC202) for a pin to a
+    device that is not listed, cannot run the node or has no room, AffinityCoverError (HC112) for a node that mode
+    `manual` leaves without a device.
+    """
+
+    name: ClassVar[str] = "manual"
+
+    def run(self, plan: Plan) -> Plan:
+        """The plan with all pins set and obeyed."""
+        graph, machine = plan.graph, plan.machine
+        if plan.affinity.mode == "automatic":
+            return plan
+        pins = _checked_pins(plan)
+        if plan.affinity.mode == "manual":
+            _check_cover(graph, pins)
+        pins = {**plan.pins, **pins}
+        if not pins:
+            return plan
+        device_of = {n.name: pins.get(n.name, plan.device_of[n.name]) for n in graph.nodes}
+        if overfull(graph, machine, device_of):
+            device_of = place(graph, machine, pins)
+        return plan.with_partitions(consecutive(graph, device_of), pins)
+
+
+def _checked_pins(plan: Plan) -> dict[str, str]:
+    graph = plan.graph
+    index = _NameIndex(graph)
+    strongest: dict[str, tuple[int, Rule]] = {
+        n.name: (0, Rule("name", n.label, n.affinity, "the model's metadata 'affinity'"))
+        for n in graph.nodes
+        if n.affinity is not None
+    }
+    for rule in plan.affinity.rules:
+        kind, matched = index.match(rule)
+        for node in matched:
+            if node not in strongest or strongest[node][0] <= STRENGTH[kind]:
+                strongest[node] = (STRENGTH[kind], rule)
+    return {
+        n.name: _listed_device(plan.machine, graph, n, strongest[n.name][1]) for n in graph.nodes if n.name in strongest
+    }
+
+
+def _listed_device(machine: Machine, graph: Graph, node: Node, rule: Rule) -> str:
+    where = f"{rule.where or 'affinity'}: '{rule.pattern}' = '{rule.device}'"
+    device = next((d.name for d in machine.devices if d.name.upper() == rule.device.upper()), None)
+    if device is None:
+        listed = ", ".join(d.name for d in machine.devices)
+        raise PinnedDeviceError(
+            f"{node.op_type} '{node.label}' is pinned to '{rule.device}', which is not listed",
+            where=where,
+            hint=f"listed devices: {listed}; change the affinity, or add {rule.device} to --devices",
+        )
+    reason = machine.refusal(device, node.name)
+    if reason is not None:
+        able = [d.name for d in machine.devices if machine.refusal(d.name, node.name) is None]
+        raise PinnedDeviceError(
+            f"{device} cannot run {node.op_type} '{node.label}': {reason}",
+            where=where,
+            hint=f"{', '.join(able)} can run it" if able else "no listed device can run it; see `heterocc query`",
+        )
+    return device
+
+
+def _check_cover(graph: Graph, pins: Mapping[str, str]) -> None:
+    left = [n for n in graph.nodes if n.name not in pins]
+    if left:
+        more = f" and {len(left) - 1} more" if len(left) > 1 else ""
+        raise AffinityCoverError(
+            f"affinity mode 'manual' gives no device to {left[0].op_type} '{left[0].label}'{more}",
+            where=f"{graph.name}: node '{left[0].label}' ({left[0].op_type})",
+            hint="add a rule for it, or use mode 'corrected' to place the rest automatically",
+        )
+
+
+class _NameIndex:
+    """Node names, the model's own and the sanitised ones, to positions in graph order."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._nodes = graph.nodes
+        self._by_name: dict[str, list[int]] = {}
+        for position, node in enumerate(graph.nodes):
+            for name in dict.fromkeys((node.name, *node.original)):
+                if name:
+                    self._by_name.setdefault(name, []).append(position)
+
+    def match(self, rule: Rule) -> tuple[RuleKind, tuple[str, ...]]:
+        """How the rule was read, and the nodes it names, at least one. Raises AffinityPatternError (HC108)."""
+        readings: tuple[RuleKind, ...] = ("name", "op", "range", "glob") if rule.kind == "any" else (rule.kind,)
+        for kind in readings:
+            pattern = rule.pattern
+            if rule.kind == "any" and kind == "op":
+                if not pattern.startswith("op:"):
+                    continue
+                pattern = pattern.removeprefix("op:")
+            positions = self._positions(kind, pattern, rule)
+            if positions:
+                return kind, tuple(self._nodes[i].name for i in positions)
+        raise AffinityPatternError(
+            f"'{rule.pattern}' matches no {'operator type' if rule.kind == 'op' else 'node'} of the model",
+            where=rule.where or "affinity",
+            hint=self._hint(rule),
+        )
+
+    def _positions(self, kind: RuleKind, pattern: str, rule: Rule) -> list[int]:
+        if kind == "name":
+            return self._by_name.get(pattern, [])
+        if kind == "op":
+            return [i for i, n in enumerate(self._nodes) if n.op_type == pattern]
+        if kind == "glob":
+            return sorted({i for name, at in self._by_name.items() if fnmatchcase(name, pattern) for i in at})
+        for cut in range(len(pattern) - 1):
+            if pattern.startswith("..", cut):
+                first, last = self._by_name.get(pattern[:cut]), self._by_name.get(pattern[cut + 2 :])
+                if first and last:
+                    if first[0] > last[-1]:
+                        raise AffinityPatternError(
+                            f"range '{pattern}' runs backwards: its first node comes after its last in graph order",
+                            where=rule.where or "affinity",
+                            hint=f"write '{pattern[cut + 2 :]}..{pattern[:cut]}'",
+                        )
+                    return list(range(first[0], last[-1] + 1))
+        return []
+
+    def _hint(self, rule: Rule) -> str:
+        if rule.kind == "op" or rule.pattern.startswith("op:"):
+            types = sorted({n.op_type for n in self._nodes})
+            near = difflib.get_close_matches(rule.pattern.removeprefix("op:"), types, n=3)
+            return f"operator types of the model: {', '.join(near or types[:8])}"
+        wanted = [rule.pattern]
+        if rule.kind in ("any", "range") and ".." in rule.pattern:
+            wanted = [end for end in rule.pattern.split("..") if end not in self._by_name] or wanted
+        near = [n for end in wanted for n in difflib.get_close_matches(end, self._by_name, n=3, cutoff=0.5)]
+        names = near or [n.label for n in self._nodes[:3]]
+        shown = ", ".join(f"'{n}'" for n in dict.fromkeys(names))
+        return f"nearest names: {shown}" if near else f"names look like {shown}; see `heterocc query` for all of them"

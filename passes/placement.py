@@ -1,0 +1,103 @@
+"""First-fit placement under memory budgets: what `greedy` does, and `manual` again when pins fill a device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from heterocc.artifacts.errors import PinnedDeviceError, UnsupportedOpError
+from heterocc.passes.cost import DeviceModel, Machine
+from heterocc.passes.graph import Graph, Node
+from heterocc.passes.plan import UNPLACED
+from heterocc.passes.shapes import shape_nodes
+
+
+class Budget:
+    """Bytes that placed nodes hold on each device: their outputs, and each constant once per device."""
+
+    def __init__(self, graph: Graph, machine: Machine) -> None:
+        self._graph = graph
+        self._limits = {d.name: d.memory for d in machine.devices}
+        self._constants: dict[str, set[str]] = {d.name: set() for d in machine.devices}
+        self.used: dict[str, int] = {d.name: 0 for d in machine.devices}
+
+    def need(self, device: str, *nodes: Node) -> int:
+        """Bytes that `nodes` would add to `device`."""
+        values = self._graph.values
+        held = self._constants[device]
+        constants = {v for n in nodes for v in n.inputs if v in self._graph.constants and v not in held}
+        return sum(values[v].nbytes for n in nodes for v in n.outputs) + sum(values[v].nbytes for v in constants)
+
+    def fits(self, device: str, *nodes: Node) -> bool:
+        """Whether `device` has room for `nodes`."""
+        limit = self._limits[device]
+        return limit is None or self.used[device] + self.need(device, *nodes) <= limit
+
+    def add(self, device: str, *nodes: Node) -> None:
+        """Place `nodes` on `device`."""
+        self.used[device] += self.need(device, *nodes)
+        self._constants[device].update(v for n in nodes for v in n.inputs if v in self._graph.constants)
+
+    def why_full(self, device: str, *nodes: Node) -> str:
+        """Why `nodes` do not fit on `device`."""
+        limit = self._limits[device]
+        return f"needs {self.need(device, *nodes)} bytes, {self.used[device]} of {limit} are taken"
+
+
+def place(graph: Graph, machine: Machine, pins: Mapping[str, str]) -> dict[str, str]:
+    """Device of every node: its pin, else the first listed device that can run it and has room.
+
+    Nodes are taken in graph order, pinned ones before all others. Devices of last resort come after all others,
+    whatever their place in the list. Nodes that compute shapes prefer the first CPU listed.
+    Raises UnsupportedOpError (HC201) with a reason per device, PinnedDeviceError (HC202) when pins overfill a device.
+    """
+    ranked = sorted(machine.devices, key=lambda d: d.last_resort)
+    host = [d for d in ranked if d.kind == "cpu" and not d.last_resort]
+    shapes = shape_nodes(graph) if host else frozenset()
+    budget = Budget(graph, machine)
+    device_of: dict[str, str] = {}
+    for node in graph.nodes:
+        if node.name in pins:
+            device = pins[node.name]
+            if not budget.fits(device, node):
+                raise PinnedDeviceError(
+                    f"{device} has no room for {node.op_type} '{node.label}': {budget.why_full(device, node)}",
+                    where=f"node '{node.label}' ({node.op_type})",
+                    hint=f"pin fewer nodes to {device}",
+                )
+            budget.add(device, node)
+            device_of[node.name] = device
+    for node in graph.nodes:
+        if node.name in device_of:
+            continue
+        candidates = [*host[:1], *ranked] if node.name in shapes else ranked
+        chosen = next((d.name for d in candidates if _can(machine, d, node) and budget.fits(d.name, node)), None)
+        if chosen is None:
+            raise _nobody(graph, machine, budget, node)
+        budget.add(chosen, node)
+        device_of[node.name] = chosen
+    return {n.name: device_of[n.name] for n in graph.nodes}
+
+
+def overfull(graph: Graph, machine: Machine, device_of: Mapping[str, str]) -> bool:
+    """Whether the placed nodes of `device_of` exceed the memory of a device."""
+    budget = Budget(graph, machine)
+    for node in graph.nodes:
+        if device_of[node.name] != UNPLACED:
+            budget.add(device_of[node.name], node)
+    return any(d.memory is not None and budget.used[d.name] > d.memory for d in machine.devices)
+
+
+def _can(machine: Machine, device: DeviceModel, node: Node) -> bool:
+    return machine.refusal(device.name, node.name) is None
+
+
+def _nobody(graph: Graph, machine: Machine, budget: Budget, node: Node) -> UnsupportedOpError:
+    reasons = [
+        f"{d.name}: {machine.refusal(d.name, node.name) or budget.why_full(d.name, node)}" for d in machine.devices
+    ]
+    add_ort = "" if any(d.last_resort for d in machine.devices) else "add ORT to --devices, or "
+    return UnsupportedOpError(
+        f"no device can run {node.op_type} '{node.label}' ({'; '.join(reasons)})",
+        where=f"{graph.name}: node '{node.label}' ({node.op_type})",
+        hint=f"{add_ort}see `heterocc query` for what each device can run",
+    )

@@ -1,0 +1,97 @@
+"""All passes by name, the policies made of them, and the `--passes` text form of a pipeline."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+
+from heterocc.artifacts.errors import PipelineSpecError, UsageError
+from heterocc.passes.base import Pass, SpecPass
+from heterocc.passes.greedy import Greedy
+from heterocc.passes.manual import Manual
+from heterocc.passes.merge import Merge
+
+PASSES: Mapping[str, type[SpecPass]] = MappingProxyType({p.name: p for p in (Greedy, Manual, Merge)})
+"""Every pass that `--passes` can name. A new pass is added here."""
+
+POLICIES: Mapping[str, str] = MappingProxyType(
+    {
+        "greedy": "greedy,manual",
+        "merge": "greedy,manual,merge",
+        "optimal": "greedy,manual,mincut",
+    }
+)
+"""What `--policy` names; a policy is available once all its passes are in PASSES."""
+
+DEFAULT_POLICY = "merge"
+
+_PASS = re.compile(r"\s*([A-Za-z][\w-]*)\s*(?:\{([^{}]*)\})?\s*(,|$)")
+
+
+def parse_pipeline(text: str) -> tuple[Pass, ...]:
+    """The passes that a spec such as `greedy,merge{max-nodes=64}` names.
+
+    `parse_pipeline(show_pipeline(passes)) == passes`. Raises PipelineSpecError (HC121).
+    """
+    passes: list[Pass] = []
+    at = 0
+    more = True
+    while more:
+        match = _PASS.match(text, at)
+        if match is None:
+            rest = text[at:].strip()
+            raise PipelineSpecError(
+                f"cannot read the pipeline from '{rest}' on" if rest else "a pass name is missing in the pipeline",
+                where=f"--passes '{text}'",
+                hint=f"write passes as NAME or NAME{{option=value,…}}, separated by commas; {_known()}",
+            )
+        passes.append(_pass(match[1], match[2], text))
+        at = match.end()
+        more = match[3] == ","
+    return tuple(passes)
+
+
+def show_pipeline(passes: Iterable[Pass]) -> str:
+    """The spec that `parse_pipeline` reads."""
+    return ",".join(repr(p) for p in passes)
+
+
+def policy_passes(policy: str) -> tuple[Pass, ...]:
+    """The pipeline of a `--policy`. Raises UsageError (HC120) for one that is unknown or not available yet."""
+    if policy not in POLICIES:
+        raise UsageError(f"there is no policy '{policy}'", where="--policy", hint=f"policies: {', '.join(POLICIES)}")
+    absent = [name for name in re.findall(r"[a-z][\w-]*", POLICIES[policy]) if name not in PASSES]
+    if absent:
+        raise UsageError(
+            f"policy '{policy}' is not available yet: it needs the pass '{absent[0]}'",
+            where="--policy",
+            hint=f"use --policy {DEFAULT_POLICY}",
+        )
+    return parse_pipeline(POLICIES[policy])
+
+
+def _pass(name: str, options: str | None, text: str) -> SpecPass:
+    if name not in PASSES:
+        close = difflib.get_close_matches(name, PASSES, n=1)
+        hint = (f"did you mean '{close[0]}'? " if close else "") + _known()
+        raise PipelineSpecError(f"there is no pass '{name}'", where=f"--passes '{text}'", hint=hint)
+    given: dict[str, str] = {}
+    for option in (options or "").split(",") if (options or "").strip() else ():
+        key, equals, value = (part.strip() for part in option.partition("="))
+        if not (key and equals and value):
+            raise PipelineSpecError(
+                f"cannot read the option '{option.strip()}' of pass '{name}'",
+                where=f"--passes '{text}'",
+                hint=f"write options as key=value; options of '{name}': {', '.join(PASSES[name].options()) or 'none'}",
+            )
+        if key in given:
+            raise PipelineSpecError(f"option '{key}' of pass '{name}' is given twice", where=f"--passes '{text}'")
+        given[key] = value
+    return PASSES[name].from_options(given)
+
+
+def _known() -> str:
+    shown = (f"{n}{{{','.join(p.options())}}}" if p.options() else n for n, p in PASSES.items())
+    return f"passes: {', '.join(shown)}"

@@ -1,0 +1,233 @@
+"""The fewest acyclic partitions of a placed graph: the order of device runs that covers it.
+
+A cover by acyclic one-device partitions, put in run order, is a sequence of devices in which each node finds its place
+after its inputs; the other way round, such a sequence *is* a cover. So the fewest partitions are the shortest sequence
+of devices that "plays" the graph, where a device whose turn it is runs everything that is ready, and what that makes
+ready, for as long as it can: running more never makes what is left harder. With two devices turns alternate, and only
+the first one is a choice. With more it is a shortest common supersequence, NP-hard in general: A* with an exact bound
+solves it as far as a fixed amount of work goes (all small graphs, and most large ones once nodes that always run
+together are contracted), then a beam search takes over. Work is counted, not timed, so the answer is reproducible.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from heterocc.passes.graph import Graph
+
+EXACT_WORK = 400_000
+"""Block visits that the exact search may spend before the beam search takes over."""
+
+BEAM_WIDTH = 24
+"""States that the beam search keeps after each turn."""
+
+
+def fewest_runs(graph: Graph, device_of: Mapping[str, str]) -> tuple[tuple[str, ...], ...]:
+    """Node names in groups: each on one device, in run order, and as few groups as found.
+
+    The number of groups is the smallest possible with up to two devices, and whenever the exact search ends within
+    its work. Nodes of a group are in graph order.
+    """
+    if not graph.nodes:
+        return ()
+    blocks = _contract(graph, device_of)
+    turn_of = _play(blocks, _shortest(blocks))
+    groups: dict[int, list[str]] = {}
+    for position, node in enumerate(graph.nodes):
+        groups.setdefault(turn_of[blocks.block_of[position]], []).append(node.name)
+    return tuple(tuple(groups[turn]) for turn in sorted(groups))
+
+
+@dataclass(frozen=True, slots=True)
+class _Blocks:
+    """The graph with nodes contracted that run in one turn under every sequence; colours are device numbers."""
+
+    block_of: list[int]
+    colour: list[int]
+    successors: list[list[int]]
+    waits: list[int]
+    colours: int
+
+
+def _contract(graph: Graph, device_of: Mapping[str, str]) -> _Blocks:
+    numbers: dict[str, int] = {}
+    by_key: dict[tuple[int, frozenset[int]], int] = {}
+    colour: list[int] = []
+    sources: list[frozenset[int]] = []
+    block_of: list[int] = []
+    position = {n.name: i for i, n in enumerate(graph.nodes)}
+    for node in graph.nodes:
+        device = numbers.setdefault(device_of[node.name], len(numbers))
+        reads = {graph.producer[v] for v in node.inputs if v in graph.producer}
+        before = frozenset(block_of[position[name]] for name in reads)
+        before = _without_implied(before, sources)
+        if len(before) == 1 and colour[next(iter(before))] == device:
+            block_of.append(next(iter(before)))
+            continue
+        key = (device, before)
+        if key not in by_key:
+            by_key[key] = len(colour)
+            colour.append(device)
+            sources.append(before)
+        block_of.append(by_key[key])
+    successors: list[list[int]] = [[] for _ in colour]
+    for block, before in enumerate(sources):
+        for other in sorted(before):
+            successors[other].append(block)
+    return _Blocks(block_of, colour, successors, [len(s) for s in sources], len(numbers))
+
+
+def _without_implied(before: frozenset[int], sources: list[frozenset[int]]) -> frozenset[int]:
+    """Without blocks that a direct predecessor of another one of them already waits for (one step back only)."""
+    if len(before) < 2:
+        return before
+    return before.difference(*(sources[block] for block in before))
+
+
+class _State:
+    """What has run, what is ready per colour (as sorted tuples), and how it came to that."""
+
+    __slots__ = ("done", "last", "parent", "ready", "turns", "waits")
+
+    def __init__(
+        self, done: int, ready: list[list[int]], waits: dict[int, int], turns: int, last: int, parent: _State | None
+    ) -> None:
+        self.done, self.ready, self.waits = done, ready, waits
+        self.turns, self.last, self.parent = turns, last, parent
+
+    def sequence(self) -> list[int]:
+        """Colours in the order of turns."""
+        found: list[int] = []
+        state: _State | None = self
+        while state is not None and state.parent is not None:
+            found.append(state.last)
+            state = state.parent
+        return found[::-1]
+
+
+def _start(blocks: _Blocks) -> _State:
+    ready: list[list[int]] = [[] for _ in range(blocks.colours)]
+    for block, count in enumerate(blocks.waits):
+        if not count:
+            ready[blocks.colour[block]].append(block)
+    return _State(0, ready, {}, 0, -1, None)
+
+
+def _turn(blocks: _Blocks, state: _State, colour: int) -> _State:
+    """The state after `colour` has run all it can."""
+    ready = list(state.ready)
+    work = list(ready[colour])
+    ready[colour] = []
+    done = state.done
+    waits = dict(state.waits)
+    opened: dict[int, list[int]] = {}
+    while work:
+        block = work.pop()
+        done |= 1 << block
+        for successor in blocks.successors[block]:
+            left = waits.get(successor, blocks.waits[successor]) - 1
+            waits[successor] = left
+            if left:
+                continue
+            del waits[successor]
+            if blocks.colour[successor] == colour:
+                work.append(successor)
+            else:
+                opened.setdefault(blocks.colour[successor], []).append(successor)
+    for other, found in opened.items():
+        ready[other] = ready[other] + found
+    return _State(done, ready, waits, state.turns + 1, colour, state)
+
+
+def _tails(blocks: _Blocks) -> list[list[int]]:
+    """For each block and colour, the most runs of that colour on a path from the block on, itself included."""
+    tails: list[list[int]] = [[] for _ in blocks.colour]
+    for block in reversed(range(len(blocks.colour))):
+        own = blocks.colour[block]
+        best = [0] * blocks.colours
+        best[own] = 1
+        for successor in blocks.successors[block]:
+            for colour, runs in enumerate(tails[successor]):
+                new_run = colour == own and blocks.colour[successor] != own
+                best[colour] = max(best[colour], runs + new_run)
+        tails[block] = best
+    return tails
+
+
+def _bound(state: _State, tails: list[list[int]], colours: int) -> int:
+    """Turns that are still needed at least: each colour's longest chain of runs, summed.
+
+    Two nodes of a colour with another colour between them on a path never share a turn, and turns of different
+    colours are different turns.
+    """
+    best = [0] * colours
+    for ready in state.ready:
+        for block in ready:
+            for colour, runs in enumerate(tails[block]):
+                if runs > best[colour]:
+                    best[colour] = runs
+    return sum(best)
+
+
+def _shortest(blocks: _Blocks) -> list[int]:
+    """A sequence of colours that plays the whole graph, the shortest one that the work allows."""
+    tails = _tails(blocks)
+    start = _start(blocks)
+    open_: list[tuple[int, int, int, _State]] = [(_bound(start, tails, blocks.colours), 0, 0, start)]
+    reached: dict[int, int] = {0: 0}
+    count = work = 0
+    whole = (1 << len(blocks.colour)) - 1
+    while open_:
+        _, _, _, state = heapq.heappop(open_)
+        if state.done == whole:
+            return state.sequence()
+        if reached[state.done] < state.turns:
+            continue
+        for colour in range(blocks.colours):
+            if not state.ready[colour]:
+                continue
+            following = _turn(blocks, state, colour)
+            work += 2 + (following.done & ~state.done).bit_count() + sum(map(len, following.ready))
+            if reached.get(following.done, following.turns + 1) <= following.turns:
+                continue
+            reached[following.done] = following.turns
+            count += 1
+            bound = following.turns + _bound(following, tails, blocks.colours)
+            heapq.heappush(open_, (bound, -following.turns, count, following))
+        if work > EXACT_WORK:
+            return _beam(blocks, tails)
+    raise AssertionError("a graph without cycles can always be played")
+
+
+def _beam(blocks: _Blocks, tails: list[list[int]]) -> list[int]:
+    states = [_start(blocks)]
+    whole = (1 << len(blocks.colour)) - 1
+    while True:
+        found: dict[int, tuple[int, int, _State]] = {}
+        for state in states:
+            for colour in range(blocks.colours):
+                if not state.ready[colour]:
+                    continue
+                following = _turn(blocks, state, colour)
+                if following.done == whole:
+                    return following.sequence()
+                rank = (_bound(following, tails, blocks.colours), -following.done.bit_count(), following)
+                found.setdefault(following.done, rank)
+        states = [rank[2] for rank in sorted(found.values(), key=lambda r: r[:2])[:BEAM_WIDTH]]
+
+
+def _play(blocks: _Blocks, sequence: list[int]) -> list[int]:
+    """The turn in which each block runs."""
+    turn_of = [0] * len(blocks.colour)
+    state = _start(blocks)
+    for number, colour in enumerate(sequence):
+        following = _turn(blocks, state, colour)
+        fresh = following.done & ~state.done
+        while fresh:
+            lowest = fresh & -fresh
+            turn_of[lowest.bit_length() - 1] = number
+            fresh ^= lowest
+        state = following
+    return turn_of
