@@ -1,0 +1,60 @@
+// The OpenCL driver, opened at run time: a machine without one gets a message, not a failed load.
+//
+// Ownership: the library is opened once and never closed; the table lives as long as the process.
+// Threading: every function here may be called from any thread; the first call does the work.
+#ifndef HETEROCC_OPENCL_DRIVER_H_
+#define HETEROCC_OPENCL_DRIVER_H_
+
+#define CL_TARGET_OPENCL_VERSION 120
+#include <CL/cl.h>
+
+#include <string>
+
+namespace heterocc::opencl_plugin {
+
+#define HETEROCC_CL_FUNCTIONS(X)      \
+  X(clGetPlatformIDs)                 \
+  X(clGetPlatformInfo)                \
+  X(clGetDeviceIDs)                   \
+  X(clGetDeviceInfo)                  \
+  X(clCreateContext)                  \
+  X(clCreateCommandQueue)             \
+  X(clCreateBuffer)                   \
+  X(clReleaseMemObject)               \
+  X(clSetMemObjectDestructorCallback) \
+  X(clCreateProgramWithSource)        \
+  X(clBuildProgram)                   \
+  X(clGetProgramBuildInfo)            \
+  X(clReleaseProgram)                 \
+  X(clCreateKernel)                   \
+  X(clReleaseKernel)                  \
+  X(clSetKernelArg)                   \
+  X(clGetKernelWorkGroupInfo)         \
+  X(clEnqueueNDRangeKernel)           \
+  X(clEnqueueReadBuffer)              \
+  X(clEnqueueWriteBuffer)             \
+  X(clEnqueueCopyBuffer)              \
+  X(clWaitForEvents)                  \
+  X(clGetEventProfilingInfo)          \
+  X(clReleaseEvent)                   \
+  X(clFinish)
+
+// The OpenCL 1.2 functions that the plug-in calls, each resolved from the driver's loader.
+struct Driver {
+#define HETEROCC_CL_MEMBER(name) decltype(&::name) name = nullptr;
+  HETEROCC_CL_FUNCTIONS(HETEROCC_CL_MEMBER)
+#undef HETEROCC_CL_MEMBER
+};
+
+// The driver, or null where it cannot be opened (`WhyNoDriver` then says why).
+const Driver* FindDriver();
+
+// Why `FindDriver` returns null; empty where it does not.
+const std::string& WhyNoDriver();
+
+// The driver; throws a `driver` error where there is none.
+const Driver& RequireDriver();
+
+}  // namespace heterocc::opencl_plugin
+
+#endif  // HETEROCC_OPENCL_DRIVER_H_

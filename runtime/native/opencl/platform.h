@@ -1,0 +1,58 @@
+// The OpenCL devices of this machine, in the order of their TVM device index: hardware GPUs first, software last.
+//
+// Ownership: found once on first use, never freed. Threading: any thread.
+#ifndef HETEROCC_OPENCL_PLATFORM_H_
+#define HETEROCC_OPENCL_PLATFORM_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "driver.h"
+
+namespace heterocc::opencl_plugin {
+
+enum class DeviceKind { kGpu, kAccelerator, kCpu };
+
+// What a device says of itself; sizes in bytes.
+struct DeviceInfo {
+  cl_platform_id platform = nullptr;
+  cl_device_id id = nullptr;
+  std::string name;
+  std::string vendor;
+  std::string platform_name;
+  std::string version;
+  std::string driver;
+  std::vector<std::string> extensions;
+  DeviceKind kind = DeviceKind::kCpu;
+  bool software = true;
+  uint64_t memory = 0;
+  uint64_t max_alloc = 0;
+  uint64_t local_memory = 0;
+  uint64_t max_group = 1;
+  uint64_t max_group_sizes[3] = {1, 1, 1};
+  uint32_t compute_units = 1;
+  uint32_t clock_mhz = 0;
+  uint32_t alignment = 1;
+  bool fp16 = false;
+  bool fp64 = false;
+
+  // Whether kernels run on the host's own memory, so that host pointers can be used without a copy.
+  bool SharesHostMemory() const { return kind == DeviceKind::kCpu; }
+};
+
+// All usable devices; empty where there are none.
+const std::vector<DeviceInfo>& AllDevices();
+
+// Why `AllDevices` is empty; empty where it is not.
+const std::string& WhyNoDevices();
+
+// Device `index`; throws a `driver` error that says how many there are.
+const DeviceInfo& RequireDevice(int index);
+
+// `{"problem": text or null, "devices": [{…}]}`.
+std::string DevicesAsJson();
+
+}  // namespace heterocc::opencl_plugin
+
+#endif  // HETEROCC_OPENCL_PLATFORM_H_

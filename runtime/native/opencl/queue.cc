@@ -1,0 +1,109 @@
+#include "queue.h"
+
+#include <memory>
+
+#include "error.h"
+
+namespace heterocc::opencl_plugin {
+namespace {
+
+// Events hold driver resources: past this many they are read and released.
+constexpr size_t kMaxPendingEvents = 4096;
+
+struct Registry {
+  std::mutex mutex;
+  std::vector<Queue*> queues;  // by device index; null until used
+  bool profiling = false;
+};
+
+Registry& Queues() {
+  static Registry* registry = new Registry();
+  return *registry;
+}
+
+}  // namespace
+
+Queue& Queue::Of(int index) {
+  const DeviceInfo& info = RequireDevice(index);
+  Registry& registry = Queues();
+  std::lock_guard<std::mutex> lock(registry.mutex);
+  registry.queues.resize(AllDevices().size());
+  Queue*& queue = registry.queues[index];
+  if (queue == nullptr) {
+    std::unique_ptr<Queue> made(new Queue(info));
+    made->Switch(registry.profiling);
+    queue = made.release();
+  }
+  return *queue;
+}
+
+void Queue::SetProfiling(bool enabled) {
+  Registry& registry = Queues();
+  std::lock_guard<std::mutex> lock(registry.mutex);
+  registry.profiling = enabled;
+  for (Queue* queue : registry.queues) {
+    if (queue != nullptr) queue->Switch(enabled);
+  }
+}
+
+std::vector<KernelTime> Queue::TakeProfile() {
+  Registry& registry = Queues();
+  std::lock_guard<std::mutex> registry_lock(registry.mutex);
+  std::vector<KernelTime> all;
+  for (Queue* queue : registry.queues) {
+    if (queue == nullptr) continue;
+    std::lock_guard<std::mutex> lock(queue->profile_mutex_);
+    queue->Settle();
+    all.insert(all.end(), queue->times_.begin(), queue->times_.end());
+    queue->times_.clear();
+  }
+  return all;
+}
+
+Queue::Queue(const DeviceInfo& info) : info_(info) {
+  cl_int code = CL_SUCCESS;
+  context_ = RequireDriver().clCreateContext(nullptr, 1, &info.id, nullptr, nullptr, &code);
+  Check(code, "clCreateContext", "device '" + info.name + "'");
+}
+
+void Queue::Switch(bool profiling) {
+  const Driver& cl = RequireDriver();
+  std::unique_lock<std::shared_mutex> lock(mutex_);
+  cl_command_queue& wanted = queues_[profiling ? 1 : 0];
+  if (wanted == nullptr) {
+    cl_int code = CL_SUCCESS;
+    wanted = cl.clCreateCommandQueue(context_, info_.id, profiling ? CL_QUEUE_PROFILING_ENABLE : 0, &code);
+    Check(code, "clCreateCommandQueue", "device '" + info_.name + "'");
+  }
+  if (queue_ != nullptr && queue_ != wanted) Check(cl.clFinish(queue_), "clFinish", "before switching profiling");
+  queue_ = wanted;
+  profiling_ = profiling;
+}
+
+void Queue::Finish() {
+  Check(Run([](cl_command_queue queue) { return RequireDriver().clFinish(queue); }), "clFinish",
+        "device '" + info_.name + "'");
+}
+
+void Queue::Record(const std::string& name, cl_event event) {
+  std::lock_guard<std::mutex> lock(profile_mutex_);
+  pending_.emplace_back(name, event);
+  if (pending_.size() >= kMaxPendingEvents) Settle();
+}
+
+void Queue::Settle() {
+  const Driver& cl = RequireDriver();
+  for (auto& [name, event] : pending_) {
+    cl_ulong start = 0;
+    cl_ulong end = 0;
+    const bool timed =
+        cl.clWaitForEvents(1, &event) == CL_SUCCESS &&
+        cl.clGetEventProfilingInfo(event, CL_PROFILING_COMMAND_START, sizeof start, &start, nullptr) == CL_SUCCESS &&
+        cl.clGetEventProfilingInfo(event, CL_PROFILING_COMMAND_END, sizeof end, &end, nullptr) == CL_SUCCESS;
+    if (timed) times_.emplace_back(name, static_cast<int64_t>(end - start));
+    cl.clReleaseEvent(event);
+  }
+  pending_.clear();
+}
+
+}  // namespace heterocc::opencl_plugin

@@ -1,0 +1,80 @@
+// One in-order command queue per device, shared by all threads, and the timestamps of the kernels that ran on it.
+//
+// Ownership: queues are made on first use and never freed, so that tensors can be freed while the process exits.
+// Threading: any thread. Commands of one thread run in its program order. Switching profiling waits for all
+// commands given before, so that the order holds across the switch.
+#ifndef HETEROCC_OPENCL_QUEUE_H_
+#define HETEROCC_OPENCL_QUEUE_H_
+
+#include <cstdint>
+#include <mutex>
+#include <shared_mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "platform.h"
+
+namespace heterocc::opencl_plugin {
+
+// A kernel's symbol and how long it ran, in nanoseconds by the device's clock.
+using KernelTime = std::pair<std::string, int64_t>;
+
+class Queue {
+ public:
+  // The queue of device `index`; throws `driver` errors for a device that does not exist.
+  static Queue& Of(int index);
+
+  // Switches timestamps on or off for all devices, those not used yet included.
+  static void SetProfiling(bool enabled);
+
+  // The kernels timed since the last call, device by device in launch order; waits for them.
+  static std::vector<KernelTime> TakeProfile();
+
+  Queue(const Queue&) = delete;
+  Queue& operator=(const Queue&) = delete;
+
+  const DeviceInfo& info() const { return info_; }
+  cl_context context() const { return context_; }
+
+  // Calls `enqueue(cl_command_queue)`, which returns an error code, while the queue cannot be switched.
+  template <typename Enqueue>
+  cl_int Run(Enqueue enqueue) {
+    std::shared_lock<std::shared_mutex> lock(mutex_);
+    return enqueue(queue_);
+  }
+
+  // The same for a kernel: `enqueue(cl_command_queue, cl_event*)`, with an event to fill when profiling is on.
+  template <typename Enqueue>
+  cl_int RunKernel(const std::string& name, Enqueue enqueue) {
+    std::shared_lock<std::shared_mutex> lock(mutex_);
+    if (!profiling_) return enqueue(queue_, nullptr);
+    cl_event event = nullptr;
+    const cl_int code = enqueue(queue_, &event);
+    if (code == CL_SUCCESS) Record(name, event);
+    return code;
+  }
+
+  // Waits until every command given so far is done.
+  void Finish();
+
+ private:
+  explicit Queue(const DeviceInfo& info);
+  void Switch(bool profiling);
+  void Record(const std::string& name, cl_event event);
+  void Settle();
+
+  const DeviceInfo& info_;
+  cl_context context_ = nullptr;
+  std::shared_mutex mutex_;
+  cl_command_queue queues_[2] = {nullptr, nullptr};  // without and with timestamps
+  cl_command_queue queue_ = nullptr;
+  bool profiling_ = false;
+  std::mutex profile_mutex_;
+  std::vector<std::pair<std::string, cl_event>> pending_;
+  std::vector<KernelTime> times_;
+};
+
+}  // namespace heterocc::opencl_plugin
+
+#endif  // HETEROCC_OPENCL_QUEUE_H_
