@@ -2,32 +2,40 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal
 
+from heterocc.passes.cost import Link
+
 Backend = Literal["cpu", "opencl", "vulkan", "cuda", "ort"]
+Unit = Literal["cpu", "discrete", "integrated", "other"]
 
 NUMERIC_DTYPES = frozenset(
     ["float64", "float32", "float16", "int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8", "bool"]
 )
+
+TargetAttr = str | int | bool | tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
     """A resolved device: what the user called it, who runs it, and what code for it must look like.
 
-    `target` holds TVM target attributes (`{"kind": "llvm", "mtriple": …, "mcpu": …}`), empty for ORT. `present` says
-    whether this machine has the device, so that code for it can be checked. `software` marks CPU implementations of a
-    GPU API (PoCL, lavapipe). `dtypes` are those it can hold and compute. `refuses` are operator types it must not get.
-    `flops` in FLOP/s, `bandwidth` in bytes/s, `memory` and `max_buffer` in bytes, None when unknown.
+    `target` holds TVM target attributes (`{"kind": "llvm", "mtriple": …, "mcpu": …, "mattr": ("+avx2",)}`), empty for
+    ORT. `present` says whether this machine has the device, so that code for it can be checked. `software` marks CPU
+    implementations of a GPU API (PoCL, lavapipe). `dtypes` are those it can hold and compute. `refuses` are operator
+    types it must not get. `flops` in FLOP/s, `bandwidth` in bytes/s, `memory` and `max_buffer` in bytes, None when
+    unknown. `properties` are those of `--property` that the runtime acts on. `unit` is what `AUTO` ranks by. `links`
+    gives what a transfer to another device costs, by that device's name.
     """
 
     name: str
     backend: Backend
     index: int = 0
-    target: Mapping[str, str | int | bool] = field(default_factory=dict)
+    target: Mapping[str, TargetAttr] = field(default_factory=dict)
     present: bool = True
     software: bool = False
     description: str = ""
@@ -39,7 +47,22 @@ class Device:
     bandwidth: float | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
     static_shapes_only: bool = True
+    unit: Unit = "other"
+    links: Mapping[str, Link] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "target", MappingProxyType(dict(self.target)))
         object.__setattr__(self, "properties", MappingProxyType(dict(self.properties)))
+        object.__setattr__(self, "links", MappingProxyType(dict(self.links)))
+
+    @property
+    def last_resort(self) -> bool:
+        """Whether the device gets only what no other listed device can run."""
+        return self.backend == "ort"
+
+    def target_json(self) -> str | None:
+        """The TVM target as JSON text with sorted keys, None for a device without one."""
+        if not self.target:
+            return None
+        plain = {k: list(v) if isinstance(v, tuple) else v for k, v in self.target.items()}
+        return json.dumps(plain, sort_keys=True, separators=(",", ":"))

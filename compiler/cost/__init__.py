@@ -1,0 +1,1 @@
+"""What nodes and transfers cost, roughly."""

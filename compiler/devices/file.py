@@ -1,0 +1,189 @@
+"""Device files: a device that this machine has not, described in TOML or JSON."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from heterocc.artifacts.errors import DeviceFileError, FileMissingError
+from heterocc.compiler.devices.device import NUMERIC_DTYPES, Backend, Device, TargetAttr, Unit
+from heterocc.compiler.devices.host import host_cpu, runs_here
+from heterocc.passes.cost import Link
+
+MAX_FILE_BYTES = 1 << 20
+
+_TARGET_KIND: dict[Backend, str] = {"cpu": "llvm", "opencl": "opencl", "vulkan": "vulkan", "cuda": "cuda"}
+_TARGET_KEYS: dict[Backend, frozenset[str]] = {
+    "cpu": frozenset(["kind", "mtriple", "mcpu", "mattr", "mabi", "mfloat-abi", "num-cores", "keys"]),
+    "opencl": frozenset(
+        [
+            "kind",
+            "max_num_threads",
+            "max_threads_per_block",
+            "max_shared_memory_per_block",
+            "thread_warp_size",
+            "texture_spatial_limit",
+            "texture_depth_limit",
+            "max_function_args",
+            "image_base_address_alignment",
+            "keys",
+        ]
+    ),
+}
+_RESERVED = frozenset(["AUTO", "ORT"])
+
+DType = Literal[
+    "float64", "float32", "float16", "int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8", "bool"
+]
+Bytes = Annotated[int, Field(gt=0, le=2**63 - 1)]
+Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class LinkRecord(_Record):
+    """What a transfer to another device costs: `latency` in seconds, `bandwidth` in bytes/s."""
+
+    latency: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1e-5
+    bandwidth: Rate = 1e10
+
+
+class DeviceRecord(_Record):
+    """A device file.
+
+    `name` is the label for `--devices`; it may be `CPU`, to compile for another CPU than this machine's. `target` are
+    TVM target attributes. `refuses` are operator types (`Softmax`, `com.microsoft::FusedMatMul`) the device must not
+    get. `memory` and `max_buffer` are in bytes, `flops` in FLOP/s, `bandwidth` in bytes/s. `links` gives transfers to
+    other devices by their names. `dtypes` are those the device holds and computes; without it, all numeric ones, save
+    float64 and float16 on a GPU.
+    """
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,31}(\.[0-9]{1,3})?$")]
+    backend: Literal["cpu", "opencl"]
+    description: str = ""
+    unit: Unit | None = None
+    target: dict[str, str | int | bool | list[str]] = {}
+    memory: Bytes | None = None
+    max_buffer: Bytes | None = None
+    dtypes: Annotated[list[DType], Field(min_length=1)] | None = None
+    refuses: list[str] = []
+    flops: Rate | None = None
+    bandwidth: Rate | None = None
+    links: dict[str, LinkRecord] = {}
+
+    @model_validator(mode="after")
+    def _check_target(self) -> DeviceRecord:
+        if self.name.upper() in _RESERVED:
+            raise ValueError(f"'{self.name}' is reserved")
+        known = _TARGET_KEYS[self.backend]
+        for key in self.target:
+            if key not in known:
+                raise ValueError(f"target has no attribute '{key}'; it has {', '.join(sorted(known))}")
+        kind = self.target.get("kind", _TARGET_KIND[self.backend])
+        if kind != _TARGET_KIND[self.backend]:
+            raise ValueError(f"target.kind is '{kind}', but back end {self.backend} has '{_TARGET_KIND[self.backend]}'")
+        return self
+
+    def device(self) -> Device:
+        """The device described; a CPU counts as present where this machine can run its code."""
+        target: dict[str, TargetAttr] = {"kind": _TARGET_KIND[self.backend]}
+        for key, value in self.target.items():
+            target[key] = tuple(value) if isinstance(value, list) else value
+        present = False
+        if self.backend == "cpu":
+            target.setdefault("mtriple", f"{host_cpu().arch}-linux-gnu")
+            if isinstance(attrs := target.get("mattr"), str):
+                target["mattr"] = tuple(attrs.split(","))
+            present = runs_here(target)
+        elif "max_num_threads" in target:
+            target.setdefault("max_threads_per_block", target["max_num_threads"])
+        else:
+            target.update(GENERIC_OPENCL_TARGET | target)
+        default = NUMERIC_DTYPES if self.backend == "cpu" else GENERIC_GPU_DTYPES
+        return Device(
+            name=self.name,
+            backend=self.backend,
+            target=target,
+            present=present,
+            description=self.description,
+            dtypes=frozenset(self.dtypes) if self.dtypes else default,
+            refuses=frozenset(self.refuses),
+            memory=self.memory,
+            max_buffer=self.max_buffer,
+            flops=self.flops,
+            bandwidth=self.bandwidth,
+            unit=self.unit or ("cpu" if self.backend == "cpu" else "other"),
+            links={name: Link(link.latency, link.bandwidth) for name, link in self.links.items()},
+        )
+
+
+GENERIC_OPENCL_TARGET: dict[str, TargetAttr] = {
+    "kind": "opencl",
+    "max_num_threads": 256,
+    "max_threads_per_block": 256,
+    "max_shared_memory_per_block": 16384,
+    "thread_warp_size": 1,
+}
+"""What every OpenCL GPU of the last decade offers; code for it assumes no sub-groups."""
+
+GENERIC_GPU_DTYPES = NUMERIC_DTYPES - {"float64", "float16"}
+
+
+def read_device_file(path: Path) -> Device:
+    """The device that a TOML or JSON file (by suffix) describes.
+
+    Raises FileMissingError (HC101), and DeviceFileError (HC109) naming the place of an unknown key or wrong value.
+    """
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise FileMissingError(f"cannot read device file '{path}': {error.strerror}", where=str(path)) from None
+    if len(data) > MAX_FILE_BYTES:
+        raise DeviceFileError(f"a device file has at most {MAX_FILE_BYTES} bytes", where=str(path))
+    raw = _parse(path, data)
+    try:
+        return DeviceRecord.model_validate(raw).device()
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(str(p) for p in first["loc"])
+        what = first["msg"].removeprefix("Value error, ")
+        if first["type"] == "extra_forbidden":
+            what, hint = "unknown key", f"a device file has {', '.join(DeviceRecord.model_fields)}"
+            if len(first["loc"]) > 1:
+                hint = "see the keys in `python -m heterocc.compiler.devices.file`"
+        else:
+            hint = "see `python -m heterocc.compiler.devices.file` for the form of a device file"
+        at = f"{place}: " if place else ""
+        raise DeviceFileError(f"{at}{what}", where=f"{path}: {place}" if place else str(path), hint=hint) from None
+
+
+def _parse(path: Path, data: bytes) -> Any:
+    suffix = path.suffix.lower()
+    if suffix not in (".toml", ".json"):
+        raise DeviceFileError("a device file is .toml or .json", where=str(path))
+    try:
+        text = data.decode("utf-8")
+        return tomllib.loads(text) if suffix == ".toml" else json.loads(text)
+    except UnicodeDecodeError:
+        raise DeviceFileError("the device file is not UTF-8", where=str(path)) from None
+    except tomllib.TOMLDecodeError as error:
+        raise DeviceFileError(f"not TOML: {error}", where=str(path)) from None
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise DeviceFileError(f"not JSON: {error}", where=str(path)) from None
+
+
+def device_file_schema() -> dict[str, Any]:
+    """JSON schema of a device file; `device-file.schema.json` beside this module holds the same."""
+    schema = DeviceRecord.model_json_schema()
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "heterocc device file", **schema}
+
+
+if __name__ == "__main__":
+    print(json.dumps(device_file_schema(), indent=2))

@@ -1,0 +1,222 @@
+"""The CPU of this machine: its instruction set as LLVM names it, and rough figures for the cost model.
+
+Nothing here needs TVM, save the features of a CPU name that is no x86-64 level (`CPU.mcpu=znver4`): LLVM knows them.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import platform
+import re
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from heterocc.compiler.devices.device import TargetAttr
+
+_V2 = frozenset(["cx16", "popcnt", "sahf", "sse3", "sse4.1", "sse4.2", "ssse3"])
+_V3 = _V2 | frozenset(["avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave"])
+_V4 = _V3 | frozenset(["avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"])
+X86_LEVELS: Mapping[str, frozenset[str]] = {
+    "x86-64": frozenset(),
+    "x86-64-v2": _V2,
+    "x86-64-v3": _V3,
+    "x86-64-v4": _V4,
+}
+"""Features of the micro-architecture levels of the x86-64 psABI, in LLVM's names, without the baseline's."""
+
+_X86_FLAGS: Mapping[str, str] = {
+    "pni": "sse3",
+    "sse4_1": "sse4.1",
+    "sse4_2": "sse4.2",
+    "lahf_lm": "sahf",
+    "abm": "lzcnt",
+    "bmi1": "bmi",
+    "pclmulqdq": "pclmul",
+    "sha_ni": "sha",
+    "rdrand": "rdrnd",
+    "avx_vnni": "avxvnni",
+    "avx512_bf16": "avx512bf16",
+    "avx512_bitalg": "avx512bitalg",
+    "avx512_fp16": "avx512fp16",
+    "avx512_vbmi2": "avx512vbmi2",
+    "avx512_vnni": "avx512vnni",
+    "avx512_vpopcntdq": "avx512vpopcntdq",
+}
+_X86_SAME = _V4 | frozenset(["avx512ifma", "avx512vbmi", "gfni", "vaes", "vpclmulqdq", "aes", "adx"])
+_X86_EXTRA = frozenset(
+    [
+        "avx512bf16",
+        "avx512bitalg",
+        "avx512fp16",
+        "avx512ifma",
+        "avx512vbmi",
+        "avx512vbmi2",
+        "avx512vnni",
+        "avx512vpopcntdq",
+        "avxvnni",
+        "gfni",
+    ]
+)
+_ARM_FLAGS: Mapping[str, str] = {
+    "aes": "aes",
+    "asimd": "neon",
+    "asimddp": "dotprod",
+    "asimdhp": "fullfp16",
+    "atomics": "lse",
+    "bf16": "bf16",
+    "crc32": "crc",
+    "i8mm": "i8mm",
+    "sha2": "sha2",
+    "sve": "sve",
+    "sve2": "sve2",
+}
+_ARM_EXTRA = frozenset(["dotprod", "fullfp16", "lse", "bf16", "i8mm"])
+DETECTABLE = frozenset(_X86_FLAGS.values()) | _X86_SAME | _X86_EXTRA | frozenset(_ARM_FLAGS.values())
+"""Features that code may be said to need: those that this module can see on a machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostCpu:
+    """One CPU: `features` in LLVM's names, `cores` as the operating system grants them, `clock` in Hz (nominal)."""
+
+    arch: str
+    name: str
+    features: frozenset[str]
+    cores: int
+    clock: float
+
+    @property
+    def target(self) -> dict[str, TargetAttr]:
+        """TVM target attributes for code that uses all this CPU has that pays in a kernel.
+
+        The CPU is named as an x86-64 level plus single features rather than as a model (`znver5`): a hypervisor may
+        hide features that the model has, and what the code needs can then be checked word by word.
+        """
+        target: dict[str, TargetAttr] = {"kind": "llvm", "mtriple": f"{self.arch}-linux-gnu"}
+        if self.arch == "x86_64":
+            level = x86_level(self.features)
+            target["mcpu"] = level
+            attrs = [f"+{f}" for f in sorted((self.features & _X86_EXTRA) - X86_LEVELS[level])]
+            if level == "x86-64-v4":
+                attrs.append("-prefer-256-bit")
+        else:
+            target["mcpu"] = "generic"
+            attrs = [f"+{f}" for f in sorted(self.features & _ARM_EXTRA)]
+        if attrs:
+            target["mattr"] = tuple(attrs)
+        return target
+
+    @property
+    def flops(self) -> float:
+        """Peak float32 FLOP/s, roughly: cores x clock x SIMD lanes x two FMA units x two operations."""
+        return peak_flops(self.features, self.cores, self.clock)
+
+    @property
+    def bandwidth(self) -> float:
+        """Memory bytes/s, roughly: 12 GB/s a core up to 8 cores (two to four channels of DDR4 or DDR5)."""
+        return 12e9 * min(self.cores, 8)
+
+
+def peak_flops(features: frozenset[str], cores: int, clock: float) -> float:
+    """Peak float32 FLOP/s of `cores` cores at `clock` Hz with the SIMD width that `features` give."""
+    if "avx512f" in features:
+        lanes = 16
+    elif "avx2" in features:
+        lanes = 8
+    else:
+        lanes = 4
+    return cores * clock * lanes * 2 * 2
+
+
+def x86_level(features: frozenset[str]) -> str:
+    """The highest x86-64 level whose features are all in `features`."""
+    return max((level for level, needs in X86_LEVELS.items() if needs <= features), key=lambda level: level)
+
+
+@functools.cache
+def host_cpu() -> HostCpu:
+    """The CPU of this machine, from /proc/cpuinfo; without one, the baseline of its architecture."""
+    path = Path("/proc/cpuinfo")
+    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return parse_cpuinfo(text, arch=platform.machine(), cores=affinity, clock=_max_clock())
+
+
+def parse_cpuinfo(text: str, *, arch: str, cores: int, clock: float | None) -> HostCpu:
+    """The CPU that a /proc/cpuinfo `text` describes.
+
+    `clock` (Hz) where cpufreq knows it; else half the bogomips of x86 (the rate of the time stamp counter), which
+    unlike `cpu MHz` does not change from one moment to the next: plans must not depend on the hour.
+    """
+    arch = {"amd64": "x86_64", "arm64": "aarch64"}.get(arch.lower(), arch.lower())
+    fields: dict[str, str] = {}
+    for line in text.splitlines():
+        key, colon, value = line.partition(":")
+        if colon:
+            fields.setdefault(key.strip(), value.strip())
+    if arch == "x86_64":
+        flags = fields.get("flags", "").split()
+        features = frozenset(_X86_FLAGS[f] for f in flags if f in _X86_FLAGS) | (frozenset(flags) & _X86_SAME)
+        bogomips = re.fullmatch(r"\d+(\.\d+)?", fields.get("bogomips", ""))
+        fallback = round(float(bogomips[0]) / 2, -2) * 1e6 if bogomips else 2e9
+    else:
+        flags = fields.get("Features", "").split()
+        features = frozenset(_ARM_FLAGS[f] for f in flags if f in _ARM_FLAGS)
+        fallback = 2e9
+    name = fields.get("model name") or arch
+    return HostCpu(arch, name, features, max(1, cores), clock or fallback or 2e9)
+
+
+def _max_clock() -> float | None:
+    path = Path("/sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq")
+    try:
+        return int(path.read_text()) * 1e3
+    except (OSError, ValueError):
+        return None
+
+
+def target_arch(target: Mapping[str, TargetAttr]) -> str:
+    """The architecture that an llvm target is for: `x86_64`, `aarch64`; the host's where it names none."""
+    triple = target.get("mtriple")
+    arch = triple.split("-")[0] if isinstance(triple, str) and triple else host_cpu().arch
+    return {"amd64": "x86_64", "arm64": "aarch64"}.get(arch, arch)
+
+
+def code_features(target: Mapping[str, TargetAttr]) -> tuple[str, ...]:
+    """LLVM names of the CPU features that code for an llvm `target` may use, sorted; the architecture's baseline apart.
+
+    Only features that a machine can be asked for (`DETECTABLE`) are named.
+    """
+    arch = target_arch(target)
+    cpu = target.get("mcpu", "x86-64" if arch == "x86_64" else "generic")
+    features = set(X86_LEVELS[cpu]) if isinstance(cpu, str) and cpu in X86_LEVELS else set(_ask_llvm(arch, str(cpu)))
+    mattr = target.get("mattr", ())
+    for attr in mattr if isinstance(mattr, tuple) else str(mattr).split(","):
+        if attr.startswith("+"):
+            features.add(attr[1:])
+        elif attr.startswith("-"):
+            features.discard(attr[1:])
+    baseline = {"neon"} if arch == "aarch64" else set()
+    return tuple(sorted((features & DETECTABLE) - baseline))
+
+
+@functools.cache
+def _ask_llvm(arch: str, cpu: str) -> frozenset[str]:
+    if cpu == "generic":
+        return frozenset()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import tvm
+        from tvm.target import codegen
+
+        target = tvm.target.Target({"kind": "llvm", "mtriple": f"{arch}-linux-gnu", "mcpu": cpu})
+        return frozenset(str(f) for f in codegen.llvm_get_cpu_features(target))
+
+
+def runs_here(target: Mapping[str, TargetAttr]) -> bool:
+    """Whether code for an llvm `target` can be run on this machine."""
+    host = host_cpu()
+    return target_arch(target) == host.arch and set(code_features(target)) <= host.features

@@ -1,0 +1,233 @@
+"""Names of devices: from `--devices GPU,CPU` to devices."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from heterocc.artifacts.errors import DeviceFileError, UnknownDeviceError
+from heterocc.compiler.devices.device import Backend, Device
+from heterocc.compiler.devices.file import GENERIC_GPU_DTYPES, GENERIC_OPENCL_TARGET, read_device_file
+from heterocc.compiler.devices.host import host_cpu
+from heterocc.compiler.devices.present import present_devices
+from heterocc.compiler.devices.properties import apply_properties
+
+DEFAULT_DEVICES = "CPU,ORT"
+FLOAT32 = frozenset(["float32"])
+
+_GPU_ORDER: tuple[Backend, ...] = ("cuda", "vulkan", "opencl")
+_UNAVAILABLE: dict[str, Backend] = {"CUDA": "cuda", "VULKAN": "vulkan"}
+_LABELS = ("CPU", "GPU", "OPENCL", "VULKAN", "CUDA", "ORT", "AUTO")
+
+
+def host_device() -> Device:
+    """The CPU of this machine."""
+    cpu = host_cpu()
+    return Device(
+        name="CPU",
+        backend="cpu",
+        target=cpu.target,
+        description=f"{cpu.name}, {cpu.cores} cores",
+        unit="cpu",
+        flops=cpu.flops,
+        bandwidth=cpu.bandwidth,
+    )
+
+
+def ort_device() -> Device:
+    """ONNX Runtime, the device of last resort."""
+    cpu = host_cpu()
+    return Device(
+        name="ORT",
+        backend="ort",
+        description="ONNX Runtime, CPU execution provider",
+        unit="cpu",
+        flops=cpu.flops,
+        bandwidth=cpu.bandwidth,
+        static_shapes_only=False,
+    )
+
+
+def generic_gpu() -> Device:
+    """An OpenCL device that is not here: code can be compiled for it, but not checked."""
+    return Device(
+        name="GPU",
+        backend="opencl",
+        target=GENERIC_OPENCL_TARGET,
+        present=False,
+        description="generic OpenCL device, not on this machine",
+        dtypes=GENERIC_GPU_DTYPES,
+        unit="discrete",
+    )
+
+
+def resolve_devices(
+    names: str | Sequence[str] | None = None,
+    device_files: Iterable[Path | Device] = (),
+    properties: Iterable[str] = (),
+    *,
+    precisions: frozenset[str] = FLOAT32,
+    present: Sequence[Device] | None = None,
+) -> tuple[tuple[Device, ...], tuple[str, ...]]:
+    """The devices that a priority list names, high to low, and notes that the user should see.
+
+    `names` as `--devices` has it (`GPU,CPU`, `AUTO:GPU,CPU`) or a sequence of names; None means `CPU,ORT`. Names match
+    without regard to case. `device_files` add devices, or replace `CPU`. `precisions` are the dtypes that a device
+    chosen by `AUTO` must compute. `present` stands in for this machine's accelerators.
+
+    Raises UnknownDeviceError (HC402) for an empty list, a name that nothing here has, a device listed twice or a back
+    end that this version lacks; PropertyError, DeviceFileError and FileMissingError as their parsers do.
+    """
+    resolver = _Resolver(_described(device_files), tuple(present_devices() if present is None else present), precisions)
+    devices = resolver.resolve(_split(DEFAULT_DEVICES if names is None else names))
+    return apply_properties(devices, properties), tuple(dict.fromkeys(resolver.notes))
+
+
+def known_devices(device_files: Iterable[Path | Device] = ()) -> tuple[Device, ...]:
+    """Every device that can be listed here, in the order `heterocc devices` shows them."""
+    described = _described(device_files)
+    accelerators = [d for d in present_devices() if d.name not in described]
+    own = [d for d in (host_device(), ort_device()) if d.name not in described]
+    return (*own[:-1], *accelerators, *described.values(), *own[-1:])
+
+
+def _described(device_files: Iterable[Path | Device]) -> dict[str, Device]:
+    described: dict[str, Device] = {}
+    for entry in device_files:
+        device = entry if isinstance(entry, Device) else read_device_file(Path(entry))
+        if device.name.upper() in (name.upper() for name in described):
+            raise DeviceFileError(f"device '{device.name}' is described twice", where=str(entry))
+        described[device.name] = device
+    return described
+
+
+def _split(names: str | Sequence[str]) -> list[str]:
+    """Single names in order; `AUTO:GPU,CPU` keeps its candidates, which run to the end of the list."""
+    text = names if isinstance(names, str) else ",".join(names)
+    where = f"--devices {text}"
+    if not text.strip(" ,"):
+        raise UnknownDeviceError(
+            "the list of devices is empty", where=where, hint=f"for example --devices {DEFAULT_DEVICES}"
+        )
+    head, auto, candidates = text.upper().partition("AUTO:")
+    split = len(head) if auto else len(text)
+    found = [name.strip() for name in text[:split].split(",")]
+    if auto:
+        if found.pop():
+            raise UnknownDeviceError(f"'{text}' is no list of devices", where=where, hint="write AUTO:GPU,CPU")
+        found.append("AUTO:" + text[-len(candidates) :].strip() if candidates else "AUTO:")
+    if "" in found:
+        raise UnknownDeviceError("the list of devices has an empty name", where=where)
+    return found
+
+
+class _Resolver:
+    """Resolves one list; collects notes on the way."""
+
+    def __init__(self, described: dict[str, Device], present: tuple[Device, ...], precisions: frozenset[str]) -> None:
+        self.described = described
+        self.present = present
+        self.precisions = precisions
+        self.notes: list[str] = []
+
+    def resolve(self, names: list[str]) -> tuple[Device, ...]:
+        devices: list[Device] = []
+        for name in names:
+            for device in self._automatic(name) if name.upper().split(":")[0] == "AUTO" else (self._one(name),):
+                self._refuse_twice(device, devices)
+                devices.append(device)
+        last = [d for d in devices if d.last_resort]
+        if last and devices[-1] is not last[0]:
+            self.notes.append("ORT is the device of last resort; it is taken as if listed last")
+        return (*(d for d in devices if not d.last_resort), *last)
+
+    def _refuse_twice(self, device: Device, devices: list[Device]) -> None:
+        for other in devices:
+            same = other.backend == device.backend and other.index == device.index and other.present and device.present
+            if other.name == device.name or (same and device.backend not in ("cpu", "ort")):
+                what = f"'{device.name}'" if other.name == device.name else f"'{other.name}' and '{device.name}'"
+                message = f"device {what} is listed twice" if other.name == device.name else f"{what} are one device"
+                raise UnknownDeviceError(message, hint="list each device once")
+
+    def _one(self, name: str) -> Device:
+        for label, device in self.described.items():
+            if label.upper() == name.upper():
+                if not device.present:
+                    self.notes.append(f"{label} is described by a file and not here: its code is not checked")
+                return device
+        match = re.fullmatch(r"([A-Z]+)(?:\.([0-9]{1,3}))?", name.upper())
+        if match is None or match[1] not in _LABELS or match[1] == "AUTO":
+            raise self._unknown(name)
+        label, index = match[1], int(match[2] or 0)
+        if label in _UNAVAILABLE:
+            raise UnknownDeviceError(
+                f"back end {label} is not supported by this version",
+                where=f"--devices {name}",
+                hint="OPENCL, CPU and ORT are",
+            )
+        if label in ("CPU", "ORT"):
+            if index:
+                raise self._unknown(name)
+            device = host_device() if label == "CPU" else ort_device()
+        elif label == "OPENCL":
+            device = self._opencl(name, index)
+        else:
+            device = self._gpu(name, index)
+        return dataclasses.replace(device, name=name.upper())
+
+    def _opencl(self, name: str, index: int) -> Device:
+        found = [d for d in self.present if d.backend == "opencl"]
+        if index >= len(found):
+            raise self._unknown(name)
+        return found[index]
+
+    def _gpu(self, name: str, index: int) -> Device:
+        hardware = [d for d in self.present if not d.software and d.unit != "cpu" and d.backend in _GPU_ORDER]
+        first = min((_GPU_ORDER.index(d.backend) for d in hardware), default=None)
+        found = [d for d in hardware if _GPU_ORDER.index(d.backend) == first]
+        if not found:
+            found = [d for d in self.present if d.backend in _GPU_ORDER]
+            if index < len(found):
+                self.notes.append(f"{name.upper()} is a software device, {found[index].description}: no GPU is here")
+        if not found and index == 0:
+            self.notes.append(f"{name.upper()} is a generic OpenCL target: no GPU is here, its code is not checked")
+            return generic_gpu()
+        if index >= len(found):
+            raise self._unknown(name)
+        return found[index]
+
+    def _automatic(self, name: str) -> tuple[Device, ...]:
+        _, colon, listed = name.partition(":")
+        names = [n.strip() for n in listed.split(",")] if colon else ["GPU", "CPU"]
+        if "" in names:
+            raise UnknownDeviceError("AUTO: has an empty list of candidates", hint="write AUTO:GPU,CPU")
+        if any(n.upper().startswith("AUTO") for n in names):
+            raise UnknownDeviceError("AUTO cannot be a candidate of AUTO", where=f"--devices {name}")
+        quiet = _Resolver(self.described, self.present, self.precisions)
+        candidates = [quiet._one(n) for n in names]
+        last = [d for d in candidates if d.last_resort]
+        ranked = sorted((d for d in candidates if not d.last_resort), key=self._rank)
+        if not ranked:
+            raise UnknownDeviceError("AUTO has no device to choose from", hint="add CPU to its candidates")
+        best = ranked[0]
+        if not self.precisions <= best.dtypes:
+            missing = ", ".join(sorted(self.precisions - best.dtypes))
+            self.notes.append(f"AUTO: no candidate computes {missing}")
+        self.notes.append(f"AUTO chose {best.name} ({best.description})")
+        self.notes.extend(note for note in quiet.notes if note.startswith(best.name + " "))
+        return (best, *last)
+
+    def _rank(self, device: Device) -> tuple[bool, bool, int]:
+        """Ascending: devices that compute the precisions, devices that are here, then by kind; ties as listed."""
+        kind = {"discrete": 0, "integrated": 1, "cpu": 2, "other": 3}[device.unit]
+        return not self.precisions <= device.dtypes, not device.present, 3 if device.software else kind
+
+    def _unknown(self, name: str) -> UnknownDeviceError:
+        here = ["CPU", *(d.name for d in self.present), *self.described, "ORT", "AUTO"]
+        if "GPU" not in here:
+            here.insert(1, "GPU")
+        return UnknownDeviceError(
+            f"there is no device '{name}'", where=f"--devices {name}", hint=f"known here: {', '.join(here)}"
+        )

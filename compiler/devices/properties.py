@@ -1,0 +1,146 @@
+"""Per-device properties: `--property GPU.precision=f16`, `CPU.threads=4`, `GPU.profile=on`."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from heterocc.artifacts.errors import PropertyError
+from heterocc.compiler.devices.device import Backend, Device, TargetAttr
+from heterocc.compiler.devices.host import runs_here
+
+MAX_THREADS = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Property:
+    """A property of some back ends.
+
+    `parse` returns the value in its one spelling, or raises ValueError saying what would be right. `runtime` properties
+    travel in the bundle; the others change the TVM target attribute of the same name.
+    """
+
+    name: str
+    backends: frozenset[Backend]
+    meaning: str
+    parse: Callable[[str], str]
+    runtime: bool = True
+
+
+def _precision(text: str) -> str:
+    if text in ("f32", "fp32", "float32"):
+        return "f32"
+    if text in ("f16", "fp16", "float16", "bf16", "bfloat16"):
+        raise ValueError("reduced precision is not available in this version; f32 is the only precision")
+    raise ValueError("it must be f32")
+
+
+def _threads(text: str) -> str:
+    if not re.fullmatch(r"[0-9]{1,4}", text) or not 1 <= int(text) <= MAX_THREADS:
+        raise ValueError(f"it must be a number of threads from 1 to {MAX_THREADS}")
+    return str(int(text))
+
+
+def _switch(text: str) -> str:
+    word = {"on": "on", "true": "on", "1": "on", "off": "off", "false": "off", "0": "off"}.get(text.lower())
+    if word is None:
+        raise ValueError("it must be on or off")
+    return word
+
+
+def _word(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9._-]+", text):
+        raise ValueError("it must be one name of LLVM's")
+    return text
+
+
+def _mattr(text: str) -> str:
+    if not all(re.fullmatch(r"[+-][A-Za-z0-9._-]+", attr) for attr in text.split(",")):
+        raise ValueError("it must be features of LLVM's, each after + or -, with commas between")
+    return text
+
+
+_CPU: frozenset[Backend] = frozenset({"cpu"})
+PROPERTIES: tuple[Property, ...] = (
+    Property("precision", frozenset({"cpu", "opencl", "vulkan", "cuda"}), "precision of computation: f32", _precision),
+    Property("threads", frozenset({"cpu", "ort"}), "number of threads", _threads),
+    Property("profile", frozenset({"cpu", "opencl", "vulkan", "cuda", "ort"}), "time every kernel: on, off", _switch),
+    Property("mcpu", _CPU, "CPU to compile for, as LLVM names it: x86-64-v3, cortex-a76", _word, runtime=False),
+    Property("mtriple", _CPU, "target triple to compile for: aarch64-linux-gnu", _word, runtime=False),
+    Property("mattr", _CPU, "CPU features to add or drop: +avx2,-fma", _mattr, runtime=False),
+)
+
+
+def parse_properties(specs: Iterable[str]) -> tuple[tuple[str, str, str], ...]:
+    """`DEVICE.NAME=VALUE` texts as (device, name, value).
+
+    Raises PropertyError (HC405) for a text of another form. The device may hold a dot itself (`GPU.1.profile=on`).
+    """
+    found: list[tuple[str, str, str]] = []
+    for spec in specs:
+        left, equals, value = spec.partition("=")
+        device, dot, name = left.strip().rpartition(".")
+        if not (equals and dot and device and name and value.strip()):
+            raise PropertyError(
+                f"'{spec}' is not of the form DEVICE.NAME=VALUE",
+                where=f"--property {spec}",
+                hint="for example --property CPU.threads=4",
+            )
+        found.append((device.strip(), name.strip().lower(), value.strip()))
+    return tuple(found)
+
+
+def apply_properties(devices: tuple[Device, ...], specs: Iterable[str]) -> tuple[Device, ...]:
+    """`devices` with each property set on the one device that it names, and on no other.
+
+    Raises PropertyError (HC405): a device that is not listed, a property that its back end has not, a malformed
+    value, or two values for one property.
+    """
+    chosen: dict[str, dict[str, str]] = {}
+    for label, name, text in parse_properties(specs):
+        where = f"--property {label}.{name}={text}"
+        device = next((d for d in devices if d.name.lower() == label.lower()), None)
+        if device is None:
+            listed = ", ".join(d.name for d in devices)
+            raise PropertyError(f"device '{label}' is not listed", where=where, hint=f"the devices are {listed}")
+        value = _value_for(device, name, text, where)
+        if chosen.setdefault(device.name, {}).setdefault(name, value) != value:
+            raise PropertyError(f"{device.name}.{name} is given twice, with different values", where=where)
+    return tuple(_with(d, chosen[d.name]) if d.name in chosen else d for d in devices)
+
+
+def _value_for(device: Device, name: str, text: str, where: str) -> str:
+    known = [p for p in PROPERTIES if device.backend in p.backends]
+    match = next((p for p in known if p.name == name), None)
+    if match is None:
+        raise PropertyError(
+            f"device {device.name} has no property '{name}'",
+            where=where,
+            hint="it has " + "; ".join(f"{p.name} ({p.meaning})" for p in known),
+        )
+    try:
+        return match.parse(text)
+    except ValueError as error:
+        raise PropertyError(f"'{text}' is no value for {device.name}.{name}: {error}", where=where) from None
+
+
+def _with(device: Device, values: Mapping[str, str]) -> Device:
+    at_run_time = {p.name: values[p.name] for p in PROPERTIES if p.runtime and p.name in values}
+    device = dataclasses.replace(device, properties={**device.properties, **at_run_time})
+    if not any(p.name in values for p in PROPERTIES if not p.runtime):
+        return device
+    target: dict[str, TargetAttr] = dict(device.target)
+    if "mtriple" in values or "mcpu" in values:
+        # The features listed so far are those of the CPU compiled for until now.
+        target.pop("mattr", None)
+    if "mtriple" in values:
+        target["mtriple"] = values["mtriple"]
+        target.pop("mcpu", None)
+    if "mcpu" in values:
+        target["mcpu"] = values["mcpu"]
+    if "mattr" in values:
+        before = target.get("mattr", ())
+        target["mattr"] = (*(before if isinstance(before, tuple) else (str(before),)), *values["mattr"].split(","))
+    return dataclasses.replace(device, target=target, present=device.present and runs_here(target))
