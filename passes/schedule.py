@@ -20,7 +20,7 @@ from heterocc.passes.graph import Graph
 EXACT_WORK = 400_000
 """Block visits that the exact search may spend before the beam search takes over."""
 
-BEAM_WIDTH = 24
+BEAM_WIDTH = 48
 """States that the beam search keeps after each turn."""
 
 

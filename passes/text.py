@@ -1,0 +1,104 @@
+"""The plan as text: what dumps, golden files, bundles and `heterocc partition` show."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+
+from heterocc.passes.affinity import Affinity
+from heterocc.passes.cost import Machine
+from heterocc.passes.graph import Graph, Node, Value
+from heterocc.passes.plan import Partition, Plan, Transfer
+
+_PARTITION = re.compile(r"p(\d+) (\S+): \d+ nodes?")
+_NODE = re.compile(r" {4}(\S+): .*?(  # pinned.*)?")
+
+
+def print_plan(plan: Plan) -> str:
+    """The plan as text, the same for equal plans; ends with a newline.
+
+    First the model's inputs and outputs, then the partitions in run order, each with what it reads and writes and its
+    nodes in graph order (with the model's own names where those differ, and `pinned` where the user fixed the
+    device), then the transfers.
+    """
+    values = plan.graph.values
+    lines = [
+        f"plan {plan.graph.name}: {count(len(plan.graph.nodes), 'node')}, {count(len(plan.partitions), 'partition')}, "
+        f"{count(len(plan.transfers), 'transfer')} ({show_bytes(plan.transfers)})"
+    ]
+    lines += [f"  input  {show_value(values[v])}" for v in plan.graph.inputs]
+    lines += [f"  output {show_value(values[v])}" for v in plan.graph.outputs]
+    for index, part in enumerate(plan.partitions):
+        lines += ["", f"p{index} {part.device}: {count(len(part.nodes), 'node')}"]
+        lines += [f"  reads  {show_value(values[v])}" for v in plan.inputs_of(index)]
+        lines += [f"  writes {show_value(values[v])}" for v in plan.outputs_of(index)]
+        lines += [f"    {_show_node(n, pinned=n.name in plan.pins)}" for n in plan.nodes_of(index)]
+    if plan.transfers:
+        lines += ["", "transfers"]
+        lines += [f"  {t.value}: {t.source} -> {t.target}, {_size(plan.graph.values[t.value])}" for t in plan.transfers]
+    return "\n".join(lines) + "\n"
+
+
+def parse_plan(text: str, graph: Graph, machine: Machine, affinity: Affinity | None = None) -> Plan:
+    """The plan that `print_plan` wrote, over the same graph and machine.
+
+    Reads the partitions, their nodes and which are pinned; all else in the text follows from those. Raises ValueError
+    when the text is no plan of this graph.
+    """
+    partitions: list[tuple[str, list[str]]] = []
+    pins: dict[str, str] = {}
+    for line in text.splitlines():
+        if match := _PARTITION.fullmatch(line):
+            if int(match[1]) != len(partitions):
+                raise ValueError(f"p{match[1]} follows {len(partitions)} partitions")
+            partitions.append((match[2], []))
+        elif match := _NODE.fullmatch(line):
+            if not partitions:
+                raise ValueError(f"node '{match[1]}' comes before the first partition")
+            partitions[-1][1].append(match[1])
+            if match[2]:
+                pins[match[1]] = partitions[-1][0]
+    return Plan(graph, machine, tuple(Partition(d, tuple(n)) for d, n in partitions), pins, affinity or Affinity())
+
+
+def show_value(value: Value) -> str:
+    """Name, dtype and shape: `x: float32[1,3,?]`, with `?` for what only a run can tell."""
+    shape = "..." if value.shape is None else ",".join("?" if d is None else str(d) for d in value.shape)
+    return f"{value.name}: {value.dtype}[{shape}]"
+
+
+def show_bytes(transfers: Iterable[Transfer]) -> str:
+    """The total size in units of 1000, with the number of values whose size only a run can tell."""
+    sizes = [t.nbytes for t in transfers]
+    unknown = sizes.count(0)
+    total = human_bytes(sum(sizes))
+    return f"{total} and {unknown} of unknown size" if unknown else total
+
+
+def human_bytes(nbytes: int) -> str:
+    """`999 B`, `1.2 kB`, `3.4 MB`."""
+    if nbytes < 1000:
+        return f"{nbytes} B"
+    size = float(nbytes)
+    for unit in ("kB", "MB", "GB"):
+        size /= 1000
+        if size < 999.95:
+            return f"{size:.1f} {unit}"
+    return f"{size / 1000:.1f} TB"
+
+
+def count(number: int, noun: str) -> str:
+    """`1 node`, `2 nodes`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _size(value: Value) -> str:
+    return count(value.nbytes, "byte") if value.is_static and not value.is_opaque else "unknown size"
+
+
+def _show_node(node: Node, *, pinned: bool) -> str:
+    text = f"{node.name}: {node.op_type}({', '.join(node.inputs)}) -> {', '.join(node.outputs)}"
+    originals = [n for n in node.original if n and n != node.name]
+    notes = (["pinned"] if pinned else []) + [json.dumps(n, ensure_ascii=False) for n in originals]
+    return text + (f"  # {' '.join(notes)}" if notes else "")
