@@ -1,7 +1,11 @@
-"""The bundle's manifest: pydantic models, strict at the boundary; FORMAT.md is the specification."""
+"""The bundle's manifest: pydantic models, strict at the boundary; FORMAT.md is the specification.
+
+`python -m heterocc.artifacts.manifest` prints the JSON schema that lies beside this file.
+"""
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -10,16 +14,30 @@ FORMAT_NAME: Literal["heterocc-bundle"] = "heterocc-bundle"
 FORMAT_MAJOR = 1
 FORMAT_MINOR = 0
 
+MANIFEST_NAME = "manifest.json"
+DIGEST_NAME = "manifest.sha256"
+SIGNATURE_NAME = "manifest.sig"
+WEIGHTS_NAME = "weights.bin"
+RESERVED_NAMES = frozenset([MANIFEST_NAME, DIGEST_NAME, SIGNATURE_NAME])
+"""Members that the manifest does not list; the signature is reserved and ignored by this version."""
+
+MAX_DIM = 2**48
+MAX_RANK = 32
+
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Size = Annotated[int, Field(ge=0, le=2**63 - 1)]
 Index = Annotated[int, Field(ge=0, le=2**31 - 1)]
-Dim = Annotated[int, Field(ge=0, le=2**48)] | None
+Name = Annotated[str, Field(min_length=1, max_length=4096)]
+StaticDim = Annotated[int, Field(ge=0, le=MAX_DIM)]
+Dim = StaticDim | None
+MemberName = Annotated[str, Field(max_length=255, pattern=r"^[A-Za-z0-9_+=,@-][A-Za-z0-9_.+=,@/-]*$")]
+"""A name inside the zip; the reader also refuses components that are empty or begin with a full stop."""
 
 
 class Record(BaseModel):
     """Base of all manifest records: frozen; a reader ignores fields of a newer minor version."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
+    model_config = ConfigDict(frozen=True, extra="ignore", strict=True, allow_inf_nan=False)
 
 
 class Version(Record):
@@ -40,9 +58,9 @@ class Producer(Record):
 class TensorSpec(Record):
     """A named tensor; `dtype` is numpy's name or ONNX's type text for what is no numeric tensor."""
 
-    name: str
-    dtype: str
-    shape: tuple[Dim, ...] | None
+    name: Name
+    dtype: Name
+    shape: Annotated[tuple[Dim, ...], Field(max_length=MAX_RANK)] | None
 
 
 class ModelInfo(Record):
@@ -58,16 +76,19 @@ class ModelInfo(Record):
 class Member(Record):
     """One member of the zip and its SHA-256 (the weight file has none of its own: each tensor carries one)."""
 
-    name: str
+    name: MemberName
     size: Size
     sha256: Sha256 | None
 
 
 class Weight(Record):
-    """A tensor in the weight file: 64-byte aligned `offset`, stored once by content."""
+    """A tensor in the weight file: little endian, row-major, 64-byte aligned `offset`, stored once by content.
 
-    dtype: str
-    shape: tuple[Annotated[int, Field(ge=0, le=2**48)], ...]
+    `offset` counts from the start of the weight file. Two weights with the same bytes share one place.
+    """
+
+    dtype: Name
+    shape: Annotated[tuple[StaticDim, ...], Field(max_length=MAX_RANK)]
     offset: Size
     nbytes: Size
     sha256: Sha256
@@ -81,7 +102,7 @@ class Device(Record):
     the other compiled back ends). `requires` names capabilities of the device itself, such as `fp16`.
     """
 
-    name: str
+    name: Name
     backend: Literal["cpu", "opencl", "vulkan", "cuda", "ort"]
     index: Index = 0
     target: str | None = None
@@ -109,10 +130,10 @@ class Partition(Record):
     given, `params` is one tuple of tensors.
     """
 
-    name: str
+    name: Name
     device: Index
     kind: Literal["tvm", "onnx"]
-    code: str
+    code: MemberName
     entry: str = "main"
     inputs: tuple[Index, ...]
     outputs: tuple[Index, ...]
@@ -127,17 +148,19 @@ class Variant(Record):
     """One way to run the model: devices, values, and partitions in run order.
 
     `inputs` and `outputs` index `values` in the model's order; a model output that is a constant or an input has an
-    entry in `values` like any other. `constants` maps a value index to a weight index.
+    entry in `values` like any other. `constants` maps a value index (as decimal text, as JSON has it) to a weight
+    index. `plan` names the member that holds the plan as text; `summary` is one line, `notes` are what the compile
+    had to say about this variant (what was not checked, what fell to another device).
     """
 
-    name: str
+    name: Name
     devices: tuple[Device, ...]
     values: tuple[TensorSpec, ...]
     inputs: tuple[Index, ...]
     outputs: tuple[Index, ...]
     constants: dict[str, Index] = {}
     partitions: tuple[Partition, ...]
-    plan: str
+    plan: MemberName
     summary: str
     notes: tuple[str, ...] = ()
 
@@ -146,10 +169,10 @@ class Golden(Record):
     """Seeded inputs and ONNX Runtime's outputs for them, as .npy members, by tensor name; with the tolerance."""
 
     seed: Index
-    inputs: dict[str, str]
-    outputs: dict[str, str]
-    rtol: float
-    atol: float
+    inputs: dict[str, MemberName]
+    outputs: dict[str, MemberName]
+    rtol: Annotated[float, Field(ge=0)]
+    atol: Annotated[float, Field(ge=0)]
 
 
 class Manifest(Record):
@@ -160,7 +183,16 @@ class Manifest(Record):
     producer: Producer
     model: ModelInfo
     members: tuple[Member, ...]
-    weights_member: str = "weights.bin"
+    weights_member: MemberName = WEIGHTS_NAME
     weights: tuple[Weight, ...]
     variants: Annotated[tuple[Variant, ...], Field(min_length=1)]
     golden: Golden | None = None
+
+
+def manifest_schema() -> str:
+    """JSON schema of the manifest, as `manifest.schema.json` holds it (UTF-8 text, ends with a newline)."""
+    return json.dumps(Manifest.model_json_schema(), indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+if __name__ == "__main__":
+    print(manifest_schema(), end="")

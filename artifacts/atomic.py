@@ -1,0 +1,151 @@
+"""A file that appears whole or not at all: temporary file beside the target, fsync, rename.
+
+The temporary file is called `.heterocc-<hash of the target's name>-<random>.partial`. Its writer holds a lock on it
+until it is renamed, so that the next writer of the same target can tell a file left by a killed process from one that
+is being written, and removes the former.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from heterocc.artifacts.errors import OutputFileError
+
+_CHUNK = 16 * 2**20
+
+_HINTS = {
+    errno.ENOENT: "create the directory first",
+    errno.ENOTDIR: "create the directory first",
+    errno.EACCES: "choose a directory that you may write to",
+    errno.EPERM: "choose a directory that you may write to",
+    errno.EROFS: "choose a directory that you may write to",
+    errno.ENOSPC: "free some space, or choose another disk",
+    errno.EDQUOT: "free some space, or choose another disk",
+    errno.EFBIG: "the file system or the process may not hold so large a file; choose another disk or raise the limit",
+    errno.ENAMETOOLONG: "choose a shorter name",
+}
+
+
+class AtomicFile:
+    """A new file for `path`, written in order and by `patch`, that takes its place on `commit`.
+
+    Every OSError becomes OutputFileError (HC111). Unless `commit` was called, `discard` removes the temporary file;
+    an existing file at `path` is untouched until then. A symbolic link at `path` is followed.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._shown = os.fspath(path)
+        with self._explained():
+            self._path = Path(os.path.realpath(self._shown))
+            self._require_replaceable()
+            self._prefix = f".heterocc-{hashlib.sha256(os.fsencode(self._path.name)).hexdigest()[:12]}-"
+            self._remove_stale()
+            self._temporary, self._fd = self._create()
+        self.position = 0
+        self._open = True
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Append `data`."""
+        view = memoryview(data).cast("B")
+        with self._explained():
+            while view.nbytes:
+                written = os.write(self._fd, view[:_CHUNK])
+                self.position += written
+                view = view[written:]
+
+    def patch(self, offset: int, data: bytes) -> None:
+        """Overwrite bytes that were written before."""
+        with self._explained():
+            while data:
+                written = os.pwrite(self._fd, data, offset)
+                offset += written
+                data = data[written:]
+
+    def commit(self) -> None:
+        """Make the file durable and move it to its path."""
+        with self._explained():
+            os.fsync(self._fd)
+            self._temporary.replace(self._path)
+        self._open = False
+        os.close(self._fd)
+        # The file is whole already; some file systems cannot sync a directory.
+        with contextlib.suppress(OSError):
+            directory = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(directory)
+            finally:
+                os.close(directory)
+
+    def discard(self) -> None:
+        """Remove the temporary file; does nothing after `commit`."""
+        if self._open:
+            self._open = False
+            with contextlib.suppress(OSError):
+                self._temporary.unlink()
+            os.close(self._fd)
+
+    def _require_replaceable(self) -> None:
+        try:
+            mode = self._path.stat().st_mode
+        except FileNotFoundError:
+            return
+        if not stat.S_ISREG(mode):
+            kind = "a directory" if stat.S_ISDIR(mode) else "no regular file"
+            raise OutputFileError(f"cannot write '{self._shown}': it is {kind}", hint="name a file")
+
+    def _create(self) -> tuple[Path, int]:
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+        while True:
+            temporary = self._path.parent / f"{self._prefix}{secrets.token_hex(8)}.partial"
+            fd = os.open(temporary, flags, 0o666)
+            if _try_lock(fd) is not False and os.fstat(fd).st_nlink:
+                return temporary, fd
+            os.close(fd)  # another writer took it for a stale one before it was locked
+
+    def _remove_stale(self) -> None:
+        for candidate in self._path.parent.glob(f"{self._prefix}*.partial"):
+            try:
+                fd = os.open(candidate, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+            except OSError:
+                continue
+            try:
+                info = os.fstat(fd)
+                if stat.S_ISREG(info.st_mode) and info.st_uid == os.geteuid() and _try_lock(fd):
+                    candidate.unlink(missing_ok=True)
+            finally:
+                os.close(fd)
+
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            self._abandon()
+            hint = _HINTS.get(error.errno or 0, "choose another place for the output")
+            raise OutputFileError(f"cannot write '{self._shown}': {error.strerror or error}", hint=hint) from error
+        except ValueError as error:  # a NUL in the path
+            self._abandon()
+            raise OutputFileError(f"cannot write {self._shown!r}: {error}", hint="choose another name") from error
+
+    def _abandon(self) -> None:
+        if getattr(self, "_open", False):
+            self.discard()
+
+
+def _try_lock(fd: int) -> bool | None:
+    """Whether the exclusive lock was taken; None where the file system has no locks."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return None
+    return True

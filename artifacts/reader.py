@@ -1,0 +1,244 @@
+"""Opens a bundle: one mapping of the file, everything in it checked before it is handed out."""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+import os
+import stat
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+from heterocc.artifacts.container import MAX_MANIFEST, PAGE, Container, Entry
+from heterocc.artifacts.errors import BundleError, FileMissingError
+from heterocc.artifacts.manifest import DIGEST_NAME, MANIFEST_NAME, Manifest, Weight
+from heterocc.artifacts.npy import parse_npy
+from heterocc.artifacts.sealed import SealedFile, sealed_memfd
+from heterocc.artifacts.tensors import STORAGE
+from heterocc.artifacts.validate import check_manifest, parse_manifest, read_version
+from heterocc.artifacts.verify import Extent, FileKey, Verification, is_remembered, remember, wrong_hash
+
+
+class Bundle:
+    """An open bundle; made by `open_bundle`. May be used by many threads at once.
+
+    `path` is as given, `manifest` fully checked, `digest` the manifest's SHA-256 in hex, which stands for the whole
+    content. The file is mapped once, private and writable: what someone writes into a view stays in this process.
+    A bundle must be replaced by renaming, as `BundleWriter` does; like any mapped file, one that is cut short in place
+    while it is in use takes the process with it.
+    """
+
+    def __init__(self, path: str, mapped: mmap.mmap, manifest: Manifest, entries: dict[str, Entry], key: FileKey):
+        self.path = path
+        self.manifest = manifest
+        self.digest = key[-1]
+        self._view: memoryview | None = memoryview(mapped)
+        self._entries = entries
+        self._key = key
+        self._hashes = {m.name: m.sha256 for m in manifest.members}
+        self._right: set[str] = set()
+        self._lock = threading.Lock()
+        self._verification: Verification | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give the mapping up: it goes when the last view that was handed out goes."""
+        self._view = None
+
+    @property
+    def member_names(self) -> tuple[str, ...]:
+        """Names of the members that `member` gives, in file order: all but the weight file."""
+        return tuple(m.name for m in self.manifest.members if m.sha256 is not None)
+
+    def member(self, name: str) -> memoryview:
+        """A member's bytes as they are mapped, read-only, their SHA-256 checked on first use.
+
+        Raises BundleHashError (HC303) when they are not what the manifest promises, BundleError if there is no such
+        member.
+        """
+        data = self._bytes(name)
+        if name not in self._right:
+            if hashlib.sha256(data).hexdigest() != self._hashes[name]:
+                raise self._placed(wrong_hash(f"member '{name}'"))
+            self._right.add(name)
+        return data
+
+    def text(self, name: str) -> str:
+        """A member as UTF-8 text."""
+        try:
+            return str(self.member(name), "utf-8")
+        except UnicodeDecodeError:
+            raise self._placed(BundleError(f"member '{name}' is no UTF-8 text")) from None
+
+    def array(self, name: str) -> npt.NDArray[np.generic]:
+        """A `.npy` member as a read-only array without a copy; arrays of objects are refused."""
+        try:
+            return parse_npy(self.member(name), name)
+        except BundleError as error:
+            raise self._placed(error) from None
+
+    def sealed_member(self, name: str) -> SealedFile:
+        """A sealed memory file with the member's bytes, hashed after sealing; the caller closes it.
+
+        What is then loaded through its `path` is what was hashed, whatever happens to the bundle's file meanwhile.
+        """
+        data = self._bytes(name)
+        try:
+            sealed = SealedFile(sealed_memfd(name, data), data.nbytes)
+        except BundleError as error:
+            raise self._placed(error) from error.__cause__
+        with sealed.map() as copy:
+            if hashlib.sha256(copy).hexdigest() == self._hashes[name]:
+                return sealed
+        sealed.close()
+        raise self._placed(wrong_hash(f"member '{name}'"))
+
+    def weights_view(self, index: int) -> npt.NDArray[np.generic]:
+        """Weight `index` as an array on the mapped bytes: writable (DLPack asks for it), 64-byte aligned, unverified.
+
+        dtypes that numpy lacks (`bfloat16`, `float8_*`) come as unsigned integers of the same size.
+        Call `verify_weights` or wait for `start_verification` before using values.
+        """
+        weight = self.manifest.weights[index]
+        if not weight.nbytes:
+            return np.empty(weight.shape, STORAGE[weight.dtype])
+        offset = self._weights_start + weight.offset
+        return np.ndarray(weight.shape, STORAGE[weight.dtype], buffer=self._mapped(), offset=offset)
+
+    def verify_weights(self, threads: int = 2) -> None:
+        """Check the SHA-256 of every tensor; raises BundleHashError naming the first that is found wrong.
+
+        Each tensor is hashed once per process as long as the file is the same one and unchanged.
+        """
+        self.start_verification(threads).wait()
+
+    def start_verification(self, threads: int = 2) -> Verification:
+        """Begin `verify_weights` in background threads; a second call gives the same handle."""
+        with self._lock:
+            if self._verification is None:
+                extents = [] if is_remembered(self._key) else self._extents()
+                self._verification = Verification(extents, threads, lambda: remember(self._key))
+            return self._verification
+
+    def verify(self, threads: int = 2) -> None:
+        """Check every member and every tensor."""
+        handle = self.start_verification(threads)
+        for name in self.member_names:
+            self.member(name)
+        handle.wait()
+
+    @property
+    def _weights_start(self) -> int:
+        return self._entries[self.manifest.weights_member].data
+
+    def _bytes(self, name: str) -> memoryview:
+        entry = self._entries.get(name)
+        if entry is None or self._hashes.get(name) is None:
+            raise self._placed(BundleError(f"the bundle has no member {name!r}"))
+        return self._mapped()[entry.data : entry.end].toreadonly()
+
+    def _mapped(self) -> memoryview:
+        if self._view is None:
+            raise self._placed(BundleError("the bundle was closed", hint="keep it open while it is used"))
+        return self._view
+
+    def _extents(self) -> list[Extent]:
+        view, start = self._mapped(), self._weights_start
+        seen: set[tuple[int, int, str]] = set()
+        found: list[Extent] = []
+        for index, weight in enumerate(self.manifest.weights):
+            key = (weight.offset, weight.nbytes, weight.sha256)
+            if key not in seen:
+                seen.add(key)
+                data = view[start + weight.offset : start + weight.offset + weight.nbytes]
+                found.append(Extent(data, weight.sha256, self._label(index, weight)))
+        return found
+
+    def _label(self, index: int, weight: Weight) -> Callable[[], str]:
+        return lambda: f"{weight_label(self.manifest, index)} at offset {weight.offset} of the weights ({self.path})"
+
+    def _placed(self, error: BundleError) -> BundleError:
+        error.where = self.path
+        return error
+
+
+def open_bundle(path: str | os.PathLike[str]) -> Bundle:
+    """Open a bundle and check its structure, manifest and every reference; hashes of members come with their use.
+
+    Raises FileMissingError (HC101) when the file cannot be opened, else a BundleError: BundleVersionError (HC302),
+    BundleHashError (HC303, the manifest's own), BundleManifestError (HC304), or HC301 for what is no bundle.
+    """
+    shown = os.fspath(path)
+    try:
+        # Non-blocking, so that a pipe is refused instead of waited for.
+        fd = os.open(shown, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise FileMissingError(f"cannot open the bundle: {reason}", where=shown, hint="check the path") from None
+    try:
+        return _open(fd, shown)
+    except BundleError as error:
+        error.where = error.where or shown
+        error.hint = error.hint or "copy the file again, or compile the model again"
+        raise
+    except (OSError, ValueError) as error:  # an I/O error, or a file cut short between two calls
+        raise BundleError(f"the bundle cannot be read: {error}", where=shown) from error
+    finally:
+        os.close(fd)
+
+
+def _open(fd: int, shown: str) -> Bundle:
+    info = os.fstat(fd)
+    if not stat.S_ISREG(info.st_mode):
+        kind = "a directory" if stat.S_ISDIR(info.st_mode) else "no regular file"
+        raise BundleError(f"this is {kind}, not a bundle", hint="name a .hcb file")
+    container = Container(fd, info.st_size)
+    text, digest = _read_manifest(container)
+    read_version(text)
+    entries = dict(container.entries())
+    manifest = parse_manifest(text)
+    check_manifest(manifest, {name: entry.size for name, entry in entries.items()})
+    if entries[manifest.weights_member].data % PAGE:
+        raise BundleError(
+            f"the weight file is not at a {PAGE}-byte boundary", hint="do not pack a bundle again"
+        )
+    mapped = mmap.mmap(fd, info.st_size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+    key = (info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns, digest)
+    return Bundle(shown, mapped, manifest, entries, key)
+
+
+def _read_manifest(container: Container) -> tuple[bytes, str]:
+    """The manifest's bytes and their SHA-256, compared with the member that holds it."""
+    entry, digest = container.locate(MANIFEST_NAME), container.locate(DIGEST_NAME)
+    if entry.size > MAX_MANIFEST or digest.size != 65:
+        raise BundleError(f"'{MANIFEST_NAME}' or '{DIGEST_NAME}' has a size that it may not have")
+    text = container.read(entry.data, entry.size)
+    found = hashlib.sha256(text).hexdigest()
+    if container.read(digest.data, digest.size) != f"{found}\n".encode("ascii"):
+        raise wrong_hash(f"'{MANIFEST_NAME}'")
+    return text, found
+
+
+def weight_label(manifest: Manifest, index: int) -> str:
+    """What to call a weight in a message: the name under which a partition or variant uses it, else its number."""
+    for variant in manifest.variants:
+        for part in variant.partitions:
+            for param, name in zip(part.params, part.param_names, strict=False):
+                if param == index:
+                    return f"weight {name[:200]!r}"
+        for key, weight in variant.constants.items():
+            if weight == index:
+                return f"weight {variant.values[int(key)].name[:200]!r}"
+    return f"weight {index}"

@@ -1,0 +1,241 @@
+"""From untrusted manifest bytes to a `Manifest` whose every reference and size holds (FORMAT.md, "Manifest")."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NoReturn
+
+from pydantic import ValidationError
+
+from heterocc.artifacts.container import name_is_safe
+from heterocc.artifacts.errors import BundleManifestError, BundleVersionError
+from heterocc.artifacts.manifest import (
+    FORMAT_MAJOR,
+    FORMAT_MINOR,
+    FORMAT_NAME,
+    RESERVED_NAMES,
+    Manifest,
+    TensorSpec,
+    Variant,
+    Weight,
+)
+from heterocc.artifacts.tensors import ALIGNMENT, STORAGE, tensor_bytes
+
+_MAX_BYTES = 2**62
+
+
+def read_version(data: bytes) -> tuple[int, int]:
+    """Major and minor format version of manifest bytes, before anything else in them is believed.
+
+    Raises BundleVersionError for another major version, BundleManifestError for what is no manifest at all: not JSON,
+    a key twice in one object, nested too deeply, another `format`.
+    """
+    try:
+        content = json.loads(data, object_pairs_hook=_unique, parse_constant=_no_constant)
+    except RecursionError:
+        raise BundleManifestError("the manifest is nested too deeply") from None
+    except ValueError as error:  # JSON, UTF-8 and too long integers alike
+        raise BundleManifestError(f"the manifest is not JSON: {error}") from None
+    if not isinstance(content, dict) or content.get("format") != FORMAT_NAME:
+        raise BundleManifestError(f"the manifest's format is not '{FORMAT_NAME}'")
+    version = content.get("version")
+    numbers = (version.get("major"), version.get("minor")) if isinstance(version, dict) else (None, None)
+    match numbers:
+        case (bool(), _) | (_, bool()):
+            pass
+        case (int(major), int(minor)) if major >= 0 and minor >= 0:
+            if major != FORMAT_MAJOR:
+                raise BundleVersionError(
+                    f"the bundle has format version {_short(major)}.{_short(minor)}, "
+                    f"this heterocc reads {FORMAT_MAJOR}.x (it writes {FORMAT_MAJOR}.{FORMAT_MINOR})",
+                    hint="compile the model again with this heterocc, or use the one that wrote the bundle",
+                )
+            return major, minor
+    raise BundleManifestError("the manifest has no valid version")
+
+
+def parse_manifest(data: bytes) -> Manifest:
+    """The manifest of `data`, its types checked, unknown fields ignored; call `read_version` first."""
+    try:
+        return Manifest.model_validate_json(data)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        place = ".".join(str(part) for part in first["loc"]) or "the top"
+        raise BundleManifestError(f"the manifest is malformed at {place[:200]!r}: {first['msg'][:200]}") from None
+
+
+def check_manifest(manifest: Manifest, members: Mapping[str, int]) -> None:
+    """Check every cross reference; `members` gives the size of every member of the zip by name.
+
+    Raises BundleManifestError naming the record at fault. After this, an index, member name, offset or size of the
+    manifest can be used without another check.
+    """
+    _check_members(manifest, members)
+    _check_weights(manifest, members[manifest.weights_member])
+    _unique_names((t.name for t in manifest.model.inputs), "model inputs")
+    _unique_names((v.name for v in manifest.variants), "variants")
+    files = {m.name for m in manifest.members} - {manifest.weights_member}
+    for variant in manifest.variants:
+        _check_variant(manifest, variant, files)
+    _check_golden(manifest, files)
+
+
+def _check_members(manifest: Manifest, members: Mapping[str, int]) -> None:
+    _unique_names((m.name for m in manifest.members), "members")
+    listed = {m.name for m in manifest.members}
+    for member in manifest.members:
+        if not name_is_safe(member.name) or member.name in RESERVED_NAMES:
+            _fail(f"member name {member.name!r} may not be used")
+        if member.name not in members:
+            _fail(f"member '{member.name}' is not in the file")
+        if member.size != members[member.name]:
+            _fail(f"member '{member.name}' has {members[member.name]} bytes, the manifest says {member.size}")
+        if (member.sha256 is None) != (member.name == manifest.weights_member):
+            _fail(f"member '{member.name}' must have a SHA-256 of its own, as all but the weight file")
+    for name in members:
+        if name not in listed and name not in RESERVED_NAMES:
+            _fail(f"member '{name}' is in the file but not in the manifest")
+    if manifest.weights_member not in listed:
+        _fail(f"the weight file '{manifest.weights_member}' is not listed")
+
+
+def _check_weights(manifest: Manifest, size: int) -> None:
+    for index, weight in enumerate(manifest.weights):
+        nbytes = tensor_bytes(weight.dtype, weight.shape)
+        if nbytes is None:
+            _fail(f"weight {index} has unknown dtype {weight.dtype[:40]!r}")
+        if nbytes != weight.nbytes:
+            _fail(f"weight {index} has {weight.nbytes} bytes where its dtype and shape make {nbytes}")
+        if math.prod(max(d, 1) for d in weight.shape) * STORAGE[weight.dtype].itemsize > _MAX_BYTES:
+            _fail(f"weight {index} has dimensions that are too large")
+        if weight.offset % ALIGNMENT:
+            _fail(f"weight {index} is not at a {ALIGNMENT}-byte boundary")
+        if weight.offset + weight.nbytes > size:
+            _fail(f"weight {index} reaches outside of the weight file ({size} bytes)")
+    end, owner = 0, Weight(dtype="bool", shape=(0,), offset=0, nbytes=0, sha256="0" * 64)
+    for weight in sorted(manifest.weights, key=lambda w: (w.offset, w.nbytes)):
+        if weight.nbytes == 0 or weight.offset >= end:
+            pass
+        elif (weight.offset, weight.nbytes, weight.sha256) != (owner.offset, owner.nbytes, owner.sha256):
+            _fail(f"two weights overlap at offset {weight.offset}")
+        if weight.nbytes:
+            end, owner = weight.offset + weight.nbytes, weight
+
+
+def _check_variant(manifest: Manifest, variant: Variant, files: set[str]) -> None:
+    where = f"variant {variant.name[:80]!r}"
+    if variant.plan not in files:
+        _fail(f"the plan of {where} is no member: {variant.plan!r}")
+    _unique_names((d.name for d in variant.devices), f"devices of {where}")
+    _unique_names((v.name for v in variant.values), f"values of {where}")
+    _unique_names((p.name for p in variant.partitions), f"partitions of {where}")
+    for value in variant.values:
+        if math.prod(max(d, 1) for d in value.shape or () if d is not None) > _MAX_BYTES // 16:
+            _fail(f"value {value.name[:80]!r} of {where} has dimensions that are too large")
+    _in_range(variant.inputs, len(variant.values), f"inputs of {where}")
+    _in_range(variant.outputs, len(variant.values), f"outputs of {where}")
+    _same_specs(manifest.model.inputs, variant, variant.inputs, f"inputs of {where}")
+    _same_specs(manifest.model.outputs, variant, variant.outputs, f"outputs of {where}")
+    ready: set[int] = set()
+    _write(ready, variant.inputs, variant, f"inputs of {where}")
+    _write(ready, _check_constants(manifest, variant, where), variant, f"constants of {where}")
+    for part in variant.partitions:
+        place = f"partition {part.name[:80]!r} of {where}"
+        _in_range((part.device,), len(variant.devices), f"device of {place}")
+        _in_range((*part.inputs, *part.outputs), len(variant.values), f"values of {place}")
+        _in_range(part.params, len(manifest.weights), f"params of {place}")
+        if part.code not in files:
+            _fail(f"the code of {place} is no member: {part.code!r}")
+        if (part.kind == "onnx") != (variant.devices[part.device].backend == "ort"):
+            _fail(f"{place} is of kind '{part.kind}' on a device of back end '{variant.devices[part.device].backend}'")
+        if len(part.param_names) != len(part.params) and (part.kind == "onnx" or part.param_names):
+            _fail(f"{place} has {len(part.params)} params and {len(part.param_names)} names for them")
+        for index in part.inputs:
+            if index not in ready:
+                _fail(f"{place} reads {variant.values[index].name[:80]!r} before it is written")
+        _write(ready, part.outputs, variant, place)
+    for index in variant.outputs:
+        if index not in ready:
+            _fail(f"output {variant.values[index].name[:80]!r} of {where} is never written")
+
+
+def _check_constants(manifest: Manifest, variant: Variant, where: str) -> list[int]:
+    indices = []
+    for key, weight_index in variant.constants.items():
+        if not key.isascii() or not key.isdecimal() or len(key) > 10 or str(int(key)) != key:
+            _fail(f"constants of {where}: {key[:40]!r} is no index")
+        _in_range((int(key),), len(variant.values), f"constants of {where}")
+        _in_range((weight_index,), len(manifest.weights), f"constants of {where}")
+        value, weight = variant.values[int(key)], manifest.weights[weight_index]
+        if value.dtype != weight.dtype or value.shape != weight.shape:
+            _fail(f"constant {value.name[:80]!r} of {where} differs in dtype or shape from weight {weight_index}")
+        indices.append(int(key))
+    return indices
+
+
+def _same_specs(specs: Sequence[TensorSpec], variant: Variant, indices: Sequence[int], where: str) -> None:
+    if len(specs) != len(indices):
+        _fail(f"{where}: {len(indices)}, the model has {len(specs)}")
+    for spec, index in zip(specs, indices, strict=True):
+        value = variant.values[index]
+        same = spec.dtype == value.dtype
+        if spec.shape is not None and value.shape is not None:
+            same = same and len(spec.shape) == len(value.shape)
+            same = same and all(a == b or None in (a, b) for a, b in zip(spec.shape, value.shape, strict=False))
+        if not same:
+            _fail(f"{where}: {value.name[:80]!r} differs in dtype or shape from the model's {spec.name[:80]!r}")
+
+
+def _write(ready: set[int], new: Iterable[int], variant: Variant, where: str) -> None:
+    for index in new:
+        if index in ready:
+            _fail(f"{where}: {variant.values[index].name[:80]!r} is written twice")
+        ready.add(index)
+
+
+def _check_golden(manifest: Manifest, files: set[str]) -> None:
+    if manifest.golden is None:
+        return
+    specs = (("inputs", manifest.model.inputs), ("outputs", manifest.model.outputs))
+    for kind, tensors in specs:
+        named: Mapping[str, str] = getattr(manifest.golden, kind)
+        if set(named) != {t.name for t in tensors}:
+            _fail(f"the golden {kind} are not those of the model")
+        for name in named.values():
+            if name not in files:
+                _fail(f"golden member {name!r} is not in the bundle")
+
+
+def _in_range(indices: Iterable[int], count: int, where: str) -> None:
+    for index in indices:
+        if index >= count:
+            _fail(f"{where}: index {index} of {count}")
+
+
+def _unique_names(names: Iterable[str], where: str) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            _fail(f"{where}: {name[:80]!r} is there twice")
+        seen.add(name)
+
+
+def _fail(message: str) -> NoReturn:
+    raise BundleManifestError(message, hint="the bundle is damaged or was written by a faulty tool; compile it again")
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    content = dict(pairs)
+    if len(content) != len(pairs):
+        raise ValueError("a key is there twice")
+    return content
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _short(number: int) -> str:
+    return str(number) if number < 10**9 else "huge"

@@ -1,0 +1,200 @@
+"""Writes a bundle: weights as they come, members and manifest at the end (FORMAT.md is the specification)."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import math
+import os
+import sys
+import zlib
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+from heterocc.artifacts.atomic import AtomicFile
+from heterocc.artifacts.container import (
+    MAX_MANIFEST,
+    MAX_MEMBERS,
+    PAGE,
+    Entry,
+    directory,
+    local_header,
+    name_is_safe,
+)
+from heterocc.artifacts.errors import BundleError, InternalError
+from heterocc.artifacts.manifest import (
+    DIGEST_NAME,
+    MANIFEST_NAME,
+    RESERVED_NAMES,
+    WEIGHTS_NAME,
+    Golden,
+    Manifest,
+    Member,
+    ModelInfo,
+    Producer,
+    Variant,
+    Weight,
+)
+from heterocc.artifacts.tensors import STORAGE, aligned
+from heterocc.artifacts.validate import check_manifest
+
+_CHUNK = 16 * 2**20
+
+
+class BundleWriter:
+    """A bundle under construction; use as a context manager and call `finish` inside.
+
+    Weights go to the file when they are added and are not kept; members are kept by reference until `finish`. The file
+    appears at `path` in `finish`, whole; if the block is left by an exception nothing remains. The bytes depend on the
+    order of `add_weight` calls and on nothing else but what is given: not on the order of `add_member`, on hashing,
+    time or folder. Not thread-safe.
+
+    Raises OutputFileError (HC111) from any method when the file cannot be written.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._file = AtomicFile(path)
+        self._members: dict[str, bytes | memoryview] = {}
+        self._weights: list[Weight] = []
+        self._index: dict[tuple[str, tuple[int, ...], str], int] = {}
+        self._places: dict[str, tuple[int, int]] = {}
+        self._crc = 0
+        self._finished = False
+        try:
+            self._file.write(bytes(PAGE))  # the weight file's header, known in `finish`
+        except BaseException:
+            self._file.discard()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.discard()
+        if error is None and not self._finished:
+            raise InternalError("a bundle was begun but not finished")
+
+    def add_weight(self, array: npt.NDArray[np.generic], dtype: str | None = None) -> int:
+        """Store a tensor once by content and return its index in `Manifest.weights`.
+
+        Any shape, also `()` and empty ones; a copy is made only of arrays that are not C-contiguous or not little
+        endian. `dtype` renames the stored type where numpy has no name for it: `bfloat16` for an array of uint16.
+        Raises InternalError for a dtype that the format does not have (strings, objects).
+        """
+        name = dtype or array.dtype.name
+        storage = STORAGE.get(name)
+        if storage is None or storage.itemsize != array.dtype.itemsize or array.dtype.hasobject:
+            raise InternalError(f"a weight of dtype {array.dtype} cannot be stored as '{name}'")
+        shape = tuple(int(d) for d in array.shape)
+        data = _raw(array)
+        digest = hashlib.sha256(data).hexdigest()
+        key = (name, shape, digest)
+        known = self._index.get(key)
+        if known is not None:
+            return known
+        place = self._places.get(digest)
+        if place is None:
+            place = self._places[digest] = (self._append_tensor(data), data.nbytes)
+        self._weights.append(Weight(dtype=name, shape=shape, offset=place[0], nbytes=place[1], sha256=digest))
+        self._index[key] = len(self._weights) - 1
+        return self._index[key]
+
+    def weight(self, index: int) -> Weight:
+        """The record of a weight that was added."""
+        return self._weights[index]
+
+    def add_member(self, name: str, data: bytes | memoryview | str) -> str:
+        """Add a member and return its name; text is stored as UTF-8. The same name and content again is no error.
+
+        Raises InternalError for a name that FORMAT.md does not allow or that has another content already.
+        """
+        raw = data.encode("utf-8") if isinstance(data, str) else data
+        if not name_is_safe(name) or name in RESERVED_NAMES or name == WEIGHTS_NAME:
+            raise InternalError(f"a bundle's member cannot be called {name!r}")
+        if self._members.setdefault(name, raw) != raw:
+            raise InternalError(f"two different members are called '{name}'")
+        if len(self._members) > MAX_MEMBERS - 3:
+            raise BundleError(f"a bundle cannot have more than {MAX_MEMBERS} members")
+        return name
+
+    def add_array(self, name: str, array: npt.NDArray[np.generic]) -> str:
+        """Add a `.npy` member (golden inputs and outputs) and return its name; no object arrays."""
+        buffer = io.BytesIO()
+        np.lib.format.write_array(buffer, np.asarray(array), version=(1, 0), allow_pickle=False)
+        return self.add_member(name, buffer.getvalue())
+
+    def finish(
+        self, *, producer: Producer, model: ModelInfo, variants: tuple[Variant, ...], golden: Golden | None = None
+    ) -> Manifest:
+        """Write members and manifest, check every reference as a reader would, and move the file to its path.
+
+        Raises BundleManifestError (a bug of the caller) when a reference or size does not hold.
+        """
+        if self._finished:
+            raise InternalError("a bundle was finished twice")
+        end = self._file.position
+        entries = [Entry(WEIGHTS_NAME, end - PAGE, self._crc, 0, PAGE)]
+        members = [Member(name=WEIGHTS_NAME, size=end - PAGE, sha256=None)]
+        self._file.patch(0, local_header(WEIGHTS_NAME, end - PAGE, self._crc, PAGE))
+        for name in sorted(self._members):
+            data = self._members[name]
+            entry = self._append_member(name, data)
+            entries.append(entry)
+            members.append(Member(name=name, size=entry.size, sha256=hashlib.sha256(data).hexdigest()))
+        manifest = Manifest(
+            producer=producer,
+            model=model,
+            members=tuple(members),
+            weights=tuple(self._weights),
+            variants=variants,
+            golden=golden,
+        )
+        check_manifest(manifest, {entry.name: entry.size for entry in entries})
+        text = manifest.model_dump_json().encode("utf-8")
+        if len(text) > MAX_MANIFEST:
+            raise BundleError(
+                f"the manifest has {len(text)} bytes, more than {MAX_MANIFEST}", hint="compile fewer variants"
+            )
+        entries.append(self._append_member(MANIFEST_NAME, text))
+        digest = hashlib.sha256(text).hexdigest() + "\n"
+        entries.append(self._append_member(DIGEST_NAME, digest.encode("ascii")))
+        self._file.write(directory(entries, self._file.position))
+        self._file.commit()
+        self._finished = True
+        return manifest
+
+    def _append_tensor(self, data: memoryview) -> int:
+        offset = self._file.position - PAGE
+        padding = bytes(aligned(offset) - offset if data.nbytes else 0)
+        self._crc = zlib.crc32(padding, self._crc)
+        self._file.write(padding)
+        offset += len(padding)
+        for start in range(0, data.nbytes, _CHUNK):
+            chunk = data[start : start + _CHUNK]
+            self._crc = zlib.crc32(chunk, self._crc)
+            self._file.write(chunk)
+        return offset if data.nbytes else 0
+
+    def _append_member(self, name: str, data: bytes | memoryview) -> Entry:
+        view = memoryview(data).cast("B")
+        start, crc = self._file.position, zlib.crc32(view)
+        header = local_header(name, view.nbytes, crc)
+        self._file.write(header)
+        self._file.write(view)
+        return Entry(name, view.nbytes, crc, start, start + len(header))
+
+
+def _raw(array: npt.NDArray[np.generic]) -> memoryview:
+    """The array's bytes in row-major order, little endian; no copy where they lie so already."""
+    if array.dtype.byteorder == ">" or (array.dtype.byteorder == "=" and sys.byteorder == "big"):
+        array = array.astype(array.dtype.newbyteorder("<"))
+    contiguous = np.ascontiguousarray(array)
+    if math.prod(contiguous.shape) == 0:
+        return memoryview(b"")
+    # By way of uint8: numpy exports no buffer for the dtypes of extension packages.
+    return contiguous.reshape(-1).view(np.uint8).data

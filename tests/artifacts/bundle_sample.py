@@ -1,0 +1,117 @@
+"""A small bundle with everything that the format has, for the tests of reader and writer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from heterocc.artifacts.manifest import (
+    Device,
+    Golden,
+    Kernel,
+    Manifest,
+    ModelInfo,
+    Partition,
+    Producer,
+    TensorSpec,
+    Variant,
+)
+from heterocc.artifacts.writer import BundleWriter
+
+CODE = b"\x7fELF not really code"
+PLAN = "p0 on GPU: conv\np1 on CPU: relu\np2 on ORT: loop\n"
+
+
+def spec(name: str, *shape: int, dtype: str = "float32") -> TensorSpec:
+    return TensorSpec(name=name, dtype=dtype, shape=shape)
+
+
+def weights() -> list[np.ndarray]:
+    return [
+        np.arange(12, dtype=np.float32).reshape(3, 4),
+        np.array(7, dtype=np.int64),
+        np.array([True, False, True]),
+        np.zeros((0, 3), dtype=np.float16),
+        np.arange(12, dtype=np.float32).reshape(4, 3),
+        np.linspace(-1, 1, 5),
+    ]
+
+
+def write_sample(path: Path, code: bytes = CODE, name: str = "sample.onnx") -> Manifest:
+    """Write the sample: three partitions in the first variant, one in the second."""
+    with BundleWriter(path) as writer:
+        index = [writer.add_weight(array) for array in weights()]
+        for member, data in (("code/p0.so", code), ("code/p1.so", code + b"1"), ("code/p2.onnx", b"onnx")):
+            writer.add_member(member, data)
+        writer.add_member("plan/hetero.plan", PLAN)
+        writer.add_member("plan/cpu.plan", "p0 on CPU: all\n")
+        writer.add_array("golden/in0.npy", np.ones((1, 4), np.float32))
+        writer.add_array("golden/out0.npy", np.full((1, 3), 2, np.float32))
+        values = (spec("x", 1, 4), spec("a", 1, 3), spec("b", 1, 3), spec("y", 1, 3), spec("c", dtype="int64"))
+        cpu = Device(name="CPU", backend="cpu", target="{}", arch="x86_64", cpu_features=("avx2",))
+        gpu = Device(name="GPU", backend="opencl", index=1, target="{}", arch="x86_64", requires=("fp16",))
+        hetero = Variant(
+            name="hetero",
+            devices=(gpu, cpu, Device(name="ORT", backend="ort")),
+            values=values,
+            inputs=(0,),
+            outputs=(3,),
+            constants={"4": index[1]},
+            partitions=(
+                Partition(
+                    name="p0",
+                    device=0,
+                    kind="tvm",
+                    code="code/p0.so",
+                    inputs=(0,),
+                    outputs=(1,),
+                    params=(index[0],),
+                    param_names=("w",),
+                    nodes=("conv",),
+                    kernels=(Kernel(symbol="k0", nodes=("conv",), op_types=("Conv",), outputs=("a",)),),
+                    checked=True,
+                ),
+                Partition(
+                    name="p1", device=1, kind="tvm", code="code/p1.so", inputs=(1, 4), outputs=(2,), nodes=("relu",)
+                ),
+                Partition(
+                    name="p2",
+                    device=2,
+                    kind="onnx",
+                    code="code/p2.onnx",
+                    inputs=(2,),
+                    outputs=(3,),
+                    params=(index[5], index[2]),
+                    param_names=("scale", "mask"),
+                    nodes=("loop",),
+                ),
+            ),
+            plan="plan/hetero.plan",
+            summary="3 nodes",
+        )
+        only_cpu = Variant(
+            name="cpu",
+            devices=(cpu,),
+            values=(values[0], values[3]),
+            inputs=(0,),
+            outputs=(1,),
+            partitions=(
+                Partition(
+                    name="p0", device=0, kind="tvm", code="code/p1.so", inputs=(0,), outputs=(1,), nodes=("all",)
+                ),
+            ),
+            plan="plan/cpu.plan",
+            summary="1 partition",
+            notes=("beside GPU",),
+        )
+        return writer.finish(
+            producer=Producer(heterocc="0.1.0", tvm="0.27.0", onnxruntime="1.20.0"),
+            model=ModelInfo(
+                name=name, sha256="0" * 64, opsets={"": 17}, inputs=(spec("x", 1, 4),), outputs=(spec("y", 1, 3),)
+            ),
+            variants=(hetero, only_cpu),
+            golden=Golden(
+                seed=1, inputs={"x": "golden/in0.npy"}, outputs={"y": "golden/out0.npy"}, rtol=1e-4, atol=1e-5
+            ),
+        )
