@@ -1,7 +1,29 @@
 """Native plug-ins of the runtime: what gives the stock TVM wheel an OpenCL device."""
 
-from __future__ import annotations
+from heterocc.runtime.native.opencl_api import (
+    OpenCLDevice,
+    build_kernels,
+    load_opencl,
+    opencl_devices,
+    register,
+    set_profiling,
+    take_profile,
+    trim,
+    typed_error,
+    unavailable_reason,
+)
+from heterocc.runtime.native.tvm_runtime import load_tvm_runtime
 
-
-def register() -> None:
-    """Entry point of group `tvm.backends`: called by `import tvm`."""
+__all__ = [
+    "OpenCLDevice",
+    "build_kernels",
+    "load_opencl",
+    "load_tvm_runtime",
+    "opencl_devices",
+    "register",
+    "set_profiling",
+    "take_profile",
+    "trim",
+    "typed_error",
+    "unavailable_reason",
+]

@@ -32,11 +32,11 @@ std::unique_ptr<Buffer> Allocate(Queue& queue, size_t nbytes, size_t alignment) 
   const DeviceInfo& info = queue.info();
   auto buffer = std::make_unique<Buffer>();
   buffer->size = std::max<size_t>(nbytes, 1);
-  if (info.max_alloc != 0 && buffer->size > info.max_alloc) {
-    Throw(ErrorClass::kMemory, "a buffer of " + Bytes(buffer->size) + " exceeds the limit of '" + info.name +
-                                   "', which is " + Bytes(info.max_alloc));
-  }
   const std::string context = Bytes(buffer->size) + " on '" + info.name + "'";
+  if (info.max_alloc != 0 && buffer->size > info.max_alloc) {
+    Check(CL_INVALID_BUFFER_SIZE, "clCreateBuffer",
+          context + ", whose limit for one buffer is " + Bytes(info.max_alloc));
+  }
   if (Faults::Global().AllocFails()) Check(CL_MEM_OBJECT_ALLOCATION_FAILURE, "clCreateBuffer", context);
   cl_int code = CL_SUCCESS;
   if (!info.SharesHostMemory()) {
