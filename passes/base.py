@@ -1,14 +1,19 @@
-"""What a pass is, and how its options are written: `merge{max-nodes=64}`."""
+"""What a pass is, all passes by name, the policies made of them, and the `--passes` text form of a pipeline."""
 
 from __future__ import annotations
 
-import dataclasses
-import types
-from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, Protocol, Self, Union, get_args, get_origin, get_type_hints
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Protocol
 
-from heterocc.artifacts.errors import PipelineSpecError
+from heterocc.artifacts.errors import PipelineSpecError, UsageError
+from heterocc.passes.greedy import Greedy
+from heterocc.passes.manual import Manual
+from heterocc.passes.merge import Merge
 from heterocc.passes.plan import Plan
+from heterocc.passes.spec import SpecPass
 
 
 class Pass(Protocol):
@@ -28,86 +33,85 @@ class Pass(Protocol):
         ...
 
 
-class SpecPass:
-    """Base of the passes here: reads and writes the options of a frozen dataclass as pipeline spec text.
+PASSES: Mapping[str, type[SpecPass]] = MappingProxyType({p.name: p for p in (Greedy, Manual, Merge)})
+"""Every pass that `--passes` can name. A new pass is added here."""
 
-    A field is an option, its underscores written as hyphens. `bool` is `on` or `off`, `int | None` a number or
-    `none`, `Literal[...]` one of its words. Options at their default are not written. A subclass checks ranges in
-    `__post_init__` and raises ValueError.
+POLICIES: Mapping[str, str] = MappingProxyType(
+    {
+        "greedy": "greedy,manual",
+        "merge": "greedy,manual,merge",
+        "optimal": "greedy,manual,mincut",
+    }
+)
+"""What `--policy` names; a policy is available once all its passes are in PASSES."""
+
+DEFAULT_POLICY = "merge"
+
+_PASS = re.compile(r"\s*([A-Za-z][\w-]*)\s*(?:\{([^{}]*)\})?\s*(,|$)")
+
+
+def parse_pipeline(text: str) -> tuple[Pass, ...]:
+    """The passes that a spec such as `greedy,merge{max-nodes=64}` names.
+
+    `parse_pipeline(show_pipeline(passes)) == passes`. Raises PipelineSpecError (HC121).
     """
-
-    __slots__ = ()
-    name: ClassVar[str]
-
-    def run(self, plan: Plan) -> Plan:
-        """The plan after this pass."""
-        raise NotImplementedError
-
-    def __repr__(self) -> str:
-        fields = dataclasses.fields(self)  # type: ignore[arg-type]
-        options = [
-            f"{_hyphens(f.name)}={_show(getattr(self, f.name))}" for f in fields if getattr(self, f.name) != f.default
-        ]
-        return self.name + (f"{{{','.join(options)}}}" if options else "")
-
-    @classmethod
-    def options(cls) -> tuple[str, ...]:
-        """Option names as a spec writes them."""
-        return tuple(_hyphens(f.name) for f in dataclasses.fields(cls))  # type: ignore[arg-type]
-
-    @classmethod
-    def from_options(cls, options: Mapping[str, str]) -> Self:
-        """The pass with `options` given as text. Raises PipelineSpecError (HC121)."""
-        hints = get_type_hints(cls)
-        parsed: dict[str, Any] = {}
-        for key, text in options.items():
-            if key not in cls.options():
-                known = ", ".join(cls.options())
-                hint = f"options of '{cls.name}': {known}" if known else f"'{cls.name}' has no options"
-                raise PipelineSpecError(f"pass '{cls.name}' has no option '{key}'", where="--passes", hint=hint)
-            field = key.replace("-", "_")
-            try:
-                parsed[field] = _read(hints[field], text)
-            except ValueError as error:
-                raise PipelineSpecError(
-                    f"option '{key}' of pass '{cls.name}' cannot be '{text}'", where="--passes", hint=str(error)
-                ) from error
-        try:
-            return cls(**parsed)
-        except ValueError as error:
-            given = ",".join(f"{k}={v}" for k, v in options.items())
+    passes: list[Pass] = []
+    at = 0
+    more = True
+    while more:
+        match = _PASS.match(text, at)
+        if match is None:
+            rest = text[at:].strip()
             raise PipelineSpecError(
-                f"pass '{cls.name}' does not take {{{given}}}", where="--passes", hint=str(error)
-            ) from error
+                f"cannot read the pipeline from '{rest}' on" if rest else "a pass name is missing in the pipeline",
+                where=f"--passes '{text}'",
+                hint=f"write passes as NAME or NAME{{option=value,…}}, separated by commas; {_known()}",
+            )
+        passes.append(_pass(match[1], match[2], text))
+        at = match.end()
+        more = match[3] == ","
+    return tuple(passes)
 
 
-def _hyphens(field: str) -> str:
-    return field.replace("_", "-")
+def show_pipeline(passes: Iterable[Pass]) -> str:
+    """The spec that `parse_pipeline` reads."""
+    return ",".join(repr(p) for p in passes)
 
 
-def _show(value: object) -> str:
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    return "none" if value is None else str(value)
+def policy_pipeline(policy: str) -> tuple[Pass, ...]:
+    """The pipeline of a `--policy`. Raises UsageError (HC120) for one that is unknown or not available yet."""
+    if policy not in POLICIES:
+        raise UsageError(f"there is no policy '{policy}'", where="--policy", hint=f"policies: {', '.join(POLICIES)}")
+    absent = [name for name in re.findall(r"[a-z][\w-]*", POLICIES[policy]) if name not in PASSES]
+    if absent:
+        raise UsageError(
+            f"policy '{policy}' is not available yet: it needs the pass '{absent[0]}'",
+            where="--policy",
+            hint=f"use --policy {DEFAULT_POLICY}",
+        )
+    return parse_pipeline(POLICIES[policy])
 
 
-def _read(annotation: Any, text: str) -> object:
-    if annotation is bool:
-        if text not in ("on", "off"):
-            raise ValueError("give on or off")
-        return text == "on"
-    if get_origin(annotation) is Literal:
-        words = get_args(annotation)
-        if text not in words:
-            raise ValueError(f"give one of {', '.join(words)}")
-        return text
-    optional = get_origin(annotation) in (types.UnionType, Union) and type(None) in get_args(annotation)
-    if optional and text == "none":
-        return None
-    kind = next(a for a in get_args(annotation) if a is not type(None)) if optional else annotation
-    if kind not in (int, float):
-        raise TypeError(f"options of type {annotation} have no text form")
-    try:
-        return kind(text)
-    except ValueError:
-        raise ValueError("give a number" + (" or none" if optional else "")) from None
+def _pass(name: str, options: str | None, text: str) -> SpecPass:
+    if name not in PASSES:
+        close = difflib.get_close_matches(name, PASSES, n=1)
+        hint = (f"did you mean '{close[0]}'? " if close else "") + _known()
+        raise PipelineSpecError(f"there is no pass '{name}'", where=f"--passes '{text}'", hint=hint)
+    given: dict[str, str] = {}
+    for option in (options or "").split(",") if (options or "").strip() else ():
+        key, equals, value = (part.strip() for part in option.partition("="))
+        if not (key and equals and value):
+            raise PipelineSpecError(
+                f"cannot read the option '{option.strip()}' of pass '{name}'",
+                where=f"--passes '{text}'",
+                hint=f"write options as key=value; options of '{name}': {', '.join(PASSES[name].options()) or 'none'}",
+            )
+        if key in given:
+            raise PipelineSpecError(f"option '{key}' of pass '{name}' is given twice", where=f"--passes '{text}'")
+        given[key] = value
+    return PASSES[name].from_options(given)
+
+
+def _known() -> str:
+    shown = (f"{n}{{{','.join(p.options())}}}" if p.options() else n for n, p in PASSES.items())
+    return f"passes: {', '.join(shown)}"

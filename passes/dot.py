@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from heterocc.passes.graph import Graph, Node
 from heterocc.passes.plan import Plan
-from heterocc.passes.text import show_value
+from heterocc.passes.printer import show_value
 
 COLOURS = ("lightblue", "palegreen", "lightsalmon", "khaki", "plum", "lightcyan", "mistyrose", "lightgrey")
 """Fill colours by place in the device list, repeated when there are more devices."""

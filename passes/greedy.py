@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from heterocc.passes.base import SpecPass
 from heterocc.passes.placement import place
 from heterocc.passes.plan import Plan, consecutive
+from heterocc.passes.spec import SpecPass
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -10,11 +10,11 @@ from typing import ClassVar, Final
 
 from heterocc.artifacts.errors import AffinityCoverError, AffinityPatternError, PinnedDeviceError
 from heterocc.passes.affinity import Rule, RuleKind
-from heterocc.passes.base import SpecPass
 from heterocc.passes.cost import Machine
 from heterocc.passes.graph import Graph, Node
 from heterocc.passes.placement import overfull, place
 from heterocc.passes.plan import Plan, consecutive
+from heterocc.passes.spec import SpecPass
 
 STRENGTH: Final[Mapping[RuleKind, int]] = {"op": 1, "glob": 2, "range": 3, "name": 4}
 """Which kind of rule wins over which; the model's own metadata has strength 0."""

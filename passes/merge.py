@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from heterocc.passes.base import SpecPass
 from heterocc.passes.graph import Graph
 from heterocc.passes.islands import pull_islands
 from heterocc.passes.plan import Partition, Plan
 from heterocc.passes.schedule import fewest_runs
+from heterocc.passes.spec import SpecPass
 
 
 @dataclass(frozen=True, slots=True, repr=False)

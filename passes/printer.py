@@ -1,4 +1,4 @@
-"""The plan as text: what dumps, golden files, bundles and `heterocc partition` show."""
+"""The plan as text: in full for dumps, golden files and bundles, in one line after every compile."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from collections.abc import Iterable
 
 from heterocc.passes.affinity import Affinity
 from heterocc.passes.cost import Machine
+from heterocc.passes.estimate import alone_seconds, plan_seconds
 from heterocc.passes.graph import Graph, Node, Value
-from heterocc.passes.plan import Partition, Plan, Transfer
+from heterocc.passes.plan import UNPLACED, Partition, Plan, Transfer
 
 _PARTITION = re.compile(r"p(\d+) (\S+): \d+ nodes?")
 _NODE = re.compile(r" {4}(\S+): .*?(  # pinned.*)?")
@@ -38,6 +39,26 @@ def print_plan(plan: Plan) -> str:
         lines += ["", "transfers"]
         lines += [f"  {t.value}: {t.source} -> {t.target}, {_size(plan.graph.values[t.value])}" for t in plan.transfers]
     return "\n".join(lines) + "\n"
+
+
+def summary(plan: Plan) -> str:
+    """One line: nodes and partitions per device, transfers, and the estimated time where the work is known.
+
+    `412 nodes: GPU 398 (2 partitions), CPU 14 (2); 3 transfers, 1.2 MB; est. 4.1 ms (GPU alone: not possible)`
+    """
+    shown: list[str] = []
+    for device in [*(d.name for d in plan.machine.devices), UNPLACED]:
+        parts = [p for p in plan.partitions if p.device == device]
+        if parts:
+            unit = "" if shown else " partition" if len(parts) == 1 else " partitions"
+            label = "not placed" if device == UNPLACED else device
+            shown.append(f"{label} {sum(len(p.nodes) for p in parts)} ({len(parts)}{unit})")
+    transfers = count(len(plan.transfers), "transfer") + (f", {show_bytes(plan.transfers)}" if plan.transfers else "")
+    line = f"{count(len(plan.graph.nodes), 'node')}: {', '.join(shown) or 'nothing to run'}; {transfers}"
+    seconds = plan_seconds(plan)
+    if seconds is not None:
+        line += f"; est. {human_seconds(seconds)}{_alone(plan)}"
+    return line
 
 
 def parse_plan(text: str, graph: Graph, machine: Machine, affinity: Affinity | None = None) -> Plan:
@@ -88,6 +109,14 @@ def human_bytes(nbytes: int) -> str:
     return f"{size / 1000:.1f} TB"
 
 
+def human_seconds(seconds: float) -> str:
+    """`12.3 us`, `4.1 ms`, `1.2 s`."""
+    for factor, unit in ((1e6, "us"), (1e3, "ms")):
+        if seconds * factor < 999.95:
+            return f"{seconds * factor:.1f} {unit}"
+    return f"{seconds:.1f} s"
+
+
 def count(number: int, noun: str) -> str:
     """`1 node`, `2 nodes`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
@@ -102,3 +131,13 @@ def _show_node(node: Node, *, pinned: bool) -> str:
     originals = [n for n in node.original if n and n != node.name]
     notes = (["pinned"] if pinned else []) + [json.dumps(n, ensure_ascii=False) for n in originals]
     return text + (f"  # {' '.join(notes)}" if notes else "")
+
+
+def _alone(plan: Plan) -> str:
+    """What the first device would take without the others; nothing to say when it is alone."""
+    used = {p.device for p in plan.partitions}
+    first = plan.machine.devices[0]
+    if used == {first.name}:
+        return ""
+    seconds = alone_seconds(plan, first.name)
+    return f" ({first.name} alone: {'not possible' if seconds is None else human_seconds(seconds)})"
