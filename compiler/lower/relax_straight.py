@@ -1,0 +1,89 @@
+"""Straight-line Relax functions: reading, substituting and writing them without TVM's visitor machinery.
+
+Everything that lowering handles is one function with one dataflow block: static shapes, no control flow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import tvm
+from tvm import relax
+
+
+def bindings_of(function: Any) -> list[Any]:
+    """The bindings of a function in order, without the one that makes the result tuple."""
+    result = function.body.body
+    return [b for b in _all_bindings(function) if not (isinstance(b.value, relax.Tuple) and b.var.same_as(result))]
+
+
+def _all_bindings(function: Any) -> list[Any]:
+    return [binding for block in function.body.blocks for binding in block.bindings]
+
+
+def outputs_of(function: Any) -> list[Any]:
+    """The expressions that a function returns, its result tuple (bound to a variable or not) opened."""
+    body = function.body.body
+    bound = {b.var: b.value for b in _all_bindings(function)}
+    seen = body
+    while isinstance(seen, relax.Var) and seen in bound and not isinstance(bound[seen], relax.Call):
+        seen = bound[seen]
+    if isinstance(seen, relax.Tuple):
+        return list(seen.fields)
+    return [seen]
+
+
+def vars_of(expr: Any) -> list[Any]:
+    """The variables that an expression reads, in order, each as often as it occurs."""
+    if isinstance(expr, relax.Var):
+        return [expr]
+    if isinstance(expr, relax.Call):
+        return [v for arg in expr.args for v in vars_of(arg)]
+    if isinstance(expr, relax.Tuple):
+        return [v for field in expr.fields for v in vars_of(field)]
+    if isinstance(expr, relax.TupleGetItem):
+        return vars_of(expr.tuple_value)
+    return []
+
+
+def substitute(expr: Any, replace: Mapping[Any, Any]) -> Any:
+    """`expr` with variables replaced; untouched parts are shared."""
+    if isinstance(expr, relax.Var):
+        return replace.get(expr, expr)
+    if not any(v in replace for v in vars_of(expr)):
+        return expr
+    if isinstance(expr, relax.Call):
+        args = [substitute(a, replace) for a in expr.args]
+        return relax.Call(expr.op, args, expr.attrs, expr.ty_args, expr.span)
+    if isinstance(expr, relax.Tuple):
+        return relax.Tuple([substitute(f, replace) for f in expr.fields])
+    if isinstance(expr, relax.TupleGetItem):
+        return relax.TupleGetItem(substitute(expr.tuple_value, replace), expr.index)
+    return expr
+
+
+def write_main(
+    mod: tvm.IRModule,
+    params: Sequence[Any],
+    bindings: Iterable[tuple[Any, Any, str]],
+    outputs: Sequence[Any],
+) -> tvm.IRModule:
+    """`mod` with a `main` of one dataflow block, returning a tuple of `outputs`.
+
+    Bindings are (old variable, value, new name); values and outputs refer to old variables or to `params`. Names must be
+    unique among themselves and the parameters.
+    """
+    builder = relax.BlockBuilder()
+    replace: dict[Any, Any] = {}
+    with builder.function("main", params=list(params)):
+        with builder.dataflow():
+            for var, value, name in bindings:
+                replace[var] = builder.emit(substitute(value, replace), name)
+                if replace[var].name != name:
+                    raise ValueError(f"two variables are called '{name}'")
+            result = builder.emit_output(relax.Tuple([substitute(o, replace) for o in outputs]))
+        builder.emit_func_output(result)
+    functions = {gv: f for gv, f in mod.functions_items() if gv.name_hint != "main"}
+    functions[relax.GlobalVar("main")] = builder.finalize()["main"]
+    return tvm.IRModule(functions)
