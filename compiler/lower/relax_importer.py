@@ -41,7 +41,7 @@ class ImportedFunction:
     values_of: Mapping[str, tuple[str, ...]]
 
 
-class _Builder(relax.BlockBuilder):
+class _Builder(relax.BlockBuilder):  # type: ignore[misc]  # TVM has no type information
     """A block builder that names what converters emit after the current node."""
 
     def __init__(self) -> None:

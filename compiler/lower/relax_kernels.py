@@ -22,7 +22,7 @@ SYMBOL_LENGTH = 100
 
 @dataclass(frozen=True)
 class KernelModule:
-    """A module whose `main(*inputs, *parameters)` is kernel calls only (`call_tir`), each output written by its own call.
+    """A module whose `main(*inputs, *parameters)` is kernel calls only (`call_tir`); each output has a call of its own.
 
     `kernels[i]` describes the i-th call: calls that share a kernel share its symbol. `arrays` are the parameters'
     values by name, in their order.
@@ -106,8 +106,8 @@ def _account(mod: tvm.IRModule, function: ImportedFunction) -> _Account:
 def _attribute(before: tvm.IRModule, after: tvm.IRModule, account: _Account) -> None:
     """Find for every call after fusion the bindings before it that it computes.
 
-    FuseOps renames variables and shares equal functions, so a fused call is followed through its function's body: each inner
-    call is looked up among the calls before fusion by callee and arguments.
+    FuseOps renames variables and shares equal functions, so a fused call is followed through its function's body: each
+    inner call is looked up among the calls before fusion by callee and arguments.
     """
     index: dict[tuple[Any, ...], list[Any]] = {}
     for binding in bindings_of(before["main"]):

@@ -71,8 +71,8 @@ def write_main(
 ) -> tvm.IRModule:
     """`mod` with a `main` of one dataflow block, returning a tuple of `outputs`.
 
-    Bindings are (old variable, value, new name); values and outputs refer to old variables or to `params`. Names must be
-    unique among themselves and the parameters.
+    Bindings are (old variable, value, new name); values and outputs refer to old variables or to `params`. Names must
+    be unique among themselves and the parameters.
     """
     builder = relax.BlockBuilder()
     replace: dict[Any, Any] = {}
