@@ -102,15 +102,27 @@ def _check_cover(graph: Graph, pins: Mapping[str, str]) -> None:
 
 
 class _NameIndex:
-    """Node names, the model's own and the sanitised ones, to positions in graph order."""
+    """Node names, the model's own and the sanitised ones, to positions in graph order.
+
+    A name may be the model's name of one node and the sanitised name of another. A file means the model's own; a
+    mapping from Python means the graph's, which are the keys of a query result.
+    """
 
     def __init__(self, graph: Graph) -> None:
         self._nodes = graph.nodes
-        self._by_name: dict[str, list[int]] = {}
+        self._graphs: dict[str, list[int]] = {n.name: [i] for i, n in enumerate(graph.nodes)}
+        self._models: dict[str, list[int]] = {}
         for position, node in enumerate(graph.nodes):
-            for name in dict.fromkeys((node.name, *node.original)):
+            for name in dict.fromkeys(node.original):
                 if name:
-                    self._by_name.setdefault(name, []).append(position)
+                    self._models.setdefault(name, []).append(position)
+
+    def _named(self, name: str, rule: Rule) -> list[int]:
+        first, second = (self._graphs, self._models) if rule.kind == "any" else (self._models, self._graphs)
+        return first.get(name) or second.get(name, [])
+
+    def _all_names(self) -> list[tuple[str, list[int]]]:
+        return [*self._models.items(), *self._graphs.items()]
 
     def match(self, rule: Rule) -> tuple[RuleKind, tuple[str, ...]]:
         """How the rule was read, and the nodes it names, at least one. Raises AffinityPatternError (HC108)."""
@@ -132,14 +144,14 @@ class _NameIndex:
 
     def _positions(self, kind: RuleKind, pattern: str, rule: Rule) -> list[int]:
         if kind == "name":
-            return self._by_name.get(pattern, [])
+            return self._named(pattern, rule)
         if kind == "op":
             return [i for i, n in enumerate(self._nodes) if n.op_type == pattern]
         if kind == "glob":
-            return sorted({i for name, at in self._by_name.items() if fnmatchcase(name, pattern) for i in at})
+            return sorted({i for name, at in self._all_names() if fnmatchcase(name, pattern) for i in at})
         for cut in range(len(pattern) - 1):
             if pattern.startswith("..", cut):
-                first, last = self._by_name.get(pattern[:cut]), self._by_name.get(pattern[cut + 2 :])
+                first, last = self._named(pattern[:cut], rule), self._named(pattern[cut + 2 :], rule)
                 if first and last:
                     if first[0] > last[-1]:
                         raise AffinityPatternError(
@@ -157,8 +169,8 @@ class _NameIndex:
             return f"operator types of the model: {', '.join(near or types[:8])}"
         wanted = [rule.pattern]
         if rule.kind in ("any", "range") and ".." in rule.pattern:
-            wanted = [end for end in rule.pattern.split("..") if end not in self._by_name] or wanted
-        near = [n for end in wanted for n in difflib.get_close_matches(end, self._by_name, n=3, cutoff=0.5)]
-        names = near or [n.label for n in self._nodes[:3]]
-        shown = ", ".join(f"'{n}'" for n in dict.fromkeys(names))
+            wanted = [end for end in rule.pattern.split("..") if not self._named(end, rule)] or wanted
+        names = [n.label for n in self._nodes]
+        near = [n for end in wanted for n in difflib.get_close_matches(end, names, n=3, cutoff=0.5)]
+        shown = ", ".join(f"'{n}'" for n in dict.fromkeys(near or names[:3]))
         return f"nearest names: {shown}" if near else f"names look like {shown}; see `heterocc query` for all of them"
