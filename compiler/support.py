@@ -111,7 +111,7 @@ class Support:
             if answer is not None:
                 self.remembered += 1
             else:
-                answer = Answer(self._ask(node, device))
+                answer = Answer(_without_names(self._ask(node, device), node))
                 self.asked += 1
                 self.cache.put(key, answer)
             self._answers[key] = answer
@@ -175,6 +175,16 @@ class Support:
             return f"{text} constant"
         limit = _MAX_FLOATS if array.dtype.kind not in "iub" else _MAX_INTEGERS
         return f"{text} constant {array.tobytes().hex() if array.size <= limit else ''}"
+
+
+def _without_names(reason: str | None, node: Node) -> str | None:
+    """The reason as it holds for every node of the signature: the cache hands it to others."""
+    if reason is None:
+        return None
+    for quote in "'", "`", '"':
+        for form in f"node {quote}{node.name}{quote}", f"{quote}{node.name}{quote}":
+            reason = reason.replace(form, "the node")
+    return reason
 
 
 def shape_text(value: Value) -> str:

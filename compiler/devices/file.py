@@ -157,9 +157,9 @@ def read_device_file(path: Path) -> Device:
         if first["type"] == "extra_forbidden":
             what, hint = "unknown key", f"a device file has {', '.join(DeviceRecord.model_fields)}"
             if len(first["loc"]) > 1:
-                hint = "see the keys in `python -m heterocc.compiler.devices.file`"
+                hint = "see the keys in `python -m heterocc.compiler.devices.schema`"
         else:
-            hint = "see `python -m heterocc.compiler.devices.file` for the form of a device file"
+            hint = "see `python -m heterocc.compiler.devices.schema` for the form of a device file"
         at = f"{place}: " if place else ""
         raise DeviceFileError(f"{at}{what}", where=f"{path}: {place}" if place else str(path), hint=hint) from None
 
@@ -183,7 +183,3 @@ def device_file_schema() -> dict[str, Any]:
     """JSON schema of a device file; `device-file.schema.json` beside this module holds the same."""
     schema = DeviceRecord.model_json_schema()
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "heterocc device file", **schema}
-
-
-if __name__ == "__main__":
-    print(json.dumps(device_file_schema(), indent=2))

@@ -1,0 +1,88 @@
+"""The host's CPU: what /proc/cpuinfo says, in LLVM's words."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+
+from heterocc.compiler.devices.host import (
+    DETECTABLE,
+    X86_LEVELS,
+    code_features,
+    host_cpu,
+    parse_cpuinfo,
+    runs_here,
+    x86_level,
+)
+
+HASWELL = (
+    "processor\t: 0\nmodel name\t: An Old CPU\nbogomips\t: 6784.12\n"
+    "flags\t\t: fpu sse sse2 ssse3 cx16 sse4_1 sse4_2 movbe popcnt xsave avx f16c lahf_lm abm fma pni bmi1 avx2 bmi2\n"
+    "\nprocessor\t: 1\nflags\t\t: fpu avx512f\n"
+)
+
+
+def test_a_cpu_is_named_by_its_level() -> None:
+    cpu = parse_cpuinfo(HASWELL, arch="x86_64", cores=4, clock=None)
+    assert cpu.target == {"kind": "llvm", "mtriple": "x86_64-linux-gnu", "mcpu": "x86-64-v3"}
+    assert cpu.name == "An Old CPU"
+
+
+def test_the_clock_is_the_nominal_one() -> None:
+    cpu = parse_cpuinfo(HASWELL, arch="x86_64", cores=4, clock=None)
+    assert cpu.clock == 3.4e9
+    assert cpu.flops == 4 * 3.4e9 * 8 * 2 * 2
+    assert parse_cpuinfo(HASWELL, arch="x86_64", cores=4, clock=2e9).clock == 2e9
+
+
+def test_features_beyond_the_level_are_named_one_by_one() -> None:
+    flags = " ".join(["avx512f avx512bw avx512cd avx512dq avx512vl avx512_vnni", HASWELL.splitlines()[3].split(":")[1]])
+    cpu = parse_cpuinfo(f"flags : {flags}\n", arch="x86_64", cores=1, clock=1e9)
+    assert cpu.target["mcpu"] == "x86-64-v4"
+    assert cpu.target["mattr"] == ("+avx512vnni", "-prefer-256-bit")
+    assert "avx512vnni" in code_features(cpu.target)
+
+
+def test_a_hidden_feature_lowers_the_level() -> None:
+    cpu = parse_cpuinfo(HASWELL.replace(" fma", ""), arch="x86_64", cores=4, clock=None)
+    assert cpu.target["mcpu"] == "x86-64-v2"
+
+
+def test_an_arm_cpu_is_generic_with_features() -> None:
+    text = "processor : 0\nFeatures : fp asimd aes sha2 crc32 atomics fphp asimdhp asimddp\n"
+    cpu = parse_cpuinfo(text, arch="arm64", cores=4, clock=1.5e9)
+    assert cpu.target == {
+        "kind": "llvm",
+        "mtriple": "aarch64-linux-gnu",
+        "mcpu": "generic",
+        "mattr": ("+dotprod", "+fullfp16", "+lse"),
+    }
+    assert code_features(cpu.target) == ("dotprod", "fullfp16", "lse")
+
+
+def test_without_a_cpuinfo_the_baseline_is_assumed() -> None:
+    cpu = parse_cpuinfo("", arch="x86_64", cores=0, clock=None)
+    assert (cpu.target["mcpu"], cpu.cores, cpu.clock) == ("x86-64", 1, 2e9)
+
+
+def test_code_for_this_cpu_runs_here() -> None:
+    assert runs_here(host_cpu().target)
+    assert x86_level(frozenset()) == "x86-64"
+
+
+def test_the_levels_are_llvms() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import tvm
+        from tvm.target import codegen
+    for level, features in X86_LEVELS.items():
+        target = tvm.target.Target({"kind": "llvm", "mtriple": "x86_64-linux-gnu", "mcpu": level})
+        assert {str(f) for f in codegen.llvm_get_cpu_features(target)} & DETECTABLE == features
+
+
+@pytest.mark.parametrize(("cpu", "has", "has_not"), [("znver4", "avx512vnni", "amx"), ("haswell", "avx2", "avx512f")])
+def test_llvm_is_asked_about_a_cpu_that_is_no_level(cpu: str, has: str, has_not: str) -> None:
+    found = code_features({"kind": "llvm", "mtriple": "x86_64-linux-gnu", "mcpu": cpu})
+    assert has in found
+    assert has_not not in found

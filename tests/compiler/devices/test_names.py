@@ -1,0 +1,227 @@
+"""From `--devices GPU,CPU` to devices."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from heterocc.artifacts.errors import DeviceFileError, PropertyError, UnknownDeviceError
+from heterocc.compiler.devices.device import Device
+from heterocc.compiler.devices.names import known_devices, resolve_devices
+
+DISCRETE = Device("OPENCL", "opencl", 0, {"kind": "opencl"}, unit="discrete", description="a card")
+INTEGRATED = Device("OPENCL.1", "opencl", 1, {"kind": "opencl"}, unit="integrated", description="on the die")
+POCL = Device("OPENCL", "opencl", 0, {"kind": "opencl"}, unit="cpu", software=True, description="PoCL")
+
+
+def names(devices: tuple[Device, ...]) -> list[str]:
+    return [d.name for d in devices]
+
+
+def test_no_list_means_cpu_then_onnx_runtime() -> None:
+    devices, notes = resolve_devices(present=())
+    assert names(devices) == ["CPU", "ORT"]
+    assert [d.backend for d in devices] == ["cpu", "ort"]
+    assert notes == ()
+
+
+@pytest.mark.parametrize("empty", ["", " ", ",", []])
+def test_an_empty_list_is_an_error(empty: str | list[str]) -> None:
+    with pytest.raises(UnknownDeviceError, match="list of devices is empty"):
+        resolve_devices(empty, present=())
+
+
+@pytest.mark.parametrize("text", ["CPU,", "CPU,,ORT", ",CPU"])
+def test_an_empty_name_in_a_list_is_an_error(text: str) -> None:
+    with pytest.raises(UnknownDeviceError, match="empty name"):
+        resolve_devices(text, present=())
+
+
+@pytest.mark.parametrize("name", ["TPU", "CPU.1", "OPENCL", "GPU.1", "CPU0", "GPU.x", "ORT.2"])
+def test_an_unknown_device_is_an_error_that_lists_what_is_known(name: str) -> None:
+    with pytest.raises(UnknownDeviceError) as caught:
+        resolve_devices(name, present=())
+    assert name in caught.value.message
+    assert caught.value.hint == "known here: CPU, GPU, ORT, AUTO"
+    assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize("name", ["CUDA", "VULKAN", "vulkan.1"])
+def test_a_back_end_to_come_is_an_error_that_says_so(name: str) -> None:
+    with pytest.raises(UnknownDeviceError, match="not supported by this version"):
+        resolve_devices(name, present=())
+
+
+def test_names_match_whatever_their_case_and_keep_their_order() -> None:
+    devices, _ = resolve_devices("cpu,Opencl.1,gpu", present=(DISCRETE, INTEGRATED))
+    assert names(devices) == ["CPU", "OPENCL.1", "GPU"]
+    assert [d.index for d in devices] == [0, 1, 0]
+
+
+@pytest.mark.parametrize("text", ["CPU,CPU", "ORT,CPU,ort", "CPU,cpu"])
+def test_a_device_listed_twice_is_an_error(text: str) -> None:
+    with pytest.raises(UnknownDeviceError, match="listed twice"):
+        resolve_devices(text, present=())
+
+
+def test_two_names_of_one_device_are_an_error() -> None:
+    with pytest.raises(UnknownDeviceError, match="'GPU' and 'OPENCL' are one device"):
+        resolve_devices("GPU,OPENCL", present=(DISCRETE,))
+
+
+def test_gpu_is_hardware_before_software() -> None:
+    (device,), notes = resolve_devices("GPU", present=(POCL, INTEGRATED))
+    assert device.index == 1
+    assert notes == ()
+
+
+def test_gpu_is_a_software_device_only_with_a_note() -> None:
+    (device,), notes = resolve_devices("GPU", present=(POCL,))
+    assert device.software
+    assert notes == ("GPU is a software device, PoCL: no GPU is here",)
+
+
+def test_gpu_without_any_device_is_a_generic_target_that_is_not_checked() -> None:
+    (device,), notes = resolve_devices("GPU", present=())
+    assert (device.name, device.backend, device.present) == ("GPU", "opencl", False)
+    assert len(notes) == 1
+    assert "not checked" in notes[0]
+
+
+def test_gpu_with_an_index_counts_hardware() -> None:
+    (device,), _ = resolve_devices(
+        "GPU.1", present=(POCL, INTEGRATED, Device("OPENCL.2", "opencl", 2, unit="discrete"))
+    )
+    assert (device.name, device.index) == ("GPU.1", 2)
+
+
+def test_onnx_runtime_is_last_wherever_it_is_listed() -> None:
+    devices, notes = resolve_devices("ORT,CPU", present=())
+    assert names(devices) == ["CPU", "ORT"]
+    assert notes == ("ORT is the device of last resort; it is taken as if listed last",)
+
+
+@pytest.mark.parametrize(
+    ("text", "present", "chosen"),
+    [
+        ("AUTO", (), "CPU"),
+        ("AUTO", (POCL,), "CPU"),
+        ("AUTO", (INTEGRATED,), "GPU"),
+        ("AUTO:CPU,OPENCL,OPENCL.1", (DISCRETE, INTEGRATED), "OPENCL"),
+        ("auto:cpu,opencl.1", (DISCRETE, INTEGRATED), "OPENCL.1"),
+        ("AUTO:CPU", (DISCRETE,), "CPU"),
+    ],
+)
+def test_auto_chooses_one_device_by_kind(text: str, present: tuple[Device, ...], chosen: str) -> None:
+    devices, notes = resolve_devices(text, present=present)
+    assert names(devices) == [chosen]
+    assert notes[0].startswith(f"AUTO chose {chosen} (")
+
+
+def test_auto_prefers_a_device_that_computes_the_models_precision() -> None:
+    slim = Device("OPENCL", "opencl", unit="discrete", dtypes=frozenset(["float32"]))
+    devices, _ = resolve_devices("AUTO", present=(slim,), precisions=frozenset(["float64"]))
+    assert names(devices) == ["CPU"]
+
+
+def test_auto_keeps_onnx_runtime_as_the_last_resort() -> None:
+    devices, _ = resolve_devices("AUTO:GPU,CPU,ORT", present=(DISCRETE,))
+    assert names(devices) == ["GPU", "ORT"]
+    devices, _ = resolve_devices("AUTO,ORT", present=())
+    assert names(devices) == ["CPU", "ORT"]
+
+
+@pytest.mark.parametrize("text", ["AUTO:", "AUTO:ORT", "AUTO:CPU,AUTO", "AUTO:CPU,", "GPUAUTO:CPU"])
+def test_auto_without_candidates_is_an_error(text: str) -> None:
+    with pytest.raises(UnknownDeviceError):
+        resolve_devices(text, present=())
+
+
+def test_a_list_of_names_reads_as_its_text() -> None:
+    assert resolve_devices(["AUTO:GPU", "CPU"], present=(DISCRETE,)) == resolve_devices(
+        "AUTO:GPU,CPU", present=(DISCRETE,)
+    )
+
+
+def test_a_device_file_adds_a_device_and_may_replace_the_cpu(tmp_path: Path) -> None:
+    gpu, cpu = tmp_path / "gpu.toml", tmp_path / "cpu.toml"
+    gpu.write_text('name = "board"\nbackend = "opencl"\n')
+    cpu.write_text('name = "CPU"\nbackend = "cpu"\ntarget = {mtriple = "riscv64-linux-gnu", mcpu = "generic"}\n')
+    devices, notes = resolve_devices("BOARD,CPU", [gpu, cpu], present=())
+    assert names(devices) == ["board", "CPU"]
+    assert [d.present for d in devices] == [False, False]
+    assert devices[1].target["mtriple"] == "riscv64-linux-gnu"
+    assert len(notes) == 2
+    with pytest.raises(DeviceFileError, match="described twice"):
+        resolve_devices("CPU", [cpu, cpu], present=())
+
+
+def test_known_devices_are_one_of_each_name() -> None:
+    found = names(known_devices([Device("CPU", "cpu", description="another")]))
+    assert found[-1] == "ORT"
+    assert found.count("CPU") == 1
+
+
+def test_a_property_reaches_only_the_device_it_names() -> None:
+    plain, _ = resolve_devices("GPU.1,GPU,CPU,ORT", present=(DISCRETE, INTEGRATED))
+    devices, _ = resolve_devices(
+        "GPU.1,GPU,CPU,ORT", properties=["cpu.threads=4", "GPU.1.profile=on"], present=(DISCRETE, INTEGRATED)
+    )
+    assert [dict(d.properties) for d in devices] == [{"profile": "on"}, {}, {"threads": "4"}, {}]
+    assert devices[1] == plain[1]
+    assert devices[3] == plain[3]
+
+
+def test_a_property_of_the_target_changes_the_code_and_not_the_bundles_properties() -> None:
+    (cpu, ort), _ = resolve_devices("CPU,ORT", properties=["CPU.mcpu=x86-64-v2", "CPU.mtriple=x86_64-linux-gnu"])
+    assert cpu.target == {"kind": "llvm", "mtriple": "x86_64-linux-gnu", "mcpu": "x86-64-v2"}
+    assert not cpu.properties
+    assert not ort.target
+
+
+def test_code_for_another_cpu_cannot_be_checked_here() -> None:
+    (cpu,), _ = resolve_devices("CPU", properties=["CPU.mtriple=riscv64-linux-gnu"])
+    assert not cpu.present
+
+
+def test_features_add_to_those_of_the_named_cpu() -> None:
+    given = ["CPU.mtriple=x86_64-linux-gnu", "CPU.mcpu=x86-64-v3", "CPU.mattr=+avx512f,-fma"]
+    (cpu,), _ = resolve_devices("CPU", properties=given)
+    assert cpu.target["mattr"] == ("+avx512f", "-fma")
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("threads=4", "not of the form"),
+        ("CPU.threads", "not of the form"),
+        ("CPU.=4", "not of the form"),
+        ("CPU.threads=", "not of the form"),
+        (".threads=4", "not of the form"),
+        ("GPU.threads=4", "device 'GPU' is not listed"),
+        ("CPU.speed=9", "has no property 'speed'"),
+        ("ORT.mcpu=znver5", "has no property 'mcpu'"),
+        ("CPU.threads=0", "from 1 to 1024"),
+        ("CPU.threads=-1", "from 1 to 1024"),
+        ("CPU.threads=many", "from 1 to 1024"),
+        ("CPU.threads=4096", "from 1 to 1024"),
+        ("CPU.profile=maybe", "must be on or off"),
+        ("CPU.precision=f16", "not available in this version"),
+        ("CPU.precision=int4", "must be f32"),
+        ("CPU.mcpu=a b", "one name of LLVM's"),
+        ("CPU.mattr=avx2", "after . or -"),
+    ],
+)
+def test_a_wrong_property_is_an_error(spec: str, message: str) -> None:
+    with pytest.raises(PropertyError, match=message) as caught:
+        resolve_devices("CPU,ORT", properties=[spec])
+    assert caught.value.exit_code == 2
+    assert "--property" in (caught.value.where or "")
+
+
+def test_a_property_given_twice_with_two_values_is_an_error() -> None:
+    with pytest.raises(PropertyError, match="given twice"):
+        resolve_devices("CPU", properties=["CPU.threads=2", "CPU.threads=4"])
+    (cpu,), _ = resolve_devices("CPU", properties=["CPU.profile=on", "CPU.profile=true"])
+    assert cpu.properties == {"profile": "on"}
