@@ -1,5 +1,6 @@
 #include "module.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "device_api.h"
@@ -104,6 +105,11 @@ void Kernel::Launch(const TVMFFIAny* arguments, int32_t count) {
   std::lock_guard<std::mutex> lock(mutex_);
   cl_kernel kernel = BuildLocked(device, queue);
   for (size_t i = 0; i < spec_.arguments.size(); ++i) {
+    const int32_t given = arguments[i].type_index;
+    if (spec_.arguments[i].code == kDLOpaqueHandle && given != ffi::TypeIndex::kTVMFFIOpaquePtr &&
+        given != ffi::TypeIndex::kTVMFFINone) {
+      Throw(ErrorClass::kModule, "argument " + std::to_string(i) + " of kernel '" + name_ + "' is no buffer");
+    }
     const cl_int code = SetArgument(cl, kernel, static_cast<cl_uint>(i), spec_.arguments[i], arguments[i]);
     Check(code, "clSetKernelArg", "argument " + std::to_string(i) + " of kernel '" + name_ + "'");
   }
