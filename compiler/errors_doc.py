@@ -1,0 +1,77 @@
+"""Generates docs/errors.md from the docstrings of the error classes.
+
+`python -m heterocc.compiler.errors_doc` prints the page; with a path it writes the page there.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from pathlib import Path
+
+from heterocc.artifacts import errors
+from heterocc.artifacts.errors import HeteroccError
+
+_SECTIONS = (
+    (errors.InputError, "HC1xx: the input", "The model, another input file, an option or an output path is at fault."),
+    (errors.UnsupportedOpError, "HC2xx: operators", "No device can run a part of the model, or none runs it right."),
+    (errors.BundleError, "HC3xx: bundles", "A bundle is damaged, of another version, or not for this machine."),
+    (errors.DeviceError, "HC4xx: devices", "A device is unknown, missing, or failed."),
+    (errors.HeteroccError, "HC9xx: bugs of heterocc", "Please report these, with the file that the message names."),
+)
+
+_HEAD = """\
+# Errors
+
+Generated from `artifacts/errors.py` by `python -m heterocc.compiler.errors_doc docs/errors.md`; do not edit.
+
+Every error that a user can meet is one of these. It prints its code, one sentence, the place in the input, and what to
+do next:
+
+    error[HC201]: no device can run Loop_19
+      --> m.onnx: node 'decoder/Loop_3' (Loop)
+      hint: add CPU to --devices, or see `heterocc query m.onnx`
+
+With `--json` the same comes as `{"code", "message", "where", "hint"}`. Exit codes: 0 done, 1 the input is at fault,
+2 bad usage. A Python traceback is a bug of heterocc.
+"""
+
+
+def error_classes() -> tuple[type[HeteroccError], ...]:
+    """Every error class below HeteroccError, by code."""
+    found = [
+        item
+        for item in vars(errors).values()
+        if inspect.isclass(item) and issubclass(item, HeteroccError) and item is not HeteroccError
+    ]
+    return tuple(sorted(found, key=lambda item: item.code))
+
+
+def section_of(error: type[HeteroccError]) -> type[HeteroccError]:
+    """The base class under which an error is listed."""
+    return next(base for base, _, _ in _SECTIONS if issubclass(error, base))
+
+
+def errors_page() -> str:
+    """The text of docs/errors.md."""
+    parts = [_HEAD]
+    classes = error_classes()
+    for base, title, about in _SECTIONS:
+        parts.append(f"\n## {title}\n\n{about}\n\n| code | class | what happened | exit |\n|---|---|---|---|\n")
+        for error in classes:
+            if section_of(error) is base:
+                text = " ".join((error.__doc__ or "").split())
+                parts.append(f"| {error.code} | `{error.__name__}` | {text} | {error.exit_code} |\n")
+    return "".join(parts)
+
+
+def main(arguments: list[str]) -> None:
+    """Print the page, or write it to the path given."""
+    if arguments:
+        Path(arguments[0]).write_text(errors_page(), encoding="utf-8")
+    else:
+        print(errors_page(), end="")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
