@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from heterocc.artifacts.errors import ShapeOptionError, UsageError
+from heterocc.artifacts.errors import ShapeOptionError
 from heterocc.compiler import cli_bundle
 from heterocc.compiler.console import ConsoleReporter, errors, out, print_json, print_plain
-from heterocc.compiler.options import CompileOptions, Stage
+from heterocc.compiler.options import CompileOptions
 
 app = typer.Typer(
     name="heterocc",
@@ -139,6 +139,7 @@ def compile(
     """Compile a model into a bundle: place, lower, check against ONNX Runtime, pack."""
     with errors(json):
         from heterocc.compiler.driver import compile_model
+        from heterocc.compiler.pipeline import parse_stage
 
         report = compile_model(
             model,
@@ -155,7 +156,7 @@ def compile(
                 cpu_variant=not no_cpu_variant,
                 inputs=inputs,
                 seed=seed,
-                stop_after=_stage(stop_after),
+                stop_after=None if stop_after is None else parse_stage(stop_after),
                 dump_dir=dump_dir,
                 dot_dir=dot,
                 pass_limit=pass_limit,
@@ -269,14 +270,6 @@ def devices(json: Json = False) -> None:
             print_json(report)
         else:
             out.print(device_table(report))
-
-
-def _stage(text: str | None) -> Stage | None:
-    if text is None:
-        return None
-    if text not in ("import", "partition", "lower", "pack"):
-        raise UsageError(f"unknown stage '{text}'", where="--stop-after", hint="import, partition, lower or pack")
-    return text  # type: ignore[return-value]
 
 
 def _print_times(stages: dict[str, float], passes: tuple[tuple[str, float], ...]) -> None:

@@ -119,8 +119,8 @@ def _compare_opaque(name: str, got: Any, reference: Any, tolerance: Tolerance) -
         parts = [compare(f"{name}[{k!r}]", np.asarray(got[k]), np.asarray(r), tolerance) for k, r in reference.items()]
     else:
         same = bool(got == reference)
-        reason = None if same else "differs"
-        return Difference(name, 0.0 if same else math.inf, 0.0 if same else math.inf, math.inf, reason)
+        error = 0.0 if same else math.inf
+        return Difference(name, error, error, math.inf, None if same else "differs")
     worst = next((p for p in parts if not p.ok), None)
     return Difference(
         name,

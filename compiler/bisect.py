@@ -1,0 +1,140 @@
+"""Bisect: from a wrong output of a bundle to the first wrong partition, kernel and node."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from heterocc.compiler.compare import Difference, Tolerance, compare
+from heterocc.compiler.imported import ImportedModel
+from heterocc.compiler.reference import Reference
+from heterocc.runtime.session import Session
+from heterocc.runtime.trace import KernelTrace
+
+_QUANTISING = frozenset({"QuantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul", "QLinearAdd"})
+
+
+@dataclass(frozen=True, slots=True)
+class Culprit:
+    """The first place in run order that differs from ONNX Runtime.
+
+    `nodes` are the model's node labels that the kernel computes (all of the partition where the kernel is not known),
+    `op_types` their operators; `difference` is that of the first wrong value.
+    """
+
+    partition: str
+    device: str
+    kernel: str | None
+    nodes: tuple[str, ...]
+    op_types: tuple[str, ...]
+    difference: Difference
+
+    def sentence(self) -> str:
+        """The finding in one sentence."""
+        place = f"partition {self.partition} on {self.device}"
+        named = [f"'{n}' ({o})" for n, o in zip(self.nodes, self.op_types, strict=True)]
+        what = f"node {named[0]}" if len(named) == 1 else f"one of {len(named)} nodes: {', '.join(named[:6])}"
+        if len(named) > 6:
+            what += ", …"
+        kernel = f", kernel {self.kernel}" if self.kernel else ""
+        return f"first wrong: {what} in {place}{kernel}: {self.difference.name} {self.difference.reason}"
+
+    def to_json(self) -> dict[str, object]:
+        """As `--json` prints it."""
+        return {
+            "partition": self.partition,
+            "device": self.device,
+            "kernel": self.kernel,
+            "nodes": list(self.nodes),
+            "op_types": list(self.op_types),
+            "difference": self.difference.to_json(),
+        }
+
+
+def tolerance_for(model: ImportedModel, value: str, base: Tolerance) -> Tolerance:
+    """The tolerance of one value: what a quantising node wrote may be one step off."""
+    producer = model.graph.producer.get(value)
+    if producer is None:
+        return base
+    op_type = model.graph.node_by_name[producer].op_type.rpartition("::")[2]
+    return Tolerance(base.rtol, base.atol, base.scale, steps=1) if op_type in _QUANTISING else base
+
+
+def find_culprit(
+    session: Session, model: ImportedModel, feed: Mapping[str, Any], base: Tolerance | None = None
+) -> Culprit | None:
+    """Run the bundle with every partition's border values and kernel outputs in view, and compare in run order.
+
+    `feed` is by name of the imported graph. None when nothing differs (a difference that only shows now and then).
+    """
+    base = base or Tolerance()
+    inner = {source: name for name, source in model.sources.items()}
+    variant = session.variant
+    names = [inner.get(v.name, v.name) for v in variant.values]
+    outer = {model.sources.get(n, n): feed[n] for n in feed}
+    crossing = [names[i] for p in variant.partitions for i in (*p.inputs, *p.outputs)]
+    inside = [v for p in variant.partitions for k in p.kernels for v in k.outputs if v in model.graph.values]
+    expected = Reference(model, list(dict.fromkeys((*crossing, *inside)))).run(feed)
+    traced = session.run_traced(outer)
+    for part in variant.partitions:
+        for index in part.outputs:
+            found = compare(
+                names[index],
+                traced[variant.values[index].name],
+                expected[names[index]],
+                tolerance_for(model, names[index], base),
+            )
+            if not found.ok:
+                kernel = first_wrong_kernel(session, outer, part.name, model, expected, base)
+                return kernel or _whole(session, model, part.name, found)
+    return None
+
+
+def first_wrong_kernel(
+    session: Session,
+    feed: Mapping[str, Any],
+    partition: str,
+    model: ImportedModel,
+    expected: Mapping[str, Any],
+    base: Tolerance,
+) -> Culprit | None:
+    """The first kernel of `partition`, in run order, that writes a graph value other than `expected` has it.
+
+    `feed` is by the session's input names. Kernels that write no value of the graph (other layouts, temporaries) are
+    passed over.
+    """
+    variant = session.variant
+    device = next(variant.devices[p.device].name for p in variant.partitions if p.name == partition)
+    found: list[Culprit] = []
+
+    def look(trace: KernelTrace) -> None:
+        if found or trace.kernel is None:
+            return
+        for name, got in zip(trace.kernel.outputs, trace.outputs, strict=False):
+            reference = expected.get(name)
+            if not isinstance(reference, np.ndarray) or got.shape != reference.shape:
+                continue
+            difference = compare(name, got, reference, tolerance_for(model, name, base))
+            if not difference.ok:
+                nodes, ops = _labelled(model, trace.kernel.nodes)
+                found.append(Culprit(partition, device, trace.symbol, nodes, ops, difference))
+                return
+
+    session.trace_kernels(feed, look, partition)
+    return found[0] if found else None
+
+
+def _whole(session: Session, model: ImportedModel, partition: str, difference: Difference) -> Culprit:
+    variant = session.variant
+    part = next(p for p in variant.partitions if p.name == partition)
+    nodes, ops = _labelled(model, part.nodes)
+    return Culprit(partition, variant.devices[part.device].name, None, nodes, ops, difference)
+
+
+def _labelled(model: ImportedModel, labels: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Labels of the model's nodes and their operator types."""
+    by_label = {n.label: n.op_type for n in model.graph.nodes}
+    return labels, tuple(by_label.get(label, "?") for label in labels)

@@ -1,0 +1,66 @@
+"""Build: lowers the partitions of a plan, each once, however often placement changes around it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from heterocc.compiler.devices.device import Device
+from heterocc.compiler.files import atomic_write
+from heterocc.compiler.imported import ImportedModel
+from heterocc.compiler.lower import lowering_for
+from heterocc.compiler.lower.base import LoweredPartition, PartitionJob
+from heterocc.compiler.report import Reporter
+from heterocc.passes.plan import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltPlan:
+    """A plan and the code of its partitions, in run order."""
+
+    plan: Plan
+    jobs: tuple[PartitionJob, ...]
+    lowered: tuple[LoweredPartition, ...]
+
+
+def jobs_of(plan: Plan, model: ImportedModel, devices: Iterable[Device]) -> tuple[PartitionJob, ...]:
+    """The partitions of a plan as work for lowering; partition `i` is called `p<i>`."""
+    by_name = {d.name: d for d in devices}
+    return tuple(
+        PartitionJob(f"p{i}", model, by_name[part.device], part.nodes, plan.inputs_of(i), plan.outputs_of(i))
+        for i, part in enumerate(plan.partitions)
+    )
+
+
+class Builder:
+    """Lowers partitions and remembers them by device, nodes and interface."""
+
+    def __init__(self, model: ImportedModel, devices: Iterable[Device], reporter: Reporter) -> None:
+        self._model = model
+        self._devices = tuple(devices)
+        self._reporter = reporter
+        self._done: dict[tuple[str, tuple[str, ...], tuple[str, ...], tuple[str, ...]], LoweredPartition] = {}
+
+    def build(self, plan: Plan) -> BuiltPlan:
+        """Lower every partition of `plan`. Raises LoweringError (HC203) for one that does not lower."""
+        jobs = jobs_of(plan, self._model, self._devices)
+        todo = [job for job in jobs if self._key(job) not in self._done]
+        with self._reporter.stage("lowering", len(todo)) as progress:
+            for job in todo:
+                progress.step(f"{job.name} for {job.device.name} ({len(job.nodes)} nodes)")
+                self._done[self._key(job)] = lowering_for(job.device).lower(job)
+        return BuiltPlan(plan, jobs, tuple(self._done[self._key(job)] for job in jobs))
+
+    @staticmethod
+    def _key(job: PartitionJob) -> tuple[str, tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+        return job.device.name, job.nodes, job.inputs, job.outputs
+
+
+def write_dumps(built: BuiltPlan, directory: Path, variant: str) -> None:
+    """Write each partition's IR and source as `<variant>-<partition>.<what>`."""
+    for job, lowered in zip(built.jobs, built.lowered, strict=True):
+        for name, text in lowered.dumps:
+            safe = re.sub(r"[^A-Za-z0-9._-]", "_", name)
+            atomic_write(directory / f"{variant}-{job.name}.{safe}", text)

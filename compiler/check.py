@@ -1,0 +1,178 @@
+"""Check while compiling: every partition against ONNX Runtime, and a wrong one down to its node."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from heterocc.artifacts.errors import HeteroccError, InputError
+from heterocc.compiler.bisect import first_wrong_kernel, tolerance_for
+from heterocc.compiler.build import BuiltPlan
+from heterocc.compiler.compare import FLOAT32, Difference, Tolerance, compare
+from heterocc.compiler.devices.device import Device
+from heterocc.compiler.imported import ImportedModel
+from heterocc.compiler.lower import lowering_for
+from heterocc.compiler.lower.base import LoweredPartition, PartitionJob
+from heterocc.compiler.pack import Piece, VariantParts, pack
+from heterocc.compiler.reference import Reference
+from heterocc.compiler.report import Reporter
+from heterocc.runtime import load
+
+
+@dataclass(frozen=True, slots=True)
+class Wrong:
+    """A node (or several, where they cannot be told apart) that a device computes wrongly."""
+
+    device: str
+    nodes: tuple[str, ...]
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """What checking a built plan found: wrong nodes, and partitions that could not be checked with the reason.
+
+    `checked[i]` tells whether partition `i` was compared and found right.
+    """
+
+    wrong: tuple[Wrong, ...]
+    unchecked: tuple[str, ...]
+    checked: tuple[bool, ...]
+
+
+class Checker:
+    """Runs partitions in isolation on the reference's own values, so that errors do not add up along the chain.
+
+    `feed` holds the graph's inputs by internal name. What was found right is not run again.
+    """
+
+    def __init__(
+        self, model: ImportedModel, feed: Mapping[str, Any], reporter: Reporter, base: Tolerance = FLOAT32
+    ) -> None:
+        self._model = model
+        self._feed = dict(feed)
+        self._reporter = reporter
+        self._base = base
+        self._right: set[int] = set()
+        self._kept: list[LoweredPartition] = []  # keeps ids in _right from being reused
+
+    def check(self, built: BuiltPlan) -> CheckResult:
+        """Compare every partition that can run here with ONNX Runtime."""
+        values = self._border_values(built.jobs)
+        wrong: list[Wrong] = []
+        unchecked: list[str] = []
+        checked: list[bool] = []
+        with self._reporter.stage("checking", len(built.jobs)) as progress:
+            for job, lowered in zip(built.jobs, built.lowered, strict=True):
+                progress.step(f"{job.name} on {job.device.name}")
+                reason = self._cannot_check(job, values)
+                if reason is not None:
+                    unchecked.append(f"{job.name} on {job.device.name} ({len(job.nodes)} nodes): {reason}")
+                    checked.append(False)
+                    continue
+                found = None if id(lowered) in self._right else self._check_one(job, lowered, values)
+                checked.append(found is None)
+                if found is None:
+                    self._right.add(id(lowered))
+                    self._kept.append(lowered)
+                else:
+                    wrong.append(found)
+        return CheckResult(tuple(wrong), tuple(unchecked), tuple(checked))
+
+    def _border_values(self, jobs: Sequence[PartitionJob]) -> dict[str, Any]:
+        names = dict.fromkeys(v for job in jobs for v in (*job.inputs, *job.outputs))
+        return {**self._feed, **Reference(self._model, list(names)).run(self._feed)}
+
+    def _cannot_check(self, job: PartitionJob, values: Mapping[str, Any]) -> str | None:
+        if not job.device.present:
+            return "the device is not here"
+        if any(not isinstance(values[v], np.ndarray) for v in job.inputs):
+            return "it reads a value that is no tensor"
+        return None
+
+    def _check_one(self, job: PartitionJob, lowered: LoweredPartition, values: Mapping[str, Any]) -> Wrong | None:
+        found = self._difference(job, lowered, values)
+        if found is None:
+            return None
+        suspects, error = self._suspects(job, lowered, values, found)
+        for name in suspects:
+            alone = self._alone(job.device, name)
+            if alone is not None:
+                return Wrong(job.device.name, (name,), alone)
+        # Right one by one, wrong together: all that the kernel fuses must go.
+        return Wrong(job.device.name, suspects, error)
+
+    def _difference(
+        self, job: PartitionJob, lowered: LoweredPartition, values: Mapping[str, Any]
+    ) -> Difference | HeteroccError | None:
+        """The first output that differs, or the error that running the partition raises."""
+        with tempfile.TemporaryDirectory(prefix="heterocc-check-") as folder:
+            try:
+                with load(self._pack(Path(folder), job, lowered)) as session:
+                    results = session.run({name: values[name] for name in job.inputs})
+            except InputError:
+                raise
+            except HeteroccError as error:
+                return error
+        for name in job.outputs:
+            difference = compare(name, results[name], values[name], tolerance_for(self._model, name, self._base))
+            if not difference.ok:
+                return difference
+        return None
+
+    def _suspects(
+        self,
+        job: PartitionJob,
+        lowered: LoweredPartition,
+        values: Mapping[str, Any],
+        found: Difference | HeteroccError,
+    ) -> tuple[tuple[str, ...], str]:
+        """Nodes that may be at fault, in graph order, and what is wrong."""
+        if isinstance(found, HeteroccError):
+            return job.nodes, found.message
+        error = f"{found.name} {found.reason}"
+        inside = [v for k in lowered.kernels for v in k.outputs if v in self._model.graph.producer]
+        if lowered.kind == "tvm" and inside:
+            feed = {name: values[name] for name in job.inputs}
+            wanted = list(dict.fromkeys((*inside, *job.outputs)))
+            expected = Reference(self._model, wanted, nodes=job.nodes, inputs=job.inputs).run(feed)
+            with (
+                tempfile.TemporaryDirectory(prefix="heterocc-check-") as folder,
+                load(self._pack(Path(folder), job, lowered)) as session,
+            ):
+                culprit = first_wrong_kernel(session, feed, job.name, self._plain(), expected, self._base)
+            if culprit is not None:
+                nodes = next(k.nodes for k in lowered.kernels if k.symbol == culprit.kernel)
+                return nodes, f"{culprit.difference.name} {culprit.difference.reason}"
+        return job.nodes, error
+
+    def _alone(self, device: Device, name: str) -> str | None:
+        """What is wrong with one node compiled alone for the device; None when nothing is."""
+        node = self._model.graph.node_by_name[name]
+        inputs = tuple(v for v in dict.fromkeys(node.inputs) if v not in self._model.graph.constants)
+        job = PartitionJob("p0", self._model, device, (name,), inputs, node.outputs)
+        values = {**self._feed, **Reference(self._model, [*inputs, *node.outputs]).run(self._feed)}
+        if self._cannot_check(job, values) is not None:
+            return None
+        try:
+            found = self._difference(job, lowering_for(device).lower(job), values)
+        except HeteroccError as error:
+            return error.message
+        if found is None:
+            return None
+        return found.message if isinstance(found, HeteroccError) else f"{found.name} {found.reason}"
+
+    def _plain(self) -> ImportedModel:
+        """The model with internal names throughout: partitions' borders have no names of the user's."""
+        return replace(self._model, sources={})
+
+    def _pack(self, folder: Path, job: PartitionJob, lowered: LoweredPartition) -> Path:
+        path = folder / "check.hcb"
+        parts = VariantParts("check", (job.device,), (Piece(job, lowered),), job.inputs, job.outputs, "", "")
+        pack(path, self._plain(), [parts])
+        return path

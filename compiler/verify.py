@@ -1,0 +1,161 @@
+"""Verify a bundle's numbers: golden vectors, or fresh inputs against ONNX Runtime; bisect to partition and node."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.table import Table
+
+from heterocc.artifacts.errors import UsageError, VerifyError
+from heterocc.artifacts.manifest import Golden
+from heterocc.artifacts.reader import Bundle, open_bundle
+from heterocc.compiler.bisect import Culprit, find_culprit
+from heterocc.compiler.bundle_io import load_npy, read_files
+from heterocc.compiler.compare import FLOAT32, Difference, Tolerance, compare
+from heterocc.compiler.imported import ImportedModel
+from heterocc.compiler.report import Reporter
+from heterocc.runtime import load
+
+
+@dataclass(frozen=True)
+class VerifyReport:
+    """Differences by output, the kind of reference, and what bisection found."""
+
+    variant: str
+    reference: str
+    differences: tuple[Difference, ...]
+    culprit: Culprit | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether every output is within the tolerance."""
+        return all(d.ok for d in self.differences)
+
+    def to_json(self) -> dict[str, object]:
+        """As `heterocc verify --json` prints it."""
+        return {
+            "ok": self.ok,
+            "variant": self.variant,
+            "reference": self.reference,
+            "outputs": [d.to_json() for d in self.differences],
+            "culprit": None if self.culprit is None else self.culprit.to_json(),
+        }
+
+    def to_table(self) -> Table:
+        """As a terminal shows it."""
+        verdict = "ok" if self.ok else "WRONG"
+        table = Table(box=None, pad_edge=False, title=f"variant {self.variant} against {self.reference}: {verdict}")
+        table.title_justify = "left"
+        for column in ("output", "max error", "mean error", "SNR dB", "verdict"):
+            table.add_column(column, justify="left" if column in ("output", "verdict") else "right")
+        for d in self.differences:
+            table.add_row(d.name, f"{d.max_abs:.3g}", f"{d.mean_abs:.3g}", f"{d.snr:.1f}", "ok" if d.ok else d.reason)
+        if self.culprit is not None:
+            table.caption = self.culprit.sentence()
+            table.caption_justify = "left"
+        return table
+
+
+def verify_bundle(
+    path: Path,
+    model: Path | None,
+    *,
+    inputs: Sequence[str] = (),
+    devices: str | None = None,
+    threads: int | None = None,
+    seed: int = 1,
+    bisect: bool = False,
+    reporter: Reporter | None = None,
+) -> VerifyReport:
+    """Run a bundle and compare it with its golden vectors or, with `model`, with ONNX Runtime on fresh inputs.
+
+    Raises VerifyError when the bundle holds no golden vectors and no model is given, or when the model is another
+    one than the bundle was compiled from.
+    """
+    reporter = reporter or Reporter()
+    if bisect and model is None:
+        raise UsageError("--bisect needs the model", where="--bisect", hint="heterocc verify m.hcb model.onnx --bisect")
+    if inputs and model is None:
+        raise UsageError("--inputs needs the model to compare with", where="--inputs")
+    with open_bundle(path) as bundle:
+        if model is None:
+            return _against_golden(path, bundle, devices, threads)
+        return _against_model(path, bundle, model, inputs, devices, threads, seed, bisect, reporter)
+
+
+def _against_golden(path: Path, bundle: Bundle, devices: str | None, threads: int | None) -> VerifyReport:
+    golden = bundle.manifest.golden
+    if golden is None:
+        raise VerifyError(
+            "the bundle holds no golden vectors",
+            where=str(path),
+            hint="give the model: heterocc verify m.hcb model.onnx",
+        )
+    feed, expected = _arrays(bundle, golden.inputs), _arrays(bundle, golden.outputs)
+    with load(path, devices, threads=threads) as session:
+        results = session.run(feed)
+        found = tuple(compare(n, results[n], e, _golden_tolerance(golden)) for n, e in expected.items())
+        return VerifyReport(session.variant.name, f"the golden vectors (seed {golden.seed})", found)
+
+
+def _golden_tolerance(golden: Golden) -> Tolerance:
+    return Tolerance(rtol=golden.rtol, atol=golden.atol)
+
+
+def _arrays(bundle: Bundle, members: Mapping[str, str]) -> dict[str, np.ndarray[Any, Any]]:
+    return {name: load_npy(bundle.member(member)) for name, member in members.items()}
+
+
+def _against_model(
+    path: Path,
+    bundle: Bundle,
+    model_path: Path,
+    inputs: Sequence[str],
+    devices: str | None,
+    threads: int | None,
+    seed: int,
+    bisect: bool,
+    reporter: Reporter,
+) -> VerifyReport:
+    from heterocc.compiler.onnx_import import import_model
+    from heterocc.compiler.reference import Reference
+    from heterocc.compiler.seeded import draw_inputs
+
+    manifest = bundle.manifest
+    shapes = {s.name: [d or 0 for d in s.shape or ()] for s in manifest.model.inputs if s.shape is not None}
+    with reporter.stage("importing the model"):
+        model = import_model(model_path, shapes=shapes)
+    if model.sha256 != manifest.model.sha256:
+        raise VerifyError(
+            "the bundle was compiled from another model", where=str(model_path), hint="give the very file it came from"
+        )
+    if inputs:
+        by_source = read_files({s.name: s for s in manifest.model.inputs}, inputs)
+        feed = {name: by_source[source] for name, source in _sources(model, model.graph.inputs) if source in by_source}
+    else:
+        values = {name: model.graph.values[name] for name in model.graph.inputs}
+        feed = draw_inputs(model.proto, values, model.weights, seed)
+    with reporter.stage("running ONNX Runtime"):
+        expected = Reference(model, model.graph.outputs).run(feed)
+    outer = {source: feed[name] for name, source in _sources(model, model.graph.inputs) if name in feed}
+    with load(path, devices, threads=threads) as session:
+        with reporter.stage("running the bundle"):
+            results = session.run(outer)
+        found = tuple(
+            compare(source, results[source], expected[name], FLOAT32)
+            for name, source in _sources(model, model.graph.outputs)
+        )
+        variant = session.variant.name
+        culprit = None
+        if bisect and not all(d.ok for d in found):
+            with reporter.stage("looking for the first wrong kernel"):
+                culprit = find_culprit(session, model, feed)
+        return VerifyReport(variant, "ONNX Runtime" + ("" if inputs else f" (seed {seed})"), found, culprit)
+
+
+def _sources(model: ImportedModel, names: Sequence[str]) -> list[tuple[str, str]]:
+    return [(name, model.sources.get(name, name)) for name in names]
