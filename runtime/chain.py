@@ -1,0 +1,176 @@
+"""A variant, loaded: its code, its weights, and contexts that each run the whole chain on one thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from heterocc.artifacts.manifest import Partition, Variant
+from heterocc.artifacts.reader import Bundle
+from heterocc.runtime.executable import Executable, Instrument, synchronizer
+from heterocc.runtime.faults import device_fault
+from heterocc.runtime.feeds import Array
+from heterocc.runtime.memory import Allocations, Buffers, Weights, to_host
+from heterocc.runtime.native import load_opencl
+from heterocc.runtime.ort import OrtPartition, to_python
+from heterocc.runtime.schedule import HOST, Call, Copy, Schedule, Space, Step, schedule
+from heterocc.runtime.transfer import bind_copy
+from heterocc.runtime.tvm_api import use_threads
+
+Action = Callable[[], Any]
+
+
+class Observer(Protocol):
+    """What a context with eyes reports to: profiling and bisection."""
+
+    def instrument(self, partition: int) -> Instrument | None:
+        """The hook for the partition's kernels, or None to leave them alone."""
+        ...
+
+    def wrap(self, step: Step, action: Action, wait: Action | None) -> Action:
+        """The action to run in place of `action`; `wait` blocks until the step's device is done."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a chain runs: `threads` per running caller for CPU partitions."""
+
+    threads: int
+
+
+class Chain:
+    """Code and weights of a variant, placed on its devices; immutable once built, shared by all contexts."""
+
+    def __init__(self, bundle: Bundle, variant: Variant, options: Options, allocations: Allocations) -> None:
+        self.variant = variant
+        self.options = options
+        self.schedule: Schedule = schedule(variant)
+        self.allocations = allocations
+        self.weights = Weights(bundle.weights_view, allocations)
+        self.compiled: dict[int, Executable] = {}
+        self.onnx: dict[int, OrtPartition] = {}
+        self._bundle = bundle
+        if any(space.backend == "opencl" for space in self.schedule.spaces):
+            load_opencl()
+        if any(p.kind == "onnx" and p.params for p in variant.partitions):
+            bundle.verify_weights()  # ONNX Runtime folds constants, that is, it computes with them, at load
+        for index, part in enumerate(variant.partitions):
+            if part.kind == "tvm":
+                self.compiled[index] = self._load_compiled(part, self.schedule.spaces[index])
+            else:
+                self.onnx[index] = self._load_onnx(part)
+        self.constants = {int(value): weight for value, weight in variant.constants.items()}
+        for value, space in self.schedule.residents:
+            if space != HOST or self.compiled:
+                self.weights.tensor(self.constants[value], space)
+
+    def _load_compiled(self, part: Partition, space: Space) -> Executable:
+        params = [self.weights.tensor(index, space) for index in part.params]
+        with self._bundle.sealed_member(part.code) as code:
+            return Executable(code.path, part.name, part.entry, space, params)
+
+    def _load_onnx(self, part: Partition) -> OrtPartition:
+        manifest = self._bundle.manifest
+        weights = {
+            name: (self.weights.array(index), manifest.weights[index].dtype)
+            for name, index in zip(part.param_names, part.params, strict=True)
+        }
+        return OrtPartition(
+            part,
+            self.variant.values,
+            bytes(self._bundle.member(part.code)),
+            weights,
+            threads=self.options.threads,
+            spin=all(p.kind == "onnx" for p in self.variant.partitions),
+        )
+
+    def describe(self, step: Step) -> tuple[str, str]:
+        """What a step does, and the label of its device, for messages."""
+        variant = self.variant
+        if isinstance(step, Call):
+            part = variant.partitions[step.partition]
+            return f"running partition '{part.name}'", variant.devices[part.device].name
+        space = step.source if step.source != HOST else step.target
+        labels = [d.name for d in variant.devices if (d.backend, d.index) == (space.backend, space.index)]
+        name = variant.values[step.value].name
+        return f"sending '{name}' from {step.source} to {step.target}", labels[0] if labels else str(space)
+
+
+class Context:
+    """Buffers and bound calls for one run at a time; a session keeps a pool of them.
+
+    `arrays` are the host views of inputs and outputs (and of every other host value) by value index.
+    """
+
+    def __init__(self, chain: Chain, *, reuse: bool = True, observer: Observer | None = None) -> None:
+        self._chain = chain
+        plan = chain.schedule
+        needs_tensors = bool(chain.compiled)
+        self.buffers = Buffers(plan, chain.variant.values, chain.allocations, reuse=reuse, tensors=needs_tensors)
+        self.arrays: dict[int, Array] = dict(self.buffers.arrays)
+        self.tensors: dict[tuple[int, Space], Any] = dict(self.buffers.tensors)
+        self.objects: dict[int, Any] = {}
+        for value, space in plan.residents:
+            if space == HOST:
+                self.arrays[value] = chain.weights.array(chain.constants[value])
+            if needs_tensors:
+                self.tensors[value, space] = chain.weights.tensor(chain.constants[value], space)
+        self._actions = tuple(self._bind(step, observer) for step in plan.steps)
+        self._steps = plan.steps
+        self._threads = chain.options.threads if needs_tensors else None
+
+    def execute(self) -> None:
+        """Run the chain on what the input arrays hold. Raises DeviceError naming the partition and the device."""
+        if self._threads is not None:
+            use_threads(self._threads)
+        action: Action | None = None
+        try:
+            for action in self._actions:
+                action()
+        except Exception as error:
+            step = next(s for s, a in zip(self._steps, self._actions, strict=True) if a is action)
+            raise device_fault(error, *self._chain.describe(step)) from error
+
+    def values(self) -> dict[int, Any]:
+        """Copies of all values after a run, in value order; right only in a context without reuse."""
+        found: dict[int, Any] = {value: to_python(held) for value, held in self.objects.items()}
+        for (value, _), tensor in self.tensors.items():
+            if value not in self.arrays and value not in found:
+                found[value] = to_host(tensor)
+        found.update((value, array.copy()) for value, array in self.arrays.items())
+        return dict(sorted(found.items()))
+
+    def _bind(self, step: Step, observer: Observer | None) -> Action:
+        chain = self._chain
+        if isinstance(step, Copy):
+            action = bind_copy(step, self.tensors)
+            space = step.target if step.target != HOST else step.source
+        else:
+            space = chain.schedule.spaces[step.partition]
+            action = self._bind_call(step.partition, space, observer)
+        return action if observer is None else observer.wrap(step, action, synchronizer(space))
+
+    def _bind_call(self, index: int, space: Space, observer: Observer | None) -> Action:
+        part = self._chain.variant.partitions[index]
+        if part.kind == "tvm":
+            arguments = [self.tensors[value, space] for value in (*part.inputs, *part.outputs)]
+            hook = None if observer is None else observer.instrument(index)
+            return self._chain.compiled[index].bind(arguments, hook)
+        session = self._chain.onnx[index]
+        dynamic = self._chain.schedule.objects
+        if not dynamic.intersection((*part.inputs, *part.outputs)):
+            return session.bind([self.arrays[v] for v in part.inputs], [self.arrays[v] for v in part.outputs])
+        return session.call_on_objects(
+            part.inputs, part.outputs, self.arrays, self.objects, as_python=self._returns_python(part)
+        )
+
+    def _returns_python(self, part: Partition) -> bool:
+        """Whether ONNX Runtime must hand out lists and dicts: a model output here is no tensor."""
+        values, outputs = self._chain.variant.values, self._chain.variant.outputs
+        return any(v in outputs and not _is_tensor(values[v].dtype) for v in part.outputs)
+
+
+def _is_tensor(dtype: str) -> bool:
+    return not dtype.startswith(("seq(", "map(", "optional(", "sparse_tensor("))

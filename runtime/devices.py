@@ -1,0 +1,185 @@
+"""The devices of this machine, as records, and why those of other back ends cannot be used."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import metadata, util
+from pathlib import Path
+from typing import Any, Literal
+
+from heterocc.artifacts.errors import HeteroccError
+from heterocc.artifacts.manifest import Device
+from heterocc.runtime.compat import host
+from heterocc.runtime.native import OpenCLDevice, opencl_devices
+from heterocc.runtime.tvm_api import available_cores
+
+Backend = Literal["cpu", "opencl", "vulkan", "cuda", "ort"]
+GPU_BACKENDS: tuple[Backend, ...] = ("cuda", "vulkan", "opencl")
+"""Back ends that `GPU` may stand for, the preferred one first."""
+
+_NO_RUNTIME = {"vulkan": "this heterocc has no Vulkan runtime", "cuda": "this heterocc has no CUDA runtime"}
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceRecord:
+    """A device that this process can run code on.
+
+    `label` is what `--devices` calls it. `software` marks GPU APIs implemented on the CPU (PoCL). `memory` is in bytes
+    (of the machine for the CPU), `cores` are those this process may use, or compute units. `features` are LLVM's names
+    of CPU features, or the device's capabilities (`fp16`, `fp64`).
+    """
+
+    label: str
+    backend: Backend
+    index: int
+    description: str
+    type: Literal["cpu", "gpu", "accelerator"]
+    software: bool
+    memory: int | None
+    cores: int | None
+    features: tuple[str, ...]
+    driver: str
+
+    def to_json(self) -> dict[str, Any]:
+        """As `heterocc devices --json` prints it."""
+        return {name: getattr(self, name) for name in DeviceRecord.__slots__}
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """What is here: `devices` in order of label, and by back end a sentence for each that is `absent`."""
+
+    devices: tuple[DeviceRecord, ...]
+    absent: tuple[tuple[Backend, str], ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """As `heterocc devices --json` prints it."""
+        return {
+            "devices": [d.to_json() for d in self.devices],
+            "absent": [{"backend": backend, "reason": reason} for backend, reason in self.absent],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class GpuChoice:
+    """What the alias `GPU` stands for; `note` says so where it is only a software device."""
+
+    device: DeviceRecord
+    note: str | None
+
+
+def inventory() -> Inventory:
+    """Look for the devices of every back end; loads the OpenCL plug-in and driver. Never raises for a missing one."""
+    found = [cpu_record()]
+    absent: list[tuple[Backend, str]] = []
+    try:
+        found += [_opencl_record(index, device) for index, device in enumerate(opencl_devices())]
+    except HeteroccError as error:
+        absent.append(("opencl", error.message))
+    absent += [("vulkan", _NO_RUNTIME["vulkan"]), ("cuda", _NO_RUNTIME["cuda"])]
+    if util.find_spec("onnxruntime") is None:
+        absent.append(("ort", "the package onnxruntime is not installed"))
+    else:
+        found.append(_ort_record())
+    return Inventory(tuple(found), tuple(absent))
+
+
+def cpu_record() -> DeviceRecord:
+    """The host CPU."""
+    return DeviceRecord(
+        label="CPU",
+        backend="cpu",
+        index=0,
+        description=_cpu_model(),
+        type="cpu",
+        software=False,
+        memory=_physical_memory(),
+        cores=available_cores(),
+        features=tuple(sorted(host().cpu_features)),
+        driver=f"TVM {host().tvm}" if host().tvm else "TVM is not installed",
+    )
+
+
+def resolve_gpu(devices: Sequence[DeviceRecord], index: int = 0) -> GpuChoice | None:
+    """The device that `GPU` (`GPU.<index>`) stands for, None if there is none.
+
+    Devices of the first GPU back end that has hardware; a software device only where no back end has any.
+    """
+    candidates = [d for d in devices if d.backend in GPU_BACKENDS]
+    for backend in GPU_BACKENDS:
+        hardware = [d for d in candidates if d.backend == backend and not d.software and d.type != "cpu"]
+        if hardware:
+            return GpuChoice(hardware[index], None) if index < len(hardware) else None
+    if index >= len(candidates):
+        return None
+    chosen = candidates[index]
+    return GpuChoice(chosen, f"no GPU is here: GPU is the software device '{chosen.description}'")
+
+
+def driver_reason(device: Device) -> str | None:
+    """Why a device of a manifest (of a back end other than `cpu` and `ort`) cannot be used here, None if it can."""
+    if device.backend != "opencl":
+        reason = _NO_RUNTIME.get(device.backend)
+        return None if reason is None else f"device {device.name}: {reason}"
+    try:
+        devices = opencl_devices()
+    except HeteroccError as error:
+        return f"device {device.name}: {error.message}"
+    if device.index >= len(devices):
+        return f"device {device.name} is OpenCL device {device.index}, this machine has {len(devices)}"
+    here = devices[device.index]
+    have = {"fp16": here.fp16, "fp64": here.fp64}
+    missing = [c for c in device.requires if not have.get(c, c in here.extensions)]
+    return f"device {device.name} ({here.name}) lacks {', '.join(missing)}" if missing else None
+
+
+def _opencl_record(index: int, device: OpenCLDevice) -> DeviceRecord:
+    return DeviceRecord(
+        label="OPENCL" if index == 0 else f"OPENCL.{index}",
+        backend="opencl",
+        index=index,
+        description=device.name,
+        type=device.type,
+        software=device.software,
+        memory=device.memory,
+        cores=device.compute_units,
+        features=tuple(name for name in ("fp16", "fp64") if getattr(device, name)),
+        driver=f"{device.platform} {device.driver}",
+    )
+
+
+def _ort_record() -> DeviceRecord:
+    try:
+        version = metadata.version("onnxruntime")
+    except metadata.PackageNotFoundError:  # other distributions of the same package, such as onnxruntime-gpu
+        version = "of unknown version"
+    return DeviceRecord(
+        label="ORT",
+        backend="ort",
+        index=0,
+        description=f"ONNX Runtime {version}",
+        type="cpu",
+        software=False,
+        memory=_physical_memory(),
+        cores=available_cores(),
+        features=(),
+        driver=f"onnxruntime {version}",
+    )
+
+
+def _cpu_model() -> str:
+    path = Path("/proc/cpuinfo")
+    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    found = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
+    return found[1].strip() if found else platform.processor() or platform.machine()
+
+
+def _physical_memory() -> int | None:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):
+        return None

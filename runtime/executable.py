@@ -1,0 +1,65 @@
+"""Compiled partitions: a loaded shared object, and Relax VM instances of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tvm_ffi
+
+from heterocc.artifacts.errors import HeteroccError
+from heterocc.runtime.faults import device_fault
+from heterocc.runtime.schedule import HOST, Space
+from heterocc.runtime.tvm_api import POOLED, tvm_api
+
+_BOUND = "heterocc.bound"
+
+Instrument = Callable[..., int]
+"""TVM's per-call hook: `(function, symbol, before, result, *arguments) -> 0`; 1 before a call skips it."""
+
+
+class Executable:
+    """A partition's shared object. Shared by all contexts; a VM instance runs on one thread at a time."""
+
+    def __init__(self, path: str, name: str, entry: str, space: Space, params: Sequence[Any]) -> None:
+        """Load the code at `path`. `params` are the weights, in the order of the entry's tuple.
+
+        Raises DeviceError if the code cannot be loaded.
+        """
+        self.name = name
+        self.space = space
+        self._entry = entry
+        self._params = tvm_ffi.Array(list(params))
+        try:
+            self._module = tvm_api().load_module(path, "so")
+        except HeteroccError:
+            raise
+        except Exception as error:
+            raise device_fault(error, f"loading partition '{name}'", str(space)) from error
+
+    def bind(self, arguments: Sequence[Any], instrument: Instrument | None = None) -> Callable[[], Any]:
+        """A VM instance of its own with the arguments bound: a call without arguments that runs the partition."""
+        try:
+            vm = self._module["vm_load_executable"]()
+            devices = (1, 0, POOLED)
+            if self.space != HOST:
+                kind = tvm_ffi.device(self.space.backend, self.space.index).dlpack_device_type()
+                devices = (kind, self.space.index, POOLED, *devices)  # type: ignore[assignment]
+            vm["vm_initialization"](*devices)
+            if instrument is not None:
+                vm["set_instrument"](tvm_ffi.convert(instrument))
+            vm["save_function"](self._entry, _BOUND, 0, *arguments, self._params)
+            return vm[_BOUND]  # type: ignore[no-any-return]
+        except HeteroccError:
+            raise
+        except Exception as error:
+            raise device_fault(error, f"preparing partition '{self.name}'", str(self.space)) from error
+
+
+def synchronizer(space: Space) -> Callable[[], None] | None:
+    """A call that waits until a device has done all that was asked of it; None for host memory."""
+    if space == HOST:
+        return None
+    device = tvm_ffi.device(space.backend, space.index)
+    wait = tvm_api().synchronize
+    return lambda: wait(device, 0)

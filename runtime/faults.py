@@ -1,0 +1,50 @@
+"""Turns what TVM, OpenCL and ONNX Runtime raise into errors that name the partition and the device."""
+
+from __future__ import annotations
+
+from heterocc.artifacts.errors import DeviceError, DeviceMemoryError, HeteroccError
+from heterocc.runtime.native import typed_error
+
+_MEMORY_WORDS = (
+    "CL_MEM_OBJECT_ALLOCATION_FAILURE",
+    "CL_OUT_OF_HOST_MEMORY",
+    "CL_OUT_OF_RESOURCES",
+    "CL_INVALID_BUFFER_SIZE",
+    "VK_ERROR_OUT_OF_",
+    "out of memory",
+    "bad_alloc",
+    "Failed to allocate memory",
+)
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an exception's text that says something, without TVM's framing."""
+    for line in str(error).splitlines():
+        text = line.strip()
+        if text and not text.startswith(("Traceback", "File ", "Stack trace", "[bt]")):
+            return text.rstrip(".")
+    return type(error).__name__
+
+
+def device_fault(error: BaseException, doing: str, device: str) -> HeteroccError:
+    """The typed error for a failure of `device` while `doing` ("running partition 'p1'"); typed errors pass through."""
+    if isinstance(error, HeteroccError):
+        return error
+    native = typed_error(error)
+    if native is not None:
+        native.message = f"{device} failed while {doing}: {native.message}"
+        native.where = f"device {device}"
+        return native
+    detail = first_line(error)
+    where = f"device {device}"
+    if isinstance(error, MemoryError) or any(word in str(error) for word in _MEMORY_WORDS):
+        return DeviceMemoryError(
+            f"{device} is out of memory while {doing}: {detail}",
+            where=where,
+            hint="close other sessions, or load the bundle's CPU variant: load(path, devices='CPU')",
+        )
+    return DeviceError(
+        f"{device} failed while {doing}: {detail}",
+        where=where,
+        hint="`heterocc check` says whether the bundle fits this machine; load(path, devices='CPU') avoids the device",
+    )

@@ -1,0 +1,181 @@
+"""Checks what a caller feeds to a session, before anything runs."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import numpy as np
+
+from heterocc.artifacts.errors import FeedError
+from heterocc.artifacts.manifest import TensorSpec
+from heterocc.runtime.schedule import numpy_dtype, static_shape
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class TensorInfo:
+    """A model input or output: `dtype` is numpy's name (or ONNX's type text), a `shape` entry is None where unknown."""
+
+    name: str
+    dtype: str
+    shape: tuple[int | None, ...] | None
+
+    @classmethod
+    def of(cls, spec: TensorSpec) -> TensorInfo:
+        """From a manifest record."""
+        return cls(spec.name, spec.dtype, spec.shape)
+
+    def __str__(self) -> str:
+        shape = (
+            "any shape" if self.shape is None else f"[{', '.join('?' if d is None else str(d) for d in self.shape)}]"
+        )
+        return f"{self.name}: {self.dtype} {shape}"
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A hint that points from a mistyped name to the known ones."""
+    names = list(known)
+    close = difflib.get_close_matches(name, names, 1, 0.5)
+    if close:
+        return f"did you mean '{close[0]}'?"
+    shown = ", ".join(f"'{n}'" for n in names[:8]) + (", …" if len(names) > 8 else "")
+    return f"known names: {shown}" if names else "the model has none"
+
+
+class InputCheck:
+    """Turns one input of a feed into a numpy array of exactly the model's dtype and shape, or raises FeedError."""
+
+    __slots__ = ("dtype", "info", "shape", "where")
+
+    def __init__(self, spec: TensorSpec, where: str) -> None:
+        self.info = TensorInfo.of(spec)
+        self.where = where
+        self.dtype = numpy_dtype(spec.dtype)
+        self.shape = static_shape(spec)
+
+    def __call__(self, given: Any) -> Any:
+        """The array itself, or a view of what another library holds in host memory; never a cast."""
+        if isinstance(given, np.ndarray) and given.dtype == self.dtype and given.shape == self.shape:
+            return given
+        if self.dtype is None:
+            return self._check_text_or_object(given)
+        array = self._as_array(given)
+        if array.dtype != self.dtype:
+            self._refuse("dtype", self.info.dtype, array.dtype.name, self._dtype_hint(array))
+        if not self._fits(array.shape):
+            self._refuse(
+                "shape",
+                str(self.info).split(f"{self.info.dtype} ", 1)[1],
+                str(list(array.shape)),
+                self._shape_hint(array),
+            )
+        return array
+
+    def _as_array(self, given: Any) -> Array:
+        if isinstance(given, (np.ndarray, np.generic)):
+            return np.asarray(given)
+        if not hasattr(given, "__dlpack__"):
+            hint = f"np.asarray(value, dtype='{self.info.dtype}') says the dtype you mean"
+            self._refuse("a numpy array", "", type(given).__name__, hint)
+        try:
+            return np.from_dlpack(given)
+        except (BufferError, RuntimeError, TypeError) as error:
+            got = f"{type(given).__name__} ({error})"
+            self._refuse("a tensor in host memory", "", got, "copy it to the CPU first")
+
+    def _check_text_or_object(self, given: Any) -> Any:
+        text = self.info.dtype in ("tensor(string)", "string", "str", "object")
+        if text and not (isinstance(given, np.ndarray) and given.dtype.kind in "UOST"):
+            self._refuse("a numpy array of strings", "", type(given).__name__, "np.array([...], dtype=object)")
+        if text and not self._fits(given.shape):
+            self._refuse("shape", str(list(self.info.shape or ())), str(list(given.shape)), None)
+        return given
+
+    def _fits(self, shape: Sequence[int]) -> bool:
+        want = self.info.shape
+        return want is None or (
+            len(want) == len(shape) and all(w is None or w == s for w, s in zip(want, shape, strict=True))
+        )
+
+    def _dtype_hint(self, array: Array) -> str:
+        if array.dtype.newbyteorder("=") == self.dtype:
+            return "the array is in the other byte order: array.astype(array.dtype.newbyteorder('='))"
+        return f"cast it yourself where that is meant: array.astype('{self.info.dtype}')"
+
+    def _shape_hint(self, array: Array) -> str | None:
+        want = self.info.shape or ()
+        if len(array.shape) + 1 == len(want) and tuple(array.shape) == tuple(want[1:]) and want[0] == 1:
+            return "the batch dimension is missing: array[None]"
+        if sorted(d for d in want if d is not None) == sorted(array.shape):
+            return "the dimensions are in another order: np.transpose"
+        return "compile the model again with `--shape` for another size"
+
+    def _refuse(self, what: str, expected: str, got: str, hint: str | None) -> NoReturn:
+        wanted = f"{what} {expected}" if expected else what
+        raise FeedError(
+            f"input '{self.info.name}' must have {wanted}, got {got}"
+            if expected
+            else f"input '{self.info.name}' must be {wanted}, got {got}",
+            where=self.where,
+            hint=hint,
+        )
+
+
+class FeedCheck:
+    """Checks a whole feed: every input there, no unknown name, each of the right dtype and shape."""
+
+    __slots__ = ("checks", "names", "where")
+
+    def __init__(self, specs: Sequence[TensorSpec], where: str) -> None:
+        self.where = where
+        self.names = tuple(s.name for s in specs)
+        self.checks = tuple(InputCheck(s, where) for s in specs)
+
+    def __call__(self, feed: Mapping[str, Any]) -> list[Any]:
+        """The inputs in model order."""
+        if not isinstance(feed, Mapping):
+            raise FeedError(
+                f"a feed must map input names to arrays, got {type(feed).__name__}",
+                where=self.where,
+                hint="session.run({" + ", ".join(f"'{n}': array" for n in self.names[:3]) + "})",
+            )
+        if len(feed) != len(self.names) or any(name not in feed for name in self.names):
+            self._refuse_names(feed)
+        return [check(feed[check.info.name]) for check in self.checks]
+
+    def _refuse_names(self, feed: Mapping[str, Any]) -> None:
+        for name in feed:
+            if name not in self.names:
+                raise FeedError(f"no input is called '{name}'", where=self.where, hint=nearest(str(name), self.names))
+        missing = [name for name in self.names if name not in feed]
+        if missing:
+            infos = {c.info.name: str(c.info) for c in self.checks}
+            raise FeedError(
+                f"input '{missing[0]}' is missing",
+                where=self.where,
+                hint="the model wants " + "; ".join(infos[n] for n in self.names),
+            )
+
+
+def check_out(name: str, out: Any, spec: TensorSpec, where: str) -> Array:
+    """An array that the caller gave to receive an output: dtype, shape, and writeable; raises FeedError."""
+    if not isinstance(out, np.ndarray):
+        raise FeedError(f"out['{name}'] must be a numpy array, got {type(out).__name__}", where=where)
+    shape = static_shape(spec)
+    if shape is None:
+        raise FeedError(
+            f"output '{name}' has no static shape, so no array can be given for it",
+            where=where,
+            hint="leave it out of `out`",
+        )
+    if out.dtype != numpy_dtype(spec.dtype) or out.shape != shape:
+        raise FeedError(
+            f"out['{name}'] must be {spec.dtype} {list(shape)}, got {out.dtype.name} {list(out.shape)}", where=where
+        )
+    if not out.flags.writeable:
+        raise FeedError(f"out['{name}'] is read-only", where=where)
+    return out

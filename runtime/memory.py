@@ -1,0 +1,210 @@
+"""Where values live: one arena per context in host memory, pooled buffers on devices, weights placed once."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+import tvm_ffi
+
+from heterocc.artifacts.errors import HeteroccError
+from heterocc.artifacts.manifest import TensorSpec
+from heterocc.runtime.faults import device_fault
+from heterocc.runtime.feeds import Array
+from heterocc.runtime.planner import ALIGNMENT, aligned, plan_slots
+from heterocc.runtime.schedule import HOST, Buffer, Schedule, Space, numpy_dtype
+from heterocc.runtime.tvm_api import tvm_api
+
+
+class Allocations:
+    """Counts tensor memory that a session allocates: `count` allocations of `nbytes` bytes together."""
+
+    __slots__ = ("_lock", "count", "nbytes")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.count = 0
+        self.nbytes = 0
+
+    def add(self, nbytes: int) -> None:
+        """Note one allocation."""
+        with self._lock:
+            self.count += 1
+            self.nbytes += nbytes
+
+
+def aligned_bytes(nbytes: int) -> Array:
+    """`nbytes` of host memory at a multiple of ALIGNMENT, not initialised."""
+    raw: Array = np.empty(nbytes + ALIGNMENT, np.uint8)
+    skip = -raw.ctypes.data % ALIGNMENT
+    return raw[skip : skip + nbytes]
+
+
+def host_tensor(array: Array) -> Any:
+    """A TVM tensor over a C-contiguous array's memory; the array must outlive it where it is read-only.
+
+    DLPack's older form cannot say that memory is read-only, so numpy refuses to export such arrays; weights are mapped
+    read-only on purpose, and kernels only read them.
+    """
+    if array.flags.writeable:
+        return tvm_ffi.from_dlpack(array)
+    if array.nbytes == 0:
+        return tvm_ffi.from_dlpack(np.empty(array.shape, array.dtype))
+    raw = (ctypes.c_byte * array.nbytes).from_address(array.ctypes.data)
+    return tvm_ffi.from_dlpack(
+        np.frombuffer(memoryview(raw).cast("B"), np.uint8).view(array.dtype).reshape(array.shape)
+    )
+
+
+def device_of(space: Space) -> Any:
+    """TVM's device for a memory."""
+    return tvm_ffi.device("cpu" if space == HOST else space.backend, space.index)
+
+
+def device_tensor(space: Space, shape: Sequence[int], dtype: str, allocations: Allocations) -> Any:
+    """A new tensor in a device's memory. Raises DeviceMemoryError or DeviceError."""
+    nbytes = prod(shape) * np.dtype(dtype).itemsize
+    api = tvm_api()
+    try:
+        if nbytes:
+            tensor = api.allocate(tvm_ffi.Shape(tuple(shape)), tvm_ffi.dtype(dtype), device_of(space), None)
+        else:  # drivers refuse buffers without bytes
+            base = api.allocate(tvm_ffi.Shape((ALIGNMENT,)), tvm_ffi.dtype("uint8"), device_of(space), None)
+            tensor = api.view(base, tvm_ffi.Shape(tuple(shape)), tvm_ffi.dtype(dtype), 0)
+    except Exception as error:
+        raise device_fault(error, f"allocating {nbytes} bytes", str(space)) from error
+    allocations.add(nbytes)
+    return tensor
+
+
+def to_host(tensor: Any) -> Array:
+    """A copy of a TVM tensor of any device in host memory."""
+    shape, dtype = tuple(int(d) for d in tensor.shape), str(tensor.dtype)
+    copy: Array = np.empty(shape, dtype)
+    if copy.size:
+        tvm_api().copy(tensor, tvm_ffi.from_dlpack(copy))
+    return copy
+
+
+class Weights:
+    """The bundle's weights as arrays and tensors, each made once and shared by partitions and contexts.
+
+    `array_of` gives the mapped array of a weight. Host tensors alias it where it is aligned; a device gets one copy.
+    """
+
+    def __init__(self, array_of: Callable[[int], Array], allocations: Allocations) -> None:
+        self._array_of = array_of
+        self._allocations = allocations
+        self._arrays: dict[int, Array] = {}
+        self._tensors: dict[tuple[int, Space], Any] = {}
+
+    def array(self, index: int) -> Array:
+        """Weight `index` in host memory, 64-byte aligned."""
+        found = self._arrays.get(index)
+        if found is None:
+            found = self._array_of(index)
+            if found.ctypes.data % ALIGNMENT and found.nbytes:
+                copy = aligned_bytes(found.nbytes).view(found.dtype).reshape(found.shape)
+                copy[...] = found
+                self._allocations.add(found.nbytes)
+                found = copy
+            self._arrays[index] = found
+        return found
+
+    def tensor(self, index: int, space: Space) -> Any:
+        """Weight `index` in a memory."""
+        found = self._tensors.get((index, space))
+        if found is None:
+            array = self.array(index)
+            found = host_tensor(array)
+            if space != HOST:
+                there = device_tensor(space, array.shape, array.dtype.name, self._allocations)
+                if array.nbytes:
+                    try:
+                        tvm_api().copy(found, there)
+                    except Exception as error:
+                        raise device_fault(error, f"uploading {array.nbytes} bytes of weights", str(space)) from error
+                found = there
+            self._tensors[index, space] = found
+        return found
+
+
+class Buffers:
+    """Memory of one context's static values: host values are views of one arena, device values of pooled buffers.
+
+    `arrays` holds the host views by value, `tensors` the TVM tensors by value and memory.
+    """
+
+    def __init__(
+        self,
+        plan: Schedule,
+        values: Sequence[TensorSpec],
+        allocations: Allocations,
+        *,
+        reuse: bool,
+        tensors: bool,
+    ) -> None:
+        self.arrays: dict[int, Array] = {}
+        self.tensors: dict[tuple[int, Space], Any] = {}
+        self.nbytes = 0
+        for space in dict.fromkeys(b.space for b in plan.buffers):
+            buffers = [b for b in plan.buffers if b.space == space]
+            slots = plan_slots([b.lifetime for b in buffers], reuse=reuse)
+            self.nbytes += slots.nbytes
+            if space == HOST:
+                self._place_on_host(buffers, slots.slot, slots.offsets, slots.nbytes, values, allocations, tensors)
+            else:
+                self._place_on_device(space, buffers, slots.slot, slots.sizes, values, allocations)
+
+    def _place_on_host(
+        self,
+        buffers: Sequence[Buffer],
+        slot: Sequence[int],
+        offsets: Sequence[int],
+        total: int,
+        values: Sequence[TensorSpec],
+        allocations: Allocations,
+        tensors: bool,
+    ) -> None:
+        try:
+            arena = aligned_bytes(aligned(total))
+        except MemoryError as error:
+            raise device_fault(error, f"allocating {total} bytes for values", "the host") from error
+        allocations.add(total)
+        for buffer, number in zip(buffers, slot, strict=True):
+            spec = values[buffer.value]
+            start = offsets[number]
+            array = arena[start : start + buffer.lifetime.nbytes].view(spec.dtype).reshape(_dims(spec))
+            self.arrays[buffer.value] = array
+            if tensors:
+                self.tensors[buffer.value, HOST] = tvm_ffi.from_dlpack(array)
+
+    def _place_on_device(
+        self,
+        space: Space,
+        buffers: Sequence[Buffer],
+        slot: Sequence[int],
+        sizes: Sequence[int],
+        values: Sequence[TensorSpec],
+        allocations: Allocations,
+    ) -> None:
+        pools = [device_tensor(space, (size,), "uint8", allocations) for size in sizes]
+        for buffer, number in zip(buffers, slot, strict=True):
+            spec = values[buffer.value]
+            try:
+                view = tvm_api().view(pools[number], tvm_ffi.Shape(_dims(spec)), tvm_ffi.dtype(spec.dtype), 0)
+            except HeteroccError:
+                raise
+            except Exception as error:
+                raise device_fault(error, f"placing '{spec.name}'", str(space)) from error
+            self.tensors[buffer.value, space] = view
+
+
+def _dims(spec: TensorSpec) -> tuple[int, ...]:
+    if numpy_dtype(spec.dtype) is None or spec.shape is None:
+        raise ValueError(f"'{spec.name}' has no static shape")
+    return tuple(d for d in spec.shape if d is not None)

@@ -1,0 +1,127 @@
+"""Partitions that stay ONNX: ONNX Runtime sessions over the chain's own buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from heterocc.artifacts.errors import BundleManifestError, DeviceError, DriverMissingError
+from heterocc.artifacts.manifest import Partition, TensorSpec
+from heterocc.runtime.faults import first_line
+from heterocc.runtime.feeds import Array
+
+_ONNX_TYPES = {"bfloat16": 16, "float8_e4m3fn": 17, "float8_e4m3fnuz": 18, "float8_e5m2": 19, "float8_e5m2fnuz": 20}
+
+
+def onnxruntime() -> Any:
+    """The onnxruntime package; imported by the first partition that needs it. Raises DriverMissingError."""
+    try:
+        import onnxruntime as ort
+    except ImportError as error:
+        raise DriverMissingError(
+            "the bundle has partitions for ONNX Runtime, and it is not installed",
+            hint="pip install onnxruntime, or compile for devices without ORT",
+        ) from error
+    return ort
+
+
+class OrtPartition:
+    """An ONNX partition's session, shared by all contexts (ONNX Runtime sessions are thread-safe)."""
+
+    def __init__(
+        self,
+        part: Partition,
+        values: Sequence[TensorSpec],
+        model: bytes,
+        weights: Mapping[str, tuple[Array, str]],
+        *,
+        threads: int,
+        spin: bool,
+    ) -> None:
+        """`weights` are the external initializers by name, with their manifest dtype; `spin` lets idle workers spin."""
+        ort = onnxruntime()
+        options = ort.SessionOptions()
+        options.log_severity_level = 3
+        options.intra_op_num_threads = threads
+        options.inter_op_num_threads = 1
+        options.add_session_config_entry("session.intra_op.allow_spinning", "1" if spin else "0")
+        self.name = part.name
+        self._value = ort.OrtValue
+        self._held = [self._ort_weight(array, dtype) for array, dtype in weights.values()]
+        if weights:
+            options.add_external_initializers(list(weights), [v._get_c_value() for v in self._held])
+        try:
+            self._session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        except Exception as error:
+            raise DeviceError(
+                f"ONNX Runtime {ort.__version__} cannot load partition '{part.name}': {first_line(error)}",
+                where=f"partition '{part.name}'",
+                hint="install the onnxruntime release that compiled the bundle; `heterocc inspect` names it",
+            ) from error
+        self.inputs = _names([i.name for i in self._session.get_inputs()], part, part.inputs, values)
+        self.outputs = _names([o.name for o in self._session.get_outputs()], part, part.outputs, values)
+
+    def _ort_weight(self, array: Array, dtype: str) -> Any:
+        if dtype in _ONNX_TYPES:
+            return self._value.ortvalue_from_numpy_with_onnx_type(array, _ONNX_TYPES[dtype])
+        return self._value.ortvalue_from_numpy(array)
+
+    def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Callable[[], Any]:
+        """A call that runs the session on these arrays' memory, without a copy where ONNX Runtime agrees."""
+        binding = self._session.io_binding()
+        for name, array in zip(self.inputs, inputs, strict=True):
+            binding.bind_ortvalue_input(name, self._value.ortvalue_from_numpy(array))
+        for name, array in zip(self.outputs, outputs, strict=True):
+            binding.bind_ortvalue_output(name, self._value.ortvalue_from_numpy(array))
+        return partial(self._session.run_with_iobinding, binding)
+
+    def call_on_objects(
+        self,
+        inputs: Sequence[int],
+        outputs: Sequence[int],
+        arrays: Mapping[int, Array],
+        objects: dict[int, Any],
+        *,
+        as_python: bool,
+    ) -> Callable[[], None]:
+        """A call for partitions that touch values without a static shape: static ones in `arrays`, others in `objects`.
+
+        Dynamic outputs become OrtValues, or with `as_python` numpy arrays, lists and dicts.
+        """
+
+        def given(value: int) -> Any:
+            held = arrays.get(value)
+            held = objects[value] if held is None else held
+            return held if not isinstance(held, np.ndarray) or as_python else self._value.ortvalue_from_numpy(held)
+
+        def run() -> None:
+            feed = {name: given(value) for name, value in zip(self.inputs, inputs, strict=True)}
+            method = self._session.run if as_python else self._session.run_with_ort_values
+            for value, result in zip(outputs, method(self.outputs, feed), strict=True):
+                static = arrays.get(value)
+                if static is None:
+                    objects[value] = result
+                else:
+                    np.copyto(static, result if as_python else result.numpy(), casting="no")
+
+        return run
+
+
+def to_python(value: Any) -> Any:
+    """A dynamic value as a caller gets it: a numpy array, or ONNX Runtime's lists and dicts."""
+    return value.numpy() if type(value).__name__ == "OrtValue" else value
+
+
+def _names(found: list[str], part: Partition, indices: Sequence[int], values: Sequence[TensorSpec]) -> list[str]:
+    """The ONNX model's names in the partition's order: by name, else by position."""
+    wanted = [values[v].name for v in indices]
+    if set(wanted) == set(found):
+        return wanted
+    if len(found) != len(wanted):
+        raise BundleManifestError(
+            f"partition '{part.name}' has {len(wanted)} values in the manifest and {len(found)} in its ONNX model"
+        )
+    return found

@@ -1,0 +1,353 @@
+"""Opens bundles and runs them: `load`, `Session`, and `Binding` for runs that copy and allocate nothing."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Literal, Self, TypeVar, overload
+
+import numpy as np
+
+from heterocc.artifacts.errors import FeedError, UsageError
+from heterocc.artifacts.manifest import TensorSpec, Variant
+from heterocc.artifacts.reader import Bundle, open_bundle
+from heterocc.runtime.chain import Chain, Context
+from heterocc.runtime.feeds import Array, FeedCheck, TensorInfo, check_out, nearest
+from heterocc.runtime.memory import Allocations
+from heterocc.runtime.ort import to_python
+from heterocc.runtime.profile import Profile, Recorder, build_profile
+from heterocc.runtime.select import choose_threads, choose_variant
+from heterocc.runtime.trace import Tap, TraceCallback
+
+_log = logging.getLogger("heterocc.runtime")
+
+Feed = Mapping[str, Any]
+Results = dict[str, Any]
+T = TypeVar("T")
+
+
+def load(
+    path: str | os.PathLike[str],
+    devices: str | Sequence[str] | None = None,
+    *,
+    threads: int | None = None,
+    profile: bool = False,
+    verify: Literal["background", "load"] = "background",
+) -> Session:
+    """Open a bundle and make it ready to run.
+
+    `devices` names a variant by its device labels, `"CPU"` or `["GPU", "CPU"]`; None takes the first that can run on
+    this machine, and `Session.notes` says which it is and why others were passed over. `threads` is how many threads a
+    running caller's CPU partitions use: by default the compile's `CPU.threads`, else every core this process may use.
+
+    The manifest and all code are checked here. Weights are hashed by background threads, and no run begins before they
+    are found right; `verify="load"` waits for that here.
+
+    Raises FileMissingError, BundleError and its kinds, IncompatibleBundleError, UnknownDeviceError, DeviceError.
+    """
+    if verify not in ("background", "load"):
+        raise UsageError(f"verify must be 'background' or 'load', not {verify!r}")
+    bundle = open_bundle(path)
+    try:
+        verification = bundle.start_verification()
+        session = Session(bundle, devices, threads=threads, profile=profile)
+        if verify == "load":
+            verification.wait()
+            session.wait_verified()
+        return session
+    except BaseException:
+        bundle.close()
+        raise
+
+
+class Session:
+    """A loaded bundle. Any number of threads may call `run` at the same time; each call has a context of its own.
+
+    Contexts (VM instances and buffers) are made when needed and kept: after as many runs as there were ever callers at
+    once, nothing more is allocated but the arrays that `run` returns, and with `out=` or `bind` not even those. A run
+    that fails takes its context with it and leaves the session usable.
+
+    Threads: a CPU partition runs on the calling thread and `threads - 1` workers that TVM keeps per calling thread. A
+    service with N callers therefore wants `threads = cores / N`; N callers with all cores each compete for them.
+    """
+
+    def __init__(
+        self,
+        bundle: Bundle,
+        devices: str | Sequence[str] | None = None,
+        *,
+        threads: int | None = None,
+        profile: bool = False,
+    ) -> None:
+        """Prefer `load`. The session owns `bundle` and closes it."""
+        choice = choose_variant(bundle.manifest, devices, bundle.path)
+        options, remarks = choose_threads(choice.variant, threads)
+        self.notes: tuple[str, ...] = (*choice.notes, *remarks)
+        for note in (*choice.warnings, *remarks):
+            _log.warning("%s: %s", bundle.path, note)
+        variant, model = choice.variant, bundle.manifest.model
+        self._bundle = bundle
+        self._variant = variant
+        self._in_specs = _named(variant, variant.inputs, [t.name for t in model.inputs])
+        self._out_specs = _named(variant, variant.outputs, [t.name for t in model.outputs])
+        self._check = FeedCheck(self._in_specs, bundle.path)
+        self._allocations = Allocations()
+        self._profiling = profile
+        self._recorders: list[Recorder] = []
+        self._runs = 0
+        self._lock = threading.Lock()
+        self._idle: deque[Context] = deque()
+        self._verified = False
+        self._chain: Chain | None = Chain(bundle, variant, options, self._allocations)
+        self._idle.append(self._new_context())
+
+    # ---- what it is ---------------------------------------------------------------------------------------------
+
+    @property
+    def inputs(self) -> tuple[TensorInfo, ...]:
+        """The model's inputs, in its order."""
+        return tuple(TensorInfo.of(s) for s in self._in_specs)
+
+    @property
+    def outputs(self) -> tuple[TensorInfo, ...]:
+        """The model's outputs, in its order."""
+        return tuple(TensorInfo.of(s) for s in self._out_specs)
+
+    @property
+    def variant(self) -> Variant:
+        """The manifest record of the variant that runs."""
+        return self._variant
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Labels of the variant's devices, as they were given to the compile."""
+        return tuple(d.name for d in self._variant.devices)
+
+    @property
+    def bundle(self) -> Bundle:
+        """The open bundle."""
+        return self._bundle
+
+    @property
+    def threads(self) -> int:
+        """Threads that CPU partitions of one run use."""
+        return self._alive().options.threads
+
+    @property
+    def allocations(self) -> int:
+        """How many times the session has allocated tensor memory so far (arenas, device buffers, copied weights)."""
+        return self._allocations.count
+
+    @property
+    def allocated_bytes(self) -> int:
+        """Bytes of those allocations together; mapped weights are not among them."""
+        return self._allocations.nbytes
+
+    def __repr__(self) -> str:
+        state = "closed " if self._chain is None else ""
+        ins = ", ".join(str(i) for i in self.inputs)
+        outs = ", ".join(str(o) for o in self.outputs)
+        parts = len(self._variant.partitions)
+        return (
+            f"<{state}Session of '{self._bundle.manifest.model.name}' on {','.join(self.devices)} "
+            f"({parts} partition{'s' * (parts != 1)}): ({ins}) -> ({outs})>"
+        )
+
+    # ---- running ------------------------------------------------------------------------------------------------
+
+    @overload
+    def run(self, feed: Feed, /, *, out: Mapping[str, Array] | None = None) -> Results: ...
+    @overload
+    def run(self, output_names: Sequence[str] | None, feed: Feed, /) -> list[Any]: ...
+
+    def run(self, first: Any, second: Any = None, /, *, out: Mapping[str, Array] | None = None) -> Any:
+        """Run the model: `run({name: array})` gives `{name: array}`; ONNX Runtime's `run(output_names, feed)` a list.
+
+        Inputs must have the model's dtype and shape exactly; arrays in any memory layout are accepted. Results are new
+        arrays, save those that `out` gives arrays for: these are written and returned. `output_names` None means all.
+
+        Raises FeedError before anything runs; BundleHashError when the weights turn out damaged; DeviceError or
+        DeviceMemoryError naming the partition and the device.
+        """
+        if second is not None:
+            return self._run_list(first, second)
+        arrays, targets = self._check(first), self._targets(out)
+        return self._run(arrays, lambda context: self._collect(context, targets))
+
+    def wait_verified(self) -> None:
+        """Wait until every weight's SHA-256 is checked; raises BundleHashError if one differs."""
+        if not self._verified:
+            self._bundle.verify_weights()
+            self._verified = True
+
+    def bind(self) -> Binding:
+        """Arrays of the session's own memory to write inputs into and read outputs from; see Binding."""
+        return Binding(self)
+
+    # ---- looking inside -----------------------------------------------------------------------------------------
+
+    def profile(self) -> Profile:
+        """Times per partition, kernel and transfer, averaged over all runs so far; needs `load(..., profile=True)`."""
+        if not self._profiling:
+            raise UsageError("this session does not profile", hint="load(path, profile=True)")
+        with self._lock:
+            recorders, runs = tuple(self._recorders), self._runs
+        return build_profile(self._variant, self._alive().schedule, recorders, runs)
+
+    def run_traced(self, feed: Feed) -> Results:
+        """Run once and return every value that crosses a partition's border, by the variant's value names.
+
+        Nothing is reused: inputs, outputs, constants and values between partitions are all copies.
+        """
+        context = Context(self._alive(), reuse=False)
+        self._run_on(context, self._check(feed))
+        return {self._variant.values[v].name: value for v, value in context.values().items()}
+
+    def trace_kernels(self, feed: Feed, callback: TraceCallback, partition: int | str | None = None) -> None:
+        """Run once and call `callback` after every kernel of `partition` (name or number; None: all), in run order."""
+        chain = self._alive()
+        names = [p.name for p in self._variant.partitions]
+        if isinstance(partition, str):
+            if partition not in names:
+                raise UsageError(f"no partition is called '{partition}'", hint=nearest(partition, names))
+            partition = names.index(partition)
+        tap = Tap(self._variant, chain.schedule, partition, callback)
+        self._run_on(Context(chain, observer=tap), self._check(feed))
+
+    # ---- life ---------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Free code, buffers and the mapping; runs that are under way finish. A closed session runs no more."""
+        self._chain = None
+        self._idle.clear()
+        self._bundle.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # ---- the inside of a run ------------------------------------------------------------------------------------
+
+    def _alive(self) -> Chain:
+        if self._chain is None:
+            raise UsageError("the session is closed", where=self._bundle.path)
+        return self._chain
+
+    def _new_context(self) -> Context:
+        if not self._profiling:
+            return Context(self._alive())
+        recorder = Recorder(self._alive().schedule)
+        context = Context(self._alive(), observer=recorder)
+        with self._lock:
+            self._recorders.append(recorder)
+        return context
+
+    def _run(self, arrays: Sequence[Any], collect: Callable[[Context], T]) -> T:
+        """Run on a context of the pool; one that fails does not go back."""
+        chain = self._alive()
+        try:
+            context = self._idle.pop()
+        except IndexError:
+            context = self._new_context()
+        self._run_on(context, arrays)
+        result = collect(context)
+        context.objects.clear()
+        if self._chain is chain:
+            self._idle.append(context)
+        return result
+
+    def _run_on(self, context: Context, arrays: Sequence[Any]) -> None:
+        if not self._verified:
+            self.wait_verified()
+        for value, array in zip(self._variant.inputs, arrays, strict=False):
+            place = context.buffers.arrays.get(value)
+            if place is None:
+                context.objects[value] = array
+            else:
+                np.copyto(place, array)
+        context.execute()
+        if self._profiling:
+            with self._lock:
+                self._runs += 1
+
+    def _run_list(self, names: Sequence[str] | None, feed: Feed) -> list[Any]:
+        known = [s.name for s in self._out_specs]
+        for name in names or ():
+            if name not in known:
+                raise FeedError(f"no output is called '{name}'", where=self._bundle.path, hint=nearest(name, known))
+        wanted = range(len(known)) if names is None else [known.index(name) for name in names]
+        arrays = self._check(feed)
+        return self._run(arrays, lambda context: [self._result(context, i, None) for i in wanted])
+
+    def _targets(self, out: Mapping[str, Array] | None) -> Mapping[str, Array]:
+        if not out:
+            return {}
+        specs = {s.name: s for s in self._out_specs}
+        for name, array in out.items():
+            if name not in specs:
+                raise FeedError(f"no output is called '{name}'", where=self._bundle.path, hint=nearest(name, specs))
+            check_out(name, array, specs[name], self._bundle.path)
+        return out
+
+    def _collect(self, context: Context, targets: Mapping[str, Array]) -> Results:
+        return {s.name: self._result(context, i, targets.get(s.name)) for i, s in enumerate(self._out_specs)}
+
+    def _result(self, context: Context, index: int, target: Array | None) -> Any:
+        value = self._variant.outputs[index]
+        array = context.arrays.get(value)
+        if array is None:
+            return to_python(context.objects[value])
+        if target is None:
+            return array.copy()
+        np.copyto(target, array)
+        return target
+
+
+class Binding:
+    """A context of one's own: write into `inputs`, call `run`, read `outputs`; nothing is copied or allocated.
+
+    `inputs` and `outputs` map names to numpy arrays over the session's memory (64-byte aligned, C-contiguous). Inputs
+    keep what was written into them from run to run; outputs hold until the next run. An output that is a model input is
+    that input's array; one that is a constant must not be written. For one thread at a time.
+
+    Raises FeedError if an input or output has no static shape.
+    """
+
+    def __init__(self, session: Session) -> None:
+        """Prefer `Session.bind`."""
+        self._session = session
+        self._context = session._new_context()
+        variant = session.variant
+        self.inputs = self._views(zip(session.inputs, variant.inputs, strict=True))
+        self.outputs = self._views(zip(session.outputs, variant.outputs, strict=True))
+        for array in self.inputs.values():
+            array.fill(0)
+
+    def run(self) -> dict[str, Array]:
+        """Run on what `inputs` hold; gives `outputs`. Raises as `Session.run` does."""
+        self._session._run_on(self._context, ())
+        return self.outputs
+
+    def _views(self, infos: Iterable[tuple[TensorInfo, int]]) -> dict[str, Array]:
+        views: dict[str, Array] = {}
+        for info, value in infos:
+            array = self._context.arrays.get(value)
+            if array is None:
+                raise FeedError(
+                    f"'{info.name}' has no static shape, so there is no array to bind", hint="use Session.run"
+                )
+            views[info.name] = array
+        return views
+
+
+def _named(variant: Variant, values: Sequence[int], names: Sequence[str]) -> tuple[TensorSpec, ...]:
+    """The variant's specs under the model's own names."""
+    return tuple(variant.values[v].model_copy(update={"name": n}) for v, n in zip(values, names, strict=True))

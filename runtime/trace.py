@@ -1,0 +1,66 @@
+"""Taps for finding where a bundle goes wrong: what kernels wrote, as they wrote it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import tvm_ffi
+
+from heterocc.artifacts.manifest import Kernel, Variant
+from heterocc.runtime.executable import Instrument, synchronizer
+from heterocc.runtime.feeds import Array
+from heterocc.runtime.memory import to_host
+from heterocc.runtime.schedule import Schedule, Step
+
+
+@dataclass(frozen=True, slots=True)
+class KernelTrace:
+    """A kernel call that has just returned.
+
+    `kernel` is its manifest record, None for a function that the manifest does not list. `outputs` are copies of the
+    tensors it wrote, in the order of `kernel.outputs` where the manifest names them; else its last tensor argument.
+    """
+
+    partition: int
+    symbol: str
+    kernel: Kernel | None
+    outputs: tuple[Array, ...]
+
+
+TraceCallback = Callable[[KernelTrace], None]
+
+
+class Tap:
+    """Observes one context and reports every kernel call of the wanted partitions."""
+
+    def __init__(self, variant: Variant, plan: Schedule, partition: int | None, callback: TraceCallback) -> None:
+        self._variant = variant
+        self._plan = plan
+        self._wanted = partition
+        self._callback = callback
+
+    def instrument(self, partition: int) -> Instrument | None:
+        """The hook that copies what kernels wrote; None for partitions that were not asked for."""
+        if self._wanted not in (None, partition):
+            return None
+        wait = synchronizer(self._plan.spaces[partition])
+        known = {k.symbol: k for k in self._variant.partitions[partition].kernels}
+
+        def hook(_function: Any, symbol: str, before: bool, _result: Any, *arguments: Any) -> int:
+            if before or symbol.startswith("vm.builtin."):
+                return 0
+            if wait is not None:
+                wait()
+            kernel = known.get(symbol)
+            tensors = [a for a in arguments if isinstance(a, tvm_ffi.Tensor)]
+            count = len(kernel.outputs) if kernel is not None and kernel.outputs else 1
+            self._callback(KernelTrace(partition, symbol, kernel, tuple(to_host(t) for t in tensors[-count:])))
+            return 0
+
+        return hook
+
+    def wrap(self, step: Step, action: Callable[[], Any], wait: Callable[[], Any] | None) -> Callable[[], Any]:
+        """Steps run as they are."""
+        return action

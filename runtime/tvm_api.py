@@ -1,0 +1,72 @@
+"""The few functions of TVM's runtime library that a session needs, without TVM's Python package."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import tvm_ffi
+
+from heterocc.runtime import native
+
+POOLED = 2
+"""`AllocatorType` of the Relax VM: freed intermediates go back to a pool and are not allocated again."""
+
+_THREADS = threading.local()
+
+
+@dataclass(frozen=True, slots=True)
+class TvmApi:
+    """Global functions of the loaded library, looked up once."""
+
+    load_module: Callable[..., Any]
+    allocate: Callable[..., Any]
+    view: Callable[..., Any]
+    copy: Callable[[Any, Any], None]
+    synchronize: Callable[..., None]
+    configure_threads: Callable[..., None]
+
+
+def available_cores() -> int:
+    """Cores that this process may use: the size of its affinity mask."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
+
+
+@cache
+def tvm_api() -> TvmApi:
+    """Load libtvm_runtime, once per process. Raises NativePluginError where it is missing or another version.
+
+    TVM's own defaults are half of the machine's threads, each bound to one core whatever the affinity mask says. Both
+    variables are read when a thread first runs parallel code, and a user's setting wins.
+    """
+    os.environ.setdefault("TVM_NUM_THREADS", str(available_cores()))
+    os.environ.setdefault("TVM_BIND_THREADS", "0")
+    native.load_tvm_runtime()
+    get = tvm_ffi.get_global_func
+    return TvmApi(
+        load_module=get("ffi.Module.load_from_file.so"),
+        allocate=get("runtime.TVMTensorAllocWithScope"),
+        view=get("runtime.TVMTensorCreateView"),
+        copy=get("runtime.TVMTensorCopyFromTo"),
+        synchronize=get("runtime.Device_StreamSync"),
+        configure_threads=get("runtime.config_threadpool"),
+    )
+
+
+def max_threads() -> int:
+    """The most threads that a parallel kernel can use in this process (`TVM_NUM_THREADS`)."""
+    try:
+        return max(1, int(os.environ.get("TVM_NUM_THREADS", "")))
+    except ValueError:
+        return available_cores()
+
+
+def use_threads(count: int) -> None:
+    """Make the calling thread's kernels use `count` threads; TVM keeps one pool per calling thread."""
+    if getattr(_THREADS, "count", None) != count:
+        tvm_api().configure_threads(1, count)
+        _THREADS.count = count

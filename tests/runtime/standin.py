@@ -1,0 +1,245 @@
+"""Small bundles for runtime tests, compiled by TVM without our own compiler: partitions of elementwise kernels."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from heterocc.artifacts.manifest import Device, Kernel, ModelInfo, Partition, Producer, TensorSpec, Variant
+from heterocc.artifacts.writer import BundleWriter
+
+CPU = Device(name="CPU", backend="cpu")
+ORT = Device(name="ORT", backend="ort")
+OPENCL = Device(name="OPENCL", backend="opencl")
+TVM_VERSION = "0.27.0"
+
+
+@dataclass(frozen=True)
+class Op:
+    """A kernel: `outputs` computed elementwise from `inputs` (names of values or params) by a named rule."""
+
+    symbol: str
+    rule: str
+    inputs: tuple[str, ...]
+    output: str
+
+
+@dataclass(frozen=True)
+class Part:
+    """A partition of a stand-in: its values by name, kernels in order."""
+
+    device: int
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    ops: tuple[Op, ...] = ()
+    params: tuple[str, ...] = ()
+    onnx: bytes | None = None
+    nodes: tuple[str, ...] = ()
+
+
+@dataclass
+class Model:
+    """Everything of a stand-in bundle; `values` maps names to (dtype, shape)."""
+
+    values: dict[str, tuple[str, tuple[int | None, ...] | None]]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    parts: tuple[Part, ...]
+    weights: Mapping[str, np.ndarray] = field(default_factory=dict)
+    constants: Mapping[str, str] = field(default_factory=dict)
+    devices: tuple[Device, ...] = (CPU,)
+
+
+RULES: dict[str, Callable[..., Any]] = {
+    "add": lambda a, b: a + b,
+    "mul": lambda a, b: a * b,
+    "copy": lambda a: a,
+    "and": lambda a, b: a & b,
+}
+
+
+def write_bundle(path: Path, *models: Model, link: bool = True) -> Path:
+    """Write a bundle whose variants are `models`; all must have the same inputs and outputs."""
+    with BundleWriter(path) as writer:
+        variants = []
+        for number, model in enumerate(models):
+            index = {name: i for i, name in enumerate(model.values)}
+            stored = {name: writer.add_weight(array) for name, array in model.weights.items()}
+            parts = []
+            for place, part in enumerate(model.parts):
+                code = part.onnx if part.onnx is not None else compile_part(model, part)
+                suffix = "onnx" if part.onnx is not None else "so"
+                member = writer.add_member(f"code/{hashlib.sha256(code).hexdigest()[:16]}.{suffix}", code)
+                nodes = part.nodes or tuple(f"node_{op.symbol}" for op in part.ops) or (f"n{place}",)
+                parts.append(
+                    Partition(
+                        name=f"p{place}",
+                        device=part.device,
+                        kind="tvm" if part.onnx is None else "onnx",
+                        code=member,
+                        inputs=tuple(index[n] for n in part.inputs),
+                        outputs=tuple(index[n] for n in part.outputs),
+                        params=tuple(stored[n] for n in part.params),
+                        param_names=part.params,
+                        nodes=nodes,
+                        kernels=tuple(
+                            Kernel(
+                                symbol=op.symbol,
+                                nodes=(f"node_{op.symbol}",),
+                                op_types=(op.rule.capitalize(),),
+                                outputs=(op.output,),
+                            )
+                            for op in part.ops
+                        ),
+                    )
+                )
+            variants.append(
+                Variant(
+                    name=",".join(d.name for d in model.devices) + ("" if number == 0 else f"#{number}"),
+                    devices=model.devices,
+                    values=tuple(_spec(n, model) for n in model.values),
+                    inputs=tuple(index[n] for n in model.inputs),
+                    outputs=tuple(index[n] for n in model.outputs),
+                    constants={str(index[v]): stored[w] for v, w in model.constants.items()},
+                    partitions=tuple(parts),
+                    plan=writer.add_member(f"plan-{number}.txt", "a stand-in\n"),
+                    summary="a stand-in",
+                )
+            )
+        first = models[0]
+        writer.finish(
+            producer=Producer(heterocc="0.1.0", tvm=TVM_VERSION),
+            model=ModelInfo(
+                name="standin.onnx",
+                sha256="0" * 64,
+                opsets={"": 17},
+                inputs=tuple(_spec(n, first) for n in first.inputs),
+                outputs=tuple(_spec(n, first) for n in first.outputs),
+            ),
+            variants=tuple(variants),
+        )
+    return path
+
+
+def _spec(name: str, model: Model) -> TensorSpec:
+    dtype, shape = model.values[name]
+    return TensorSpec(name=name, dtype=dtype, shape=shape)
+
+
+def compile_part(model: Model, part: Part) -> bytes:
+    """The shared object of a partition: `main(*inputs, *outputs, params)`."""
+    backend = model.devices[part.device].backend
+    kinds = {n: (v[0], tuple(d or 0 for d in v[1] or ())) for n, v in model.values.items()}
+    kinds.update({n: (w.dtype.name, w.shape) for n, w in model.weights.items()})
+    local = tuple((n, *kinds[n]) for n in (*part.inputs, *part.outputs, *part.params))
+    # Identical partitions compile once: the code knows values by place, and symbols as they are.
+    inner = tuple((op.output, *kinds[op.output]) for op in part.ops if op.output not in {n for n, _, _ in local})
+    return _compile(backend, part.inputs + part.outputs, part.params, local + inner, part.ops)
+
+
+@cache
+def _compile(
+    backend: str,
+    arguments: tuple[str, ...],
+    params: tuple[str, ...],
+    kinds: tuple[tuple[str, str, tuple[int, ...]], ...],
+    ops: tuple[Op, ...],
+) -> bytes:
+    import tvm
+    from tvm import relax, te
+    from tvm.s_tir import dlight
+
+    target = tvm.target.Target("llvm") if backend == "cpu" else tvm.target.Target({"kind": backend, "host": "llvm"})
+    types = {name: relax.TensorType(shape, dtype) for name, dtype, shape in kinds}
+    variables = {name: relax.Var(name, types[name]) for name in arguments}
+    packed = relax.Var("params", relax.TupleType([types[n] for n in params]))
+    module = tvm.IRModule()
+    bindings = []
+    for number, name in enumerate(params):
+        variables[name] = relax.Var(name, types[name])
+        bindings.append(relax.VarBinding(variables[name], relax.TupleGetItem(packed, number)))
+    shapes = {name: (dtype, shape) for name, dtype, shape in kinds}
+    for op in ops:
+        if op.output not in variables:
+            dtype, shape = shapes[op.output]
+            variables[op.output] = relax.Var(op.output, types[op.output])
+            bindings.append(
+                relax.VarBinding(variables[op.output], relax.op.builtin.alloc_tensor(relax.ShapeExpr(shape), dtype, 0))
+            )
+        operands = [te.placeholder(shapes[n][1], shapes[n][0], name=f"x{i}") for i, n in enumerate(op.inputs)]
+        shape = shapes[op.output][1]
+        body = _elementwise(te, shape, operands, RULES[op.rule])
+        function = te.create_prim_func([*operands, body]).with_attr("global_symbol", op.symbol)
+        symbol = tvm.ir.GlobalVar(op.symbol)
+        relax.expr._update_type(symbol, relax.FuncType.opaque_func(ret=relax.TupleType([])))
+        module[symbol] = function
+        call = relax.Call(symbol, [variables[n] for n in (*op.inputs, op.output)])
+        bindings.append(relax.VarBinding(relax.Var("_", relax.TupleType([])), call))
+    result = relax.Var("nothing", relax.TupleType([]))
+    bindings.append(relax.VarBinding(result, relax.Tuple([])))
+    main = relax.Function(
+        [*(variables[n] for n in arguments), packed],
+        relax.SeqExpr([relax.BindingBlock(bindings)], result),
+        relax.TupleType([]),
+        is_pure=False,
+    ).with_attr("global_symbol", "main")
+    module["main"] = main
+    if backend != "cpu":
+        with target:
+            module = dlight.ApplyDefaultSchedule(dlight.gpu.Fallback())(module)
+    passes = relax.transform
+    pipeline = tvm.transform.Sequential(
+        [
+            passes.ToNonDataflow(),
+            passes.RemovePurityChecking(),
+            passes.CallTIRRewrite(),
+            passes.StaticPlanBlockMemory(),
+            passes.LowerAllocTensor(),
+            passes.KillAfterLastUse(),
+            passes.LowerRuntimeBuiltin(),
+            passes.ComputePrimValue(),
+            passes.VMShapeLower(),
+            passes.AttachGlobalSymbol(),
+        ]
+    )
+    executable = tvm.compile(module, target, relax_pipeline=pipeline)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "code.so")
+        executable.export_library(str(file))
+        return file.read_bytes()
+
+
+def _elementwise(te: Any, shape: tuple[int, ...], operands: list[Any], rule: Callable[..., Any]) -> Any:
+    return te.compute(shape, lambda *index: rule(*(t(*index) for t in operands)), name="y")
+
+
+def chain(length: int, shape: Sequence[int] = (16,), device: str = "c", dtype: str = "float32") -> Model:
+    """x -> +w -> +w …, one partition per node; `device` letters c and g by turns give each partition's device."""
+    names = ["x", *(f"v{i}" for i in range(length))]
+    used = sorted(set(device))
+    devices = tuple({"c": CPU, "g": OPENCL}[d] for d in used)
+    parts = tuple(
+        Part(
+            device=used.index(device[i % len(device)]),
+            inputs=(names[i],),
+            outputs=(names[i + 1],),
+            ops=(Op(f"add_{i}", "add", (names[i], "w"), names[i + 1]),),
+            params=("w",),
+        )
+        for i in range(length)
+    )
+    return Model(
+        values={n: (dtype, tuple(shape)) for n in names},
+        inputs=("x",),
+        outputs=(names[-1],),
+        parts=parts,
+        weights={"w": np.ones(tuple(shape), dtype)},
+        devices=devices,
+    )
