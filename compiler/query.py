@@ -183,16 +183,10 @@ def query_model(
         from heterocc.compiler.onnx_import import import_model
 
         model = import_model(model, shapes=shapes)
-    notes: list[str] = []
-    resolved = _resolved(devices)
-    if resolved is None:
-        resolved, found = resolve_devices(
-            devices,
-            device_files,
-            properties,
-            precisions=precisions_of(model.graph),  # type: ignore[arg-type]
-        )
-        notes.extend(found)
+    notes: tuple[str, ...] = ()
+    names, resolved = _names_or_devices(devices)
+    if not resolved:
+        resolved, notes = resolve_devices(names, device_files, properties, precisions=precisions_of(model.graph))
     store = open_cache() if cache is None else cache
     support = Support(model, lowering, known_wrong, store)
     refusals: dict[str, dict[str, Refusal]] = {d.name: {} for d in resolved}
@@ -207,11 +201,13 @@ def query_model(
     return QueryResult(model.graph, resolved, refusals, [*notes, *([failure] if failure else [])])
 
 
-def _resolved(devices: str | Sequence[str] | Sequence[Device] | None) -> tuple[Device, ...] | None:
-    if devices is None or isinstance(devices, str) or not devices:
-        return None
-    found = tuple(d for d in devices if isinstance(d, Device))
-    return found if len(found) == len(devices) else None
+def _names_or_devices(
+    devices: str | Sequence[str] | Sequence[Device] | None,
+) -> tuple[str | tuple[str, ...] | None, tuple[Device, ...]]:
+    if devices is None or isinstance(devices, str):
+        return devices, ()
+    resolved = tuple(d for d in devices if isinstance(d, Device))
+    return tuple(d for d in devices if isinstance(d, str)), resolved
 
 
 def precisions_of(graph: Graph) -> frozenset[str]:

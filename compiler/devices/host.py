@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from heterocc.compiler.devices.device import TargetAttr
+from heterocc.runtime.compat import CPU_FLAGS, cpu_features, plain_arch
 
-_V2 = frozenset(["cx16", "popcnt", "sahf", "sse3", "sse4.1", "sse4.2", "ssse3"])
+_V2 = frozenset(["crc32", "cx16", "popcnt", "sahf", "sse3", "sse4.1", "sse4.2", "ssse3"])
 _V3 = _V2 | frozenset(["avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave"])
 _V4 = _V3 | frozenset(["avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"])
 X86_LEVELS: Mapping[str, frozenset[str]] = {
@@ -27,25 +28,6 @@ X86_LEVELS: Mapping[str, frozenset[str]] = {
 }
 """Features of the micro-architecture levels of the x86-64 psABI, in LLVM's names, without the baseline's."""
 
-_X86_FLAGS: Mapping[str, str] = {
-    "pni": "sse3",
-    "sse4_1": "sse4.1",
-    "sse4_2": "sse4.2",
-    "lahf_lm": "sahf",
-    "abm": "lzcnt",
-    "bmi1": "bmi",
-    "pclmulqdq": "pclmul",
-    "sha_ni": "sha",
-    "rdrand": "rdrnd",
-    "avx_vnni": "avxvnni",
-    "avx512_bf16": "avx512bf16",
-    "avx512_bitalg": "avx512bitalg",
-    "avx512_fp16": "avx512fp16",
-    "avx512_vbmi2": "avx512vbmi2",
-    "avx512_vnni": "avx512vnni",
-    "avx512_vpopcntdq": "avx512vpopcntdq",
-}
-_X86_SAME = _V4 | frozenset(["avx512ifma", "avx512vbmi", "gfni", "vaes", "vpclmulqdq", "aes", "adx"])
 _X86_EXTRA = frozenset(
     [
         "avx512bf16",
@@ -60,22 +42,17 @@ _X86_EXTRA = frozenset(
         "gfni",
     ]
 )
-_ARM_FLAGS: Mapping[str, str] = {
-    "aes": "aes",
-    "asimd": "neon",
-    "asimddp": "dotprod",
-    "asimdhp": "fullfp16",
-    "atomics": "lse",
-    "bf16": "bf16",
-    "crc32": "crc",
-    "i8mm": "i8mm",
-    "sha2": "sha2",
-    "sve": "sve",
-    "sve2": "sve2",
-}
 _ARM_EXTRA = frozenset(["dotprod", "fullfp16", "lse", "bf16", "i8mm"])
-DETECTABLE = frozenset(_X86_FLAGS.values()) | _X86_SAME | _X86_EXTRA | frozenset(_ARM_FLAGS.values())
-"""Features that code may be said to need: those that this module can see on a machine."""
+"""Features that pay in kernels of numbers, beyond the level that a CPU is named by."""
+
+BASELINE: Mapping[str, frozenset[str]] = {
+    "x86_64": frozenset(["cmov", "cx8", "fxsr", "mmx", "sse", "sse2"]),
+    "aarch64": frozenset(["fp-armv8", "neon"]),
+}
+"""Features that every machine of an architecture has: code is not said to need them."""
+
+DETECTABLE = frozenset(f for flags in CPU_FLAGS.values() for f in flags.values()) | {"crc32", "sve2-bitperm"}
+"""Features that code may be said to need: those that the runtime can see on a machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,23 +128,16 @@ def parse_cpuinfo(text: str, *, arch: str, cores: int, clock: float | None) -> H
     `clock` (Hz) where cpufreq knows it; else half the bogomips of x86 (the rate of the time stamp counter), which
     unlike `cpu MHz` does not change from one moment to the next: plans must not depend on the hour.
     """
-    arch = {"amd64": "x86_64", "arm64": "aarch64"}.get(arch.lower(), arch.lower())
+    arch = plain_arch(arch)
     fields: dict[str, str] = {}
     for line in text.splitlines():
         key, colon, value = line.partition(":")
         if colon:
             fields.setdefault(key.strip(), value.strip())
-    if arch == "x86_64":
-        flags = fields.get("flags", "").split()
-        features = frozenset(_X86_FLAGS[f] for f in flags if f in _X86_FLAGS) | (frozenset(flags) & _X86_SAME)
-        bogomips = re.fullmatch(r"\d+(\.\d+)?", fields.get("bogomips", ""))
-        fallback = round(float(bogomips[0]) / 2, -2) * 1e6 if bogomips else 2e9
-    else:
-        flags = fields.get("Features", "").split()
-        features = frozenset(_ARM_FLAGS[f] for f in flags if f in _ARM_FLAGS)
-        fallback = 2e9
+    bogomips = re.fullmatch(r"\d+(\.\d+)?", fields.get("bogomips", "")) if arch == "x86_64" else None
+    nominal = round(float(bogomips[0]) / 2, -2) * 1e6 if bogomips else 0.0
     name = fields.get("model name") or arch
-    return HostCpu(arch, name, features, max(1, cores), clock or fallback or 2e9)
+    return HostCpu(arch, name, cpu_features(text, arch), max(1, cores), clock or nominal or 2e9)
 
 
 def _max_clock() -> float | None:
@@ -182,7 +152,7 @@ def target_arch(target: Mapping[str, TargetAttr]) -> str:
     """The architecture that an llvm target is for: `x86_64`, `aarch64`; the host's where it names none."""
     triple = target.get("mtriple")
     arch = triple.split("-")[0] if isinstance(triple, str) and triple else host_cpu().arch
-    return {"amd64": "x86_64", "arm64": "aarch64"}.get(arch, arch)
+    return plain_arch(arch)
 
 
 def code_features(target: Mapping[str, TargetAttr]) -> tuple[str, ...]:
@@ -199,8 +169,7 @@ def code_features(target: Mapping[str, TargetAttr]) -> tuple[str, ...]:
             features.add(attr[1:])
         elif attr.startswith("-"):
             features.discard(attr[1:])
-    baseline = {"neon"} if arch == "aarch64" else set()
-    return tuple(sorted((features & DETECTABLE) - baseline))
+    return tuple(sorted((features & DETECTABLE) - BASELINE.get(arch, frozenset())))
 
 
 @functools.cache

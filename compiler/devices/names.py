@@ -7,11 +7,11 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from heterocc.artifacts.errors import DeviceFileError, UnknownDeviceError
+from heterocc.artifacts.errors import DeviceFileError, DriverMissingError, UnknownDeviceError
 from heterocc.compiler.devices.device import Backend, Device
 from heterocc.compiler.devices.file import GENERIC_GPU_DTYPES, GENERIC_OPENCL_TARGET, read_device_file
 from heterocc.compiler.devices.host import host_cpu
-from heterocc.compiler.devices.present import present_devices
+from heterocc.compiler.devices.present import Inventory, inventory
 from heterocc.compiler.devices.properties import apply_properties
 
 DEFAULT_DEVICES = "CPU,ORT"
@@ -69,7 +69,7 @@ def resolve_devices(
     properties: Iterable[str] = (),
     *,
     precisions: frozenset[str] = FLOAT32,
-    present: Sequence[Device] | None = None,
+    present: Inventory | None = None,
 ) -> tuple[tuple[Device, ...], tuple[str, ...]]:
     """The devices that a priority list names, high to low, and notes that the user should see.
 
@@ -80,7 +80,7 @@ def resolve_devices(
     Raises UnknownDeviceError (HC402) for an empty list, a name that nothing here has, a device listed twice or a back
     end that this version lacks; PropertyError, DeviceFileError and FileMissingError as their parsers do.
     """
-    resolver = _Resolver(_described(device_files), tuple(present_devices() if present is None else present), precisions)
+    resolver = _Resolver(_described(device_files), inventory() if present is None else present, precisions)
     devices = resolver.resolve(_split(DEFAULT_DEVICES if names is None else names))
     return apply_properties(devices, properties), tuple(dict.fromkeys(resolver.notes))
 
@@ -88,7 +88,7 @@ def resolve_devices(
 def known_devices(device_files: Iterable[Path | Device] = ()) -> tuple[Device, ...]:
     """Every device that can be listed here, in the order `heterocc devices` shows them."""
     described = _described(device_files)
-    accelerators = [d for d in present_devices() if d.name not in described]
+    accelerators = [d for d in inventory().devices if d.name not in described]
     own = [d for d in (host_device(), ort_device()) if d.name not in described]
     return (*own[:-1], *accelerators, *described.values(), *own[-1:])
 
@@ -126,9 +126,10 @@ def _split(names: str | Sequence[str]) -> list[str]:
 class _Resolver:
     """Resolves one list; collects notes on the way."""
 
-    def __init__(self, described: dict[str, Device], present: tuple[Device, ...], precisions: frozenset[str]) -> None:
+    def __init__(self, described: dict[str, Device], inventory: Inventory, precisions: frozenset[str]) -> None:
         self.described = described
-        self.present = present
+        self.inventory = inventory
+        self.present = inventory.devices
         self.precisions = precisions
         self.notes: list[str] = []
 
@@ -179,6 +180,13 @@ class _Resolver:
 
     def _opencl(self, name: str, index: int) -> Device:
         found = [d for d in self.present if d.backend == "opencl"]
+        reason = self.inventory.why_missing("opencl")
+        if reason is not None:
+            raise DriverMissingError(
+                f"device '{name}' is not here: {reason}",
+                where=f"--devices {name}",
+                hint="install its driver, or compile for GPU: without one that is a generic target, not checked",
+            )
         if index >= len(found):
             raise self._unknown(name)
         return found[index]
@@ -192,7 +200,11 @@ class _Resolver:
             if index < len(found):
                 self.notes.append(f"{name.upper()} is a software device, {found[index].description}: no GPU is here")
         if not found and index == 0:
-            self.notes.append(f"{name.upper()} is a generic OpenCL target: no GPU is here, its code is not checked")
+            reason = self.inventory.why_missing("opencl")
+            why = f" ({reason})" if reason else ""
+            self.notes.append(
+                f"{name.upper()} is a generic OpenCL target: no GPU is here{why}, its code is not checked"
+            )
             return generic_gpu()
         if index >= len(found):
             raise self._unknown(name)
@@ -205,7 +217,7 @@ class _Resolver:
             raise UnknownDeviceError("AUTO: has an empty list of candidates", hint="write AUTO:GPU,CPU")
         if any(n.upper().startswith("AUTO") for n in names):
             raise UnknownDeviceError("AUTO cannot be a candidate of AUTO", where=f"--devices {name}")
-        quiet = _Resolver(self.described, self.present, self.precisions)
+        quiet = _Resolver(self.described, self.inventory, self.precisions)
         candidates = [quiet._one(n) for n in names]
         last = [d for d in candidates if d.last_resort]
         ranked = sorted((d for d in candidates if not d.last_resort), key=self._rank)

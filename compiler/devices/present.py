@@ -2,9 +2,79 @@
 
 from __future__ import annotations
 
-from heterocc.compiler.devices.device import Device
+import functools
+from dataclasses import dataclass
+
+from heterocc.artifacts.errors import HeteroccError
+from heterocc.compiler.devices.device import Backend, Device, TargetAttr, Unit
+from heterocc.compiler.devices.file import GENERIC_GPU_DTYPES
+from heterocc.compiler.devices.host import host_cpu
+from heterocc.runtime.native import OpenCLDevice, opencl_devices
+
+LANES_PER_UNIT = 64
+"""Multiply-adds a clock of one compute unit: AMD and NVIDIA have 64 to 128, integrated GPUs 8 to 64."""
 
 
-def present_devices() -> tuple[Device, ...]:
-    """Devices of all GPU back ends, hardware and software, named `OPENCL`, `OPENCL.1` … in the driver's order."""
-    return ()
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """The accelerators here, and for each back end without one the reason why."""
+
+    devices: tuple[Device, ...] = ()
+    missing: tuple[tuple[Backend, str], ...] = ()
+
+    def why_missing(self, backend: Backend) -> str | None:
+        """Why there is no device of a back end, None if there is one or nothing is known."""
+        return dict(self.missing).get(backend)
+
+
+@functools.cache
+def inventory() -> Inventory:
+    """Devices of all GPU back ends, hardware before software, named `OPENCL`, `OPENCL.1` …"""
+    try:
+        found = opencl_devices()
+    except HeteroccError as error:
+        return Inventory(missing=(("opencl", error.message),))
+    return Inventory(tuple(opencl_device(device, index) for index, device in enumerate(found)))
+
+
+def opencl_device(found: OpenCLDevice, index: int) -> Device:
+    """An OpenCL device of the driver's list as the compiler sees it; figures for the cost model are rough."""
+    target: dict[str, TargetAttr] = {
+        "kind": "opencl",
+        "max_num_threads": found.max_group,
+        "max_threads_per_block": found.max_group,
+        "max_shared_memory_per_block": found.local_memory,
+        # Sub-group sizes differ between drivers and kernels: generated code must not rely on one.
+        "thread_warp_size": 1,
+    }
+    host = host_cpu()
+    unit: Unit = "discrete"
+    if found.software or found.type == "cpu":
+        unit = "cpu"
+    elif found.shares_host_memory:
+        unit = "integrated"
+    if unit == "cpu":
+        # The same cores as CPU's, through kernels that are written for another kind of machine.
+        flops, bandwidth = host.flops / 4, host.bandwidth
+    else:
+        flops = 2.0 * found.compute_units * LANES_PER_UNIT * max(found.clock_mhz, 500) * 1e6
+        bandwidth = 2e11 if unit == "discrete" else max(3e10, host.bandwidth)
+    dtypes = set(GENERIC_GPU_DTYPES)
+    if found.fp64:
+        dtypes.add("float64")
+    if found.fp16:
+        dtypes.add("float16")
+    return Device(
+        name=f"OPENCL.{index}" if index else "OPENCL",
+        backend="opencl",
+        index=index,
+        target=target,
+        software=found.software,
+        description=f"{found.name} ({found.platform})",
+        dtypes=frozenset(dtypes),
+        memory=found.memory,
+        max_buffer=found.max_alloc,
+        flops=flops,
+        bandwidth=bandwidth,
+        unit=unit,
+    )

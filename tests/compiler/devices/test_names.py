@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from heterocc.artifacts.errors import DeviceFileError, PropertyError, UnknownDeviceError
+from heterocc.artifacts.errors import DeviceFileError, DriverMissingError, PropertyError, UnknownDeviceError
 from heterocc.compiler.devices.device import Device
 from heterocc.compiler.devices.names import known_devices, resolve_devices
+from heterocc.compiler.devices.present import Inventory, inventory, opencl_device
+from heterocc.runtime.native import OpenCLDevice
 
 DISCRETE = Device("OPENCL", "opencl", 0, {"kind": "opencl"}, unit="discrete", description="a card")
 INTEGRATED = Device("OPENCL.1", "opencl", 1, {"kind": "opencl"}, unit="integrated", description="on the die")
 POCL = Device("OPENCL", "opencl", 0, {"kind": "opencl"}, unit="cpu", software=True, description="PoCL")
+
+
+NONE = Inventory()
+
+
+def here(*devices: Device) -> Inventory:
+    return Inventory(devices)
 
 
 def names(devices: tuple[Device, ...]) -> list[str]:
@@ -20,7 +31,7 @@ def names(devices: tuple[Device, ...]) -> list[str]:
 
 
 def test_no_list_means_cpu_then_onnx_runtime() -> None:
-    devices, notes = resolve_devices(present=())
+    devices, notes = resolve_devices(present=NONE)
     assert names(devices) == ["CPU", "ORT"]
     assert [d.backend for d in devices] == ["cpu", "ort"]
     assert notes == ()
@@ -29,19 +40,19 @@ def test_no_list_means_cpu_then_onnx_runtime() -> None:
 @pytest.mark.parametrize("empty", ["", " ", ",", []])
 def test_an_empty_list_is_an_error(empty: str | list[str]) -> None:
     with pytest.raises(UnknownDeviceError, match="list of devices is empty"):
-        resolve_devices(empty, present=())
+        resolve_devices(empty, present=NONE)
 
 
 @pytest.mark.parametrize("text", ["CPU,", "CPU,,ORT", ",CPU"])
 def test_an_empty_name_in_a_list_is_an_error(text: str) -> None:
     with pytest.raises(UnknownDeviceError, match="empty name"):
-        resolve_devices(text, present=())
+        resolve_devices(text, present=NONE)
 
 
 @pytest.mark.parametrize("name", ["TPU", "CPU.1", "OPENCL", "GPU.1", "CPU0", "GPU.x", "ORT.2"])
 def test_an_unknown_device_is_an_error_that_lists_what_is_known(name: str) -> None:
     with pytest.raises(UnknownDeviceError) as caught:
-        resolve_devices(name, present=())
+        resolve_devices(name, present=NONE)
     assert name in caught.value.message
     assert caught.value.hint == "known here: CPU, GPU, ORT, AUTO"
     assert caught.value.exit_code == 2
@@ -50,11 +61,11 @@ def test_an_unknown_device_is_an_error_that_lists_what_is_known(name: str) -> No
 @pytest.mark.parametrize("name", ["CUDA", "VULKAN", "vulkan.1"])
 def test_a_back_end_to_come_is_an_error_that_says_so(name: str) -> None:
     with pytest.raises(UnknownDeviceError, match="not supported by this version"):
-        resolve_devices(name, present=())
+        resolve_devices(name, present=NONE)
 
 
 def test_names_match_whatever_their_case_and_keep_their_order() -> None:
-    devices, _ = resolve_devices("cpu,Opencl.1,gpu", present=(DISCRETE, INTEGRATED))
+    devices, _ = resolve_devices("cpu,Opencl.1,gpu", present=here(DISCRETE, INTEGRATED))
     assert names(devices) == ["CPU", "OPENCL.1", "GPU"]
     assert [d.index for d in devices] == [0, 1, 0]
 
@@ -62,44 +73,54 @@ def test_names_match_whatever_their_case_and_keep_their_order() -> None:
 @pytest.mark.parametrize("text", ["CPU,CPU", "ORT,CPU,ort", "CPU,cpu"])
 def test_a_device_listed_twice_is_an_error(text: str) -> None:
     with pytest.raises(UnknownDeviceError, match="listed twice"):
-        resolve_devices(text, present=())
+        resolve_devices(text, present=NONE)
 
 
 def test_two_names_of_one_device_are_an_error() -> None:
     with pytest.raises(UnknownDeviceError, match="'GPU' and 'OPENCL' are one device"):
-        resolve_devices("GPU,OPENCL", present=(DISCRETE,))
+        resolve_devices(
+            "GPU,OPENCL",
+            present=here(
+                DISCRETE,
+            ),
+        )
 
 
 def test_gpu_is_hardware_before_software() -> None:
-    (device,), notes = resolve_devices("GPU", present=(POCL, INTEGRATED))
+    (device), notes = resolve_devices("GPU", present=here(POCL, INTEGRATED))
     assert device.index == 1
     assert notes == ()
 
 
 def test_gpu_is_a_software_device_only_with_a_note() -> None:
-    (device,), notes = resolve_devices("GPU", present=(POCL,))
+    (device), notes = resolve_devices(
+        "GPU",
+        present=here(
+            POCL,
+        ),
+    )
     assert device.software
-    assert notes == ("GPU is a software device, PoCL: no GPU is here",)
+    assert notes == ("GPU is a software device, PoCL: no GPU is here")
 
 
 def test_gpu_without_any_device_is_a_generic_target_that_is_not_checked() -> None:
-    (device,), notes = resolve_devices("GPU", present=())
+    (device), notes = resolve_devices("GPU", present=NONE)
     assert (device.name, device.backend, device.present) == ("GPU", "opencl", False)
     assert len(notes) == 1
     assert "not checked" in notes[0]
 
 
 def test_gpu_with_an_index_counts_hardware() -> None:
-    (device,), _ = resolve_devices(
-        "GPU.1", present=(POCL, INTEGRATED, Device("OPENCL.2", "opencl", 2, unit="discrete"))
+    (device), _ = resolve_devices(
+        "GPU.1", present=here(POCL, INTEGRATED, Device("OPENCL.2", "opencl", 2, unit="discrete"))
     )
     assert (device.name, device.index) == ("GPU.1", 2)
 
 
 def test_onnx_runtime_is_last_wherever_it_is_listed() -> None:
-    devices, notes = resolve_devices("ORT,CPU", present=())
+    devices, notes = resolve_devices("ORT,CPU", present=NONE)
     assert names(devices) == ["CPU", "ORT"]
-    assert notes == ("ORT is the device of last resort; it is taken as if listed last",)
+    assert notes == ("ORT is the device of last resort; it is taken as if listed last")
 
 
 @pytest.mark.parametrize(
@@ -114,47 +135,61 @@ def test_onnx_runtime_is_last_wherever_it_is_listed() -> None:
     ],
 )
 def test_auto_chooses_one_device_by_kind(text: str, present: tuple[Device, ...], chosen: str) -> None:
-    devices, notes = resolve_devices(text, present=present)
+    devices, notes = resolve_devices(text, present=here(*present))
     assert names(devices) == [chosen]
     assert notes[0].startswith(f"AUTO chose {chosen} (")
 
 
 def test_auto_prefers_a_device_that_computes_the_models_precision() -> None:
     slim = Device("OPENCL", "opencl", unit="discrete", dtypes=frozenset(["float32"]))
-    devices, _ = resolve_devices("AUTO", present=(slim,), precisions=frozenset(["float64"]))
+    devices, _ = resolve_devices(
+        "AUTO",
+        present=here(
+            slim,
+        ),
+        precisions=frozenset(["float64"]),
+    )
     assert names(devices) == ["CPU"]
 
 
 def test_auto_keeps_onnx_runtime_as_the_last_resort() -> None:
-    devices, _ = resolve_devices("AUTO:GPU,CPU,ORT", present=(DISCRETE,))
+    devices, _ = resolve_devices(
+        "AUTO:GPU,CPU,ORT",
+        present=here(
+            DISCRETE,
+        ),
+    )
     assert names(devices) == ["GPU", "ORT"]
-    devices, _ = resolve_devices("AUTO,ORT", present=())
+    devices, _ = resolve_devices("AUTO,ORT", present=NONE)
     assert names(devices) == ["CPU", "ORT"]
 
 
 @pytest.mark.parametrize("text", ["AUTO:", "AUTO:ORT", "AUTO:CPU,AUTO", "AUTO:CPU,", "GPUAUTO:CPU"])
 def test_auto_without_candidates_is_an_error(text: str) -> None:
     with pytest.raises(UnknownDeviceError):
-        resolve_devices(text, present=())
+        resolve_devices(text, present=NONE)
 
 
 def test_a_list_of_names_reads_as_its_text() -> None:
-    assert resolve_devices(["AUTO:GPU", "CPU"], present=(DISCRETE,)) == resolve_devices(
-        "AUTO:GPU,CPU", present=(DISCRETE,)
-    )
+    assert resolve_devices(
+        ["AUTO:GPU", "CPU"],
+        present=here(
+            DISCRETE,
+        ),
+    ) == resolve_devices("AUTO:GPU,CPU", present=here(DISCRETE))
 
 
 def test_a_device_file_adds_a_device_and_may_replace_the_cpu(tmp_path: Path) -> None:
     gpu, cpu = tmp_path / "gpu.toml", tmp_path / "cpu.toml"
     gpu.write_text('name = "board"\nbackend = "opencl"\n')
     cpu.write_text('name = "CPU"\nbackend = "cpu"\ntarget = {mtriple = "riscv64-linux-gnu", mcpu = "generic"}\n')
-    devices, notes = resolve_devices("BOARD,CPU", [gpu, cpu], present=())
+    devices, notes = resolve_devices("BOARD,CPU", [gpu, cpu], present=NONE)
     assert names(devices) == ["board", "CPU"]
     assert [d.present for d in devices] == [False, False]
     assert devices[1].target["mtriple"] == "riscv64-linux-gnu"
     assert len(notes) == 2
     with pytest.raises(DeviceFileError, match="described twice"):
-        resolve_devices("CPU", [cpu, cpu], present=())
+        resolve_devices("CPU", [cpu, cpu], present=NONE)
 
 
 def test_known_devices_are_one_of_each_name() -> None:
@@ -164,9 +199,9 @@ def test_known_devices_are_one_of_each_name() -> None:
 
 
 def test_a_property_reaches_only_the_device_it_names() -> None:
-    plain, _ = resolve_devices("GPU.1,GPU,CPU,ORT", present=(DISCRETE, INTEGRATED))
+    plain, _ = resolve_devices("GPU.1,GPU,CPU,ORT", present=here(DISCRETE, INTEGRATED))
     devices, _ = resolve_devices(
-        "GPU.1,GPU,CPU,ORT", properties=["cpu.threads=4", "GPU.1.profile=on"], present=(DISCRETE, INTEGRATED)
+        "GPU.1,GPU,CPU,ORT", properties=["cpu.threads=4", "GPU.1.profile=on"], present=here(DISCRETE, INTEGRATED)
     )
     assert [dict(d.properties) for d in devices] == [{"profile": "on"}, {}, {"threads": "4"}, {}]
     assert devices[1] == plain[1]
@@ -181,13 +216,13 @@ def test_a_property_of_the_target_changes_the_code_and_not_the_bundles_propertie
 
 
 def test_code_for_another_cpu_cannot_be_checked_here() -> None:
-    (cpu,), _ = resolve_devices("CPU", properties=["CPU.mtriple=riscv64-linux-gnu"])
+    (cpu), _ = resolve_devices("CPU", properties=["CPU.mtriple=riscv64-linux-gnu"])
     assert not cpu.present
 
 
 def test_features_add_to_those_of_the_named_cpu() -> None:
     given = ["CPU.mtriple=x86_64-linux-gnu", "CPU.mcpu=x86-64-v3", "CPU.mattr=+avx512f,-fma"]
-    (cpu,), _ = resolve_devices("CPU", properties=given)
+    (cpu), _ = resolve_devices("CPU", properties=given)
     assert cpu.target["mattr"] == ("+avx512f", "-fma")
 
 
@@ -223,5 +258,65 @@ def test_a_wrong_property_is_an_error(spec: str, message: str) -> None:
 def test_a_property_given_twice_with_two_values_is_an_error() -> None:
     with pytest.raises(PropertyError, match="given twice"):
         resolve_devices("CPU", properties=["CPU.threads=2", "CPU.threads=4"])
-    (cpu,), _ = resolve_devices("CPU", properties=["CPU.profile=on", "CPU.profile=true"])
+    (cpu), _ = resolve_devices("CPU", properties=["CPU.profile=on", "CPU.profile=true"])
     assert cpu.properties == {"profile": "on"}
+
+
+def test_opencl_without_a_driver_is_an_error_that_says_why() -> None:
+    bare = Inventory(missing=(("opencl", "OpenCL cannot be used: no driver")))
+    with pytest.raises(DriverMissingError, match="no driver") as caught:
+        resolve_devices("OPENCL,CPU", present=bare)
+    assert "GPU" in (caught.value.hint or "")
+    _, notes = resolve_devices("GPU,CPU", present=bare)
+    assert "no driver" in notes[0]
+
+
+PLAIN = OpenCLDevice(
+    name="A card",
+    vendor="V",
+    platform="P",
+    version="3.0",
+    driver="1",
+    type="gpu",
+    software=False,
+    memory=8 << 30,
+    max_alloc=2 << 30,
+    local_memory=65536,
+    max_group=1024,
+    max_group_sizes=(1024, 1024, 64),
+    compute_units=40,
+    clock_mhz=2000,
+    alignment=128,
+    fp16=True,
+    fp64=False,
+    shares_host_memory=False,
+    extensions=(),
+)
+
+
+def test_an_opencl_device_tells_its_limits() -> None:
+    device = opencl_device(PLAIN, 1)
+    assert (device.name, device.index, device.unit) == ("OPENCL.1", 1, "discrete")
+    assert (device.memory, device.max_buffer) == (8 << 30, 2 << 30)
+    assert device.target["max_num_threads"] == 1024
+    assert device.target["max_shared_memory_per_block"] == 65536
+    assert "float16" in device.dtypes
+    assert "float64" not in device.dtypes
+    assert device.flops == 2 * 40 * 64 * 2e9
+
+
+@pytest.mark.parametrize(
+    ("change", "unit"),
+    [({"shares_host_memory": True}, "integrated"), ({"type": "cpu"}, "cpu"), ({"software": True}, "cpu")],
+)
+def test_what_shares_the_hosts_memory_or_cores_is_no_discrete_gpu(change: dict[str, Any], unit: str) -> None:
+    assert opencl_device(dataclasses.replace(PLAIN, **change), 0).unit == unit
+
+
+@pytest.mark.opencl
+def test_the_driver_here_is_found() -> None:
+    found = inventory()
+    if found.missing:
+        pytest.skip(found.missing[0][1])
+    assert next(d.name for d in found.devices) == "OPENCL"
+    assert all(d.memory and d.max_buffer and d.max_buffer <= d.memory for d in found.devices)
