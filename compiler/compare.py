@@ -87,7 +87,7 @@ def compare(name: str, got: Any, reference: Any, tolerance: Tolerance = FLOAT32)
     snr = (
         math.inf if noise == 0 else (10 * math.log10(signal / noise) if signal and math.isfinite(noise) else -math.inf)
     )
-    reason = None
+    reason: str | None = None
     if bad.any():
         index = np.unravel_index(int(np.argmax(np.where(bad, error, -1.0))), bad.shape)
         place = ",".join(str(int(i)) for i in index)
