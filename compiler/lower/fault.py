@@ -1,0 +1,65 @@
+"""A wrong kernel on purpose, so that the check, `verify` and the bisection can be tested.
+
+With HETEROCC_TEST_WRONG_KERNEL=<name of a node, in the graph or in the model> a kernel is put behind the one that
+computes this node: it adds 1 to every element that the node writes. Without the variable nothing here has an effect.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from typing import Any
+
+from tvm import relax, te, tirx
+
+from heterocc.compiler.lower.base import KernelInfo, PartitionJob
+from heterocc.compiler.lower.relax_importer import static_shape
+from heterocc.compiler.lower.relax_kernels import SYMBOL_LENGTH, KernelModule, is_kernel_call
+from heterocc.compiler.lower.relax_straight import bindings_of, outputs_of, write_main
+
+VARIABLE = "HETEROCC_TEST_WRONG_KERNEL"
+
+
+def plant_fault(module: KernelModule, job: PartitionJob) -> KernelModule:
+    """The module with the kernel of the named node made wrong, or the module itself."""
+    wanted = os.environ.get(VARIABLE)
+    if not wanted:
+        return module
+    nodes = {n.name for n in job.model.graph.nodes if wanted == n.name or wanted in n.original}
+    for index in reversed(range(len(module.kernels))):
+        if nodes & set(module.kernels[index].nodes):
+            return _spoil(module, index)
+    return module
+
+
+def _spoil(module: KernelModule, index: int) -> KernelModule:
+    """Put a kernel that adds 1 behind the call at `index`; it takes over the graph values that the call wrote."""
+    main = module.mod["main"]
+    calls = [i for i, b in enumerate(bindings_of(main)) if is_kernel_call(b.value)]
+    bindings = [(b.var, b.value, b.var.name) for b in bindings_of(main)]
+    place = calls[index]
+    if isinstance(bindings[place][0].ty, relax.TupleType):
+        place = next(i for i, (_, v, _) in enumerate(bindings) if _reads_field(v, bindings[place][0]))
+    var, value, name = bindings[place]
+    right = relax.Var(f"{name}_right", var.ty)
+    old = module.kernels[index]
+    source = te.placeholder(static_shape(var.ty) or (), str(var.ty.dtype.dtype), "right")
+    wrong = te.compute(source.shape, lambda *i: source(*i) + tirx.const(1, source.dtype), "wrong")
+    if source.dtype == "bool":
+        wrong = te.compute(source.shape, lambda *i: tirx.Not(source(*i)), "wrong")
+    symbol = f"wrong_{old.symbol}"[:SYMBOL_LENGTH]
+    builder = relax.BlockBuilder(module.mod)
+    kernel = te.create_prim_func([source, wrong]).with_attr("tirx.noalias", True).with_attr("global_symbol", symbol)
+    gvar = builder.add_func(kernel, symbol)
+    bindings[place : place + 1] = [(right, value, right.name), (var, relax.call_tir(gvar, [right], var.ty), name)]
+    mod = write_main(builder.get(), main.params, bindings, outputs_of(main))
+    # A call that writes several values keeps its place; the wrong kernel follows where its first one is read.
+    after = sum(is_kernel_call(v) for _, v, _ in bindings[: place + 1])
+    kernels = list(module.kernels)
+    kernels[index] = dataclasses.replace(old, outputs=())
+    kernels.insert(after, KernelInfo(symbol, old.nodes, old.outputs))
+    return dataclasses.replace(module, mod=mod, kernels=tuple(kernels))
+
+
+def _reads_field(value: Any, source: Any) -> bool:
+    return isinstance(value, relax.TupleGetItem) and value.tuple_value.same_as(source)

@@ -1,0 +1,66 @@
+"""The device of last resort: a partition that stays ONNX and runs in ONNX Runtime."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnxruntime
+
+from heterocc.artifacts.errors import LoweringError
+from heterocc.compiler.devices.device import Device
+from heterocc.compiler.imported import ImportedModel
+from heterocc.compiler.lower.base import KernelInfo, LoweredPartition, PartitionJob
+
+LOCATION = "heterocc"
+"""What an external initializer names as its file: it has none, the session is given the tensor."""
+
+INLINE_BYTES = 1024
+"""Initializers below this size stay inside the ONNX model."""
+
+
+class OrtLowering:
+    """The ONNX Runtime back end: see Lowering."""
+
+    def lower(self, job: PartitionJob) -> LoweredPartition:
+        """The partition as an ONNX model whose larger initializers are external. Raises LoweringError (HC203)."""
+        proto = job.model.subgraph(job.nodes, job.inputs, job.outputs)
+        outside = [t for t in proto.graph.initializer if t.data_location == onnx.TensorProto.EXTERNAL]
+        params = tuple(np.ascontiguousarray(job.model.weights[t.name]) for t in outside)
+        names = tuple(t.name for t in outside)
+        reason = _refusal(proto, dict(zip(names, params, strict=True)))
+        if reason is not None:
+            raise LoweringError(f"ONNX Runtime refuses partition {job.name}: {reason}")
+        kernels = tuple(KernelInfo(n, (n,), job.model.graph.node_by_name[n].outputs) for n in job.nodes)
+        return LoweredPartition(
+            kind="onnx",
+            code=proto.SerializeToString(deterministic=True),
+            params=params,
+            param_names=names,
+            kernels=kernels,
+            dumps=(("model.txt", onnx.printer.to_text(proto) + "\n"),),
+        )
+
+    def trial(self, model: ImportedModel, node: str, device: Device) -> str | None:
+        """Whether ONNX Runtime creates a session for the node alone."""
+        found = model.graph.node_by_name[node]
+        inputs = tuple(v for v in dict.fromkeys(found.inputs) if v not in model.graph.constants)
+        proto = model.subgraph((node,), inputs, found.outputs)
+        outside = [t.name for t in proto.graph.initializer if t.data_location == onnx.TensorProto.EXTERNAL]
+        return _refusal(proto, {name: model.weights[name] for name in outside})
+
+
+def _refusal(proto: onnx.ModelProto, weights: dict[str, np.ndarray]) -> str | None:
+    """Why ONNX Runtime cannot create a session, or None; optimisation is off, for speed."""
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    values = [onnxruntime.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(a)) for a in weights.values()]
+    if values:
+        options.add_external_initializers(list(weights), values)
+    try:
+        onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # ONNX Runtime's exception classes have no public base
+        lines = str(error).splitlines()
+        return lines[0][:300] if lines else type(error).__name__
+    return None

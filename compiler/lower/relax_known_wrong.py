@@ -1,0 +1,73 @@
+"""Nodes for which TVM's importer gives wrong numbers without saying so, by operator and attributes.
+
+Each entry was found by running ONNX's own node tests. What a converter of `relax_converters` covers is not here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import onnx
+from onnx import helper
+
+
+def known_wrong(node: onnx.NodeProto) -> str | None:
+    """Why the importer's result for this node cannot be trusted, or None. Knows attributes and arity, no shapes."""
+    if node.domain not in ("", "ai.onnx"):
+        return None
+    rule = _RULES.get(node.op_type)
+    return rule(node) if rule is not None else None
+
+
+def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
+    return {a.name: helper.get_attribute_value(a) for a in node.attribute}
+
+
+def _input(node: onnx.NodeProto, index: int) -> bool:
+    return len(node.input) > index and bool(node.input[index])
+
+
+def _output(node: onnx.NodeProto, index: int) -> bool:
+    return len(node.output) > index and bool(node.output[index])
+
+
+def _dropout(node: onnx.NodeProto) -> str | None:
+    return "Dropout in training mode is random" if _input(node, 2) else None
+
+
+def _batch_normalization(node: onnx.NodeProto) -> str | None:
+    if _attributes(node).get("training_mode", 0) or any(_output(node, i) for i in range(1, len(node.output))):
+        return "BatchNormalization in training mode: the importer ignores the batch statistics"
+    return None
+
+
+def _roi_align(node: onnx.NodeProto) -> str | None:
+    if _attributes(node).get("mode", b"avg") == b"max":
+        return "RoiAlign with mode=max: the importer takes the maximum of other samples than ONNX"
+    return None
+
+
+def _conv_transpose(node: onnx.NodeProto) -> str | None:
+    attributes = _attributes(node)
+    if attributes.get("output_shape"):
+        return "ConvTranspose with output_shape: the importer ignores it"
+    if attributes.get("auto_pad", b"NOTSET") not in (b"NOTSET", b"VALID"):
+        return "ConvTranspose with auto_pad: the importer pads differently"
+    return None
+
+
+def _non_max_suppression(_node: onnx.NodeProto) -> str | None:
+    return "NonMaxSuppression: the importer differs from ONNX for boxes at the IoU threshold"
+
+
+_RULES: Mapping[str, Callable[[onnx.NodeProto], str | None]] = MappingProxyType(
+    {
+        "BatchNormalization": _batch_normalization,
+        "ConvTranspose": _conv_transpose,
+        "Dropout": _dropout,
+        "NonMaxSuppression": _non_max_suppression,
+        "RoiAlign": _roi_align,
+    }
+)
