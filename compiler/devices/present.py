@@ -15,6 +15,10 @@ LANES_PER_UNIT = 64
 """Multiply-adds a clock of one compute unit: AMD and NVIDIA have 64 to 128, integrated GPUs 8 to 64."""
 
 
+MAX_GROUP = 256
+"""Work items of a group, at most: larger groups lower occupancy on GPUs and gain nothing on a CPU."""
+
+
 @dataclass(frozen=True, slots=True)
 class Inventory:
     """The accelerators here, and for each back end without one the reason why."""
@@ -39,10 +43,11 @@ def inventory() -> Inventory:
 
 def opencl_device(found: OpenCLDevice, index: int) -> Device:
     """An OpenCL device of the driver's list as the compiler sees it; figures for the cost model are rough."""
+    threads = min(found.max_group, MAX_GROUP)
     target: dict[str, TargetAttr] = {
         "kind": "opencl",
-        "max_num_threads": found.max_group,
-        "max_threads_per_block": found.max_group,
+        "max_num_threads": threads,
+        "max_threads_per_block": threads,
         "max_shared_memory_per_block": found.local_memory,
         # Sub-group sizes differ between drivers and kernels: generated code must not rely on one.
         "thread_warp_size": 1,
