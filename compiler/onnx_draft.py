@@ -133,25 +133,25 @@ def bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
             yield from attribute.graphs
 
 
-def captured(node: onnx.NodeProto) -> tuple[str, ...]:
-    """Values of the surrounding graph that the node's bodies read, each once, in the order they are met."""
+def captured_by(body: onnx.GraphProto) -> tuple[str, ...]:
+    """Values of the surrounding graphs that a body reads, each once, in the order they are met."""
     found: dict[str, None] = {}
-    for body in bodies(node):
-        own = {i.name for i in body.input} | {t.name for t in body.initializer}
-        own |= {t.values.name for t in body.sparse_initializer}
-        for inner in body.node:
-            for name in (*inner.input, *captured(inner)):
-                if name and name not in own:
-                    found[name] = None
-            own |= set(inner.output)
-        found |= {o.name: None for o in body.output if o.name not in own}
+    own = {i.name for i in body.input} | {t.name for t in body.initializer}
+    own |= {t.values.name for t in body.sparse_initializer}
+    for node in body.node:
+        for name in reads(node):
+            if name not in own:
+                found[name] = None
+        own |= set(node.output)
+    found |= {o.name: None for o in body.output if o.name not in own}
     return tuple(found)
 
 
 def reads(node: onnx.NodeProto) -> tuple[str, ...]:
     """Everything the node needs: its present inputs, then what its bodies capture."""
     direct = tuple(name for name in node.input if name)
-    return direct + tuple(name for name in captured(node) if name not in direct)
+    inner = dict.fromkeys(name for body in bodies(node) for name in captured_by(body) if name not in direct)
+    return (*direct, *inner)
 
 
 def value_of(info: onnx.ValueInfoProto) -> Value:
@@ -170,16 +170,20 @@ def value_of(info: onnx.ValueInfoProto) -> Value:
 def _type_text(type_: onnx.TypeProto) -> str:
     kind = type_.WhichOneof("value")
     if kind == "tensor_type":
-        return f"tensor({dtype_name(type_.tensor_type.elem_type)})"
+        return f"tensor({_onnx_name(type_.tensor_type.elem_type)})"
     if kind == "sequence_type":
         return f"seq({_type_text(type_.sequence_type.elem_type)})"
     if kind == "optional_type":
         return f"optional({_type_text(type_.optional_type.elem_type)})"
     if kind == "map_type":
-        return f"map({dtype_name(type_.map_type.key_type)},{_type_text(type_.map_type.value_type)})"
+        return f"map({_onnx_name(type_.map_type.key_type)},{_type_text(type_.map_type.value_type)})"
     if kind == "sparse_tensor_type":
-        return f"sparse({dtype_name(type_.sparse_tensor_type.elem_type)})"
+        return f"sparse({_onnx_name(type_.sparse_tensor_type.elem_type)})"
     return "undefined"
+
+
+def _onnx_name(elem_type: int) -> str:
+    return str(onnx.TensorProto.DataType.Name(elem_type)).lower()
 
 
 def constant_value(name: str, array: np.ndarray) -> Value:

@@ -13,7 +13,6 @@ from heterocc.compiler.onnx_draft import (
     INLINE_BYTES,
     Draft,
     bodies,
-    constant_value,
     reads,
     tensor_type,
     to_array,
@@ -189,6 +188,3 @@ def drop_dead(draft: Draft) -> None:
         draft.replace_nodes(reversed(kept))
     for name in [n for n in draft.weights if n not in needed]:
         del draft.weights[name]
-
-
-__all__ = ["constant_of", "constant_value", "drop_dead", "fold"]

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
-import numpy as np
-import onnx
-
-from heterocc.artifacts.errors import FileMissingError, NotOnnxError
 from heterocc.compiler.imported import ImportedModel
-from heterocc.compiler.onnx_draft import INLINE_BYTES, Draft, opsets, reads, to_array, to_stub, to_tensor
-from heterocc.compiler.onnx_fold import drop_dead, fold
+from heterocc.compiler.onnx_draft import INLINE_BYTES, Draft, opsets, reads, to_stub, to_tensor
+from heterocc.compiler.onnx_functions import expand_local, expand_standard
 from heterocc.compiler.onnx_names import Namer, rename_graph
-from heterocc.compiler.onnx_shapes import fix_inputs, forget_inferred, infer
+from heterocc.compiler.onnx_opset import raise_opset
+from heterocc.compiler.onnx_read import read_model
+from heterocc.compiler.onnx_shapes import fix_inputs, infer
+from heterocc.compiler.onnx_simplify import simplify
 from heterocc.passes.graph import Graph, Node, Value
-
-_MAX_ROUNDS = 64
 
 
 def import_model(path: str | Path, *, shapes: Mapping[str, Sequence[int]] | None = None) -> ImportedModel:
@@ -28,83 +25,62 @@ def import_model(path: str | Path, *, shapes: Mapping[str, Sequence[int]] | None
     Raises an InputError (HC1xx) for whatever is wrong with the file, its external data or the shapes.
     """
     path = Path(path)
-    draft, digest = _read(path)
+    draft, digest = read_model(path)
     where = path.name
     fix_inputs(draft, shapes or {}, where)
-    forget_inferred(draft)
-    refused: set[str] = set()
-    for _ in range(_MAX_ROUNDS):
-        values = infer(draft, where)
-        if not fold(draft, values, refused):
-            break
-    drop_dead(draft)
-    return _finish(draft, path.stem, digest, infer(draft, where))
+    sources, namer = _rename(draft)
+    expand_local(draft, namer, where)
+    raise_opset(draft, where)
+    simplify(draft, where)
+    while expand_standard(draft, namer, where):
+        simplify(draft, where)
+    return _finish(draft, path.stem, digest, sources)
 
 
-def _read(path: Path) -> tuple[Draft, str]:
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise FileMissingError(f"cannot read the model: {error.strerror}", where=str(path)) from error
-    model = onnx.ModelProto()
-    try:
-        model.ParseFromString(data)
-    except Exception as error:
-        raise NotOnnxError("the file is not an ONNX model", where=str(path)) from error
-    draft = Draft(model, {})
-    for tensor in model.graph.initializer:
-        draft.weights[tensor.name] = to_array(tensor)
-    draft.adopt(model)
-    taken = {n.name for n in model.graph.node}
-    seen: set[str] = set()
-    for index, node in enumerate(draft.graph.node):
-        original = node.name
-        if not original or original in seen:
-            node.name = f"{original or node.op_type}_{index}"
-            while node.name in taken:
-                node.name += "_"
-            taken.add(node.name)
-        seen.add(original)
-        draft.origins[node.name] = (original,) if original else ()
-        for entry in node.metadata_props:
-            if entry.key == "affinity":
-                draft.affinity[node.name] = entry.value
-    return draft, hashlib.sha256(data).hexdigest()
+def _rename(draft: Draft) -> tuple[dict[str, str], Namer]:
+    """Give all values and nodes their final names, unique over the graph and its bodies, before anything is moved.
 
-
-def _finish(draft: Draft, stem: str, digest: str, table: Mapping[str, Value]) -> ImportedModel:
-    """Rename everything and build what import hands on."""
+    Returns the model's names of graph inputs and outputs by new name, and the namer for what comes later.
+    """
     values: dict[str, str] = {}
-    value_namer, node_namer = Namer(), Namer()
-    before = [n.name for n in draft.graph.node]
-    inputs = [i.name for i in draft.graph.input]
-    outputs = [o.name for o in draft.graph.output]
-    for name in (*inputs, *outputs, *draft.weights):
+    namer = Namer()
+    ends = [i.name for i in (*draft.graph.input, *draft.graph.output)]
+    for name in (*ends, *draft.weights):
         if name not in values:
-            values[name] = value_namer.give(name, "v")
-    rename_graph(draft.graph, values, value_namer, node_namer)
-    weights: dict[str, np.ndarray] = {values[name]: array for name, array in draft.weights.items()}
+            values[name] = namer.give(name, "v")
+    nodes = rename_graph(draft.graph, values, namer)
+    draft.weights = {values[name]: array for name, array in draft.weights.items()}
+    draft.origins = {nodes[name]: original for name, original in draft.origins.items() if name in nodes}
+    draft.affinity = {nodes[name]: device for name, device in draft.affinity.items() if name in nodes}
+    return {values[name]: name for name in ends}, namer
+
+
+def _finish(draft: Draft, stem: str, digest: str, sources: Mapping[str, str]) -> ImportedModel:
+    """Build what import hands on; names that the tools of ONNX invented become identifiers too."""
+    again = _rename(draft)[0]
+    table = infer(draft, stem)
+    graph = draft.graph
     nodes = []
-    used: dict[str, None] = dict.fromkeys((*(values[i] for i in inputs), *(values[o] for o in outputs), *weights))
-    for old, node in zip(before, draft.graph.node, strict=True):
-        op_type = node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}::{node.op_type}"
+    for node in graph.node:
+        op_type = f"{node.domain}::{node.op_type}" if node.domain else node.op_type
         written = tuple(o for o in node.output if o)
-        nodes.append(Node(node.name, op_type, reads(node), written, draft.origins[old], draft.affinity.get(old)))
-        used.update(dict.fromkeys((*reads(node), *written)))
-    renamed = {values[n]: v for n, v in table.items() if n in values}
-    graph = Graph(
-        name=stem,
-        nodes=tuple(nodes),
-        values={
-            n: Value(n, renamed[n].dtype, renamed[n].shape) if n in renamed else Value(n, "undefined", None) for n in used
-        },
-        inputs=tuple(values[i] for i in inputs),
-        outputs=tuple(values[o] for o in outputs),
-        constants=frozenset(weights),
-    )
-    proto = draft.model
-    for name, array in weights.items():
+        origin = draft.origins.get(node.name, ())
+        nodes.append(Node(node.name, op_type, reads(node), written, origin, draft.affinity.get(node.name)))
+    inputs = tuple(i.name for i in graph.input)
+    outputs = tuple(o.name for o in graph.output)
+    used = dict.fromkeys((*inputs, *outputs, *draft.weights))
+    used.update(dict.fromkeys(v for n in nodes for v in (*n.inputs, *n.outputs)))
+    values = {name: table.get(name) or Value(name, "undefined", None) for name in used}
+    for name, array in draft.weights.items():
         small = array.nbytes <= INLINE_BYTES or array.dtype == object
-        proto.graph.initializer.append(to_tensor(name, array) if small else to_stub(name, array))
-    sources = {values[n]: n for n in (*inputs, *outputs)}
-    return ImportedModel(stem, digest, graph, proto, weights, sources, opsets(proto), tuple(draft.notes))
+        graph.initializer.append(to_tensor(name, array) if small else to_stub(name, array))
+    return ImportedModel(
+        name=stem,
+        sha256=digest,
+        graph=Graph(stem, tuple(nodes), values, inputs, outputs, frozenset(draft.weights)),
+        proto=draft.model,
+        weights=MappingProxyType(draft.weights),
+        sources=MappingProxyType({new: sources[old] for new, old in again.items()}),
+        opsets=MappingProxyType(opsets(draft.model)),
+        notes=tuple(draft.notes),
+    )

@@ -8,7 +8,8 @@ import onnx
 from onnx import shape_inference
 
 from heterocc.artifacts.errors import DynamicShapeError, InvalidGraphError, ShapeOptionError
-from heterocc.compiler.onnx_draft import Draft
+from heterocc.compiler.onnx_draft import Draft, value_of, value_table
+from heterocc.compiler.onnx_read import condense
 from heterocc.passes.graph import Value
 
 Dims = list[int | str | None]
@@ -25,13 +26,15 @@ def fix_inputs(draft: Draft, shapes: Mapping[str, Sequence[int]], where: str) ->
     inputs = {i.name: i for i in draft.graph.input}
     for name in shapes:
         if name not in inputs:
-            raise ShapeOptionError(f"--shape names '{name}', which is no input of the model", where=where, hint=_listing(draft))
+            raise ShapeOptionError(
+                f"--shape names '{name}', which is no input of the model", where=where, hint=_listing(draft)
+            )
     symbols: dict[str, tuple[int, str]] = {}
     for name, wanted in shapes.items():
         _fix_one(draft, inputs[name], tuple(wanted), symbols, where)
     for info in draft.graph.input:
         for dim in _dims_of(info):
-            if dim.WhichOneof("value") == "dim_param" and dim.dim_param in symbols:
+            if _is_symbol(dim) and dim.dim_param in symbols:
                 dim.dim_value = symbols[dim.dim_param][0]
     left = [i for i in draft.graph.input if i.type.HasField("tensor_type") and not _is_static(i)]
     if left:
@@ -61,9 +64,11 @@ def _fix_one(
         for index, (dim, value) in enumerate(zip(dims, wanted, strict=True)):
             if dim.HasField("dim_value") and dim.dim_value >= 0 and dim.dim_value != value:
                 raise ShapeOptionError(
-                    f"{asked}: dimension {index} is fixed to {dim.dim_value} in the model", where=where, hint=_listing(draft)
+                    f"{asked}: dimension {index} is fixed to {dim.dim_value} in the model",
+                    where=where,
+                    hint=_listing(draft),
                 )
-            if dim.HasField("dim_param") and dim.dim_param:
+            if _is_symbol(dim):
                 known, owner = symbols.setdefault(dim.dim_param, (value, asked))
                 if known != value:
                     raise ShapeOptionError(
@@ -75,6 +80,13 @@ def _fix_one(
     for value in wanted:
         tensor.shape.dim.add().dim_value = value
     tensor.shape.SetInParent()
+
+
+def _is_symbol(dim: onnx.TensorShapeProto.Dimension) -> bool:
+    """Whether the dimension has a name of its own; exporters write `?` and the like for each one they do not know."""
+    return (
+        dim.WhichOneof("value") == "dim_param" and any(c.isalnum() for c in dim.dim_param) and dim.dim_param != "None"
+    )
 
 
 def _dims_of(info: onnx.ValueInfoProto) -> Sequence[onnx.TensorShapeProto.Dimension]:
@@ -122,13 +134,34 @@ def _example(info: onnx.ValueInfoProto) -> list[int]:
     return filled
 
 
-def forget_inferred(draft: Draft) -> None:
-    """Drop the shapes that the file gives to intermediate values and outputs.
+def infer(draft: Draft, where: str) -> dict[str, Value]:
+    """Types and shapes of all values that can be told, written into the draft's `value_info` and returned.
+
+    ONNX's own inference comes first; where ONNX Runtime, which knows its own operators too, says something else
+    about a shape, it is believed: it is what the numbers are later held against.
+
+    Raises InvalidGraphError when two types contradict each other.
+    """
+    _forget(draft)
+    try:
+        draft.adopt(shape_inference.infer_shapes(draft.to_proto(), data_prop=True))
+    except (shape_inference.InferenceError, ValueError) as error:
+        raise InvalidGraphError(f"types or shapes do not fit: {condense(str(error))}", where=where) from error
+    known = {i.name: i for i in (*draft.graph.value_info, *draft.graph.output)}
+    for name, (kind, dims) in _runtime_types(draft).items():
+        if name not in known:
+            known[name] = draft.graph.value_info.add(name=name)
+        _believe(known[name], kind, dims)
+    return value_table(draft.graph, draft.weights)
+
+
+def _forget(draft: Draft) -> None:
+    """Drop the shapes given to intermediate values and outputs.
 
     They were computed for other input shapes, or by another tool; inference trusts them over its own result.
     Types of values written by operators that ONNX does not know are kept: nobody else can tell them.
     """
-    foreign = {o for n in draft.graph.node if n.domain not in ("", "ai.onnx") for o in n.output}
+    foreign = {o for n in draft.graph.node if n.domain for o in n.output}
     kept = [v for v in draft.graph.value_info if v.name in foreign]
     del draft.graph.value_info[:]
     draft.graph.value_info.extend(kept)
@@ -137,16 +170,41 @@ def forget_inferred(draft: Draft) -> None:
             output.type.tensor_type.ClearField("shape")
 
 
-def infer(draft: Draft, where: str) -> dict[str, Value]:
-    """Types and shapes of all values that can be told, written into the draft's `value_info` and returned.
+def _runtime_types(draft: Draft) -> dict[str, tuple[str, list[int | None]]]:
+    """Tensor types and shapes of node outputs as ONNX Runtime infers them; nothing where it refuses the model."""
+    import onnxruntime
 
-    Raises InvalidGraphError when two types contradict each other.
-    """
-    from heterocc.compiler.onnx_draft import value_table
-
+    proto = draft.to_proto()
+    del proto.graph.value_info[:]
+    listed = {o.name for o in proto.graph.output}
+    written = [o for n in proto.graph.node for o in n.output if o]
+    proto.graph.output.extend(onnx.ValueInfoProto(name=o) for o in written if o not in listed)
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
     try:
-        inferred = shape_inference.infer_shapes(draft.to_proto(), data_prop=True)
-    except (shape_inference.InferenceError, ValueError) as error:
-        raise InvalidGraphError(f"types or shapes do not fit: {str(error).splitlines()[0]}", where=where) from error
-    draft.adopt(inferred)
-    return value_table(draft.graph, draft.weights)
+        session = onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    except Exception:  # it also refuses what it merely has no kernel for, and branches that are never taken
+        return {}
+    return {
+        o.name: (o.type, [d if isinstance(d, int) and d >= 0 else None for d in o.shape])
+        for o in session.get_outputs()
+        if o.type.startswith("tensor(") and o.shape
+    }
+
+
+def _believe(info: onnx.ValueInfoProto, kind: str, dims: list[int | None]) -> None:
+    """Merge what ONNX Runtime says into what ONNX says."""
+    tensor = info.type.tensor_type
+    if not tensor.elem_type:
+        tensor.elem_type = onnx.TensorProto.DataType.Value(kind.removeprefix("tensor(").removesuffix(")").upper())
+    old = list(value_of(info).shape or ()) if tensor.HasField("shape") else []
+    if len(old) != len(dims):
+        old = [None] * len(dims)
+    tensor.shape.ClearField("dim")
+    for theirs, ours in zip(dims, old, strict=True):
+        dim = tensor.shape.dim.add()
+        known = theirs if theirs is not None else ours
+        if known is not None:
+            dim.dim_value = known

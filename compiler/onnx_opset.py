@@ -1,0 +1,87 @@
+"""Operator sets: older models are converted to a common version where that changes nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import onnx
+from onnx import version_converter
+
+from heterocc.artifacts.errors import InvalidGraphError
+from heterocc.compiler.onnx_draft import Draft, opsets
+from heterocc.compiler.onnx_read import check, condense, graphs_of, sort_nodes
+
+TARGET = 17
+"""Operator set that older models are raised to; newer ones stay as they are."""
+
+
+def raise_opset(draft: Draft, where: str) -> None:
+    """Convert to operator set 17; where that does not work, leave the model as it is and note why."""
+    version = opsets(draft.model).get("")
+    if version is None or version >= TARGET:
+        return
+    reason = _obstacle(draft, version)
+    if reason is None:
+        reason = _convert(draft, where)
+    if reason is not None:
+        draft.notes.append(f"kept at operator set {version}: {reason}")
+
+
+def _obstacle(draft: Draft, version: int) -> str | None:
+    """ONNX's converter leaves bodies as they are: their operators must mean the same in both versions."""
+    for graph in list(graphs_of(draft.graph))[1:]:
+        for node in graph.node:
+            if not node.domain and _since(node.op_type, version) != _since(node.op_type, TARGET):
+                return f"{node.op_type} inside a control-flow body differs between {version} and {TARGET}"
+    return None
+
+
+def _since(op_type: str, version: int) -> int:
+    try:
+        return int(onnx.defs.get_schema(op_type, version, "").since_version)
+    except onnx.defs.SchemaError:
+        return 0
+
+
+def _convert(draft: Draft, where: str) -> str | None:
+    """Convert in place; say why not where the converter fails or gives something else than it was given."""
+    before = draft.to_proto()
+    names = {o: n.name for n in before.graph.node for o in n.output if o}
+    try:
+        after = version_converter.convert_version(before, TARGET)
+    except Exception as error:  # the converter's C++ side raises RuntimeError and others
+        return f"the converter says: {condense(str(error))}"
+    if _foreign(before) != _foreign(after):
+        return "the converter loses operators of other domains"
+    taken = {n.name for g in graphs_of(before.graph) for n in g.node}
+    seen: set[str] = set()
+    origins, affinity = dict(draft.origins), dict(draft.affinity)
+    for index, node in enumerate(after.graph.node):
+        source = node.name if node.name in taken else next((names[o] for o in node.output if o in names), None)
+        if node.name not in taken or node.name in seen:
+            name = f"{node.op_type}_converted_{index}"
+            while name in taken:
+                name += "_"
+            taken.add(name)
+            node.name = name
+            origins[name] = draft.origins.get(source, ()) if source else ()
+            if source in draft.affinity:
+                affinity[name] = draft.affinity[source]
+        seen.add(node.name)
+    imported = {o.domain for o in after.opset_import}
+    after.opset_import.extend(o for o in before.opset_import if o.domain not in imported)
+    after.ir_version = before.ir_version
+    trial = Draft(onnx.ModelProto(), dict(draft.weights))
+    trial.adopt(after)
+    try:
+        sort_nodes(trial.graph, where)
+        check(trial, where)
+    except InvalidGraphError as error:
+        return f"the converted model is invalid: {error.message}"
+    draft.weights, draft.origins, draft.affinity = trial.weights, origins, affinity
+    draft.model = trial.model
+    return None
+
+
+def _foreign(model: onnx.ModelProto) -> Counter[tuple[str, str]]:
+    return Counter((n.domain, n.op_type) for g in graphs_of(model.graph) for n in g.node if n.domain)

@@ -1,0 +1,300 @@
+"""Reading: from a file to a checked draft, with constants taken out of the proto and external data mapped."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import stat
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import onnx
+from google.protobuf.message import DecodeError
+from onnx import numpy_helper
+
+from heterocc.artifacts.errors import FileMissingError, InvalidGraphError, NotOnnxError
+from heterocc.compiler.external_data import ExternalData
+from heterocc.compiler.onnx_draft import Draft, bodies, reads, to_array
+
+_MAX_FILE = 2**31 - 1
+"""Protobuf's limit on one message; a larger model keeps its weights in external data."""
+
+_IR_VERSION = 10
+"""Older files are raised to this version, the first with node metadata: what it forbids is repaired on reading."""
+
+_FOREIGN = (
+    (b"PK\x03\x04", 0, "a zip file (a PyTorch checkpoint?)"),
+    (b"\x89HDF\r\n", 0, "an HDF5 file (a Keras model?)"),
+    (b"TFL3", 4, "a TensorFlow Lite model"),
+    (b"ORTM", 4, "a model in ONNX Runtime's own format"),
+    (b"version https://git-lfs", 0, "a Git LFS pointer, not the file itself"),
+)
+
+
+def read_model(path: Path) -> tuple[Draft, str]:
+    """The file as a draft, and its SHA-256 (over external data too, where there is any).
+
+    Raises:
+        FileMissingError: there is no such file, or it cannot be read.
+        NotOnnxError: it is not ONNX, or cut short.
+        InvalidGraphError: it breaks a rule of ONNX.
+        ExternalDataError: see `ExternalData`.
+    """
+    data = _file_bytes(path)
+    model = _parse(data, path)
+    digest = hashlib.sha256(data).hexdigest()
+    del data
+    where = path.name
+    if _is_training(model):
+        raise InvalidGraphError("the model holds a training step", where=where, hint="export it for inference")
+    del model.training_info[:]
+    model.ir_version = max(model.ir_version, _IR_VERSION)
+    _normalise_domains(model)
+    external = ExternalData(path)
+    draft = Draft(model, {})
+    _take_constants(draft, external, where)
+    _drop_repeated_outputs(draft)
+    sort_nodes(draft.graph, where)
+    check(draft, where)
+    _name_nodes(draft)
+    return draft, external.digest(digest)
+
+
+def _file_bytes(path: Path) -> bytes:
+    shown = str(path)
+    try:
+        status = path.stat()
+        if stat.S_ISDIR(status.st_mode):
+            raise FileMissingError("the model is a directory", where=shown, hint="name the .onnx file inside it")
+        if not stat.S_ISREG(status.st_mode):
+            raise FileMissingError("the model is not a regular file", where=shown, hint="name a .onnx file")
+        if status.st_size == 0:
+            raise NotOnnxError("the file is empty", where=shown, hint="export or download the model again")
+        if status.st_size > _MAX_FILE:
+            raise NotOnnxError(
+                "the file is larger than 2 GB, the limit of ONNX's file format",
+                where=shown,
+                hint="save the weights as external data: onnx.save_model(..., save_as_external_data=True)",
+            )
+        return path.read_bytes()
+    except FileNotFoundError as error:
+        raise FileMissingError("there is no such file", where=shown, hint="check the path") from error
+    except OSError as error:
+        raise FileMissingError(f"cannot read the model: {error.strerror}", where=shown) from error
+
+
+def _parse(data: bytes, path: Path) -> onnx.ModelProto:
+    shown = str(path)
+    for magic, offset, what in _FOREIGN:
+        if data[offset : offset + len(magic)] == magic:
+            raise NotOnnxError(f"the file is {what}", where=shown, hint="export the model to ONNX")
+    model = onnx.ModelProto()
+    try:
+        model.ParseFromString(data)
+    except DecodeError as error:
+        raise NotOnnxError(
+            "the file is not an ONNX model, or it is cut short", where=shown, hint="export or download the model again"
+        ) from error
+    if not model.HasField("graph"):
+        raise NotOnnxError("the file holds no ONNX graph", where=shown, hint="export or download the model again")
+    if not model.opset_import:
+        # written after the graph, so it is what a file that ends early loses
+        raise NotOnnxError(
+            "the model names no operator set: the file may be cut short",
+            where=shown,
+            hint="export or download the model again",
+        )
+    return model
+
+
+def _is_training(model: onnx.ModelProto) -> bool:
+    return any(t.algorithm.node for t in model.training_info)
+
+
+def _normalise_domains(model: onnx.ModelProto) -> None:
+    """`ai.onnx` and the empty string mean the same domain; only the latter is used from here on."""
+    seen: dict[str, int] = {}
+    for entry in model.opset_import:
+        domain = "" if entry.domain == "ai.onnx" else entry.domain
+        seen[domain] = max(entry.version, seen.get(domain, 0))
+    del model.opset_import[:]
+    for domain, version in seen.items():
+        model.opset_import.add(domain=domain, version=version)
+    for graph in graphs_of(model.graph):
+        for node in graph.node:
+            if node.domain == "ai.onnx":
+                node.domain = ""
+
+
+def graphs_of(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    """The graph and all bodies inside it, outermost first."""
+    yield graph
+    for node in graph.node:
+        for body in bodies(node):
+            yield from graphs_of(body)
+
+
+def _take_constants(draft: Draft, external: ExternalData, where: str) -> None:
+    """Move initializers out of the proto; what lies in bodies and attributes is only loaded, if it is external."""
+    graph = draft.graph
+    for tensor in graph.initializer:
+        if tensor.name in draft.weights:
+            raise InvalidGraphError(f"two initializers are called '{tensor.name}'", where=where)
+        draft.weights[tensor.name] = _load(tensor, external, where)
+    del graph.initializer[:]
+    for sparse in graph.sparse_initializer:
+        draft.weights[sparse.values.name] = _dense(sparse, external, where)
+    del graph.sparse_initializer[:]
+    # before IR version 4 every initializer was listed as an input too
+    inputs = [i for i in graph.input if i.name not in draft.weights]
+    del graph.input[:]
+    graph.input.extend(inputs)
+    for owner in (*graphs_of(graph), *draft.model.functions):
+        for tensor in getattr(owner, "initializer", ()):
+            _load_inside(tensor, external)
+        for node in owner.node:
+            for attribute in node.attribute:
+                for tensor in (attribute.t, *attribute.tensors):
+                    _load_inside(tensor, external)
+
+
+def _load(tensor: onnx.TensorProto, external: ExternalData, where: str) -> np.ndarray:
+    if tensor.data_location == onnx.TensorProto.EXTERNAL:
+        return external.array(tensor)
+    try:
+        return to_array(tensor)
+    except (ValueError, TypeError, KeyError) as error:
+        raise InvalidGraphError(
+            f"initializer '{tensor.name}' does not hold what its type and shape need", where=where
+        ) from error
+
+
+def _load_inside(tensor: onnx.TensorProto, external: ExternalData) -> None:
+    if tensor.data_location == onnx.TensorProto.EXTERNAL:
+        array = external.array(tensor)
+        tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
+
+
+_MAX_DENSE = 1 << 32
+
+
+def _dense(sparse: onnx.SparseTensorProto, external: ExternalData, where: str) -> np.ndarray:
+    """A sparse initializer as an ordinary one: no device and no importer knows the sparse form."""
+    values, indices = _load(sparse.values, external, where), _load(sparse.indices, external, where)
+    dims = tuple(sparse.dims)
+    name = sparse.values.name
+    size = int(np.prod(dims, dtype=object)) if dims else 1
+    if any(d < 0 for d in dims) or size * values.dtype.itemsize > _MAX_DENSE:
+        raise InvalidGraphError(f"sparse initializer '{name}' is larger than 4 GiB when dense", where=where)
+    flat = indices if indices.ndim == 1 else (indices * _strides(dims)).sum(axis=1)
+    if flat.shape != values.shape or np.any(flat < 0) or np.any(flat >= size):
+        raise InvalidGraphError(f"sparse initializer '{name}' has an index outside its shape", where=where)
+    dense = np.zeros(size, values.dtype)
+    dense[flat] = values
+    dense.flags.writeable = False
+    return dense.reshape(dims)
+
+
+def _strides(dims: tuple[int, ...]) -> np.ndarray:
+    return np.array([int(np.prod(dims[i + 1 :], dtype=np.int64)) for i in range(len(dims))], np.int64)
+
+
+def _drop_repeated_outputs(draft: Draft) -> None:
+    outputs = {o.name: o for o in draft.graph.output}
+    if len(outputs) < len(draft.graph.output):
+        repeated = len(draft.graph.output) - len(outputs)
+        kept = list(outputs.values())
+        del draft.graph.output[:]
+        draft.graph.output.extend(kept)
+        draft.notes.append(f"{repeated} outputs are listed more than once in the model; each is given once")
+
+
+def sort_nodes(graph: onnx.GraphProto, where: str) -> None:
+    """Order the nodes so that each comes after what it reads, changing the given order as little as possible.
+
+    Raises InvalidGraphError when nodes form a cycle. A value that nobody writes is left for the checker to name.
+    """
+    for node in graph.node:
+        for body in bodies(node):
+            sort_nodes(body, where)
+    producer = {o: i for i, n in enumerate(graph.node) for o in n.output if o}
+    order: list[int] = []
+    state = [0] * len(graph.node)
+    for start in range(len(graph.node)):
+        stack = [start]
+        while stack:
+            index = stack[-1]
+            if state[index] == 0:
+                state[index] = 1
+                needs = [producer[name] for name in reads(graph.node[index]) if name in producer]
+                if any(state[i] == 1 for i in needs):
+                    node = graph.node[index]
+                    raise InvalidGraphError(
+                        f"node '{node.name or node.op_type}' is part of a cycle: it needs its own result", where=where
+                    )
+                stack.extend(i for i in reversed(needs) if state[i] == 0)
+            else:
+                stack.pop()
+                if state[index] == 1:
+                    state[index] = 2
+                    order.append(index)
+    if order != list(range(len(order))):
+        nodes = [graph.node[i] for i in order]
+        copies = [onnx.NodeProto.FromString(n.SerializeToString()) for n in nodes]
+        del graph.node[:]
+        graph.node.extend(copies)
+
+
+def check(draft: Draft, where: str) -> None:
+    """Run ONNX's checker over the draft.
+
+    Raises InvalidGraphError with the checker's message in one sentence.
+    """
+    proto = draft.to_proto()
+    for info in (*proto.graph.input, *proto.graph.output):
+        if info.type.HasField("tensor_type"):
+            info.type.tensor_type.shape.SetInParent()  # a value of unknown rank is legal; the checker says it is not
+    repeated = [name for name, count in Counter(i.name for i in proto.graph.input).items() if count > 1]
+    if repeated:
+        raise InvalidGraphError(f"two inputs are called '{repeated[0]}'", where=where)
+    try:
+        onnx.checker.check_model(proto)
+    except onnx.checker.ValidationError as error:
+        raise InvalidGraphError(condense(str(error)), where=_place(str(error), where)) from error
+
+
+def condense(text: str) -> str:
+    """The first sentence of a message of ONNX's tools, without its context, in our form."""
+    line = next((part.strip() for part in text.splitlines() if part.strip()), "the model is invalid")
+    line = re.sub(r"^\[\w+(?: \w+)*\] ?:? ?", "", line).rstrip(" .")
+    return re.sub(r"\s+", " ", line)
+
+
+def _place(text: str, where: str) -> str:
+    found = re.search(r"Bad node spec for node\. Name: (.*?) OpType: (\w+)", text)
+    if not found:
+        return where
+    name = found[1].strip() or "(unnamed)"
+    return f"{where}: node '{name}' ({found[2]})"
+
+
+def _name_nodes(draft: Draft) -> None:
+    """Give every node, those in bodies too, a name of its own, and remember what the user called it."""
+    taken = {n.name for g in graphs_of(draft.graph) for n in g.node}
+    seen: set[str] = set()
+    for graph in graphs_of(draft.graph):
+        for index, node in enumerate(graph.node):
+            original = node.name
+            if not original or original in seen:
+                name = f"{original or node.op_type}_{index}"
+                while name in taken:
+                    name += "_"
+                node.name = name
+                taken.add(name)
+            seen.add(original)
+            draft.origins[node.name] = (original,) if original else ()
+            for entry in node.metadata_props:
+                if entry.key == "affinity":
+                    draft.affinity[node.name] = entry.value
