@@ -78,12 +78,7 @@ def test_a_device_listed_twice_is_an_error(text: str) -> None:
 
 def test_two_names_of_one_device_are_an_error() -> None:
     with pytest.raises(UnknownDeviceError, match="'GPU' and 'OPENCL' are one device"):
-        resolve_devices(
-            "GPU,OPENCL",
-            present=here(
-                DISCRETE,
-            ),
-        )
+        resolve_devices("GPU,OPENCL", present=here(DISCRETE))
 
 
 def test_gpu_is_hardware_before_software() -> None:
@@ -93,14 +88,9 @@ def test_gpu_is_hardware_before_software() -> None:
 
 
 def test_gpu_is_a_software_device_only_with_a_note() -> None:
-    (device,), notes = resolve_devices(
-        "GPU",
-        present=here(
-            POCL,
-        ),
-    )
+    (device,), notes = resolve_devices("GPU", present=here(POCL))
     assert device.software
-    assert notes == ("GPU is a software device, PoCL: no GPU is here")
+    assert notes == ("GPU is a software device, PoCL: no GPU is here",)
 
 
 def test_gpu_without_any_device_is_a_generic_target_that_is_not_checked() -> None:
@@ -120,7 +110,7 @@ def test_gpu_with_an_index_counts_hardware() -> None:
 def test_onnx_runtime_is_last_wherever_it_is_listed() -> None:
     devices, notes = resolve_devices("ORT,CPU", present=NONE)
     assert names(devices) == ["CPU", "ORT"]
-    assert notes == ("ORT is the device of last resort; it is taken as if listed last")
+    assert notes == ("ORT is the device of last resort; it is taken as if listed last",)
 
 
 @pytest.mark.parametrize(
@@ -144,21 +134,14 @@ def test_auto_prefers_a_device_that_computes_the_models_precision() -> None:
     slim = Device("OPENCL", "opencl", unit="discrete", dtypes=frozenset(["float32"]))
     devices, _ = resolve_devices(
         "AUTO",
-        present=here(
-            slim,
-        ),
+        present=here(slim),
         precisions=frozenset(["float64"]),
     )
     assert names(devices) == ["CPU"]
 
 
 def test_auto_keeps_onnx_runtime_as_the_last_resort() -> None:
-    devices, _ = resolve_devices(
-        "AUTO:GPU,CPU,ORT",
-        present=here(
-            DISCRETE,
-        ),
-    )
+    devices, _ = resolve_devices("AUTO:GPU,CPU,ORT", present=here(DISCRETE))
     assert names(devices) == ["GPU", "ORT"]
     devices, _ = resolve_devices("AUTO,ORT", present=NONE)
     assert names(devices) == ["CPU", "ORT"]
@@ -171,12 +154,9 @@ def test_auto_without_candidates_is_an_error(text: str) -> None:
 
 
 def test_a_list_of_names_reads_as_its_text() -> None:
-    assert resolve_devices(
-        ["AUTO:GPU", "CPU"],
-        present=here(
-            DISCRETE,
-        ),
-    ) == resolve_devices("AUTO:GPU,CPU", present=here(DISCRETE))
+    assert resolve_devices(["AUTO:GPU", "CPU"], present=here(DISCRETE)) == resolve_devices(
+        "AUTO:GPU,CPU", present=here(DISCRETE)
+    )
 
 
 def test_a_device_file_adds_a_device_and_may_replace_the_cpu(tmp_path: Path) -> None:
@@ -263,7 +243,7 @@ def test_a_property_given_twice_with_two_values_is_an_error() -> None:
 
 
 def test_opencl_without_a_driver_is_an_error_that_says_why() -> None:
-    bare = Inventory(missing=(("opencl", "OpenCL cannot be used: no driver")))
+    bare = Inventory(missing=(("opencl", "OpenCL cannot be used: no driver"),))
     with pytest.raises(DriverMissingError, match="no driver") as caught:
         resolve_devices("OPENCL,CPU", present=bare)
     assert "GPU" in (caught.value.hint or "")
