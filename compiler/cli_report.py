@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from heterocc.runtime.devices import driver_reason
+from rich.markup import escape
 from rich.table import Table
 
 from heterocc.artifacts.errors import BundleError, HeteroccError
@@ -18,9 +19,10 @@ from heterocc.runtime.compat import host, why_not
 
 
 def tell_notes(session: Any) -> None:
-    """Print what a session has to say of the variant it chose."""
-    for note in session.notes:
-        err.print(f"[cyan]note:[/] {note}", markup=True)
+    """Print what a session has to say of the variant it chose, where that is not the first one or not all was had."""
+    if len(session.notes) > 1:
+        for note in session.notes:
+            err.print(f"[cyan]note:[/] {escape(note)}")
 
 
 def outputs_table(results: Mapping[str, Any]) -> Table:

@@ -18,8 +18,18 @@ from rich.progress import Progress as RichProgress
 from heterocc.artifacts.errors import HeteroccError, InternalError
 from heterocc.compiler.report import Progress, Reporter
 
-out = Console(highlight=False, soft_wrap=True)
-err = Console(stderr=True, highlight=False, soft_wrap=True)
+_PIPE_WIDTH = 200
+"""Columns of a table that goes to a file or a pipe, where rich would assume 80."""
+
+
+def _console(*, stderr: bool) -> Console:
+    stream = sys.stderr if stderr else sys.stdout
+    width = None if stream.isatty() else _PIPE_WIDTH
+    return Console(stderr=stderr, highlight=False, soft_wrap=True, width=width)
+
+
+out = _console(stderr=False)
+err = _console(stderr=True)
 
 
 class ConsoleReporter(Reporter):
