@@ -52,7 +52,7 @@ class OrtPartition:
         self._value = ort.OrtValue
         self._held = [self._ort_weight(array, dtype) for array, dtype in weights.values()]
         if weights:
-            options.add_external_initializers(list(weights), [v._get_c_value() for v in self._held])
+            options.add_external_initializers(list(weights), self._held)
         try:
             self._session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
         except Exception as error:
