@@ -83,7 +83,7 @@ class ExternalData:
             return model_digest
         total = hashlib.sha256(bytes.fromhex(model_digest))
         for location in sorted(self._maps):
-            total.update(location.encode() + b"\0" + hashlib.sha256(self._maps[location]).digest())
+            total.update(location.encode() + b"\0" + hashlib.sha256(self._maps[location].data).digest())
         return total.hexdigest()
 
     def _map(self, location: str, where: str) -> np.ndarray:

@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from heterocc.compiler.onnx_draft import reads
+from heterocc.compiler.onnx_draft import np_type, reads
 from heterocc.passes.graph import Graph
 
 
@@ -23,7 +23,8 @@ class ImportedModel:
     `graph.nodes[i].name`, value names equal `graph.values` keys, both C identifiers. `weights` holds every constant by
     name (read-only arrays, external data mapped). `sources` are the original input and output names in model order,
     by internal name. `sha256` is that of the source file, and of its external data where there is any. `notes` are
-    sentences for the user about what import did that they might not expect.
+    sentences for the user about what import did that they might not expect. `loose` are nodes whose bodies contradict
+    the fixed input shapes: a `subgraph` with one of them leaves all shapes of its inputs open, as the model did.
     """
 
     name: str
@@ -34,6 +35,7 @@ class ImportedModel:
     sources: Mapping[str, str]
     opsets: Mapping[str, int]
     notes: tuple[str, ...] = ()
+    loose: frozenset[str] = frozenset()
 
     @cached_property
     def _nodes(self) -> Mapping[str, onnx.NodeProto]:
@@ -70,18 +72,29 @@ class ImportedModel:
             [self._initializers[name] for name in wanted if name in self._initializers and name not in given],
         )
         written = {o for n in members for o in n.output} - set(outputs)
-        graph.value_info.extend(self._infos[name] for name in self._infos if name in written)
+        graph.value_info.extend(self._info(name) for name in self.graph.values if name in written)
         model: onnx.ModelProto = helper.make_model(
             graph, opset_imports=self.proto.opset_import, ir_version=self.proto.ir_version
         )
+        if not self.loose.isdisjoint(chosen):
+            open_shapes(model)
         return model
 
     def _info(self, name: str) -> onnx.ValueInfoProto:
-        if name in self._infos:
-            return self._infos[name]
-        if name in self._initializers:
-            tensor = self._initializers[name]
-            return helper.make_tensor_value_info(name, tensor.data_type, list(tensor.dims))
-        if name not in self.graph.values:
-            raise KeyError(name)
-        return onnx.ValueInfoProto(name=name)
+        value = self.graph.values[name]
+        if value.is_opaque and name in self._infos:
+            return self._infos[name]  # sequences and maps: only the proto has the whole type
+        if value.dtype == "undefined":
+            return onnx.ValueInfoProto(name=name)
+        elem_type = onnx.TensorProto.STRING if value.dtype == "string" else np_type(value.dtype)
+        return helper.make_tensor_value_info(name, elem_type, value.shape)
+
+
+def open_shapes(model: onnx.ModelProto) -> None:
+    """Make every dimension of the model's inputs unknown, and drop what was inferred from them."""
+    constants = {t.name for t in model.graph.initializer}
+    for info in (*model.graph.input, *model.graph.output):
+        if info.type.HasField("tensor_type") and info.name not in constants:
+            for dim in info.type.tensor_type.shape.dim:
+                dim.Clear()
+    del model.graph.value_info[:]

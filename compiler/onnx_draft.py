@@ -24,7 +24,8 @@ class Draft:
 
     `model.graph` has no initializers: `weights` holds every constant by name. Every node has a unique name, which
     keys `origins` (names in the user's model; empty for a node that had none) and `affinity` (from metadata).
-    `notes` are sentences for the user about what import did that they might not expect.
+    `notes` are sentences for the user about what import did that they might not expect. `settled` are fingerprints of
+    bodies that need no further simplification.
     """
 
     model: onnx.ModelProto
@@ -32,6 +33,7 @@ class Draft:
     origins: dict[str, tuple[str, ...]] = field(default_factory=dict)
     affinity: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    settled: set[bytes] = field(default_factory=set)
 
     @property
     def graph(self) -> onnx.GraphProto:
@@ -91,6 +93,13 @@ def tensor_type(array: np.ndarray) -> int:
     return int(helper.np_dtype_to_tensor_dtype(array.dtype))
 
 
+_TYPES = {
+    str(helper.tensor_dtype_to_np_dtype(t).name): int(t)
+    for name, t in onnx.TensorProto.DataType.items()
+    if name not in ("UNDEFINED", "STRING")
+}
+
+
 def dtype_name(elem_type: int) -> str:
     """Name of an ONNX element type as `Value.dtype` has it."""
     if elem_type == onnx.TensorProto.STRING:
@@ -98,6 +107,11 @@ def dtype_name(elem_type: int) -> str:
     if elem_type == onnx.TensorProto.UNDEFINED:
         return "undefined"
     return str(helper.tensor_dtype_to_np_dtype(elem_type).name)
+
+
+def np_type(dtype: str) -> int:
+    """ONNX element type of a dtype by its name in numpy or ml_dtypes."""
+    return _TYPES[dtype]
 
 
 def to_array(tensor: onnx.TensorProto) -> np.ndarray:

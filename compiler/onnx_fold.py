@@ -18,6 +18,7 @@ from heterocc.compiler.onnx_draft import (
     to_array,
     to_tensor,
 )
+from heterocc.compiler.onnx_runtime import open_session
 from heterocc.passes.graph import Value
 
 MAX_GROWTH_BYTES = 1 << 30
@@ -144,8 +145,6 @@ def _evaluate(draft: Draft, nodes: list[onnx.NodeProto], wanted: set[str], value
 
 
 def _run(draft: Draft, nodes: list[onnx.NodeProto], wanted: set[str]) -> bool:
-    import onnxruntime
-
     outputs = [o for n in nodes for o in n.output if o in wanted]
     if not outputs:
         return True
@@ -159,12 +158,8 @@ def _run(draft: Draft, nodes: list[onnx.NodeProto], wanted: set[str]) -> bool:
         [to_tensor(name, draft.weights[name]) for name in used if name not in feeds],
     )
     model = helper.make_model(graph, opset_imports=draft.model.opset_import, ir_version=draft.model.ir_version)
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 4
     try:
-        session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        session = open_session(model)
         results = session.run(outputs, feeds)
     except Exception:  # whatever ONNX Runtime cannot compute now is left to the run, where it is reported
         return False

@@ -6,12 +6,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
-from heterocc.compiler.imported import ImportedModel
-from heterocc.compiler.onnx_draft import INLINE_BYTES, Draft, opsets, reads, to_stub, to_tensor
+from heterocc.artifacts.errors import InvalidGraphError
+from heterocc.compiler.imported import ImportedModel, open_shapes
+from heterocc.compiler.onnx_draft import INLINE_BYTES, Draft, bodies, opsets, reads, to_stub, to_tensor
 from heterocc.compiler.onnx_functions import expand_local, expand_standard
+from heterocc.compiler.onnx_fuse import fuse
 from heterocc.compiler.onnx_names import Namer, rename_graph
 from heterocc.compiler.onnx_opset import raise_opset
-from heterocc.compiler.onnx_read import read_model
+from heterocc.compiler.onnx_read import condense, graphs_of, read_model
+from heterocc.compiler.onnx_runtime import objection
 from heterocc.compiler.onnx_shapes import fix_inputs, infer
 from heterocc.compiler.onnx_simplify import simplify
 from heterocc.passes.graph import Graph, Node, Value
@@ -32,9 +35,9 @@ def import_model(path: str | Path, *, shapes: Mapping[str, Sequence[int]] | None
     expand_local(draft, namer, where)
     raise_opset(draft, where)
     simplify(draft, where)
-    while expand_standard(draft, namer, where):
+    while expand_standard(draft, namer, where) or fuse(draft):
         simplify(draft, where)
-    return _finish(draft, path.stem, digest, sources)
+    return _finish(draft, path.stem, digest, sources, where)
 
 
 def _rename(draft: Draft) -> tuple[dict[str, str], Namer]:
@@ -55,11 +58,13 @@ def _rename(draft: Draft) -> tuple[dict[str, str], Namer]:
     return {values[name]: name for name in ends}, namer
 
 
-def _finish(draft: Draft, stem: str, digest: str, sources: Mapping[str, str]) -> ImportedModel:
+def _finish(draft: Draft, stem: str, digest: str, sources: Mapping[str, str], where: str) -> ImportedModel:
     """Build what import hands on; names that the tools of ONNX invented become identifiers too."""
     again = _rename(draft)[0]
     table = infer(draft, stem)
+    loose = _loose_nodes(draft, where)
     graph = draft.graph
+    _drop_unused_domains(draft)
     nodes = []
     for node in graph.node:
         op_type = f"{node.domain}::{node.op_type}" if node.domain else node.op_type
@@ -74,6 +79,8 @@ def _finish(draft: Draft, stem: str, digest: str, sources: Mapping[str, str]) ->
     for name, array in draft.weights.items():
         small = array.nbytes <= INLINE_BYTES or array.dtype == object
         graph.initializer.append(to_tensor(name, array) if small else to_stub(name, array))
+    if loose:
+        open_shapes(draft.model)
     return ImportedModel(
         name=stem,
         sha256=digest,
@@ -83,4 +90,34 @@ def _finish(draft: Draft, stem: str, digest: str, sources: Mapping[str, str]) ->
         sources=MappingProxyType({new: sources[old] for new, old in again.items()}),
         opsets=MappingProxyType(opsets(draft.model)),
         notes=tuple(draft.notes),
+        loose=loose,
     )
+
+
+def _loose_nodes(draft: Draft, where: str) -> frozenset[str]:
+    """Nodes with a body that the fixed shapes contradict, where the model is valid without them.
+
+    Raises InvalidGraphError when ONNX Runtime finds the model invalid in any case.
+    """
+    proto = draft.to_proto()
+    reason = objection(proto)
+    if reason is None:
+        return frozenset()
+    loose = [n.name for n in draft.graph.node if any(True for _ in bodies(n))]
+    open_shapes(proto)
+    if not loose or objection(proto) is not None:
+        raise InvalidGraphError(f"ONNX Runtime refuses the model: {condense(reason)}", where=where)
+    draft.notes.append(
+        "the fixed input shapes contradict a branch or body of "
+        + ", ".join(f"'{(draft.origins.get(n) or (n,))[0]}'" for n in loose)
+        + ": a run that takes it fails"
+    )
+    return frozenset(loose)
+
+
+def _drop_unused_domains(draft: Draft) -> None:
+    used = {n.domain for g in graphs_of(draft.graph) for n in g.node}
+    kept = [(o.domain, o.version) for o in draft.model.opset_import if o.domain in used or not o.domain]
+    del draft.model.opset_import[:]
+    for domain, version in kept:
+        draft.model.opset_import.add(domain=domain, version=version)

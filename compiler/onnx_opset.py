@@ -31,16 +31,26 @@ def _obstacle(draft: Draft, version: int) -> str | None:
     """ONNX's converter leaves bodies as they are: their operators must mean the same in both versions."""
     for graph in list(graphs_of(draft.graph))[1:]:
         for node in graph.node:
-            if not node.domain and _since(node.op_type, version) != _since(node.op_type, TARGET):
+            if not node.domain and _signature(node.op_type, version) != _signature(node.op_type, TARGET):
                 return f"{node.op_type} inside a control-flow body differs between {version} and {TARGET}"
     return None
 
 
-def _since(op_type: str, version: int) -> int:
+def _signature(op_type: str, version: int) -> tuple[object, ...]:
+    """What a change of meaning would change: inputs, outputs, attributes and their defaults, but not element types."""
     try:
-        return int(onnx.defs.get_schema(op_type, version, "").since_version)
+        schema = onnx.defs.get_schema(op_type, version, "")
     except onnx.defs.SchemaError:
-        return 0
+        return ()
+    defaults = tuple(
+        (a.name, str(a.type), a.required, a.default_value.SerializeToString(deterministic=True))
+        for _, a in sorted(schema.attributes.items())
+    )
+    return (
+        tuple((i.name, str(i.option)) for i in schema.inputs),
+        tuple((o.name, str(o.option)) for o in schema.outputs),
+        defaults,
+    )
 
 
 def _convert(draft: Draft, where: str) -> str | None:

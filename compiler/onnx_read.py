@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from google.protobuf.message import DecodeError
 from onnx import numpy_helper
 
 from heterocc.artifacts.errors import FileMissingError, InvalidGraphError, NotOnnxError
@@ -93,7 +92,7 @@ def _parse(data: bytes, path: Path) -> onnx.ModelProto:
     model = onnx.ModelProto()
     try:
         model.ParseFromString(data)
-    except DecodeError as error:
+    except Exception as error:  # protobuf has one error class per implementation
         raise NotOnnxError(
             "the file is not an ONNX model, or it is cut short", where=shown, hint="export or download the model again"
         ) from error

@@ -10,6 +10,7 @@ from onnx import shape_inference
 from heterocc.artifacts.errors import DynamicShapeError, InvalidGraphError, ShapeOptionError
 from heterocc.compiler.onnx_draft import Draft, value_of, value_table
 from heterocc.compiler.onnx_read import condense
+from heterocc.compiler.onnx_runtime import open_session
 from heterocc.passes.graph import Value
 
 Dims = list[int | str | None]
@@ -172,19 +173,13 @@ def _forget(draft: Draft) -> None:
 
 def _runtime_types(draft: Draft) -> dict[str, tuple[str, list[int | None]]]:
     """Tensor types and shapes of node outputs as ONNX Runtime infers them; nothing where it refuses the model."""
-    import onnxruntime
-
     proto = draft.to_proto()
     del proto.graph.value_info[:]
     listed = {o.name for o in proto.graph.output}
     written = [o for n in proto.graph.node for o in n.output if o]
     proto.graph.output.extend(onnx.ValueInfoProto(name=o) for o in written if o not in listed)
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = 4
-    options.intra_op_num_threads = 1
     try:
-        session = onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        session = open_session(proto)
     except Exception:  # it also refuses what it merely has no kernel for, and branches that are never taken
         return {}
     return {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 
 import onnx
@@ -9,6 +10,7 @@ import onnx
 from heterocc.compiler.onnx_draft import INLINE_BYTES, Draft, bodies, captured_by, reads, to_array, to_tensor
 from heterocc.compiler.onnx_fold import drop_dead, fold
 from heterocc.compiler.onnx_functions import types_of
+from heterocc.compiler.onnx_runtime import objection
 from heterocc.compiler.onnx_shapes import infer
 from heterocc.passes.graph import Value
 
@@ -144,10 +146,22 @@ def _simplify_bodies(draft: Draft, where: str) -> bool:
     for node in draft.graph.node:
         for body in bodies(node):
             types = types or types_of(draft)
-            before = body.SerializeToString(deterministic=True)
+            before = _fingerprint(body, types)
+            if before in draft.settled:
+                continue
             _simplify_body(draft, body, types, where)
-            changed |= body.SerializeToString(deterministic=True) != before
+            after = _fingerprint(body, types)
+            draft.settled.add(after)
+            changed |= after != before
     return changed
+
+
+def _fingerprint(body: onnx.GraphProto, types: Mapping[str, onnx.TypeProto]) -> bytes:
+    """A digest of everything that decides how a body is simplified."""
+    digest = hashlib.sha256(body.SerializeToString(deterministic=True))
+    for name in captured_by(body):
+        digest.update(types[name].SerializeToString(deterministic=True) if name in types else b"?")
+    return digest.digest()
 
 
 def _simplify_body(draft: Draft, body: onnx.GraphProto, types: Mapping[str, onnx.TypeProto], where: str) -> None:
@@ -167,8 +181,11 @@ def _simplify_body(draft: Draft, body: onnx.GraphProto, types: Mapping[str, onnx
         draft.origins,
         draft.affinity,
         draft.notes,
+        draft.settled,
     )
     simplify(inner, where)
+    if objection(inner.to_proto()) is not None:
+        return  # these shapes contradict a branch that a run may never take; it is left for the run to judge
     returned = {o.name for o in body.output}
     del body.node[:]
     body.node.extend(inner.graph.node)
