@@ -50,10 +50,11 @@ def host_tensor(array: Array) -> Any:
     DLPack's older form cannot say that memory is read-only, so numpy refuses to export such arrays; weights are mapped
     read-only on purpose, and kernels only read them.
     """
+    if array.nbytes == 0:  # numpy's strides of empty arrays are not those that compiled code insists on
+        base = tvm_ffi.from_dlpack(aligned_bytes(ALIGNMENT))
+        return tvm_api().view(base, tvm_ffi.Shape(array.shape), tvm_ffi.dtype(array.dtype.name), 0)
     if array.flags.writeable:
         return tvm_ffi.from_dlpack(array)
-    if array.nbytes == 0:
-        return tvm_ffi.from_dlpack(np.empty(array.shape, array.dtype))
     raw = (ctypes.c_byte * array.nbytes).from_address(array.ctypes.data)
     return tvm_ffi.from_dlpack(
         np.frombuffer(memoryview(raw).cast("B"), np.uint8).view(array.dtype).reshape(array.shape)
@@ -181,7 +182,7 @@ class Buffers:
             array = arena[start : start + buffer.lifetime.nbytes].view(spec.dtype).reshape(_dims(spec))
             self.arrays[buffer.value] = array
             if tensors:
-                self.tensors[buffer.value, HOST] = tvm_ffi.from_dlpack(array)
+                self.tensors[buffer.value, HOST] = host_tensor(array)
 
     def _place_on_device(
         self,

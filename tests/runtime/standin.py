@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,7 @@ class Part:
     ops: tuple[Op, ...] = ()
     params: tuple[str, ...] = ()
     onnx: bytes | None = None
+    code: bytes | None = None
     nodes: tuple[str, ...] = ()
 
 
@@ -74,7 +75,7 @@ def write_bundle(path: Path, *models: Model, link: bool = True) -> Path:
             stored = {name: writer.add_weight(array) for name, array in model.weights.items()}
             parts = []
             for place, part in enumerate(model.parts):
-                code = part.onnx if part.onnx is not None else compile_part(model, part)
+                code = part.onnx or part.code or compile_part(model, part)
                 suffix = "onnx" if part.onnx is not None else "so"
                 member = writer.add_member(f"code/{hashlib.sha256(code).hexdigest()[:16]}.{suffix}", code)
                 nodes = part.nodes or tuple(f"node_{op.symbol}" for op in part.ops) or (f"n{place}",)
@@ -138,10 +139,16 @@ def compile_part(model: Model, part: Part) -> bytes:
     backend = model.devices[part.device].backend
     kinds = {n: (v[0], tuple(d or 0 for d in v[1] or ())) for n, v in model.values.items()}
     kinds.update({n: (w.dtype.name, w.shape) for n, w in model.weights.items()})
-    local = tuple((n, *kinds[n]) for n in (*part.inputs, *part.outputs, *part.params))
-    # Identical partitions compile once: the code knows values by place, and symbols as they are.
-    inner = tuple((op.output, *kinds[op.output]) for op in part.ops if op.output not in {n for n, _, _ in local})
-    return _compile(backend, part.inputs + part.outputs, part.params, local + inner, part.ops)
+    # Code knows values by place, so that partitions that differ in names only are compiled once.
+    inner = (op.output for op in part.ops)
+    place = {n: f"t{i}" for i, n in enumerate(dict.fromkeys((*part.inputs, *part.outputs, *part.params, *inner)))}
+    return _compile(
+        backend,
+        tuple(place[n] for n in (*part.inputs, *part.outputs)),
+        tuple(place[n] for n in part.params),
+        tuple((p, *kinds[n]) for n, p in place.items()),
+        tuple(replace(op, inputs=tuple(place[n] for n in op.inputs), output=place[op.output]) for op in part.ops),
+    )
 
 
 @cache
@@ -230,7 +237,7 @@ def chain(length: int, shape: Sequence[int] = (16,), device: str = "c", dtype: s
             device=used.index(device[i % len(device)]),
             inputs=(names[i],),
             outputs=(names[i + 1],),
-            ops=(Op(f"add_{i}", "add", (names[i], "w"), names[i + 1]),),
+            ops=(Op("add_w", "add", (names[i], "w"), names[i + 1]),),
             params=("w",),
         )
         for i in range(length)

@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from heterocc.artifacts.errors import FeedError
+from heterocc.artifacts.manifest import TensorSpec
+from heterocc.runtime.feeds import FeedCheck, InputCheck
+
+SPEC = TensorSpec(name="pixels", dtype="float32", shape=(1, 3, 4))
+GOOD = np.zeros((1, 3, 4), np.float32)
+
+
+def refusal(feed: Any) -> FeedError:
+    with pytest.raises(FeedError) as caught:
+        FeedCheck([SPEC, TensorSpec(name="mask", dtype="bool", shape=())], "m.hcb")(feed)
+    assert caught.value.code == "HC110"
+    assert caught.value.where == "m.hcb"
+    return caught.value
+
+
+def test_a_wrong_dtype_is_refused_and_never_cast() -> None:
+    error = refusal({"pixels": GOOD.astype(np.float64), "mask": np.array(True)})
+    assert error.message == "input 'pixels' must have dtype float32, got float64"
+    assert "astype('float32')" in str(error.hint)
+
+
+def test_the_other_byte_order_is_refused() -> None:
+    error = refusal({"pixels": GOOD.astype(">f4"), "mask": np.array(True)})
+    assert "byte order" in str(error.hint)
+
+
+def test_a_wrong_shape_is_refused_with_both_shapes() -> None:
+    error = refusal({"pixels": np.zeros((2, 3, 4), np.float32), "mask": np.array(True)})
+    assert error.message == "input 'pixels' must have shape [1, 3, 4], got [2, 3, 4]"
+
+
+@pytest.mark.parametrize(
+    ("shape", "hint"), [((3, 4), "batch dimension"), ((1, 4, 3), "another order"), ((7,), "--shape")]
+)
+def test_the_hint_to_a_wrong_shape_fits_the_mistake(shape: tuple[int, ...], hint: str) -> None:
+    assert hint in str(refusal({"pixels": np.zeros(shape, np.float32), "mask": np.array(True)}).hint)
+
+
+def test_a_missing_input_is_named() -> None:
+    error = refusal({"pixels": GOOD})
+    assert error.message == "input 'mask' is missing"
+    assert "mask: bool []" in str(error.hint)
+
+
+def test_an_unknown_input_points_to_the_nearest_name() -> None:
+    error = refusal({"pixel": GOOD, "mask": np.array(True)})
+    assert error.message == "no input is called 'pixel'"
+    assert error.hint == "did you mean 'pixels'?"
+
+
+def test_an_extra_input_is_refused() -> None:
+    assert refusal({"pixels": GOOD, "mask": np.array(True), "zzz": GOOD}).message == "no input is called 'zzz'"
+
+
+@pytest.mark.parametrize("given", [1.0, [[1.0]], None, "text"])
+def test_python_values_are_refused_with_a_hint(given: Any) -> None:
+    error = refusal({"pixels": given, "mask": np.array(True)})
+    assert "must be a numpy array, got" in error.message
+    assert "np.asarray(value, dtype='float32')" in str(error.hint)
+
+
+def test_a_feed_that_is_no_mapping_is_refused() -> None:
+    assert "must map input names to arrays, got ndarray" in refusal(GOOD).message
+
+
+def test_numpy_scalars_and_other_array_libraries_are_accepted() -> None:
+    class Foreign:
+        def __dlpack__(self, **_: Any) -> Any:
+            return GOOD.__dlpack__()
+
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return (1, 0)
+
+    arrays = FeedCheck([SPEC, TensorSpec(name="mask", dtype="bool", shape=())], "m")(
+        {"mask": np.bool_(True), "pixels": Foreign()}
+    )
+    assert arrays[0].shape == (1, 3, 4)
+    assert arrays[1].shape == ()
+
+
+def test_a_dynamic_dimension_takes_any_size_and_a_known_one_only_its_own() -> None:
+    check = InputCheck(TensorSpec(name="x", dtype="int64", shape=(None, 2)), "m")
+    assert check(np.zeros((5, 2), np.int64)).shape == (5, 2)
+    with pytest.raises(FeedError, match=r"shape \[\?, 2\], got \[5, 3\]"):
+        check(np.zeros((5, 3), np.int64))
+
+
+def test_strings_are_checked_as_strings() -> None:
+    check = InputCheck(TensorSpec(name="s", dtype="tensor(string)", shape=(2,)), "m")
+    assert check(np.array(["a", "b"], dtype=object)).shape == (2,)
+    with pytest.raises(FeedError, match="array of strings"):
+        check(np.zeros(2))
