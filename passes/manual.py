@@ -137,7 +137,7 @@ class _NameIndex:
             if positions:
                 return kind, tuple(self._nodes[i].name for i in positions)
         raise AffinityPatternError(
-            f"'{rule.pattern}' matches no {'operator type' if rule.kind == 'op' else 'node'} of the model",
+            f"'{rule.pattern}' matches no {'operator type' if rule.kind == 'op' else 'node'} of the graph",
             where=rule.where or "affinity",
             hint=self._hint(rule),
         )
@@ -166,7 +166,10 @@ class _NameIndex:
         if rule.kind == "op" or rule.pattern.startswith("op:"):
             types = sorted({n.op_type for n in self._nodes})
             near = difflib.get_close_matches(rule.pattern.removeprefix("op:"), types, n=3)
-            return f"operator types of the model: {', '.join(near or types[:8])}"
+            shown = list(dict.fromkeys([*near, *types]))[:12]
+            return f"operator types of the model: {', '.join(shown)}{', …' if len(types) > 12 else ''}"
+        if rule.kind == "range" and ".." not in rule.pattern:
+            return "write a range as FIRST..LAST, two node names"
         wanted = [rule.pattern]
         if rule.kind in ("any", "range") and ".." in rule.pattern:
             wanted = [end for end in rule.pattern.split("..") if not self._named(end, rule)] or wanted

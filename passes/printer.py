@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
 
 from heterocc.passes.affinity import Affinity
 from heterocc.passes.cost import Machine
 from heterocc.passes.estimate import alone_seconds, plan_seconds
 from heterocc.passes.graph import Graph, Node, Value
-from heterocc.passes.plan import UNPLACED, Partition, Plan, Transfer
+from heterocc.passes.plan import UNPLACED, Partition, Plan
 
 _PARTITION = re.compile(r"p(\d+) (\S+): \d+ nodes?")
 _NODE = re.compile(r" {4}(\S+): .*?(  # pinned.*)?")
@@ -26,7 +25,7 @@ def print_plan(plan: Plan) -> str:
     values = plan.graph.values
     lines = [
         f"plan {plan.graph.name}: {count(len(plan.graph.nodes), 'node')}, {count(len(plan.partitions), 'partition')}, "
-        f"{count(len(plan.transfers), 'transfer')} ({show_bytes(plan.transfers)})"
+        f"{count(len(plan.transfers), 'transfer')} ({transferred(plan)})"
     ]
     lines += [f"  input  {show_value(values[v])}" for v in plan.graph.inputs]
     lines += [f"  output {show_value(values[v])}" for v in plan.graph.outputs]
@@ -53,7 +52,7 @@ def summary(plan: Plan) -> str:
             unit = "" if shown else " partition" if len(parts) == 1 else " partitions"
             label = "not placed" if device == UNPLACED else device
             shown.append(f"{label} {sum(len(p.nodes) for p in parts)} ({len(parts)}{unit})")
-    transfers = count(len(plan.transfers), "transfer") + (f", {show_bytes(plan.transfers)}" if plan.transfers else "")
+    transfers = count(len(plan.transfers), "transfer") + (f", {transferred(plan)}" if plan.transfers else "")
     line = f"{count(len(plan.graph.nodes), 'node')}: {', '.join(shown) or 'nothing to run'}; {transfers}"
     seconds = plan_seconds(plan)
     if seconds is not None:
@@ -89,11 +88,10 @@ def show_value(value: Value) -> str:
     return f"{value.name}: {value.dtype}[{shape}]"
 
 
-def show_bytes(transfers: Iterable[Transfer]) -> str:
-    """The total size in units of 1000, with the number of values whose size only a run can tell."""
-    sizes = [t.nbytes for t in transfers]
-    unknown = sizes.count(0)
-    total = human_bytes(sum(sizes))
+def transferred(plan: Plan) -> str:
+    """The total size of all transfers, with the number of values whose size only a run can tell."""
+    unknown = sum(not _is_sized(plan.graph.values[t.value]) for t in plan.transfers)
+    total = human_bytes(sum(t.nbytes for t in plan.transfers))
     return f"{total} and {unknown} of unknown size" if unknown else total
 
 
@@ -123,7 +121,11 @@ def count(number: int, noun: str) -> str:
 
 
 def _size(value: Value) -> str:
-    return count(value.nbytes, "byte") if value.is_static and not value.is_opaque else "unknown size"
+    return count(value.nbytes, "byte") if _is_sized(value) else "unknown size"
+
+
+def _is_sized(value: Value) -> bool:
+    return value.is_static and not value.is_opaque
 
 
 def _show_node(node: Node, *, pinned: bool) -> str:
