@@ -10,11 +10,11 @@ from heterocc.artifacts.manifest import Partition, Variant
 from heterocc.artifacts.reader import Bundle
 from heterocc.runtime.executable import Executable, Instrument, synchronizer
 from heterocc.runtime.faults import device_fault
-from heterocc.runtime.feeds import Array
+from heterocc.runtime.feeds import Array, is_text
 from heterocc.runtime.memory import Allocations, Buffers, Weights, to_host
 from heterocc.runtime.native import load_opencl
 from heterocc.runtime.ort import OrtPartition, to_python
-from heterocc.runtime.schedule import HOST, Call, Copy, Schedule, Space, Step, schedule
+from heterocc.runtime.schedule import HOST, Call, Copy, Schedule, Space, Step, numpy_dtype, schedule
 from heterocc.runtime.transfer import bind_copy
 from heterocc.runtime.tvm_api import use_threads
 
@@ -163,14 +163,14 @@ class Context:
         if not dynamic.intersection((*part.inputs, *part.outputs)):
             return session.bind([self.arrays[v] for v in part.inputs], [self.arrays[v] for v in part.outputs])
         return session.call_on_objects(
-            part.inputs, part.outputs, self.arrays, self.objects, as_python=self._returns_python(part)
+            part.inputs, part.outputs, self.arrays, self.objects, as_python=not self._hands_on_opaque_values(part)
         )
 
-    def _returns_python(self, part: Partition) -> bool:
-        """Whether ONNX Runtime must hand out lists and dicts: a model output here is no tensor."""
+    def _hands_on_opaque_values(self, part: Partition) -> bool:
+        """Whether it writes for another partition what Python cannot hold: sequences of maps, bfloat16 and the like."""
         values, outputs = self._chain.variant.values, self._chain.variant.outputs
-        return any(v in outputs and not _is_tensor(values[v].dtype) for v in part.outputs)
+        return any(v not in outputs and not _python_holds(values[v].dtype) for v in part.outputs)
 
 
-def _is_tensor(dtype: str) -> bool:
-    return not dtype.startswith(("seq(", "map(", "optional(", "sparse_tensor("))
+def _python_holds(dtype: str) -> bool:
+    return numpy_dtype(dtype) is not None or is_text(dtype)

@@ -46,6 +46,11 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f"known names: {shown}" if names else "the model has none"
 
 
+def is_text(dtype: str) -> bool:
+    """Whether a manifest's dtype text stands for strings."""
+    return dtype in ("tensor(string)", "string", "str", "object")
+
+
 class InputCheck:
     """Turns one input of a feed into a numpy array of exactly the model's dtype and shape, or raises FeedError."""
 
@@ -88,7 +93,7 @@ class InputCheck:
             self._refuse("a tensor in host memory", "", got, "copy it to the CPU first")
 
     def _check_text_or_object(self, given: Any) -> Any:
-        text = self.info.dtype in ("tensor(string)", "string", "str", "object")
+        text = is_text(self.info.dtype)
         if text and not (isinstance(given, np.ndarray) and given.dtype.kind in "UOST"):
             self._refuse("a numpy array of strings", "", type(given).__name__, "np.array([...], dtype=object)")
         if text and not self._fits(given.shape):

@@ -12,7 +12,7 @@ from typing import Any, Literal, Self, TypeVar, overload
 
 import numpy as np
 
-from heterocc.artifacts.errors import FeedError, UsageError
+from heterocc.artifacts.errors import FeedError, HeteroccError, UsageError
 from heterocc.artifacts.manifest import TensorSpec, Variant
 from heterocc.artifacts.reader import Bundle, open_bundle
 from heterocc.runtime.chain import Chain, Context
@@ -216,7 +216,13 @@ class Session:
                 raise UsageError(f"no partition is called '{partition}'", hint=nearest(partition, names))
             partition = names.index(partition)
         tap = Tap(self._variant, chain.schedule, partition, callback)
-        self._run_on(Context(chain, observer=tap), self._check(feed))
+        arrays = self._check(feed)
+        try:
+            self._run_on(Context(chain, observer=tap), arrays)
+        except HeteroccError:
+            if tap.error is not None:
+                raise tap.error from None
+            raise
 
     # ---- life ---------------------------------------------------------------------------------------------------
 

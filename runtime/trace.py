@@ -33,13 +33,17 @@ TraceCallback = Callable[[KernelTrace], None]
 
 
 class Tap:
-    """Observes one context and reports every kernel call of the wanted partitions."""
+    """Observes one context and reports every kernel call of the wanted partitions.
+
+    `error` is what the callback raised, if it did.
+    """
 
     def __init__(self, variant: Variant, plan: Schedule, partition: int | None, callback: TraceCallback) -> None:
         self._variant = variant
         self._plan = plan
         self._wanted = partition
         self._callback = callback
+        self.error: BaseException | None = None
 
     def instrument(self, partition: int) -> Instrument | None:
         """The hook that copies what kernels wrote; None for partitions that were not asked for."""
@@ -56,7 +60,12 @@ class Tap:
             kernel = known.get(symbol)
             tensors = [a for a in arguments if isinstance(a, tvm_ffi.Tensor)]
             count = len(kernel.outputs) if kernel is not None and kernel.outputs else 1
-            self._callback(KernelTrace(partition, symbol, kernel, tuple(to_host(t) for t in tensors[-count:])))
+            trace = KernelTrace(partition, symbol, kernel, tuple(to_host(t) for t in tensors[-count:]))
+            try:
+                self._callback(trace)
+            except BaseException as error:
+                self.error = error  # it comes out of TVM as an error of TVM's
+                raise
             return 0
 
         return hook
