@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import mmap
 import os
 import stat
 import threading
-from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from heterocc.artifacts.container import MAX_MANIFEST, PAGE, Container, Entry
 from heterocc.artifacts.errors import BundleError, FileMissingError
-from heterocc.artifacts.manifest import DIGEST_NAME, MANIFEST_NAME, Manifest, Weight
+from heterocc.artifacts.manifest import DIGEST_NAME, MANIFEST_NAME, Manifest
 from heterocc.artifacts.npy import parse_npy
 from heterocc.artifacts.sealed import SealedFile, sealed_memfd
 from heterocc.artifacts.tensors import STORAGE
@@ -163,11 +163,11 @@ class Bundle:
             if key not in seen:
                 seen.add(key)
                 data = view[start + weight.offset : start + weight.offset + weight.nbytes]
-                found.append(Extent(data, weight.sha256, self._label(index, weight)))
+                found.append(Extent(data, weight.sha256, functools.partial(self._wrong_weight, index)))
         return found
 
-    def _label(self, index: int, weight: Weight) -> Callable[[], str]:
-        return lambda: f"{weight_label(self.manifest, index)} at offset {weight.offset} of the weights ({self.path})"
+    def _wrong_weight(self, index: int) -> BundleError:
+        return self._placed(wrong_hash(weight_label(self.manifest, index)))
 
     def _placed(self, error: BundleError) -> BundleError:
         error.where = self.path

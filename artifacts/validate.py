@@ -33,7 +33,7 @@ def read_version(data: bytes) -> tuple[int, int]:
     a key twice in one object, nested too deeply, another `format`.
     """
     try:
-        content = json.loads(data, object_pairs_hook=_unique, parse_constant=_no_constant)
+        content = json.loads(data.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_no_constant)
     except RecursionError:
         raise BundleManifestError("the manifest is nested too deeply") from None
     except ValueError as error:  # JSON, UTF-8 and too long integers alike

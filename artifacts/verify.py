@@ -21,11 +21,11 @@ _memo_lock = threading.Lock()
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """Bytes of the weight file and the SHA-256 that they must have; `label` names the tensor in errors."""
+    """Bytes of the weight file and the SHA-256 that they must have; `error` makes what is raised if they differ."""
 
     data: memoryview
     sha256: str
-    label: Callable[[], str]
+    error: Callable[[], BundleError]
 
 
 def is_remembered(key: FileKey) -> bool:
@@ -95,7 +95,7 @@ class Verification:
         try:
             for extent in self._take():
                 if hashlib.sha256(extent.data).hexdigest() != extent.sha256:
-                    raise wrong_hash(extent.label())
+                    raise extent.error()
         except BundleError as error:
             with self._lock:
                 self._error = self._error or error
