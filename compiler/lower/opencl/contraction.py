@@ -1,0 +1,221 @@
+"""The schedule for convolutions and matrix products: a tile of outputs per work item, its sums in vector registers.
+
+A work item computes `rows` × `lanes` outputs. Lanes run along the axis that only the second operand has (output
+channels of a convolution, columns of a product), so that one vector load of weights serves all rows and each element
+of the first operand is loaded once, for all lanes. Weights whose layout does not fit are repacked when compiling.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+import tvm_ffi
+from tvm import s_tir, tirx
+from tvm.s_tir.dlight.analysis import normalize_prim_func
+
+from heterocc.compiler.lower.opencl.plain import bind_block, bind_items
+from heterocc.compiler.lower.opencl.target import Limits
+
+GPU_GROUP = 64
+"""Work items of a group on GPUs: one or two of the hardware's own bundles."""
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """A scheduled kernel, and for parameters that it wants in another layout the order of their axes."""
+
+    function: Any
+    orders: tuple[tuple[int, tuple[int, ...]], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Axes:
+    """Positions among the block's iterators; `weight` is the operand that has the lanes, on axis `weight_axis`."""
+
+    lane: int
+    row: int
+    weight: int
+    weight_axis: int
+
+
+def schedule_contraction(function: Any, limits: Limits, packable: Collection[int] = ()) -> Packed | None:
+    """The scheduled kernel, or None where it is no contraction of this form. `packable` are parameters that may change.
+
+    Raises tvm's ScheduleError where a step does not apply; the caller falls back on the plain schedule.
+    """
+    schedule = s_tir.Schedule(function)
+    blocks = normalize_prim_func(schedule)
+    if blocks is None:
+        return None
+    sums = [b for b in blocks if "R" in b.dom_kind()]
+    if len(sums) != 1 or any("O" in b.dom_kind() for b in blocks):
+        return None
+    block = sums[0].block_rv
+    axes = _axes(schedule, block)
+    if axes is None:
+        return None
+    around = _inlined(schedule, blocks, block)
+    if len(around[1]) > 1:
+        return None
+    return _tiled(schedule, function, block, axes, around, limits, packable)
+
+
+def _inlined(schedule: Any, blocks: list[Any], block: Any) -> tuple[list[Any], list[Any]]:
+    """Inline around the sum: what remains before it (padding: a branch per load costs more) and after it."""
+    place = next(i for i, b in enumerate(blocks) if b.block_rv.same_as(block))
+    before = [b for b in blocks[:place] if _branches(schedule, b) or not _try(schedule.compute_inline, b.block_rv)]
+    after = list(blocks[place + 1 :])
+    while len(after) > 1:
+        inlined = next((b for b in after if _try(schedule.compute_inline, b.block_rv)), None)
+        if inlined is None:
+            break
+        after.remove(inlined)
+    return before, after
+
+
+def _branches(schedule: Any, info: Any) -> bool:
+    return "if_then_else" in str(schedule.get(info.block_rv).body)
+
+
+def _try(step: Any, block: Any) -> bool:
+    try:
+        step(block)
+    except s_tir.ScheduleError:
+        return False
+    return True
+
+
+def _axes(schedule: Any, block: Any) -> _Axes | None:
+    """Which iterators become lanes and rows; None unless each of two operands has a spatial axis of its own."""
+    node = schedule.get(block)
+    if len(node.reads) != 2 or len(node.writes) != 1:
+        return None
+    if any(_dtype(r) not in ("float32", "float16") for r in [*node.reads, *node.writes]):
+        return None
+    spatial = [i for i, v in enumerate(node.iter_vars) if v.iter_type == tirx.IterVar.DataPar]
+    used = [_variables(r) for r in node.reads]
+    own = [
+        [i for i in spatial if node.iter_vars[i].var in used[k] and node.iter_vars[i].var not in used[1 - k]]
+        for k in (0, 1)
+    ]
+    if not own[0] or not own[1]:
+        return None
+    lane = own[1][-1]
+    axis = _plain_axis(node.reads[1], node.iter_vars[lane].var)
+    if axis is None:
+        return None
+    return _Axes(lane, own[0][-1], 1, axis)
+
+
+def _variables(region: Any) -> set[Any]:
+    return {v for axis in region.region for v in _variables_of(axis.min)}
+
+
+def _plain_axis(region: Any, var: Any) -> int | None:
+    """The one axis of a region that is indexed by the variable alone."""
+    plain = [i for i, axis in enumerate(region.region) if isinstance(axis.min, tirx.Var) and axis.min.same_as(var)]
+    others = [i for i, axis in enumerate(region.region) if i not in plain and var in _variables_of(axis.min)]
+    return plain[0] if len(plain) == 1 and not others else None
+
+
+def _variables_of(expr: Any) -> set[Any]:
+    found: set[Any] = set()
+    tvm_ffi.structural_walk(expr, [(tirx.Var, found.add)], order="post")
+    return found
+
+
+def _dtype(region: Any) -> str:
+    dtype = region.source.dtype
+    return str(getattr(dtype, "dtype", dtype))
+
+
+def _tiled(
+    schedule: Any,
+    function: Any,
+    block: Any,
+    axes: _Axes,
+    around: tuple[list[Any], list[Any]],
+    limits: Limits,
+    packable: Collection[int],
+) -> Packed | None:
+    node = schedule.get(block)
+    extents = [int(v.dom.extent) for v in node.iter_vars]
+    weight = node.reads[axes.weight]
+    rank = len(weight.region)
+    orders: list[tuple[int, tuple[int, ...]]] = []
+    if axes.weight_axis != rank - 1:
+        parameter = next((i for i, p in enumerate(function.params) if p.name == weight.source.name), None)
+        if parameter is None or parameter not in packable:
+            return None
+        order = _last(axes.weight_axis, rank)
+        schedule.transform_layout(block, ("read", axes.weight), _permutation(order))
+        orders.append((parameter, order))
+    lanes = next(n for n in ((16, 8, 4, 2, 1) if limits.vectors else (4, 2, 1)) if extents[axes.lane] % n == 0)
+    rows = _rows(extents[axes.row], limits)
+
+    before, after = around
+    lane_axis = _plain_axis(node.writes[0], node.iter_vars[axes.lane].var)
+    if lane_axis is None:
+        return None
+    store = after[0].block_rv if after else schedule.cache_write(block, 0, "local")
+    if after:
+        schedule.set_scope(block, 0, "local")
+    written = len(node.writes[0].region)
+    if lane_axis != written - 1:
+        schedule.transform_layout(block, ("write", 0), _permutation(_last(lane_axis, written)))
+
+    loops = list(schedule.get_loops(block))
+    sums = [loops[i] for i, v in enumerate(node.iter_vars) if v.iter_type == tirx.IterVar.CommReduce]
+    outer = [
+        loops[i]
+        for i, v in enumerate(node.iter_vars)
+        if v.iter_type == tirx.IterVar.DataPar and i not in (axes.lane, axes.row)
+    ]
+    lane_groups, lane = schedule.split(loops[axes.lane], factors=[None, lanes])
+    row_groups, row = schedule.split(loops[axes.row], factors=[None, rows])
+    schedule.reorder(lane_groups, *outer, row_groups, *sums, row, lane)
+    item = bind_items(schedule, schedule.fuse(lane_groups, *outer, row_groups), 1 if limits.vectors else GPU_GROUP)
+    schedule.reverse_compute_at(store, item)
+    schedule.unroll(row)
+    schedule.vectorize(lane)  # before the next step: its result counts as no reduction any more
+    start = schedule.decompose_reduction(block, sums[0])
+    row, lane = schedule.get_loops(start)[-2:]
+    schedule.unroll(row)
+    schedule.vectorize(lane)
+    _bind_store(schedule, store, item, lanes if lane_axis == written - 1 else 0)
+    for info in before:
+        bind_block(schedule, info.block_rv, info.dom_kind(), limits)
+    return Packed(schedule.mod["main"].with_attrs(dict(function.attrs.items())), tuple(orders))
+
+
+def _bind_store(schedule: Any, store: Any, item: Any, contiguous: int) -> None:
+    """Unroll the stores of a tile; vectorise them where `contiguous` lanes lie side by side in the output."""
+    loops = list(schedule.get_loops(store))
+    inner = loops[next(i for i, loop in enumerate(loops) if schedule.get(loop).same_as(schedule.get(item))) + 1 :]
+    for index, loop in enumerate(inner):
+        if index == len(inner) - 1 and contiguous > 1 and int(schedule.get(loop).extent) == contiguous:
+            schedule.vectorize(loop)
+        else:
+            schedule.unroll(loop)
+
+
+def _rows(extent: int, limits: Limits) -> int:
+    """Rows of a tile: a divisor, so that no store needs a test; on CPUs as many as hide the latency of an addition."""
+    if not limits.vectors:
+        return _divisor(extent, 4)
+    rows = _divisor(extent, 8)
+    return rows if rows >= 4 else _divisor(extent, 14)
+
+
+def _divisor(extent: int, most: int) -> int:
+    return max(n for n in range(1, most + 1) if extent % n == 0)
+
+
+def _last(axis: int, rank: int) -> tuple[int, ...]:
+    return (*(i for i in range(rank) if i != axis), axis)
+
+
+def _permutation(order: tuple[int, ...]) -> Any:
+    return tirx.IndexMap.from_func(lambda *axes: tuple(axes[i] for i in order), ndim=len(order))

@@ -1,0 +1,59 @@
+"""The schedule for any kernel: one work item per output element, sums in a register."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import s_tir
+from tvm.s_tir.dlight.analysis import normalize_prim_func
+from tvm.s_tir.dlight.base import try_inline
+
+from heterocc.artifacts.errors import LoweringError
+from heterocc.compiler.lower.opencl.target import Limits
+
+GROUP = 256
+"""Most work items of a group: what every device of the last decade takes, and enough to hide latency."""
+
+
+def schedule_plain(function: Any, limits: Limits) -> Any:
+    """Inline what can be, then bind each block that is left. Raises LoweringError for a block without plain loops."""
+    schedule = s_tir.Schedule(function)
+    blocks = normalize_prim_func(schedule)
+    if blocks is None:
+        raise LoweringError("a kernel has loops that cannot be bound to work items", hint="give the node to the CPU")
+    for info in try_inline(schedule, blocks):
+        bind_block(schedule, info.block_rv, info.dom_kind(), limits)
+    return schedule.mod["main"].with_attrs(dict(function.attrs.items()))
+
+
+def bind_block(schedule: Any, block: Any, kinds: str, limits: Limits) -> None:
+    """Give each point of the block's spatial loops a work item; reductions run inside it.
+
+    `kinds` has one letter per loop: S spatial, R reduction, O neither (it then runs in one work item, in order).
+    """
+    loops = list(schedule.get_loops(block))
+    spatial = [loop for loop, kind in zip(loops, kinds, strict=True) if kind == "S"]
+    reduced = [loop for loop, kind in zip(loops, kinds, strict=True) if kind == "R"]
+    opaque = [loop for loop, kind in zip(loops, kinds, strict=True) if kind == "O"]
+    if not spatial:
+        spatial = [schedule.add_unit_loop(loops[0] if loops else block)]
+    if len(loops) > 1:
+        schedule.reorder(*spatial, *reduced, *opaque)
+    item = bind_items(schedule, schedule.fuse(*spatial), min(GROUP, limits.group))
+    if reduced and not opaque:
+        for index in range(len(schedule.get(block).writes)):
+            copy = schedule.cache_write(block, index, "local")
+            schedule.reverse_compute_at(copy, item)
+        schedule.decompose_reduction(block, reduced[0])
+
+
+def bind_items(schedule: Any, loop: Any, most: int) -> Any:
+    """Split a loop into work groups of at most `most` work items; gives the loop over the items of a group."""
+    extent = int(schedule.get(loop).extent)
+    size = 1
+    while size * 2 <= most and size < extent:
+        size *= 2
+    groups, item = schedule.split(loop, factors=[None, size])
+    schedule.bind(groups, "blockIdx.x")
+    schedule.bind(item, "threadIdx.x")
+    return item

@@ -1,0 +1,139 @@
+"""Schedules the kernels of a partition for OpenCL: right on every device, work items never assumed in lock step."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import tvm_ffi
+from tvm import relax, s_tir, tirx
+
+from heterocc.artifacts.errors import LoweringError
+from heterocc.compiler.lower.frontend import KernelModule, first_line
+from heterocc.compiler.lower.opencl.contraction import Packed, schedule_contraction
+from heterocc.compiler.lower.opencl.plain import schedule_plain
+from heterocc.compiler.lower.opencl.target import Limits
+from heterocc.compiler.lower.relax_kernels import is_kernel_call
+from heterocc.compiler.lower.relax_straight import bindings_of, outputs_of, substitute, vars_of, write_main
+
+_THREADED = frozenset({"scatter_elements_gpu", "scatter_nd_gpu"})
+"""Kernels that TVM gives ready for GPUs and whose work items do not depend on each other. Others (scan, sort) assume
+work items in lock step, or barriers over several work groups."""
+
+
+def schedule_kernels(module: KernelModule, target: Any, limits: Limits) -> KernelModule:
+    """Bind every kernel of the module to work items; weights may get another layout.
+
+    Raises LoweringError naming the node of a kernel that cannot be bound.
+    """
+    node_of = {k.symbol: k.nodes[-1] for k in reversed(module.kernels) if k.nodes}
+    packable = _packable(module)
+    kernels: dict[str, Packed] = {}
+    with target:
+        for gvar, function in module.mod.functions_items():
+            if isinstance(function, tirx.PrimFunc):
+                symbol = gvar.name_hint
+                where = f"node '{node_of[symbol]}'" if symbol in node_of else None
+                kernels[symbol] = _scheduled(function, limits, where, packable.get(symbol, frozenset()))
+    return _rewritten(module, kernels)
+
+
+def _scheduled(function: Any, limits: Limits, where: str | None, packable: frozenset[int]) -> Packed:
+    for dtype in tensor_dtypes(function):
+        if dtype not in limits.dtypes:
+            raise LoweringError(f"the device has no {dtype}", where=where, hint="give the node to another device")
+    if _launches(function):
+        unknown = [b for b in _blocks(function) if b not in _THREADED and b != "root"]
+        if unknown:
+            raise LoweringError(
+                f"TVM's GPU kernel '{unknown[0]}' assumes work items in lock step, which OpenCL does not promise",
+                where=where,
+                hint="give the node to the CPU",
+            )
+        return Packed(function)
+    try:
+        tiled = schedule_contraction(function, limits, packable)
+        if tiled is not None:
+            return tiled
+    except s_tir.ScheduleError:  # a form that the tiled schedule does not know
+        pass
+    try:
+        return Packed(schedule_plain(function, limits))
+    except LoweringError as error:
+        raise LoweringError(error.message, where=where, hint=error.hint) from None
+    except s_tir.ScheduleError as error:
+        raise LoweringError(
+            f"a kernel cannot be bound to work items: {first_line(error)}", where=where, hint="give the node to the CPU"
+        ) from error
+
+
+def _calls(module: KernelModule) -> list[tuple[Any, str, list[Any]]]:
+    """The kernel calls: binding, symbol, tensor arguments."""
+    calls = []
+    for binding in bindings_of(module.mod["main"]):
+        if is_kernel_call(binding.value):
+            given = binding.value.args[1]
+            arguments = list(given.fields) if isinstance(given, relax.Tuple) else [given]
+            calls.append((binding, binding.value.args[0].name_hint, arguments))
+    return calls
+
+
+def _packable(module: KernelModule) -> dict[str, frozenset[int]]:
+    """For each kernel the arguments that are weights in every call and are read nowhere else."""
+    main = module.mod["main"]
+    uses = Counter(v for b in bindings_of(main) for v in vars_of(b.value))
+    weights = {p for p in main.params if p.name in module.arrays and uses[p] == 1}
+    weights -= {v for o in outputs_of(main) for v in vars_of(o)}
+    found: dict[str, frozenset[int]] = {}
+    for _, symbol, arguments in _calls(module):
+        here = frozenset(i for i, a in enumerate(arguments) if a in weights)
+        found[symbol] = found.get(symbol, here) & here
+    return found
+
+
+def _rewritten(module: KernelModule, kernels: dict[str, Packed]) -> KernelModule:
+    """The module with scheduled kernels, and weights in the layouts that these want."""
+    main = module.mod["main"]
+    builder = relax.BlockBuilder()
+    gvars = {symbol: builder.add_func(kernel.function, symbol) for symbol, kernel in kernels.items()}
+    replace: dict[Any, Any] = {}
+    arrays = dict(module.arrays)
+    for _, symbol, arguments in _calls(module):
+        for index, order in kernels[symbol].orders:
+            old = arguments[index]
+            arrays[old.name] = np.ascontiguousarray(np.transpose(arrays[old.name], order))
+            replace[old] = relax.Var(old.name, relax.TensorType(arrays[old.name].shape, arrays[old.name].dtype.name))
+    bindings = []
+    for binding in bindings_of(main):
+        value = substitute(binding.value, replace)
+        if is_kernel_call(value):
+            gvar = gvars[value.args[0].name_hint]
+            value = relax.Call(value.op, [gvar, *value.args[1:]], value.attrs, value.ty_args)
+        bindings.append((binding.var, value, binding.var.name))
+    params = [replace.get(p, p) for p in main.params]
+    mod = write_main(builder.get(), params, bindings, outputs_of(main))
+    return dataclasses.replace(module, mod=mod, arrays=arrays)
+
+
+def _launches(function: Any) -> bool:
+    """Whether TVM gave the kernel ready-made, with work items of its own."""
+    found: list[str] = []
+    tvm_ffi.structural_walk(function.body, [(tirx.AttrStmt, lambda n: found.append(n.attr_key))], order="post")
+    return "thread_extent" in found or "virtual_thread" in found
+
+
+def _blocks(function: Any) -> list[str]:
+    found: list[str] = []
+    tvm_ffi.structural_walk(function.body, [(s_tir.SBlock, lambda n: found.append(str(n.name_hint)))], order="post")
+    return found
+
+
+def tensor_dtypes(function: Any) -> tuple[str, ...]:
+    """Dtypes of the kernel's tensors; indices are computed in any."""
+    found = [p.ty.dtype for p in function.params]
+    buffers: list[Any] = []
+    tvm_ffi.structural_walk(function.body, [(s_tir.SBlock, lambda n: buffers.extend(n.alloc_buffers))], order="post")
+    found.extend(b.dtype for b in buffers)
+    return tuple(dict.fromkeys(str(getattr(d, "dtype", d)) for d in found))

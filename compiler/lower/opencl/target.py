@@ -1,0 +1,52 @@
+"""The TVM target of an OpenCL device, and the limits that its schedules keep to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+
+from heterocc.artifacts.errors import DeviceError
+from heterocc.compiler.devices.device import Device
+from heterocc.compiler.devices.host import host_cpu
+
+SMALLEST_GROUP = 64
+"""Work items in a group where the device does not say how many it takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a schedule may assume of the device.
+
+    `group` is the most work items of a work group. `vectors` marks devices that run work items one after another on
+    vector units (PoCL and other CPUs): they want large tiles per work item, GPUs want many work items.
+    """
+
+    group: int
+    vectors: bool
+    dtypes: frozenset[str]
+
+
+def limits_of(device: Device) -> Limits:
+    """The limits of a device."""
+    group = int(device.target.get("max_num_threads", SMALLEST_GROUP))  # type: ignore[arg-type]  # a number by its name
+    return Limits(max(1, group), device.software or device.unit == "cpu", device.dtypes)
+
+
+def opencl_target(device: Device) -> Any:
+    """The `tvm.target.Target` of a device; its host code is for the CPU of this machine, baseline instructions.
+
+    Raises DeviceError for attributes that TVM refuses.
+    """
+    attributes: dict[str, Any] = {k: list(v) if isinstance(v, tuple) else v for k, v in device.target.items()}
+    attributes["kind"] = "opencl"
+    attributes.setdefault("host", {"kind": "llvm", "mtriple": f"{host_cpu().arch}-linux-gnu"})
+    try:
+        return tvm.target.Target(attributes)
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise DeviceError(
+            f"TVM refuses the target of device {device.name}: {str(error).splitlines()[0]}",
+            where=device.target_json(),
+            hint="check the target attributes of the device file",
+        ) from error
