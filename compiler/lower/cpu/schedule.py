@@ -1,12 +1,188 @@
-"""Schedules the kernels of a partition for a CPU."""
+"""Schedules the kernels of a partition for a CPU: one rule per kind of block, each right for every shape."""
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Collection
 from typing import Any
 
+import numpy as np
+import tvm
+from tvm import relax, s_tir
+
+from heterocc.compiler.lower.cpu.blocks import BlockView, is_iters, is_plain_arithmetic, leaf_blocks, loads, view
+from heterocc.compiler.lower.cpu.contraction import Packing, choose_tile, find_contraction, schedule_contraction
+from heterocc.compiler.lower.cpu.generic import schedule_reduction, schedule_spatial
+from heterocc.compiler.lower.cpu.target import vector_lanes
 from heterocc.compiler.lower.frontend import KernelModule
+from heterocc.compiler.lower.relax_kernels import is_kernel_call
+from heterocc.compiler.lower.relax_straight import bindings_of, outputs_of, write_main
 
 
 def schedule_kernels(module: KernelModule, target: Any) -> KernelModule:
-    """The module with its kernels scheduled for `target`."""
-    return module
+    """The module with its kernels scheduled for `target` and its weights packed as the schedules want them."""
+    lanes = vector_lanes(target)
+    weights = _weight_arguments(module)
+    functions: dict[Any, Any] = {}
+    packings: dict[str, tuple[Packing, ...]] = {}
+    with target:
+        for gvar, function in module.mod.functions_items():
+            if gvar.name_hint == "main":
+                continue
+            scheduled, wanted = schedule_kernel(function, weights.get(gvar.name_hint, frozenset()), lanes)
+            functions[gvar.name_hint] = scheduled
+            if wanted:
+                packings[gvar.name_hint] = wanted
+    return _with_kernels(module, functions, packings)
+
+
+def schedule_kernel(function: Any, weights: Collection[int], lanes: int) -> tuple[Any, tuple[Packing, ...]]:
+    """Schedule one kernel; `weights` are the argument numbers that hold parameters, `lanes` float32 per vector.
+
+    Returns the kernel and how its weight arguments are to be packed.
+    """
+    sch = s_tir.Schedule(function, debug_mask="none")
+    if not leaf_blocks(sch):
+        return function, ()
+    _inline(sch)
+    packings: list[Packing] = []
+    done: set[str] = set()
+    for rv in leaf_blocks(sch):
+        block = view(sch, rv)
+        found = find_contraction(block, function, weights) if block is not None else None
+        if block is None or found is None or any(p.argument == found.argument for p in packings):
+            continue
+        tile = choose_tile(found, lanes)
+        if tile is None:
+            continue
+        epilogue = _epilogue(sch, block)
+        packing = schedule_contraction(sch, found, tile, epilogue)
+        if packing is not None:
+            packings.append(packing)
+        done.add(block.name)
+        if epilogue is not None:
+            done.add(str(sch.get(epilogue).name_hint))
+    for rv in leaf_blocks(sch):
+        if _is_scheduled(sch, rv):
+            continue
+        block = view(sch, rv)
+        if block is None or block.name in done:
+            continue
+        if block.is_reduction:
+            schedule_reduction(sch, block, lanes)
+        else:
+            schedule_spatial(sch, block, lanes)
+    return sch.mod["main"].with_attr("global_symbol", function.attrs["global_symbol"]), tuple(packings)
+
+
+def _is_scheduled(sch: Any, rv: Any) -> bool:
+    return any(int(sch.get(loop).kind) != 0 for loop in sch.get_loops(rv))
+
+
+def _inline(sch: Any) -> None:
+    """Compute cheap element by element values where they are used: padding by nothing, chains of epilogues."""
+    for rv in leaf_blocks(sch):
+        block = view(sch, rv)
+        if block is None or block.is_reduction:
+            continue
+        consumers = list(sch.get_consumers(rv))
+        if not consumers:
+            continue
+        views = [view(sch, c) for c in consumers]
+        copy = _is_copy(block)
+        elementwise = all(v is not None and not v.is_reduction for v in views) and len(consumers) == 1
+        cheap = all(v is not None for v in views) and is_plain_arithmetic(block.store)
+        if copy or elementwise or (cheap and not _gathers(block)):
+            try:
+                sch.compute_inline(rv)
+            except s_tir.ScheduleError:
+                continue
+
+
+def _is_copy(block: BlockView) -> bool:
+    found = loads(block.store.value)
+    return len(found) == 1 and found[0].same_as(block.store.value) and is_iters(found[0].indices, block.iters)
+
+
+def _gathers(block: BlockView) -> bool:
+    return any(
+        not all(isinstance(i, tvm.tirx.Var | tvm.tirx.IntImm) for i in r.indices) for r in loads(block.store.value)
+    )
+
+
+def _epilogue(sch: Any, block: BlockView) -> Any:
+    """The only consumer of a block, if it reads the block's result at its own indices and nowhere else."""
+    consumers = list(sch.get_consumers(block.rv))
+    if len(consumers) != 1:
+        return None
+    consumer = view(sch, consumers[0])
+    if consumer is None or consumer.is_reduction or not is_iters(consumer.store.indices, consumer.iters):
+        return None
+    spatial = tuple(e for e, k in zip(block.extents, block.kinds, strict=True) if k == "S")
+    if consumer.extents != spatial:
+        return None
+    source = block.block.writes[0].source
+    reads = [r for r in loads(consumer.store.value) if r.source.same_as(source)]
+    if not reads or not all(is_iters(r.indices, consumer.iters) for r in reads):
+        return None
+    return consumers[0]
+
+
+def _weight_arguments(module: KernelModule) -> dict[str, frozenset[int]]:
+    """For each kernel the arguments that are parameters in every call."""
+    found: dict[str, frozenset[int]] = {}
+    for binding in bindings_of(module.mod["main"]):
+        if not is_kernel_call(binding.value):
+            continue
+        name = binding.value.args[0].name_hint
+        arguments = frozenset(
+            i for i, a in enumerate(_arguments(binding.value)) if isinstance(a, relax.Var) and a.name in module.arrays
+        )
+        found[name] = found.get(name, arguments) & arguments
+    return found
+
+
+def _arguments(call: Any) -> list[Any]:
+    return list(call.args[1].fields) if isinstance(call.args[1], relax.Tuple) else [call.args[1]]
+
+
+def _with_kernels(
+    module: KernelModule, functions: dict[str, Any], packings: dict[str, tuple[Packing, ...]]
+) -> KernelModule:
+    """The module with other kernels, and its calls given packed weights."""
+    main = module.mod["main"]
+    builder = relax.BlockBuilder()
+    gvars = {name: builder.add_func(function, name) for name, function in functions.items()}
+    arrays: dict[str, np.ndarray] = dict(module.arrays)
+    packed: dict[tuple[str, int, int], Any] = {}
+    bindings = []
+    for binding in bindings_of(main):
+        call = binding.value
+        if is_kernel_call(call):
+            name = call.args[0].name_hint
+            arguments = _arguments(call)
+            for packing in packings.get(name, ()):
+                old = arguments[packing.argument]
+                key = (old.name, packing.axis, packing.tile)
+                if key not in packed:
+                    array = packing.apply(module.arrays[old.name])
+                    fresh = f"{old.name}_packed_{packing.axis}_{packing.tile}"
+                    packed[key] = relax.Var(fresh, relax.TensorType(array.shape, array.dtype.name))
+                    arrays[fresh] = array
+                arguments[packing.argument] = packed[key]
+            call = relax.Call(call.op, [gvars[name], relax.Tuple(arguments)], call.attrs, call.ty_args)
+        bindings.append((binding.var, call, binding.var.name))
+    params = [*main.params, *packed.values()]
+    mod = write_main(builder.get(), params, bindings, outputs_of(main))
+    used = {v for b in bindings_of(mod["main"]) for v in _vars(b.value)}
+    params = [p for p in mod["main"].params if p.name not in arrays or p in used]
+    bound = [(b.var, b.value, b.var.name) for b in bindings_of(mod["main"])]
+    mod = write_main(mod, params, bound, outputs_of(mod["main"]))
+    left = {p.name: arrays[p.name] for p in params if p.name in arrays}
+    return dataclasses.replace(module, mod=mod, arrays=left)
+
+
+def _vars(value: Any) -> list[Any]:
+    from heterocc.compiler.lower.relax_straight import vars_of
+
+    return vars_of(value)

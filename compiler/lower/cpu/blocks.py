@@ -1,0 +1,129 @@
+"""What schedule rules ask about the blocks of a kernel."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+from tvm import tirx
+from tvm.ir import Call, TensorLoad
+
+_SPATIAL, _REDUCTION = 0, 2
+
+
+@dataclass(frozen=True)
+class BlockView:
+    """A leaf block whose loops are exactly its iteration variables: `kinds` is one of "S" and "R" per loop."""
+
+    rv: Any
+    name: str
+    block: Any
+    kinds: str
+    extents: tuple[int, ...]
+
+    @property
+    def iters(self) -> list[Any]:
+        """The block's iteration variables, in loop order."""
+        return [i.var for i in self.block.iter_vars]
+
+    @property
+    def is_reduction(self) -> bool:
+        """Whether any loop reduces."""
+        return "R" in self.kinds
+
+    @property
+    def work(self) -> int:
+        """Iterations of the whole nest."""
+        return math.prod(self.extents)
+
+    @property
+    def store(self) -> Any:
+        """The block's single store."""
+        return self.block.body
+
+    def loops(self, sch: Any) -> list[Any]:
+        """The block's loops in the schedule."""
+        return list(sch.get_loops(self.rv))
+
+
+def view(sch: Any, rv: Any) -> BlockView | None:
+    """The block as a BlockView, or None when it is anything else (nested, opaque, several stores, dynamic)."""
+    block = sch.get(rv)
+    loops = [sch.get(loop) for loop in sch.get_loops(rv)]
+    kinds = "".join({_SPATIAL: "S", _REDUCTION: "R"}.get(int(i.iter_type), "O") for i in block.iter_vars)
+    extents = [i.dom.extent for i in block.iter_vars]
+    if "O" in kinds or not all(isinstance(e, tirx.IntImm) for e in extents):
+        return None
+    sizes = tuple(int(e) for e in extents)
+    if len(loops) != len(sizes) or any(not isinstance(lo.extent, tirx.IntImm) for lo in loops):
+        return None
+    if tuple(int(lo.extent) for lo in loops) != sizes or not isinstance(block.body, tirx.BufferStore):
+        return None
+    return BlockView(rv, str(block.name_hint), block, kinds, sizes)
+
+
+def leaf_blocks(sch: Any) -> list[Any]:
+    """The kernel's blocks in order, the root apart; empty where there is no root block."""
+    try:
+        root = sch.get_sblock("root")
+    except Exception:  # a kernel without blocks is already lowered code; TVM raises ScheduleError or ValueError
+        return []
+    return list(sch.get_child_blocks(root))
+
+
+_FIELDS = ("a", "b", "value", "indices", "args", "condition", "true_value", "false_value", "body")
+"""Where expressions and stores keep their parts; TVM has no visitor for them in Python."""
+
+
+def nodes(body: Any) -> Iterator[Any]:
+    """All expressions and statements of a store or expression, itself included."""
+    yield body
+    if isinstance(body, tirx.Var | tirx.IntImm | tirx.FloatImm):
+        return
+    for name in _FIELDS:
+        part = getattr(body, name, None)
+        if part is None:
+            continue
+        for child in part if name in ("indices", "args") else (part,):
+            if isinstance(child, tvm.ir.Expr | tirx.Stmt) and not isinstance(child, tvm.ir.Op):
+                yield from nodes(child)
+
+
+def loads(body: Any) -> list[Any]:
+    """All reads of buffers below a statement or expression."""
+    return [n for n in nodes(body) if isinstance(n, TensorLoad)]
+
+
+def is_iters(indices: Any, iters: list[Any]) -> bool:
+    """Whether indices are exactly the iteration variables, in order."""
+    return len(indices) == len(iters) and all(i.same_as(v) for i, v in zip(indices, iters, strict=True))
+
+
+def uses(expr: Any, var: Any) -> bool:
+    """Whether an expression mentions a variable."""
+    return any(n.same_as(var) for n in nodes(expr) if isinstance(n, tirx.Var))
+
+
+def dtype_of(expr: Any) -> str:
+    """numpy's name of an expression's or buffer's element type."""
+    ty = expr.ty
+    dtype = getattr(ty, "dtype", ty)
+    return str(getattr(dtype, "dtype", dtype))
+
+
+def itemsize(dtype: str) -> int:
+    """Bytes of an element."""
+    return max(1, int(tvm.runtime.DataType(dtype).bits) // 8)
+
+
+def is_plain_arithmetic(body: Any) -> bool:
+    """Whether a body has no conditions and no function calls: cheap enough to compute twice."""
+    return not any(isinstance(n, Call | tirx.Select | tirx.IfThenElse) for n in nodes(body))
+
+
+def divisor_up_to(extent: int, limit: int) -> int:
+    """The largest divisor of `extent` that is at most `limit`."""
+    return max(d for d in range(1, min(extent, limit) + 1) if extent % d == 0)

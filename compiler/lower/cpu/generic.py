@@ -1,0 +1,147 @@
+"""Schedules for everything else, block by block: parallel outside, vectors inside, reductions in several lanes."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tvm import tirx
+
+from heterocc.compiler.lower.cpu.blocks import BlockView, divisor_up_to, dtype_of, itemsize, loads, uses, view
+
+PARALLEL_WORK = 1 << 14
+"""Nests with fewer iterations stay on one thread: starting the others costs some microseconds."""
+
+MAX_UNROLL = 16
+
+
+def schedule_spatial(sch: Any, block: BlockView, lanes: int) -> None:
+    """An elementwise or otherwise injective block: last dimension in vectors, the others in parallel."""
+    loops = block.loops(sch)
+    if not loops:
+        return
+    width = _lanes(block, lanes)
+    last, vector = loops[-1], None
+    if _vectorizable(block):
+        step = divisor_up_to(block.extents[-1], width)
+        if step >= min(4, width):
+            last, vector = sch.split(loops[-1], [None, step])
+    _parallel(
+        sch, [*loops[:-1], last] if vector is not None else loops, block.work, keep=0 if vector is not None else 1
+    )
+    if vector is not None:
+        sch.vectorize(vector)
+
+
+def schedule_reduction(sch: Any, block: BlockView, lanes: int) -> None:
+    """A reduction: vectors along the last output dimension where it is long, else along the reduction itself."""
+    spatial = [i for i, k in enumerate(block.kinds) if k == "S"]
+    reduction = [i for i, k in enumerate(block.kinds) if k == "R"]
+    width = _lanes(block, lanes)
+    if spatial and _vectorizable(block) and _along_output(block, spatial[-1]):
+        step = divisor_up_to(block.extents[spatial[-1]], width)
+        if step >= min(4, width):
+            _output_vectors(sch, block, spatial, reduction, step)
+            return
+    if block.store is not None and _reassociable(block) and len(_stores(block)) == 1:
+        total = math.prod(block.extents[i] for i in reduction)
+        step = divisor_up_to(total, width)
+        if step >= min(4, width) and total > step and _contiguous_reduction(block, reduction):
+            _reduction_vectors(sch, block, spatial, reduction, step)
+            return
+    loops = block.loops(sch)
+    order = [loops[i] for i in spatial] + [loops[i] for i in reduction]
+    sch.reorder(*order)
+    _parallel(sch, [loops[i] for i in spatial], block.work, keep=0)
+
+
+def _output_vectors(sch: Any, block: BlockView, spatial: list[int], reduction: list[int], step: int) -> None:
+    """Accumulate a vector of outputs over all reduction loops, in a buffer that becomes a register."""
+    copy = sch.cache_write(block.rv, 0, "global")
+    loops = list(sch.get_loops(copy))
+    outer, vector = sch.split(loops[-1], [None, step])
+    sch.compute_at(block.rv, outer, preserve_unit_loops=True)
+    inner = list(sch.get_loops(block.rv))[-len(block.kinds) :]
+    rest = [inner[i] for i in spatial[:-1]]
+    reduce = [inner[i] for i in reduction]
+    sch.reorder(*rest, *reduce, inner[spatial[-1]])
+    sch.vectorize(inner[spatial[-1]])
+    sch.vectorize(vector)
+    if block.extents[reduction[-1]] <= MAX_UNROLL and len(reduction) > 1:
+        sch.unroll(reduce[-1])
+    _parallel(sch, [*loops[:-1], outer], block.work, keep=0)
+    sch.decompose_reduction(block.rv, reduce[0])
+
+
+def _reduction_vectors(sch: Any, block: BlockView, spatial: list[int], reduction: list[int], step: int) -> None:
+    """Reduce in `step` lanes and then over the lanes: another order of the same sum."""
+    loops = block.loops(sch)
+    sch.reorder(*(loops[i] for i in spatial), *(loops[i] for i in reduction))
+    reduce = [loops[i] for i in reduction]
+    fused = sch.fuse(*reduce) if len(reduce) > 1 else reduce[0]
+    _, lane = sch.split(fused, [None, step])
+    partial = sch.rfactor(lane, len(spatial))
+    part = view_loops(sch, partial)
+    final = view_loops(sch, block.rv)
+    count = len(spatial)
+    # The partial block's loops are spatial…, reduction, lane: the lane goes inside and is initialised before.
+    sch.reorder(part[count], part[count + 1])
+    sch.vectorize(part[count + 1])
+    if count:
+        outer = final[:count]
+        fused_final = sch.fuse(*outer) if count > 1 else outer[0]
+        fused_part = sch.fuse(*part[:count]) if count > 1 else part[0]
+        if block.work >= PARALLEL_WORK:
+            sch.parallel(fused_part)
+            sch.parallel(fused_final)
+    sch.decompose_reduction(partial, part[count])
+
+
+def view_loops(sch: Any, block: Any) -> list[Any]:
+    """The loops above a block."""
+    return list(sch.get_loops(block))
+
+
+def _parallel(sch: Any, loops: list[Any], work: int, keep: int) -> None:
+    """Fuse and parallelise all but the last `keep` of the loops."""
+    outer = loops[: len(loops) - keep] if keep else loops
+    if not outer or work < PARALLEL_WORK:
+        return
+    sch.parallel(sch.fuse(*outer) if len(outer) > 1 else outer[0])
+
+
+def _lanes(block: BlockView, lanes: int) -> int:
+    return max(1, lanes * 4 // max(itemsize(dtype_of(block.store.value)), 1))
+
+
+def _vectorizable(block: BlockView) -> bool:
+    """Whether explicit vectors are worth it: no booleans (TVM stores them bitwise), no conditions, no narrow integers."""
+    parts = [block.store.value, *(load for load in loads(block.store))]
+    return all(dtype_of(p) in ("float32", "float64", "int32", "int64") for p in parts)
+
+
+def _along_output(block: BlockView, last: int) -> bool:
+    """Whether the last output dimension moves along the last dimension of what is read, unlike any reduction."""
+    iters = block.iters
+    reads = loads(block.store.value)
+    reads = [r for r in reads if not r.source.same_as(block.store.buffer)] if hasattr(block.store, "buffer") else reads
+    return any(r.indices and uses(r.indices[-1], iters[last]) for r in reads)
+
+
+def _contiguous_reduction(block: BlockView, reduction: list[int]) -> bool:
+    iters = block.iters
+    return any(r.indices and r.indices[-1].same_as(iters[reduction[-1]]) for r in loads(block.store.value)) or any(
+        r.indices and uses(r.indices[-1], iters[reduction[-1]]) for r in loads(block.store.value)
+    )
+
+
+def _reassociable(block: BlockView) -> bool:
+    """Whether the reduction is a sum, product, minimum or maximum."""
+    return isinstance(block.store.value, tirx.Add | tirx.Mul | tirx.Min | tirx.Max)
+
+
+def _stores(block: BlockView) -> list[Any]:
+    return [block.store]
+
+
+__all__ = ["PARALLEL_WORK", "schedule_reduction", "schedule_spatial", "view"]
