@@ -89,6 +89,12 @@ Sources: Linux, arch/x86/include/asm/cpufeatures.h and Documentation/arch/arm64/
 AArch64Features.td. Features that compiled code cannot use by itself (system instructions) are left out.
 """
 
+_IMPLIED: Mapping[str, Mapping[str, str]] = {
+    "x86_64": {"sse4.2": "crc32"},
+    "aarch64": {"sve-bitperm": "sve2-bitperm"},
+}
+"""Features without a flag of their own, by the feature that comes with them."""
+
 _VECTOR = re.compile(r"avx|amx-|apx|sve|sme|ssve")
 """Prefixes of instruction sets: one that the table lacks is taken for missing, not for a hint."""
 
@@ -125,11 +131,13 @@ def cpu_features(cpuinfo: str, arch: str) -> frozenset[str]:
     # Cores of one machine may differ, and a thread may run on any.
     flags = frozenset.intersection(*(frozenset(line.split()) for line in lines)) if lines else frozenset()
     features = {names[flag] for flag in flags if flag in names}
-    if "sse4.2" in features:
-        features.add("crc32")
-    if arch == "aarch64" and "sve-bitperm" in features and "sve2" in features:
-        features.add("sve2-bitperm")
+    features.update(implied for feature, implied in _IMPLIED.get(arch, {}).items() if feature in features)
     return frozenset(features)
+
+
+def known_features(arch: str) -> frozenset[str]:
+    """Every feature of an architecture that `cpu_features` can find."""
+    return frozenset(CPU_FLAGS.get(arch, {}).values()) | frozenset(_IMPLIED.get(arch, {}).values())
 
 
 def why_not(variant: Variant, producer: Producer, machine: HostInfo, drivers: DriverReason) -> tuple[str, ...]:
@@ -156,7 +164,7 @@ def why_not(variant: Variant, producer: Producer, machine: HostInfo, drivers: Dr
 def _cpu_reasons(device: Device, machine: HostInfo) -> list[str]:
     if device.arch is not None and plain_arch(device.arch) != machine.arch:
         return [f"the code for {device.name} is for {device.arch}, this machine is {machine.arch}"]
-    known = frozenset(CPU_FLAGS.get(machine.arch, {}).values()) | {"crc32", "sve2-bitperm"}
+    known = known_features(machine.arch)
     # Lists of LLVM mix features with scheduling hints ("fast-gather"), which no machine has or lacks.
     wanted = [f for f in device.cpu_features if f in known or _VECTOR.match(f)]
     missing = [f for f in wanted if f not in machine.cpu_features]
