@@ -1,0 +1,201 @@
+"""ONNX's own node tests, taken through import, query and lowering, and compared with what ONNX expects."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+from heterocc.artifacts.errors import HeteroccError, LoweringError
+from heterocc.compiler.cache import Answers, NoCache
+from heterocc.compiler.compare import FLOAT16, Tolerance, compare
+from heterocc.compiler.devices.device import Device
+from heterocc.compiler.imported import ImportedModel
+from heterocc.compiler.lower import lowering_for
+from heterocc.compiler.lower.base import LoweredPartition, PartitionJob
+from heterocc.compiler.onnx_import import import_model
+from heterocc.compiler.query import describe_nowhere, query_model
+from heterocc.compiler.reference import Reference
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One node test: a model, feeds by input name, and what ONNX expects, in output order."""
+
+    name: str
+    model: onnx.ModelProto
+    feed: Mapping[str, np.ndarray[Any, Any]]
+    expected: tuple[np.ndarray[Any, Any], ...]
+    rtol: float
+    atol: float
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a case: `kind` is `right`, `wrong`, `unsupported`, `import` (refused), `folded` or `lowering`."""
+
+    kind: str
+    detail: str = ""
+
+
+@cache
+def cases() -> Mapping[str, Case]:
+    """All node tests whose inputs and outputs are plain tensors, by name."""
+    from onnx.backend.test.case import node
+
+    found: dict[str, Case] = {}
+    with warnings.catch_warnings():
+        # Some cases compute their own expectation with overflows.
+        warnings.simplefilter("ignore")
+        collected = node.collect_testcases(None)
+    for test in collected:
+        inputs, outputs = test.data_sets[0]
+        if not all(isinstance(v, np.ndarray | np.generic | int | float) for v in [*inputs, *outputs]):
+            continue
+        names = [i.name for i in test.model.graph.input]
+        if len(names) != len(inputs):
+            continue
+        feed = {n: np.asarray(v) for n, v in zip(names, inputs, strict=True)}
+        expected = tuple(np.asarray(v) for v in outputs)
+        found[test.name] = Case(test.name, _older(test.model), feed, expected, test.rtol or 1e-3, test.atol or 1e-7)
+    return found
+
+
+def _older(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model at an opset and IR version that ONNX Runtime knows, where its operators exist there."""
+    version = {o.domain: o.version for o in model.opset_import}.get("", 0)
+    exist = all(n.domain in _SCHEMAS and n.op_type in _SCHEMAS[n.domain] for n in model.graph.node)
+    older = onnx.ModelProto()
+    older.CopyFrom(model)
+    older.ir_version = min(model.ir_version, 10)
+    if version > NEWEST and exist:
+        for opset in older.opset_import:
+            opset.version = OLDER if opset.domain == "" else opset.version
+    return older
+
+
+NEWEST = 26
+"""Newest opset of the default domain that every supported ONNX Runtime loads."""
+OLDER = 21
+_SCHEMAS: Mapping[str, frozenset[str]] = {
+    "": frozenset(s.name for s in onnx.defs.get_all_schemas_with_history() if not s.domain and s.since_version <= OLDER)
+}
+
+
+def frozen(case: Case) -> Case | None:
+    """The case with all inputs but the first made constants, as real models have them; None if there is but one."""
+    names = [i.name for i in case.model.graph.input]
+    if len(names) < 2:
+        return None
+    model = onnx.ModelProto()
+    model.CopyFrom(case.model)
+    del model.graph.input[1:]
+    model.graph.initializer.extend(numpy_helper.from_array(case.feed[n], n) for n in names[1:])
+    feed = {names[0]: case.feed[names[0]]}
+    return Case(case.name + " frozen", model, feed, case.expected, case.rtol, case.atol)
+
+
+def run_case(case: Case, device: Device, store: Answers | None = None) -> Outcome:
+    """Import, ask, lower as one partition, run, compare."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "model.onnx")
+        path.write_bytes(case.model.SerializeToString())
+        shapes = {name: value.shape for name, value in case.feed.items()}
+        try:
+            model = import_model(path, shapes=shapes)
+        except HeteroccError as error:
+            return Outcome("import", str(error).splitlines()[0])
+        if not model.graph.nodes:
+            return Outcome("folded")
+        result = query_model(model, [device], cache=store or NoCache())
+        if result.nowhere:
+            node = model.graph.node_by_name[result.nowhere[0]]
+            return Outcome("unsupported", f"{node.op_type}: {describe_nowhere(result, node)}")
+        try:
+            got = run_partition(model, device, case.feed)
+        except LoweringError as error:
+            return Outcome("lowering", str(error))
+    reason = difference(case, got)
+    if reason is None:
+        return Outcome("right")
+    if agrees_with_onnx_runtime(model, case.feed, got):
+        return Outcome("right", f"differs from the expectation as ONNX Runtime does: {reason}")
+    return Outcome("wrong", reason)
+
+
+def difference(case: Case, got: Sequence[np.ndarray[Any, Any]]) -> str | None:
+    """How the outputs differ from what ONNX expects, None if they do not."""
+    tolerance = Tolerance(rtol=max(case.rtol, 1e-3), atol=max(case.atol, 1e-5))
+    if any(np.dtype(a.dtype) == np.float16 for a in [*case.feed.values(), *case.expected]):
+        tolerance = FLOAT16
+    if len(got) != len(case.expected):
+        return f"{len(got)} outputs, not {len(case.expected)}"
+    for index, (actual, expected) in enumerate(zip(got, case.expected, strict=True)):
+        found = compare(f"output {index}", actual, expected, tolerance)
+        if not found.ok:
+            return f"output {index}: {found.reason}"
+    return None
+
+
+def agrees_with_onnx_runtime(
+    model: ImportedModel, feed: Mapping[str, np.ndarray[Any, Any]], got: Sequence[np.ndarray[Any, Any]]
+) -> bool:
+    """Whether ONNX Runtime computes the same, where the expectation itself differs from it."""
+    try:
+        reference = Reference(model, model.graph.outputs).run(_internal(model, feed))
+    except Exception:
+        # ONNX Runtime lacks the operator or the types: then the expectation stands alone.
+        return False
+    return all(compare(name, actual, reference[name]).ok for name, actual in zip(model.graph.outputs, got, strict=True))
+
+
+def _internal(model: ImportedModel, feed: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, np.ndarray[Any, Any]]:
+    return {name: feed[model.sources.get(name, name)] for name in model.graph.inputs}
+
+
+def run_partition(
+    model: ImportedModel, device: Device, feed: Mapping[str, np.ndarray[Any, Any]]
+) -> list[np.ndarray[Any, Any]]:
+    """Lower the whole model as one partition for a CPU device and run it in TVM's VM."""
+    graph = model.graph
+    written = tuple(v for v in graph.outputs if v in graph.producer)
+    job = PartitionJob("p0", model, device, tuple(n.name for n in graph.nodes), graph.inputs, written)
+    lowered = lowering_for(device).lower(job)
+    inputs = _internal(model, feed)
+    outputs = call(lowered, [inputs[v] for v in job.inputs], [_empty(model, v) for v in written])
+    by_name = {**inputs, **model.weights, **dict(zip(written, outputs, strict=True))}
+    return [by_name[v] for v in graph.outputs]
+
+
+def _empty(model: ImportedModel, name: str) -> np.ndarray[Any, Any]:
+    value = model.graph.values[name]
+    assert value.shape is not None
+    return np.zeros([int(d or 0) for d in value.shape], dtype=value.dtype)
+
+
+def call(
+    lowered: LoweredPartition, inputs: Sequence[np.ndarray[Any, Any]], outputs: Sequence[np.ndarray[Any, Any]]
+) -> list[np.ndarray[Any, Any]]:
+    """Load CPU code and call its entry; gives the outputs that it wrote."""
+    import tvm
+
+    # The loader caches by path: a file of its own for every load.
+    with tempfile.NamedTemporaryFile(suffix=".so", delete=False) as file:
+        file.write(lowered.code)
+    with contextlib.ExitStack() as cleanup:
+        cleanup.callback(Path(file.name).unlink)
+        machine = tvm.relax.VirtualMachine(tvm.runtime.load_module(file.name), tvm.cpu())
+    tensor = tvm.runtime.tensor
+    arguments = [tensor(np.array(a, order="C")) for a in inputs]
+    results = [tensor(a) for a in outputs]
+    machine["main"](*arguments, *results, [tensor(np.array(a, order="C")) for a in lowered.params])
+    return [result.numpy() for result in results]
