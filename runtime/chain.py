@@ -12,10 +12,9 @@ from heterocc.runtime.executable import Executable, Instrument, synchronizer
 from heterocc.runtime.faults import device_fault
 from heterocc.runtime.feeds import Array, is_text
 from heterocc.runtime.memory import Allocations, Buffers, Weights, to_host
-from heterocc.runtime.native import load_opencl
 from heterocc.runtime.ort import OrtPartition, to_python
 from heterocc.runtime.schedule import HOST, Call, Copy, Schedule, Space, Step, numpy_dtype, schedule
-from heterocc.runtime.transfer import bind_copy
+from heterocc.runtime.transfer import bind_copy, shared_spaces
 from heterocc.runtime.tvm_api import use_threads
 
 Action = Callable[[], Any]
@@ -46,14 +45,12 @@ class Chain:
     def __init__(self, bundle: Bundle, variant: Variant, options: Options, allocations: Allocations) -> None:
         self.variant = variant
         self.options = options
-        self.schedule: Schedule = schedule(variant)
+        self.schedule: Schedule = schedule(variant, shared_spaces(variant))
         self.allocations = allocations
-        self.weights = Weights(bundle.weights_view, allocations)
+        self.weights = Weights(bundle.weights_view, allocations, self.schedule.shared)
         self.compiled: dict[int, Executable] = {}
         self.onnx: dict[int, OrtPartition] = {}
         self._bundle = bundle
-        if any(space.backend == "opencl" for space in self.schedule.spaces):
-            load_opencl()
         if any(p.kind == "onnx" and p.params for p in variant.partitions):
             bundle.verify_weights()  # ONNX Runtime folds constants, that is, it computes with them, at load
         for index, part in enumerate(variant.partitions):
@@ -119,6 +116,7 @@ class Context:
                 self.tensors[value, space] = chain.weights.tensor(chain.constants[value], space)
         self._actions = tuple(self._bind(step, observer) for step in plan.steps)
         self._steps = plan.steps
+        self.observer = observer
         self._threads = chain.options.threads if needs_tensors else None
 
     def execute(self) -> None:
@@ -157,7 +155,8 @@ class Context:
         if part.kind == "tvm":
             arguments = [self.tensors[value, space] for value in (*part.inputs, *part.outputs)]
             hook = None if observer is None else observer.instrument(index)
-            return self._chain.compiled[index].bind(arguments, hook)
+            call = self._chain.compiled[index].bind(arguments, hook)
+            return _then_wait(call, space) if space in self._chain.schedule.shared else call
         session = self._chain.onnx[index]
         dynamic = self._chain.schedule.objects
         if not dynamic.intersection((*part.inputs, *part.outputs)):
@@ -170,6 +169,19 @@ class Context:
         """Whether it writes for another partition what Python cannot hold: sequences of maps, bfloat16 and the like."""
         values, outputs = self._chain.variant.values, self._chain.variant.outputs
         return any(v not in outputs and not _python_holds(values[v].dtype) for v in part.outputs)
+
+
+def _then_wait(call: Action, space: Space) -> Action:
+    """The host must not use (or reuse) memory that a device still works on."""
+    wait = synchronizer(space)
+    if wait is None:
+        return call
+
+    def call_and_wait() -> None:
+        call()
+        wait()
+
+    return call_and_wait
 
 
 def _python_holds(dtype: str) -> bool:

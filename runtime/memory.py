@@ -91,14 +91,24 @@ def to_host(tensor: Any) -> Array:
     return copy
 
 
+def alias(array: Array, space: Space) -> Any:
+    """A tensor of a device that shares the host's memory, over an aligned array's bytes; the array must outlive it."""
+    make = tvm_ffi.get_global_func(f"heterocc.{space.backend}.alias")
+    return make(array.ctypes.data, tvm_ffi.Shape(array.shape), tvm_ffi.dtype(array.dtype.name), device_of(space))
+
+
 class Weights:
     """The bundle's weights as arrays and tensors, each made once and shared by partitions and contexts.
 
-    `array_of` gives the mapped array of a weight. Host tensors alias it where it is aligned; a device gets one copy.
+    `array_of` gives the mapped array of a weight. Host tensors alias it where it is aligned, so do devices in
+    `shared`; any other device gets one copy.
     """
 
-    def __init__(self, array_of: Callable[[int], Array], allocations: Allocations) -> None:
+    def __init__(
+        self, array_of: Callable[[int], Array], allocations: Allocations, shared: frozenset[Space] = frozenset()
+    ) -> None:
         self._array_of = array_of
+        self._shared = shared
         self._allocations = allocations
         self._arrays: dict[int, Array] = {}
         self._tensors: dict[tuple[int, Space], Any] = {}
@@ -122,7 +132,9 @@ class Weights:
         if found is None:
             array = self.array(index)
             found = host_tensor(array)
-            if space != HOST:
+            if space in self._shared and array.nbytes:
+                found = alias(array, space)
+            elif space != HOST:
                 there = device_tensor(space, array.shape, array.dtype.name, self._allocations)
                 if array.nbytes:
                     try:
@@ -157,7 +169,9 @@ class Buffers:
             slots = plan_slots([b.lifetime for b in buffers], reuse=reuse)
             self.nbytes += slots.nbytes
             if space == HOST:
-                self._place_on_host(buffers, slots.slot, slots.offsets, slots.nbytes, values, allocations, tensors)
+                self._place_on_host(
+                    buffers, slots.slot, slots.offsets, slots.nbytes, values, allocations, tensors, plan.shared
+                )
             else:
                 self._place_on_device(space, buffers, slots.slot, slots.sizes, values, allocations)
 
@@ -170,6 +184,7 @@ class Buffers:
         values: Sequence[TensorSpec],
         allocations: Allocations,
         tensors: bool,
+        shared: frozenset[Space],
     ) -> None:
         try:
             arena = aligned_bytes(aligned(total))
@@ -183,6 +198,8 @@ class Buffers:
             self.arrays[buffer.value] = array
             if tensors:
                 self.tensors[buffer.value, HOST] = host_tensor(array)
+            for space in shared:
+                self.tensors[buffer.value, space] = _share(array, space, allocations)
 
     def _place_on_device(
         self,
@@ -203,6 +220,10 @@ class Buffers:
             except Exception as error:
                 raise device_fault(error, f"placing '{spec.name}'", str(space)) from error
             self.tensors[buffer.value, space] = view
+
+
+def _share(array: Array, space: Space, allocations: Allocations) -> Any:
+    return alias(array, space) if array.nbytes else device_tensor(space, array.shape, array.dtype.name, allocations)
 
 
 def _dims(spec: TensorSpec) -> tuple[int, ...]:

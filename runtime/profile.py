@@ -124,6 +124,7 @@ class Recorder:
     """Observes one context; kernels by partition and symbol, steps by step. Times in nanoseconds."""
 
     plan: Schedule
+    runs: int = 0
     kernels: dict[tuple[int, str], _Cell] = field(default_factory=dict)
     steps: dict[Step, _Cell] = field(default_factory=dict)
 
@@ -163,8 +164,9 @@ class Recorder:
         return timed
 
 
-def build_profile(variant: Variant, plan: Schedule, recorders: Sequence[Recorder], runs: int) -> Profile:
+def build_profile(variant: Variant, plan: Schedule, recorders: Sequence[Recorder]) -> Profile:
     """Merge what the contexts recorded; per-run averages."""
+    runs = sum(r.runs for r in recorders)
     per_run = 1e-6 / max(1, runs)
 
     def merged(cells: Iterable[_Cell | None]) -> _Cell:

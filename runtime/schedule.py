@@ -72,6 +72,7 @@ class Schedule:
     buffers: tuple[Buffer, ...]
     residents: tuple[tuple[int, Space], ...]
     objects: frozenset[int]
+    shared: frozenset[Space]
 
 
 def numpy_dtype(name: str) -> np.dtype[np.generic] | None:
@@ -102,11 +103,14 @@ def space_of(backend: str, index: int) -> Space:
     return HOST if backend in ("cpu", "ort") else Space(backend, index)
 
 
-def schedule(variant: Variant) -> Schedule:
+def schedule(variant: Variant, shared: frozenset[Space] = frozenset()) -> Schedule:
     """Order the variant's partitions and the transfers between them.
 
     A value is sent to each other memory at most once, right before its first reader there. Two devices meet in host
-    memory. Raises BundleManifestError where a partition reads what nobody wrote, or a compiled one a dynamic value.
+    memory. Devices in `shared` compute in host memory itself: nothing is sent to them or from them, and their values
+    have host buffers.
+
+    Raises BundleManifestError where a partition reads what nobody wrote, or a compiled one a dynamic value.
     """
     constants = {int(value) for value in variant.constants}
     objects = frozenset(i for i, spec in enumerate(variant.values) if static_shape(spec) is None)
@@ -117,10 +121,14 @@ def schedule(variant: Variant) -> Schedule:
     steps: list[Step] = []
     residents: dict[tuple[int, Space], None] = {}
 
+    def home(space: Space) -> Space:
+        return HOST if space in shared else space
+
     def bring(value: int, space: Space, reader: str) -> None:
         if value in constants:
             residents[value, space] = None
             return
+        space = home(space)
         if value not in held:
             raise BundleManifestError(f"{reader} reads '{variant.values[value].name}' before anything writes it")
         if space in held[value]:
@@ -145,12 +153,12 @@ def schedule(variant: Variant) -> Schedule:
         for value in part.outputs:
             if value in held or value in constants:
                 raise BundleManifestError(f"'{variant.values[value].name}' is written twice")
-            held[value] = [spaces[index]]
+            held[value] = [home(spaces[index])]
     for value in variant.outputs:
         bring(value, HOST, "the model's output list")
-    return Schedule(
-        spaces, tuple(steps), _buffers(variant, steps, spaces, objects, constants), tuple(residents), objects
-    )
+    homes = tuple(home(space) for space in spaces)
+    buffers = _buffers(variant, steps, homes, objects, constants)
+    return Schedule(spaces, tuple(steps), buffers, tuple(residents), objects, shared)
 
 
 def _buffers(

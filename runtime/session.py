@@ -98,7 +98,6 @@ class Session:
         self._allocations = Allocations()
         self._profiling = profile
         self._recorders: list[Recorder] = []
-        self._runs = 0
         self._lock = threading.Lock()
         self._idle: deque[Context] = deque()
         self._verified = False
@@ -195,8 +194,8 @@ class Session:
         if not self._profiling:
             raise UsageError("this session does not profile", hint="load(path, profile=True)")
         with self._lock:
-            recorders, runs = tuple(self._recorders), self._runs
-        return build_profile(self._variant, self._alive().schedule, recorders, runs)
+            recorders = tuple(self._recorders)
+        return build_profile(self._variant, self._alive().schedule, recorders)
 
     def run_traced(self, feed: Feed) -> Results:
         """Run once and return every value that crosses a partition's border, by the variant's value names.
@@ -280,9 +279,8 @@ class Session:
             else:
                 np.copyto(place, array)
         context.execute()
-        if self._profiling:
-            with self._lock:
-                self._runs += 1
+        if isinstance(context.observer, Recorder):
+            context.observer.runs += 1
 
     def _run_list(self, names: Sequence[str] | None, feed: Feed) -> list[Any]:
         known = [s.name for s in self._out_specs]
