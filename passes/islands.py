@@ -65,21 +65,23 @@ class _Search:
         )
 
     def sweep(self, device_of: dict[str, str], groups: list[list[str]]) -> bool:
-        """Make the moves that pay, each touching groups that no other move touched; whether there was one."""
+        """Make the moves that pay, as long as groups stay valid; whether there was one."""
         moves = [m for turn in range(len(groups)) for m in self._moves(device_of, groups, turn)]
         moves.sort(key=lambda m: (-m.saving, self._position[m.nodes[0].name], m.target))
-        touched: set[int] = set()
+        gave: set[int] = set()
+        received: set[int] = set()
         moved = False
         for move in moves:
-            names = [n.name for n in move.nodes]
-            if touched.intersection((move.turn, move.into)):
+            # A group that gives and receives could end up with a cycle; one that changes device does neither.
+            if move.turn in received or move.into in gave:
                 continue
             if self._saving(device_of, move.nodes, move.target) < WORTH:
                 continue
             if not self._has_room(device_of, move.nodes, move.target):
                 continue
-            device_of.update(dict.fromkeys(names, move.target))
-            touched.update((move.turn, move.into))
+            device_of.update((n.name, move.target) for n in move.nodes)
+            gave.add(move.turn)
+            received.add(move.into)
             moved = True
         return moved
 
