@@ -11,6 +11,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.s_tir.dlight.analysis import normalize_prim_func
@@ -24,10 +25,36 @@ GPU_GROUP = 64
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """A scheduled kernel, and for parameters that it wants in another layout the order of their axes."""
+    """A scheduled kernel, and the parameters that it wants in another layout, by their index."""
 
     function: Any
-    orders: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    layouts: tuple[tuple[int, LanesLast], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LanesLast:
+    """Axis `axis` in groups of `lanes`: groups become the first axis, lanes the last, the others stay in order.
+
+    A work item then reads its weights from one end to the other.
+    """
+
+    axis: int
+    lanes: int
+
+    def apply(self, array: np.ndarray) -> np.ndarray:
+        """The array in this layout; its axis must be a multiple of `lanes`."""
+        last = np.moveaxis(array, self.axis, -1)
+        groups = last.reshape(*last.shape[:-1], -1, self.lanes)
+        return np.ascontiguousarray(np.moveaxis(groups, -2, 0))
+
+    def index_map(self, rank: int) -> Any:
+        """The same as TVM's map of indices."""
+
+        def mapped(*axes: Any) -> tuple[Any, ...]:
+            others = (axes[i] for i in range(rank) if i != self.axis)
+            return (axes[self.axis] // self.lanes, *others, axes[self.axis] % self.lanes)
+
+        return tirx.IndexMap.from_func(mapped, ndim=rank)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,15 +171,15 @@ def _tiled(
     extents = [int(v.dom.extent) for v in node.iter_vars]
     weight = node.reads[axes.weight]
     rank = len(weight.region)
-    orders: list[tuple[int, tuple[int, ...]]] = []
+    lanes = next(n for n in ((16, 8, 4, 2, 1) if limits.vectors else (4, 2, 1)) if extents[axes.lane] % n == 0)
+    layouts: list[tuple[int, LanesLast]] = []
     if axes.weight_axis != rank - 1:
         parameter = next((i for i, p in enumerate(function.params) if p.name == weight.source.name), None)
         if parameter is None or parameter not in packable:
             return None
-        order = _last(axes.weight_axis, rank)
-        schedule.transform_layout(block, ("read", axes.weight), _permutation(order))
-        orders.append((parameter, order))
-    lanes = next(n for n in ((16, 8, 4, 2, 1) if limits.vectors else (4, 2, 1)) if extents[axes.lane] % n == 0)
+        layout = LanesLast(axes.weight_axis, lanes)
+        schedule.transform_layout(block, ("read", axes.weight), layout.index_map(rank))
+        layouts.append((parameter, layout))
     rows = _rows(extents[axes.row], limits)
 
     before, after = around
@@ -187,7 +214,7 @@ def _tiled(
     _bind_store(schedule, store, item, lanes if lane_axis == written - 1 else 0)
     for info in before:
         bind_block(schedule, info.block_rv, info.dom_kind(), limits)
-    return Packed(schedule.mod["main"].with_attrs(dict(function.attrs.items())), tuple(orders))
+    return Packed(schedule.mod["main"].with_attrs(dict(function.attrs.items())), tuple(layouts))
 
 
 def _bind_store(schedule: Any, store: Any, item: Any, contiguous: int) -> None:

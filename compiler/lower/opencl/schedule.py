@@ -6,7 +6,6 @@ import dataclasses
 from collections import Counter
 from typing import Any
 
-import numpy as np
 import tvm_ffi
 from tvm import relax, s_tir, tirx
 
@@ -101,9 +100,9 @@ def _rewritten(module: KernelModule, kernels: dict[str, Packed]) -> KernelModule
     replace: dict[Any, Any] = {}
     arrays = dict(module.arrays)
     for _, symbol, arguments in _calls(module):
-        for index, order in kernels[symbol].orders:
+        for index, layout in kernels[symbol].layouts:
             old = arguments[index]
-            arrays[old.name] = np.ascontiguousarray(np.transpose(arrays[old.name], order))
+            arrays[old.name] = layout.apply(arrays[old.name])
             replace[old] = relax.Var(old.name, relax.TensorType(arrays[old.name].shape, arrays[old.name].dtype.name))
     bindings = []
     for binding in bindings_of(main):

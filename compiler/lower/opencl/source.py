@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -21,18 +21,79 @@ _FLOAT_FUNCTIONS = (
 
 _DECLARATION = re.compile(r"^__kernel void \w+\([^)]*\);\n", re.MULTILINE)
 _NAME = re.compile(r"__kernel void (\w+)\(")
+_ARRAY = re.compile(r"^ *float (\w+)\[\d+\];", re.MULTILINE)
+_VECTOR_CALL = re.compile(r"\bv(load|store)(\d+)\(")
 _LOCK = threading.Lock()
 
 
 def complete(code: str) -> str:
-    """The source with C's names of math functions made known, and without declarations of other kernels.
+    """The source with what TVM leaves out or writes badly put right.
 
-    TVM declares every kernel of a module before each one, which makes the text quadratic.
+    C's names of math functions are defined. Declarations of other kernels go: TVM repeats those of the whole module
+    before each kernel, which makes the text quadratic. Vectors in private arrays are accessed as vectors.
     """
-    code = _DECLARATION.sub("", code)
+    code = _private_vectors(_DECLARATION.sub("", code))
     used = set(re.findall(r"\b(\w+)f\(", code))
     lines = [f"#define {name}f {name}" for name in _FLOAT_FUNCTIONS if name in used]
     return "\n".join([*lines, code]) if lines else code
+
+
+def _private_vectors(code: str) -> str:
+    """Replace vloadN and vstoreN on private arrays by accesses through a vector pointer to an aligned array.
+
+    Drivers that build vloadN from halves (PoCL) would keep the sums of a tile as pieces and join them for every use.
+    """
+    arrays = {m[1]: m[0] for m in _ARRAY.finditer(code)}
+    for declaration in arrays.values():
+        code = code.replace(declaration, f"{declaration[:-1]} __attribute__((aligned(64)));")
+    return _vectors_in(code, arrays)
+
+
+def _vectors_in(code: str, arrays: Mapping[str, str]) -> str:
+    out: list[str] = []
+    place = 0
+    for call in _VECTOR_CALL.finditer(code):
+        if call.start() < place:
+            continue  # inside a store that was rewritten as a whole
+        text, end = _rewritten(code, call, arrays)
+        out += [code[place : call.start()], text]
+        place = end
+    return "".join([*out, code[place:]])
+
+
+def _rewritten(code: str, call: re.Match[str], arrays: Mapping[str, str]) -> tuple[str, int]:
+    arguments, end = _arguments(code, call.end())
+    if call[1] == "store":
+        value = _vectors_in(arguments[0], arrays)
+        if _array_of(arguments[2]) in arrays:
+            return f"*((float{call[2]}*)({arguments[2]})) = {value}", end
+        return f"vstore{call[2]}({value}, {arguments[1]}, {arguments[2]})", end
+    if _array_of(arguments[1]) in arrays:
+        return f"(*((float{call[2]}*)({arguments[1]})))", end
+    return code[call.start() : end], end
+
+
+def _array_of(pointer: str) -> str:
+    """The array at the start of a pointer expression `array + offset`."""
+    found = re.match(r"\s*(\w+)", pointer)
+    return found[1] if found else ""
+
+
+def _arguments(code: str, start: int) -> tuple[list[str], int]:
+    """The arguments of a call whose opening parenthesis lies before `start`, and the place after its closing one."""
+    depth, begin, found = 0, start, []
+    for place in range(start, len(code)):
+        letter = code[place]
+        if letter == "(":
+            depth += 1
+        elif letter == ")" and depth > 0:
+            depth -= 1
+        elif letter in ",)" and depth == 0:
+            found.append(code[begin:place].strip())
+            begin = place + 1
+            if letter == ")":
+                return found, place + 1
+    raise ValueError("unbalanced parentheses in generated code")
 
 
 @contextmanager
