@@ -21,7 +21,7 @@ from heterocc.artifacts.npy import parse_npy
 from heterocc.artifacts.sealed import SealedFile, sealed_memfd
 from heterocc.artifacts.tensors import STORAGE
 from heterocc.artifacts.validate import check_manifest, parse_manifest, read_version
-from heterocc.artifacts.verify import Extent, FileKey, Verification, is_remembered, remember, wrong_hash
+from heterocc.artifacts.verify import Extent, FileKey, Verification, is_remembered, is_settled, remember, wrong_hash
 
 
 class Bundle:
@@ -40,6 +40,7 @@ class Bundle:
         self._view: memoryview | None = memoryview(mapped)
         self._entries = entries
         self._key = key
+        self._settled = is_settled(key)
         self._hashes = {m.name: m.sha256 for m in manifest.members}
         self._right: set[str] = set()
         self._lock = threading.Lock()
@@ -129,7 +130,7 @@ class Bundle:
         with self._lock:
             if self._verification is None:
                 extents = [] if is_remembered(self._key) else self._extents()
-                self._verification = Verification(extents, threads, lambda: remember(self._key))
+                self._verification = Verification(extents, threads, self._remember)
             return self._verification
 
     def verify(self, threads: int = 2) -> None:
@@ -138,6 +139,10 @@ class Bundle:
         for name in self.member_names:
             self.member(name)
         handle.wait()
+
+    def _remember(self) -> None:
+        if self._settled:
+            remember(self._key)
 
     @property
     def _weights_start(self) -> int:
@@ -194,7 +199,8 @@ def open_bundle(path: str | os.PathLike[str]) -> Bundle:
         error.hint = error.hint or "copy the file again, or compile the model again"
         raise
     except (OSError, ValueError) as error:  # an I/O error, or a file cut short between two calls
-        raise BundleError(f"the bundle cannot be read: {error}", where=shown) from error
+        hint = "check the disk, and the limits on memory and open files"
+        raise BundleError(f"the bundle cannot be read: {error}", where=shown, hint=hint) from error
     finally:
         os.close(fd)
 
@@ -211,9 +217,7 @@ def _open(fd: int, shown: str) -> Bundle:
     manifest = parse_manifest(text)
     check_manifest(manifest, {name: entry.size for name, entry in entries.items()})
     if entries[manifest.weights_member].data % PAGE:
-        raise BundleError(
-            f"the weight file is not at a {PAGE}-byte boundary", hint="do not pack a bundle again"
-        )
+        raise BundleError(f"the weight file is not at a {PAGE}-byte boundary", hint="do not pack a bundle again")
     mapped = mmap.mmap(fd, info.st_size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
     key = (info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns, digest)
     return Bundle(shown, mapped, manifest, entries, key)

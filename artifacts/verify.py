@@ -35,14 +35,18 @@ def is_remembered(key: FileKey) -> bool:
 
 
 def remember(key: FileKey) -> None:
-    """Note that the weights of a file are right.
+    """Note that the weights of a file are right; only for a file that `is_settled` when it was opened."""
+    with _memo_lock:
+        _memo.add(key)
 
-    A file changed less than 100 ms ago is not noted: another change in the same tick of the file system's clock would
-    leave mtime and ctime as they are.
+
+def is_settled(key: FileKey) -> bool:
+    """Whether any later change of a file that was opened just now must show in its ctime.
+
+    Not if it was changed less than 100 ms ago: another change in the same tick of the file system's clock would leave
+    mtime and ctime as they are.
     """
-    if time.time_ns() - max(key[3], key[4]) > _SETTLED_NS:
-        with _memo_lock:
-            _memo.add(key)
+    return time.time_ns() - key[4] > _SETTLED_NS
 
 
 def forget_all() -> None:
