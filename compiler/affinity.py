@@ -12,7 +12,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from heterocc.artifacts.errors import AffinityFileError
+from heterocc.artifacts.errors import AffinityFileError, FileMissingError
 from heterocc.compiler.files import atomic_write
 from heterocc.passes.affinity import Affinity, AffinityMode, Rule, RuleKind
 from heterocc.passes.plan import UNPLACED, Plan
@@ -46,11 +46,14 @@ _KINDS: Mapping[str, RuleKind] = {"ops": "op", "globs": "glob", "ranges": "range
 
 
 def load_affinity(path: Path) -> Affinity:
-    """The rules of an affinity file. Raises AffinityFileError (HC107) with the line and key at fault."""
+    """The rules of an affinity file.
+
+    Raises FileMissingError (HC101), and AffinityFileError (HC107) with the line and key at fault.
+    """
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
-        raise AffinityFileError(f"cannot read the affinity file: {error.strerror}", where=str(path)) from error
+        raise FileMissingError(f"cannot read the affinity file: {error.strerror}", where=str(path)) from error
     except UnicodeDecodeError as error:
         raise AffinityFileError("the affinity file is not UTF-8 text", where=str(path)) from error
     try:

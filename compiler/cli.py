@@ -295,3 +295,7 @@ def root(
 def main() -> None:
     """Entry point of the `heterocc` command."""
     app()
+
+
+if __name__ == "__main__":
+    main()

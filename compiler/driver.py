@@ -70,7 +70,7 @@ def partition_model(
     """Place the model's nodes and stop before lowering."""
     options = replace(options or CompileOptions(), **_normalised(overrides))
     job = _prepare(Path(model), options, reporter or Reporter())
-    plan = job.place(job.devices, job.affinity())
+    plan = job.place(job.devices, job.affinity)
     job.write_dot(plan)
     if write_affinity is not None:
         write_affinity_file(plan, write_affinity)
@@ -101,8 +101,11 @@ def _require_directory(target: Path) -> None:
 
 
 def _prepare(path: Path, options: CompileOptions, reporter: Reporter) -> _Job:
-    """Import the model, resolve the devices and query them."""
+    """Import the model, resolve the devices and query them; what is wrong with the options is told first."""
     seconds: dict[str, float] = {}
+    affinity = affinity_from(options.affinity)
+    passes = policy_pipeline(options.policy) if options.passes is None else parse_pipeline(options.passes)
+    trace = Trace(options.dump_dir, options.pass_limit, options.stop_after)
     with reporter.stage(f"importing {path.name}"), _timed(seconds, "import"):
         model = import_model(path, shapes=options.shapes)
     devices, notes = resolve_devices(
@@ -117,8 +120,7 @@ def _prepare(path: Path, options: CompileOptions, reporter: Reporter) -> _Job:
         query = query_model(model, devices, on_node=progress.step)
     for note in query.notes:
         reporter.note(note)
-    trace = Trace(options.dump_dir, options.pass_limit, options.stop_after)
-    return _Job(options, reporter, model, devices, query, trace, seconds)
+    return _Job(options, reporter, model, devices, query, affinity, passes, trace, seconds)
 
 
 @contextmanager
@@ -139,21 +141,13 @@ class _Job:
     model: ImportedModel
     devices: tuple[Device, ...]
     query: QueryResult
+    affinity: Affinity
+    passes: tuple[Pass, ...]
     trace: Trace
     seconds: dict[str, float]
     wrong: dict[str, dict[str, str]] = field(default_factory=dict)
     unchecked: list[str] = field(default_factory=list)
     moved: list[Moved] = field(default_factory=list)
-
-    def affinity(self) -> Affinity:
-        """What the user asked of placement."""
-        return affinity_from(self.options.affinity)
-
-    def passes(self) -> tuple[Pass, ...]:
-        """The pipeline that the options name."""
-        if self.options.passes is not None:
-            return parse_pipeline(self.options.passes)
-        return policy_pipeline(self.options.policy)
 
     def place(self, devices: tuple[Device, ...], affinity: Affinity, variant: str = "") -> Plan:
         """Run the passes for some of the devices; what the check found wrong counts as refused."""
@@ -161,18 +155,18 @@ class _Job:
             seen = machine(self.model, devices, self.query)
             refusals = {d.name: {**seen.refusals.get(d.name, {}), **self.wrong.get(d.name, {})} for d in devices}
             initial = Plan.initial(self.model.graph, replace(seen, refusals=refusals), affinity)
-            return run_pipeline(initial, self.passes(), self.trace, variant=variant)
+            return run_pipeline(initial, self.passes, self.trace, variant=variant)
 
     def compile(self, target: Path) -> CompileReport:
         """Place, lower, check and pack all variants."""
-        plan = self.place(self.devices, self.affinity())
+        plan = self.place(self.devices, self.affinity)
         self.write_dot(plan)
         if self.options.stop_after == "partition":
             return self.report(plan, summary(plan))
         feed, expected = self._vectors()
         builder = Builder(self.model, self.devices, self.reporter)
         checker = Checker(self.model, feed, self.reporter) if feed is not None and self.options.check else None
-        main = self._build(builder, checker, plan, self.devices, self.affinity(), "main")
+        main = self._build(builder, checker, plan, self.devices, self.affinity, "main")
         built = [("main", main)]
         cpu = self._cpu_variant(builder, checker, main[0].plan)
         if cpu is not None:

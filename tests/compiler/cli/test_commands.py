@@ -1,0 +1,221 @@
+"""The commands as a user runs them: what they print, what they write, and how they fail."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import helper
+from small import conv_net, save
+from typer.testing import CliRunner, Result
+
+from heterocc.compiler.cli import app
+
+
+def heterocc(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(a) for a in arguments])
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("bundle")
+    done = heterocc("compile", conv_net(folder / "m.onnx"), "-d", "CPU", "-o", folder / "m.hcb", "-q")
+    assert done.exit_code == 0, done.output
+    return folder / "m.hcb"
+
+
+def test_compile_prints_the_summary_and_what_it_wrote(tmp_path: Path) -> None:
+    done = heterocc("compile", conv_net(tmp_path / "m.onnx"), "-o", tmp_path / "m.hcb", "--time-passes")
+    assert done.exit_code == 0, done.output
+    assert "8 nodes: CPU 8 (1 partition); 0 transfers" in done.stdout
+    assert f"wrote {tmp_path / 'm.hcb'}" in done.stdout
+    assert "greedy" in done.stdout and "lower" in done.stdout
+
+
+def test_compile_as_json_is_one_document(tmp_path: Path) -> None:
+    done = heterocc("compile", conv_net(tmp_path / "m.onnx"), "-o", tmp_path / "m.hcb", "--json")
+    report = json.loads(done.stdout)
+    assert report["output"] == str(tmp_path / "m.hcb") and report["bytes"] == (tmp_path / "m.hcb").stat().st_size
+    assert report["partitions"] == [{"name": "p0", "device": "CPU", "nodes": 8}]
+
+
+@pytest.mark.parametrize("stage", ["import", "partition", "lower"])
+def test_a_compile_that_stops_early_writes_no_bundle(stage: str, tmp_path: Path) -> None:
+    done = heterocc("compile", conv_net(tmp_path / "m.onnx"), "-o", tmp_path / "m.hcb", "--stop-after", stage)
+    assert done.exit_code == 0, done.output
+    assert "8 nodes" in done.stdout and not (tmp_path / "m.hcb").exists()
+
+
+def test_dumps_hold_the_plan_after_every_pass_and_the_code(tmp_path: Path) -> None:
+    dump = tmp_path / "dump"
+    done = heterocc("compile", conv_net(tmp_path / "m.onnx"), "-o", tmp_path / "m.hcb", "--dump-dir", dump)
+    assert done.exit_code == 0, done.output
+    names = sorted(p.name for p in dump.iterdir())
+    assert names[:3] == ["00-greedy.plan", "01-manual.plan", "02-merge.plan"]
+    assert [n for n in names if n.startswith("main-p0.")]
+    assert "p0" not in done.stdout.split("wrote")[0]
+
+
+def test_partition_prints_the_plan_writes_graphs_and_an_affinity_file_that_can_be_given_back(tmp_path: Path) -> None:
+    model, place = conv_net(tmp_path / "m.onnx"), tmp_path / "place.toml"
+    done = heterocc("partition", model, "-d", "CPU,ORT", "--dot", tmp_path / "dot", "--write-affinity", place)
+    assert done.exit_code == 0, done.output
+    assert "conv1" in done.stdout
+    assert {p.name for p in (tmp_path / "dot").iterdir()} == {"hetero_affinity_m.dot", "hetero_subgraphs_m.dot"}
+    place.write_text(
+        place.read_text().replace('"gate" = "CPU"', '"gate" = "ORT"').replace('gate = "CPU"', 'gate = "ORT"')
+    )
+    again = heterocc("partition", model, "-d", "CPU,ORT", "--affinity", place, "--json")
+    devices = {p["device"]: p["nodes"] for p in json.loads(again.stdout)["partitions"]}
+    assert devices["ORT"] == 1
+
+
+def test_query_lists_every_operator_and_json_every_node(tmp_path: Path) -> None:
+    model = conv_net(tmp_path / "m.onnx")
+    shown = heterocc("query", model, "-d", "CPU,ORT")
+    assert shown.exit_code == 0 and "Conv" in shown.stdout
+    assert json.loads(heterocc("query", model, "-d", "CPU,ORT", "--json").stdout)
+
+
+def test_devices_lists_cpu_and_says_why_others_are_missing() -> None:
+    report = json.loads(heterocc("devices", "--json").stdout)
+    assert report["devices"][0]["label"] == "CPU"
+    assert {"VULKAN", "CUDA"} <= {a["backend"].upper() for a in report["absent"]}
+    assert "CPU" in heterocc("devices").stdout
+
+
+def test_run_reads_and_writes_npz(bundle: Path, tmp_path: Path) -> None:
+    np.savez(tmp_path / "in.npz", x=np.ones((1, 4, 8, 8), np.float32))
+    done = heterocc("run", bundle, "--inputs", tmp_path / "in.npz", "--outputs", tmp_path / "out.npz")
+    assert done.exit_code == 0, done.output
+    with np.load(tmp_path / "out.npz") as archive:
+        assert archive["y"].shape == (1, 5)
+    raw = tmp_path / "x.bin"
+    raw.write_bytes(np.ones((1, 4, 8, 8), np.float32).tobytes())
+    told = json.loads(heterocc("run", bundle, "-i", raw, "--json").stdout)
+    with np.load(tmp_path / "out.npz") as archive:
+        np.testing.assert_allclose(told["outputs"]["y"]["data"], archive["y"], rtol=1e-6)
+
+
+def test_run_without_inputs_draws_seeded_ones(bundle: Path) -> None:
+    first, again, other = (heterocc("run", bundle, "--json", "--seed", s).stdout for s in (3, 3, 4))
+    assert first == again != other
+
+
+def test_run_with_a_profile_names_the_nodes(bundle: Path) -> None:
+    done = heterocc("run", bundle, "--profile")
+    assert done.exit_code == 0 and "EXECUTED" in done.stdout and "fc" in done.stdout
+
+
+def test_bench_reports_percentiles_and_the_peer(bundle: Path) -> None:
+    model = bundle.with_name("m.onnx")
+    report = json.loads(heterocc("bench", bundle, "-n", 20, "--against", model, "--json").stdout)
+    ours, peer = report["results"]
+    assert ours["runs"] == 20 and ours["latency_ms"]["min"] <= ours["latency_ms"]["p99"]
+    assert peer["name"] == "ONNX Runtime" and report["median_ratio"] > 0
+    threads = json.loads(heterocc("bench", bundle, "-n", 20, "--requests", 3, "--json").stdout)
+    assert threads["results"][0]["runs"] == 20
+
+
+def test_inspect_and_check_and_verify_answer(bundle: Path) -> None:
+    shown = heterocc("inspect", bundle, "--plan", "--members", "--kernels")
+    assert shown.exit_code == 0 and "conv1" in shown.stdout and "weights" in shown.stdout
+    assert json.loads(heterocc("inspect", bundle, "--json").stdout)["format"] == "heterocc-bundle"
+    assert "can run here" in heterocc("check", bundle).stdout
+    assert json.loads(heterocc("check", bundle, "--json").stdout)["runs"] is True
+    assert "ok" in heterocc("verify", bundle).stdout
+    assert json.loads(heterocc("verify", bundle, bundle.with_name("m.onnx"), "--json").stdout)["ok"] is True
+
+
+def test_a_damaged_bundle_fails_check_and_the_exit_code_says_so(bundle: Path, tmp_path: Path) -> None:
+    data = bytearray(bundle.read_bytes())
+    data[5000] ^= 0xFF
+    broken = tmp_path / "b.hcb"
+    broken.write_bytes(bytes(data))
+    assert heterocc("check", broken).exit_code == 1
+
+
+@pytest.mark.parametrize(
+    "command", ["compile", "partition", "query", "devices", "run", "bench", "inspect", "check", "verify"]
+)
+def test_every_command_has_a_help_text_with_an_example(command: str) -> None:
+    done = heterocc(command, "--help")
+    assert done.exit_code == 0 and "Example" in done.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "exit_code"),
+    [
+        (["compile", "absent.onnx"], "HC101", 1),
+        (["compile", "text.onnx"], "HC102", 1),
+        (["compile", "cut.onnx"], "HC10", 1),
+        (["compile", "dynamic.onnx"], "HC104", 1),
+        (["compile", "m.onnx", "--shape", "z=1"], "HC106", 2),
+        (["compile", "m.onnx", "-d", "TPU"], "HC402", 2),
+        (["compile", "m.onnx", "-d", ","], "HC402", 2),
+        (["compile", "m.onnx", "-p", "GPU.precision=f16"], "HC405", 2),
+        (["compile", "m.onnx", "-o", "no/such/m.hcb"], "HC111", 1),
+        (["compile", "m.onnx", "-a", "nothing.toml"], "HC108", 1),
+        (["compile", "m.onnx", "-a", "absent.toml"], "HC101", 1),
+        (["compile", "m.onnx", "--passes", "gredy"], "HC121", 2),
+        (["compile", "m.onnx", "--policy", "optimal"], "HC120", 2),
+        (["compile", "m.onnx", "--stop-after", "never"], "HC120", 2),
+        (["compile", "loop.onnx", "-d", "CPU"], "HC201", 1),
+        (["compile", "m.onnx", "-d", "CPU", "-a", "pin.toml"], "HC202", 1),
+        (["run", "absent.hcb"], "HC101", 1),
+        (["run", "text.onnx"], "HC301", 1),
+        (["verify", "text.onnx", "--bisect"], "HC120", 2),
+    ],
+)
+def test_bad_input_is_one_explained_error(
+    arguments: list[str], code: str, exit_code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    conv_net(tmp_path / "m.onnx")
+    data = (tmp_path / "m.onnx").read_bytes()
+    (tmp_path / "text.onnx").write_text("no model at all\n")
+    (tmp_path / "cut.onnx").write_bytes(data[: len(data) // 2])
+    save(tmp_path / "dynamic.onnx", [helper.make_node("Relu", ["x"], ["y"])], {"x": ["n", 3]}, {"y": ["n", 3]})
+    save(
+        tmp_path / "loop.onnx",
+        [helper.make_node("Det", ["x"], ["y"], name="det")],
+        {"x": [2, 3, 3]},
+        {"y": [2]},
+    )
+    (tmp_path / "nothing.toml").write_text('[nodes]\n"no_such_node" = "CPU"\n')
+    (tmp_path / "pin.toml").write_text('[nodes]\n"conv1" = "ORT"\n')
+    done = heterocc(*arguments)
+    assert done.exit_code == exit_code, done.output
+    text = done.stderr
+    assert f"error[{code}" in text and "Traceback" not in text
+    assert text.count("error[") == 1
+    assert "hint:" in text or code in ("HC101", "HC102")
+    assert not (tmp_path / "m.hcb").exists()
+
+
+def test_errors_come_as_json_too(tmp_path: Path) -> None:
+    done = heterocc("compile", tmp_path / "absent.onnx", "--json")
+    assert json.loads(done.stdout)["error"]["code"] == "HC101"
+
+
+def test_the_command_starts_without_tvm_and_without_onnx() -> None:
+    script = """
+import sys
+sys.argv = ["heterocc", "--version"]
+import heterocc.compiler.cli
+try:
+    heterocc.compiler.cli.main()
+finally:
+    assert not {"tvm", "onnx", "onnxruntime", "tvm_ffi"} & set(sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and done.stdout.startswith("heterocc "), done.stderr
+
+
+def test_output_into_a_closed_pipe_is_no_traceback(bundle: Path) -> None:
+    command = f"{sys.executable} -m heterocc.compiler.cli inspect {bundle} --json | head -1"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, env=dict(os.environ))
+    assert done.stdout.strip() == "{" and "Traceback" not in done.stderr

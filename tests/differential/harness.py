@@ -1,0 +1,133 @@
+"""Compile a model, run it in a fresh process, and compare with ONNX Runtime on the model as it came."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import models
+import numpy as np
+import onnxruntime as ort
+
+from heterocc.artifacts.reader import open_bundle
+from heterocc.compiler.compare import FLOAT32, Difference, Tolerance, compare
+from heterocc.compiler.driver import compile_model
+from heterocc.compiler.onnx_import import import_model
+from heterocc.compiler.report import CompileReport
+
+QUANTISED = Tolerance(rtol=2e-2, atol=1e-3, scale=2e-2, steps=1)
+"""For quantised models: one quantisation step of the last layers, by which ONNX Runtime differs from itself."""
+
+FORBIDDEN = ("tvm", "onnx", "heterocc.compiler")
+
+RUNNER = """
+import json, sys
+import numpy as np
+import heterocc.runtime
+bundle, given, written, devices = sys.argv[1:5]
+session = heterocc.runtime.load(bundle, devices or None)
+with np.load(given) as archive:
+    feed = {name: archive[name] for name in archive.files}
+results = session.run(feed)
+again = session.run(feed)
+tensors = {k: v for k, v in results.items() if isinstance(v, np.ndarray)}
+for name, value in tensors.items():
+    np.testing.assert_array_equal(value, again[name])
+np.savez(written, **{str(i): v for i, v in enumerate(tensors.values())})
+other = {k: repr(v) for k, v in results.items() if k not in tensors}
+print(json.dumps({"names": list(tensors), "other": other, "modules": sorted(sys.modules),
+                  "maps": open("/proc/self/maps").read()}))
+"""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a fresh process computed and loaded, beside the compile's report."""
+
+    report: CompileReport
+    differences: tuple[Difference, ...]
+    other: Mapping[str, str]
+    modules: frozenset[str]
+    maps: str
+
+    def assert_right(self) -> None:
+        """Every output within the tolerance, and nothing loaded that a runtime process must not load."""
+        assert self.differences or self.other
+        for difference in self.differences:
+            assert difference.ok, f"{difference.name}: {difference.reason}"
+        loaded = [m for m in FORBIDDEN if m in self.modules]
+        assert not loaded, f"the runtime process imported {loaded}"
+        assert "libtvm_compiler" not in self.maps
+
+
+def run_fresh(
+    model: Path,
+    work: Path,
+    devices: str,
+    *,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    affinity: Mapping[str, str] | None = None,
+    tolerance: Tolerance = FLOAT32,
+    variant: str = "",
+) -> Outcome:
+    """Compile `model` for `devices` and run the bundle in a process of its own on seeded inputs."""
+    bundle, given, written = work / "m.hcb", work / "in.npz", work / "out.npz"
+    report = compile_model(model, bundle, devices=devices, shapes=dict(shapes or {}), affinity=affinity)
+    feed = golden_feed(bundle)
+    np.savez(given, **feed)
+    command = [sys.executable, "-c", RUNNER, str(bundle), str(given), str(written), variant]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+    assert done.returncode == 0, done.stderr[-3000:]
+    told = json.loads(done.stdout.splitlines()[-1])
+    options = ort.SessionOptions()
+    options.log_severity_level = 3
+    session = ort.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
+    expected = dict(zip([o.name for o in session.get_outputs()], session.run(None, feed), strict=True))
+    with np.load(written) as archive:
+        got = {name: archive[str(i)] for i, name in enumerate(told["names"])}
+    assert [*got, *told["other"]] and set(expected) == {*got, *told["other"]}
+    found = tuple(compare(name, value, expected[name], tolerance) for name, value in got.items())
+    return Outcome(report, found, told["other"], frozenset(told["modules"]), told["maps"])
+
+
+def golden_feed(bundle: Path) -> dict[str, np.ndarray[Any, Any]]:
+    """The inputs that the compile drew: valid for the model, and kept in the bundle."""
+    with open_bundle(bundle) as opened:
+        golden = opened.manifest.golden
+        assert golden is not None, "the bundle has no golden vectors"
+        return {name: np.array(opened.array(member)) for name, member in golden.inputs.items()}
+
+
+def random_halves(
+    model: Path, shapes: Mapping[str, Sequence[int]], devices: tuple[str, str], seed: int
+) -> dict[str, str]:
+    """A random half of the nodes pinned to each device, as far as the devices support them."""
+    from heterocc.compiler.query import query_model
+
+    imported = import_model(model, shapes=shapes)
+    query = query_model(imported, list(devices))
+    rng = random.Random(seed)
+    return {
+        node.name: devices[choice]
+        for node in imported.graph.nodes
+        if query.supports(node.name, devices[choice := rng.randrange(2)])
+    }
+
+
+def fetch(name: str) -> tuple[Path, Mapping[str, Sequence[int]], Tolerance]:
+    """A light network (no suffix) or a row of the model table; skips with the reason where it cannot be had."""
+    import pytest
+
+    try:
+        if not name.endswith(".onnx"):
+            return models.light(name), {}, FLOAT32
+        row = models.rows()[name]
+        return models.real(name), row.shapes, QUANTISED if row.quantised else FLOAT32
+    except models.ModelUnavailableError as error:
+        pytest.skip(str(error))
