@@ -17,7 +17,7 @@ import tvm
 from tvm import relax
 
 from heterocc.compiler.lower.base import PartitionJob
-from heterocc.compiler.lower.relax_entry import destination_passing, memory_passes
+from heterocc.compiler.lower.relax_entry import call_by_symbol, destination_passing, memory_passes
 from heterocc.compiler.lower.relax_fold import fold_weights
 from heterocc.compiler.lower.relax_importer import ImportedFunction, first_line, import_function
 from heterocc.compiler.lower.relax_kernels import KernelModule, to_kernels
@@ -25,6 +25,7 @@ from heterocc.compiler.lower.relax_kernels import KernelModule, to_kernels
 __all__ = [
     "ImportedFunction",
     "KernelModule",
+    "call_by_symbol",
     "destination_passing",
     "first_line",
     "import_partition",

@@ -67,8 +67,16 @@ def find_linker(triple: str | None = None, env: Mapping[str, str] | None = None)
     )
 
 
-def link(objects: Mapping[str, bytes], triple: str | None = None, *, env: Mapping[str, str] | None = None) -> bytes:
+def link(
+    objects: Mapping[str, bytes],
+    triple: str | None = None,
+    *,
+    aliases: Mapping[str, str] | None = None,
+    env: Mapping[str, str] | None = None,
+) -> bytes:
     """The bytes of a shared object made of object files, given by name (in link order) and content.
+
+    `aliases` are further names of exported symbols: name → symbol of the objects.
 
     Raises LinkerMissingError (HC406), and InternalError (HC902) with the linker's words when it fails.
     """
@@ -76,7 +84,8 @@ def link(objects: Mapping[str, bytes], triple: str | None = None, *, env: Mappin
     with tempfile.TemporaryDirectory(prefix="heterocc-link-") as folder:
         for name, content in objects.items():
             (Path(folder) / name).write_bytes(content)
-        command = [*linker.command, *_FLAGS, "-o", "code.so", *objects, *linker.libraries]
+        names = [f"-Wl,--defsym={alias}={symbol}" for alias, symbol in (aliases or {}).items()]
+        command = [*linker.command, *_FLAGS, *names, "-o", "code.so", *objects, *linker.libraries]
         _run(linker, command, folder, env)
         return (Path(folder) / "code.so").read_bytes()
 

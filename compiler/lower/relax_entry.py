@@ -10,6 +10,9 @@ from tvm import relax
 from heterocc.compiler.lower.relax_kernels import KernelModule
 from heterocc.compiler.lower.relax_straight import bindings_of, outputs_of, substitute
 
+SYMBOLS = "heterocc.symbols"
+"""Attribute of the entry: the symbol of every kernel call in order."""
+
 
 def destination_passing(module: KernelModule) -> tvm.IRModule:
     """The module with an entry that calls kernels on inputs, outputs, one tuple of parameters, and planned workspace.
@@ -65,9 +68,40 @@ def destination_passing(module: KernelModule) -> tvm.IRModule:
     params = [*inputs, *output_params, tuple_param]
     entry = relax.Function(params, body, relax.TupleType([]), is_pure=False)
     entry = entry.with_attr("global_symbol", "main").with_attr("relax.force_pure", True)
+    entry = entry.with_attr(SYMBOLS, [k.symbol for k in module.kernels])
     functions = {gv: f for gv, f in module.mod.functions_items() if gv.name_hint != "main"}
     functions[relax.GlobalVar("main")] = entry
     return relax.transform.Normalize()(tvm.IRModule(functions))
+
+
+def call_by_symbol(mod: tvm.IRModule) -> tuple[tvm.IRModule, dict[str, str]]:
+    """Let each kernel call of a planned entry go by its own symbol; gives symbol → function for those that share one.
+
+    Whoever watches the virtual machine then sees which node runs, though equal kernels are compiled once.
+    """
+    main = mod["main"]
+    symbols = iter([str(s) for s in main.attrs[SYMBOLS]])
+    shared: dict[str, str] = {}
+    blocks = []
+    for block in main.body.blocks:
+        bindings = []
+        for binding in block.bindings:
+            call = binding.value
+            if isinstance(call, relax.Call) and isinstance(call.op, relax.GlobalVar):
+                symbol = next(symbols)
+                if symbol != call.op.name_hint:
+                    shared[symbol] = call.op.name_hint
+                    call = relax.Call(relax.ExternFunc(symbol), call.args, call.attrs, [relax.TupleType([])])
+                    binding = relax.VarBinding(binding.var, call)
+            bindings.append(binding)
+        blocks.append(type(block)(bindings))
+    if next(symbols, None) is not None:
+        raise AssertionError("memory planning dropped a kernel call")
+    body = relax.SeqExpr(blocks, main.body.body)
+    entry = relax.Function(main.params, body, main.ret_ty, main.is_pure, main.attrs).without_attr(SYMBOLS)
+    functions = {gv: f for gv, f in mod.functions_items() if gv.name_hint != "main"}
+    functions[mod.get_global_var("main")] = entry
+    return tvm.IRModule(functions), shared
 
 
 def _written(output: Any, bindings: list[Any]) -> tuple[Any, int]:

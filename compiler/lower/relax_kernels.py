@@ -24,8 +24,8 @@ SYMBOL_LENGTH = 100
 class KernelModule:
     """A module whose `main(*inputs, *parameters)` is kernel calls only (`call_tir`); each output has a call of its own.
 
-    `kernels[i]` describes the i-th call: calls that share a kernel share its symbol. `arrays` are the parameters'
-    values by name, in their order.
+    `kernels[i]` describes the i-th call and has a symbol of its own; equal kernels are one function, called after the
+    first of them. `arrays` are the parameters' values by name, in their order.
     """
 
     mod: tvm.IRModule
@@ -258,14 +258,14 @@ def _named(
                 where=f"node '{nodes[-1]}'" if nodes else None,
             )
         old = call.args[0]
+        symbol = _fresh(_symbol(nodes, account.values_of.get(binding.var, ())), taken)
         if old.name_hint not in renamed:
-            symbol = _fresh(_symbol(nodes, account.values_of.get(binding.var, ())), taken)
             kernel = mod[old].without_attr("global_symbol").with_attr("global_symbol", symbol)
             renamed[old.name_hint] = builder.add_func(kernel, symbol)
         gvar = renamed[old.name_hint]
         value = relax.Call(call.op, [gvar, *call.args[1:]], call.attrs, call.ty_args)
         bindings.append((binding.var, value, binding.var.name))
-        kernels.append(KernelInfo(gvar.name_hint, nodes, account.values_of.get(binding.var, ())))
+        kernels.append(KernelInfo(symbol, nodes, account.values_of.get(binding.var, ())))
     used = {v for _, value, _ in bindings for v in vars_of(value)}
     params = [p for p in main.params if p.name not in arrays or p in used]
     done = write_main(builder.get(), params, bindings, outputs_of(main))

@@ -48,7 +48,7 @@ class Packing:
 
 @dataclass(frozen=True, slots=True)
 class Contraction:
-    """A block that the rule fits: loop indices of v and m, groups, the weight's argument number (None: not a weight)."""
+    """A block that the rule fits: loop indices of v and m, groups, and the weight's argument, None if B is none."""
 
     block: BlockView
     vector: int

@@ -115,7 +115,7 @@ def _lanes(block: BlockView, lanes: int) -> int:
 
 
 def _vectorizable(block: BlockView) -> bool:
-    """Whether explicit vectors are worth it: no booleans (TVM stores them bitwise), no conditions, no narrow integers."""
+    """Whether explicit vectors are worth it: no booleans, which TVM stores bitwise, and no narrow integers."""
     parts = [block.store.value, *(load for load in loads(block.store))]
     return all(dtype_of(p) in ("float32", "float64", "int32", "int64") for p in parts)
 
