@@ -114,7 +114,7 @@ def test_bad_toml_names_the_line_in_its_message(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_missing_or_binary_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(AffinityFileError, match="cannot read the affinity file: No such file"):
+    with pytest.raises(FileMissingError, match="cannot read the affinity file: No such file"):
         load_affinity(tmp_path / "none.toml")
     path = tmp_path / "binary.toml"
     path.write_bytes(b"\xff\xfe")
