@@ -46,7 +46,9 @@ def main() -> int:
     print(f"  {report.summary}")
     print(f"  wrote {bundle.relative_to(ROOT)} ({report.size / 1e6:.1f} MB; variants: {', '.join(report.variants)})")
 
-    session = ort.InferenceSession(str(model), providers=["CPUExecutionProvider"])
+    quiet = ort.SessionOptions()
+    quiet.log_severity_level = 3
+    session = ort.InferenceSession(str(model), quiet, providers=["CPUExecutionProvider"])
     name = session.get_inputs()[0].name
     image = np.random.default_rng(7).standard_normal((1, 3, 224, 224)).astype(np.float32)
     np.savez(given, **{name: image})

@@ -10,7 +10,7 @@ from typing import cast
 
 import pytest
 
-from heterocc.artifacts.errors import AffinityFileError, OutputFileError
+from heterocc.artifacts.errors import AffinityFileError, FileMissingError, OutputFileError
 from heterocc.compiler.affinity import (
     Affinity,
     AffinityFile,
