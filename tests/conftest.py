@@ -6,6 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# A busy machine is no defect of the code: examples have no deadline and may be slow to draw.
+settings.register_profile("heterocc", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("heterocc")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
