@@ -280,6 +280,20 @@ def test_weights_of_an_unchanged_file_are_hashed_once_in_a_process(
     assert len(hashed) > len(once)
 
 
+def test_without_threads_to_be_had_verification_happens_at_once(sample: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_thread(*_: object) -> int:
+        raise RuntimeError("can't start new thread")
+
+    verify.forget_all()
+    monkeypatch.setattr(verify, "_thread", SimpleNamespace(start_new_thread=no_thread))
+    assert open_bundle(sample).start_verification().done
+    damage_weight(sample)
+    handle = open_bundle(sample).start_verification()
+    assert handle.done
+    with pytest.raises(BundleHashError):
+        handle.wait()
+
+
 def test_only_a_file_that_was_settled_when_it_was_opened_is_remembered(
     sample: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
