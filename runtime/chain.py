@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from heterocc.artifacts.manifest import Partition, Variant
 from heterocc.artifacts.reader import Bundle
-from heterocc.runtime.executable import Executable, Instrument, synchronizer
+from heterocc.runtime.executable import Executable, Instrument, load_library, synchronizer
 from heterocc.runtime.faults import device_fault
 from heterocc.runtime.feeds import Array, is_text
 from heterocc.runtime.memory import Allocations, Buffers, Weights, to_host
@@ -51,6 +51,7 @@ class Chain:
         self.compiled: dict[int, Executable] = {}
         self.onnx: dict[int, OrtPartition] = {}
         self._bundle = bundle
+        self._libraries: dict[str, Any] = {}
         if any(p.kind == "onnx" and p.params for p in variant.partitions):
             bundle.verify_weights()  # ONNX Runtime folds constants, that is, it computes with them, at load
         for index, part in enumerate(variant.partitions):
@@ -65,8 +66,11 @@ class Chain:
 
     def _load_compiled(self, part: Partition, space: Space) -> Executable:
         params = [self.weights.tensor(index, space) for index in part.params]
-        with self._bundle.sealed_member(part.code) as code:
-            return Executable(code.path, part.name, part.entry, space, params)
+        library = self._libraries.get(part.code)
+        if library is None:
+            with self._bundle.sealed_member(part.code) as code:
+                library = self._libraries[part.code] = load_library(code.path, part.name, space)
+        return Executable(library, part.name, part.entry, space, params)
 
     def _load_onnx(self, part: Partition) -> OrtPartition:
         manifest = self._bundle.manifest

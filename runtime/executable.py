@@ -21,21 +21,13 @@ Instrument = Callable[..., int]
 class Executable:
     """A partition's shared object. Shared by all contexts; a VM instance runs on one thread at a time."""
 
-    def __init__(self, path: str, name: str, entry: str, space: Space, params: Sequence[Any]) -> None:
-        """Load the code at `path`. `params` are the weights, in the order of the entry's tuple.
-
-        Raises DeviceError if the code cannot be loaded.
-        """
+    def __init__(self, library: Any, name: str, entry: str, space: Space, params: Sequence[Any]) -> None:
+        """`library` comes from `load_library`; `params` are the weights, in the order of the entry's tuple."""
         self.name = name
         self.space = space
         self._entry = entry
         self._params = tvm_ffi.Array(list(params))
-        try:
-            self._module = tvm_api().load_module(path, "so")
-        except HeteroccError:
-            raise
-        except Exception as error:
-            raise device_fault(error, f"loading partition '{name}'", str(space)) from error
+        self._module = library
 
     def bind(self, arguments: Sequence[Any], instrument: Instrument | None = None) -> Callable[[], Any]:
         """A VM instance of its own with the arguments bound: a call without arguments that runs the partition."""
@@ -54,6 +46,15 @@ class Executable:
             raise
         except Exception as error:
             raise device_fault(error, f"preparing partition '{self.name}'", str(self.space)) from error
+
+
+def load_library(path: str, name: str, space: Space) -> Any:
+    """The shared object at `path`, loaded for partition `name`. Raises DeviceError."""
+    api = tvm_api()
+    try:
+        return api.load_module(path, "so")
+    except Exception as error:
+        raise device_fault(error, f"loading partition '{name}'", str(space)) from error
 
 
 def synchronizer(space: Space) -> Callable[[], None] | None:

@@ -53,10 +53,10 @@ def load(
         raise UsageError(f"verify must be 'background' or 'load', not {verify!r}")
     bundle = open_bundle(path)
     try:
-        verification = bundle.start_verification()
         session = Session(bundle, devices, threads=threads, profile=profile)
+        # Only now, so that hashing does not take the cores from loading.
+        bundle.start_verification()
         if verify == "load":
-            verification.wait()
             session.wait_verified()
         return session
     except BaseException:
