@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
-from conftest import Golden
+from golden_files import Golden
 from hypothesis import given
 from passes_support import LETTERS, arrows, chain, chain_graph, placed, plans, tensors
 
