@@ -44,37 +44,33 @@ def fold(draft: Draft, values: Mapping[str, Value], refused: set[str]) -> bool:
 
     `refused` collects the names of nodes that ONNX Runtime could not evaluate, so that nobody tries again.
     """
+    folded: set[str] = set()
     ready: list[onnx.NodeProto] = []
-    kept: list[onnx.NodeProto] = []
-    known = dict.fromkeys(draft.weights)
-    changed = False
+    known = set(draft.weights)
     for node in draft.graph.node:
         shortcut = _shortcut(node, values)
         if shortcut is not None:
             draft.weights[node.output[0]] = shortcut
-            known[node.output[0]] = None
-            changed = True
-        elif node.name not in refused and all(name in known for name in reads(node)) and _may_fold(node, values):
-            ready.append(node)
-            known.update(dict.fromkeys(node.output))
+            folded.add(node.name)
+        elif node.name in refused or not known.issuperset(reads(node)) or not _may_fold(node, values):
+            continue
         else:
-            kept.append(node)
-    if ready:
-        wanted = {name for node in kept for name in reads(node)} | {o.name for o in draft.graph.output}
-        done = _evaluate(draft, ready, wanted, values)
-        left = [n for n in ready if any(o in wanted and o not in draft.weights for o in n.output)] if not done else []
-        refused |= {n.name for n in left}
-        changed = changed or len(left) < len(ready)
-        folded = {n.name for n in ready if n not in left} if left else {n.name for n in ready}
-        order = [n for n in draft.graph.node if n.name not in folded and not _is_known(n, draft)]
-        draft.replace_nodes(order)
-    elif changed:
-        draft.replace_nodes(kept)
-    return changed
-
-
-def _is_known(node: onnx.NodeProto, draft: Draft) -> bool:
-    return bool(node.output) and all(o in draft.weights for o in node.output if o)
+            ready.append(node)
+        known.update(node.output)
+    rest = {n.name for n in draft.graph.node} - {n.name for n in ready}
+    wanted = {o.name for o in draft.graph.output}
+    wanted.update(name for n in draft.graph.node if n.name in rest for name in reads(n))
+    if _run(draft, ready, wanted):
+        folded.update(n.name for n in ready)
+    else:  # one by one, to leave only those that cannot be computed
+        for node in ready:
+            if all(name in draft.weights for name in reads(node)) and _run(draft, [node], set(node.output)):
+                folded.add(node.name)
+            else:
+                refused.add(node.name)
+    if folded:
+        draft.replace_nodes(n for n in draft.graph.node if n.name not in folded)
+    return bool(folded)
 
 
 def _shortcut(node: onnx.NodeProto, values: Mapping[str, Value]) -> np.ndarray | None:
@@ -130,22 +126,9 @@ def _may_fold(node: onnx.NodeProto, values: Mapping[str, Value]) -> bool:
     return True
 
 
-def _evaluate(draft: Draft, nodes: list[onnx.NodeProto], wanted: set[str], values: Mapping[str, Value]) -> bool:
-    """Run constant nodes in ONNX Runtime and keep what others read; one by one where they do not run together."""
-    if _run(draft, nodes, wanted):
-        return True
-    if len(nodes) == 1:
-        return False
-    everything = {o for n in nodes for o in n.output if o}
-    available = set(draft.weights)
-    for node in nodes:
-        if all(name in available for name in reads(node)) and _run(draft, [node], everything):
-            available.update(node.output)
-    return False
-
-
 def _run(draft: Draft, nodes: list[onnx.NodeProto], wanted: set[str]) -> bool:
-    outputs = [o for n in nodes for o in n.output if o in wanted]
+    """Run constant nodes in ONNX Runtime and keep the values that are wanted; say whether that worked."""
+    outputs = [o for n in nodes for o in n.output if o and o in wanted]
     if not outputs:
         return True
     used = dict.fromkeys(name for n in nodes for name in reads(n) if name in draft.weights)

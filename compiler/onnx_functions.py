@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import onnx
 from onnx import helper, inliner
 
 from heterocc.artifacts.errors import InvalidGraphError
-from heterocc.compiler.onnx_draft import Draft, reads, tensor_type
+from heterocc.compiler.onnx_draft import Draft, bodies, reads, tensor_type
 from heterocc.compiler.onnx_names import Namer
-from heterocc.compiler.onnx_read import condense, graphs_of
+from heterocc.compiler.onnx_read import check, condense, graphs_of, sort_nodes
 
 EXPANDED = frozenset(
     {
@@ -30,8 +30,9 @@ EXPANDED = frozenset(
 )
 """Operators that ONNX defines as functions and that TVM's importer has no converter for."""
 
-_MAX_CALLS = 100_000
-"""Calls expanded in one model: ONNX forbids recursion, this bounds what a malformed file can cost."""
+_MAX_DEPTH = 200
+_MAX_NODES = 1_000_000
+"""Nodes that all calls together may expand to: a few nested functions can ask for any number."""
 
 
 def expand_local(draft: Draft, namer: Namer, where: str) -> None:
@@ -42,14 +43,47 @@ def expand_local(draft: Draft, namer: Namer, where: str) -> None:
     if not draft.model.functions:
         return
     keys = {(f.domain, f.name) for f in draft.model.functions}
+    _check_size(draft, where)
     _expand(draft, lambda node: (node.domain, node.op_type) in keys, namer, where, schema=False)
     del draft.model.functions[:]
+    sort_nodes(draft.graph, where)
+    check(draft, where)
     called = {n.domain for g in graphs_of(draft.graph) for n in g.node} | {""}
     kept = [o for o in draft.model.opset_import if o.domain in called]
     imports = [(o.domain, o.version) for o in kept]
     del draft.model.opset_import[:]
     for domain, version in imports:
         draft.model.opset_import.add(domain=domain, version=version)
+
+
+def _check_size(draft: Draft, where: str) -> None:
+    """Refuse recursion, which ONNX forbids, and functions that expand beyond all measure."""
+    functions = {(f.domain, f.name): f for f in draft.model.functions}
+    sizes: dict[tuple[str, str], int] = {}
+    open_: set[tuple[str, str]] = set()
+
+    def size_of(key: tuple[str, str]) -> int:
+        if key not in functions:
+            return 1
+        if key in open_:
+            raise InvalidGraphError(f"function '{key[1]}' calls itself", where=where)
+        if key not in sizes:
+            open_.add(key)
+            if len(open_) > _MAX_DEPTH:
+                raise InvalidGraphError(f"functions call each other more than {_MAX_DEPTH} levels deep", where=where)
+            sizes[key] = sum(size_of((n.domain, n.op_type)) for n in _all_nodes(functions[key].node))
+            open_.discard(key)
+        return sizes[key]
+
+    if sum(size_of((n.domain, n.op_type)) for n in _all_nodes(draft.graph.node)) > _MAX_NODES:
+        raise InvalidGraphError(f"the model's functions expand to more than {_MAX_NODES} nodes", where=where)
+
+
+def _all_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+    for node in nodes:
+        yield node
+        for body in bodies(node):
+            yield from _all_nodes(body.node)
 
 
 def expand_standard(draft: Draft, namer: Namer, where: str) -> bool:
@@ -67,10 +101,10 @@ def _wants_definition(node: onnx.NodeProto) -> bool:
     return node.op_type in EXPANDED
 
 
-def _expand(draft: Draft, wanted: object, namer: Namer, where: str, *, schema: bool) -> bool:
-    assert callable(wanted)
+def _expand(draft: Draft, wanted: Callable[[onnx.NodeProto], bool], namer: Namer, where: str, *, schema: bool) -> bool:
+    """Put the bodies in place of the wanted calls, in the graph and its bodies; say whether there was one."""
     types = types_of(draft)
-    calls = 0
+    expanded = False
     for graph in list(graphs_of(draft.graph)):
         if not any(wanted(node) for node in graph.node):
             continue
@@ -79,14 +113,12 @@ def _expand(draft: Draft, wanted: object, namer: Namer, where: str, *, schema: b
             if not wanted(node):
                 result.append(node)
                 continue
-            calls += 1
-            if calls > _MAX_CALLS:
-                raise InvalidGraphError(f"more than {_MAX_CALLS} function calls", where=where)
+            expanded = True
             result.extend(_body_of(draft, node, types, namer, where, schema=schema))
         copies = [onnx.NodeProto.FromString(n.SerializeToString()) for n in result]
         del graph.node[:]
         graph.node.extend(copies)
-    return calls > 0
+    return expanded
 
 
 def types_of(draft: Draft) -> dict[str, onnx.TypeProto]:
@@ -159,13 +191,12 @@ def _rename_inside(graph: onnx.GraphProto, names: dict[str, str], prefix: str, n
     for node in graph.node:
         for index, name in enumerate(node.input):
             node.input[index] = new(name) if name else ""
-        for attribute in node.attribute:
-            for body in (attribute.g, *attribute.graphs):
-                scope = dict(names)
-                for thing in (*body.input, *body.initializer):
-                    scope.pop(thing.name, None)
-                    thing.name = scope[thing.name] = namer.give(f"{prefix}_{thing.name}", "v")
-                del body.value_info[:]
-                _rename_inside(body, scope, prefix, namer)
-                for output in body.output:
-                    output.name = scope.get(output.name, output.name)
+        for body in bodies(node):
+            scope = dict(names)
+            for thing in (*body.input, *body.initializer):
+                old = thing.name
+                thing.name = scope[old] = namer.give(f"{prefix}_{old}", "v")
+            del body.value_info[:]
+            _rename_inside(body, scope, prefix, namer)
+            for output in body.output:
+                output.name = scope.get(output.name, output.name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import onnx
-from onnx import version_converter
+from onnx import helper, version_converter
 
 from heterocc.artifacts.errors import InvalidGraphError
 from heterocc.compiler.onnx_draft import Draft, opsets
@@ -22,7 +22,7 @@ def raise_opset(draft: Draft, where: str) -> None:
         return
     reason = _obstacle(draft, version)
     if reason is None:
-        reason = _convert(draft, where)
+        reason = _convert(draft, version, where)
     if reason is not None:
         draft.notes.append(f"kept at operator set {version}: {reason}")
 
@@ -53,31 +53,18 @@ def _signature(op_type: str, version: int) -> tuple[object, ...]:
     )
 
 
-def _convert(draft: Draft, where: str) -> str | None:
+def _convert(draft: Draft, version: int, where: str) -> str | None:
     """Convert in place; say why not where the converter fails or gives something else than it was given."""
     before = draft.to_proto()
-    names = {o: n.name for n in before.graph.node for o in n.output if o}
     try:
         after = version_converter.convert_version(before, TARGET)
     except Exception as error:  # the converter's C++ side raises RuntimeError and others
         return f"the converter says: {condense(str(error))}"
     if _foreign(before) != _foreign(after):
         return "the converter loses operators of other domains"
-    taken = {n.name for g in graphs_of(before.graph) for n in g.node}
-    seen: set[str] = set()
-    origins, affinity = dict(draft.origins), dict(draft.affinity)
-    for index, node in enumerate(after.graph.node):
-        source = node.name if node.name in taken else next((names[o] for o in node.output if o in names), None)
-        if node.name not in taken or node.name in seen:
-            name = f"{node.op_type}_converted_{index}"
-            while name in taken:
-                name += "_"
-            taken.add(name)
-            node.name = name
-            origins[name] = draft.origins.get(source, ()) if source else ()
-            if source in draft.affinity:
-                affinity[name] = draft.affinity[source]
-        seen.add(node.name)
+    if version <= _LAST_ASYMMETRIC:
+        _keep_asymmetric(after)
+    origins, affinity = _carry(draft, before, after)
     imported = {o.domain for o in after.opset_import}
     after.opset_import.extend(o for o in before.opset_import if o.domain not in imported)
     after.ir_version = before.ir_version
@@ -91,6 +78,48 @@ def _convert(draft: Draft, where: str) -> str | None:
     draft.weights, draft.origins, draft.affinity = trial.weights, origins, affinity
     draft.model = trial.model
     return None
+
+
+_LAST_ASYMMETRIC = 10
+
+
+def _keep_asymmetric(model: onnx.ModelProto) -> None:
+    """Until version 10, Upsample and Resize mapped coordinates by division alone; the converter forgets to say so."""
+    for node in model.graph.node:
+        if node.op_type == "Resize" and not node.domain:
+            kept = [a for a in node.attribute if a.name not in ("coordinate_transformation_mode", "nearest_mode")]
+            del node.attribute[:]
+            node.attribute.extend(kept)
+            node.attribute.append(helper.make_attribute("coordinate_transformation_mode", "asymmetric"))
+            node.attribute.append(helper.make_attribute("nearest_mode", "floor"))
+
+
+def _carry(
+    draft: Draft, before: onnx.ModelProto, after: onnx.ModelProto
+) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
+    """Name the nodes that the converter made, and give them the origin and affinity of the node they stand for."""
+    writer = {o: n.name for n in before.graph.node for o in n.output if o}
+    taken = {n.name for g in graphs_of(before.graph) for n in g.node}
+    origins, affinity = dict(draft.origins), dict(draft.affinity)
+    source_of_reader: dict[str, str] = {}
+    seen: set[str] = set()
+    for index, node in reversed(list(enumerate(after.graph.node))):
+        # a node whose result the model does not know prepares the input of one that stands for a node of the model
+        known = node.name if node.name in taken else next((writer[o] for o in node.output if o in writer), None)
+        source = known or next((source_of_reader[o] for o in node.output if o in source_of_reader), None)
+        if node.name not in taken or node.name in seen:
+            name = f"{source or node.op_type}_{node.op_type}_{index}"
+            while name in taken:
+                name += "_"
+            taken.add(name)
+            node.name = name
+            origins[name] = draft.origins.get(source, ()) if source else ()
+            if source in draft.affinity:
+                affinity[name] = draft.affinity[source]
+        seen.add(node.name)
+        if source:
+            source_of_reader.update((name, source) for name in node.input if name not in writer)
+    return origins, affinity
 
 
 def _foreign(model: onnx.ModelProto) -> Counter[tuple[str, str]]:

@@ -6,8 +6,9 @@ import hashlib
 import re
 import stat
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -58,6 +59,7 @@ def read_model(path: Path) -> tuple[Draft, str]:
     sort_nodes(draft.graph, where)
     check(draft, where)
     _name_nodes(draft)
+    _strip(model)
     return draft, external.digest(digest)
 
 
@@ -252,6 +254,8 @@ def check(draft: Draft, where: str) -> None:
     Raises InvalidGraphError with the checker's message in one sentence.
     """
     proto = draft.to_proto()
+    # it wants functions to import the model's own operator set, which ONNX Runtime does not; they are checked expanded
+    del proto.functions[:]
     for info in (*proto.graph.input, *proto.graph.output):
         if info.type.HasField("tensor_type"):
             info.type.tensor_type.shape.SetInParent()  # a value of unknown rank is legal; the checker says it is not
@@ -277,6 +281,27 @@ def _place(text: str, where: str) -> str:
         return where
     name = found[1].strip() or "(unnamed)"
     return f"{where}: node '{name}' ({found[2]})"
+
+
+def _strip(model: onnx.ModelProto) -> None:
+    """Drop what no device reads: documentation, exporters' stack traces, annotations that refer to values by name.
+
+    Parts of the model may go into a bundle, which should not tell of the machine that exported it.
+    """
+    _clear(model, ("doc_string", "metadata_props", "configuration"))
+    for graph in graphs_of(model.graph):
+        for node in graph.node:
+            _clear(node, ("doc_string", "metadata_props", "device_configurations"))
+        for info in (*graph.input, *graph.output, *graph.value_info):
+            _clear(info, ("doc_string", "metadata_props"))
+        _clear(graph, ("doc_string", "metadata_props", "quantization_annotation"))
+
+
+def _clear(message: Any, names: Iterable[str]) -> None:
+    known = message.DESCRIPTOR.fields_by_name  # some fields are newer than the oldest onnx that is supported
+    for name in names:
+        if name in known:
+            message.ClearField(name)
 
 
 def _name_nodes(draft: Draft) -> None:
