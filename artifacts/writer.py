@@ -123,7 +123,14 @@ class BundleWriter:
         return name
 
     def add_array(self, name: str, array: npt.NDArray[np.generic]) -> str:
-        """Add a `.npy` member (golden inputs and outputs) and return its name; no object arrays."""
+        """Add a `.npy` member (golden inputs and outputs) and return its name.
+
+        Arrays of Python strings are stored with numpy's fixed-width dtype; InternalError for other objects.
+        """
+        if array.dtype.hasobject:
+            if not all(isinstance(item, str) for item in array.flat):
+                raise InternalError(f"an array of {array.dtype} cannot be stored in a bundle ('{name}')")
+            array = array.astype(np.str_)
         buffer = io.BytesIO()
         np.lib.format.write_array(buffer, np.asarray(array), version=(1, 0), allow_pickle=False)
         return self.add_member(name, buffer.getvalue())
