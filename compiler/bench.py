@@ -101,18 +101,19 @@ def bench(
     if against is not None:
         if requests > 1:
             raise UsageError("--against times one request at a time", where="--requests")
-        runners.append(("ONNX Runtime", _onnxruntime(against, feed, threads)))
+        runners.append(("ONNX Runtime", onnxruntime_runner(against, feed, threads)))
     for _, run in runners:
         for _ in range(warmup):
             run()
     if requests > 1:
         return BenchResult((_parallel(runners[0][1], seconds, iterations, requests),), requests)
-    return BenchResult(_interleaved(runners, seconds, iterations), requests)
+    return BenchResult(interleave(runners, seconds, iterations), requests)
 
 
-def _interleaved(
+def interleave(
     runners: list[tuple[str, Callable[[], object]]], seconds: float, iterations: int | None
 ) -> tuple[Timing, ...]:
+    """Run each runner a few times in turn until `seconds` are over, or until each has run `iterations` times."""
     times: list[list[float]] = [[] for _ in runners]
     start = time.perf_counter()
     turn = 5 if len(runners) > 1 else 1
@@ -166,7 +167,8 @@ def _parallel(run: Callable[[], object], seconds: float, iterations: int | None,
     return Timing("heterocc", tuple(t for part in times for t in part), wall)
 
 
-def _onnxruntime(path: Path, feed: Mapping[str, Any], threads: int | None) -> Callable[[], object]:
+def onnxruntime_runner(path: Path, feed: Mapping[str, Any], threads: int | None) -> Callable[[], object]:
+    """ONNX Runtime on the model as it is, with as many threads as we use; FileMissingError, NotOnnxError."""
     import onnxruntime as ort
 
     if not path.is_file():
