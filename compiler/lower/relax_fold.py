@@ -10,7 +10,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from heterocc.compiler.lower.relax_straight import bindings_of, outputs_of, substitute, vars_of, write_main
+from heterocc.compiler.lower.relax_straight import bindings_of, constant, outputs_of, substitute, vars_of, write_main
 
 FOLD_BYTES = 4096
 """A folded value may have this many bytes, or twice those it is computed from: broadcasts are not stored."""
@@ -79,7 +79,7 @@ def fold_weights(mod: tvm.IRModule, arrays: Mapping[str, np.ndarray]) -> tuple[t
         if array is None:
             raise AssertionError(f"'{var.name}' was not computed")
         if array.nbytes <= EMBED_BYTES:
-            replace[var] = relax.const(np.ascontiguousarray(array))
+            replace[var] = constant(array)
         else:
             name = f"w_{var.name}"
             replace[var] = relax.Var(name, var.ty)

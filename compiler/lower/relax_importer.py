@@ -19,7 +19,7 @@ from tvm.relax.frontend.onnx import onnx_frontend
 from heterocc.artifacts.errors import HeteroccError, LoweringError
 from heterocc.compiler.lower.base import PartitionJob
 from heterocc.compiler.lower.relax_converters import CONVERTERS, Context
-from heterocc.compiler.lower.relax_straight import bindings_of, outputs_of, write_main
+from heterocc.compiler.lower.relax_straight import bindings_of, constant, outputs_of, write_main
 
 PARAMETER_BYTES = 64
 """Floating-point constants of at least this size become parameters; smaller ones and integers stay constants."""
@@ -73,7 +73,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
             self._nodes[name] = var
             self._params[name] = (var, array)
         else:
-            self._nodes[name] = relax.const(array)
+            self._nodes[name] = constant(array)
 
     def run(self, proto: onnx.ModelProto) -> ImportedFunction:
         """Convert all nodes; raises LoweringError naming the node at fault."""

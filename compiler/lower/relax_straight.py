@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import tvm
 from tvm import relax
 
@@ -87,3 +88,9 @@ def write_main(
     functions = {gv: f for gv, f in mod.functions_items() if gv.name_hint != "main"}
     functions[relax.GlobalVar("main")] = builder.finalize()["main"]
     return tvm.IRModule(functions)
+
+
+def constant(array: np.ndarray) -> Any:
+    """A constant of exactly the array's dtype: `relax.const` makes 32-bit numbers of 64-bit ones."""
+    # Not ascontiguousarray: that makes one-element vectors of scalars.
+    return relax.const(tvm.runtime.tensor(np.array(array, order="C", copy=None)))

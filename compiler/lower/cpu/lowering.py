@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import tvm
+from tvm import relax
 
 from heterocc.artifacts.errors import HeteroccError, LoweringError
 from heterocc.compiler.devices.device import Device
@@ -68,7 +69,7 @@ class CpuLowering:
 
 def _scheduled(job: PartitionJob, target: Any) -> tuple[KernelModule, KernelModule]:
     """The partition's kernels before and after scheduling."""
-    module = plant_fault(kernel_module(job, target), job)
+    module = plant_fault(kernel_module(job, target, before=[relax.backend.DispatchSortScan()]), job)
     return module, schedule_kernels(module, target)
 
 
