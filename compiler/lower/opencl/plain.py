@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tvm import s_tir
+import tvm_ffi
+from tvm import s_tir, tirx
 from tvm.s_tir.dlight.analysis import normalize_prim_func
 from tvm.s_tir.dlight.base import try_inline
 
@@ -22,8 +23,17 @@ def schedule_plain(function: Any, limits: Limits) -> Any:
     if blocks is None:
         raise LoweringError("a kernel has loops that cannot be bound to work items", hint="give the node to the CPU")
     for info in try_inline(schedule, blocks):
+        if launches(schedule.get(info.block_rv)):
+            continue
         bind_block(schedule, info.block_rv, info.dom_kind(), limits)
     return schedule.mod["main"].with_attrs(dict(function.attrs.items()))
+
+
+def launches(statement: Any) -> bool:
+    """Whether a statement has work items of its own."""
+    found: list[str] = []
+    tvm_ffi.structural_walk(statement, [(tirx.AttrStmt, lambda n: found.append(n.attr_key))], order="post")
+    return "thread_extent" in found or "virtual_thread" in found
 
 
 def bind_block(schedule: Any, block: Any, kinds: str, limits: Limits) -> None:
@@ -40,11 +50,12 @@ def bind_block(schedule: Any, block: Any, kinds: str, limits: Limits) -> None:
     if len(loops) > 1:
         schedule.reorder(*spatial, *reduced, *opaque)
     item = bind_items(schedule, schedule.fuse(*spatial), min(GROUP, limits.group))
-    if reduced and not opaque:
-        for index in range(len(schedule.get(block).writes)):
-            copy = schedule.cache_write(block, index, "local")
-            schedule.reverse_compute_at(copy, item)
-        schedule.decompose_reduction(block, reduced[0])
+    if not reduced or opaque:
+        return
+    if len(schedule.get(block).writes) == 1:  # of two (ArgMax) TVM's schedule cannot move the second
+        copy = schedule.cache_write(block, 0, "local")
+        schedule.reverse_compute_at(copy, item)
+    schedule.decompose_reduction(block, reduced[0])
 
 
 def bind_items(schedule: Any, loop: Any, most: int) -> Any:

@@ -12,7 +12,7 @@ from tvm import relax, s_tir, tirx
 from heterocc.artifacts.errors import LoweringError
 from heterocc.compiler.lower.frontend import KernelModule, first_line
 from heterocc.compiler.lower.opencl.contraction import Packed, schedule_contraction
-from heterocc.compiler.lower.opencl.plain import schedule_plain
+from heterocc.compiler.lower.opencl.plain import launches, schedule_plain
 from heterocc.compiler.lower.opencl.target import Limits
 from heterocc.compiler.lower.relax_kernels import is_kernel_call
 from heterocc.compiler.lower.relax_straight import bindings_of, outputs_of, substitute, vars_of, write_main
@@ -43,14 +43,15 @@ def _scheduled(function: Any, limits: Limits, where: str | None, packable: froze
     for dtype in tensor_dtypes(function):
         if dtype not in limits.dtypes:
             raise LoweringError(f"the device has no {dtype}", where=where, hint="give the node to another device")
-    if _launches(function):
-        unknown = [b for b in _blocks(function) if b not in _THREADED and b != "root"]
-        if unknown:
-            raise LoweringError(
-                f"TVM's GPU kernel '{unknown[0]}' assumes work items in lock step, which OpenCL does not promise",
-                where=where,
-                hint="give the node to the CPU",
-            )
+    ready, others = _ready_made(function)
+    unknown = [name for name in ready if name not in _THREADED]
+    if unknown:
+        raise LoweringError(
+            f"TVM's GPU kernel '{unknown[0]}' assumes work items in lock step, which OpenCL does not promise",
+            where=where,
+            hint="give the node to the CPU",
+        )
+    if ready and not others:
         return Packed(function)
     try:
         tiled = schedule_contraction(function, limits, packable)
@@ -116,17 +117,17 @@ def _rewritten(module: KernelModule, kernels: dict[str, Packed]) -> KernelModule
     return dataclasses.replace(module, mod=mod, arrays=arrays)
 
 
-def _launches(function: Any) -> bool:
-    """Whether TVM gave the kernel ready-made, with work items of its own."""
-    found: list[str] = []
-    tvm_ffi.structural_walk(function.body, [(tirx.AttrStmt, lambda n: found.append(n.attr_key))], order="post")
-    return "thread_extent" in found or "virtual_thread" in found
+def _ready_made(function: Any) -> tuple[list[str], list[str]]:
+    """The blocks that TVM gives with work items of their own, and the others."""
+    ready: list[str] = []
+    others: list[str] = []
 
+    def visit(block: Any) -> None:
+        if block.name_hint != "root":
+            (ready if launches(block) else others).append(str(block.name_hint))
 
-def _blocks(function: Any) -> list[str]:
-    found: list[str] = []
-    tvm_ffi.structural_walk(function.body, [(s_tir.SBlock, lambda n: found.append(str(n.name_hint)))], order="post")
-    return found
+    tvm_ffi.structural_walk(function.body, [(s_tir.SBlock, visit)], order="post")
+    return ready, others
 
 
 def tensor_dtypes(function: Any) -> tuple[str, ...]:
