@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import os
+import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from heterocc.artifacts.reader import open_bundle
 
 from heterocc.artifacts.errors import FeedError, FileMissingError, OutputFileError, UsageError
 from heterocc.artifacts.manifest import TensorSpec
+from heterocc.artifacts.reader import open_bundle
 from heterocc.compiler.files import atomic_write
 
 Array = np.ndarray[Any, Any]
@@ -37,20 +39,10 @@ def golden_inputs(bundle: Path) -> dict[str, Array]:
         golden = opened.manifest.golden
         if golden is None:
             return {}
-        return {name: load_npy(opened.member(member)) for name, member in golden.inputs.items()}
-
-
-def load_npy(data: Any) -> Array:
-    """Read a .npy member; never unpickles."""
-    import io
-
-    array: Array = np.load(io.BytesIO(data), allow_pickle=False)
-    return array
+        return {name: opened.array(member).copy() for name, member in golden.inputs.items()}
 
 
 def _seeded(spec: TensorSpec, golden: Array | None, seed: int) -> Array:
-    import zlib
-
     if golden is not None and seed == 0:
         return golden
     if spec.shape is None or any(d is None for d in spec.shape):
@@ -107,7 +99,8 @@ def _split(text: str, specs: Mapping[str, TensorSpec]) -> tuple[str | None, Path
 def _read_array(path: Path, spec: TensorSpec) -> Array:
     try:
         if path.suffix == ".npy":
-            return load_npy(path.read_bytes())
+            array: Array = np.load(path, allow_pickle=False)
+            return array
         data = path.read_bytes()
     except OSError as error:
         raise FileMissingError(f"cannot read input '{spec.name}': {error.strerror}", where=str(path)) from error
@@ -134,8 +127,6 @@ def check_writable(target: Path) -> None:
 
 def write_outputs(target: Path, results: Mapping[str, Any]) -> None:
     """Write outputs to `out.npz`, or one .npy per output into a directory; all or nothing per file."""
-    import io
-
     opaque = [name for name, value in results.items() if not isinstance(value, np.ndarray)]
     if opaque:
         raise OutputFileError(

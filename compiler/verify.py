@@ -14,7 +14,7 @@ from heterocc.artifacts.errors import UsageError, VerifyError
 from heterocc.artifacts.manifest import Golden
 from heterocc.artifacts.reader import Bundle, open_bundle
 from heterocc.compiler.bisect import Culprit, find_culprit
-from heterocc.compiler.bundle_io import load_npy, read_files
+from heterocc.compiler.bundle_io import read_files
 from heterocc.compiler.compare import FLOAT32, Difference, Tolerance, compare
 from heterocc.compiler.imported import ImportedModel
 from heterocc.compiler.report import Reporter
@@ -107,7 +107,7 @@ def _golden_tolerance(golden: Golden) -> Tolerance:
 
 
 def _arrays(bundle: Bundle, members: Mapping[str, str]) -> dict[str, np.ndarray[Any, Any]]:
-    return {name: load_npy(bundle.member(member)) for name, member in members.items()}
+    return {name: bundle.array(member) for name, member in members.items()}
 
 
 def _against_model(
