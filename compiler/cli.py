@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -144,11 +144,11 @@ def compile(
         report = compile_model(
             model,
             output,
-            CompileOptions(
-                devices=split_devices(devices),
-                device_files=tuple(device_file or ()),
-                properties=tuple(property_ or ()),
-                shapes=parse_shapes(shape),
+            _options(
+                devices,
+                device_file,
+                property_,
+                shape,
                 affinity=affinity,
                 policy=policy,
                 passes=passes,
@@ -202,11 +202,11 @@ def partition(
 
         report = partition_model(
             model,
-            CompileOptions(
-                devices=split_devices(devices),
-                device_files=tuple(device_file or ()),
-                properties=tuple(property_ or ()),
-                shapes=parse_shapes(shape),
+            _options(
+                devices,
+                device_file,
+                property_,
+                shape,
                 affinity=affinity,
                 policy=policy,
                 passes=passes,
@@ -245,11 +245,11 @@ def query(
 
         result = query_devices(
             model,
-            CompileOptions(
-                devices=split_devices(devices),
-                device_files=tuple(device_file or ()),
-                properties=tuple(property_ or ()),
-                shapes=parse_shapes(shape),
+            _options(
+                devices,
+                device_file,
+                property_,
+                shape,
             ),
             ConsoleReporter(quiet=quiet or json),
         )
@@ -270,6 +270,19 @@ def devices(json: Json = False) -> None:
             print_json(report)
         else:
             out.print(device_table(report))
+
+
+def _options(
+    devices: str, files: list[Path] | None, properties: list[str] | None, shapes: list[str] | None, **others: Any
+) -> CompileOptions:
+    """The options that every command on a model has, and `others` as they are."""
+    return CompileOptions(
+        devices=split_devices(devices),
+        device_files=tuple(files or ()),
+        properties=tuple(properties or ()),
+        shapes=parse_shapes(shapes),
+        **others,
+    )
 
 
 def _print_times(stages: dict[str, float], passes: tuple[tuple[str, float], ...]) -> None:
