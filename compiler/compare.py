@@ -67,8 +67,8 @@ def compare(name: str, got: Any, reference: Any, tolerance: Tolerance = FLOAT32)
     if not isinstance(reference, np.ndarray) or not isinstance(got, np.ndarray):
         return _compare_opaque(name, got, reference, tolerance)
     if got.dtype != reference.dtype or got.shape != reference.shape:
-        reason = f"is {got.dtype}{list(got.shape)}, expected {reference.dtype}{list(reference.shape)}"
-        return Difference(name, math.inf, math.inf, -math.inf, reason)
+        what = f"is {got.dtype}{list(got.shape)}, expected {reference.dtype}{list(reference.shape)}"
+        return Difference(name, math.inf, math.inf, -math.inf, what)
     if reference.size == 0:
         return Difference(name, 0.0, 0.0, math.inf, None)
     if reference.dtype.kind not in "fiub":

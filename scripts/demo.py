@@ -64,7 +64,9 @@ def main() -> int:
     print("\nagainst ONNX Runtime on the same input")
     print(f"  max error {found.max_abs:.2e}, mean error {found.mean_abs:.2e}, SNR {found.snr:.0f} dB")
     print("  the same result" if found.ok else f"  WRONG: {found.reason}")
-    print("\nnext:  . .venv/bin/activate;  heterocc bench demo/squeezenet.hcb;  heterocc inspect demo/squeezenet.hcb --plan")
+    print("\nnext:  . .venv/bin/activate")
+    print("       heterocc bench demo/squeezenet.hcb")
+    print("       heterocc inspect demo/squeezenet.hcb --plan")
     return 0 if found.ok else 1
 
 
