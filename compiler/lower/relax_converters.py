@@ -359,15 +359,15 @@ def _upsample(ctx: Context, data: Any, scales: Any = None) -> Any:
 def _resize(ctx: Context, data: Any, *rest: Any) -> Any:
     """All modes of interpolation, in any axes, from scales or sizes."""
     if len(rest) < 2 and ctx.opset < 11:
-        attrs = {"mode": ctx.text("mode", "nearest"), "coordinate_transformation_mode": "asymmetric"}
+        old = {"mode": ctx.text("mode", "nearest"), "coordinate_transformation_mode": "asymmetric"}
         factors = ctx.known(rest[0]).tolist()
         sizes = [math.floor(s * f) for s, f in zip(_shape(data), factors, strict=True)]
-        return _resample(ctx, data, range(len(sizes)), factors, sizes, attrs, nearest_floor=True)
-    attrs = {k: v.decode() if isinstance(v, bytes) else v for k, v in ctx.attrs.items()}
+        return _resample(ctx, data, range(len(sizes)), factors, sizes, old, nearest_floor=True)
+    attrs: dict[str, Any] = {k: v.decode() if isinstance(v, bytes) else v for k, v in ctx.attrs.items()}
     if attrs.get("coordinate_transformation_mode") == "tf_crop_and_resize":
         return ctx.original(data, *rest)
     shape = _shape(data)
-    axes = [a % len(shape) for a in attrs.get("axes", range(len(shape)))]
+    axes = [int(a) % len(shape) for a in attrs.get("axes", range(len(shape)))]
     scales = ctx.known(rest[1]) if len(rest) > 1 and rest[1] is not None else np.zeros(0)
     if scales.size:
         factors = [float(f) for f in scales]

@@ -7,7 +7,7 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from heterocc.compiler.lower.relax_kernels import KernelModule
+from heterocc.compiler.lower.relax_kernels import KernelModule, is_kernel_call
 from heterocc.compiler.lower.relax_straight import bindings_of, outputs_of, substitute
 
 SYMBOLS = "heterocc.symbols"
@@ -48,6 +48,9 @@ def destination_passing(module: KernelModule) -> tvm.IRModule:
             replace[binding.var] = fields[value.tuple_value][value.index]
             continue
         call = substitute(value, replace)
+        if not is_kernel_call(call):
+            replace[binding.var] = emit(binding.var.name, call, binding.var.ty)
+            continue
         types = list(call.ty_args)
         types = list(types[0].fields) if isinstance(types[0], relax.TupleType) else types
         written = []

@@ -13,7 +13,7 @@ from tvm import relax, te, topi
 
 from heterocc.artifacts.errors import LoweringError
 from heterocc.compiler.lower.base import KernelInfo
-from heterocc.compiler.lower.relax_importer import ImportedFunction, static_shape
+from heterocc.compiler.lower.relax_importer import ImportedFunction, dtype_name, static_shape
 from heterocc.compiler.lower.relax_straight import bindings_of, outputs_of, substitute, vars_of, write_main
 
 SYMBOL_LENGTH = 100
@@ -22,10 +22,11 @@ SYMBOL_LENGTH = 100
 
 @dataclass(frozen=True)
 class KernelModule:
-    """A module whose `main(*inputs, *parameters)` is kernel calls only (`call_tir`); each output has a call of its own.
+    """A module whose `main(*inputs, *parameters)` is kernel calls (`call_tir`) and views (`reshape`).
 
-    `kernels[i]` describes the i-th call and has a symbol of its own; equal kernels are one function, called after the
-    first of them. `arrays` are the parameters' values by name, in their order.
+    Each output is written by a kernel call of its own. `kernels[i]` describes the i-th call and has a symbol of its
+    own; equal kernels are one function, called after the first of them. `arrays` are the parameters' values by name,
+    in their order.
     """
 
     mod: tvm.IRModule
@@ -244,12 +245,17 @@ def _named(
     taken = {"main"}
     renamed: dict[str, Any] = {}
     builder = relax.BlockBuilder()
+    returned = set(outputs_of(main))
     kernels: list[KernelInfo] = []
     bindings: list[tuple[Any, Any, str]] = []
     for binding in bindings_of(main):
         call = binding.value
         if isinstance(call, relax.TupleGetItem):
             bindings.append((binding.var, call, binding.var.name))
+            continue
+        if binding.var not in returned and is_kernel_call(call) and _is_view(mod[call.args[0]], call):
+            view = relax.op.reshape(_argument(call), call.ty.shape)
+            bindings.append((binding.var, view, binding.var.name))
             continue
         nodes = account.nodes_of_call.get(binding.var, ())
         if not is_kernel_call(call):
@@ -271,6 +277,20 @@ def _named(
     done = write_main(builder.get(), params, bindings, outputs_of(main))
     left = {p.name: arrays[p.name] for p in params if p.name in arrays}
     return KernelModule(done, function.inputs, left, tuple(kernels))
+
+
+def _is_view(function: Any, call: Any) -> bool:
+    """Whether a kernel only gives its argument another shape: then it need not run."""
+    argument = _argument(call)
+    if not isinstance(argument, relax.Var) or not isinstance(call.ty, relax.TensorType):
+        return False
+    return dtype_name(argument.ty) == dtype_name(call.ty) and bool(relax.analysis.has_reshape_pattern(function))
+
+
+def _argument(call: Any) -> Any:
+    """The only tensor argument of a kernel call, else None."""
+    fields = call.args[1].fields if isinstance(call.args[1], relax.Tuple) else [call.args[1]]
+    return fields[0] if len(fields) == 1 and len(call.args) == 2 else None
 
 
 def is_kernel_call(value: Any) -> bool:

@@ -71,6 +71,17 @@ def _conv_transpose(node: onnx.NodeProto) -> str | None:
     return None
 
 
+def _is_inf(node: onnx.NodeProto) -> str | None:
+    attributes = _attributes(node)
+    if not (attributes.get("detect_negative", 1) and attributes.get("detect_positive", 1)):
+        return "IsInf of one sign: the importer detects both"
+    return None
+
+
+def _cosh(_node: onnx.NodeProto) -> str | None:
+    return "Cosh: TVM generates no code for it"
+
+
 def _non_max_suppression(_node: onnx.NodeProto) -> str | None:
     return "NonMaxSuppression: the importer differs from ONNX for boxes at the IoU threshold"
 
@@ -79,7 +90,9 @@ _RULES: Mapping[str, Callable[[onnx.NodeProto], str | None]] = MappingProxyType(
     {
         "BatchNormalization": _batch_normalization,
         "ConvTranspose": _conv_transpose,
+        "Cosh": _cosh,
         "Dropout": _dropout,
+        "IsInf": _is_inf,
         "NonMaxSuppression": _non_max_suppression,
         "RoiAlign": _roi_align,
     }
@@ -91,6 +104,14 @@ def _empty_extremum(
 ) -> str | None:
     if 0 in (values[node.input[0]].shape or ()):
         return f"{node.op_type} of an empty tensor: the importer starts from the smallest number, ONNX from infinity"
+    return None
+
+
+def _mod(
+    node: onnx.NodeProto, values: Mapping[str, Value], _constants: Mapping[str, np.ndarray[Any, Any]]
+) -> str | None:
+    if values[node.input[0]].dtype.startswith("float") and not _attributes(node).get("fmod", 0):
+        return "Mod of floating-point numbers with fmod=0: the importer gives NaN for an infinite divisor"
     return None
 
 
@@ -115,4 +136,4 @@ def _resize(
 _SHAPED: Mapping[
     str,
     Callable[[onnx.NodeProto, Mapping[str, Value], Mapping[str, np.ndarray[Any, Any]]], str | None],
-] = MappingProxyType({"ReduceMax": _empty_extremum, "ReduceMin": _empty_extremum, "Resize": _resize})
+] = MappingProxyType({"Mod": _mod, "ReduceMax": _empty_extremum, "ReduceMin": _empty_extremum, "Resize": _resize})

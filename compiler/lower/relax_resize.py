@@ -23,8 +23,8 @@ def axis_table(
     positions = [_source(y, size, scale, out, attrs) for y in range(out)]
     if mode == "nearest":
         rounding = "floor" if nearest_floor else attrs.get("nearest_mode", "round_prefer_floor")
-        index = [min(max(_round(x, rounding), 0), size - 1) for x in positions]
-        return np.array(index, dtype=np.int32)[:, None], np.ones((out, 1))
+        nearest = [min(max(_round(x, rounding), 0), size - 1) for x in positions]
+        return np.array(nearest, dtype=np.int32)[:, None], np.ones((out, 1))
     shrink = min(scale, 1.0) if attrs.get("antialias", 0) else 1.0
     reach = (1.0 if mode == "linear" else 2.0) / shrink
     taps = 2 * math.ceil(reach)
