@@ -1,4 +1,4 @@
-"""`make demo`: compile SqueezeNet for GPU,CPU, run it in a fresh process, compare with ONNX Runtime, print the summary."""
+"""`make demo`: compile SqueezeNet for GPU,CPU, run it in a fresh process, compare it with ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ inputs = dict(np.load(sys.argv[2]))
 np.savez(sys.argv[3], **session.run(inputs))
 loaded = [m for m in ("tvm", "onnx", "onnxruntime", "heterocc.compiler") if m in sys.modules]
 print(f"  {session!r}")
-print(f"  threads {session.threads}; of tvm, onnx, onnxruntime and the compiler this process loaded: {loaded or 'none'}")
+print(f"  {session.threads} threads; tvm, onnx, onnxruntime, the compiler: {loaded or 'none of them'} loaded")
 """
 
 
