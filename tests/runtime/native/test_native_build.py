@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.mark.parametrize(
+    ("hidden", "words"),
+    [
+        ("-DCMAKE_IGNORE_PATH=/usr/include;/usr/local/include", "the OpenCL headers were not found"),
+        ("-DCMAKE_CXX_COMPILER=NOTFOUND", "no C++ compiler was found"),
+    ],
+    ids=["no headers", "no compiler"],
+)
+def test_what_the_plug_in_lacks_is_written_down_and_fails_nothing(hidden: str, words: str, tmp_path: Path) -> None:
+    cmake = shutil.which("cmake", path=str(Path(sys.executable).parent)) or shutil.which("cmake")
+    if cmake is None or not (ROOT / "CMakeLists.txt").is_file():
+        pytest.skip("needs CMake and the source tree")
+    done = subprocess.run(
+        [cmake, "-S", ROOT, "-B", tmp_path, f"-DPython_EXECUTABLE={sys.executable}", hidden],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    note = (tmp_path / "native_build.txt").read_text()
+    assert note.startswith("opencl: not built: ")
+    assert words in note
+    assert "OpenCL plug-in is left out" in done.stderr
