@@ -15,6 +15,7 @@ _MEMORY_WORDS = (
     "bad_alloc",
     "Failed to allocate memory",
 )
+_WITHOUT = "load(path, devices='CPU') takes the CPU variant"
 
 
 def first_line(error: BaseException) -> str:
@@ -41,10 +42,10 @@ def device_fault(error: BaseException, doing: str, device: str) -> HeteroccError
         return DeviceMemoryError(
             f"{device} is out of memory while {doing}: {detail}",
             where=where,
-            hint="close other sessions, or load the bundle's CPU variant: load(path, devices='CPU')",
+            hint="close other sessions" + ("" if device == "CPU" else f", or leave the device out: {_WITHOUT}"),
         )
     return DeviceError(
         f"{device} failed while {doing}: {detail}",
         where=where,
-        hint="`heterocc check` says whether the bundle fits this machine; load(path, devices='CPU') avoids the device",
+        hint="`heterocc verify` tells whether the bundle is at fault" + ("" if device == "CPU" else f"; {_WITHOUT}"),
     )

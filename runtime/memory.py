@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import threading
 from collections.abc import Callable, Sequence
 from math import prod
@@ -45,20 +44,11 @@ def aligned_bytes(nbytes: int) -> Array:
 
 
 def host_tensor(array: Array) -> Any:
-    """A TVM tensor over a C-contiguous array's memory; the array must outlive it where it is read-only.
-
-    DLPack's older form cannot say that memory is read-only, so numpy refuses to export such arrays; weights are mapped
-    read-only on purpose, and kernels only read them.
-    """
+    """A TVM tensor over a writable, aligned, C-contiguous array's memory, which it keeps alive."""
     if array.nbytes == 0:  # numpy's strides of empty arrays are not those that compiled code insists on
         base = tvm_ffi.from_dlpack(aligned_bytes(ALIGNMENT))
         return tvm_api().view(base, tvm_ffi.Shape(array.shape), tvm_ffi.dtype(array.dtype.name), 0)
-    if array.flags.writeable:
-        return tvm_ffi.from_dlpack(array)
-    raw = (ctypes.c_byte * array.nbytes).from_address(array.ctypes.data)
-    return tvm_ffi.from_dlpack(
-        np.frombuffer(memoryview(raw).cast("B"), np.uint8).view(array.dtype).reshape(array.shape)
-    )
+    return tvm_ffi.from_dlpack(array)
 
 
 def device_of(space: Space) -> Any:
@@ -100,8 +90,8 @@ def alias(array: Array, space: Space) -> Any:
 class Weights:
     """The bundle's weights as arrays and tensors, each made once and shared by partitions and contexts.
 
-    `array_of` gives the mapped array of a weight. Host tensors alias it where it is aligned, so do devices in
-    `shared`; any other device gets one copy.
+    `array_of` gives the mapped array of a weight. Host tensors alias it, so do devices in `shared`; any
+    other device gets one copy.
     """
 
     def __init__(
@@ -117,13 +107,7 @@ class Weights:
         """Weight `index` in host memory, 64-byte aligned."""
         found = self._arrays.get(index)
         if found is None:
-            found = self._array_of(index)
-            if found.ctypes.data % ALIGNMENT and found.nbytes:
-                copy = aligned_bytes(found.nbytes).view(found.dtype).reshape(found.shape)
-                copy[...] = found
-                self._allocations.add(found.nbytes)
-                found = copy
-            self._arrays[index] = found
+            found = self._arrays[index] = self._array_of(index)
         return found
 
     def tensor(self, index: int, space: Space) -> Any:

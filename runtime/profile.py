@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from heterocc.artifacts.manifest import Kernel, Variant
 from heterocc.runtime.executable import Instrument, synchronizer
-from heterocc.runtime.schedule import HOST, Call, Schedule, Step
+from heterocc.runtime.schedule import HOST, Call, Schedule, Space, Step
 
 Kind = Literal["partition", "kernel", "transfer", "node"]
 
@@ -20,7 +20,9 @@ class ProfileRecord:
 
     `kind` "partition" covers its kernels and what the VM does between them; "kernel" is one compiled function and the
     `nodes` it computes; "transfer" one value sent between memories; "node" a node that no kernel is known for, so that
-    it has no time of its own (`status` NOT_RUN: folded, fused under another name, or run inside ONNX Runtime).
+    it has no time of its own (`status` NOT_RUN: folded, fused under another name, or run inside ONNX Runtime). A
+    transfer is NOT_RUN where both devices work in the same memory.
+
     `real_ms` is wall-clock time until the device was done, `cpu_ms` until the call returned on the host: on the CPU the
     two are one, on other devices the second is the time of launching.
     """
@@ -164,6 +166,25 @@ class Recorder:
         return timed
 
 
+def _saved_transfers(variant: Variant, plan: Schedule) -> dict[int, list[tuple[int, Space, Space]]]:
+    """By partition, the values that it reads across devices without a transfer, because the two share memory."""
+    places: dict[int, list[Space]] = {value: [HOST] for value in variant.inputs}
+    found: dict[int, list[tuple[int, Space, Space]]] = {}
+    for index, (part, space) in enumerate(zip(variant.partitions, plan.spaces, strict=True)):
+        for value in part.inputs:
+            held = places.get(value)
+            if (
+                held
+                and space not in held
+                and {space, held[0]} & plan.shared
+                and {space, held[0]} <= {HOST, *plan.shared}
+            ):
+                found.setdefault(index, []).append((value, held[0], space))
+                held.append(space)
+        places.update((value, [space]) for value in part.outputs)
+    return found
+
+
 def build_profile(variant: Variant, plan: Schedule, recorders: Sequence[Recorder]) -> Profile:
     """Merge what the contexts recorded; per-run averages."""
     runs = sum(r.runs for r in recorders)
@@ -191,6 +212,7 @@ def build_profile(variant: Variant, plan: Schedule, recorders: Sequence[Recorder
                           nodes, cell.calls / max(1, runs))
         )  # fmt: skip
 
+    saved = _saved_transfers(variant, plan)
     for step in plan.steps:
         cell = merged(r.steps.get(step) for r in recorders)
         if not isinstance(step, Call):
@@ -200,6 +222,10 @@ def build_profile(variant: Variant, plan: Schedule, recorders: Sequence[Recorder
             continue
         index, part = step.partition, variant.partitions[step.partition]
         device = variant.devices[part.device]
+        for value, source, target in saved.get(index, ()):
+            route = f"{source} -> {target} (same memory)"
+            place = str(target if target != HOST else source)
+            add("transfer", _Cell(), variant.values[value].name, "Transfer", route, place, "", ())
         add("partition", cell, part.name, f"Partition ({len(part.nodes)} nodes)", f"{device.name} {part.kind}",
             device.name, part.name, part.nodes)  # fmt: skip
         known = {k.symbol: k for k in part.kernels}

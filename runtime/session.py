@@ -12,7 +12,7 @@ from typing import Any, Literal, Self, TypeVar, overload
 
 import numpy as np
 
-from heterocc.artifacts.errors import FeedError, HeteroccError, UsageError
+from heterocc.artifacts.errors import DeviceError, FeedError, HeteroccError, UsageError
 from heterocc.artifacts.manifest import TensorSpec, Variant
 from heterocc.artifacts.reader import Bundle, open_bundle
 from heterocc.runtime.chain import Chain, Context
@@ -43,6 +43,7 @@ def load(
     `devices` names a variant by its device labels, `"CPU"` or `["GPU", "CPU"]`; None takes the first that can run on
     this machine, and `Session.notes` says which it is and why others were passed over. `threads` is how many threads a
     running caller's CPU partitions use: by default the compile's `CPU.threads`, else every core this process may use.
+    `profile` takes times (see Session.profile); the compile's property `profile=on` of any device does so too.
 
     The manifest and all code are checked here. Weights are hashed by background threads, and no run begins before they
     are found right; `verify="load"` waits for that here.
@@ -73,6 +74,7 @@ class Session:
 
     Threads: a CPU partition runs on the calling thread and `threads - 1` workers that TVM keeps per calling thread. A
     service with N callers therefore wants `threads = cores / N`; N callers with all cores each compete for them.
+    Those workers do not survive a fork: load sessions in the child, or run none in the parent before.
     """
 
     def __init__(
@@ -96,11 +98,12 @@ class Session:
         self._out_specs = _named(variant, variant.outputs, [t.name for t in model.outputs])
         self._check = FeedCheck(self._in_specs, bundle.path)
         self._allocations = Allocations()
-        self._profiling = profile
+        self._profiling = profile or any(d.properties.get("profile") == "on" for d in variant.devices)
         self._recorders: list[Recorder] = []
         self._lock = threading.Lock()
         self._idle: deque[Context] = deque()
         self._verified = False
+        self._process = os.getpid()
         self._chain: Chain | None = Chain(bundle, variant, options, self._allocations)
         self._idle.append(self._new_context())
 
@@ -180,6 +183,12 @@ class Session:
     def wait_verified(self) -> None:
         """Wait until every weight's SHA-256 is checked; raises BundleHashError if one differs."""
         if not self._verified:
+            if os.getpid() != self._process and not self._bundle.start_verification().done:
+                raise DeviceError(
+                    "this process was forked while its parent verified the weights",
+                    where=self._bundle.path,
+                    hint='load the bundle in the child, or with verify="load" before the fork',
+                )
             self._bundle.verify_weights()
             self._verified = True
 
@@ -337,6 +346,7 @@ class Binding:
 
     def run(self) -> dict[str, Array]:
         """Run on what `inputs` hold; gives `outputs`. Raises as `Session.run` does."""
+        self._session._alive()
         self._session._run_on(self._context, ())
         return self.outputs
 

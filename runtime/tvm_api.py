@@ -11,12 +11,18 @@ from typing import Any
 
 import tvm_ffi
 
+from heterocc.artifacts.errors import DeviceError
 from heterocc.runtime import native
 
 POOLED = 2
 """`AllocatorType` of the Relax VM: freed intermediates go back to a pool and are not allocated again."""
 
-_THREADS = threading.local()
+_DEFAULT_MODE = 1
+"""`ThreadGroup::kBig` of TVM; with TVM_BIND_THREADS=0 it binds nothing."""
+
+_threads = threading.local()
+_workers_started = False
+_workers_lost = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +72,29 @@ def max_threads() -> int:
 
 
 def use_threads(count: int) -> None:
-    """Make the calling thread's kernels use `count` threads; TVM keeps one pool per calling thread."""
-    if getattr(_THREADS, "count", None) != count:
-        tvm_api().configure_threads(1, count)
-        _THREADS.count = count
+    """Make the calling thread's kernels use `count` threads; TVM keeps one pool per calling thread.
+
+    Raises DeviceError in a process that was forked when pools were running: their workers are not in the child.
+    """
+    global _workers_started
+    if getattr(_threads, "count", None) == count:
+        return
+    if _workers_lost:
+        raise DeviceError(
+            "this process was forked from one that had already run a session",
+            where="device CPU",
+            hint="start workers with the method 'spawn', or run no session before the fork",
+        )
+    tvm_api().configure_threads(_DEFAULT_MODE, count)
+    _threads.count = count
+    _workers_started = _workers_started or count > 1
+
+
+def _after_fork() -> None:
+    global _threads, _workers_lost
+    _workers_lost = _workers_lost or _workers_started
+    _threads = threading.local()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

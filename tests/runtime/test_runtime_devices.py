@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+
+import pytest
+
+from heterocc.artifacts.errors import DeviceError, DeviceMemoryError, DriverMissingError, FeedError
+from heterocc.artifacts.manifest import Device
+from heterocc.runtime import devices as under_test
+from heterocc.runtime.devices import DeviceRecord, cpu_record, driver_reason, inventory, resolve_gpu
+from heterocc.runtime.faults import device_fault
+from heterocc.runtime.native import OpenCLDevice
+
+GPU = OpenCLDevice(
+    name="A GPU",
+    vendor="V",
+    platform="P",
+    version="OpenCL 3.0",
+    driver="1",
+    type="gpu",
+    software=False,
+    memory=1 << 30,
+    max_alloc=1 << 28,
+    local_memory=1 << 16,
+    max_group=256,
+    max_group_sizes=(256, 256, 256),
+    compute_units=8,
+    clock_mhz=1000,
+    alignment=128,
+    fp16=False,
+    fp64=True,
+    shares_host_memory=False,
+    extensions=("cl_khr_subgroups",),
+)
+
+
+def record(backend: str, label: str, *, software: bool = False) -> DeviceRecord:
+    return replace(cpu_record(), backend=backend, label=label, type="gpu", software=software, description=label)
+
+
+def test_the_inventory_has_the_cpu_first_and_a_reason_for_every_absent_back_end() -> None:
+    found = inventory()
+    assert found.devices[0].label == "CPU"
+    assert found.devices[0].cores == len(os.sched_getaffinity(0))
+    assert found.devices[0].memory
+    here = {d.backend for d in found.devices}
+    absent = dict(found.absent)
+    assert here | set(absent) == {"cpu", "opencl", "vulkan", "cuda", "ort"}
+    assert not here & set(absent)
+    assert all(absent.values())
+    assert json.loads(json.dumps(found.to_json()))["devices"][0]["label"] == "CPU"
+
+
+def test_a_missing_driver_is_a_reason_and_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> tuple[OpenCLDevice, ...]:
+        raise DriverMissingError("OpenCL cannot be used: no library")
+
+    monkeypatch.setattr(under_test, "opencl_devices", missing)
+    assert ("opencl", "OpenCL cannot be used: no library") in inventory().absent
+    assert driver_reason(Device(name="GPU", backend="opencl")) == "device GPU: OpenCL cannot be used: no library"
+
+
+def test_what_a_device_lacks_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(under_test, "opencl_devices", lambda: (GPU,))
+    good = Device(name="GPU", backend="opencl", requires=("fp64", "cl_khr_subgroups"))
+    assert driver_reason(good) is None
+    poor = Device(name="GPU", backend="opencl", requires=("fp16", "cl_khr_fancy"))
+    assert driver_reason(poor) == "device GPU (A GPU) lacks fp16, cl_khr_fancy"
+    far = Device(name="GPU.1", backend="opencl", index=1)
+    assert driver_reason(far) == "device GPU.1 is OpenCL device 1, this machine has 1"
+
+
+@pytest.mark.parametrize("backend", ["vulkan", "cuda"])
+def test_a_back_end_without_a_runtime_is_a_reason(backend: str) -> None:
+    reason = driver_reason(Device.model_validate({"name": "GPU", "backend": backend}))
+    assert reason is not None
+    assert backend in reason.lower()
+
+
+def test_gpu_is_the_first_back_end_with_hardware() -> None:
+    found = [cpu_record(), record("opencl", "OPENCL"), record("vulkan", "VULKAN", software=True)]
+    chosen = resolve_gpu(found)
+    assert chosen is not None
+    assert (chosen.device.label, chosen.note) == ("OPENCL", None)
+    chosen = resolve_gpu([*found, record("cuda", "CUDA"), record("cuda", "CUDA.1")], 1)
+    assert chosen is not None
+    assert chosen.device.label == "CUDA.1"
+
+
+def test_gpu_is_a_software_device_only_if_nothing_else_is_there_and_that_is_said() -> None:
+    chosen = resolve_gpu([cpu_record(), record("opencl", "PoCL", software=True)])
+    assert chosen is not None
+    assert chosen.note == "no GPU is here: GPU is the software device 'PoCL'"
+
+
+def test_there_may_be_no_gpu() -> None:
+    assert resolve_gpu([cpu_record()]) is None
+    assert resolve_gpu([record("opencl", "OPENCL")], 1) is None
+
+
+def test_running_out_of_memory_is_told_from_other_failures() -> None:
+    for text in ("std::bad_alloc", "CUDA: out of memory", "clCreateBuffer: CL_MEM_OBJECT_ALLOCATION_FAILURE (-4)"):
+        error = device_fault(RuntimeError(text), "running partition 'p0'", "GPU")
+        assert isinstance(error, DeviceMemoryError)
+        assert error.message == f"GPU is out of memory while running partition 'p0': {text}"
+        assert "devices='CPU'" in str(error.hint)
+    assert isinstance(device_fault(MemoryError(), "loading", "CPU"), DeviceMemoryError)
+    other = device_fault(RuntimeError("Traceback (most recent call last):\n  File x\nit broke."), "loading", "CPU")
+    assert type(other) is DeviceError
+    assert other.message == "CPU failed while loading: it broke"
+
+
+def test_errors_of_the_plug_in_keep_their_kind_and_name_the_partition() -> None:
+    error = device_fault(RuntimeError("heterocc.opencl[memory]: no space"), "running partition 'p0'", "GPU")
+    assert isinstance(error, DeviceMemoryError)
+    assert error.message == "GPU failed while running partition 'p0': no space"
+    assert error.where == "device GPU"
+
+
+def test_typed_errors_pass_through() -> None:
+    typed = FeedError("as it is")
+    assert device_fault(typed, "running", "CPU") is typed
