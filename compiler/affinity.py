@@ -6,6 +6,7 @@ import contextlib
 import json
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
@@ -105,17 +106,17 @@ def affinity_text(plan: Plan) -> str:
 
     Nodes go by the model's own name where that tells them apart, by the graph's name otherwise.
     """
-    uses: dict[str, int] = {}
-    for node in plan.graph.nodes:
-        for name in dict.fromkeys((node.name, *node.original)):
-            uses[name] = uses.get(name, 0) + 1
-    lines = [f"# Placement of {json.dumps(plan.graph.name)}; change devices and give it back with --affinity.", ""]
-    lines += ['mode = "corrected"', "", "[nodes]"]
+    sharers = Counter(name for node in plan.graph.nodes for name in dict.fromkeys((node.name, *node.original)))
+    entries: list[tuple[int, str]] = []
     for node in plan.graph.nodes:
         device = plan.device_of[node.name]
         if device != UNPLACED:
-            name = node.label if uses[node.label] == 1 else node.name
-            lines.append(f"{_quote(name)} = {_quote(device)}  # {node.op_type}")
+            name = node.label if sharers[node.label] == 1 else node.name
+            entries.append((sharers[name], f"{_quote(name)} = {_quote(device)}  # {node.op_type}"))
+    # A name that several nodes share stands before the names that are one node's own, so that those win.
+    entries.sort(key=lambda entry: entry[0] == 1)
+    lines = [f"# Placement of {json.dumps(plan.graph.name)}; change devices and give it back with --affinity.", ""]
+    lines += ['mode = "corrected"', "", "[nodes]", *(line for _, line in entries)]
     return "\n".join(lines) + "\n"
 
 

@@ -165,6 +165,23 @@ def test_nodes_of_one_original_are_written_under_their_own_names() -> None:
     assert list(tomllib.loads(affinity_text(plan))["nodes"]) == ["n0", "once", "n2"]
 
 
+def test_a_node_that_import_split_comes_back_piece_by_piece(tmp_path: Path) -> None:
+    """The middle piece keeps the name that all three come from."""
+    values = {v: Value(v, "float32", (4,)) for v in ("x", "a", "b", "y")}
+    nodes = (
+        Node("s_Flatten", "Flatten", ("x",), ("a",), ("s",)),
+        Node("s", "Softmax", ("a",), ("b",), ("s",)),
+        Node("s_Reshape", "Reshape", ("b",), ("y",), ("s",)),
+    )
+    whole = Graph("m", nodes, values, ("x",), ("y",))
+    start = Plan.initial(whole, MACHINE, affinity_from({"s_Flatten": "CPU", "s": "GPU", "s_Reshape": "CPU"}))
+    plan = run_pipeline(start, policy_pipeline("merge"))
+    assert dict(plan.device_of) == {"s_Flatten": "CPU", "s": "GPU", "s_Reshape": "CPU"}
+    path = write(tmp_path, affinity_text(plan))
+    again = run_pipeline(Plan.initial(whole, MACHINE, load_affinity(path)), policy_pipeline("merge"))
+    assert again.device_of == plan.device_of
+
+
 def test_a_file_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     plan = run_pipeline(Plan.initial(graph("a"), MACHINE), policy_pipeline("merge"))
     with pytest.raises(OutputFileError):
