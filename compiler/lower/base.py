@@ -25,7 +25,11 @@ class PartitionJob:
 
 @dataclass(frozen=True, slots=True)
 class KernelInfo:
-    """A kernel's symbol, the graph nodes it computes, and the graph values it writes (empty where a layout differs)."""
+    """One call of a kernel: its symbol, the graph nodes it computes, and the graph values it writes.
+
+    A symbol belongs to one call; calls that share code still have their own. `outputs` is empty where what the kernel
+    writes (its last arguments) is no graph value. A node that only reshapes may have no kernel.
+    """
 
     symbol: str
     nodes: tuple[str, ...]
@@ -39,8 +43,8 @@ class LoweredPartition:
     `kind` "tvm": `code` is an ELF shared object with one Relax executable; entry `main(*inputs, *outputs, params)`
     writes into its outputs, `params` is one tuple in the order of `params`. `kind` "onnx": `code` is an ONNX model, its
     initializers external, to be given under `param_names`. `params` are C-contiguous arrays (possibly packed
-    differently from the model's). `cpu_features` are what the code needs of the CPU. `dumps` are file name → text
-    for `--dump-dir` (IR after each phase, device source).
+    differently from the model's). `kernels` are in run order. `cpu_features` are what the code needs of the CPU.
+    `dumps` are file name → text for `--dump-dir` (IR after each phase, device source).
     """
 
     kind: Literal["tvm", "onnx"]

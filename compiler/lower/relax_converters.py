@@ -145,7 +145,8 @@ def _batch_normalization(ctx: Context, data: Any, scale: Any, bias: Any, mean: A
     epsilon = _scalar(ctx.attrs.get("epsilon", 1e-5), _dtype(variance))
     factor = op.divide(scale, op.astype(op.sqrt(op.add(variance, epsilon)), dtype))
     shift = op.subtract(bias, op.multiply(op.astype(mean, dtype), factor))
-    along = (1, -1, *(1 for _ in _shape(data)[2:])) if len(_shape(data)) > 1 else (-1,)
+    channels = _shape(scale)[0]
+    along = (1, channels, *(1 for _ in _shape(data)[2:])) if len(_shape(data)) > 1 else (channels,)
     factor, shift = (op.astype(op.reshape(v, along), _dtype(data)) for v in (factor, shift))
     return op.add(op.multiply(data, factor), shift)
 
@@ -252,7 +253,7 @@ def _mod(ctx: Context, left: Any, right: Any) -> Any:
 
 @_converter("BitShift")
 def _bit_shift(ctx: Context, left: Any, right: Any) -> Any:
-    """Shifts by the width or more (or by less than nothing) give 0."""
+    """Shifts by the width or more (or by less than nothing) move all bits out; a sign fills from the left."""
     dtype = _dtype(left)
     bits = np.dtype(dtype).itemsize * 8
     to_left = ctx.text("direction", "LEFT") == "LEFT"
@@ -261,7 +262,10 @@ def _bit_shift(ctx: Context, left: Any, right: Any) -> Any:
         inside = tirx.all(b >= tirx.const(0, dtype), b < tirx.const(bits, dtype))
         count = tirx.Select(inside, b, tirx.const(0, dtype))
         shifted = tirx.shift_left(a, count) if to_left else tirx.shift_right(a, count)
-        return tirx.Select(inside, shifted, tirx.const(0, dtype))
+        zero = tirx.const(0, dtype)
+        if to_left or dtype.startswith("uint"):
+            return tirx.Select(inside, shifted, zero)
+        return tirx.Select(inside, shifted, tirx.Select(a < zero, tirx.const(-1, dtype), zero))
 
     return ctx.bb.emit_te(_elementwise(shift), left, right, primfunc_name_hint="bit_shift")
 
@@ -332,6 +336,22 @@ def _cum_prod(ctx: Context, data: Any, axis: Any) -> Any:
 @_converter("GatherND")
 def _gather_nd(ctx: Context, data: Any, indices: Any) -> Any:
     return ctx.original(data, _as(indices, "int64"))
+
+
+@_converter("TopK")
+def _top_k(ctx: Context, data: Any, *rest: Any) -> Any:
+    """Only the dtypes that TVM's runtime sorts: it finds others out when it runs."""
+    if _dtype(data) not in ("float32", "float64", "int32", "int64"):
+        raise NotImplementedError(f"TopK of {_dtype(data)}")
+    return ctx.original(data, *rest)
+
+
+@_converter("ReduceMax", "ReduceMin")
+def _reduce_extreme(ctx: Context, data: Any, *rest: Any) -> Any:
+    """TVM starts from the largest finite number where ONNX says infinity, which shows for empty tensors."""
+    if 0 in _shape(data):
+        raise NotImplementedError(f"{ctx.node.op_type} of an empty tensor")
+    return ctx.original(data, *rest)
 
 
 @_converter("SpaceToDepth")

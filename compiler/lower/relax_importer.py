@@ -55,6 +55,12 @@ class _Builder(relax.BlockBuilder):  # type: ignore[misc]  # TVM has no type inf
         self.emitted[var.name] = self.node
         return var
 
+    def _exit_function_scope(self, exc_type: Any, exc_val: Any, exc_tb: Any) -> None:
+        # A function left by an exception has its block open: TVM would warn on stderr.
+        if exc_type is not None:
+            self._end_block()
+        super()._exit_function_scope(exc_type, exc_val, exc_tb)
+
 
 class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM has no type information
     def __init__(self, job: PartitionJob) -> None:
