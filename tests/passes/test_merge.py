@@ -107,8 +107,9 @@ def test_a_node_runs_with_its_reader_where_that_keeps_a_value_inside() -> None:
     assert merged.outputs_of(0) == ("A1",)
 
 
-def test_a_node_stays_early_where_its_input_is_larger_than_its_output() -> None:
-    values = {v: Value(v, "float32", (100 if v == "a" else 1,)) for v in ("p", "a", "t", "x", "b", "c")}
+@pytest.mark.parametrize("elements", [1, 100])
+def test_a_node_stays_early_where_its_input_is_no_smaller_than_its_output(elements: int) -> None:
+    values = {v: Value(v, "float32", (elements if v == "a" else 1,)) for v in ("p", "a", "t", "x", "b", "c")}
     nodes = (
         Node("a", "Op", ("p",), ("a", "t")),
         Node("x", "Op", ("a",), ("x",)),
@@ -244,17 +245,32 @@ def test_an_island_beside_other_work_of_its_device_moves_alone() -> None:
 
 
 def test_a_move_that_would_add_a_transfer_is_not_made() -> None:
-    """On the CPU the middle node would spare its input's transfer and send its output to two devices."""
-    graph = arrows("p->c->g; g->v; g->g2")
-    machine = Machine(
-        (LETTERS["g"], LETTERS["c"], LETTERS["v"]),
-        {"GPU": {"c": "no", "v": "no"}, "VULKAN": {"g": "no"}, "CPU": {"g2": "no", "v": "no"}},
-        dict.fromkeys(("c", "g", "v", "g2"), 1.0),
+    """On the CPU, g would save the transfer of a large value but send its three small ones back to the GPU."""
+    small = ("g1", "g2", "g3", "back", "y")
+    values = {"p": Value("p", "float32", (1,)), "large": Value("large", "float32", (25_000_000,)), **tensors(small)}
+    nodes = (
+        Node("c", "Op", ("p",), ("large",)),
+        Node("g", "Op", ("large",), ("g1", "g2", "g3")),
+        Node("c2", "Op", ("g1",), ("back",)),
+        Node("h", "Op", ("g1", "g2", "g3", "back"), ("y",)),
     )
-    start = placed(graph, {"c": "CPU", "v": "VULKAN", "*": "GPU"}, machine)
-    merged = Merge().run(start)
-    assert len(merged.transfers) <= len(start.transfers) == 2
-    assert merged.device_of["g"] == "GPU"
+    graph = Graph("g", nodes, values, ("p",), ("y",))
+    refusals = {"GPU": {"c": "no", "c2": "no"}, "CPU": {"h": "no"}}
+    machine = Machine((LETTERS["g"], LETTERS["c"]), refusals, dict.fromkeys(("c", "g", "c2", "h"), 1.0))
+    start = placed(graph, {"c": "CPU", "c2": "CPU", "*": "GPU"}, machine)
+    moved = placed(graph, {"c": "CPU", "c2": "CPU", "g": "CPU", "*": "GPU"}, machine)
+    assert seconds(moved) < seconds(start)
+    assert len(moved.transfers) > len(start.transfers)
+    assert Merge().run(start).device_of == start.device_of
+
+
+def test_a_whole_partition_moves_to_a_device_that_does_not_run_next_to_it() -> None:
+    graph = arrows("p->c->v->g; c->g")
+    refusals = {"GPU": {"c": "no", "v": "no"}, "VULKAN": {"c": "no", "g": "no"}, "CPU": {"v": "no"}}
+    machine = Machine((LETTERS["g"], LETTERS["v"], LETTERS["c"]), refusals, dict.fromkeys("cvg", 1.0))
+    merged = Merge().run(placed(graph, {"c": "CPU", "v": "VULKAN", "g": "GPU"}, machine))
+    assert devices(merged) == ["CPU", "VULKAN", "CPU"]
+    assert len(merged.transfers) == 2
 
 
 def test_shape_arithmetic_is_not_pulled_off_the_cpu() -> None:
