@@ -16,7 +16,7 @@ import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.s_tir.dlight.analysis import normalize_prim_func
 
-from heterocc.compiler.lower.opencl.plain import bind_block, bind_items
+from heterocc.compiler.lower.opencl.plain import bind_block, bind_items, branches
 from heterocc.compiler.lower.opencl.target import Limits
 
 GPU_GROUP = 64
@@ -92,7 +92,7 @@ def schedule_contraction(function: Any, limits: Limits, packable: Collection[int
 def _inlined(schedule: Any, blocks: list[Any], block: Any) -> tuple[list[Any], list[Any]]:
     """Inline around the sum: what remains before it (padding: a branch per load costs more) and after it."""
     place = next(i for i, b in enumerate(blocks) if b.block_rv.same_as(block))
-    before = [b for b in blocks[:place] if _branches(schedule, b) or not _try(schedule.compute_inline, b.block_rv)]
+    before = [b for b in blocks[:place] if branches(schedule, b) or not _try(schedule.compute_inline, b.block_rv)]
     after = list(blocks[place + 1 :])
     while len(after) > 1:
         inlined = next((b for b in after if _try(schedule.compute_inline, b.block_rv)), None)
@@ -100,10 +100,6 @@ def _inlined(schedule: Any, blocks: list[Any], block: Any) -> tuple[list[Any], l
             break
         after.remove(inlined)
     return before, after
-
-
-def _branches(schedule: Any, info: Any) -> bool:
-    return "if_then_else" in str(schedule.get(info.block_rv).body)
 
 
 def _try(step: Any, block: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import tvm_ffi
@@ -15,6 +16,9 @@ from heterocc.compiler.lower.opencl.target import Limits
 GROUP = 256
 """Most work items of a group: what every device of the last decade takes, and enough to hide latency."""
 
+UNROLLED = 32
+"""Terms of a sum up to which it is written out: without loops a driver can vectorise over work items."""
+
 
 def schedule_plain(function: Any, limits: Limits) -> Any:
     """Inline what can be, then bind each block that is left. Raises LoweringError for a block without plain loops."""
@@ -22,11 +26,24 @@ def schedule_plain(function: Any, limits: Limits) -> Any:
     blocks = normalize_prim_func(schedule)
     if blocks is None:
         raise LoweringError("a kernel has loops that cannot be bound to work items", hint="give the node to the CPU")
-    for info in try_inline(schedule, blocks):
+    for info in _inlined(schedule, blocks):
         if launches(schedule.get(info.block_rv)):
             continue
         bind_block(schedule, info.block_rv, info.dom_kind(), limits)
     return schedule.mod["main"].with_attrs(dict(function.attrs.items()))
+
+
+def _inlined(schedule: Any, blocks: list[Any]) -> list[Any]:
+    """Inline what can be, but no padding into a sum: it would test every term."""
+    sums = any("R" in b.dom_kind() for b in blocks)
+    kept = [b for b in blocks if sums and branches(schedule, b)]
+    rest = try_inline(schedule, [b for b in blocks if b not in kept])
+    return [b for b in blocks if b in kept or b in rest]
+
+
+def branches(schedule: Any, info: Any) -> bool:
+    """Whether a block chooses between values, as padding does."""
+    return "if_then_else" in str(schedule.get(info.block_rv).body)
 
 
 def launches(statement: Any) -> bool:
@@ -55,6 +72,9 @@ def bind_block(schedule: Any, block: Any, kinds: str, limits: Limits) -> None:
     if len(schedule.get(block).writes) == 1:  # of two (ArgMax) TVM's schedule cannot move the second
         copy = schedule.cache_write(block, 0, "local")
         schedule.reverse_compute_at(copy, item)
+    if prod(int(schedule.get(loop).extent) for loop in reduced) <= UNROLLED:
+        for loop in reduced:
+            schedule.unroll(loop)
     schedule.decompose_reduction(block, reduced[0])
 
 
