@@ -243,12 +243,11 @@ def _as(value: Any, dtype: str) -> Any:
 @_converter("Mod")
 def _mod(ctx: Context, left: Any, right: Any) -> Any:
     """The sign of the divisor without `fmod`, of the dividend with it."""
+    if _is_float(left):
+        raise NotImplementedError("Mod of floating-point numbers: TVM generates no code for fmod")
     if not ctx.attrs.get("fmod", 0):
-        if _is_float(left):
-            raise NotImplementedError("Mod of floating-point numbers without fmod")
         return ctx.bb.emit_te(_elementwise(tirx.floormod), left, right, primfunc_name_hint="mod")
-    function = tirx.fmod if _is_float(left) else tirx.truncmod
-    return ctx.bb.emit_te(_elementwise(function), left, right, primfunc_name_hint="fmod")
+    return ctx.bb.emit_te(_elementwise(tirx.truncmod), left, right, primfunc_name_hint="fmod")
 
 
 @_converter("BitShift")

@@ -6,8 +6,9 @@ import math
 from typing import Any
 
 from tvm import tirx
+from tvm.ir import Call
 
-from heterocc.compiler.lower.cpu.blocks import BlockView, divisor_up_to, dtype_of, itemsize, loads, uses, view
+from heterocc.compiler.lower.cpu.blocks import BlockView, divisor_up_to, dtype_of, itemsize, loads, nodes, uses, view
 
 PARALLEL_WORK = 1 << 14
 """Nests with fewer iterations stay on one thread: starting the others costs some microseconds."""
@@ -114,8 +115,14 @@ def _lanes(block: BlockView, lanes: int) -> int:
     return max(1, lanes * 4 // max(itemsize(dtype_of(block.store.value)), 1))
 
 
+_SCALAR_ONLY = frozenset(["tirx.cosh", "tirx.sinh"])
+"""Functions that TVM calls from the C library and has no vector form of: code generation refuses them in vectors."""
+
+
 def _vectorizable(block: BlockView) -> bool:
     """Whether explicit vectors are worth it: no booleans, which TVM stores bitwise, and no narrow integers."""
+    if any(isinstance(n, Call) and getattr(n.op, "name", "") in _SCALAR_ONLY for n in nodes(block.store)):
+        return False
     parts = [block.store.value, *(load for load in loads(block.store))]
     return all(dtype_of(p) in ("float32", "float64", "int32", "int64") for p in parts)
 
