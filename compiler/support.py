@@ -18,7 +18,7 @@ from heterocc.passes.graph import Node, Value
 
 Rule = Literal["refused", "dtype", "shape", "limit", "wrong", "lowering"]
 LoweringFor = Callable[[Device], Lowering]
-KnownWrong = Callable[[onnx.NodeProto, ImportedModel], str | None]
+KnownWrong = Callable[[onnx.NodeProto], str | None]
 
 _MAX_INTEGERS = 64
 _MAX_FLOATS = 16
@@ -40,11 +40,11 @@ def default_lowering(device: Device) -> Lowering:
     return lowering
 
 
-def default_known_wrong(node: onnx.NodeProto, model: ImportedModel) -> str | None:
+def default_known_wrong(node: onnx.NodeProto) -> str | None:
     """heterocc's own list of converters that lower a node to wrong numbers."""
-    from heterocc.compiler.lower.relax_known_wrong import known_wrong, known_wrong_for
+    from heterocc.compiler.lower.relax_known_wrong import known_wrong
 
-    return known_wrong(node) or known_wrong_for(node, model.graph.values, model.weights)
+    return known_wrong(node)
 
 
 @dataclass
@@ -75,7 +75,7 @@ class Support:
             found = self._by_values(node, device)
             if found is not None:
                 return found
-            wrong = self.known_wrong(self._protos[node.name], self.model)
+            wrong = self.known_wrong(self._protos[node.name])
             if wrong is not None:
                 return Refusal("wrong", wrong)
         reason = self._trial(node, device)

@@ -53,7 +53,7 @@ class Bench:
         return self.made.setdefault(device.name, FakeLowering(frozenset(self.lacks.get(device.name, ()))))
 
 
-def never_wrong(node: onnx.NodeProto, model: ImportedModel) -> str | None:
+def never_wrong(node: onnx.NodeProto) -> str | None:
     return None
 
 
@@ -166,7 +166,7 @@ def test_limits_that_are_met_exactly_are_no_refusal(sub_reshape: ImportedModel) 
 def test_a_converter_known_to_be_wrong_counts_as_unsupported_but_not_for_onnx_runtime(
     sub_reshape: ImportedModel,
 ) -> None:
-    def wrong(node: onnx.NodeProto, model: ImportedModel) -> str | None:
+    def wrong(node: onnx.NodeProto) -> str | None:
         return "its converter drops the sign" if node.op_type == "Sub" else None
 
     result = query_model(sub_reshape, [D0, ORT], lowering=Bench({}), known_wrong=wrong, cache=NoCache())

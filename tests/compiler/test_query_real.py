@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from heterocc.compiler.cache import DiskCache, NoCache
-from heterocc.compiler.devices import Device, host_device, resolve_devices
+from heterocc.compiler.devices import Device, resolve_devices
 from heterocc.compiler.devices.present import inventory
 from heterocc.compiler.onnx_import import import_model
 from heterocc.compiler.query import machine, query_model
@@ -100,26 +100,6 @@ def test_a_query_feeds_the_default_passes(mixed: Path) -> None:
 def test_a_cpu_of_another_architecture_is_asked_without_being_here(mixed: Path) -> None:
     arm = Device("CPU", "cpu", target={"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mcpu": "cortex-a76"})
     assert query_model(mixed, [arm], cache=NoCache()).supports("conv", "CPU")
-
-
-def test_the_converters_known_to_be_wrong_by_shape_are_refused(tmp_path: Path) -> None:
-    def resized(scale: float) -> str | None:
-        node = helper.make_node("Resize", ["x", "", "scales"], ["y"], name="resize", mode="linear")
-        size = int(6 * scale)
-        graph = helper.make_graph(
-            [node],
-            "g",
-            [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 1, 6, 6])],
-            [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 1, size, size])],
-            [numpy_helper.from_array(np.array([1, 1, scale, scale], np.float32), "scales")],
-        )
-        path = tmp_path / "g.onnx"
-        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
-        return query_model(path, [host_device()], cache=NoCache()).reason("resize", "CPU")
-
-    assert resized(2.0) is None
-    assert resized(0.5) is None
-    assert "no whole size" in (resized(0.6) or "")
 
 
 @pytest.mark.opencl
