@@ -126,4 +126,4 @@ def is_plain_arithmetic(body: Any) -> bool:
 
 def divisor_up_to(extent: int, limit: int) -> int:
     """The largest divisor of `extent` that is at most `limit`."""
-    return max(d for d in range(1, min(extent, limit) + 1) if extent % d == 0)
+    return max((d for d in range(1, min(extent, limit) + 1) if extent % d == 0), default=1)
