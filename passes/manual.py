@@ -166,8 +166,8 @@ class _NameIndex:
         if rule.kind == "op" or rule.pattern.startswith("op:"):
             types = sorted({n.op_type for n in self._nodes})
             near = difflib.get_close_matches(rule.pattern.removeprefix("op:"), types, n=3)
-            shown = list(dict.fromkeys([*near, *types]))[:12]
-            return f"operator types of the model: {', '.join(shown)}{', …' if len(types) > 12 else ''}"
+            first = list(dict.fromkeys([*near, *types]))[:12]
+            return f"operator types of the model: {', '.join(first)}{', …' if len(types) > 12 else ''}"
         if rule.kind == "range" and ".." not in rule.pattern:
             return "write a range as FIRST..LAST, two node names"
         wanted = [rule.pattern]

@@ -273,6 +273,19 @@ def test_a_whole_partition_moves_to_a_device_that_does_not_run_next_to_it() -> N
     assert len(merged.transfers) == 2
 
 
+def test_moves_of_one_sweep_do_not_get_in_each_others_way() -> None:
+    """Each move by itself keeps three partitions; a partition that gave and took nodes in one sweep would make four."""
+    graph = arrows("p->n0->n4->n5; p->n1; p->n2->n5; p->n3")
+    machine = Machine(
+        (DeviceModel("A", flops=1e10), DeviceModel("B", flops=1e11), DeviceModel("C", flops=1e9)),
+        {"B": {"n4": "no"}},
+        {"n0": 1e4, "n1": 1e4, "n2": 1e3, "n3": 1e6, "n4": 1e2, "n5": 1e3},
+    )
+    start = placed(graph, {"n0": "B", "n2": "B", "n5": "A", "*": "C"}, machine)
+    assert len(JOIN.run(start).partitions) == 3
+    assert len(Merge().run(start).partitions) <= 3
+
+
 def test_shape_arithmetic_is_not_pulled_off_the_cpu() -> None:
     ints = tensors(["s", "k", "c"], (4,), "int64")
     values = {**tensors(["x", "y"], (4,)), **ints}
