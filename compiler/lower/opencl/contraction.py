@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import tvm_ffi
-from tvm import s_tir, tirx
+from tvm import s_tir, sym, tirx
 from tvm.s_tir.dlight.analysis import normalize_prim_func
 
 from heterocc.compiler.lower.opencl.plain import bind_block, bind_items, branches
@@ -80,6 +80,7 @@ def schedule_contraction(function: Any, limits: Limits, packable: Collection[int
     if len(sums) != 1 or any("O" in b.dom_kind() for b in blocks):
         return None
     block = sums[0].block_rv
+    _split_groups(schedule, block)
     axes = _axes(schedule, block)
     if axes is None:
         return None
@@ -110,6 +111,32 @@ def _try(step: Any, block: Any) -> bool:
     return True
 
 
+def _split_groups(schedule: Any, block: Any) -> None:
+    """Give a grouped convolution, whose operands share the output channel, an axis of groups and one inside them."""
+    node = schedule.get(block)
+    found: list[tuple[Any, int]] = []
+
+    def visit(division: Any) -> None:
+        if isinstance(division.a, tirx.Var) and isinstance(division.b, tirx.IntImm):
+            found.append((division.a, int(division.b)))
+
+    for region in node.reads:
+        for axis in region.region:
+            tvm_ffi.structural_walk(axis.min, [(tirx.FloorDiv, visit)], order="post")
+    for place, var in enumerate(node.iter_vars):
+        size = next((k for v, k in found if v.same_as(var.var)), 0)
+        if size > 1 and int(var.dom.extent) % size == 0 and var.iter_type == tirx.IterVar.DataPar:
+            schedule.transform_block_layout(block, _grouped(place, size, len(node.iter_vars)))
+            return
+
+
+def _grouped(place: int, size: int, rank: int) -> Any:
+    def mapped(*axes: Any) -> tuple[Any, ...]:
+        return (*axes[:place], axes[place] // size, axes[place] % size, *axes[place + 1 :])
+
+    return tirx.IndexMap.from_func(mapped, ndim=rank)
+
+
 def _axes(schedule: Any, block: Any) -> _Axes | None:
     """Which iterators become lanes and rows; None unless each of two operands has a spatial axis of its own."""
     node = schedule.get(block)
@@ -118,7 +145,7 @@ def _axes(schedule: Any, block: Any) -> _Axes | None:
     if any(_dtype(r) not in ("float32", "float16") for r in [*node.reads, *node.writes]):
         return None
     spatial = [i for i, v in enumerate(node.iter_vars) if v.iter_type == tirx.IterVar.DataPar]
-    used = [_variables(r) for r in node.reads]
+    used = [_variables(r, node) for r in node.reads]
     own = [
         [i for i in spatial if node.iter_vars[i].var in used[k] and node.iter_vars[i].var not in used[1 - k]]
         for k in (0, 1)
@@ -126,21 +153,30 @@ def _axes(schedule: Any, block: Any) -> _Axes | None:
     if not own[0] or not own[1]:
         return None
     lane = own[1][-1]
-    axis = _plain_axis(node.reads[1], node.iter_vars[lane].var)
+    axis = _lane_axis(node.reads[1], node.iter_vars[lane].var)
     if axis is None:
         return None
     return _Axes(lane, own[0][-1], 1, axis)
 
 
-def _variables(region: Any) -> set[Any]:
-    return {v for axis in region.region for v in _variables_of(axis.min)}
+def _variables(region: Any, node: Any) -> set[Any]:
+    """The iterators that a region depends on once its indices are simplified."""
+    analyzer = sym.Analyzer()
+    for var in node.iter_vars:
+        analyzer.bind(var.var, var.dom)
+    return {v for axis in region.region for v in _variables_of(analyzer.simplify(axis.min))}
 
 
-def _plain_axis(region: Any, var: Any) -> int | None:
-    """The one axis of a region that is indexed by the variable alone."""
-    plain = [i for i, axis in enumerate(region.region) if isinstance(axis.min, tirx.Var) and axis.min.same_as(var)]
-    others = [i for i, axis in enumerate(region.region) if i not in plain and var in _variables_of(axis.min)]
-    return plain[0] if len(plain) == 1 and not others else None
+def _lane_axis(region: Any, var: Any) -> int | None:
+    """The one axis of a region that the variable steps through one by one: indexed by it, or by it and its group."""
+    used = [i for i, axis in enumerate(region.region) if var in _variables_of(axis.min)]
+    if len(used) != 1:
+        return None
+    index = region.region[used[0]].min
+    plain = isinstance(index, tirx.Var) or (
+        isinstance(index, tirx.Add) and any(isinstance(t, tirx.Var) and t.same_as(var) for t in (index.a, index.b))
+    )
+    return used[0] if plain else None
 
 
 def _variables_of(expr: Any) -> set[Any]:
@@ -171,7 +207,7 @@ def _tiled(
     layouts: list[tuple[int, LanesLast]] = []
     if axes.weight_axis != rank - 1:
         parameter = next((i for i, p in enumerate(function.params) if p.name == weight.source.name), None)
-        if parameter is None or parameter not in packable:
+        if parameter is None or parameter not in packable or int(weight.source.shape[axes.weight_axis]) % lanes:
             return None
         layout = LanesLast(axes.weight_axis, lanes)
         schedule.transform_layout(block, ("read", axes.weight), layout.index_map(rank))
@@ -179,7 +215,7 @@ def _tiled(
     rows = _rows(extents[axes.row], limits)
 
     before, after = around
-    lane_axis = _plain_axis(node.writes[0], node.iter_vars[axes.lane].var)
+    lane_axis = _lane_axis(node.writes[0], node.iter_vars[axes.lane].var)
     if lane_axis is None:
         return None
     store = after[0].block_rv if after else schedule.cache_write(block, 0, "local")
