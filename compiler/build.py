@@ -49,8 +49,9 @@ class Builder:
         todo = [job for job in jobs if self._key(job) not in self._done]
         with self._reporter.stage("lowering", len(todo)) as progress:
             for job in todo:
-                progress.step(f"{job.name} for {job.device.name} ({len(job.nodes)} nodes)")
+                progress.begin(f"{job.name} for {job.device.name} ({len(job.nodes)} nodes)")
                 self._done[self._key(job)] = lowering_for(job.device).lower(job)
+                progress.step()
         return BuiltPlan(plan, jobs, tuple(self._done[self._key(job)] for job in jobs))
 
     @staticmethod

@@ -69,7 +69,7 @@ class Checker:
         checked: list[bool] = []
         with self._reporter.stage("checking", len(built.jobs)) as progress:
             for job, lowered in zip(built.jobs, built.lowered, strict=True):
-                progress.step(f"{job.name} on {job.device.name}")
+                progress.begin(f"{job.name} on {job.device.name}")
                 reason = self._cannot_check(job, values)
                 if reason is not None:
                     unchecked.append(f"{job.name} on {job.device.name} ({len(job.nodes)} nodes): {reason}")
@@ -82,6 +82,7 @@ class Checker:
                     self._kept.append(lowered)
                 else:
                     wrong.append(found)
+                progress.step()
         return CheckResult(tuple(wrong), tuple(unchecked), tuple(checked))
 
     def _border_values(self, jobs: Sequence[PartitionJob]) -> dict[str, Any]:

@@ -70,9 +70,13 @@ class _BarProgress(Progress):
         self._bar, self._title = bar, title
         self._task = bar.add_task(title, total=total)
 
+    def begin(self, text: str) -> None:
+        self._bar.update(self._task, description=f"{self._title} {escape(text[:60])}")
+
     def step(self, text: str = "") -> None:
-        description = f"{self._title} {escape(text[:60])}" if text else self._title
-        self._bar.update(self._task, advance=1, description=description)
+        if text:
+            self.begin(text)
+        self._bar.update(self._task, advance=1)
 
 
 def print_json(data: Any) -> None:

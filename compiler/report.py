@@ -40,8 +40,11 @@ class Reporter:
 class Progress:
     """Progress inside a stage; this base shows nothing."""
 
+    def begin(self, text: str) -> None:
+        """Work on an item begins."""
+
     def step(self, text: str = "") -> None:
-        """One step is done; `text` names the next or the current item."""
+        """One step is done; `text` names the item, where `begin` has not."""
 
 
 @dataclass(frozen=True, slots=True)
