@@ -275,7 +275,7 @@ def test_a_whole_partition_moves_to_a_device_that_does_not_run_next_to_it() -> N
 
 def test_moves_of_one_sweep_do_not_get_in_each_others_way() -> None:
     """Each move by itself keeps three partitions; a partition that gave and took nodes in one sweep would make four."""
-    graph = arrows("p->n0->n4->n5; p->n1; p->n2->n5; p->n3")
+    graph = arrows("p->n0; p->n1; p->n2; p->n3; n0->n4; n2->n5; n4->n5")
     machine = Machine(
         (DeviceModel("A", flops=1e10), DeviceModel("B", flops=1e11), DeviceModel("C", flops=1e9)),
         {"B": {"n4": "no"}},
