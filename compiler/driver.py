@@ -23,7 +23,7 @@ from heterocc.compiler.imported import ImportedModel
 from heterocc.compiler.onnx_import import import_model
 from heterocc.compiler.options import CompileOptions
 from heterocc.compiler.pack import GoldenVectors, Piece, VariantParts, pack
-from heterocc.compiler.pipeline import Trace, run_pipeline
+from heterocc.compiler.pipeline import Trace, require_placed, run_pipeline
 from heterocc.compiler.query import QueryResult, machine, precisions_of, query_model
 from heterocc.compiler.reference import Reference
 from heterocc.compiler.report import CompileReport, Moved, Reporter
@@ -163,6 +163,7 @@ class _Job:
         self.write_dot(plan)
         if self.options.stop_after == "partition":
             return self.report(plan, summary(plan))
+        require_placed(plan)
         feed, expected = self._vectors()
         builder = Builder(self.model, self.devices, self.reporter)
         checker = Checker(self.model, feed, self.reporter) if feed is not None and self.options.check else None

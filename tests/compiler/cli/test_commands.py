@@ -163,6 +163,7 @@ def test_every_command_has_a_help_text_with_an_example(command: str) -> None:
         (["compile", "m.onnx", "--passes", "gredy"], "HC121", 2),
         (["compile", "m.onnx", "--policy", "optimal"], "HC120", 2),
         (["compile", "m.onnx", "--stop-after", "never"], "HC120", 2),
+        (["compile", "m.onnx", "--pass-limit", "0"], "HC120", 2),
         (["compile", "loop.onnx", "-d", "CPU"], "HC201", 1),
         (["compile", "m.onnx", "-d", "CPU", "-a", "pin.toml"], "HC202", 1),
         (["run", "absent.hcb"], "HC101", 1),
