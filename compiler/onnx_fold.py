@@ -94,6 +94,8 @@ def _shortcut(node: onnx.NodeProto, values: Mapping[str, Value]) -> np.ndarray |
 def constant_of(node: onnx.NodeProto) -> np.ndarray | None:
     """What a Constant node holds, None for a form that has no dense array."""
     attribute = node.attribute[0]
+    if attribute.ref_attr_name:
+        return None
     if attribute.name == "value":
         return to_array(attribute.t)
     if attribute.name in ("value_float", "value_floats"):

@@ -44,6 +44,7 @@ def expand_local(draft: Draft, namer: Namer, where: str) -> None:
         return
     keys = {(f.domain, f.name) for f in draft.model.functions}
     _check_size(draft, where)
+    _fill_local_defaults(draft)
     _expand(draft, lambda node: (node.domain, node.op_type) in keys, namer, where, schema=False)
     del draft.model.functions[:]
     sort_nodes(draft.graph, where)
@@ -97,7 +98,8 @@ def _wants_definition(node: onnx.NodeProto) -> bool:
     if node.op_type == "LayerNormalization":
         return sum(map(bool, node.output)) > 1  # TVM's converter computes wrong statistics
     if node.op_type == "Attention":
-        return not any(a.name == "q_num_heads" for a in node.attribute)  # which TVM's converter takes for granted
+        # TVM's converter takes the number of heads for granted; the fourth output marks masked entries in its own way
+        return not any(a.name == "q_num_heads" for a in node.attribute) and not any(node.output[3:])
     return node.op_type in EXPANDED
 
 
@@ -113,8 +115,9 @@ def _expand(draft: Draft, wanted: Callable[[onnx.NodeProto], bool], namer: Namer
             if not wanted(node):
                 result.append(node)
                 continue
-            expanded = True
-            result.extend(_body_of(draft, node, types, namer, where, schema=schema))
+            body = _body_of(draft, node, types, namer, where, schema=schema)
+            expanded |= node not in body
+            result.extend(body)
         copies = [onnx.NodeProto.FromString(n.SerializeToString()) for n in result]
         del graph.node[:]
         graph.node.extend(copies)
@@ -147,6 +150,8 @@ def _body_of(
         ir_version=draft.model.ir_version,
         functions=() if schema else draft.model.functions,
     )
+    if schema:
+        _fill_defaults(model)
     try:
         if schema:
             key = (call.domain, call.op_type)
@@ -154,6 +159,8 @@ def _body_of(
         else:
             model = inliner.inline_local_functions(model, convert_version=True)
     except Exception as error:
+        if schema:
+            return [call]  # ONNX cannot expand every form; whether a device takes it is asked later
         raise InvalidGraphError(
             f"function '{call.op_type}' cannot be expanded: {condense(str(error))}", where=f"{where}: node '{label}'"
         ) from error
@@ -175,6 +182,25 @@ def _body_of(
             if affinity is not None:
                 draft.affinity[node.name] = affinity
     return body
+
+
+def _fill_local_defaults(draft: Draft) -> None:
+    """Write out the default attributes of all calls of model-local functions, for the same reason."""
+    defaults = {(f.domain, f.name): f.attribute_proto for f in draft.model.functions}
+    for owner in (draft.graph, *draft.model.functions):
+        for node in _all_nodes(owner.node):
+            present = {a.name for a in node.attribute}
+            node.attribute.extend(a for a in defaults.get((node.domain, node.op_type), ()) if a.name not in present)
+
+
+def _fill_defaults(model: onnx.ModelProto) -> None:
+    """Write out the default attributes of the call, which the inliner leaves unresolved in the body."""
+    call = model.graph.node[0]
+    version = next(o.version for o in model.opset_import if o.domain == call.domain)
+    present = {a.name for a in call.attribute}
+    for name, attribute in sorted(onnx.defs.get_schema(call.op_type, version, call.domain).attributes.items()):
+        if name not in present and attribute.default_value.name:
+            call.attribute.append(attribute.default_value)
 
 
 def _rename_inside(graph: onnx.GraphProto, names: dict[str, str], prefix: str, namer: Namer) -> None:

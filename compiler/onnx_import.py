@@ -12,7 +12,7 @@ from heterocc.compiler.onnx_draft import INLINE_BYTES, Draft, bodies, opsets, re
 from heterocc.compiler.onnx_functions import expand_local, expand_standard
 from heterocc.compiler.onnx_fuse import fuse
 from heterocc.compiler.onnx_names import Namer, rename_graph
-from heterocc.compiler.onnx_opset import raise_opset
+from heterocc.compiler.onnx_opset import lower_opset, settle_opset
 from heterocc.compiler.onnx_read import condense, graphs_of, read_model
 from heterocc.compiler.onnx_runtime import objection
 from heterocc.compiler.onnx_shapes import fix_inputs, infer
@@ -33,10 +33,11 @@ def import_model(path: str | Path, *, shapes: Mapping[str, Sequence[int]] | None
     fix_inputs(draft, shapes or {}, where)
     sources, namer = _rename(draft)
     expand_local(draft, namer, where)
-    raise_opset(draft, where)
+    settle_opset(draft, where)
     simplify(draft, where)
     while expand_standard(draft, namer, where) or fuse(draft):
         simplify(draft, where)
+    lower_opset(draft)
     return _finish(draft, path.stem, digest, sources, where)
 
 

@@ -15,20 +15,43 @@ TARGET = 17
 """Operator set that older models are raised to; newer ones stay as they are."""
 
 
-def raise_opset(draft: Draft, where: str) -> None:
-    """Convert to operator set 17; where that does not work, leave the model as it is and note why."""
+def settle_opset(draft: Draft, where: str) -> None:
+    """Bring the model to operator set 17, or to the oldest later one in which its operators mean the same.
+
+    Where an older model cannot be converted it stays as it is, with a note that says why.
+    """
     version = opsets(draft.model).get("")
-    if version is None or version >= TARGET:
+    if version is None:
         return
-    reason = _obstacle(draft, version)
-    if reason is None:
-        reason = _convert(draft, version, where)
-    if reason is not None:
-        draft.notes.append(f"kept at operator set {version}: {reason}")
+    if version > TARGET:
+        lower_opset(draft)
+    elif version < TARGET:
+        reason = _obstacle(draft, version) or _convert(draft, version, where)
+        if reason is not None:
+            draft.notes.append(f"kept at operator set {version}: {reason}")
+
+
+def lower_opset(draft: Draft) -> None:
+    """Lower the operator set as far as it leaves every operator at the version it has."""
+    version = opsets(draft.model).get("", TARGET)
+    used = {n.op_type for g in graphs_of(draft.graph) for n in g.node if not n.domain}
+    needed = max((_since(op_type, version) for op_type in used), default=TARGET)
+    for entry in draft.model.opset_import:
+        if not entry.domain and version > TARGET:
+            entry.version = max(TARGET, needed)
+
+
+def _since(op_type: str, version: int) -> int:
+    try:
+        return int(onnx.defs.get_schema(op_type, version, "").since_version)
+    except onnx.defs.SchemaError:
+        return version
 
 
 def _obstacle(draft: Draft, version: int) -> str | None:
     """ONNX's converter leaves bodies as they are: their operators must mean the same in both versions."""
+    if version < _FIRST_SCAN and any(n.op_type == "Scan" for n in draft.graph.node):
+        return f"Scan has a batch dimension in {version}"
     for graph in list(graphs_of(draft.graph))[1:]:
         for node in graph.node:
             if not node.domain and _signature(node.op_type, version) != _signature(node.op_type, TARGET):
@@ -81,6 +104,7 @@ def _convert(draft: Draft, version: int, where: str) -> str | None:
 
 
 _LAST_ASYMMETRIC = 10
+_FIRST_SCAN = 9
 
 
 def _keep_asymmetric(model: onnx.ModelProto) -> None:

@@ -22,7 +22,7 @@ _MAX_FILE = 2**31 - 1
 """Protobuf's limit on one message; a larger model keeps its weights in external data."""
 
 _IR_VERSION = 10
-"""Older files are raised to this version, the first with node metadata: what it forbids is repaired on reading."""
+"""Every file is brought to this version: what it forbids is repaired on reading, what is newer concerns no device."""
 
 _FOREIGN = (
     (b"PK\x03\x04", 0, "a zip file (a PyTorch checkpoint?)"),
@@ -50,7 +50,7 @@ def read_model(path: Path) -> tuple[Draft, str]:
     if _is_training(model):
         raise InvalidGraphError("the model holds a training step", where=where, hint="export it for inference")
     del model.training_info[:]
-    model.ir_version = max(model.ir_version, _IR_VERSION)
+    model.ir_version = _IR_VERSION
     _normalise_domains(model)
     external = ExternalData(path)
     draft = Draft(model, {})

@@ -19,17 +19,29 @@ def open_session(proto: onnx.ModelProto, *, optimise: bool = False) -> Any:
     return onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
 
-def objection(proto: onnx.ModelProto) -> str | None:
-    """Why ONNX Runtime finds the model invalid; None when it does not, or merely lacks a kernel.
+_TYPE_ERRORS = ("InferenceError]", "Type Error:")
 
-    It may find out only when it optimises, which is how the model will be run.
+
+def objection(proto: onnx.ModelProto) -> str | None:
+    """Why ONNX Runtime finds the model invalid; None when it does not, or merely cannot run it.
+
+    It may find out only when it optimises, which is how the model will be run. An operator set or a variant of an
+    operator that this version of it does not have yet is no fault of the model.
     """
     from onnxruntime.capi import onnxruntime_pybind11_state as state
 
     try:
         open_session(proto, optimise=True)
-    except state.NotImplemented:
-        return None
-    except Exception as error:  # its classes have no common base but Exception
+    except state.InvalidGraph as error:
         return str(error)
+    except Exception as error:  # its classes have no common base but Exception
+        text = str(error)
+        if any(t in text for t in _TYPE_ERRORS) or (
+            "is not a registered function/op" in text and _has_unknown_operator(proto)
+        ):
+            return text
     return None
+
+
+def _has_unknown_operator(proto: onnx.ModelProto) -> bool:
+    return any(not onnx.defs.has(n.op_type, n.domain) for n in proto.graph.node)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import onnx
 
-from heterocc.compiler.onnx_draft import INLINE_BYTES, Draft, bodies, captured_by, reads, to_array, to_tensor
+from heterocc.compiler.onnx_draft import INLINE_BYTES, Draft, bodies, captured_by, np_type, reads, to_array, to_tensor
 from heterocc.compiler.onnx_fold import drop_dead, fold
 from heterocc.compiler.onnx_functions import types_of
 from heterocc.compiler.onnx_runtime import objection
@@ -27,13 +27,27 @@ def simplify(draft: Draft, where: str) -> Mapping[str, Value]:
     values: Mapping[str, Value] = {}
     for _ in range(_MAX_ROUNDS):
         values = infer(draft, where)
-        changed = fold(draft, values, refused)
+        changed = _plain_casts(draft, values)
+        changed |= fold(draft, values, refused)
         changed |= _take_branches(draft)
         changed |= _bypass(draft)
         drop_dead(draft)
         if not changed and not _simplify_bodies(draft, where):
             break
     return values
+
+
+def _plain_casts(draft: Draft, values: Mapping[str, Value]) -> bool:
+    """Turn CastLike into Cast: once the type is known, what it is like no longer matters, and constants fold."""
+    changed = False
+    for node in draft.graph.node:
+        like = values.get(node.input[1]) if node.op_type == "CastLike" and not node.domain else None
+        if like is not None and not like.is_opaque:
+            node.op_type = "Cast"
+            del node.input[1:]
+            node.attribute.append(onnx.helper.make_attribute("to", np_type(like.dtype)))
+            changed = True
+    return changed
 
 
 def _take_branches(draft: Draft) -> bool:

@@ -418,6 +418,8 @@ def test_a_function_called_inside_a_branch_is_expanded(tmp_path: Path) -> None:
         ([node("Swish", "x", "y", "f", alpha=1.5)], 24),
         ([node("CenterCropPad", "x size", "y", "f", axes=[0, 1])], 18),
         ([node("LayerNormalization", "x g", "y mean", "f")], 17),
+        ([node("Celu", "x", "y", "f")], 17),
+        ([node("HannWindow", "length", "y", "f")], 17),
         ([node("SoftmaxCrossEntropyLoss", "x label", "y", "f")], 17),
     ],
     ids=lambda v: v[0].op_type if isinstance(v, list) else None,
@@ -426,7 +428,7 @@ def test_an_operator_that_only_its_definition_makes_available_is_expanded(
     tmp_path: Path, nodes: list[onnx.NodeProto], opset: int
 ) -> None:
     used = set(nodes[0].input)
-    constants = {"size": np.array([4, 6]), "g": noise(5), "label": np.array([0, 3])}
+    constants = {"size": np.array([4, 6]), "length": np.array(6), "g": noise(5), "label": np.array([0, 3])}
     outputs = [value(name) for name in nodes[0].output]
     proto = model(nodes, [value("x", [2, 5])], outputs, {k: v for k, v in constants.items() if k in used}, opset=opset)
     path = save(tmp_path, proto)
@@ -436,6 +438,18 @@ def test_an_operator_that_only_its_definition_makes_available_is_expanded(
     assert all(n.original == ("f",) for n in found.graph.nodes)
     reference = ReferenceEvaluator(proto).run(None, feeds)
     assert_close(run_imported(found, feeds), [np.asarray(r) for r in reference])
+
+
+def test_a_function_attribute_left_to_its_default_has_it(tmp_path: Path) -> None:
+    factor = node("Constant", "", "k")
+    factor.attribute.add(name="value_float", type=onnx.AttributeProto.FLOAT, ref_attr_name="factor")
+    made = helper.make_function(
+        "ours", "Scaled", ["a"], ["b"], [factor, node("Mul", "a k", "b")], [helper.make_opsetid("", 17)]
+    )
+    made.attribute_proto.append(helper.make_attribute("factor", 3.0))
+    call = node("Scaled", "x", "y", "call", domain="ours")
+    proto = model([call], [value("x", [3])], [value("y")], domains=[("ours", 1)], functions=[made])
+    assert op_types(imported_like(save(tmp_path, proto), {"x": noise(3)})) == ["Mul"]
 
 
 @pytest.mark.parametrize("op_type", ["Softmax", "Gelu", "LayerNormalization", "HardSwish"])
@@ -518,6 +532,19 @@ def test_older_operator_sets_are_raised_and_mean_the_same(tmp_path: Path, case: 
     found = imported_like(save(tmp_path, proto), {"x": noise(1, 3, 5, 5)})
     assert found.opsets[""] == 17 and not found.notes
     assert all(set(n.original) <= {m.name for m in nodes} for n in found.graph.nodes)
+
+
+@pytest.mark.parametrize(
+    ("made", "settled"), [(node("Relu", "x", "y"), 17), (node("Gelu", "x", "y"), 20), (node("Swish", "x", "y"), 17)]
+)
+def test_newer_operator_sets_are_lowered_as_far_as_nothing_changes(
+    tmp_path: Path, made: onnx.NodeProto, settled: int
+) -> None:
+    proto = model([made], [value("x", [3])], [value("y")], opset=24, ir_version=12)
+    found = import_model(save(tmp_path, proto))
+    assert found.opsets[""] == settled and found.proto.ir_version == 10
+    expected = [np.asarray(r) for r in ReferenceEvaluator(proto).run(None, {"x": noise(3)})]
+    assert_close(run_imported(found, {"x": noise(3)}), expected)
 
 
 def test_a_model_that_cannot_be_raised_stays_as_it_is_and_says_so(tmp_path: Path) -> None:
