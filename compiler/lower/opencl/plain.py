@@ -66,16 +66,41 @@ def bind_block(schedule: Any, block: Any, kinds: str, limits: Limits) -> None:
         spatial = [schedule.add_unit_loop(loops[0] if loops else block)]
     if len(loops) > 1:
         schedule.reorder(*spatial, *reduced, *opaque)
-    item = bind_items(schedule, schedule.fuse(*spatial), min(GROUP, limits.group))
+    short = bool(reduced) and prod(int(schedule.get(loop).extent) for loop in reduced) <= UNROLLED
+    lanes = _lanes(schedule, block, spatial[-1]) if short and not opaque and limits.vectors else 1
+    lane = None
+    if lanes > 1:
+        rest, lane = schedule.split(spatial[-1], factors=[None, lanes])
+        spatial = [*spatial[:-1], rest]
+        schedule.reorder(*spatial, *reduced, lane)
+    item = bind_items(schedule, schedule.fuse(*spatial), min(GROUP // lanes, limits.group))
     if not reduced or opaque:
         return
     if len(schedule.get(block).writes) == 1:  # of two (ArgMax) TVM's schedule cannot move the second
         copy = schedule.cache_write(block, 0, "local")
         schedule.reverse_compute_at(copy, item)
-    if prod(int(schedule.get(loop).extent) for loop in reduced) <= UNROLLED:
+        if lane is not None:
+            schedule.vectorize(schedule.get_loops(copy)[-1])
+    if short:
         for loop in reduced:
             schedule.unroll(loop)
-    schedule.decompose_reduction(block, reduced[0])
+    if lane is not None:
+        schedule.vectorize(lane)
+    start = schedule.decompose_reduction(block, reduced[0])
+    if lane is not None:
+        schedule.vectorize(schedule.get_loops(start)[-1])
+
+
+def _lanes(schedule: Any, block: Any, loop: Any) -> int:
+    """Neighbours along a loop that one work item may compute as a vector: float32 only, nothing that chooses."""
+    node = schedule.get(block)
+    dtypes = [r.source.dtype for r in [*node.reads, *node.writes]]
+    plain = len(node.writes) == 1 and all(str(getattr(d, "dtype", d)) == "float32" for d in dtypes)
+    text = str(node.body)
+    if not plain or any(word in text for word in ("if_then_else", "Select", "Cast", "//", "%")):
+        return 1
+    extent = int(schedule.get(loop).extent)
+    return next(n for n in (16, 8, 4, 2, 1) if extent % n == 0)
 
 
 def bind_items(schedule: Any, loop: Any, most: int) -> Any:
