@@ -332,6 +332,35 @@ def _cum_prod(ctx: Context, data: Any, axis: Any) -> Any:
     return op.flip(value, along) if reverse else value
 
 
+@_converter("Gather")
+def _gather(ctx: Context, data: Any, indices: Any) -> Any:
+    """Indices count from the end when negative; what is out of range reads the nearest element, never other memory."""
+    axis = ctx.attrs.get("axis", 0) % len(_shape(data))
+    size = _shape(data)[axis]
+    if isinstance(indices, tvm.ir.GenericConst):
+        where = indices.value.numpy().astype(np.int64)
+        if where.size and (where.min() < -size or where.max() >= size):
+            raise NotImplementedError(f"Gather with a constant index outside of {size} elements")
+        where = np.where(where < 0, where + size, where)
+        if isinstance(data, tvm.ir.GenericConst):
+            return constant(np.take(data.value.numpy(), where, axis))
+        indices = constant(where.astype(np.int32))
+    rank = len(_shape(indices))
+
+    def compute(x: Any, table: Any) -> Any:
+        shape = [*x.shape[:axis], *table.shape, *x.shape[axis + 1 :]]
+
+        def at(*i: Any) -> Any:
+            index = table(*i[axis : axis + rank])
+            zero, last = tirx.const(0, index.ty), tirx.const(size - 1, index.ty)
+            index = tirx.Select(index < zero, index + tirx.const(size, index.ty), index)
+            return x(*i[:axis], tirx.max(tirx.min(index, last), zero), *i[axis + rank :])
+
+        return te.compute(shape, at, name="gather")
+
+    return ctx.bb.emit_te(compute, data, indices, primfunc_name_hint="gather")
+
+
 @_converter("GatherND")
 def _gather_nd(ctx: Context, data: Any, indices: Any) -> Any:
     return ctx.original(data, _as(indices, "int64"))

@@ -191,7 +191,7 @@ def _own_outputs(mod: tvm.IRModule, account: _Account) -> tvm.IRModule:
         source = output
         while isinstance(source, relax.Var) and isinstance(written.get(source), relax.Var):
             source = written[source]
-        direct = isinstance(written.get(source), relax.Call) and source not in claimed
+        direct = isinstance(written.get(source), relax.Call | relax.TupleGetItem) and source not in claimed
         if direct:
             claimed.add(source)
             outputs.append(source)

@@ -128,7 +128,9 @@ def choose_tile(found: Contraction, lanes: int) -> Tile | None:
                 if found.block.extents[found.row] % rows or rows * blocks * width * size >= TILE_BYTES:
                     continue
                 cycles = max(rows * blocks / 2, (rows + blocks) / 2, 4.0)
-                rate = rows * blocks * width / cycles
+                # Other widths are loaded and stored in pieces.
+                whole = 1.0 if width & (width - 1) == 0 else 0.75
+                rate = whole * rows * blocks * width / cycles
                 if best is None or (rate, rows) > best[:2]:
                     best = (rate, rows, Tile(rows, blocks, width))
     return best[2] if best is not None else None

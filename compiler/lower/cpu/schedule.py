@@ -44,6 +44,10 @@ def schedule_kernel(function: Any, weights: Collection[int], lanes: int) -> tupl
     sch = s_tir.Schedule(function, debug_mask="none")
     if not leaf_blocks(sch):
         return function, ()
+    for rv in leaf_blocks(sch):
+        # A block without loops (a scalar) makes `rfactor` of its neighbour fail in TVM 0.27.
+        if not sch.get_loops(rv):
+            sch.add_unit_loop(rv)
     _inline(sch)
     packings: list[Packing] = []
     done: set[str] = set()

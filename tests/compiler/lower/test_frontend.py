@@ -109,7 +109,7 @@ def test_weights_are_arguments_and_unchanged_ones_are_the_models_own_memory() ->
     x = rng.standard_normal((3, 16)).astype(np.float32)
     module = kernels(model(nodes, {"x": x}, ["y"], weights))
     assert any(np.shares_memory(a, weights["m"]) for a in module.arrays.values())
-    assert any(a.dtype == np.int64 and a.shape == (40,) for a in module.arrays.values())
+    assert any(a.dtype == np.int32 and a.shape == (40,) for a in module.arrays.values())
     assert not [k for k in module.kernels if not k.nodes]
 
 
@@ -159,3 +159,14 @@ def test_resize_weights_of_every_output_sum_to_one(mode: str, transform: str) ->
         index, weight = axis_table(size, out / size, out, attrs)
         assert index.min() >= 0 and index.max() < size
         np.testing.assert_allclose(weight.sum(axis=1), 1)
+
+
+def test_gather_counts_negative_indices_from_the_end_and_never_reads_outside() -> None:
+    x = np.arange(10, dtype=np.float32) + 1
+    where = np.array([0, -1, 9, -10, 99, -99], dtype=np.int64)
+    made = model([node("Gather", ["x", "i"], ["y"])], {"x": x, "i": where}, ["y"])
+    np.testing.assert_array_equal(run_cpu(made, {"x": x, "i": where})["y"], [1, 10, 10, 1, 10, 1])
+    made = model([node("Gather", ["x", "i"], ["y"])], {"x": x}, ["y"], {"i": where[:4]})
+    np.testing.assert_array_equal(run_cpu(made, {"x": x})["y"], [1, 10, 10, 1])
+    with pytest.raises(LoweringError, match="outside of 10 elements"):
+        kernels(model([node("Gather", ["x", "i"], ["y"])], {"x": x}, ["y"], {"i": where}))
