@@ -12,6 +12,7 @@ from onnx import helper
 from small import conv_net, save
 from typer.testing import CliRunner, Result
 
+from heterocc.artifacts.reader import open_bundle
 from heterocc.compiler.cli import app
 
 
@@ -98,6 +99,38 @@ def test_run_reads_and_writes_npz(bundle: Path, tmp_path: Path) -> None:
     told = json.loads(heterocc("run", bundle, "-i", raw, "--json").stdout)
     with np.load(tmp_path / "out.npz") as archive:
         np.testing.assert_allclose(told["outputs"]["y"]["data"], archive["y"], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("feed", "words"),
+    [
+        ({"z": np.ones((1, 4, 8, 8), np.float32)}, "'z'"),
+        ({"x": np.ones((1, 4, 8, 8), np.float64)}, "float64"),
+        ({"x": np.ones((1, 4, 8, 9), np.float32)}, "9]"),
+        ({}, "'x'"),
+    ],
+)
+def test_run_refuses_inputs_of_another_name_dtype_or_shape(
+    feed: dict[str, np.ndarray], words: str, bundle: Path, tmp_path: Path
+) -> None:
+    np.savez(tmp_path / "in.npz", **feed)
+    done = heterocc("run", bundle, "-i", tmp_path / "in.npz", "-o", tmp_path / "out.npz")
+    assert done.exit_code == 1 and "error[HC110]" in done.stderr and words in done.stderr, done.stderr
+    assert not (tmp_path / "out.npz").exists()
+
+
+def test_compile_checks_with_the_users_own_inputs_and_keeps_them_as_golden(tmp_path: Path) -> None:
+    mine = np.full((1, 4, 8, 8), 0.5, np.float32)
+    np.savez(tmp_path / "in.npz", x=mine)
+    model = conv_net(tmp_path / "m.onnx")
+    done = heterocc("compile", model, "-d", "CPU", "-o", tmp_path / "m.hcb", "--inputs", tmp_path / "in.npz")
+    assert done.exit_code == 0, done.output
+    with open_bundle(tmp_path / "m.hcb") as opened:
+        assert opened.manifest.golden is not None
+        assert np.array_equal(opened.array(opened.manifest.golden.inputs["x"]), mine)
+    np.savez(tmp_path / "in.npz", y=mine)
+    again = heterocc("compile", model, "-d", "CPU", "-o", tmp_path / "n.hcb", "--inputs", tmp_path / "in.npz")
+    assert again.exit_code == 1 and "error[HC110]: input 'x' is missing" in again.stderr
 
 
 def test_run_without_inputs_draws_seeded_ones(bundle: Path) -> None:
