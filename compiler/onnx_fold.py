@@ -1,4 +1,8 @@
-"""Folding: what can be computed before a run becomes a constant."""
+"""Folding: what can be computed before a run becomes a constant.
+
+ONNX Runtime computes the values, but does not rewrite the model: its own offline optimiser loses the names of nodes and
+what the user said of them, orders its result by hash tables, and wants the weights inside the proto.
+"""
 
 from __future__ import annotations
 
