@@ -51,7 +51,12 @@ def test_weights_are_repacked_only_where_one_kernel_reads_them(tmp_path: Path) -
     x = {"x": normal(1, 8, 6, 6)}
     graph = Graph(
         x,
-        [*(node("Conv", "x", w) for w in ("own", "other", "both")), node("Conv", "x", "both", strides=[2, 2])],
+        [
+            node("Conv", "x", "own"),
+            node("Conv", "x", "other"),
+            node("Conv", "x", "both", strides=[2, 2]),
+            node("Conv", "x", "both", strides=[3, 3]),
+        ],
         {name: normal(16, 8, 3, 3) for name in ("own", "other", "both")},
     )
     lowered = check(graph, tmp_path)
