@@ -258,7 +258,9 @@ def _bit_shift(ctx: Context, left: Any, right: Any) -> Any:
     to_left = ctx.text("direction", "LEFT") == "LEFT"
 
     def shift(a: Any, b: Any) -> Any:
-        inside = tirx.all(b >= tirx.const(0, dtype), b < tirx.const(bits, dtype))
+        # TVM's simplifier fails on comparisons of unsigned numbers with constants; a huge count becomes negative.
+        signed = tirx.Cast("int64", b)
+        inside = tirx.all(signed >= tirx.const(0, "int64"), signed < tirx.const(bits, "int64"))
         count = tirx.Select(inside, b, tirx.const(0, dtype))
         shifted = tirx.shift_left(a, count) if to_left else tirx.shift_right(a, count)
         zero = tirx.const(0, dtype)
