@@ -18,7 +18,7 @@ from tvm.relax.frontend.onnx import onnx_frontend
 
 from heterocc.artifacts.errors import HeteroccError, LoweringError
 from heterocc.compiler.lower.base import PartitionJob
-from heterocc.compiler.lower.relax_converters import CONVERTERS, Context
+from heterocc.compiler.lower.relax_operators import CONVERTERS, Context
 from heterocc.compiler.lower.relax_straight import bindings_of, constant, outputs_of, write_main
 
 PARAMETER_BYTES = 64
@@ -54,6 +54,13 @@ class _Builder(relax.BlockBuilder):  # type: ignore[misc]  # TVM has no type inf
         var = super().emit(expr, name_hint or f"{self.prefix}t")
         self.emitted[var.name] = self.node
         return var
+
+    def _exit_function_scope(self, exc_type: Any, exc_val: Any, exc_tb: Any) -> None:
+        if exc_type is not None:
+            # A converter refused its node: TVM warns of a builder that is dropped with an open block.
+            self._end_block()
+            self.end_scope()
+        super()._exit_function_scope(exc_type, exc_val, exc_tb)
 
     def _exit_function_scope(self, exc_type: Any, exc_val: Any, exc_tb: Any) -> None:
         # A function left by an exception has its block open: TVM would warn on stderr.

@@ -1,0 +1,55 @@
+"""Converters for forms of common operators that TVM's importer refuses or gets wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from tvm import relax
+
+from heterocc.compiler.lower.relax_converters import Context, Converter
+from heterocc.compiler.lower.relax_values import as_dtype, dtype_of, scalar, shape_of
+
+op = relax.op
+
+
+def concat(ctx: Context, *inputs: Any) -> Any:
+    """Concatenation of weights too, which TVM's importer takes for its own arrays."""
+    return inputs[0] if len(inputs) == 1 else op.concat(list(inputs), ctx.attrs.get("axis", 1))
+
+
+def elu(ctx: Context, data: Any) -> Any:
+    """In the input's dtype, whatever it is."""
+    dtype = dtype_of(data)
+    zero, one, alpha = scalar(0, dtype), scalar(1, dtype), scalar(ctx.attrs.get("alpha", 1.0), dtype)
+    below = op.multiply(alpha, op.subtract(op.exp(op.minimum(data, zero)), one))
+    return op.where(op.greater(data, zero), data, below)
+
+
+def equal(_ctx: Context, left: Any, right: Any) -> Any:
+    """Of booleans too, for which LLVM code generation has no comparison."""
+    if dtype_of(left) == "bool":
+        left, right = as_dtype(left, "uint8"), as_dtype(right, "uint8")
+    return op.equal(left, right)
+
+
+def reduce_mean(ctx: Context, data: Any, axes: Any = None) -> Any:
+    """Integers as well: the sum, divided towards zero."""
+    if dtype_of(data).startswith(("float", "bfloat")):
+        return ctx.original(data) if axes is None else ctx.original(data, axes)
+    along = ctx.attrs.get("axes") if axes is None else [int(a) for a in ctx.known(axes)]
+    if not along and ctx.attrs.get("noop_with_empty_axes", 0):
+        return data
+    shape = shape_of(data)
+    where = [a % len(shape) for a in along] if along else list(range(len(shape)))
+    count = 1
+    for a in where:
+        count *= shape[a]
+    total = op.sum(data, where, bool(ctx.attrs.get("keepdims", 1)))
+    return op.divide(total, scalar(count, dtype_of(data)))
+
+
+CONVERTERS: Mapping[str, Converter] = MappingProxyType(
+    {"Concat": concat, "Elu": elu, "Equal": equal, "ReduceMean": reduce_mean}
+)
