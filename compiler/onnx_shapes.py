@@ -171,8 +171,11 @@ def _forget(draft: Draft) -> None:
             output.type.tensor_type.ClearField("shape")
 
 
-def _runtime_types(draft: Draft) -> dict[str, tuple[str, list[int | None]]]:
-    """Tensor types and shapes of node outputs as ONNX Runtime infers them; nothing where it refuses the model."""
+def _runtime_types(draft: Draft) -> dict[str, tuple[str, list[int | None] | None]]:
+    """Tensor types and shapes of node outputs as ONNX Runtime infers them; nothing where it refuses the model.
+
+    The shape is None where ONNX Runtime lists no dimension: that is a scalar or any rank, it does not say which.
+    """
     proto = draft.to_proto()
     del proto.graph.value_info[:]
     listed = {o.name for o in proto.graph.output}
@@ -183,17 +186,19 @@ def _runtime_types(draft: Draft) -> dict[str, tuple[str, list[int | None]]]:
     except Exception:  # it also refuses what it merely has no kernel for, and branches that are never taken
         return {}
     return {
-        o.name: (o.type, [d if isinstance(d, int) and d >= 0 else None for d in o.shape])
+        o.name: (o.type, [d if isinstance(d, int) and d >= 0 else None for d in o.shape] or None)
         for o in session.get_outputs()
-        if o.type.startswith("tensor(") and o.shape
+        if o.type.startswith("tensor(")
     }
 
 
-def _believe(info: onnx.ValueInfoProto, kind: str, dims: list[int | None]) -> None:
+def _believe(info: onnx.ValueInfoProto, kind: str, dims: list[int | None] | None) -> None:
     """Merge what ONNX Runtime says into what ONNX says."""
     tensor = info.type.tensor_type
     if not tensor.elem_type:
         tensor.elem_type = onnx.TensorProto.DataType.Value(kind.removeprefix("tensor(").removesuffix(")").upper())
+    if dims is None:
+        return
     old = list(value_of(info).shape or ()) if tensor.HasField("shape") else []
     if len(old) != len(dims):
         old = [None] * len(dims)
