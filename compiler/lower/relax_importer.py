@@ -56,13 +56,6 @@ class _Builder(relax.BlockBuilder):  # type: ignore[misc]  # TVM has no type inf
         return var
 
     def _exit_function_scope(self, exc_type: Any, exc_val: Any, exc_tb: Any) -> None:
-        if exc_type is not None:
-            # A converter refused its node: TVM warns of a builder that is dropped with an open block.
-            self._end_block()
-            self.end_scope()
-        super()._exit_function_scope(exc_type, exc_val, exc_tb)
-
-    def _exit_function_scope(self, exc_type: Any, exc_val: Any, exc_tb: Any) -> None:
         # A function left by an exception has its block open: TVM would warn on stderr.
         if exc_type is not None:
             self._end_block()
