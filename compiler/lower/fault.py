@@ -1,7 +1,9 @@
 """A wrong kernel on purpose, so that the check, `verify` and the bisection can be tested.
 
 With HETEROCC_TEST_WRONG_KERNEL=<name of a node, in the graph or in the model> a kernel is put behind the one that
-computes this node: it adds 1 to every element that the node writes. Without the variable nothing here has an effect.
+computes this node: it adds 1 + |x| / 2 to every floating-point element x that the node writes (1 to an integer, and
+turns a boolean round). The error grows with the values, else a tolerance that does so would hide it behind activations
+in the thousands. Without the variable nothing here has an effect.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ def plant_fault(module: KernelModule, job: PartitionJob) -> KernelModule:
 
 
 def _spoil(module: KernelModule, index: int) -> KernelModule:
-    """Put a kernel that adds 1 behind the call at `index`; it takes over the graph values that the call wrote."""
+    """Put a spoiling kernel behind the call at `index`; it takes over the graph values that the call wrote."""
     main = module.mod["main"]
     calls = [i for i, b in enumerate(bindings_of(main)) if is_kernel_call(b.value)]
     bindings = [(b.var, b.value, b.var.name) for b in bindings_of(main)]
@@ -44,9 +46,7 @@ def _spoil(module: KernelModule, index: int) -> KernelModule:
     right = relax.Var(f"{name}_right", var.ty)
     old = module.kernels[index]
     source = te.placeholder(static_shape(var.ty) or (), str(var.ty.dtype.dtype), "right")
-    wrong = te.compute(source.shape, lambda *i: source(*i) + tirx.const(1, source.dtype), "wrong")
-    if source.dtype == "bool":
-        wrong = te.compute(source.shape, lambda *i: tirx.Not(source(*i)), "wrong")
+    wrong = te.compute(source.shape, lambda *i: _wrong(source(*i)), "wrong")
     symbol = f"wrong_{old.symbol}"[:SYMBOL_LENGTH]
     builder = relax.BlockBuilder(module.mod)
     kernel = te.create_prim_func([source, wrong]).with_attr("tirx.noalias", True).with_attr("global_symbol", symbol)
@@ -59,6 +59,15 @@ def _spoil(module: KernelModule, index: int) -> KernelModule:
     kernels[index] = dataclasses.replace(old, outputs=())
     kernels.insert(after, KernelInfo(symbol, old.nodes, old.outputs))
     return dataclasses.replace(module, mod=mod, kernels=tuple(kernels))
+
+
+def _wrong(right: Any) -> Any:
+    dtype = str(right.ty.dtype)
+    if dtype == "bool":
+        return tirx.Not(right)
+    if dtype.startswith("float"):
+        return right + tirx.const(1, dtype) + tirx.abs(right) * tirx.const(0.5, dtype)
+    return right + tirx.const(1, dtype)
 
 
 def _reads_field(value: Any, source: Any) -> bool:
