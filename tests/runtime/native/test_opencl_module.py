@@ -111,8 +111,9 @@ def test_a_kernel_called_with_too_few_arguments_is_refused() -> None:
 
 
 def test_a_kernel_called_with_a_number_for_a_buffer_is_refused() -> None:
+    tensor = empty((N,))
     with pytest.raises(ValueError, match="argument 1 of kernel 'scale' is no buffer"):
-        load(module_bytes()).get_function("scale")(pointer(empty((N,))), 4096, 1.0, 0, 8, 8)
+        load(module_bytes()).get_function("scale")(pointer(tensor), 4096, 1.0, 0, 8, 8)
 
 
 def test_a_module_keeps_its_bytes_and_source() -> None:
