@@ -22,6 +22,7 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 import onnx
+import onnxruntime
 from onnx import numpy_helper
 
 LIGHT = (
@@ -37,7 +38,7 @@ LIGHT = (
 )
 """The classic networks that the installed onnx package carries without weights."""
 
-_LIGHT_VERSION = 1
+_LIGHT_VERSION = 2
 """Raised when the seeded weights change, so that an old cache is not used."""
 
 
@@ -157,7 +158,31 @@ def _with_weights(model: onnx.ModelProto) -> onnx.ModelProto:
         graph.initializer.append(numpy_helper.from_array(values, node.output[0]))
     del graph.node[:]
     graph.node.extend(kept)
+    _temper_logits(model)
     return model
+
+
+def _temper_logits(model: onnx.ModelProto) -> None:
+    """Scale the last layer so that the softmax is spread out: a one-hot result would hide every error before it."""
+    graph = model.graph
+    producer = {o: n for n in graph.node for o in n.output}
+    softmax = next((n for n in graph.node if n.op_type == "Softmax"), None)
+    logits = softmax.input[0] if softmax is not None else graph.output[0].name
+    probe = onnx.ModelProto()
+    probe.CopyFrom(model)
+    probe.graph.output.append(onnx.ValueInfoProto(name=logits))
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(probe.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    (info,) = session.get_inputs()
+    image = np.random.default_rng(0).standard_normal(info.shape, dtype=np.float32)
+    spread = float(session.run([logits], {info.name: image})[0].std())
+    node = producer[logits]
+    while node.op_type not in ("Gemm", "Conv"):  # what lies between (pooling, ReLU, reshapes) scales with its input
+        node = producer[node.input[0]]
+    for tensor in graph.initializer:
+        if tensor.name in node.input[1:]:
+            tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor) / np.float32(spread), tensor.name))
 
 
 def _weights(rng: np.random.Generator, shape: tuple[int, ...], op_type: str, index: int) -> np.ndarray:
