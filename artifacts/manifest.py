@@ -166,13 +166,18 @@ class Variant(Record):
 
 
 class Golden(Record):
-    """Seeded inputs and ONNX Runtime's outputs for them, as .npy members, by tensor name; with the tolerance."""
+    """Seeded inputs and ONNX Runtime's outputs for them, as .npy members, by tensor name; with the tolerance.
+
+    Integers may be `steps` off. A tensor whose signal-to-noise ratio is `snr` dB or better is right as a whole.
+    """
 
     seed: Index
     inputs: dict[str, MemberName]
     outputs: dict[str, MemberName]
     rtol: Annotated[float, Field(ge=0)]
     atol: Annotated[float, Field(ge=0)]
+    steps: Index = 0
+    snr: Annotated[float, Field(ge=0)] | None = None
 
 
 class Manifest(Record):

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from heterocc.compiler.compare import Difference, Tolerance, compare
+from heterocc.compiler.compare import QUANTISED, Difference, Tolerance, compare
 from heterocc.compiler.imported import ImportedModel
 from heterocc.compiler.reference import Reference
 from heterocc.runtime.session import Session
 from heterocc.runtime.trace import KernelTrace
 
-_QUANTISING = frozenset({"QuantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul", "QLinearAdd"})
+_QUANTISING = frozenset(
+    {
+        "DynamicQuantizeLSTM",
+        "DynamicQuantizeLinear",
+        "DynamicQuantizeMatMul",
+        "MatMulIntegerToFloat",
+        "QAttention",
+        "QGemm",
+        "QuantizeLinear",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +64,22 @@ class Culprit:
         }
 
 
-def tolerance_for(model: ImportedModel, value: str, base: Tolerance) -> Tolerance:
-    """The tolerance of one value: what a quantising node wrote may be one step off."""
-    producer = model.graph.producer.get(value)
-    if producer is None:
+def tolerance_for(quantised: Collection[str], value: str, base: Tolerance) -> Tolerance:
+    """The tolerance of one value: a looser one where values were quantised on the way to it (`quantised_values`)."""
+    if value not in quantised:
         return base
-    op_type = model.graph.node_by_name[producer].op_type.rpartition("::")[2]
-    return Tolerance(base.rtol, base.atol, base.scale, steps=1) if op_type in _QUANTISING else base
+    return replace(base, steps=QUANTISED.steps, snr=QUANTISED.snr)
+
+
+def quantised_values(model: ImportedModel) -> frozenset[str]:
+    """The values that depend on one that a node of the graph quantised."""
+    found: set[str] = set()
+    for node in model.graph.nodes:
+        op_type = node.op_type.rpartition("::")[2]
+        quantises = op_type in _QUANTISING or op_type.startswith("QLinear")
+        if quantises or any(v in found for v in node.inputs):
+            found.update(node.outputs)
+    return frozenset(found)
 
 
 def find_culprit(
@@ -79,13 +98,14 @@ def find_culprit(
     inside = [v for p in variant.partitions for k in p.kernels for v in k.outputs if v in model.graph.values]
     expected = Reference(model, list(dict.fromkeys((*crossing, *inside)))).run(feed)
     traced = session.run_traced(outer)
+    quantised = quantised_values(model)
     for part in variant.partitions:
         for index in part.outputs:
             found = compare(
                 names[index],
                 traced[variant.values[index].name],
                 expected[names[index]],
-                tolerance_for(model, names[index], base),
+                tolerance_for(quantised, names[index], base),
             )
             if not found.ok:
                 kernel = first_wrong_kernel(session, outer, part.name, model, expected, base)
@@ -109,6 +129,7 @@ def first_wrong_kernel(
     variant = session.variant
     device = next(variant.devices[p.device].name for p in variant.partitions if p.name == partition)
     found: list[Culprit] = []
+    quantised = quantised_values(model)
 
     def look(trace: KernelTrace) -> None:
         if found or trace.kernel is None:
@@ -117,7 +138,7 @@ def first_wrong_kernel(
             reference = expected.get(name)
             if not isinstance(reference, np.ndarray) or got.shape != reference.shape:
                 continue
-            difference = compare(name, got, reference, tolerance_for(model, name, base))
+            difference = compare(name, got, reference, tolerance_for(quantised, name, base))
             if not difference.ok:
                 nodes, ops = _labelled(model, trace.kernel.nodes)
                 found.append(Culprit(partition, device, trace.symbol, nodes, ops, difference))

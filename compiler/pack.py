@@ -12,7 +12,8 @@ import numpy as np
 
 from heterocc.artifacts import manifest as m
 from heterocc.artifacts.writer import BundleWriter
-from heterocc.compiler.compare import FLOAT32
+from heterocc.compiler.bisect import quantised_values
+from heterocc.compiler.compare import FLOAT32, QUANTISED
 from heterocc.compiler.devices.device import Device
 from heterocc.compiler.devices.host import target_arch
 from heterocc.compiler.imported import ImportedModel
@@ -177,10 +178,14 @@ def _golden(writer: BundleWriter, model: ImportedModel, golden: GoldenVectors) -
             names[model.sources.get(name, name)] = writer.add_array(f"golden/{kind}{i}.npy", array)
         return names
 
+    quantised = not quantised_values(model).isdisjoint(golden.outputs)
+
     return m.Golden(
         seed=golden.seed,
         inputs=store("input", golden.inputs),
         outputs=store("output", golden.outputs),
         rtol=FLOAT32.rtol,
         atol=FLOAT32.atol,
+        steps=QUANTISED.steps if quantised else 0,
+        snr=QUANTISED.snr if quantised else None,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from rich.table import Table
 from heterocc.artifacts.errors import UsageError, VerifyError
 from heterocc.artifacts.manifest import Golden
 from heterocc.artifacts.reader import Bundle, open_bundle
-from heterocc.compiler.bisect import Culprit, find_culprit
+from heterocc.compiler.bisect import Culprit, find_culprit, quantised_values, tolerance_for
 from heterocc.compiler.bundle_io import read_files
 from heterocc.compiler.compare import FLOAT32, Difference, Tolerance, compare
 from heterocc.compiler.imported import ImportedModel
@@ -103,7 +104,8 @@ def _against_golden(path: Path, bundle: Bundle, devices: str | None, threads: in
 
 
 def _golden_tolerance(golden: Golden) -> Tolerance:
-    return Tolerance(rtol=golden.rtol, atol=golden.atol)
+    snr = math.inf if golden.snr is None else golden.snr
+    return Tolerance(rtol=golden.rtol, atol=golden.atol, steps=golden.steps, snr=snr)
 
 
 def _arrays(bundle: Bundle, members: Mapping[str, str]) -> dict[str, np.ndarray[Any, Any]]:
@@ -142,11 +144,12 @@ def _against_model(
     with reporter.stage("running ONNX Runtime"):
         expected = Reference(model, model.graph.outputs).run(feed)
     outer = {source: feed[name] for name, source in _sources(model, model.graph.inputs) if name in feed}
+    quantised = quantised_values(model)
     with load(path, devices, threads=threads) as session:
         with reporter.stage("running the bundle"):
             results = session.run(outer)
         found = tuple(
-            compare(source, results[source], expected[name], FLOAT32)
+            compare(source, results[source], expected[name], tolerance_for(quantised, name, FLOAT32))
             for name, source in _sources(model, model.graph.outputs)
         )
         variant = session.variant.name
