@@ -23,8 +23,11 @@ def lowering_for(device: Device) -> Lowering:
     if device.backend == "opencl":
         from heterocc.compiler.lower.opencl.lowering import OpenclLowering
 
-        lowering: Lowering = OpenclLowering()
-        return lowering
+        return OpenclLowering()
+    if device.backend == "vulkan":
+        from heterocc.compiler.lower.vulkan.lowering import VulkanLowering
+
+        return VulkanLowering()
     raise DeviceError(
         f"heterocc cannot compile for back end '{device.backend}' yet",
         where=f"device {device.name}",

@@ -1,0 +1,1 @@
+"""Vulkan code: from lowered kernels to SPIR-V, without any shader compiler."""

@@ -1,0 +1,236 @@
+"""Expressions: from TIR nodes to scalars. A vector is a tuple of scalars; Vulkan has none longer than four."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from heterocc.compiler.lower.vulkan.body import Body
+from heterocc.compiler.lower.vulkan.dtypes import BOOL, DType, UnsupportedError, parse
+from heterocc.compiler.lower.vulkan.integers import floor_div, floor_mod, truncated_mod
+from heterocc.compiler.lower.vulkan.intrinsics import barrier, call
+from heterocc.compiler.lower.vulkan.memory import Memory, View, key_of
+from heterocc.compiler.lower.vulkan.scalar import Scalar, constant, select
+
+Lanes = tuple[Scalar, ...]
+Operation = Callable[[Scalar, Scalar], Scalar]
+
+_BINARY: dict[str, Operation] = {
+    "Add": lambda a, b: a + b,
+    "Sub": lambda a, b: a - b,
+    "Mul": lambda a, b: a * b,
+    "Div": lambda a, b: a / b,
+    "Mod": truncated_mod,
+    "FloorDiv": floor_div,
+    "FloorMod": floor_mod,
+    # TVM's CPU code: a NaN on the right comes out, one on the left does not.
+    "Min": lambda a, b: select(a < b, a, b),
+    "Max": lambda a, b: select(a > b, a, b),
+    "EQ": lambda a, b: a.equals(b),
+    "NE": lambda a, b: a.differs(b),
+    "LT": lambda a, b: a < b,
+    "LE": lambda a, b: a <= b,
+    "GT": lambda a, b: a > b,
+    "GE": lambda a, b: a >= b,
+    "BitwiseAnd": lambda a, b: a & b,
+    "BitwiseOr": lambda a, b: a | b,
+    "BitwiseXor": lambda a, b: a ^ b,
+    "LShift": lambda a, b: a << b,
+    "RShift": lambda a, b: a >> b,
+}
+_FUSED: dict[str, Operation] = {"Add": Scalar.plus, "Sub": Scalar.minus}
+_GUARDED = frozenset(["TensorLoad", "Call"])
+"""Nodes that a false condition may protect: loads out of bounds, calls with effects."""
+
+
+@dataclass
+class Context:
+    """What expressions of a kernel refer to; `variables` by the identity of their TVM nodes."""
+
+    body: Body
+    memory: Memory
+    variables: dict[int, Lanes]
+
+    def constant(self, value: float | bool, like: Any) -> Scalar:
+        """A constant of a TVM dtype."""
+        return constant(self.body, parse(like)[0], value)
+
+    def evaluate(self, node: Any) -> Lanes:
+        """The value of an expression, one scalar per lane."""
+        kind = type(node).__name__
+        if kind in _BINARY:
+            return self._binary(kind, node)
+        visit = _VISIT.get(kind)
+        if visit is None:
+            raise UnsupportedError(f"expression {kind}")
+        return visit(self, node)
+
+    def scalar(self, node: Any) -> Scalar:
+        """The value of an expression that has one lane."""
+        lanes = self.evaluate(node)
+        if len(lanes) != 1:
+            raise UnsupportedError("a vector where one value is needed")
+        return lanes[0]
+
+    def place(self, buffer: Any, indices: Any) -> tuple[View, Lanes]:
+        """The view of an access and the scalars that it touches, in order."""
+        if len(indices) != 1:
+            raise UnsupportedError(f"buffer {buffer.name} with {len(indices)} indices")
+        view = self.memory.view(buffer)
+        elements = self.evaluate(indices[0])
+        if view.lanes == 1:
+            return view, elements
+        starts = [e * view.lanes for e in elements]
+        return view, tuple(start + lane for start in starts for lane in range(view.lanes))
+
+    def _binary(self, kind: str, node: Any) -> Lanes:
+        operation = _BINARY[kind]
+        if kind in _FUSED and "Mul" in (type(node.a).__name__, type(node.b).__name__) and parse(node.ty)[0].is_float:
+            operation = _FUSED[kind]
+            left, right = self._product(node.a), self._product(node.b)
+        else:
+            left, right = self.evaluate(node.a), self.evaluate(node.b)
+        return tuple(operation(a, b) for a, b in _paired(left, right))
+
+    def _product(self, node: Any) -> Lanes:
+        if type(node).__name__ != "Mul":
+            return self.evaluate(node)
+        return tuple(a.times(b) for a, b in _paired(self.evaluate(node.a), self.evaluate(node.b)))
+
+    def _variable(self, node: Any) -> Lanes:
+        found = self.variables.get(key_of(node))
+        if found is None:
+            raise UnsupportedError(f"variable {node.name} has no value")
+        return found
+
+    def _number(self, node: Any) -> Lanes:
+        return (self.constant(node.value, node.ty.dtype),)
+
+    def _logical(self, node: Any) -> Lanes:
+        both = type(node).__name__ == "And"
+        left = self.evaluate(node.a)
+        if len(left) > 1 or not _guarded(node.b):
+            right = self.evaluate(node.b)
+            return tuple(a & b if both else a | b for a, b in _paired(left, right))
+        known = constant(self.body, BOOL, not both)
+        if both:
+            return self._choice(left[0], BOOL, lambda: self.evaluate(node.b), lambda: (known,))
+        return self._choice(left[0], BOOL, lambda: (known,), lambda: self.evaluate(node.b))
+
+    def _choice(
+        self, condition: Scalar, dtype: DType, then: Callable[[], Lanes], otherwise: Callable[[], Lanes]
+    ) -> Lanes:
+        """The lanes of the branch that the condition chooses; the other one does not run."""
+
+        def ids(values: Callable[[], Lanes]) -> Callable[[], list[int]]:
+            return lambda: [lane.id for lane in values()]
+
+        type_ = dtype.compute(self.body.module)
+        chosen = self.body.choose(condition.id, ids(then), ids(otherwise), type_)
+        return tuple(Scalar(self.body, dtype, i) for i in chosen)
+
+    def _not(self, node: Any) -> Lanes:
+        return tuple(~lane for lane in self.evaluate(node.a))
+
+    def _bitwise_not(self, node: Any) -> Lanes:
+        return tuple(~lane for lane in self.evaluate(node.a))
+
+    def _select(self, node: Any) -> Lanes:
+        conditions = self.evaluate(node.condition)
+        left, right = self.evaluate(node.true_value), self.evaluate(node.false_value)
+        pairs = _paired(left, right)
+        if len(conditions) == 1:
+            conditions *= len(pairs)
+        return tuple(select(c, a, b) for c, (a, b) in zip(conditions, pairs, strict=True))
+
+    def _cast(self, node: Any) -> Lanes:
+        dtype, _ = parse(node.ty.dtype)
+        return tuple(lane.to(dtype) for lane in self.evaluate(node.value))
+
+    def _let(self, node: Any) -> Lanes:
+        self.variables[key_of(node.var)] = self.evaluate(node.value)
+        return self.evaluate(node.body)
+
+    def _ramp(self, node: Any) -> Lanes:
+        base, stride = self.scalar(node.base), self.scalar(node.stride)
+        return tuple(base + stride * lane for lane in range(_count(node.lanes)))
+
+    def _broadcast(self, node: Any) -> Lanes:
+        return self.evaluate(node.value) * _count(node.lanes)
+
+    def _shuffle(self, node: Any) -> Lanes:
+        lanes = [lane for vector in node.vectors for lane in self.evaluate(vector)]
+        return tuple(lanes[_count(index)] for index in node.indices)
+
+    def _load(self, node: Any) -> Lanes:
+        if getattr(node, "predicate", None) is not None:
+            raise UnsupportedError("a load under a predicate")
+        view, places = self.place(node.source, node.indices)
+        return tuple(self.memory.load(view, place) for place in places)
+
+    def _call(self, node: Any) -> Lanes:
+        name = str(getattr(node.op, "name", node.op))
+        if name == "prim.if_then_else":
+            condition, then, otherwise = node.args
+            conditions = self.evaluate(condition)
+            if len(conditions) == 1:
+                dtype, _ = parse(node.ty.dtype)
+                return self._choice(conditions[0], dtype, lambda: self.evaluate(then), lambda: self.evaluate(otherwise))
+            if _guarded(then) or _guarded(otherwise):
+                raise UnsupportedError("a vector of conditions before loads")
+            pairs = _paired(self.evaluate(then), self.evaluate(otherwise))
+            return tuple(select(c, a, b) for c, (a, b) in zip(conditions, pairs, strict=True))
+        if name in ("tirx.call_pure_extern", "tirx.call_extern"):
+            name, arguments = str(node.args[0].value), list(node.args[1:])
+        else:
+            arguments = list(node.args)
+        if name == "tirx.tvm_storage_sync":
+            barrier(self.body, str(arguments[0].value))
+            return ()
+        dtype, lanes = parse(node.ty.dtype)
+        given = [self.evaluate(a) for a in arguments]
+        width = max([lanes, *(len(g) for g in given)])
+        spread = [g * width if len(g) == 1 else g for g in given]
+        return tuple(call(name, dtype, [s[i] for s in spread]) for i in range(width))
+
+
+def _paired(left: Lanes, right: Lanes) -> list[tuple[Scalar, Scalar]]:
+    """Lane by lane; a single value goes with every lane of the other side."""
+    if len(left) == 1:
+        left *= len(right)
+    if len(right) == 1:
+        right *= len(left)
+    return list(zip(left, right, strict=True))
+
+
+def _guarded(node: Any) -> bool:
+    """Whether evaluating a node where its condition is false could do harm."""
+    if type(node).__name__ in _GUARDED:
+        return True
+    parts = ("a", "b", "value", "condition", "true_value", "false_value", "body", "base", "stride")
+    children = (getattr(node, part, None) for part in parts)
+    return any(hasattr(child, "ty") and _guarded(child) for child in children)
+
+
+def _count(number: Any) -> int:
+    return int(getattr(number, "value", number))
+
+
+_VISIT: dict[str, Callable[[Context, Any], Lanes]] = {
+    "Var": Context._variable,
+    "IntImm": Context._number,
+    "FloatImm": Context._number,
+    "And": Context._logical,
+    "Or": Context._logical,
+    "Not": Context._not,
+    "BitwiseNot": Context._bitwise_not,
+    "Select": Context._select,
+    "Cast": Context._cast,
+    "Let": Context._let,
+    "Ramp": Context._ramp,
+    "Broadcast": Context._broadcast,
+    "Shuffle": Context._shuffle,
+    "TensorLoad": Context._load,
+    "Call": Context._call,
+}

@@ -1,0 +1,167 @@
+"""Calls in TIR: functions of real numbers, bit operations, work-group barriers, exchange inside a subgroup."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from heterocc.compiler.lower.vulkan import maths
+from heterocc.compiler.lower.vulkan.body import Body
+from heterocc.compiler.lower.vulkan.dtypes import BOOL, FLOAT32, UINT32, DType, UnsupportedError
+from heterocc.compiler.lower.vulkan.integers import absolute, leading_zeros, population, truncated_mod
+from heterocc.compiler.lower.vulkan.scalar import Scalar, select
+from heterocc.compiler.lower.vulkan.spirv import (
+    SCOPE_SUBGROUP,
+    SCOPE_WORKGROUP,
+    SEMANTICS_WORKGROUP,
+    Capability,
+    Glsl,
+    Op,
+)
+
+_FLOAT32_ONLY: dict[str, Callable[..., Scalar]] = {
+    "acos": maths.acos,
+    "acosh": maths.acosh,
+    "asin": maths.asin,
+    "asinh": maths.asinh,
+    "atan": maths.atan,
+    "atan2": maths.atan2,
+    "atanh": maths.atanh,
+    "copysign": maths.copysign,
+    "cos": maths.cos,
+    "cosh": maths.cosh,
+    "erf": maths.erf,
+    "exp": maths.exp,
+    "exp10": maths.exp10,
+    "exp2": maths.exp2,
+    "fmod": maths.remainder,
+    "hypot": maths.hypot,
+    "log": maths.log,
+    "log10": maths.log10,
+    "log1p": maths.log1p,
+    "log2": maths.log2,
+    "pow": maths.power,
+    "sigmoid": lambda x: 1.0 / (maths.exp(-x) + 1.0),
+    "sin": maths.sin,
+    "sinh": maths.sinh,
+    "tan": maths.tan,
+    "tanh": maths.tanh,
+}
+"""Functions that are computed in float32; narrower types are converted there and back."""
+
+_ANY_FLOAT: dict[str, Callable[..., Scalar]] = {
+    "ceil": lambda x: x.glsl(Glsl.CEIL),
+    "fabs": absolute,
+    "floor": lambda x: x.glsl(Glsl.FLOOR),
+    "fma": lambda a, b, c: a.times(b).plus(c),
+    "nearbyint": lambda x: x.glsl(Glsl.ROUND_EVEN),
+    "rint": lambda x: x.glsl(Glsl.ROUND_EVEN),
+    "round": maths.round_away,
+    "rsqrt": maths.rsqrt,
+    "sqrt": maths.sqrt,
+    "trunc": lambda x: x.glsl(Glsl.TRUNC),
+}
+_CLASSES: dict[str, Callable[[Scalar], Scalar]] = {
+    "isnan": maths.is_nan,
+    "isinf": maths.is_infinite,
+    "isfinite": maths.is_finite,
+}
+_SHUFFLES = {
+    "tvm_warp_shuffle": (Op.GROUP_NON_UNIFORM_SHUFFLE, Capability.GROUP_NON_UNIFORM_SHUFFLE),
+    "tvm_warp_shuffle_xor": (Op.GROUP_NON_UNIFORM_SHUFFLE_XOR, Capability.GROUP_NON_UNIFORM_SHUFFLE),
+    "tvm_warp_shuffle_up": (Op.GROUP_NON_UNIFORM_SHUFFLE_UP, Capability.GROUP_NON_UNIFORM_SHUFFLE_RELATIVE),
+    "tvm_warp_shuffle_down": (Op.GROUP_NON_UNIFORM_SHUFFLE_DOWN, Capability.GROUP_NON_UNIFORM_SHUFFLE_RELATIVE),
+}
+
+
+def call(name: str, dtype: DType, arguments: Sequence[Scalar]) -> Scalar:
+    """The result, of type `dtype`, of a TVM operator or C function. Raises UnsupportedError for an unknown one."""
+    short = name.rpartition(".")[2]
+    if short in _SHUFFLES:
+        return _shuffle(short, arguments)
+    if short == "tvm_warp_activemask":
+        return arguments[0].constant(0, dtype) if arguments else _no(name)
+    plain = _without_suffix(short, dtype)
+    first = arguments[0]
+    if short in _CLASSES:
+        return _classified(short, first)
+    if plain in _FLOAT32_ONLY:
+        return _in_float32(plain, dtype, arguments)
+    if plain in _ANY_FLOAT and dtype.is_float:
+        return _ANY_FLOAT[plain](*arguments)
+    if short in ("floor", "ceil", "trunc", "round", "nearbyint"):
+        return first  # of integers
+    other = _OTHERS.get(short)
+    return other(dtype, arguments) if other is not None else _no(name)
+
+
+def barrier(body: Body, scope: str) -> None:
+    """Wait for the invocations of the work group and see what they stored to shared memory."""
+    if scope == "warp":
+        return  # subgroups exchange values through registers alone
+    if not scope.startswith("shared"):
+        raise UnsupportedError(f"a barrier for {scope} memory: Vulkan has none between work groups")
+    scope_id = UINT32.constant(body.module, SCOPE_WORKGROUP)
+    semantics = UINT32.constant(body.module, SEMANTICS_WORKGROUP)
+    body.effect(Op.CONTROL_BARRIER, scope_id, scope_id, semantics)
+
+
+def _without_suffix(name: str, dtype: DType) -> str:
+    """C's name of a function for double: `expf` is `exp`, but `erf` is no function of `er`."""
+    if dtype.is_float and name.endswith("f") and name[:-1] in (_FLOAT32_ONLY.keys() | _ANY_FLOAT.keys()):
+        return name[:-1]
+    return name
+
+
+def _no(name: str) -> Scalar:
+    raise UnsupportedError(f"function {name}")
+
+
+def _in_float32(name: str, dtype: DType, arguments: Sequence[Scalar]) -> Scalar:
+    if not dtype.is_float or dtype.bits > 32:
+        raise UnsupportedError(f"{name} of {dtype.name}")
+    return _FLOAT32_ONLY[name](*(a.to(FLOAT32) for a in arguments)).to(dtype)
+
+
+def _classified(name: str, x: Scalar) -> Scalar:
+    if not x.dtype.is_float:
+        return x.constant(name == "isfinite", BOOL)
+    if x.dtype.bits <= 32:
+        return _CLASSES[name](x.to(FLOAT32))
+    # The exponent of float64 lies in the upper word.
+    size = absolute(x).bitcast(DType("int", 64))
+    infinite = 0x7FF << 52
+    return {"isnan": size > infinite, "isinf": size.equals(infinite), "isfinite": size < infinite}[name]
+
+
+def _shuffle(name: str, arguments: Sequence[Scalar]) -> Scalar:
+    """Another invocation's value: arguments are mask, value, lane or offset, width and size of a warp."""
+    _, value, lane, *_ = arguments
+    op, capability = _SHUFFLES[name]
+    module = value.body.module
+    module.require(Capability.GROUP_NON_UNIFORM)
+    module.require(capability)
+    scope = UINT32.constant(module, SCOPE_SUBGROUP)
+    type_ = value.dtype.compute(module)
+    result = value.body.fresh(op, type_, scope, value.id, lane.to(UINT32).id)
+    return Scalar(value.body, value.dtype, result)
+
+
+_OTHERS: dict[str, Callable[[DType, Sequence[Scalar]], Scalar]] = {
+    "likely": lambda _, a: a[0],
+    "abs": lambda _, a: absolute(a[0]),
+    "fabs": lambda _, a: absolute(a[0]),
+    "clz": lambda dtype, a: leading_zeros(a[0]).to(dtype),
+    "popcount": lambda dtype, a: population(a[0]).to(dtype),
+    "ctpop": lambda dtype, a: population(a[0]).to(dtype),
+    "fmod": lambda _, a: truncated_mod(a[0], a[1]),
+    "ldexp": lambda _, a: maths.scaled_by_power(a[0], a[1]),
+    "reinterpret": lambda dtype, a: a[0].bitcast(dtype),
+    "shift_left": lambda _, a: a[0] << a[1],
+    "shift_right": lambda _, a: a[0] >> a[1],
+    "bitwise_and": lambda _, a: a[0] & a[1],
+    "bitwise_or": lambda _, a: a[0] | a[1],
+    "bitwise_xor": lambda _, a: a[0] ^ a[1],
+    "bitwise_not": lambda _, a: ~a[0],
+    "if_then_else": lambda _, a: select(a[0], a[1], a[2]),
+    "large_uint_imm": lambda dtype, a: a[0].constant((int(a[1].known or 0) << 32) | int(a[0].known or 0), dtype),
+}

@@ -1,0 +1,136 @@
+"""Lowering for Vulkan devices: kernels in SPIR-V, host code for the CPU, weights outside."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import tirx
+
+from heterocc.artifacts.errors import HeteroccError, LoweringError
+from heterocc.compiler.devices.device import Device
+from heterocc.compiler.imported import ImportedModel
+from heterocc.compiler.lower.base import LoweredPartition, PartitionJob
+from heterocc.compiler.lower.codegen import Executable, build_executable, shared_object
+from heterocc.compiler.lower.fault import plant_fault
+from heterocc.compiler.lower.frontend import KernelModule, destination_passing, first_line, kernel_module
+from heterocc.compiler.lower.opencl.schedule import schedule_kernels
+from heterocc.compiler.lower.opencl.target import Limits
+from heterocc.compiler.lower.vulkan.codegen import device_kernels, generating
+from heterocc.compiler.lower.vulkan.disassembly import disassemble
+from heterocc.compiler.lower.vulkan.kernel import Feature, Kernel
+from heterocc.compiler.lower.vulkan.target import VulkanLimits, limits_of, vulkan_target
+
+_UNFUSED = {"relax.FuseOps.max_depth": 1}
+
+
+class VulkanLowering:
+    """The Vulkan back end: see Lowering."""
+
+    def lower(self, job: PartitionJob) -> LoweredPartition:
+        """Lower one partition to an ELF shared object that carries its kernels' SPIR-V.
+
+        Raises LoweringError (HC203), LinkerMissingError (HC406), NativePluginError (HC407).
+        """
+        target, limits = vulkan_target(job.device), limits_of(job.device)
+        try:
+            module, scheduled = _fitting(job, target, limits)
+            entry = destination_passing(scheduled)
+            executable, kernels = _built(entry, target, limits, scheduled)
+        except HeteroccError:
+            raise
+        except Exception as error:  # TVM raises its own classes, ValueError, TypeError, KeyError …
+            raise LoweringError(
+                f"partition {job.name} does not lower for {job.device.name}: {first_line(error)}",
+                where=f"{len(job.nodes)} nodes from '{job.nodes[0]}'",
+                hint="`--dump-dir` keeps what was lowered; list CPU behind the device to keep the model compiling",
+            ) from error
+        return LoweredPartition(
+            kind="tvm",
+            code=shared_object(executable, None),
+            params=tuple(np.ascontiguousarray(a) for a in scheduled.arrays.values()),
+            param_names=tuple(scheduled.arrays),
+            kernels=scheduled.kernels,
+            requires=_requires(kernels),
+            dumps=(
+                ("kernels.py", _text(module.mod)),
+                ("scheduled.py", _text(scheduled.mod)),
+                ("entry.py", _text(entry)),
+                *((f"{kernel.name}.spvasm", disassemble(kernel.code)) for kernel in kernels),
+            ),
+        )
+
+    def trial(self, model: ImportedModel, node: str, device: Device) -> str | None:
+        """Import, legalise and schedule the node alone, and write its SPIR-V."""
+        found = model.graph.node_by_name[node]
+        inputs = tuple(v for v in dict.fromkeys(found.inputs) if v not in model.graph.constants)
+        job = PartitionJob("trial", model, device, (node,), inputs, found.outputs)
+        target = vulkan_target(device)
+        try:
+            limits = limits_of(device)
+            _, scheduled = _fitting(job, target, limits)
+            destination_passing(scheduled)
+            device_kernels(tvm.IRModule(_functions(scheduled)), target, limits)
+        except HeteroccError as error:
+            return error.message
+        except Exception as error:  # see lower
+            return f"it does not lower: {first_line(error)}"
+        return None
+
+
+def _fitting(job: PartitionJob, target: Any, limits: VulkanLimits) -> tuple[KernelModule, KernelModule]:
+    """The partition's kernels before and after scheduling; not fused where fused ones have too many buffers."""
+    module, scheduled = _scheduled(job, target, limits)
+    if not _crowded(scheduled, limits):
+        return module, scheduled
+    with tvm.transform.PassContext(opt_level=3, config=_UNFUSED):
+        return _scheduled(job, target, limits)
+
+
+def _scheduled(job: PartitionJob, target: Any, limits: VulkanLimits) -> tuple[KernelModule, KernelModule]:
+    module = plant_fault(kernel_module(job, target), job)
+    # Software devices are no exception: lavapipe runs invocations side by side in vectors, as GPUs do.
+    return module, schedule_kernels(module, target, Limits(limits.threads, False, job.device.dtypes))
+
+
+def _crowded(module: KernelModule, limits: VulkanLimits) -> bool:
+    """Whether a kernel has more parameters than the device has buffers."""
+    return any(len(f.params) > limits.buffers for f in _functions(module).values())
+
+
+def _built(
+    entry: tvm.IRModule, target: Any, limits: VulkanLimits, module: KernelModule
+) -> tuple[Executable, tuple[Kernel, ...]]:
+    with generating(limits) as generation:
+        try:
+            executable = build_executable(entry, target)
+        except Exception:
+            if generation.problem is None:
+                raise
+            raise _placed(generation.problem, module) from None
+    return executable, tuple(generation.kernels)
+
+
+def _placed(error: LoweringError, module: KernelModule) -> LoweringError:
+    """The error with the node of the kernel that it names."""
+    where = error.where or ""
+    kernels = sorted(module.kernels, key=lambda k: -len(k.symbol))
+    node = next((k.nodes[-1] for k in kernels if k.nodes and where.startswith(f"kernel '{k.symbol}_kernel")), None)
+    return LoweringError(error.message, where=f"node '{node}'" if node else error.where, hint=error.hint)
+
+
+def _functions(module: KernelModule) -> dict[Any, Any]:
+    return {gvar: f for gvar, f in module.mod.functions_items() if isinstance(f, tirx.PrimFunc)}
+
+
+def _requires(kernels: tuple[Kernel, ...]) -> tuple[str, ...]:
+    """What the kernels need of a device beyond Vulkan 1.1."""
+    features = Feature(0)
+    for kernel in kernels:
+        features |= kernel.features
+    return tuple(feature.name.lower() for feature in Feature if feature in features and feature.name)
+
+
+def _text(mod: tvm.IRModule) -> str:
+    return str(mod.script(show_meta=True)) + "\n"

@@ -1,0 +1,281 @@
+"""Scalars in registers with operators, so that generated code reads as the formula that it computes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from heterocc.compiler.lower.vulkan.body import Body
+from heterocc.compiler.lower.vulkan.dtypes import (
+    BOOL,
+    INT32,
+    UINT32,
+    DType,
+    Number,
+    UnsupportedError,
+)
+from heterocc.compiler.lower.vulkan.spirv import Glsl, Op
+
+_BINARY: dict[str, tuple[Op, Op, Op]] = {  # float, int, uint
+    "+": (Op.F_ADD, Op.I_ADD, Op.I_ADD),
+    "-": (Op.F_SUB, Op.I_SUB, Op.I_SUB),
+    "*": (Op.F_MUL, Op.I_MUL, Op.I_MUL),
+    "/": (Op.F_DIV, Op.S_DIV, Op.U_DIV),
+}
+_COMPARE: dict[str, tuple[Op, Op, Op, Op | None]] = {  # float, int, uint, bool
+    "==": (Op.F_ORD_EQUAL, Op.I_EQUAL, Op.I_EQUAL, Op.LOGICAL_EQUAL),
+    "!=": (Op.F_UNORD_NOT_EQUAL, Op.I_NOT_EQUAL, Op.I_NOT_EQUAL, Op.LOGICAL_NOT_EQUAL),
+    "<": (Op.F_ORD_LESS, Op.S_LESS, Op.U_LESS, None),
+    "<=": (Op.F_ORD_LESS_EQUAL, Op.S_LESS_EQUAL, Op.U_LESS_EQUAL, None),
+    ">": (Op.F_ORD_GREATER, Op.S_GREATER, Op.U_GREATER, None),
+    ">=": (Op.F_ORD_GREATER_EQUAL, Op.S_GREATER_EQUAL, Op.U_GREATER_EQUAL, None),
+}
+_BITWISE: dict[str, tuple[Op, Op | None]] = {  # integers, bool
+    "&": (Op.BITWISE_AND, Op.LOGICAL_AND),
+    "|": (Op.BITWISE_OR, Op.LOGICAL_OR),
+    "^": (Op.BITWISE_XOR, Op.LOGICAL_NOT_EQUAL),
+    "<<": (Op.SHIFT_LEFT_LOGICAL, None),
+}
+_FOLD: dict[str, Callable[[int, int], int]] = {
+    "+": lambda a, b: a + b,
+    "-": lambda a, b: a - b,
+    "*": lambda a, b: a * b,
+}
+_KIND = {"float": 0, "int": 1, "uint": 2, "bool": 3}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scalar:
+    """A value in a register; `known` is its number where it is a constant.
+
+    Operators take scalars of one type, or numbers, which become constants of it. Float arithmetic is exact: the driver
+    may not contract it; `times` and `plus` leave it free to fuse a product with a sum. Comparisons with NaN are false,
+    but `!=`.
+    """
+
+    body: Body
+    dtype: DType
+    id: int
+    known: Number | None = None
+
+    def constant(self, value: Number, dtype: DType | None = None) -> Scalar:
+        """A constant, of this scalar's type unless told otherwise."""
+        return constant(self.body, dtype or self.dtype, value)
+
+    def _other(self, other: Scalar | Number) -> Scalar:
+        if not isinstance(other, Scalar):
+            return self.constant(other)
+        if other.dtype != self.dtype:
+            raise AssertionError(f"operands of types {self.dtype.name} and {other.dtype.name}")
+        return other
+
+    def _binary(self, sign: str, other: Scalar | Number, exact: bool = True) -> Scalar:
+        right = self._other(other)
+        if self.dtype.is_integer:
+            folded = _folded(sign, self, right)
+            if folded is not None:
+                return folded
+        elif not self.dtype.is_float:
+            raise UnsupportedError(f"'{sign}' of {self.dtype.name} values")
+        op = _BINARY[sign][_KIND[self.dtype.kind]]
+        type_ = self.dtype.compute(self.body.module)
+        result = self.body.pure(op, type_, self.id, right.id, exact=exact and self.dtype.is_float)
+        return Scalar(self.body, self.dtype, result)
+
+    def __add__(self, other: Scalar | Number) -> Scalar:
+        return self._binary("+", other)
+
+    def __sub__(self, other: Scalar | Number) -> Scalar:
+        return self._binary("-", other)
+
+    def __mul__(self, other: Scalar | Number) -> Scalar:
+        return self._binary("*", other)
+
+    def __truediv__(self, other: Scalar | Number) -> Scalar:
+        """The quotient: of integers rounded towards zero."""
+        return self._binary("/", other)
+
+    def __radd__(self, other: Number) -> Scalar:
+        return self.constant(other) + self
+
+    def __rsub__(self, other: Number) -> Scalar:
+        return self.constant(other) - self
+
+    def __rmul__(self, other: Number) -> Scalar:
+        return self.constant(other) * self
+
+    def __rtruediv__(self, other: Number) -> Scalar:
+        return self.constant(other) / self
+
+    def times(self, other: Scalar) -> Scalar:
+        """A product that may be fused with the sum that uses it."""
+        return self._binary("*", other, exact=False)
+
+    def plus(self, other: Scalar) -> Scalar:
+        """A sum that may be fused with a product in it."""
+        return self._binary("+", other, exact=False)
+
+    def minus(self, other: Scalar) -> Scalar:
+        """A difference that may be fused with a product in it."""
+        return self._binary("-", other, exact=False)
+
+    def __neg__(self) -> Scalar:
+        op = Op.F_NEGATE if self.dtype.is_float else Op.S_NEGATE
+        return self._unary(op)
+
+    def __invert__(self) -> Scalar:
+        return self._unary(Op.LOGICAL_NOT if self.dtype == BOOL else Op.NOT)
+
+    def _unary(self, op: Op) -> Scalar:
+        type_ = self.dtype.compute(self.body.module)
+        return Scalar(self.body, self.dtype, self.body.pure(op, type_, self.id))
+
+    def _compare(self, sign: str, other: Scalar | Number) -> Scalar:
+        right = self._other(other)
+        op = _COMPARE[sign][_KIND[self.dtype.kind]]
+        if op is None:
+            raise UnsupportedError(f"'{sign}' of {self.dtype.name} values")
+        self.dtype.compute(self.body.module)
+        type_ = BOOL.declare(self.body.module)
+        return Scalar(self.body, BOOL, self.body.pure(op, type_, self.id, right.id))
+
+    def __lt__(self, other: Scalar | Number) -> Scalar:
+        return self._compare("<", other)
+
+    def __le__(self, other: Scalar | Number) -> Scalar:
+        return self._compare("<=", other)
+
+    def __gt__(self, other: Scalar | Number) -> Scalar:
+        return self._compare(">", other)
+
+    def __ge__(self, other: Scalar | Number) -> Scalar:
+        return self._compare(">=", other)
+
+    def equals(self, other: Scalar | Number) -> Scalar:
+        """Whether both are equal."""
+        return self._compare("==", other)
+
+    def differs(self, other: Scalar | Number) -> Scalar:
+        """Whether they are not equal, or one is NaN."""
+        return self._compare("!=", other)
+
+    def _bitwise(self, sign: str, other: Scalar | Number) -> Scalar:
+        right = self._other(other)
+        integer, logical = _BITWISE[sign]
+        op = logical if self.dtype == BOOL else integer
+        if op is None or self.dtype.is_float:
+            raise UnsupportedError(f"'{sign}' of {self.dtype.name} values")
+        type_ = self.dtype.compute(self.body.module)
+        return Scalar(self.body, self.dtype, self.body.pure(op, type_, self.id, right.id))
+
+    def __and__(self, other: Scalar | Number) -> Scalar:
+        return self._bitwise("&", other)
+
+    def __or__(self, other: Scalar | Number) -> Scalar:
+        return self._bitwise("|", other)
+
+    def __xor__(self, other: Scalar | Number) -> Scalar:
+        return self._bitwise("^", other)
+
+    def __lshift__(self, other: Scalar | Number) -> Scalar:
+        return self._bitwise("<<", other)
+
+    def __rshift__(self, other: Scalar | Number) -> Scalar:
+        """Shift to the right: signed integers keep their sign."""
+        right = self._other(other)
+        op = Op.SHIFT_RIGHT_ARITHMETIC if self.dtype.kind == "int" else Op.SHIFT_RIGHT_LOGICAL
+        type_ = self.dtype.compute(self.body.module)
+        return Scalar(self.body, self.dtype, self.body.pure(op, type_, self.id, right.id))
+
+    def glsl(self, function: Glsl, *others: Scalar) -> Scalar:
+        """A function of GLSL.std.450 of this and others, with a result of this type."""
+        type_ = self.dtype.compute(self.body.module)
+        operands = (self.id, *(o.id for o in others))
+        result = self.body.pure(Op.EXT_INST, type_, self.body.module.glsl, function, *operands)
+        return Scalar(self.body, self.dtype, result)
+
+    def bitcast(self, dtype: DType) -> Scalar:
+        """The same bits as another type of equal size."""
+        if dtype == self.dtype:
+            return self
+        if dtype.bits != self.dtype.bits or BOOL in (dtype, self.dtype):
+            raise UnsupportedError(f"{self.dtype.name} has other bits than {dtype.name}")
+        self.dtype.compute(self.body.module)
+        type_ = dtype.compute(self.body.module)
+        return Scalar(self.body, dtype, self.body.pure(Op.BITCAST, type_, self.id))
+
+    def to(self, dtype: DType) -> Scalar:
+        """The value as another type: towards zero from float to integer, modulo 2^n between integers."""
+        return _converted(self, dtype)
+
+
+def constant(body: Body, dtype: DType, value: Number) -> Scalar:
+    """A constant."""
+    if dtype.is_integer:
+        value = _wrapped(dtype, int(value))
+    return Scalar(body, dtype, dtype.constant(body.module, value), value)
+
+
+def select(condition: Scalar, left: Scalar, right: Scalar | Number) -> Scalar:
+    """`left` where the condition holds, `right` elsewhere; both are computed."""
+    other = right if isinstance(right, Scalar) else left.constant(right)
+    if left.dtype != other.dtype:
+        raise AssertionError(f"a choice between {left.dtype.name} and {other.dtype.name}")
+    if left.id == other.id:
+        return left
+    type_ = left.dtype.compute(left.body.module)
+    return Scalar(left.body, left.dtype, left.body.pure(Op.SELECT, type_, condition.id, left.id, other.id))
+
+
+def _wrapped(dtype: DType, value: int) -> int:
+    value &= (1 << dtype.bits) - 1
+    return value - (1 << dtype.bits) if dtype.kind == "int" and value >> (dtype.bits - 1) else value
+
+
+def _folded(sign: str, left: Scalar, right: Scalar) -> Scalar | None:
+    """What an integer operation comes to without an instruction, or None."""
+    if left.known is not None and right.known is not None and sign in _FOLD:
+        return left.constant(_FOLD[sign](int(left.known), int(right.known)))
+    if right.known == {"+": 0, "-": 0, "*": 1, "/": 1}[sign] and right.known is not None:
+        return left
+    if left.known is not None and left.known == {"+": 0, "*": 1}.get(sign):
+        return right
+    return None
+
+
+def _converted(value: Scalar, dtype: DType) -> Scalar:
+    source = value.dtype
+    if source == dtype:
+        return value
+    if value.known is not None and (dtype.is_integer or dtype == BOOL) and not source.is_float:
+        return value.constant(value.known, dtype)
+    if dtype == BOOL:
+        # Small types may be there for storage alone, without arithmetic.
+        wide = value.to(DType(source.kind, 32)) if source.bits < 32 else value
+        return wide.differs(0)
+    if source == BOOL:
+        if dtype.is_integer and dtype.bits < 32:
+            return select(value, value.constant(1, UINT32), 0).to(dtype)
+        return select(value, value.constant(1, dtype), 0)
+    if source.is_float and dtype.is_float:
+        return _cast(value, Op.F_CONVERT, dtype)
+    if source.is_float:
+        # Narrow results by way of 32 bits: a float out of their range then wraps as it does on CPUs.
+        whole = dtype if dtype.bits >= 32 else INT32
+        return _cast(value, Op.CONVERT_F_TO_S if whole.kind == "int" else Op.CONVERT_F_TO_U, whole).to(dtype)
+    if dtype.is_float:
+        wide_value = value if source.bits >= 32 else value.to(DType(source.kind, 32))
+        return _cast(wide_value, Op.CONVERT_S_TO_F if source.kind == "int" else Op.CONVERT_U_TO_F, dtype)
+    if source.bits == dtype.bits:
+        return value.bitcast(dtype)
+    if source.kind == dtype.kind:
+        return _cast(value, Op.S_CONVERT if source.kind == "int" else Op.U_CONVERT, dtype)
+    # Extension follows the sign of the source, the rest is a question of names.
+    if dtype.bits in (8, 16):
+        return value.bitcast(DType(dtype.kind, source.bits)).to(dtype)
+    return value.to(DType(source.kind, dtype.bits)).bitcast(dtype)
+
+
+def _cast(value: Scalar, op: Op, dtype: DType) -> Scalar:
+    type_ = dtype.declare(value.body.module)
+    return Scalar(value.body, dtype, value.body.pure(op, type_, value.id))

@@ -1,0 +1,129 @@
+"""Statements: loops, branches, stores and declarations of a kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from heterocc.compiler.lower.vulkan.body import UNROLL
+from heterocc.compiler.lower.vulkan.dtypes import UnsupportedError, parse
+from heterocc.compiler.lower.vulkan.expressions import Context
+from heterocc.compiler.lower.vulkan.launch import Launch
+from heterocc.compiler.lower.vulkan.memory import key_of
+from heterocc.compiler.lower.vulkan.scalar import Scalar
+
+_SERIAL, _UNROLLED = 0, 3
+"""Kinds of loops; parallel and vectorised ones are gone by now, bound ones are launch axes."""
+
+_IGNORED_ATTRIBUTES = ("pragma_", "storage_alignment", "reduce_scope", "hand_threaded", "device_scope")
+_STOPPED = frozenset(["Break", "Continue", "Return", "AssertStmt"])
+
+
+class Writer:
+    """Writes the statements of one kernel."""
+
+    def __init__(self, context: Context, launch: Launch) -> None:
+        self._context = context
+        self._body = context.body
+        self._launch = launch
+
+    def write(self, node: Any) -> None:
+        """Write a statement. Raises UnsupportedError for one that Vulkan code has not."""
+        kind = type(node).__name__
+        visit = _VISIT.get(kind)
+        if visit is None:
+            raise UnsupportedError(f"statement {kind}")
+        visit(self, node)
+
+    def _sequence(self, node: Any) -> None:
+        for part in node.seq:
+            self.write(part)
+
+    def _store(self, node: Any) -> None:
+        if getattr(node, "predicate", None) is not None:
+            raise UnsupportedError("a store under a predicate")
+        values = self._context.evaluate(node.value)
+        view, places = self._context.place(node.buffer, node.indices)
+        if len(values) == 1:
+            values *= len(places)
+        for place, value in zip(places, values, strict=True):
+            self._context.memory.store(view, place, value)
+
+    def _bind(self, node: Any) -> None:
+        self._context.variables[key_of(node.var)] = self._context.evaluate(node.value)
+
+    def _evaluate(self, node: Any) -> None:
+        if type(node.value).__name__ == "Call":
+            self._context.evaluate(node.value)
+
+    def _attribute(self, node: Any) -> None:
+        key = str(node.attr_key)
+        if key == "thread_extent":
+            axis = self._launch.axis(str(node.node.thread_tag), node.value)
+            dtype, _ = parse(node.node.var.ty.dtype)
+            self._context.variables[key_of(node.node.var)] = (axis.to(dtype),)
+        elif not key.startswith(_IGNORED_ATTRIBUTES):
+            raise UnsupportedError(f"attribute {key}")
+        self.write(node.body)
+
+    def _declare(self, node: Any) -> None:
+        self._context.memory.declare(node.buffer, node.data)
+
+    def _allocate(self, node: Any) -> None:
+        self._context.memory.allocate(node.buffer)
+
+    def _branch(self, node: Any) -> None:
+        condition = self._context.scalar(node.condition)
+        otherwise: Callable[[], None] | None = None
+        if node.else_case is not None:
+
+            def otherwise() -> None:
+                self.write(node.else_case)
+
+        self._body.when(condition.id, lambda: self.write(node.then_case), otherwise)
+
+    def _for(self, node: Any) -> None:
+        kind = int(node.kind)
+        if kind not in (_SERIAL, _UNROLLED):
+            raise UnsupportedError(f"a loop of kind {kind}")
+        dtype, _ = parse(node.loop_var.ty.dtype)
+        first = self._context.scalar(node.min).to(dtype)
+        count = self._context.scalar(node.extent).to(dtype)
+        step = first.constant(1)
+        if getattr(node, "step", None) is not None:
+            step = self._context.scalar(node.step).to(dtype)
+        if count.known == 1:
+            self._context.variables[key_of(node.loop_var)] = (first,)
+            self.write(node.body)
+            return
+        end = first + count
+
+        def body(index: int) -> None:
+            self._context.variables[key_of(node.loop_var)] = (Scalar(self._body, dtype, index),)
+            self.write(node.body)
+
+        self._body.loop(
+            first.id,
+            step.id,
+            dtype.compute(self._body.module),
+            lambda index: (Scalar(self._body, dtype, index) < end).id,
+            body,
+            UNROLL if kind == _UNROLLED else 0,
+        )
+
+    def _while(self, node: Any) -> None:
+        self._body.repeat(lambda: self._context.scalar(node.condition).id, lambda: self.write(node.body))
+
+
+_VISIT: dict[str, Callable[[Writer, Any], None]] = {
+    "SeqStmt": Writer._sequence,
+    "BufferStore": Writer._store,
+    "Bind": Writer._bind,
+    "Evaluate": Writer._evaluate,
+    "AttrStmt": Writer._attribute,
+    "DeclBuffer": Writer._declare,
+    "AllocBuffer": Writer._allocate,
+    "IfThenElse": Writer._branch,
+    "For": Writer._for,
+    "While": Writer._while,
+}

@@ -1,0 +1,143 @@
+"""The TVM target of a Vulkan device, and what its code must fit into.
+
+A device says what it offers by TVM's own target attributes: `max_num_threads` (invocations of a work group),
+`max_block_size_x/y/z`, `max_shared_memory_per_block`, `max_push_constants_size`, `max_storage_buffer_range`,
+`max_per_stage_descriptor_storage_buffer`, `supports_float16`, `supports_float64`, `supports_int8`, `supports_int16`,
+`supports_int64`, `supports_8bit_buffer`, `supports_16bit_buffer`, and `supported_subgroup_operations` (bits as in
+VkSubgroupFeatureFlagBits). Where a limit is not given, what the Vulkan specification promises holds; where a `supports`
+is not given, the dtypes of the device decide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+
+from heterocc.artifacts.errors import DeviceError
+from heterocc.compiler.devices.device import Device, TargetAttr
+from heterocc.compiler.devices.host import host_cpu
+from heterocc.compiler.lower.vulkan.kernel import Feature, Kernel
+
+GRID = 65535
+"""Work groups along an axis that every device takes."""
+
+SHUFFLE_BITS = 0x10 | 0x20
+"""Subgroup operations that TVM's exchanges need: shuffle, shuffle relative."""
+
+GUARANTEED: Mapping[str, int] = {
+    "max_num_threads": 128,
+    "max_block_size_x": 128,
+    "max_block_size_y": 128,
+    "max_block_size_z": 64,
+    "max_shared_memory_per_block": 16384,
+    "max_push_constants_size": 128,
+    "max_storage_buffer_range": 1 << 27,
+    "max_per_stage_descriptor_storage_buffer": 4,
+}
+"""What the specification promises of every device, by the name of the target attribute."""
+
+_SUPPORTS: tuple[tuple[Feature, str, frozenset[str]], ...] = (
+    (Feature.FLOAT16, "supports_float16", frozenset(["float16"])),
+    (Feature.FLOAT64, "supports_float64", frozenset(["float64"])),
+    (Feature.INT8, "supports_int8", frozenset(["int8", "uint8"])),
+    (Feature.INT16, "supports_int16", frozenset(["int16", "uint16"])),
+    (Feature.INT64, "supports_int64", frozenset(["int64", "uint64"])),
+    (Feature.STORAGE_8BIT, "supports_8bit_buffer", frozenset(["int8", "uint8", "bool"])),
+    (Feature.STORAGE_16BIT, "supports_16bit_buffer", frozenset(["int16", "uint16", "float16"])),
+)
+_MISSING = {
+    Feature.INT64: "64-bit integers",
+    Feature.FLOAT64: "float64",
+    Feature.FLOAT16: "float16 arithmetic",
+    Feature.INT8: "8-bit arithmetic",
+    Feature.STORAGE_8BIT: "buffers of 8-bit elements (bool, int8, uint8)",
+    Feature.STORAGE_16BIT: "buffers of 16-bit elements",
+    Feature.INT16: "16-bit arithmetic",
+    Feature.SUBGROUP: "shuffles in subgroups",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class VulkanLimits:
+    """What kernels for a device must fit into; sizes in bytes."""
+
+    threads: int
+    local_size: tuple[int, int, int]
+    shared_bytes: int
+    push_bytes: int
+    buffer_bytes: int
+    buffers: int
+    features: Feature
+
+    def misfit(self, kernel: Kernel) -> str | None:
+        """Why a kernel cannot run on the device, in one sentence, or None."""
+        missing = [name for feature, name in _MISSING.items() if feature in kernel.features & ~self.features]
+        if missing:
+            return f"the device has no {missing[0]}"
+        if kernel.buffers > self.buffers:
+            return f"a kernel has {kernel.buffers} buffers, the device takes {self.buffers}"
+        if kernel.buffer_bytes > self.buffer_bytes:
+            return f"a kernel has a buffer of {kernel.buffer_bytes} bytes, the device takes {self.buffer_bytes}"
+        x, y, z = kernel.local_size
+        if x * y * z > self.threads or any(s > m for s, m in zip(kernel.local_size, self.local_size, strict=True)):
+            return f"a kernel has work groups of {x} x {y} x {z}, the device takes {self.threads} invocations"
+        if kernel.shared_bytes > self.shared_bytes:
+            return f"a kernel needs {kernel.shared_bytes} bytes of shared memory, the device has {self.shared_bytes}"
+        if kernel.push_bytes > self.push_bytes:
+            return f"a kernel has {kernel.push_bytes} bytes of scalars, the device takes {self.push_bytes}"
+        if max(kernel.groups) > GRID:
+            return f"a kernel has {max(kernel.groups)} work groups along one axis, devices need not take over {GRID}"
+        return None
+
+
+def limits_of(device: Device) -> VulkanLimits:
+    """The limits of a device."""
+    return limits_from(device.target, device.dtypes)
+
+
+def limits_from(target: Mapping[str, TargetAttr], dtypes: frozenset[str]) -> VulkanLimits:
+    """The limits that target attributes name."""
+
+    def number(name: str) -> int:
+        return int(target.get(name, GUARANTEED[name]))  # type: ignore[arg-type]  # a number by its name
+
+    features = Feature(0)
+    for feature, name, needed in _SUPPORTS:
+        if bool(target[name]) if name in target else bool(dtypes & needed):
+            features |= feature
+    operations = int(target.get("supported_subgroup_operations", 0))  # type: ignore[arg-type]
+    if operations & SHUFFLE_BITS == SHUFFLE_BITS:
+        features |= Feature.SUBGROUP
+    return VulkanLimits(
+        threads=number("max_num_threads"),
+        local_size=(number("max_block_size_x"), number("max_block_size_y"), number("max_block_size_z")),
+        shared_bytes=number("max_shared_memory_per_block"),
+        push_bytes=number("max_push_constants_size"),
+        buffer_bytes=number("max_storage_buffer_range"),
+        buffers=number("max_per_stage_descriptor_storage_buffer"),
+        features=features,
+    )
+
+
+def vulkan_target(device: Device) -> Any:
+    """The `tvm.target.Target` of a device; its host code is for the CPU of this machine, baseline instructions.
+
+    Raises DeviceError for attributes that TVM refuses.
+    """
+    attributes: dict[str, Any] = {k: list(v) if isinstance(v, tuple) else v for k, v in device.target.items()}
+    attributes["kind"] = "vulkan"
+    threads = attributes.setdefault("max_num_threads", GUARANTEED["max_num_threads"])
+    attributes.setdefault("max_threads_per_block", threads)
+    attributes.setdefault("thread_warp_size", 1)
+    attributes.setdefault("host", {"kind": "llvm", "mtriple": f"{host_cpu().arch}-linux-gnu"})
+    try:
+        return tvm.target.Target(attributes)
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise DeviceError(
+            f"TVM refuses the target of device {device.name}: {str(error).splitlines()[0]}",
+            where=device.target_json(),
+            hint="check the target attributes of the device file",
+        ) from error
