@@ -3,8 +3,10 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-# An OpenCL driver for the CPU, the loader and the headers for our plug-in. None of them is needed for CPU-only use.
-packages=(pocl-opencl-icd ocl-icd-libopencl1 opencl-c-headers opencl-clhpp-headers)
+# OpenCL and Vulkan drivers for the CPU, their loaders, and the headers for our plug-ins; the tests check SPIR-V with
+# spirv-tools. None of them is needed for CPU-only use.
+packages=(pocl-opencl-icd ocl-icd-libopencl1 opencl-c-headers opencl-clhpp-headers
+  mesa-vulkan-drivers libvulkan1 libvulkan-dev spirv-tools)
 missing=()
 for package in "${packages[@]}"; do
   dpkg -s "$package" >/dev/null 2>&1 || missing+=("$package")
@@ -13,9 +15,9 @@ if [ ${#missing[@]} -gt 0 ]; then
   if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
     echo "setup: installing ${missing[*]}"
     (apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}") \
-      >/dev/null || echo "setup: apt-get failed; going on without ${missing[*]} (no OpenCL device)"
+      >/dev/null || echo "setup: apt-get failed; going on without ${missing[*]} (no OpenCL or Vulkan device)"
   else
-    echo "setup: going on without ${missing[*]} (no OpenCL device); to have it: sudo apt-get install ${missing[*]}"
+    echo "setup: going on without ${missing[*]} (no OpenCL or Vulkan device); to have it: sudo apt-get install ${missing[*]}"
   fi
 fi
 

@@ -1,24 +1,34 @@
-"""Native plug-ins of the runtime: what gives the stock TVM wheel an OpenCL device."""
+"""Native plug-ins of the runtime: what gives the stock TVM wheel OpenCL and Vulkan devices."""
 
+from __future__ import annotations
+
+from heterocc.artifacts.errors import HeteroccError
+from heterocc.runtime.native import opencl_api, vulkan_api
 from heterocc.runtime.native.opencl_api import (
     OpenCLDevice,
     build_kernels,
     load_opencl,
     opencl_devices,
-    register,
     set_profiling,
     take_profile,
     trim,
-    typed_error,
     unavailable_reason,
 )
 from heterocc.runtime.native.tvm_runtime import load_tvm_runtime
+from heterocc.runtime.native.vulkan_api import (
+    VulkanDevice,
+    load_vulkan,
+    vulkan_devices,
+    vulkan_unavailable_reason,
+)
 
 __all__ = [
     "OpenCLDevice",
+    "VulkanDevice",
     "build_kernels",
     "load_opencl",
     "load_tvm_runtime",
+    "load_vulkan",
     "opencl_devices",
     "register",
     "set_profiling",
@@ -26,4 +36,17 @@ __all__ = [
     "trim",
     "typed_error",
     "unavailable_reason",
+    "vulkan_devices",
+    "vulkan_unavailable_reason",
 ]
+
+
+def register() -> None:
+    """Entry point of group `tvm.backends`, called by `import tvm`; leaves it to later calls to say what is wrong."""
+    opencl_api.register()
+    vulkan_api.register()
+
+
+def typed_error(error: BaseException, where: str | None = None) -> HeteroccError | None:
+    """The typed error for an exception that a plug-in raised, or None if it came from elsewhere."""
+    return opencl_api.typed_error(error, where) or vulkan_api.PLUGIN.typed_error(error, where)

@@ -1,0 +1,140 @@
+"""A native plug-in of TVM's runtime: where it lies, how it is loaded, what it says about its devices and failures."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import re
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import tvm_ffi
+
+from heterocc.artifacts.errors import (
+    BundleError,
+    DeviceError,
+    DeviceMemoryError,
+    DriverMissingError,
+    HeteroccError,
+    NativePluginError,
+)
+from heterocc.runtime.native.tvm_runtime import check_tvm_version, has_global, load_tvm_runtime
+
+BUILD_NOTE = "native_build.txt"
+
+
+@dataclass(frozen=True, slots=True)
+class Plugin:
+    """A plug-in that registers `heterocc.<name>.*` with TVM when it is loaded.
+
+    `label` is what the API is called in messages. The hints say what to install for the driver and for the plug-in.
+    """
+
+    name: str
+    label: str
+    library: str
+    driver_hint: str
+    plugin_hint: str
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
+
+    def load(self) -> None:
+        """Load the library, unless this process has it; safe to call from any thread.
+
+        Raises NativePluginError where it was not built or does not fit the installed TVM.
+        """
+        with self._lock:
+            if not has_global(f"heterocc.{self.name}.problem"):
+                path = self._find_library()  # first: without a plug-in nothing needs TVM
+                load_tvm_runtime()
+                check_tvm_version()
+                try:
+                    ctypes.CDLL(str(path), ctypes.RTLD_LOCAL)
+                except OSError as error:
+                    raise NativePluginError(
+                        f"{self.library} cannot be loaded: {error}", hint=self.plugin_hint
+                    ) from error
+            if not has_global(f"heterocc.{self.name}.problem"):
+                raise NativePluginError(
+                    f"{self.library} was loaded but could not register itself", hint=self.plugin_hint
+                )
+            problem = str(tvm_ffi.get_global_func(f"heterocc.{self.name}.problem")())
+            if problem:
+                raise NativePluginError(f"{self.library} does not fit: {problem}", hint=self.plugin_hint)
+
+    def require_device(self) -> list[dict[str, Any]]:
+        """Load the plug-in and describe its devices, at least one.
+
+        Raises as `load` does, and DriverMissingError where there is no driver or no device.
+        """
+        self.load()
+        found: dict[str, Any] = json.loads(str(tvm_ffi.get_global_func(f"heterocc.{self.name}.devices")()))
+        if found["problem"] is not None:
+            raise DriverMissingError(f"{self.label} cannot be used: {found['problem']}", hint=self.driver_hint)
+        return list(found["devices"])
+
+    def call(self, function: str, *arguments: Any) -> Any:
+        """Call `heterocc.<name>.<function>`. Raises as `require_device` does, and where the user's TVM lacks it."""
+        self.require_device()
+        found = tvm_ffi.get_global_func(f"heterocc.{self.name}.{function}", allow_missing=True)
+        if found is None:
+            raise NativePluginError(
+                f"the installed TVM brings its own {self.label} back end, which lacks what heterocc asks of it",
+                hint="use the stock package: pip install 'apache-tvm==0.27.*'",
+            )
+        return found(*arguments)
+
+    def typed_error(self, error: BaseException, where: str | None = None) -> HeteroccError | None:
+        """The typed error for an exception that the plug-in raised, or None if it came from elsewhere."""
+        found = re.search(rf"heterocc\.{self.name}\[(\w+)\]: (.*)", str(error), re.DOTALL)
+        if found is None:
+            return None
+        kind, message = found[1], found[2].strip().rstrip(".")
+        if kind == "memory":
+            return DeviceMemoryError(message, where=where, hint="use a smaller batch, or list another device first")
+        if kind == "driver":
+            return DriverMissingError(message, where=where, hint=self.driver_hint)
+        if kind == "module":
+            return BundleError(message, where=where, hint="compile the bundle again")
+        if kind == "build":
+            return DeviceError(message, where=where, hint=f"compile without {self.name.upper()}, or on this machine")
+        return DeviceError(message, where=where, hint="`heterocc check` says what the bundle needs and what is here")
+
+    def folders(self) -> Iterator[Path]:
+        """Where an installation puts it: beside this file, or for an editable one in site-packages."""
+        yield Path(__file__).parent
+        for place in sys.path:
+            yield Path(place, "heterocc", "runtime", "native")
+
+    def is_built(self) -> bool:
+        """Whether the installation has the library."""
+        return any((folder / self.library).is_file() for folder in self.folders())
+
+    def _find_library(self) -> Path:
+        for folder in self.folders():
+            if (folder / self.library).is_file():
+                return folder / self.library
+        raise NativePluginError(f"the {self.label} plug-in is not there: {self._build_note()}", hint=self.plugin_hint)
+
+    def _build_note(self) -> str:
+        for folder in self.folders():
+            note = folder / BUILD_NOTE
+            if note.is_file():
+                for line in note.read_text(encoding="utf-8").splitlines():
+                    if line.startswith(f"{self.name}: "):
+                        return line.removeprefix(f"{self.name}: ")
+        return "heterocc was installed without building it"
+
+
+def build_kernels(library: Any, kind: str, device: int) -> int:
+    """Have the driver compile all kernels of modules of `kind` that a loaded library imports; gives their number."""
+    built = 0
+    for module in library.imports:
+        if module.kind == kind:
+            built += int(module.get_function("heterocc_build")(device))
+        else:
+            built += build_kernels(module, kind, device)
+    return built

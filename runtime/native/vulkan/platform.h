@@ -1,0 +1,82 @@
+// The Vulkan devices of this machine, in the order of their TVM device index: discrete GPUs first, software last.
+//
+// Ownership: found once on first use, never freed. Threading: any thread.
+#ifndef HETEROCC_VULKAN_PLATFORM_H_
+#define HETEROCC_VULKAN_PLATFORM_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "driver.h"
+
+namespace heterocc::vulkan_plugin {
+
+// What kernels may need of a device; the values are those of the module format.
+enum Feature : uint32_t {
+  kInt64 = 1,
+  kFloat64 = 2,
+  kFloat16 = 4,
+  kInt8 = 8,
+  kStorage8 = 16,
+  kStorage16 = 32,
+  kInt16 = 64,
+  kSubgroupArithmetic = 128,
+};
+constexpr uint32_t kAllFeatures = 255;
+
+// `int64, float16` for a set of features.
+std::string FeatureNames(uint32_t features);
+
+// What a device says of itself; sizes in bytes.
+struct DeviceInfo {
+  VkPhysicalDevice id = VK_NULL_HANDLE;
+  std::string name;
+  std::string driver;
+  std::string version;  // of Vulkan
+  VkPhysicalDeviceType type = VK_PHYSICAL_DEVICE_TYPE_OTHER;
+  bool software = true;
+  uint32_t vendor_id = 0;
+  uint32_t driver_version = 0;
+  uint8_t cache_uuid[VK_UUID_SIZE] = {};
+  uint8_t device_uuid[VK_UUID_SIZE] = {};
+  VkPhysicalDeviceMemoryProperties memory_types{};
+  uint64_t memory = 0;     // of the largest heap that is the device's own
+  uint64_t max_alloc = 0;  // of one buffer: no kernel can see more of it
+  uint64_t storage_range = 0;
+  uint64_t offset_alignment = 1;
+  uint64_t import_alignment = 0;  // of host memory to share; 0 where that is not possible
+  uint32_t storage_buffers = 0;   // a kernel's, at most
+  uint32_t push_constants = 0;
+  uint32_t shared_memory = 0;
+  uint32_t max_group = 1;
+  uint32_t max_group_sizes[3] = {1, 1, 1};
+  uint32_t max_group_counts[3] = {1, 1, 1};
+  uint32_t subgroup_size = 1;
+  uint32_t push_descriptors = 0;  // that fit into one set; 0 where descriptors cannot be pushed
+  uint32_t features = 0;          // of enum Feature
+  uint32_t queue_family = 0;
+  float timestamp_period = 0;  // nanoseconds a tick; 0 where there are no timestamps
+  uint64_t timestamp_mask = 0;
+  bool preserves_nan = false;  // shaders can ask for NaN and infinity in 32 bits
+  bool unified = false;        // the device's memory is the host's: buffers are mapped and used without staging
+
+  // Whether kernels can run on memory that the host allocated.
+  bool SharesHostMemory() const { return unified && import_alignment != 0 && type == VK_PHYSICAL_DEVICE_TYPE_CPU; }
+};
+
+// All usable devices; empty where there are none.
+const std::vector<DeviceInfo>& AllDevices();
+
+// Why `AllDevices` is empty; empty where it is not.
+const std::string& WhyNoDevices();
+
+// Device `index`; throws a `driver` error that says how many there are.
+const DeviceInfo& RequireDevice(int index);
+
+// `{"problem": text or null, "devices": [{…}]}`.
+std::string DevicesAsJson();
+
+}  // namespace heterocc::vulkan_plugin
+
+#endif  // HETEROCC_VULKAN_PLATFORM_H_

@@ -1,0 +1,162 @@
+// One in-order queue per device, shared by all threads: records commands, submits them when somebody waits or enough
+// have come together, and gives back what they used when the device is done.
+//
+// Commands get the serial of the batch they are in; a timeline semaphore says how far the device has come. Barriers
+// stand only between commands that touch the same memory.
+//
+// A queue whose device is lost refuses everything but to free what it holds; `Of` then opens the device anew, for those
+// who come later.
+//
+// Ownership: `Of` shares a queue with its tensors and pipelines. The registry is never freed, so that tensors can be
+// freed while the process exits. Threading: any thread. Commands of one thread run in its program order.
+#ifndef HETEROCC_VULKAN_QUEUE_H_
+#define HETEROCC_VULKAN_QUEUE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "batch.h"
+#include "hazards.h"
+#include "memory.h"
+#include "pipeline_cache.h"
+
+namespace heterocc::vulkan_plugin {
+
+class Queue;
+
+// What the data pointer of a Vulkan tensor points to.
+struct Buffer {
+  std::shared_ptr<Queue> queue;
+  Allocation memory;
+  uint64_t size = 0;      // bytes
+  bool borrowed = false;  // the memory belongs to somebody else
+};
+
+// A buffer as a command uses it.
+struct Access {
+  Buffer* buffer;
+  bool write;
+};
+
+// A kernel that is ready to run, and the last submission that does. The layout's sets have `set_layout` as number 0.
+struct Pipeline {
+  std::string name;
+  VkPipeline handle = VK_NULL_HANDLE;
+  VkPipelineLayout layout = VK_NULL_HANDLE;
+  VkDescriptorSetLayout set_layout = VK_NULL_HANDLE;
+  bool pushes = false;  // descriptors
+  uint64_t last_use = 0;
+};
+
+class Queue : public std::enable_shared_from_this<Queue> {
+ public:
+  // The queue of device `index`; throws `driver` errors for a device that does not exist.
+  static std::shared_ptr<Queue> Of(int index);
+
+  // Switches timestamps on or off for all devices, those not used yet included.
+  static void SetProfiling(bool enabled);
+
+  // The kernels timed since the last call, device by device in launch order; waits for them.
+  static std::vector<KernelTime> TakeProfile();
+
+  // Gives idle memory of all devices back to their drivers; returns its bytes.
+  static uint64_t TrimAll();
+
+  explicit Queue(const DeviceInfo& info);
+  ~Queue();
+  Queue(const Queue&) = delete;
+  Queue& operator=(const Queue&) = delete;
+
+  const DeviceInfo& info() const { return device_.info(); }
+  const LogicalDevice& device() const { return device_; }
+  PipelineCache& cache() { return cache_; }
+  bool Lost() const { return lost_; }
+
+  // ---- memory
+  Buffer* Allocate(uint64_t nbytes, uint64_t alignment);
+  Buffer* Borrow(void* host, uint64_t nbytes);
+  void Free(Buffer* buffer);
+  // Waits, then gives memory that is free back to the driver; returns its bytes.
+  uint64_t Trim();
+
+  // ---- commands
+  // Runs a kernel: `bindings[i]` is the buffer of binding i, `push` the push constants (`push_size` bytes).
+  void Dispatch(Pipeline* pipeline, const std::vector<Access>& bindings, const void* push, uint32_t push_size,
+                const uint32_t groups[3]);
+  // Copies between two tensors of this queue.
+  void Copy(Buffer* from, uint64_t from_offset, Buffer* to, uint64_t to_offset, uint64_t nbytes);
+  // Copies from and to host memory, which may be reused when the call returns.
+  void Write(const void* from, Buffer* to, uint64_t offset, uint64_t nbytes);
+  void Read(Buffer* from, uint64_t offset, void* to, uint64_t nbytes);
+
+  // Waits until every command given so far is done.
+  void Finish();
+
+  void Profile(bool enabled);
+  void TakeTimes(std::vector<KernelTime>* times);
+
+  // So far: submissions, kernels, copies, barriers; then the bytes of memory held and those of them in use.
+  std::vector<uint64_t> Statistics();
+
+  // Destroys a pipeline, when the device is done with it.
+  void Retire(Pipeline* pipeline);
+
+ private:
+  // What follows is called with `mutex_` held, except Wait, WaitForUser and Staged*.
+  void CheckAlive() const;
+  [[noreturn]] void Lose(VkResult result, const char* call);
+  void CheckOrLose(VkResult result, const char* call);
+  VkCommandBuffer Record(const Span* spans, size_t count);
+  void Recorded();
+  void Submit();
+  uint64_t Completed();
+  void Collect();
+  void DestroyPipeline(const Pipeline& pipeline);
+  // Submits what uses memory last used at `last_use`; gives what to wait for before the host may touch it, or 0.
+  uint64_t SubmitUser(uint64_t last_use);
+  // A piece of staging memory that the device is done with; lets go of the lock while it waits.
+  Allocation* NextChunk(std::unique_lock<std::mutex>* lock);
+
+  void Wait(uint64_t serial);
+  void WaitForUser(Buffer* buffer);
+  void StagedWrite(const char* from, Buffer* to, uint64_t offset, uint64_t nbytes);
+  void StagedRead(Buffer* from, uint64_t offset, char* to, uint64_t nbytes);
+
+  LogicalDevice device_;
+  PipelineCache cache_;
+  std::mutex mutex_;
+  std::atomic<bool> lost_{false};
+  VkSemaphore timeline_ = VK_NULL_HANDLE;
+  uint64_t submitted_ = 0;  // serial of the last submission; the open batch has the next one
+  uint64_t completed_ = 0;  // the largest serial known to be done
+  size_t submit_at_;        // commands in the open batch that make it go
+  std::unique_ptr<Batch> open_;
+  std::deque<std::unique_ptr<Batch>> flying_;
+  std::vector<std::unique_ptr<Batch>> idle_;
+  Hazards hazards_;
+  std::vector<Span> spans_;  // scratch of the command that is being recorded
+  std::vector<VkDescriptorBufferInfo> infos_;
+  std::vector<VkWriteDescriptorSet> writes_;
+  std::vector<Pipeline> retired_;
+  Heap heap_;
+  Heap staging_heap_;
+  std::mutex staging_mutex_;  // one staged copy at a time; taken before `mutex_`
+  std::vector<Allocation> chunks_;
+  size_t next_chunk_ = 0;
+  bool profiling_ = false;
+  std::vector<KernelTime> times_;
+  uint64_t kernels_ = 0;
+  uint64_t copies_ = 0;
+  uint64_t barriers_ = 0;
+};
+
+}  // namespace heterocc::vulkan_plugin
+
+#endif  // HETEROCC_VULKAN_QUEUE_H_

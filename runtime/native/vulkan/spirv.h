@@ -1,0 +1,27 @@
+// What the plug-in must know of a SPIR-V kernel: its entry point, what it asks of the device, which buffers it writes.
+//
+// Only the declarations before the first function are read, and not trusted. Threading: stateless.
+#ifndef HETEROCC_VULKAN_SPIRV_H_
+#define HETEROCC_VULKAN_SPIRV_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace heterocc::vulkan_plugin {
+
+struct SpirvInfo {
+  std::string entry;              // of the one compute shader
+  uint32_t group[3] = {0, 0, 0};  // work items of a work group; zeros where no literal says it
+  uint32_t features = 0;          // of enum Feature, by the capabilities declared
+  bool preserves_nan = false;     // the shader asks for NaN and infinity as IEEE 754 has them
+  std::vector<bool> writable;     // by binding of set 0: buffers that are not marked NonWritable
+};
+
+// Reads a module of `bindings` storage buffers. Throws a `module` error on words that are no SPIR-V, have no or several
+// compute shaders, ask for what the plug-in does not enable, or use buffers that the host code does not pass.
+SpirvInfo ReadSpirv(const std::vector<uint32_t>& words, uint32_t bindings);
+
+}  // namespace heterocc::vulkan_plugin
+
+#endif  // HETEROCC_VULKAN_SPIRV_H_

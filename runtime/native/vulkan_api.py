@@ -1,0 +1,149 @@
+"""The Vulkan plug-in: finding and loading it, the devices it offers, its errors as typed ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+from heterocc.artifacts.errors import HeteroccError
+from heterocc.runtime.native import plugin
+
+PLUGIN = plugin.Plugin(
+    name="vulkan",
+    label="Vulkan",
+    library="libheterocc_vulkan.so",
+    driver_hint="install the device's Vulkan driver; lavapipe runs Vulkan on the CPU (Debian: mesa-vulkan-drivers)",
+    plugin_hint="install g++ and the Vulkan headers (Debian: g++ libvulkan-dev), then reinstall heterocc",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class VulkanDevice:
+    """A Vulkan device of this machine; its index in `vulkan_devices()` is its device index in TVM.
+
+    Sizes are in bytes. `max_alloc` limits one buffer and `storage_range` what a kernel sees of one, `storage_buffers`
+    how many a kernel has, `push_constants` its scalars, `shared_memory` and `max_group` one work group,
+    `max_group_counts` a launch. `software` marks implementations that run on the CPU (lavapipe). The flags from `int64`
+    to `subgroup_arithmetic` are what kernels may compute with; `storage8` and `storage16` are buffers of such elements.
+    `preserves_nan`: 32-bit arithmetic can be told to keep NaN and infinity. `unified`: the host reads and writes
+    buffers where they are. `shares_host_memory`: buffers can lie on memory that the host allocated.
+    """
+
+    name: str
+    driver: str
+    version: str
+    type: Literal["gpu", "cpu", "accelerator"]
+    integrated: bool
+    software: bool
+    vendor_id: int
+    uuid: str
+    memory: int
+    max_alloc: int
+    storage_range: int
+    storage_buffers: int
+    push_constants: int
+    shared_memory: int
+    max_group: int
+    max_group_sizes: tuple[int, int, int]
+    max_group_counts: tuple[int, int, int]
+    subgroup_size: int
+    int64: bool
+    fp64: bool
+    fp16: bool
+    int16: bool
+    int8: bool
+    storage8: bool
+    storage16: bool
+    subgroup_arithmetic: bool
+    preserves_nan: bool
+    push_descriptors: bool
+    timestamps: bool
+    unified: bool
+    shares_host_memory: bool
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of the flags that kernels may need, those that the device has."""
+        return tuple(name for name in FEATURES if getattr(self, name))
+
+
+FEATURES = ("fp16", "fp64", "int8", "int16", "int64", "storage8", "storage16", "subgroup_arithmetic")
+"""Names of what kernels may need of a device, as a bundle's `requires` has them."""
+
+
+def load_vulkan() -> None:
+    """Load the plug-in and make sure that there is a device.
+
+    Raises NativePluginError where the plug-in was not built or does not fit the installed TVM, and DriverMissingError
+    where there is no driver or no device. Safe to call from any thread, and again.
+    """
+    PLUGIN.require_device()
+
+
+def vulkan_devices() -> tuple[VulkanDevice, ...]:
+    """The Vulkan devices here, discrete GPUs first and software last; raises as `load_vulkan` does."""
+    return tuple(_device(entry) for entry in PLUGIN.require_device())
+
+
+def vulkan_unavailable_reason() -> str | None:
+    """Why no Vulkan device can be used here, in one sentence; None where one can."""
+    try:
+        load_vulkan()
+    except HeteroccError as error:
+        return error.message
+    return None
+
+
+def register() -> None:
+    """Load the plug-in if it can be loaded; says nothing if not."""
+    try:
+        PLUGIN.load()
+    except HeteroccError:
+        return
+
+
+def set_profiling(enabled: bool) -> None:
+    """Switch the timestamps of kernels on or off, for all Vulkan devices. While on, kernels run one after another."""
+    PLUGIN.call("profiling", enabled)
+
+
+def take_profile() -> tuple[tuple[str, int], ...]:
+    """The kernels that ran since the last call: symbol and nanoseconds, in launch order. Waits for them."""
+    return tuple((str(name), int(time)) for name, time in PLUGIN.call("take_profile"))
+
+
+def trim() -> int:
+    """Free workspaces and blocks of memory that nothing uses now; gives the number of bytes."""
+    return int(PLUGIN.call("trim"))
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """What a device has done in this process: counts, and bytes of memory held now and, of those, in use."""
+
+    submissions: int
+    kernels: int
+    copies: int
+    barriers: int
+    held: int
+    used: int
+
+
+def statistics(device: int = 0) -> Statistics:
+    """The statistics of a Vulkan device."""
+    return Statistics(*(int(number) for number in PLUGIN.call("statistics", device)))
+
+
+def build_kernels(library: Any, device: int) -> int:
+    """Have the driver compile all Vulkan kernels that a loaded library imports; gives their number.
+
+    Raises what the plug-in raises for a kernel that the device cannot run. Without it that happens at the first launch.
+    """
+    return plugin.build_kernels(library, "vulkan", device)
+
+
+def _device(entry: dict[str, Any]) -> VulkanDevice:
+    values = {field.name: entry[field.name] for field in fields(VulkanDevice)}
+    values["max_group_sizes"] = tuple(values["max_group_sizes"])
+    values["max_group_counts"] = tuple(values["max_group_counts"])
+    return VulkanDevice(**values)
