@@ -23,8 +23,9 @@ class VulkanDevice:
 
     Sizes are in bytes. `max_alloc` limits one buffer and `storage_range` what a kernel sees of one, `storage_buffers`
     how many a kernel has, `push_constants` its scalars, `shared_memory` and `max_group` one work group,
-    `max_group_counts` a launch. `software` marks implementations that run on the CPU (lavapipe). The flags from `int64`
-    to `subgroup_arithmetic` are what kernels may compute with; `storage8` and `storage16` are buffers of such elements.
+    `max_group_counts` a launch. `software` marks implementations that run on the CPU (lavapipe). `subgroup_operations`
+    are Vulkan's flags for compute shaders. The flags from `int64` to `subgroups` (sums and shuffles) are what kernels
+    may compute with; `storage8` and `storage16` are buffers of such elements.
     `preserves_nan`: 32-bit arithmetic can be told to keep NaN and infinity. `unified`: the host reads and writes
     buffers where they are. `shares_host_memory`: buffers can lie on memory that the host allocated.
     """
@@ -47,6 +48,7 @@ class VulkanDevice:
     max_group_sizes: tuple[int, int, int]
     max_group_counts: tuple[int, int, int]
     subgroup_size: int
+    subgroup_operations: int
     int64: bool
     fp64: bool
     fp16: bool
@@ -54,7 +56,7 @@ class VulkanDevice:
     int8: bool
     storage8: bool
     storage16: bool
-    subgroup_arithmetic: bool
+    subgroups: bool
     preserves_nan: bool
     push_descriptors: bool
     timestamps: bool
@@ -67,7 +69,7 @@ class VulkanDevice:
         return tuple(name for name in FEATURES if getattr(self, name))
 
 
-FEATURES = ("fp16", "fp64", "int8", "int16", "int64", "storage8", "storage16", "subgroup_arithmetic")
+FEATURES = ("fp16", "fp64", "int8", "int16", "int64", "storage8", "storage16", "subgroups")
 """Names of what kernels may need of a device, as a bundle's `requires` has them."""
 
 

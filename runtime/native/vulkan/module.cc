@@ -1,6 +1,7 @@
 #include "module.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <utility>
 
@@ -19,6 +20,22 @@ std::string Triple(const uint32_t* values) {
   return std::to_string(values[0]) + "x" + std::to_string(values[1]) + "x" + std::to_string(values[2]);
 }
 
+// The nearest half-precision number, ties to even; the bits of IEEE 754 binary16.
+uint16_t HalfOf(float value) {
+  uint32_t bits;
+  std::memcpy(&bits, &value, sizeof bits);
+  const auto sign = static_cast<uint16_t>(bits >> 16 & 0x8000);
+  bits &= 0x7fffffff;
+  if (bits > 0x7f800000) return sign | 0x7e00;                           // NaN
+  if (bits >= 0x477ff000) return sign | 0x7c00;                          // 65520 and more round to infinity
+  if (bits < 0x38800000) {                                               // below the smallest normal number
+    const float steps = std::nearbyint(std::fabs(value) * 16777216.0f);  // of 2^-24
+    return static_cast<uint16_t>(sign | static_cast<uint16_t>(steps));
+  }
+  const uint32_t rounded = bits + 0xfff + (bits >> 13 & 1) - (uint32_t{112} << 23);
+  return static_cast<uint16_t>(sign | rounded >> 13);
+}
+
 // Writes a scalar as the host code passed it, in an integer's or a double's slot, to its place.
 void PutScalar(const Argument& argument, const TVMFFIAny& value, char* push) {
   if (!argument.real) {
@@ -27,12 +44,12 @@ void PutScalar(const Argument& argument, const TVMFFIAny& value, char* push) {
   }
   const double number =
       value.type_index == ffi::TypeIndex::kTVMFFIFloat ? value.v_float64 : static_cast<double>(value.v_int64);
-  if (argument.bits == 64) {
-    std::memcpy(push + argument.slot, &number, sizeof number);
-  } else {
-    const auto single = static_cast<float>(number);
-    std::memcpy(push + argument.slot, &single, sizeof single);
-  }
+  const auto single = static_cast<float>(number);
+  const uint16_t half = HalfOf(single);
+  const void* source = argument.bits == 64   ? static_cast<const void*>(&number)
+                       : argument.bits == 32 ? static_cast<const void*>(&single)
+                                             : static_cast<const void*>(&half);
+  std::memcpy(push + argument.slot, source, argument.bits / 8);
 }
 
 }  // namespace

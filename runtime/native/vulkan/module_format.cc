@@ -99,7 +99,7 @@ Argument ReadArgument(Reader& in, const KernelSpec& kernel, std::vector<bool>* b
   }
   const bool integer = code == kDLInt || code == kDLUInt || code == kDLBool;
   const bool whole = bits == 8 || bits == 16 || bits == 32 || bits == 64;
-  if (!(integer && whole) && !(argument.real && (bits == 32 || bits == 64))) {
+  if (!(integer && whole) && !(argument.real && whole && bits != 8)) {
     Throw(ErrorClass::kModule, "a kernel argument has a type that Vulkan kernels cannot take");
   }
   const uint32_t bytes = bits / 8;

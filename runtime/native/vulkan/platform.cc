@@ -14,10 +14,8 @@ constexpr struct {
   Feature feature;
   const char* name;
 } kFeatureNames[] = {
-    {kInt64, "int64"},       {kFloat64, "float64"},
-    {kFloat16, "float16"},   {kInt8, "int8"},
-    {kStorage8, "storage8"}, {kStorage16, "storage16"},
-    {kInt16, "int16"},       {kSubgroupArithmetic, "subgroup_arithmetic"},
+    {kInt64, "int64"},       {kFloat64, "float64"},     {kFloat16, "float16"}, {kInt8, "int8"},
+    {kStorage8, "storage8"}, {kStorage16, "storage16"}, {kInt16, "int16"},     {kSubgroups, "subgroups"},
 };
 
 std::string VersionText(uint32_t version) {
@@ -65,8 +63,7 @@ bool FindQueueFamily(const Driver& vk, DeviceInfo* info) {
   return true;
 }
 
-uint32_t FindFeatures(const Driver& vk, VkPhysicalDevice id, const VkPhysicalDeviceVulkan11Properties& subgroups,
-                      bool* timeline) {
+uint32_t FindFeatures(const Driver& vk, VkPhysicalDevice id, uint32_t subgroup_operations, bool* timeline) {
   VkPhysicalDeviceVulkan12Features twelve{};
   twelve.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES;
   VkPhysicalDeviceVulkan11Features eleven{};
@@ -77,12 +74,13 @@ uint32_t FindFeatures(const Driver& vk, VkPhysicalDevice id, const VkPhysicalDev
   all.pNext = &eleven;
   vk.vkGetPhysicalDeviceFeatures2(id, &all);
   *timeline = twelve.timelineSemaphore != VK_FALSE;
-  const bool arithmetic = (subgroups.subgroupSupportedStages & VK_SHADER_STAGE_COMPUTE_BIT) != 0 &&
-                          (subgroups.subgroupSupportedOperations & VK_SUBGROUP_FEATURE_ARITHMETIC_BIT) != 0;
+  constexpr uint32_t kOperations =
+      VK_SUBGROUP_FEATURE_ARITHMETIC_BIT | VK_SUBGROUP_FEATURE_SHUFFLE_BIT | VK_SUBGROUP_FEATURE_SHUFFLE_RELATIVE_BIT;
   return (all.features.shaderInt64 ? kInt64 : 0u) | (all.features.shaderFloat64 ? kFloat64 : 0u) |
          (all.features.shaderInt16 ? kInt16 : 0u) | (twelve.shaderFloat16 ? kFloat16 : 0u) |
          (twelve.shaderInt8 ? kInt8 : 0u) | (twelve.storageBuffer8BitAccess ? kStorage8 : 0u) |
-         (eleven.storageBuffer16BitAccess ? kStorage16 : 0u) | (arithmetic ? kSubgroupArithmetic : 0u);
+         (eleven.storageBuffer16BitAccess ? kStorage16 : 0u) |
+         ((subgroup_operations & kOperations) == kOperations ? kSubgroups : 0u);
 }
 
 // Fills `info` for a device; gives why it cannot be used, or an empty text.
@@ -150,7 +148,10 @@ std::string Inspect(const Driver& vk, VkPhysicalDevice id, DeviceInfo* info) {
   info->unified = !Faults::Global().Discrete() &&
                   (info->type == VK_PHYSICAL_DEVICE_TYPE_CPU || info->type == VK_PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU);
   bool timeline = false;
-  info->features = FindFeatures(vk, id, eleven, &timeline);
+  if ((eleven.subgroupSupportedStages & VK_SHADER_STAGE_COMPUTE_BIT) != 0) {
+    info->subgroup_operations = eleven.subgroupSupportedOperations;
+  }
+  info->features = FindFeatures(vk, id, info->subgroup_operations, &timeline);
   if (!timeline) return "it has no timeline semaphores";
   return FindQueueFamily(vk, info) ? "" : "it has no compute queue";
 }

@@ -21,7 +21,7 @@ enum Feature : uint32_t {
   kStorage8 = 16,
   kStorage16 = 32,
   kInt16 = 64,
-  kSubgroupArithmetic = 128,
+  kSubgroups = 128,  // sums and shuffles within a subgroup
 };
 constexpr uint32_t kAllFeatures = 255;
 
@@ -53,8 +53,9 @@ struct DeviceInfo {
   uint32_t max_group_sizes[3] = {1, 1, 1};
   uint32_t max_group_counts[3] = {1, 1, 1};
   uint32_t subgroup_size = 1;
-  uint32_t push_descriptors = 0;  // that fit into one set; 0 where descriptors cannot be pushed
-  uint32_t features = 0;          // of enum Feature
+  uint32_t subgroup_operations = 0;  // VkSubgroupFeatureFlags of compute shaders
+  uint32_t push_descriptors = 0;     // that fit into one set; 0 where descriptors cannot be pushed
+  uint32_t features = 0;             // of enum Feature
   uint32_t queue_family = 0;
   float timestamp_period = 0;  // nanoseconds a tick; 0 where there are no timestamps
   uint64_t timestamp_mask = 0;

@@ -72,7 +72,7 @@ std::string DevicesAsJson() {
         << ", \"int64\": " << feature(kInt64) << ", \"fp64\": " << feature(kFloat64)
         << ", \"fp16\": " << feature(kFloat16) << ", \"int16\": " << feature(kInt16) << ", \"int8\": " << feature(kInt8)
         << ", \"storage8\": " << feature(kStorage8) << ", \"storage16\": " << feature(kStorage16)
-        << ", \"subgroup_arithmetic\": " << feature(kSubgroupArithmetic)
+        << ", \"subgroups\": " << feature(kSubgroups) << ", \"subgroup_operations\": " << d.subgroup_operations
         << ", \"preserves_nan\": " << yes(d.preserves_nan) << ", \"push_descriptors\": " << yes(d.push_descriptors != 0)
         << ", \"timestamps\": " << yes(d.timestamp_period > 0) << ", \"unified\": " << yes(d.unified)
         << ", \"shares_host_memory\": " << yes(d.SharesHostMemory()) << "}";

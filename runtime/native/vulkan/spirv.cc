@@ -57,8 +57,10 @@ void AddCapability(uint32_t capability, SpirvInfo* info) {
     case 39:
       info->features |= kInt8;
       return;
-    case 63:
-      info->features |= kSubgroupArithmetic;
+    case 63:  // GroupNonUniformArithmetic, Shuffle, ShuffleRelative
+    case 65:
+    case 66:
+      info->features |= kSubgroups;
       return;
     case 4433:
       info->features |= kStorage16;
