@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from heterocc.compiler.compare import QUANTISED, Difference, Tolerance, compare
+from heterocc.compiler.compare import Difference
 from heterocc.compiler.imported import ImportedModel
+from heterocc.compiler.judge import Judge
 from heterocc.compiler.reference import Reference
 from heterocc.runtime.session import Session
 from heterocc.runtime.trace import KernelTrace
-
-_QUANTISING = frozenset(
-    {
-        "DynamicQuantizeLSTM",
-        "DynamicQuantizeLinear",
-        "DynamicQuantizeMatMul",
-        "MatMulIntegerToFloat",
-        "QAttention",
-        "QGemm",
-        "QuantizeLinear",
-    }
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,51 +53,26 @@ class Culprit:
         }
 
 
-def tolerance_for(quantised: Collection[str], value: str, base: Tolerance) -> Tolerance:
-    """The tolerance of one value: a looser one where values were quantised on the way to it (`quantised_values`)."""
-    if value not in quantised:
-        return base
-    return replace(base, steps=QUANTISED.steps, snr=QUANTISED.snr)
-
-
-def quantised_values(model: ImportedModel) -> frozenset[str]:
-    """The values that depend on one that a node of the graph quantised."""
-    found: set[str] = set()
-    for node in model.graph.nodes:
-        op_type = node.op_type.rpartition("::")[2]
-        quantises = op_type in _QUANTISING or op_type.startswith("QLinear")
-        if quantises or any(v in found for v in node.inputs):
-            found.update(node.outputs)
-    return frozenset(found)
-
-
-def find_culprit(
-    session: Session, model: ImportedModel, feed: Mapping[str, Any], base: Tolerance | None = None
-) -> Culprit | None:
+def find_culprit(session: Session, model: ImportedModel, feed: Mapping[str, Any]) -> Culprit | None:
     """Run the bundle with every partition's border values and kernel outputs in view, and compare in run order.
 
     `feed` is by name of the imported graph. None when nothing differs (a difference that only shows now and then).
     """
-    base = base or Tolerance()
     inner = {source: name for name, source in model.sources.items()}
     variant = session.variant
     names = [inner.get(v.name, v.name) for v in variant.values]
     outer = {model.sources.get(n, n): feed[n] for n in feed}
     crossing = [names[i] for p in variant.partitions for i in (*p.inputs, *p.outputs)]
     inside = [v for p in variant.partitions for k in p.kernels for v in k.outputs if v in model.graph.values]
-    expected = Reference(model, list(dict.fromkeys((*crossing, *inside)))).run(feed)
+    wanted = list(dict.fromkeys((*crossing, *inside)))
+    expected = Reference(model, wanted).run(feed)
+    judge = Judge(model, feed, wanted)
     traced = session.run_traced(outer)
-    quantised = quantised_values(model)
     for part in variant.partitions:
         for index in part.outputs:
-            found = compare(
-                names[index],
-                traced[variant.values[index].name],
-                expected[names[index]],
-                tolerance_for(quantised, names[index], base),
-            )
+            found = judge.compare(names[index], traced[variant.values[index].name], expected[names[index]])
             if not found.ok:
-                kernel = first_wrong_kernel(session, outer, part.name, model, expected, base)
+                kernel = first_wrong_kernel(session, outer, part.name, expected, judge)
                 return kernel or _whole(session, model, part.name, found)
     return None
 
@@ -117,9 +81,8 @@ def first_wrong_kernel(
     session: Session,
     feed: Mapping[str, Any],
     partition: str,
-    model: ImportedModel,
     expected: Mapping[str, Any],
-    base: Tolerance,
+    judge: Judge,
 ) -> Culprit | None:
     """The first kernel of `partition`, in run order, that writes a graph value other than `expected` has it.
 
@@ -129,7 +92,6 @@ def first_wrong_kernel(
     variant = session.variant
     device = next(variant.devices[p.device].name for p in variant.partitions if p.name == partition)
     found: list[Culprit] = []
-    quantised = quantised_values(model)
 
     def look(trace: KernelTrace) -> None:
         if found or trace.kernel is None:
@@ -138,9 +100,9 @@ def first_wrong_kernel(
             reference = expected.get(name)
             if not isinstance(reference, np.ndarray) or got.shape != reference.shape:
                 continue
-            difference = compare(name, got, reference, tolerance_for(quantised, name, base))
+            difference = judge.compare(name, got, reference)
             if not difference.ok:
-                nodes, ops = _labelled(model, trace.kernel.nodes)
+                nodes, ops = _labelled(judge.model, trace.kernel.nodes)
                 found.append(Culprit(partition, device, trace.symbol, nodes, ops, difference))
                 return
 

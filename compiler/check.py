@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 
 from heterocc.artifacts.errors import HeteroccError, InputError
-from heterocc.compiler.bisect import first_wrong_kernel, quantised_values, tolerance_for
+from heterocc.compiler.bisect import first_wrong_kernel
 from heterocc.compiler.build import BuiltPlan
-from heterocc.compiler.compare import FLOAT32, Difference, Tolerance, compare
+from heterocc.compiler.compare import FLOAT32, Difference, Tolerance
 from heterocc.compiler.devices.device import Device
 from heterocc.compiler.imported import ImportedModel
+from heterocc.compiler.judge import Judge
 from heterocc.compiler.lower import lowering_for
 from heterocc.compiler.lower.base import LoweredPartition, PartitionJob
 from heterocc.compiler.pack import Piece, VariantParts, pack
@@ -61,7 +62,6 @@ class Checker:
         self._feed = dict(feed)
         self._reporter = reporter
         self._base = base
-        self._quantised = quantised_values(model)
         self._right: set[int] = set()
         self._kept: list[LoweredPartition] = []  # keeps ids in _right from being reused
 
@@ -129,8 +129,9 @@ class Checker:
                 raise
             except HeteroccError as error:
                 return error
+        judge = self._judge(job, values, job.outputs)
         for name in job.outputs:
-            difference = compare(name, results[name], values[name], tolerance_for(self._quantised, name, self._base))
+            difference = judge.compare(name, results[name], values[name])
             if not difference.ok:
                 return difference
         return None
@@ -155,7 +156,7 @@ class Checker:
                 tempfile.TemporaryDirectory(prefix="heterocc-check-") as folder,
                 load(self._pack(Path(folder), job, lowered)) as session,
             ):
-                culprit = first_wrong_kernel(session, feed, job.name, self._plain(), expected, self._base)
+                culprit = first_wrong_kernel(session, feed, job.name, expected, self._judge(job, feed, wanted))
             if culprit is not None:
                 nodes = next(k.nodes for k in lowered.kernels if k.symbol == culprit.kernel)
                 return nodes, f"{culprit.difference.name} {culprit.difference.reason}"
@@ -176,6 +177,10 @@ class Checker:
         if found is None:
             return None
         return found.message if isinstance(found, HeteroccError) else f"{found.name} {found.reason}"
+
+    def _judge(self, job: PartitionJob, values: Mapping[str, Any], names: Sequence[str]) -> Judge:
+        feed = {name: values[name] for name in job.inputs}
+        return Judge(self._plain(), feed, names, nodes=job.nodes, inputs=job.inputs, base=self._base)
 
     def _plain(self) -> ImportedModel:
         """The model with internal names throughout: partitions' borders have no names of the user's."""

@@ -12,11 +12,11 @@ import numpy as np
 
 from heterocc.artifacts import manifest as m
 from heterocc.artifacts.writer import BundleWriter
-from heterocc.compiler.bisect import quantised_values
-from heterocc.compiler.compare import FLOAT32, QUANTISED
+from heterocc.compiler.compare import FLOAT16, FLOAT32, QUANTISED
 from heterocc.compiler.devices.device import Device
 from heterocc.compiler.devices.host import target_arch
 from heterocc.compiler.imported import ImportedModel
+from heterocc.compiler.judge import Judge, coarse_values
 from heterocc.compiler.lower.base import LoweredPartition, PartitionJob
 
 
@@ -178,14 +178,17 @@ def _golden(writer: BundleWriter, model: ImportedModel, golden: GoldenVectors) -
             names[model.sources.get(name, name)] = writer.add_array(f"golden/{kind}{i}.npy", array)
         return names
 
-    quantised = not quantised_values(model).isdisjoint(golden.outputs)
+    coarse = not coarse_values(model).isdisjoint(golden.outputs)
+    half = any(a.dtype == np.float16 for a in golden.outputs.values())
+    judge = Judge(model, golden.inputs, tuple(golden.outputs))
+    least = min((judge.least_snr(n, a) for n, a in golden.outputs.items()), default=QUANTISED.snr) if coarse else None
 
     return m.Golden(
         seed=golden.seed,
         inputs=store("input", golden.inputs),
         outputs=store("output", golden.outputs),
-        rtol=FLOAT32.rtol,
-        atol=FLOAT32.atol,
-        steps=QUANTISED.steps if quantised else 0,
-        snr=QUANTISED.snr if quantised else None,
+        rtol=(FLOAT16 if half else FLOAT32).rtol,
+        atol=(FLOAT16 if half else FLOAT32).atol,
+        steps=QUANTISED.steps if coarse else 0,
+        snr=None if least is None else max(0.0, least),
     )

@@ -14,10 +14,11 @@ from rich.table import Table
 from heterocc.artifacts.errors import UsageError, VerifyError
 from heterocc.artifacts.manifest import Golden
 from heterocc.artifacts.reader import Bundle, open_bundle
-from heterocc.compiler.bisect import Culprit, find_culprit, quantised_values, tolerance_for
+from heterocc.compiler.bisect import Culprit, find_culprit
 from heterocc.compiler.bundle_io import read_files
-from heterocc.compiler.compare import FLOAT32, Difference, Tolerance, compare
+from heterocc.compiler.compare import Difference, Tolerance, compare
 from heterocc.compiler.imported import ImportedModel
+from heterocc.compiler.judge import Judge
 from heterocc.compiler.report import Reporter
 from heterocc.runtime import load
 
@@ -144,12 +145,12 @@ def _against_model(
     with reporter.stage("running ONNX Runtime"):
         expected = Reference(model, model.graph.outputs).run(feed)
     outer = {source: feed[name] for name, source in _sources(model, model.graph.inputs) if name in feed}
-    quantised = quantised_values(model)
+    judge = Judge(model, feed, model.graph.outputs)
     with load(path, devices, threads=threads) as session:
         with reporter.stage("running the bundle"):
             results = session.run(outer)
         found = tuple(
-            compare(source, results[source], expected[name], tolerance_for(quantised, name, FLOAT32))
+            judge.compare(name, results[source], expected[name], label=source)
             for name, source in _sources(model, model.graph.outputs)
         )
         variant = session.variant.name
