@@ -14,23 +14,26 @@ from typing import Any, Literal
 from heterocc.artifacts.errors import HeteroccError
 from heterocc.artifacts.manifest import Device
 from heterocc.runtime.compat import host
-from heterocc.runtime.native import OpenCLDevice, opencl_devices
+from heterocc.runtime.native import OpenCLDevice, VulkanDevice, opencl_devices, vulkan_devices
 from heterocc.runtime.tvm_api import available_cores
 
 Backend = Literal["cpu", "opencl", "vulkan", "cuda", "ort"]
 GPU_BACKENDS: tuple[Backend, ...] = ("cuda", "vulkan", "opencl")
 """Back ends that `GPU` may stand for, the preferred one first."""
 
-_NO_RUNTIME = {"vulkan": "this heterocc has no Vulkan runtime", "cuda": "this heterocc has no CUDA runtime"}
+SOFTWARE_BACKENDS: tuple[Backend, ...] = ("opencl", "vulkan", "cuda")
+"""The same where only software devices are here: PoCL runs kernels faster than lavapipe."""
+
+_NO_RUNTIME = {"cuda": "this heterocc has no CUDA runtime"}
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceRecord:
     """A device that this process can run code on.
 
-    `label` is what `--devices` calls it. `software` marks GPU APIs implemented on the CPU (PoCL). `memory` is in bytes
-    (of the machine for the CPU), `cores` are those this process may use, or compute units. `features` are LLVM's names
-    of CPU features, or the device's capabilities (`fp16`, `fp64`).
+    `label` is what `--devices` calls it. `software` marks GPU APIs implemented on the CPU (PoCL, lavapipe). `memory` is
+    in bytes (of the machine for the CPU), `cores` are those this process may use, or compute units. `features` are
+    LLVM's names of CPU features, or the device's capabilities (`fp16`, `fp64`; of Vulkan what its kernels may need).
     """
 
     label: str
@@ -73,14 +76,18 @@ class GpuChoice:
 
 
 def inventory() -> Inventory:
-    """Look for the devices of every back end; loads the OpenCL plug-in and driver. Never raises for a missing one."""
+    """Look for the devices of every back end; loads the plug-ins and drivers. Never raises for a missing one."""
     found = [cpu_record()]
     absent: list[tuple[Backend, str]] = []
     try:
         found += [_opencl_record(index, device) for index, device in enumerate(opencl_devices())]
     except HeteroccError as error:
         absent.append(("opencl", error.message))
-    absent += [("vulkan", _NO_RUNTIME["vulkan"]), ("cuda", _NO_RUNTIME["cuda"])]
+    try:
+        found += [_vulkan_record(index, device) for index, device in enumerate(vulkan_devices())]
+    except HeteroccError as error:
+        absent.append(("vulkan", error.message))
+    absent.append(("cuda", _NO_RUNTIME["cuda"]))
     if util.find_spec("onnxruntime") is None:
         absent.append(("ort", "the package onnxruntime is not installed"))
     else:
@@ -116,25 +123,35 @@ def resolve_gpu(devices: Sequence[DeviceRecord], index: int = 0) -> GpuChoice | 
             return GpuChoice(hardware[index], None) if index < len(hardware) else None
     if index >= len(candidates):
         return None
-    chosen = candidates[index]
+    chosen = sorted(candidates, key=lambda d: SOFTWARE_BACKENDS.index(d.backend))[index]
     return GpuChoice(chosen, f"no GPU is here: GPU is the software device '{chosen.description}'")
 
 
 def driver_reason(device: Device) -> str | None:
     """Why a device of a manifest (of a back end other than `cpu` and `ort`) cannot be used here, None if it can."""
-    if device.backend != "opencl":
-        reason = _NO_RUNTIME.get(device.backend)
-        return None if reason is None else f"device {device.name}: {reason}"
+    if device.backend in _NO_RUNTIME:
+        return f"device {device.name}: {_NO_RUNTIME[device.backend]}"
     try:
-        devices = opencl_devices()
+        here = _capabilities(device.backend)
     except HeteroccError as error:
         return f"device {device.name}: {error.message}"
-    if device.index >= len(devices):
-        return f"device {device.name} is OpenCL device {device.index}, this machine has {len(devices)}"
-    here = devices[device.index]
-    have = {"fp16": here.fp16, "fp64": here.fp64}
-    missing = [c for c in device.requires if not have.get(c, c in here.extensions)]
-    return f"device {device.name} ({here.name}) lacks {', '.join(missing)}" if missing else None
+    if device.index >= len(here):
+        api = {"opencl": "OpenCL", "vulkan": "Vulkan"}[device.backend]
+        return f"device {device.name} is {api} device {device.index}, this machine has {len(here)}"
+    name, have = here[device.index]
+    missing = [c for c in device.requires if c not in have]
+    return f"device {device.name} ({name}) lacks {', '.join(missing)}" if missing else None
+
+
+def _capabilities(backend: str) -> list[tuple[str, frozenset[str]]]:
+    """For each device of a back end, its name and what code may require of it."""
+    if backend == "vulkan":
+        return [(d.name, frozenset(d.features)) for d in vulkan_devices()]
+    return [(d.name, frozenset([*_precisions(d), *d.extensions])) for d in opencl_devices()]
+
+
+def _precisions(device: OpenCLDevice) -> tuple[str, ...]:
+    return tuple(name for name in ("fp16", "fp64") if getattr(device, name))
 
 
 def _opencl_record(index: int, device: OpenCLDevice) -> DeviceRecord:
@@ -147,8 +164,23 @@ def _opencl_record(index: int, device: OpenCLDevice) -> DeviceRecord:
         software=device.software,
         memory=device.memory,
         cores=device.compute_units,
-        features=tuple(name for name in ("fp16", "fp64") if getattr(device, name)),
+        features=_precisions(device),
         driver=f"{device.platform} {device.driver}",
+    )
+
+
+def _vulkan_record(index: int, device: VulkanDevice) -> DeviceRecord:
+    return DeviceRecord(
+        label="VULKAN" if index == 0 else f"VULKAN.{index}",
+        backend="vulkan",
+        index=index,
+        description=device.name,
+        type=device.type,
+        software=device.software,
+        memory=device.memory,
+        cores=None,  # Vulkan does not tell
+        features=device.features,
+        driver=f"{device.driver}, Vulkan {device.version}",
     )
 
 

@@ -1,4 +1,4 @@
-"""Turns what TVM, OpenCL and ONNX Runtime raise into errors that name the partition and the device."""
+"""Turns what TVM, OpenCL, Vulkan and ONNX Runtime raise into errors that name the partition and the device."""
 
 from __future__ import annotations
 

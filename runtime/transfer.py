@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from heterocc.artifacts.manifest import Variant
-from heterocc.runtime.native import opencl_devices
+from heterocc.runtime.native import OpenCLDevice, VulkanDevice, opencl_devices, vulkan_devices
 from heterocc.runtime.schedule import Copy, Space
 from heterocc.runtime.tvm_api import tvm_api
 
 
 def shared_spaces(variant: Variant) -> frozenset[Space]:
-    """Devices of the variant that compute in the host's memory, so that nothing need be sent: OpenCL on a CPU (PoCL).
+    """Devices of the variant that compute in the host's memory, so that nothing need be sent: PoCL and lavapipe.
 
-    GPUs that share it are not among them: OpenCL wants their buffers mapped and unmapped around the host's use.
+    GPUs that share it are not among them: OpenCL wants their buffers mapped and unmapped around the host's use, and
+    Vulkan's drivers take little of what the host allocates.
     """
-    wanted = {(d.backend, d.index) for d in variant.devices if d.backend == "opencl"}
-    if not any(variant.devices[p.device].backend == "opencl" for p in variant.partitions):
-        return frozenset()
+    used = {(d.backend, d.index) for d in (variant.devices[p.device] for p in variant.partitions)}
     return frozenset(
-        Space("opencl", index)
-        for index, device in enumerate(opencl_devices())
-        if ("opencl", index) in wanted and device.type == "cpu" and device.shares_host_memory
+        Space(backend, index)
+        for backend, devices in _SHARERS.items()
+        if any(name == backend for name, _ in used)
+        for index, device in enumerate(devices())
+        if (backend, index) in used and device.type == "cpu" and device.shares_host_memory
     )
+
+
+_SHARERS: Mapping[str, Callable[[], Sequence[OpenCLDevice | VulkanDevice]]] = {
+    "opencl": opencl_devices,
+    "vulkan": vulkan_devices,
+}
 
 
 def bind_copy(step: Copy, tensors: Mapping[tuple[int, Space], Any]) -> Callable[[], Any]:

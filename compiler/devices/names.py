@@ -18,7 +18,9 @@ DEFAULT_DEVICES = "CPU,ORT"
 FLOAT32 = frozenset(["float32"])
 
 _GPU_ORDER: tuple[Backend, ...] = ("cuda", "vulkan", "opencl")
-_UNAVAILABLE: dict[str, Backend] = {"CUDA": "cuda", "VULKAN": "vulkan"}
+_SOFTWARE_ORDER: tuple[Backend, ...] = ("opencl", "vulkan", "cuda")
+_ACCELERATORS: dict[str, Backend] = {"OPENCL": "opencl", "VULKAN": "vulkan"}
+_UNAVAILABLE: dict[str, Backend] = {"CUDA": "cuda"}
 _LABELS = ("CPU", "GPU", "OPENCL", "VULKAN", "CUDA", "ORT", "AUTO")
 
 
@@ -166,21 +168,21 @@ class _Resolver:
             raise UnknownDeviceError(
                 f"back end {label} is not supported by this version",
                 where=f"--devices {name}",
-                hint="OPENCL, CPU and ORT are",
+                hint="OPENCL, VULKAN, CPU and ORT are",
             )
         if label in ("CPU", "ORT"):
             if index:
                 raise self._unknown(name)
             device = host_device() if label == "CPU" else ort_device()
-        elif label == "OPENCL":
-            device = self._opencl(name, index)
+        elif label in _ACCELERATORS:
+            device = self._accelerator(_ACCELERATORS[label], name, index)
         else:
             device = self._gpu(name, index)
         return dataclasses.replace(device, name=name.upper())
 
-    def _opencl(self, name: str, index: int) -> Device:
-        found = [d for d in self.present if d.backend == "opencl"]
-        reason = self.inventory.why_missing("opencl")
+    def _accelerator(self, backend: Backend, name: str, index: int) -> Device:
+        found = [d for d in self.present if d.backend == backend]
+        reason = self.inventory.why_missing(backend)
         if reason is not None:
             raise DriverMissingError(
                 f"device '{name}' is not here: {reason}",
@@ -196,7 +198,8 @@ class _Resolver:
         first = min((_GPU_ORDER.index(d.backend) for d in hardware), default=None)
         found = [d for d in hardware if _GPU_ORDER.index(d.backend) == first]
         if not found:
-            found = [d for d in self.present if d.backend in _GPU_ORDER]
+            software = [d for d in self.present if d.backend in _GPU_ORDER]
+            found = sorted(software, key=lambda d: _SOFTWARE_ORDER.index(d.backend))
             if index < len(found):
                 self.notes.append(f"{name.upper()} is a software device, {found[index].description}: no GPU is here")
         if not found and index == 0:

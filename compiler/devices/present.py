@@ -9,7 +9,7 @@ from heterocc.artifacts.errors import HeteroccError
 from heterocc.compiler.devices.device import Backend, Device, TargetAttr, Unit
 from heterocc.compiler.devices.file import GENERIC_GPU_DTYPES
 from heterocc.compiler.devices.host import host_cpu
-from heterocc.runtime.native import OpenCLDevice, opencl_devices
+from heterocc.runtime.native import OpenCLDevice, VulkanDevice, opencl_devices, vulkan_devices
 
 LANES_PER_UNIT = 64
 """Multiply-adds a clock of one compute unit: AMD and NVIDIA have 64 to 128, integrated GPUs 8 to 64."""
@@ -33,12 +33,18 @@ class Inventory:
 
 @functools.cache
 def inventory() -> Inventory:
-    """Devices of all GPU back ends, hardware before software, named `OPENCL`, `OPENCL.1` …"""
+    """Devices of all GPU back ends, of each hardware before software, named `OPENCL`, `OPENCL.1`, `VULKAN` …"""
+    found: list[Device] = []
+    missing: list[tuple[Backend, str]] = []
     try:
-        found = opencl_devices()
+        found += [opencl_device(device, index) for index, device in enumerate(opencl_devices())]
     except HeteroccError as error:
-        return Inventory(missing=(("opencl", error.message),))
-    return Inventory(tuple(opencl_device(device, index) for index, device in enumerate(found)))
+        missing.append(("opencl", error.message))
+    try:
+        found += [vulkan_device(device, index) for index, device in enumerate(vulkan_devices())]
+    except HeteroccError as error:
+        missing.append(("vulkan", error.message))
+    return Inventory(tuple(found), tuple(missing))
 
 
 def opencl_device(found: OpenCLDevice, index: int) -> Device:
@@ -83,3 +89,65 @@ def opencl_device(found: OpenCLDevice, index: int) -> Device:
         bandwidth=bandwidth,
         unit=unit,
     )
+
+
+def vulkan_device(found: VulkanDevice, index: int) -> Device:
+    """A Vulkan device of the driver's list as the compiler sees it; Vulkan tells nothing of speed."""
+    threads = min(found.max_group, MAX_GROUP)
+    x, y, z = found.max_group_sizes
+    target: dict[str, TargetAttr] = {
+        "kind": "vulkan",
+        "max_num_threads": threads,
+        "max_threads_per_block": threads,
+        "max_block_size_x": x,
+        "max_block_size_y": y,
+        "max_block_size_z": z,
+        "max_shared_memory_per_block": found.shared_memory,
+        "max_push_constants_size": found.push_constants,
+        "max_storage_buffer_range": found.storage_range,
+        "max_per_stage_descriptor_storage_buffer": found.storage_buffers,
+        "supports_float16": found.fp16,
+        "supports_float64": found.fp64,
+        "supports_int8": found.int8,
+        "supports_int16": found.int16,
+        "supports_int64": found.int64,
+        "supports_8bit_buffer": found.storage8,
+        "supports_16bit_buffer": found.storage16,
+        "supported_subgroup_operations": found.subgroup_operations,
+        "thread_warp_size": 1,
+    }
+    unit: Unit = "discrete"
+    if found.software or found.type == "cpu":
+        unit = "cpu"
+    elif found.integrated:
+        unit = "integrated"
+    host = host_cpu()
+    return Device(
+        name=f"VULKAN.{index}" if index else "VULKAN",
+        backend="vulkan",
+        index=index,
+        target=target,
+        software=found.software,
+        description=f"{found.name} (Vulkan)",
+        dtypes=_vulkan_dtypes(found),
+        memory=found.memory,
+        max_buffer=found.max_alloc,
+        flops=host.flops / 4 if unit == "cpu" else None,
+        bandwidth=host.bandwidth if unit == "cpu" else None,
+        unit=unit,
+    )
+
+
+def _vulkan_dtypes(found: VulkanDevice) -> frozenset[str]:
+    """What the device can both hold in buffers and compute with."""
+    dtypes = {"float32", "int32", "uint32"}
+    for here, names in (
+        (found.fp64, ("float64",)),
+        (found.int64, ("int64", "uint64")),
+        (found.fp16 and found.storage16, ("float16",)),
+        (found.int16 and found.storage16, ("int16", "uint16")),
+        (found.int8 and found.storage8, ("int8", "uint8", "bool")),
+    ):
+        if here:
+            dtypes.update(names)
+    return frozenset(dtypes)

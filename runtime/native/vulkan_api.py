@@ -65,12 +65,20 @@ class VulkanDevice:
 
     @property
     def features(self) -> tuple[str, ...]:
-        """Names of the flags that kernels may need, those that the device has."""
-        return tuple(name for name in FEATURES if getattr(self, name))
+        """Names of what kernels may need of a device, as a bundle's `requires` has them: those that this one has."""
+        return tuple(name for name, flag in _FEATURES.items() if getattr(self, flag))
 
 
-FEATURES = ("fp16", "fp64", "int8", "int16", "int64", "storage8", "storage16", "subgroups")
-"""Names of what kernels may need of a device, as a bundle's `requires` has them."""
+_FEATURES = {
+    "float16": "fp16",
+    "float64": "fp64",
+    "int8": "int8",
+    "int16": "int16",
+    "int64": "int64",
+    "storage_8bit": "storage8",
+    "storage_16bit": "storage16",
+    "subgroup": "subgroups",
+}
 
 
 def load_vulkan() -> None:
