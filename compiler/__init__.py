@@ -1,10 +1,10 @@
 """The compiler: from an ONNX model to a bundle.
 
-    from heterocc.compiler import compile_model, query_model
+from heterocc.compiler import compile_model, query_model
 
-    plan = query_model("model.onnx", "GPU,CPU")          # node → device, to look at and to change
-    plan["conv1"] = "CPU"
-    compile_model("model.onnx", "model.hcb", devices="GPU,CPU", affinity=plan)
+plan = query_model("model.onnx", "GPU,CPU")          # node → device, to look at and to change
+plan["conv1"] = "CPU"
+compile_model("model.onnx", "model.hcb", devices="GPU,CPU", affinity=plan)
 """
 
 from __future__ import annotations

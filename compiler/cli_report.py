@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from heterocc.runtime.devices import driver_reason
 from rich.markup import escape
 from rich.table import Table
 
@@ -16,6 +15,7 @@ from heterocc.artifacts.manifest import TensorSpec, Variant
 from heterocc.artifacts.reader import Bundle, open_bundle
 from heterocc.compiler.console import err, out, print_plain
 from heterocc.runtime.compat import host, why_not
+from heterocc.runtime.devices import driver_reason
 
 
 def tell_notes(session: Any) -> None:
