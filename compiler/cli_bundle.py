@@ -130,7 +130,6 @@ def inspect(
     """Show what is inside a bundle: model, variants, partitions, weights; --json prints the whole manifest."""
     with errors(json):
         from heterocc.artifacts.reader import open_bundle
-
         from heterocc.compiler import cli_report
 
         with open_bundle(bundle) as opened:
