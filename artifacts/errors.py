@@ -244,6 +244,12 @@ class NativePluginError(DeviceError):
     code = "HC407"
 
 
+class CudaCompilerMissingError(DeviceError):
+    """No compiler for CUDA kernels was found: neither the package nvidia-cuda-nvrtc nor nvcc."""
+
+    code = "HC408"
+
+
 # ---- HC9xx: our bugs ----------------------------------------------------------------------------------------------
 
 

@@ -28,6 +28,10 @@ def lowering_for(device: Device) -> Lowering:
         from heterocc.compiler.lower.vulkan.lowering import VulkanLowering
 
         return VulkanLowering()
+    if device.backend == "cuda":
+        from heterocc.compiler.lower.cuda.lowering import CudaLowering
+
+        return CudaLowering()
     raise DeviceError(
         f"heterocc cannot compile for back end '{device.backend}' yet",
         where=f"device {device.name}",

@@ -1,0 +1,1 @@
+"""CUDA code through the stock code generator, compiled ahead of time."""

@@ -1,0 +1,65 @@
+"""Takes CUDA source out of TVM's build and puts machine code into what it exports."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import tvm_ffi
+
+from heterocc.compiler.lower.cuda.package import with_cubins
+
+POSTPROCESS = "tvm_callback_cuda_postproc"
+CREATE = "ffi.Module.create.cuda"
+PACK = "codegen.codegen_blob"
+
+_LOCK = threading.RLock()  # the functions are the process's
+
+
+@contextmanager
+def captured_sources() -> Iterator[list[str]]:
+    """While open, TVM's CUDA code is kept as source; gives the source of each module as it is generated.
+
+    Where TVM's CUDA runtime is loaded, a build would compile the source for the GPU that is here: a module that only
+    holds the source is what TVM makes without that runtime.
+    """
+    sources: list[str] = []
+
+    def postprocess(code: str, _target: Any = None) -> str:
+        sources.append(str(code))
+        return str(code)
+
+    with _LOCK, _replaced(POSTPROCESS, postprocess), _replaced(CREATE, None):
+        yield sources
+
+
+@contextmanager
+def packed_cubins(cubins: Mapping[str, bytes]) -> Iterator[None]:
+    """While open, exported libraries hold `cubins[source]` in place of each CUDA module's source."""
+    with _LOCK:
+        pack = tvm_ffi.get_global_func(PACK)
+
+        def packed(data: Any, *arguments: Any) -> Any:
+            return pack(with_cubins(bytes(data), cubins.__getitem__), *arguments)
+
+        with _replaced(PACK, packed):
+            yield
+
+
+@contextmanager
+def _replaced(name: str, function: Callable[..., Any] | None) -> Iterator[None]:
+    """A global function of TVM's replaced, or taken away, for a while."""
+    previous = tvm_ffi.get_global_func(name, allow_missing=True)
+    if function is not None:
+        tvm_ffi.register_global_func(name, function, override=True)
+    elif previous is not None:
+        tvm_ffi.remove_global_func(name)
+    try:
+        yield
+    finally:
+        if previous is not None:
+            tvm_ffi.register_global_func(name, previous, override=True)
+        elif function is not None:
+            tvm_ffi.remove_global_func(name)
