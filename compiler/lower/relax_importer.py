@@ -18,7 +18,7 @@ from tvm.relax.frontend.onnx import onnx_frontend
 
 from heterocc.artifacts.errors import HeteroccError, LoweringError
 from heterocc.compiler.lower.base import PartitionJob
-from heterocc.compiler.lower.relax_operators import CONVERTERS, Context
+from heterocc.compiler.lower.relax_operators import STANDARD_DOMAINS, Context, own_converter
 from heterocc.compiler.lower.relax_straight import bindings_of, constant, outputs_of, write_main
 
 PARAMETER_BYTES = 64
@@ -149,15 +149,16 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
         self.bb.prefix, self.bb.node = f"n{index}_", node.name
         attrs = self._parse_attr(node.attribute)
         inputs = onnx_frontend.onnx_input([self._nodes[name] if name else None for name in node.input])
-        own = CONVERTERS.get(node.op_type) if node.domain in ("", "ai.onnx") else None
+        own = own_converter(node.domain, node.op_type)
         if own is not None:
             context = Context(self.bb, node, attrs, self.opset, len(node.output), (self._nodes, self._params))
             result = own(context, *(inputs[i] for i in range(len(node.input))))
-        elif node.op_type in onnx_frontend._get_convert_map():
+        elif node.domain in STANDARD_DOMAINS and node.op_type in onnx_frontend._get_convert_map():
             attrs["tvm_custom"] = {"name": node.name, "num_outputs": len(node.output)}
             result = self._convert_operator(node.op_type, inputs, attrs, self.opset)
         else:
-            raise LoweringError(f"TVM has no converter for {node.op_type}", where=self._where(node))
+            name = node.op_type if node.domain in STANDARD_DOMAINS else f"{node.domain}::{node.op_type}"
+            raise LoweringError(f"TVM has no converter for {name}", where=self._where(node))
         fields = list(result) if isinstance(result, list | tuple | relax.Tuple) else [result]
         outputs = []
         for name, value in zip(node.output, fields, strict=False):

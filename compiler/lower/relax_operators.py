@@ -1,14 +1,24 @@
-"""All converters of our own, by ONNX operator."""
+"""All converters of our own, by domain and ONNX operator."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from heterocc.compiler.lower import relax_converters, relax_indexing, relax_misc, relax_quantized, relax_recurrent
+from heterocc.compiler.lower import (
+    relax_contrib,
+    relax_converters,
+    relax_indexing,
+    relax_misc,
+    relax_quantized,
+    relax_recurrent,
+    relax_reduction,
+)
 from heterocc.compiler.lower.relax_converters import Context, Converter
 
-__all__ = ["CONVERTERS", "Context", "Converter"]
+__all__ = ["CONVERTERS", "STANDARD_DOMAINS", "Context", "Converter", "own_converter"]
+
+STANDARD_DOMAINS = frozenset({"", "ai.onnx"})
 
 CONVERTERS: Mapping[str, Converter] = MappingProxyType(
     {
@@ -17,5 +27,14 @@ CONVERTERS: Mapping[str, Converter] = MappingProxyType(
         **relax_misc.CONVERTERS,
         **relax_quantized.CONVERTERS,
         **relax_recurrent.CONVERTERS,
+        **relax_reduction.CONVERTERS,
+        **relax_contrib.STANDARD,
     }
 )
+
+
+def own_converter(domain: str, op_type: str) -> Converter | None:
+    """heterocc's converter of an operator, None where there is none."""
+    if domain in STANDARD_DOMAINS:
+        return CONVERTERS.get(op_type)
+    return relax_contrib.CONVERTERS.get(op_type) if domain == "com.microsoft" else None

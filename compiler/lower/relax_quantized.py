@@ -150,7 +150,7 @@ def _weight(ctx: Context, weight: Any, zero: Any, axis: int) -> Any:
 
 def _centred(ctx: Context, data: Any, zero: Any, dtype: str, rows: bool = False) -> Any:
     number = _cast(ctx, data, dtype)
-    if zero is None or (_fixed(ctx, zero) is not None and not np.any(_fixed(ctx, zero))):
+    if zero is None or (known_array(ctx, zero) is not None and not np.any(known_array(ctx, zero))):
         return number
     if _size(zero) == 1:
         zero = _flat(ctx, zero)
@@ -161,7 +161,7 @@ def _centred(ctx: Context, data: Any, zero: Any, dtype: str, rows: bool = False)
 
 def _exact_dtype(ctx: Context, data: Any, kernel: Any, axis: int | None = None) -> str:
     """The narrowest floating-point dtype in which all sums are exact."""
-    known = _fixed(ctx, kernel)
+    known = known_array(ctx, kernel)
     if known is None:
         terms = int(np.prod(shape_of(kernel)[1:])) if axis is None else shape_of(kernel)[axis]
         most = 255 * 255 * terms
@@ -176,7 +176,7 @@ def _spread(ctx: Context, value: Any, shape: tuple[int, ...], axis: int) -> Any:
     """A scale or zero point so that it broadcasts against data of `shape`."""
     block = ctx.attrs.get("block_size", 0)
     if block:
-        known = _fixed(ctx, value)
+        known = known_array(ctx, value)
         if known is None:
             raise NotImplementedError(f"{ctx.node.op_type} by blocks with computed scales")
         wide = np.repeat(known, block, axis=axis)
@@ -188,7 +188,7 @@ def _spread(ctx: Context, value: Any, shape: tuple[int, ...], axis: int) -> Any:
     return _reshaped(ctx, value, tuple(along))
 
 
-def _fixed(ctx: Context, value: Any) -> np.ndarray | None:
+def known_array(ctx: Context, value: Any) -> np.ndarray | None:
     """The array of a constant or of a parameter of the partition, None for what is computed."""
     if isinstance(value, relax.Var) and value.name in ctx.tables[1]:
         return np.asarray(ctx.tables[1][value.name][1])
@@ -201,24 +201,24 @@ def _size(value: Any) -> int:
 
 def _flat(ctx: Context, value: Any) -> Any:
     """One element without dimensions."""
-    known = _fixed(ctx, value)
+    known = known_array(ctx, value)
     if known is not None:
         return constant(known.reshape(()))
     return value if not shape_of(value) else ctx.bb.normalize(op.reshape(value, ()))
 
 
 def _reshaped(ctx: Context, value: Any, shape: tuple[int, ...]) -> Any:
-    known = _fixed(ctx, value)
+    known = known_array(ctx, value)
     return constant(known.reshape(shape)) if known is not None else ctx.bb.normalize(op.reshape(value, shape))
 
 
 def _cast(ctx: Context, value: Any, dtype: str) -> Any:
-    known = _fixed(ctx, value)
+    known = known_array(ctx, value)
     return constant(known.astype(dtype)) if known is not None else ctx.bb.normalize(as_dtype(value, dtype))
 
 
 def _arithmetic(ctx: Context, exact: Any, symbolic: Any, left: Any, right: Any) -> Any:
-    known = _fixed(ctx, left), _fixed(ctx, right)
+    known = known_array(ctx, left), known_array(ctx, right)
     if known[0] is not None and known[1] is not None:
         return constant(np.asarray(exact(known[0], known[1]), dtype=known[0].dtype))
     return ctx.bb.normalize(symbolic(left, right))
