@@ -13,6 +13,7 @@ from tvm import relax, te, topi
 
 from heterocc.artifacts.errors import LoweringError
 from heterocc.compiler.lower.base import KernelInfo
+from heterocc.compiler.lower.reduction_start import start_from_infinity
 from heterocc.compiler.lower.relax_importer import ImportedFunction, dtype_name, static_shape
 from heterocc.compiler.lower.relax_straight import bindings_of, outputs_of, substitute, vars_of, write_main
 
@@ -52,7 +53,7 @@ def to_kernels(function: ImportedFunction, target: Any, before: Sequence[Any] = 
     arrays = dict(function.arrays)
     with target:
         mod = tvm.transform.Sequential([*before, relax.transform.LegalizeOps(enable_warning=False)])(function.mod)
-        mod = _lift_constants(mod, arrays)
+        mod = _lift_constants(start_from_infinity(mod), arrays)
         account = _account(mod, function)
         mod = relax.transform.AnnotateTIROpPattern()(mod)
         fused = relax.transform.FuseOps()(mod)
