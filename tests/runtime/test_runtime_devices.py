@@ -11,7 +11,7 @@ from heterocc.artifacts.manifest import Device
 from heterocc.runtime import devices as under_test
 from heterocc.runtime.devices import DeviceRecord, cpu_record, driver_reason, inventory, resolve_gpu
 from heterocc.runtime.faults import device_fault
-from heterocc.runtime.native import OpenCLDevice
+from heterocc.runtime.native import OpenCLDevice, VulkanDevice
 
 GPU = OpenCLDevice(
     name="A GPU",
@@ -33,6 +33,40 @@ GPU = OpenCLDevice(
     fp64=True,
     shares_host_memory=False,
     extensions=("cl_khr_subgroups",),
+)
+CARD = VulkanDevice(
+    name="A card",
+    driver="D 1",
+    version="1.3.0",
+    type="gpu",
+    integrated=False,
+    software=False,
+    vendor_id=1,
+    uuid="00",
+    memory=1 << 30,
+    max_alloc=1 << 28,
+    storage_range=1 << 28,
+    storage_buffers=16,
+    push_constants=128,
+    shared_memory=1 << 15,
+    max_group=256,
+    max_group_sizes=(256, 256, 64),
+    max_group_counts=(65535, 65535, 65535),
+    subgroup_size=32,
+    subgroup_operations=1,
+    int64=True,
+    fp64=False,
+    fp16=True,
+    int16=True,
+    int8=False,
+    storage8=True,
+    storage16=True,
+    subgroups=False,
+    preserves_nan=True,
+    push_descriptors=True,
+    timestamps=True,
+    unified=False,
+    shares_host_memory=False,
 )
 
 
@@ -72,11 +106,27 @@ def test_what_a_device_lacks_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> Non
     assert driver_reason(far) == "device GPU.1 is OpenCL device 1, this machine has 1"
 
 
-@pytest.mark.parametrize("backend", ["vulkan", "cuda"])
-def test_a_back_end_without_a_runtime_is_a_reason(backend: str) -> None:
-    reason = driver_reason(Device.model_validate({"name": "GPU", "backend": backend}))
-    assert reason is not None
-    assert backend in reason.lower()
+def test_a_back_end_without_a_runtime_is_a_reason() -> None:
+    assert driver_reason(Device(name="GPU", backend="cuda")) == "device GPU: this heterocc has no CUDA runtime"
+
+
+def test_what_a_vulkan_device_lacks_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(under_test, "vulkan_devices", lambda: (CARD,))
+    good = Device(name="GPU", backend="vulkan", requires=("int64", "float16", "storage_16bit"))
+    assert driver_reason(good) is None
+    poor = Device(name="GPU", backend="vulkan", requires=("int64", "float64", "subgroup"))
+    assert driver_reason(poor) == "device GPU (A card) lacks float64, subgroup"
+    far = Device(name="GPU.1", backend="vulkan", index=1)
+    assert driver_reason(far) == "device GPU.1 is Vulkan device 1, this machine has 1"
+
+
+def test_a_missing_vulkan_driver_is_a_reason_and_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> tuple[VulkanDevice, ...]:
+        raise DriverMissingError("Vulkan cannot be used: no library")
+
+    monkeypatch.setattr(under_test, "vulkan_devices", missing)
+    assert ("vulkan", "Vulkan cannot be used: no library") in inventory().absent
+    assert driver_reason(Device(name="GPU", backend="vulkan")) == "device GPU: Vulkan cannot be used: no library"
 
 
 def test_gpu_is_the_first_back_end_with_hardware() -> None:
@@ -87,6 +137,12 @@ def test_gpu_is_the_first_back_end_with_hardware() -> None:
     chosen = resolve_gpu([*found, record("cuda", "CUDA"), record("cuda", "CUDA.1")], 1)
     assert chosen is not None
     assert chosen.device.label == "CUDA.1"
+
+
+def test_of_two_software_devices_gpu_is_the_opencl_one() -> None:
+    found = [record("vulkan", "VULKAN", software=True), record("opencl", "OPENCL", software=True)]
+    chosen = [resolve_gpu(found, index) for index in (0, 1, 2)]
+    assert [c and c.device.label for c in chosen] == ["OPENCL", "VULKAN", None]
 
 
 def test_gpu_is_a_software_device_only_if_nothing_else_is_there_and_that_is_said() -> None:
@@ -112,8 +168,9 @@ def test_running_out_of_memory_is_told_from_other_failures() -> None:
     assert other.message == "CPU failed while loading: it broke"
 
 
-def test_errors_of_the_plug_in_keep_their_kind_and_name_the_partition() -> None:
-    error = device_fault(RuntimeError("heterocc.opencl[memory]: no space"), "running partition 'p0'", "GPU")
+@pytest.mark.parametrize("api", ["opencl", "vulkan"])
+def test_errors_of_the_plug_ins_keep_their_kind_and_name_the_partition(api: str) -> None:
+    error = device_fault(RuntimeError(f"heterocc.{api}[memory]: no space"), "running partition 'p0'", "GPU")
     assert isinstance(error, DeviceMemoryError)
     assert error.message == "GPU failed while running partition 'p0': no space"
     assert error.where == "device GPU"

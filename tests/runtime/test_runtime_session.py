@@ -228,7 +228,7 @@ def open_files() -> int:
 
 # ---- choosing a variant -------------------------------------------------------------------------------------------
 
-ELSEWHERE = Device(name="GPU", backend="vulkan")
+ELSEWHERE = Device(name="GPU", backend="vulkan", index=99)
 
 
 def test_the_first_variant_that_can_run_is_taken_and_the_others_are_told(

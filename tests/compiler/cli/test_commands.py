@@ -84,7 +84,10 @@ def test_query_lists_every_operator_and_json_every_node(tmp_path: Path) -> None:
 def test_devices_lists_cpu_and_says_why_others_are_missing() -> None:
     report = json.loads(heterocc("devices", "--json").stdout)
     assert report["devices"][0]["label"] == "CPU"
-    assert {"VULKAN", "CUDA"} <= {a["backend"].upper() for a in report["absent"]}
+    here, absent = {d["backend"] for d in report["devices"]}, {a["backend"] for a in report["absent"]}
+    assert here | absent == {"cpu", "opencl", "vulkan", "cuda", "ort"}
+    assert not here & absent
+    assert all(a["reason"] for a in report["absent"])
     assert "CPU" in heterocc("devices").stdout
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -19,6 +19,7 @@ INTEGRATED = Device("OPENCL.1", "opencl", 1, {"kind": "opencl"}, unit="integrate
 POCL = Device("OPENCL", "opencl", 0, {"kind": "opencl"}, unit="cpu", software=True, description="PoCL")
 
 
+LAVAPIPE = Device("VULKAN", "vulkan", 0, {"kind": "vulkan"}, unit="cpu", software=True, description="lavapipe")
 NONE = Inventory()
 
 
@@ -49,7 +50,7 @@ def test_an_empty_name_in_a_list_is_an_error(text: str) -> None:
         resolve_devices(text, present=NONE)
 
 
-@pytest.mark.parametrize("name", ["TPU", "CPU.1", "OPENCL", "GPU.1", "CPU0", "GPU.x", "ORT.2"])
+@pytest.mark.parametrize("name", ["TPU", "CPU.1", "OPENCL", "VULKAN", "vulkan.1", "GPU.1", "CPU0", "GPU.x", "ORT.2"])
 def test_an_unknown_device_is_an_error_that_lists_what_is_known(name: str) -> None:
     with pytest.raises(UnknownDeviceError) as caught:
         resolve_devices(name, present=NONE)
@@ -58,10 +59,9 @@ def test_an_unknown_device_is_an_error_that_lists_what_is_known(name: str) -> No
     assert caught.value.exit_code == 2
 
 
-@pytest.mark.parametrize("name", ["CUDA", "VULKAN", "vulkan.1"])
-def test_a_back_end_to_come_is_an_error_that_says_so(name: str) -> None:
+def test_a_back_end_to_come_is_an_error_that_says_so() -> None:
     with pytest.raises(UnknownDeviceError, match="not supported by this version"):
-        resolve_devices(name, present=NONE)
+        resolve_devices("CUDA", present=NONE)
 
 
 def test_names_match_whatever_their_case_and_keep_their_order() -> None:
@@ -85,6 +85,17 @@ def test_gpu_is_hardware_before_software() -> None:
     (device,), notes = resolve_devices("GPU", present=here(POCL, INTEGRATED))
     assert device.index == 1
     assert notes == ()
+
+
+def test_gpu_is_vulkan_hardware_before_opencl_hardware() -> None:
+    card = Device("VULKAN", "vulkan", 0, {"kind": "vulkan"}, unit="discrete", description="a card")
+    (device,), notes = resolve_devices("GPU", present=here(DISCRETE, card))
+    assert (device.backend, notes) == ("vulkan", ())
+
+
+def test_gpu_is_opencl_before_vulkan_where_both_are_software() -> None:
+    (device,), notes = resolve_devices("GPU", present=here(LAVAPIPE, POCL))
+    assert (device.backend, len(notes)) == ("opencl", 1)
 
 
 def test_gpu_is_a_software_device_only_with_a_note() -> None:
@@ -242,12 +253,16 @@ def test_a_property_given_twice_with_two_values_is_an_error() -> None:
     assert cpu.properties == {"profile": "on"}
 
 
-def test_opencl_without_a_driver_is_an_error_that_says_why() -> None:
-    bare = Inventory(missing=(("opencl", "OpenCL cannot be used: no driver"),))
+@pytest.mark.parametrize("backend", ["opencl", "vulkan"])
+def test_a_back_end_without_a_driver_is_an_error_that_says_why(backend: Literal["opencl", "vulkan"]) -> None:
+    bare = Inventory(missing=((backend, "it cannot be used: no driver"),))
     with pytest.raises(DriverMissingError, match="no driver") as caught:
-        resolve_devices("OPENCL,CPU", present=bare)
+        resolve_devices(f"{backend},CPU", present=bare)
     assert "GPU" in (caught.value.hint or "")
-    _, notes = resolve_devices("GPU,CPU", present=bare)
+
+
+def test_a_generic_gpu_says_why_there_is_none() -> None:
+    _, notes = resolve_devices("GPU,CPU", present=Inventory(missing=(("opencl", "it cannot be used: no driver"),)))
     assert "no driver" in notes[0]
 
 

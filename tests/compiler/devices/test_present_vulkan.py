@@ -1,0 +1,98 @@
+"""Vulkan devices as the compiler sees them."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from heterocc.compiler.devices.present import inventory, vulkan_device
+from heterocc.runtime.native import VulkanDevice, vulkan_unavailable_reason
+
+CARD = VulkanDevice(
+    name="A card",
+    driver="D 1",
+    version="1.3.0",
+    type="gpu",
+    integrated=False,
+    software=False,
+    vendor_id=1,
+    uuid="00",
+    memory=8 << 30,
+    max_alloc=1 << 30,
+    storage_range=1 << 31,
+    storage_buffers=12,
+    push_constants=256,
+    shared_memory=48 << 10,
+    max_group=1024,
+    max_group_sizes=(1024, 512, 64),
+    max_group_counts=(65535, 65535, 65535),
+    subgroup_size=32,
+    subgroup_operations=0x35,
+    int64=True,
+    fp64=False,
+    fp16=True,
+    int16=True,
+    int8=True,
+    storage8=True,
+    storage16=True,
+    subgroups=True,
+    preserves_nan=True,
+    push_descriptors=True,
+    timestamps=True,
+    unified=False,
+    shares_host_memory=False,
+)
+
+
+def test_a_vulkan_device_tells_its_limits_as_target_attributes() -> None:
+    device = vulkan_device(CARD, 1)
+    assert (device.name, device.backend, device.index, device.unit) == ("VULKAN.1", "vulkan", 1, "discrete")
+    assert (device.memory, device.max_buffer) == (8 << 30, 1 << 30)
+    wanted = {
+        "kind": "vulkan",
+        "max_num_threads": 256,
+        "max_block_size_y": 512,
+        "max_push_constants_size": 256,
+        "max_storage_buffer_range": 1 << 31,
+        "max_per_stage_descriptor_storage_buffer": 12,
+        "max_shared_memory_per_block": 48 << 10,
+        "supports_float64": False,
+        "supports_8bit_buffer": True,
+        "supported_subgroup_operations": 0x35,
+    }
+    assert {key: device.target[key] for key in wanted} == wanted
+
+
+@pytest.mark.parametrize(
+    ("change", "unit"), [({"integrated": True}, "integrated"), ({"type": "cpu"}, "cpu"), ({"software": True}, "cpu")]
+)
+def test_what_shares_the_hosts_memory_or_cores_is_no_discrete_gpu(change: dict[str, Any], unit: str) -> None:
+    assert vulkan_device(dataclasses.replace(CARD, **change), 0).unit == unit
+
+
+@pytest.mark.parametrize(
+    ("change", "lost"),
+    [
+        ({"fp16": False}, {"float16"}),
+        ({"storage16": False}, {"float16", "int16", "uint16"}),
+        ({"storage8": False}, {"int8", "uint8", "bool"}),
+        ({"int64": False}, {"int64", "uint64"}),
+    ],
+)
+def test_a_dtype_needs_both_arithmetic_and_storage(change: dict[str, bool], lost: set[str]) -> None:
+    full = vulkan_device(CARD, 0).dtypes
+    assert full - vulkan_device(dataclasses.replace(CARD, **change), 0).dtypes == lost
+    assert "float64" not in full
+    assert {"float32", "int32", "uint32"} <= full
+
+
+@pytest.mark.vulkan
+def test_the_driver_here_is_found() -> None:
+    reason = vulkan_unavailable_reason()
+    if reason is not None:
+        pytest.skip(f"no Vulkan device: {reason}")
+    found = [d for d in inventory().devices if d.backend == "vulkan"]
+    assert found[0].name == "VULKAN"
+    assert all(d.memory and d.max_buffer and d.max_buffer <= d.memory for d in found)
