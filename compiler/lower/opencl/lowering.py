@@ -15,7 +15,7 @@ from heterocc.compiler.lower.base import LoweredPartition, PartitionJob
 from heterocc.compiler.lower.codegen import build_executable, shared_object
 from heterocc.compiler.lower.fault import plant_fault
 from heterocc.compiler.lower.frontend import KernelModule, destination_passing, first_line, kernel_module
-from heterocc.compiler.lower.opencl.schedule import schedule_kernels, tensor_dtypes
+from heterocc.compiler.lower.gpu.schedule import schedule_kernels, tensor_dtypes
 from heterocc.compiler.lower.opencl.source import completed_source
 from heterocc.compiler.lower.opencl.target import limits_of, opencl_target
 

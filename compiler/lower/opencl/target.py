@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import tvm
@@ -10,22 +9,10 @@ import tvm
 from heterocc.artifacts.errors import DeviceError
 from heterocc.compiler.devices.device import Device
 from heterocc.compiler.devices.host import host_cpu
+from heterocc.compiler.lower.gpu.limits import Limits
 
 SMALLEST_GROUP = 64
 """Work items in a group where the device does not say how many it takes."""
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What a schedule may assume of the device.
-
-    `group` is the most work items of a work group. `vectors` marks devices that run work items one after another on
-    vector units (PoCL and other CPUs): they want large tiles per work item, GPUs want many work items.
-    """
-
-    group: int
-    vectors: bool
-    dtypes: frozenset[str]
 
 
 def limits_of(device: Device) -> Limits:

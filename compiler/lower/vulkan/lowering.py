@@ -15,12 +15,12 @@ from heterocc.compiler.lower.base import LoweredPartition, PartitionJob
 from heterocc.compiler.lower.codegen import Executable, build_executable, shared_object
 from heterocc.compiler.lower.fault import plant_fault
 from heterocc.compiler.lower.frontend import KernelModule, destination_passing, first_line, kernel_module
-from heterocc.compiler.lower.opencl.schedule import schedule_kernels
-from heterocc.compiler.lower.opencl.target import Limits
+from heterocc.compiler.lower.gpu.limits import Limits
+from heterocc.compiler.lower.gpu.schedule import schedule_kernels
 from heterocc.compiler.lower.vulkan.codegen import device_kernels, generating
 from heterocc.compiler.lower.vulkan.disassembly import disassemble
 from heterocc.compiler.lower.vulkan.kernel import Feature, Kernel
-from heterocc.compiler.lower.vulkan.target import VulkanLimits, limits_of, vulkan_target
+from heterocc.compiler.lower.vulkan.target import GRID, VulkanLimits, limits_of, vulkan_target
 
 _UNFUSED = {"relax.FuseOps.max_depth": 1}
 
@@ -91,7 +91,7 @@ def _fitting(job: PartitionJob, target: Any, limits: VulkanLimits) -> tuple[Kern
 def _scheduled(job: PartitionJob, target: Any, limits: VulkanLimits) -> tuple[KernelModule, KernelModule]:
     module = plant_fault(kernel_module(job, target), job)
     # Software devices are no exception: lavapipe runs invocations side by side in vectors, as GPUs do.
-    return module, schedule_kernels(module, target, Limits(limits.threads, False, job.device.dtypes))
+    return module, schedule_kernels(module, target, Limits(limits.threads, False, job.device.dtypes, GRID))
 
 
 def _crowded(module: KernelModule, limits: VulkanLimits) -> bool:

@@ -11,7 +11,8 @@ from tvm.s_tir.dlight.analysis import normalize_prim_func
 from tvm.s_tir.dlight.base import try_inline
 
 from heterocc.artifacts.errors import LoweringError
-from heterocc.compiler.lower.opencl.target import Limits
+from heterocc.compiler.lower.gpu.groups import LostGuardError, bind_items, move_to
+from heterocc.compiler.lower.gpu.limits import Limits
 
 GROUP = 256
 """Most work items of a group: what every device of the last decade takes, and enough to hide latency."""
@@ -22,6 +23,13 @@ UNROLLED = 32
 
 def schedule_plain(function: Any, limits: Limits) -> Any:
     """Inline what can be, then bind each block that is left. Raises LoweringError for a block without plain loops."""
+    try:
+        return _scheduled(function, limits, in_register=True)
+    except LostGuardError:
+        return _scheduled(function, limits, in_register=False)
+
+
+def _scheduled(function: Any, limits: Limits, in_register: bool) -> Any:
     schedule = s_tir.Schedule(function)
     blocks = normalize_prim_func(schedule)
     if blocks is None:
@@ -29,7 +37,7 @@ def schedule_plain(function: Any, limits: Limits) -> Any:
     for info in _inlined(schedule, blocks):
         if launches(schedule.get(info.block_rv)):
             continue
-        bind_block(schedule, info.block_rv, info.dom_kind(), limits)
+        bind_block(schedule, info.block_rv, info.dom_kind(), limits, in_register)
     return schedule.mod["main"].with_attrs(dict(function.attrs.items()))
 
 
@@ -53,10 +61,11 @@ def launches(statement: Any) -> bool:
     return "thread_extent" in found or "virtual_thread" in found
 
 
-def bind_block(schedule: Any, block: Any, kinds: str, limits: Limits) -> None:
+def bind_block(schedule: Any, block: Any, kinds: str, limits: Limits, in_register: bool = True) -> None:
     """Give each point of the block's spatial loops a work item; reductions run inside it.
 
-    `kinds` has one letter per loop: S spatial, R reduction, O neither (it then runs in one work item, in order).
+    `kinds` has one letter per loop: S spatial, R reduction, O neither (it then runs in one work item, in order). Sums
+    lie in a register, or in the output itself. Raises LostGuardError where the register cannot be stored safely.
     """
     loops = list(schedule.get_loops(block))
     spatial = [loop for loop, kind in zip(loops, kinds, strict=True) if kind == "S"]
@@ -73,12 +82,12 @@ def bind_block(schedule: Any, block: Any, kinds: str, limits: Limits) -> None:
         rest, lane = schedule.split(spatial[-1], factors=[None, lanes])
         spatial = [*spatial[:-1], rest]
         schedule.reorder(*spatial, *reduced, lane)
-    item = bind_items(schedule, schedule.fuse(*spatial), min(GROUP // lanes, limits.group))
+    item = bind_items(schedule, schedule.fuse(*spatial), min(GROUP // lanes, limits.group), limits)
     if not reduced or opaque:
         return
-    if len(schedule.get(block).writes) == 1:  # of two (ArgMax) TVM's schedule cannot move the second
+    if in_register and len(schedule.get(block).writes) == 1:  # of two (ArgMax) TVM's schedule cannot move the second
         copy = schedule.cache_write(block, 0, "local")
-        schedule.reverse_compute_at(copy, item)
+        move_to(schedule, copy, item)
         if lane is not None:
             schedule.vectorize(schedule.get_loops(copy)[-1])
     if short:
@@ -101,15 +110,3 @@ def _lanes(schedule: Any, block: Any, loop: Any) -> int:
         return 1
     extent = int(schedule.get(loop).extent)
     return next(n for n in (16, 8, 4, 2, 1) if extent % n == 0)
-
-
-def bind_items(schedule: Any, loop: Any, most: int) -> Any:
-    """Split a loop into work groups of at most `most` work items; gives the loop over the items of a group."""
-    extent = int(schedule.get(loop).extent)
-    size = 1
-    while size * 2 <= most and size < extent:
-        size *= 2
-    groups, item = schedule.split(loop, factors=[None, size])
-    schedule.bind(groups, "blockIdx.x")
-    schedule.bind(item, "threadIdx.x")
-    return item

@@ -16,8 +16,9 @@ import tvm_ffi
 from tvm import s_tir, sym, tirx
 from tvm.s_tir.dlight.analysis import normalize_prim_func
 
-from heterocc.compiler.lower.opencl.plain import bind_block, bind_items, branches
-from heterocc.compiler.lower.opencl.target import Limits
+from heterocc.compiler.lower.gpu.groups import LostGuardError, bind_items, move_to
+from heterocc.compiler.lower.gpu.limits import Limits
+from heterocc.compiler.lower.gpu.plain import bind_block, branches
 
 GPU_GROUP = 64
 """Work items of a group on GPUs: one or two of the hardware's own bundles."""
@@ -235,8 +236,12 @@ def _tiled(
     lane_groups, lane = schedule.split(loops[axes.lane], factors=[None, lanes])
     row_groups, row = schedule.split(loops[axes.row], factors=[None, rows])
     schedule.reorder(lane_groups, *outer, row_groups, *sums, row, lane)
-    item = bind_items(schedule, schedule.fuse(lane_groups, *outer, row_groups), 1 if limits.vectors else GPU_GROUP)
-    schedule.reverse_compute_at(store, item)
+    most = 1 if limits.vectors else min(GPU_GROUP, limits.group)
+    item = bind_items(schedule, schedule.fuse(lane_groups, *outer, row_groups), most, limits)
+    try:
+        move_to(schedule, store, item)
+    except LostGuardError:
+        return None
     schedule.unroll(row)
     schedule.vectorize(lane)  # before the next step: its result counts as no reduction any more
     start = schedule.decompose_reduction(block, sums[0])

@@ -1,4 +1,4 @@
-"""Schedules the kernels of a partition for OpenCL: right on every device, work items never assumed in lock step."""
+"""Schedules the kernels of a partition for a GPU: right on every device, work items never assumed in lock step."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from tvm import relax, s_tir, tirx
 
 from heterocc.artifacts.errors import LoweringError
 from heterocc.compiler.lower.frontend import KernelModule, first_line
-from heterocc.compiler.lower.opencl.contraction import Packed, schedule_contraction
-from heterocc.compiler.lower.opencl.plain import launches, schedule_plain
-from heterocc.compiler.lower.opencl.target import Limits
+from heterocc.compiler.lower.gpu.contraction import Packed, schedule_contraction
+from heterocc.compiler.lower.gpu.limits import Limits
+from heterocc.compiler.lower.gpu.plain import launches, schedule_plain
 from heterocc.compiler.lower.relax_kernels import is_kernel_call
 from heterocc.compiler.lower.relax_straight import bindings_of, outputs_of, substitute, vars_of, write_main
 
@@ -47,7 +47,7 @@ def _scheduled(function: Any, limits: Limits, where: str | None, packable: froze
     unknown = [name for name in ready if name not in _THREADED]
     if unknown:
         raise LoweringError(
-            f"TVM's GPU kernel '{unknown[0]}' assumes work items in lock step, which OpenCL does not promise",
+            f"TVM's GPU kernel '{unknown[0]}' assumes work items in lock step, which the device does not promise",
             where=where,
             hint="give the node to the CPU",
         )

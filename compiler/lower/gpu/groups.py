@@ -1,0 +1,82 @@
+"""From a loop to work groups and their items."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm_ffi
+from tvm import s_tir, tirx
+
+from heterocc.compiler.lower.gpu.limits import Limits
+
+_SIMD = 8
+"""Items that the narrowest devices run side by side: a group of another multiple leaves some of them idle."""
+
+_TRIES = 4096
+
+
+class LostGuardError(Exception):
+    """A block that was moved into a partial work group is not told to leave out the items beyond the end."""
+
+
+def bind_items(schedule: Any, loop: Any, most: int, limits: Limits) -> Any:
+    """Split a loop into work groups of at most `most` work items; gives the loop over the items of a group.
+
+    Groups divide the loop evenly where that costs little: nothing then has to be guarded.
+    """
+    extent = int(schedule.get(loop).extent)
+    groups, item = schedule.split(loop, factors=[None, _group_size(extent, most, limits.vectors)])
+    bind_groups(schedule, groups, limits)
+    schedule.bind(item, "threadIdx.x")
+    return item
+
+
+def bind_groups(schedule: Any, loop: Any, limits: Limits) -> None:
+    """Bind a loop over work groups; one that is too long for an axis of the grid takes two."""
+    count = int(schedule.get(loop).extent)
+    if count <= limits.grid:
+        schedule.bind(loop, "blockIdx.x")
+        return
+    least = -(-count // limits.grid)
+    rows = next((n for n in range(least, min(least + _TRIES, limits.grid)) if count % n == 0), least)
+    outer, inner = schedule.split(loop, factors=[rows, None])
+    schedule.bind(outer, "blockIdx.y")
+    schedule.bind(inner, "blockIdx.x")
+
+
+def move_to(schedule: Any, block: Any, item: Any) -> None:
+    """Compute a block that follows inside the loop over work items.
+
+    Raises LostGuardError where a group is partial and the block would also run for the items beyond its end, which TVM
+    does not notice if the block's place is no sum of loops.
+    """
+    partial = any(_guard(schedule, child) for child in schedule.get_child_blocks(item))
+    schedule.reverse_compute_at(block, item)
+    if partial and not _guard(schedule, block):
+        raise LostGuardError(schedule.get(block).name_hint)
+
+
+def _guard(schedule: Any, block: Any) -> bool:
+    """Whether a block runs under a condition."""
+    node = schedule.get(block)
+    found: list[Any] = []
+
+    def visit(realize: Any) -> None:
+        if realize.block.same_as(node):
+            found.append(realize.predicate)
+
+    tvm_ffi.structural_walk(schedule.mod["main"].body, [(s_tir.SBlockRealize, visit)], order="post")
+    return any(not isinstance(p, tirx.IntImm) for p in found)
+
+
+def _group_size(extent: int, most: int, vectors: bool) -> int:
+    if not vectors:
+        if extent <= most:
+            return extent
+        even = max((n for n in range(_SIMD, most + 1, _SIMD) if extent % n == 0), default=0)
+        if even * 4 >= most:
+            return even
+    size = 1
+    while size * 2 <= most and size < extent:
+        size *= 2
+    return size
