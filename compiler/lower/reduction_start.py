@@ -15,22 +15,6 @@ import tvm_ffi
 from tvm import s_tir, tirx
 
 
-def _register(kind: Any, sign: float) -> None:
-    """Tell TVM's schedules of the reduction, so that they can split it."""
-
-    def combine(left: Any, right: Any) -> list[Any]:
-        return [kind(left[0], right[0])]
-
-    def start(values: Any) -> list[Any]:
-        return [tirx.FloatImm(str(values[0].ty.dtype), sign * math.inf)]
-
-    tvm_ffi.get_global_func("s_tir.schedule.RegisterReducer")(1, combine, start)
-
-
-_register(tirx.Max, -1)
-_register(tirx.Min, 1)
-
-
 def start_from_infinity(mod: tvm.IRModule) -> tvm.IRModule:
     """The module with every floating-point maximum started from -inf and every minimum from inf.
 
@@ -47,6 +31,54 @@ def start_from_infinity(mod: tvm.IRModule) -> tvm.IRModule:
     for gvar, function in changed.items():
         mod.update_func(gvar, function)
     return mod
+
+
+def known_to_schedules(function: Any) -> tuple[Any, bool]:
+    """The kernel in the form whose reductions TVM's schedules can split, and whether `restored` has to follow.
+
+    They know maxima and minima only by TVM's own starts: infinities become these for as long, and what already has
+    such a value hides as bits. (Starts of one's own can be registered, but from Python they crash at exit.)
+    """
+    infinite: list[Any] = []
+
+    def visit(block: Any) -> None:
+        start = getattr(block.init, "value", None)
+        if isinstance(start, tirx.FloatImm) and math.isinf(float(start.value)):
+            infinite.append(block)
+
+    tvm_ffi.structural_walk(function.body, [(s_tir.SBlock, visit)], order="post")
+    if not infinite:
+        return function, False
+
+    def replace(number: Any) -> Any:
+        dtype, value = str(number.ty.dtype), float(number.value)
+        if math.isinf(value):
+            return tirx.FloatImm(number.ty, math.copysign(_largest(dtype), value))
+        if abs(value) == _largest(dtype):
+            return _as_bits(value, dtype)
+        return number
+
+    return tvm_ffi.structural_map(function, [(tirx.FloatImm, replace)], order="post"), True
+
+
+def restored(function: Any) -> Any:
+    """A kernel from `known_to_schedules`, scheduled, with its infinities."""
+
+    def replace(number: Any) -> Any:
+        value = float(number.value)
+        if abs(value) != _largest(str(number.ty.dtype)):
+            return number
+        return tirx.FloatImm(number.ty, math.copysign(math.inf, value))
+
+    return tvm_ffi.structural_map(function, [(tirx.FloatImm, replace)], order="post")
+
+
+def _as_bits(value: float, dtype: str) -> Any:
+    if dtype == "bfloat16":
+        return tirx.reinterpret(dtype, tirx.const(0xFF7F if value < 0 else 0x7F7F, "uint16"))
+    array = np.array(value, dtype)
+    bits = array.view(f"int{array.itemsize * 8}")
+    return tirx.reinterpret(dtype, tirx.const(int(bits), str(bits.dtype)))
 
 
 def _finite_starts(function: Any) -> frozenset[float]:

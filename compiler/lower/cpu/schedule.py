@@ -15,6 +15,7 @@ from heterocc.compiler.lower.cpu.contraction import Packing, choose_tile, find_c
 from heterocc.compiler.lower.cpu.generic import schedule_reduction, schedule_spatial
 from heterocc.compiler.lower.cpu.target import vector_lanes
 from heterocc.compiler.lower.frontend import KernelModule
+from heterocc.compiler.lower.reduction_start import known_to_schedules, restored
 from heterocc.compiler.lower.relax_kernels import is_kernel_call
 from heterocc.compiler.lower.relax_straight import bindings_of, outputs_of, write_main
 
@@ -41,7 +42,8 @@ def schedule_kernel(function: Any, weights: Collection[int], lanes: int) -> tupl
 
     Returns the kernel and how its weight arguments are to be packed.
     """
-    sch = s_tir.Schedule(function, debug_mask="none")
+    plain, hidden = known_to_schedules(function)
+    sch = s_tir.Schedule(plain, debug_mask="none")
     if not leaf_blocks(sch):
         return function, ()
     for rv in leaf_blocks(sch):
@@ -53,7 +55,7 @@ def schedule_kernel(function: Any, weights: Collection[int], lanes: int) -> tupl
     done: set[str] = set()
     for rv in leaf_blocks(sch):
         block = view(sch, rv)
-        found = find_contraction(block, function, weights) if block is not None else None
+        found = find_contraction(block, plain, weights) if block is not None else None
         if block is None or found is None or any(p.argument == found.argument for p in packings):
             continue
         tile = choose_tile(found, lanes)
@@ -76,7 +78,8 @@ def schedule_kernel(function: Any, weights: Collection[int], lanes: int) -> tupl
             schedule_reduction(sch, block, lanes)
         else:
             schedule_spatial(sch, block, lanes)
-    return sch.mod["main"].with_attr("global_symbol", function.attrs["global_symbol"]), tuple(packings)
+    scheduled = restored(sch.mod["main"]) if hidden else sch.mod["main"]
+    return scheduled.with_attr("global_symbol", function.attrs["global_symbol"]), tuple(packings)
 
 
 def _is_scheduled(sch: Any, rv: Any) -> bool:

@@ -71,14 +71,17 @@ def test_max_pooling_of_infinities_is_infinite_at_the_border_too() -> None:
 
 def test_the_largest_finite_number_of_a_model_stays_finite_beside_a_maximum() -> None:
     lowest = np.finfo(np.float32).min
-    mask = np.array([[True, False, True, True]])
+    mask = np.ones((64, 512), bool)
+    mask[:, 7] = False
     nodes = [
-        helper.make_node("Where", ["mask", "lowest", "x"], ["masked"]),
+        helper.make_node("Where", ["mask", "x", "lowest"], ["masked"]),
         helper.make_node("ReduceMax", ["masked"], ["y"], axes=[1], keepdims=0),
     ]
-    x = np.array([[1, -INF, 2, 3]], np.float32)
+    x = np.full((64, 512), -INF, np.float32)
+    x[:, 7] = 3
     made = model(nodes, {"mask": mask, "x": x}, ["y"], {"lowest": np.array(lowest)}, opset=13)
-    assert run_cpu(made, {"mask": mask, "x": x})["y"] == lowest
+    found = run_cpu(made, {"mask": mask, "x": x})["y"]
+    np.testing.assert_array_equal(found, np.full(64, lowest))
 
 
 @pytest.mark.parametrize("op_type", ["ArgMax", "ArgMin", "Hardmax"])
