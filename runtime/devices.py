@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import re
@@ -14,7 +15,15 @@ from typing import Any, Literal
 from heterocc.artifacts.errors import HeteroccError
 from heterocc.artifacts.manifest import Device
 from heterocc.runtime.compat import host
-from heterocc.runtime.native import OpenCLDevice, VulkanDevice, opencl_devices, vulkan_devices
+from heterocc.runtime.native import (
+    CudaDevice,
+    OpenCLDevice,
+    VulkanDevice,
+    cuda_devices,
+    load_cuda,
+    opencl_devices,
+    vulkan_devices,
+)
 from heterocc.runtime.tvm_api import available_cores
 
 Backend = Literal["cpu", "opencl", "vulkan", "cuda", "ort"]
@@ -23,8 +32,6 @@ GPU_BACKENDS: tuple[Backend, ...] = ("cuda", "vulkan", "opencl")
 
 SOFTWARE_BACKENDS: tuple[Backend, ...] = ("opencl", "vulkan", "cuda")
 """The same where only software devices are here: PoCL runs kernels faster than lavapipe."""
-
-_NO_RUNTIME = {"cuda": "this heterocc has no CUDA runtime"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +94,10 @@ def inventory() -> Inventory:
         found += [_vulkan_record(index, device) for index, device in enumerate(vulkan_devices())]
     except HeteroccError as error:
         absent.append(("vulkan", error.message))
-    absent.append(("cuda", _NO_RUNTIME["cuda"]))
+    try:
+        found += [_cuda_record(index, device) for index, device in enumerate(usable_cuda_devices())]
+    except HeteroccError as error:
+        absent.append(("cuda", error.message))
     if util.find_spec("onnxruntime") is None:
         absent.append(("ort", "the package onnxruntime is not installed"))
     else:
@@ -129,16 +139,16 @@ def resolve_gpu(devices: Sequence[DeviceRecord], index: int = 0) -> GpuChoice | 
 
 def driver_reason(device: Device) -> str | None:
     """Why a device of a manifest (of a back end other than `cpu` and `ort`) cannot be used here, None if it can."""
-    if device.backend in _NO_RUNTIME:
-        return f"device {device.name}: {_NO_RUNTIME[device.backend]}"
     try:
         here = _capabilities(device.backend)
     except HeteroccError as error:
         return f"device {device.name}: {error.message}"
     if device.index >= len(here):
-        api = {"opencl": "OpenCL", "vulkan": "Vulkan"}[device.backend]
+        api = {"opencl": "OpenCL", "vulkan": "Vulkan", "cuda": "CUDA"}[device.backend]
         return f"device {device.name} is {api} device {device.index}, this machine has {len(here)}"
     name, have = here[device.index]
+    if device.backend == "cuda":
+        return _cuda_reason(device, usable_cuda_devices()[device.index])
     missing = [c for c in device.requires if c not in have]
     return f"device {device.name} ({name}) lacks {', '.join(missing)}" if missing else None
 
@@ -147,7 +157,26 @@ def _capabilities(backend: str) -> list[tuple[str, frozenset[str]]]:
     """For each device of a back end, its name and what code may require of it."""
     if backend == "vulkan":
         return [(d.name, frozenset(d.features)) for d in vulkan_devices()]
+    if backend == "cuda":
+        return [(d.name, frozenset([d.arch])) for d in usable_cuda_devices()]
     return [(d.name, frozenset([*_precisions(d), *d.extensions])) for d in opencl_devices()]
+
+
+def usable_cuda_devices() -> tuple[CudaDevice, ...]:
+    """The CUDA devices here, once TVM's CUDA runtime is loaded; raises as `load_cuda` does."""
+    found = cuda_devices()
+    load_cuda()
+    return found
+
+
+def _cuda_reason(device: Device, here: CudaDevice) -> str | None:
+    """Why the machine code of a manifest's device does not run on a CUDA device."""
+    arch = json.loads(device.target or "{}").get("arch")
+    if not isinstance(arch, str):
+        return f"the bundle does not say which GPU architecture the code for {device.name} is for"
+    if here.runs(arch):
+        return None
+    return f"the code for {device.name} is for {arch}, {here.name} is {here.arch}"
 
 
 def _precisions(device: OpenCLDevice) -> tuple[str, ...]:
@@ -181,6 +210,21 @@ def _vulkan_record(index: int, device: VulkanDevice) -> DeviceRecord:
         cores=None,  # Vulkan does not tell
         features=device.features,
         driver=f"{device.driver}, Vulkan {device.version}",
+    )
+
+
+def _cuda_record(index: int, device: CudaDevice) -> DeviceRecord:
+    return DeviceRecord(
+        label="CUDA" if index == 0 else f"CUDA.{index}",
+        backend="cuda",
+        index=index,
+        description=device.name,
+        type="gpu",
+        software=False,
+        memory=device.memory,
+        cores=device.multiprocessors,
+        features=("fp16", "fp64", device.arch),
+        driver=f"NVIDIA, CUDA {device.driver}",
     )
 
 

@@ -78,6 +78,8 @@ def to_host(tensor: Any) -> Array:
     copy: Array = np.empty(shape, dtype)
     if copy.size:
         tvm_api().copy(tensor, tvm_ffi.from_dlpack(copy))
+        if tensor.device.type == "cuda":  # whose copies TVM only enqueues
+            tvm_api().synchronize(tensor.device, 0)
     return copy
 
 

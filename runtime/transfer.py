@@ -7,8 +7,9 @@ from functools import partial
 from typing import Any
 
 from heterocc.artifacts.manifest import Variant
+from heterocc.runtime.executable import synchronizer
 from heterocc.runtime.native import OpenCLDevice, VulkanDevice, opencl_devices, vulkan_devices
-from heterocc.runtime.schedule import Copy, Space
+from heterocc.runtime.schedule import HOST, Copy, Space
 from heterocc.runtime.tvm_api import tvm_api
 
 
@@ -37,4 +38,16 @@ _SHARERS: Mapping[str, Callable[[], Sequence[OpenCLDevice | VulkanDevice]]] = {
 def bind_copy(step: Copy, tensors: Mapping[tuple[int, Space], Any]) -> Callable[[], Any]:
     """A call without arguments that sends the value; when it returns from a copy to the host, the bytes are there."""
     source, target = tensors[step.value, step.source], tensors[step.value, step.target]
-    return partial(tvm_api().copy, source, target)
+    copy = partial(tvm_api().copy, source, target)
+    space = step.source if step.source != HOST else step.target
+    wait = synchronizer(space) if space.backend == "cuda" else None
+    if wait is None:
+        return copy
+
+    def copy_and_wait() -> None:
+        # TVM only enqueues copies of CUDA, and where the driver reads and writes pageable memory itself
+        # (cudaDevAttrPageableMemoryAccess) they need not be over when the call returns, in either direction.
+        copy()
+        wait()
+
+    return copy_and_wait

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -33,8 +34,24 @@ _TARGET_KEYS: dict[Backend, frozenset[str]] = {
             "keys",
         ]
     ),
+    "cuda": frozenset(
+        [
+            "kind",
+            "arch",
+            "max_num_threads",
+            "max_threads_per_block",
+            "max_shared_memory_per_block",
+            "thread_warp_size",
+            "registers_per_block",
+            "l2_cache_size_bytes",
+            "keys",
+        ]
+    ),
 }
 _RESERVED = frozenset(["AUTO", "ORT"])
+
+CUDA_ARCH = re.compile(r"sm_[0-9]{2,3}[af]?")
+"""A real architecture as nvcc names it: `sm_90`; with `a` or `f` the code runs on that one, or its family, alone."""
 
 DType = Literal[
     "float64", "float32", "float16", "int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8", "bool"
@@ -61,11 +78,11 @@ class DeviceRecord(_Record):
     TVM target attributes. `refuses` are operator types (`Softmax`, `com.microsoft::FusedMatMul`) the device must not
     get. `memory` and `max_buffer` are in bytes, `flops` in FLOP/s, `bandwidth` in bytes/s. `links` gives transfers to
     other devices by their names. `dtypes` are those the device holds and computes; without it, all numeric ones, save
-    float64 and float16 on a GPU.
+    float64 and float16 on a GPU of a back end other than cuda. A CUDA device needs `target.arch`, such as `sm_90`.
     """
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,31}(\.[0-9]{1,3})?$")]
-    backend: Literal["cpu", "opencl"]
+    backend: Literal["cpu", "opencl", "cuda"]
     description: str = ""
     unit: Unit | None = None
     target: dict[str, str | int | bool | list[str]] = {}
@@ -88,6 +105,9 @@ class DeviceRecord(_Record):
         kind = self.target.get("kind", _TARGET_KIND[self.backend])
         if kind != _TARGET_KIND[self.backend]:
             raise ValueError(f"target.kind is '{kind}', but back end {self.backend} has '{_TARGET_KIND[self.backend]}'")
+        arch = self.target.get("arch")
+        if self.backend == "cuda" and not (isinstance(arch, str) and CUDA_ARCH.fullmatch(arch)):
+            raise ValueError('target.arch must name the GPU\'s architecture, such as "sm_90"')
         return self
 
     def device(self) -> Device:
@@ -103,9 +123,9 @@ class DeviceRecord(_Record):
             present = runs_here(target)
         elif "max_num_threads" in target:
             target.setdefault("max_threads_per_block", target["max_num_threads"])
-        else:
+        elif self.backend == "opencl":
             target.update(GENERIC_OPENCL_TARGET | target)
-        default = NUMERIC_DTYPES if self.backend == "cpu" else GENERIC_GPU_DTYPES
+        default = NUMERIC_DTYPES if self.backend in ("cpu", "cuda") else GENERIC_GPU_DTYPES
         return Device(
             name=self.name,
             backend=self.backend,

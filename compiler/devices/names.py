@@ -19,8 +19,7 @@ FLOAT32 = frozenset(["float32"])
 
 _GPU_ORDER: tuple[Backend, ...] = ("cuda", "vulkan", "opencl")
 _SOFTWARE_ORDER: tuple[Backend, ...] = ("opencl", "vulkan", "cuda")
-_ACCELERATORS: dict[str, Backend] = {"OPENCL": "opencl", "VULKAN": "vulkan"}
-_UNAVAILABLE: dict[str, Backend] = {"CUDA": "cuda"}
+_ACCELERATORS: dict[str, Backend] = {"OPENCL": "opencl", "VULKAN": "vulkan", "CUDA": "cuda"}
 _LABELS = ("CPU", "GPU", "OPENCL", "VULKAN", "CUDA", "ORT", "AUTO")
 
 
@@ -164,12 +163,6 @@ class _Resolver:
         if match is None or match[1] not in _LABELS or match[1] == "AUTO":
             raise self._unknown(name)
         label, index = match[1], int(match[2] or 0)
-        if label in _UNAVAILABLE:
-            raise UnknownDeviceError(
-                f"back end {label} is not supported by this version",
-                where=f"--devices {name}",
-                hint="OPENCL, VULKAN, CPU and ORT are",
-            )
         if label in ("CPU", "ORT"):
             if index:
                 raise self._unknown(name)
@@ -184,11 +177,13 @@ class _Resolver:
         found = [d for d in self.present if d.backend == backend]
         reason = self.inventory.why_missing(backend)
         if reason is not None:
-            raise DriverMissingError(
-                f"device '{name}' is not here: {reason}",
-                where=f"--devices {name}",
-                hint="install its driver, or compile for GPU: without one that is a generic target, not checked",
-            )
+            hint = "install its driver, or compile for GPU: without one that is a generic target, not checked"
+            if backend == "cuda":
+                hint = (
+                    "`pip install 'heterocc[cuda]'` brings all but the driver; to compile without a GPU, "
+                    "describe it in a device file (backend, target.arch)"
+                )
+            raise DriverMissingError(f"device '{name}' is not here: {reason}", where=f"--devices {name}", hint=hint)
         if index >= len(found):
             raise self._unknown(name)
         return found[index]

@@ -6,10 +6,11 @@ import functools
 from dataclasses import dataclass
 
 from heterocc.artifacts.errors import HeteroccError
-from heterocc.compiler.devices.device import Backend, Device, TargetAttr, Unit
+from heterocc.compiler.devices.device import NUMERIC_DTYPES, Backend, Device, TargetAttr, Unit
 from heterocc.compiler.devices.file import GENERIC_GPU_DTYPES
 from heterocc.compiler.devices.host import host_cpu
-from heterocc.runtime.native import OpenCLDevice, VulkanDevice, opencl_devices, vulkan_devices
+from heterocc.runtime.devices import usable_cuda_devices
+from heterocc.runtime.native import CudaDevice, OpenCLDevice, VulkanDevice, opencl_devices, vulkan_devices
 
 LANES_PER_UNIT = 64
 """Multiply-adds a clock of one compute unit: AMD and NVIDIA have 64 to 128, integrated GPUs 8 to 64."""
@@ -44,6 +45,10 @@ def inventory() -> Inventory:
         found += [vulkan_device(device, index) for index, device in enumerate(vulkan_devices())]
     except HeteroccError as error:
         missing.append(("vulkan", error.message))
+    try:
+        found += [cuda_device(device, index) for index, device in enumerate(usable_cuda_devices())]
+    except HeteroccError as error:
+        missing.append(("cuda", error.message))
     return Inventory(tuple(found), tuple(missing))
 
 
@@ -151,3 +156,31 @@ def _vulkan_dtypes(found: VulkanDevice) -> frozenset[str]:
         if here:
             dtypes.update(names)
     return frozenset(dtypes)
+
+
+def cuda_device(found: CudaDevice, index: int) -> Device:
+    """A CUDA device as the compiler sees it; its peaks follow from the figures that the driver gives."""
+    target: dict[str, TargetAttr] = {
+        "kind": "cuda",
+        "arch": found.arch,
+        "max_num_threads": found.max_group,
+        "max_threads_per_block": found.max_group,
+        "max_shared_memory_per_block": found.shared_memory,
+        "thread_warp_size": 32,
+    }
+    # float32 lanes of a multiprocessor: CUDA C++ Programming Guide, "Throughput of Native Arithmetic Instructions".
+    lanes = 64 if found.capability in ((7, 0), (7, 2), (7, 5), (8, 0)) else 128
+    # Both edges of the clock move data.
+    measured = 2.0 * found.memory_clock_khz * 1e3 * found.memory_bus_bits / 8
+    return Device(
+        name=f"CUDA.{index}" if index else "CUDA",
+        backend="cuda",
+        index=index,
+        target=target,
+        description=f"{found.name} (CUDA)",
+        dtypes=NUMERIC_DTYPES,
+        memory=found.memory,
+        flops=2.0 * found.multiprocessors * lanes * max(found.clock_khz, 500_000) * 1e3,
+        bandwidth=measured or 2e11,
+        unit="integrated" if found.integrated else "discrete",
+    )

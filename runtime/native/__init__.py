@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from heterocc.artifacts.errors import HeteroccError
 from heterocc.runtime.native import opencl_api, vulkan_api
+from heterocc.runtime.native.cuda_api import CudaDevice, cuda_devices, cuda_unavailable_reason, load_cuda
 from heterocc.runtime.native.opencl_api import (
     OpenCLDevice,
     build_kernels,
@@ -23,9 +24,13 @@ from heterocc.runtime.native.vulkan_api import (
 )
 
 __all__ = [
+    "CudaDevice",
     "OpenCLDevice",
     "VulkanDevice",
     "build_kernels",
+    "cuda_devices",
+    "cuda_unavailable_reason",
+    "load_cuda",
     "load_opencl",
     "load_tvm_runtime",
     "load_vulkan",

@@ -53,14 +53,15 @@ def load_tvm_runtime() -> None:
 
 
 def _open(name: str, mode: int) -> None:
-    path = _find(name)
+    path = find_tvm_library(name)
     try:
         ctypes.CDLL(str(path), mode)
     except OSError as error:
         raise NativePluginError(f"{name} of apache-tvm cannot be loaded: {error}", hint=_HINT) from error
 
 
-def _find(name: str) -> Path:
+def find_tvm_library(name: str) -> Path:
+    """Where a library of the installed apache-tvm lies. Raises NativePluginError where it is missing."""
     folders = [Path(os.environ["TVM_LIBRARY_PATH"])] if os.environ.get("TVM_LIBRARY_PATH") else []
     spec = importlib.util.find_spec("tvm")
     folders += [Path(place) / "lib" for place in (spec.submodule_search_locations or () if spec else ())]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import tvm
 
 from heterocc.artifacts.errors import DeviceError
 from heterocc.compiler.devices.device import Device
+from heterocc.compiler.devices.file import CUDA_ARCH
 from heterocc.compiler.devices.host import host_cpu
 from heterocc.compiler.lower.gpu.limits import Limits
 
@@ -18,9 +18,6 @@ THREADS = 1024
 SHARED_BYTES = 48 * 1024
 """Shared memory of a block that a kernel may declare on every such GPU."""
 
-ARCH = re.compile(r"sm_[0-9]{2,3}[af]?")
-"""A real architecture as nvcc names it: `sm_90`; with `a` or `f` the code runs on that one, or its family, alone."""
-
 
 def arch_of(device: Device) -> str:
     """The architecture that code for a device is for.
@@ -28,7 +25,7 @@ def arch_of(device: Device) -> str:
     Raises DeviceError where the device has none: a cubin is for one architecture, so there is nothing to assume.
     """
     arch = device.target.get("arch")
-    if not isinstance(arch, str) or ARCH.fullmatch(arch) is None:
+    if not isinstance(arch, str) or CUDA_ARCH.fullmatch(arch) is None:
         raise DeviceError(
             f"device {device.name} does not say which GPU architecture it has",
             where=device.target_json(),

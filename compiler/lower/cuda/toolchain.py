@@ -69,7 +69,12 @@ class Nvrtc:
         program = ctypes.c_void_p()
         _call(library, "nvrtcCreateProgram", ctypes.byref(program), source.encode(), _SOURCE.encode(), 0, None, None)
         try:
-            flags = [f"--gpu-architecture={arch}", *_FLAGS, "--device-int128", *(f"-I{folder}" for folder in self.include)]
+            flags = [
+                f"--gpu-architecture={arch}",
+                *_FLAGS,
+                "--device-int128",
+                *(f"-I{folder}" for folder in self.include),
+            ]
             options = (ctypes.c_char_p * len(flags))(*(flag.encode() for flag in flags))
             if library.nvrtcCompileProgram(program, len(flags), options) != 0:
                 raise _refusal(self.name, _bytes(library, program, "ProgramLog").rstrip(b"\0").decode(), source, arch)
