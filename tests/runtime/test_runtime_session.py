@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import logging
 import re
 from collections.abc import Callable
@@ -214,12 +215,13 @@ def test_a_closed_session_says_so(bundle_of: Write) -> None:
 
 
 def test_opening_and_closing_sessions_keeps_no_file_open_and_never_runs_old_code(bundle_of: Write) -> None:
+    gc.collect()  # sessions of other tests may be waiting for it
     before = open_files()
     for number in range(6):
         model = standin.chain(1 + number % 3)
         with load(bundle_of(model)) as session:
             np.testing.assert_array_equal(session.run({"x": X})[model.outputs[0]], X + 1 + number % 3)
-    assert open_files() == before
+    assert open_files() <= before
 
 
 def open_files() -> int:
