@@ -83,7 +83,8 @@ struct Block {
   uint64_t address = 0;
 };
 
-Heap::Heap(const LogicalDevice& device, Placement placement) : device_(device), placement_(placement) {}
+Heap::Heap(const LogicalDevice& device, Placement placement)
+    : device_(device), placement_(placement), next_block_size_(kFirstBlock) {}
 
 Heap::~Heap() {
   for (const std::unique_ptr<Block>& block : blocks_) Destroy(block.get());
@@ -101,7 +102,6 @@ Allocation Heap::Allocate(uint64_t nbytes, uint64_t alignment) {
   uint64_t offset = 0;
   uint64_t last_use = 0;
   Block* chosen = nullptr;
-  if (next_block_size_ == 0) next_block_size_ = kFirstBlock;
   const bool dedicated = size > next_block_size_ / kSharedPart && size > kLargestBlock / kSharedPart;
   for (const std::unique_ptr<Block>& block : blocks_) {
     if (dedicated || block->dedicated || !block->ranges.Take(size, &offset, &last_use)) continue;
@@ -247,6 +247,7 @@ uint64_t Heap::Collect(uint64_t completed, bool all) {
     return true;
   };
   blocks_.erase(std::remove_if(blocks_.begin(), blocks_.end(), idle), blocks_.end());
+  if (blocks_.empty()) next_block_size_ = kFirstBlock;
   return freed;
 }
 

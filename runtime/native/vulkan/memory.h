@@ -91,7 +91,7 @@ class Heap {
   const Placement placement_;
   std::vector<std::unique_ptr<Block>> blocks_;
   uint64_t used_ = 0;
-  uint64_t next_block_size_ = 0;
+  uint64_t next_block_size_;
   uint64_t next_address_ = uint64_t{1} << 62;  // above all host addresses
 };
 

@@ -104,10 +104,11 @@ void Queue::Write(const void* from, Buffer* to, uint64_t offset, uint64_t nbytes
 void Queue::Read(Buffer* from, uint64_t offset, void* to, uint64_t nbytes) {
   if (from->memory.host == nullptr) {
     StagedRead(from, offset, static_cast<char*>(to), nbytes);
-    return;
+  } else {
+    WaitForUser(from);
+    std::memcpy(to, from->memory.host + offset, nbytes);
   }
-  WaitForUser(from);
-  std::memcpy(to, from->memory.host + offset, nbytes);
+  cache_.SaveIfGrown();
 }
 
 void Queue::StagedWrite(const char* from, Buffer* to, uint64_t offset, uint64_t nbytes) {

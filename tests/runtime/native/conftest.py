@@ -1,21 +1,27 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import tvm_ffi
 
-from heterocc.runtime.native import unavailable_reason
+from heterocc.runtime.native import unavailable_reason, vulkan_unavailable_reason
+
+_WHY_NOT: dict[str, tuple[str, Callable[[], str | None]]] = {
+    "opencl": ("OpenCL", unavailable_reason),
+    "vulkan": ("Vulkan", vulkan_unavailable_reason),
+}
 
 
 @pytest.fixture(autouse=True)
 def _device_or_skip(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Skips a test marked `opencl` where there is no device, and leaves no fault behind."""
-    if request.node.get_closest_marker("opencl") is None:
-        yield
-        return
-    reason = unavailable_reason()
-    if reason is not None:
-        pytest.skip(f"no OpenCL device: {reason}")
+    """Skips a test marked `opencl` or `vulkan` where there is no such device, and leaves no fault behind."""
+    used = [name for name in _WHY_NOT if request.node.get_closest_marker(name) is not None]
+    for name in used:
+        label, why_not = _WHY_NOT[name]
+        reason = why_not()
+        if reason is not None:
+            pytest.skip(f"no {label} device: {reason}")
     yield
-    tvm_ffi.get_global_func("heterocc.opencl.fault")("")
+    for name in used:
+        tvm_ffi.get_global_func(f"heterocc.{name}.fault")("")

@@ -1,0 +1,296 @@
+"""Memory of Vulkan devices: copies, views, shared host memory, limits, reuse, lost devices."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm_ffi
+import vulkan_sample as sample
+from vulkan_sample import copy, empty, load, module_bytes, plugin, pointer, run_scale, to_device, to_host, vulkan
+
+from heterocc.artifacts.errors import DeviceError, DeviceMemoryError
+from heterocc.runtime.native import typed_error, vulkan_devices
+from heterocc.runtime.native.vulkan_api import Statistics, statistics, trim
+
+pytestmark = pytest.mark.vulkan
+
+STAGED = 37_000_001
+"""Bytes of a copy that needs every piece of staging memory twice, and ends within one."""
+
+
+def settled() -> Statistics:
+    """The statistics when what earlier tests left behind is gone."""
+    gc.collect()
+    trim()
+    return statistics()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int64", "int8", "uint16", "bool"])
+@pytest.mark.parametrize("shape", [(), (1,), (3, 5, 7), (1 << 20,)])
+def test_what_is_copied_to_the_device_comes_back(shape: tuple[int, ...], dtype: str) -> None:
+    rng = np.random.default_rng(0)
+    array = np.asarray(rng.random(shape) * 100).astype(dtype)
+    assert np.array_equal(to_host(to_device(array)), array)
+
+
+def test_a_large_copy_comes_back() -> None:
+    array = np.random.default_rng(0).integers(0, 256, STAGED, dtype="uint8")
+    assert np.array_equal(to_host(to_device(array)), array)
+
+
+def test_an_empty_tensor_can_be_made_copied_and_freed() -> None:
+    assert to_host(to_device(np.empty((0, 3), "float32"))).shape == (0, 3)
+
+
+def test_device_to_device_copies_keep_the_data() -> None:
+    array = np.arange(1000, dtype="int32")
+    target = empty((1000,), "int32")
+    copy(to_device(array), target)
+    assert np.array_equal(to_host(target), array)
+
+
+def test_the_host_waits_for_kernels_that_use_what_it_reads_or_writes() -> None:
+    kernel = load(module_bytes()).get_function("scale")
+    x, y = to_device(np.zeros(64, "float32")), empty((64,))
+    for step in range(40):
+        copy(tvm_ffi.from_dlpack(np.full(64, step, "float32")), x)
+        kernel(pointer(y), pointer(x), 2.0, 1, 8, 8)
+        copy(tvm_ffi.from_dlpack(np.zeros(64, "float32")), x)
+        assert (to_host(y) == 2 * step + 1).all()
+
+
+def test_memory_that_is_freed_while_kernels_use_it_is_not_overwritten() -> None:
+    """A freed buffer goes to the next tensor at once; what the host writes there must wait."""
+    kernel = load(module_bytes()).get_function("scale")
+    results = []
+    for step in range(60):
+        x, y = to_device(np.full(64, step, "float32")), empty((64,))
+        kernel(pointer(y), pointer(x), 1.0, 1, 8, 8)
+        results.append(y)
+        del x, y
+    for step, result in enumerate(results):
+        assert (to_host(result) == step + 1).all()
+
+
+def test_a_view_shares_its_allocation_and_keeps_it_alive() -> None:
+    base = to_device(np.arange(24, dtype="float32"))
+    view = plugin("view")(base, tvm_ffi.Shape((3, 4)), tvm_ffi.dtype("int32"))
+    assert view.data_ptr() == base.data_ptr()
+    del base
+    gc.collect()
+    expected = np.arange(12, dtype="float32").view("int32").reshape(3, 4)
+    assert np.array_equal(to_host(view), expected)
+
+
+@pytest.mark.parametrize("shape", [(7,), (2, 4), (1 << 31, 1 << 31, 4)])
+def test_a_view_that_does_not_fit_is_refused(shape: tuple[int, ...]) -> None:
+    base = to_device(np.zeros(6, "float32"))
+    with pytest.raises(RuntimeError, match="must fit into its allocation of 24 bytes") as caught:
+        plugin("view")(base, tvm_ffi.Shape(shape), tvm_ffi.dtype("float32"))
+    assert isinstance(typed_error(caught.value), DeviceError)
+
+
+def test_a_view_of_a_cpu_tensor_is_refused() -> None:
+    with pytest.raises(RuntimeError, match="not a Vulkan tensor"):
+        plugin("view")(tvm_ffi.from_dlpack(np.zeros(4, "float32")), tvm_ffi.Shape((4,)), tvm_ffi.dtype("float32"))
+
+
+def test_buffers_of_a_unified_device_lie_where_the_host_sees_them() -> None:
+    if not vulkan_devices()[0].unified:
+        pytest.skip("the first Vulkan device has memory of its own")
+    tensor = to_device(np.arange(16, dtype="float32"))
+    address = plugin("host_ptr")(tensor)
+    seen = np.ctypeslib.as_array(ctypes.cast(address, ctypes.POINTER(ctypes.c_float)), (16,))
+    assert np.array_equal(seen, np.arange(16, dtype="float32"))
+
+
+def shared(count: int) -> tuple[np.ndarray, Any]:
+    """Host memory of `count` floats at a 64-byte boundary, and a tensor over it."""
+    if not vulkan_devices()[0].shares_host_memory:
+        pytest.skip("the first Vulkan device does not run in the host's memory")
+    memory = np.zeros(count + 16, "float32")
+    start = (-memory.ctypes.data % 64) // 4
+    window = memory[start : start + count]
+    return window, plugin("alias")(window.ctypes.data, tvm_ffi.Shape((count,)), tvm_ffi.dtype("float32"), vulkan())
+
+
+def test_host_memory_of_a_cpu_device_is_used_without_a_copy() -> None:
+    window, alias = shared(1000)
+    assert plugin("host_ptr")(alias) == window.ctypes.data
+    window[:] = 3
+    assert (to_host(alias) == 3).all()
+    before = statistics().copies
+    y, kernel = empty((1000,)), load(module_bytes()).get_function("scale")
+    kernel(pointer(y), pointer(alias), 2.0, 1, 125, 8)
+    kernel(pointer(alias), pointer(y), 1.0, 0, 125, 8)
+    sample.synchronize()
+    assert (window == 7).all()
+    assert statistics().copies == before
+    assert (window.base[1016 - 16 + (window.ctypes.data - window.base.ctypes.data) // 4 :] == 0).all()
+
+
+def test_tensors_over_the_same_host_memory_are_one_to_kernels() -> None:
+    """Two aliases have buffers of their own: only their addresses tell that one command must wait for the other."""
+    window, first = shared(64)
+    second = plugin("alias")(window.ctypes.data, tvm_ffi.Shape((64,)), tvm_ffi.dtype("float32"), vulkan())
+    target, kernel = empty((64,)), load(module_bytes()).get_function("scale")
+    x = to_device(np.ones(64, "float32"))
+    before = statistics().barriers
+    kernel(pointer(first), pointer(x), 5.0, 0, 8, 8)
+    kernel(pointer(target), pointer(second), 1.0, 1, 8, 8)
+    assert statistics().barriers > before
+    assert (to_host(target) == 6).all()
+
+
+def test_an_alias_is_freed_only_when_kernels_are_done_with_it() -> None:
+    window, alias = shared(64)
+    x, kernel = to_device(np.ones(64, "float32")), load(module_bytes()).get_function("scale")
+    kernel(pointer(alias), pointer(x), 5.0, 0, 8, 8)
+    del alias
+    gc.collect()
+    assert (window == 5).all()
+
+
+def test_an_alias_of_unaligned_memory_is_refused() -> None:
+    if not vulkan_devices()[0].shares_host_memory:
+        pytest.skip("the first Vulkan device does not run in the host's memory")
+    memory = np.zeros(64, "float32")
+    address = memory.ctypes.data + (4 if memory.ctypes.data % 64 == 0 else 0)
+    with pytest.raises(RuntimeError, match="64-byte boundary"):
+        plugin("alias")(address, tvm_ffi.Shape((4,)), tvm_ffi.dtype("float32"), vulkan())
+
+
+def test_a_buffer_over_the_devices_limit_is_a_memory_error() -> None:
+    limit = vulkan_devices()[0].max_alloc
+    with pytest.raises(RuntimeError, match=f"a buffer of {limit + 1} bytes .* limit of {limit} bytes") as caught:
+        empty((limit + 1,), "int8")
+    error = typed_error(caught.value, where="device VULKAN")
+    assert isinstance(error, DeviceMemoryError)
+    assert error.hint is not None
+
+
+def test_a_failed_allocation_is_a_memory_error_and_the_next_one_works() -> None:
+    trim()  # nothing idle that the plug-in could free before it tries again
+    plugin("fault")("alloc:2")
+    first = empty((4,))
+    with pytest.raises(RuntimeError, match=r"VK_ERROR_OUT_OF_DEVICE_MEMORY \(-2\): the device has no memory") as caught:
+        empty((4,))
+    assert isinstance(typed_error(caught.value), DeviceMemoryError)
+    assert empty((4,)).data_ptr() != first.data_ptr()
+
+
+def test_an_allocation_that_fails_frees_idle_memory_and_tries_again() -> None:
+    before = settled().used
+    _leave_idle_workspace()
+    assert statistics().used == before + (1 << 20)
+    plugin("fault")("alloc:1")
+    tensor = empty((4,))
+    assert statistics().used == before + 64
+    assert to_host(tensor).shape == (4,)
+
+
+def _leave_idle_workspace() -> None:
+    """Takes and gives back a workspace as TVM's host code does."""
+    library = ctypes.CDLL("libtvm_runtime.so")
+    library.TVMBackendAllocWorkspace.restype = ctypes.c_void_p
+    library.TVMBackendAllocWorkspace.argtypes = [
+        ctypes.c_int,
+        ctypes.c_int,
+        ctypes.c_uint64,
+        ctypes.c_int,
+        ctypes.c_int,
+    ]
+    library.TVMBackendFreeWorkspace.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_void_p]
+    workspace = library.TVMBackendAllocWorkspace(7, 0, 1 << 20, 2, 32)
+    assert workspace
+    assert library.TVMBackendFreeWorkspace(7, 0, workspace) == 0
+
+
+def test_a_freed_workspace_is_given_out_again() -> None:
+    trim()
+    _leave_idle_workspace()
+    used = statistics().used
+    _leave_idle_workspace()
+    assert statistics().used == used
+
+
+def test_tensors_share_blocks_and_large_ones_go_back_to_the_driver() -> None:
+    start = settled()
+    small = [empty((1000,)) for _ in range(100)]
+    assert statistics().used == start.used + 100 * 4032
+    held = statistics().held
+    assert held <= start.held + (64 << 20)
+    large = empty((40 << 20,), "uint8")
+    assert statistics().held == held + (40 << 20)
+    del large
+    assert statistics().held == held
+    del small
+    trim()
+    assert (statistics().held, statistics().used) == (start.held, start.used)
+
+
+def test_memory_does_not_grow_over_many_modules_tensors_and_runs() -> None:
+    x = np.ones(64, "float32")
+    run_scale(load(module_bytes()), x, 2.0, 1)
+    gc.collect()
+    before, resident = statistics(), _resident()
+    for _ in range(300):
+        run_scale(load(module_bytes()), x, 2.0, 1)
+    gc.collect()
+    sample.synchronize()
+    after = statistics()
+    assert (after.held, after.used) == (before.held, before.used)
+    assert _resident() - resident < 8 << 20
+
+
+def _resident() -> int:
+    with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123  # not a file of ours
+        return int(file.read().split()[1]) * 4096
+
+
+def test_a_device_that_does_not_exist_is_named() -> None:
+    with pytest.raises(RuntimeError, match="no Vulkan device 99"):
+        empty((4,), device=tvm_ffi.device("vulkan", 99))
+
+
+def test_many_threads_may_allocate_copy_and_free() -> None:
+    wrong: list[int] = []
+
+    def work(seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        for size in rng.integers(1, 200_000, 40):
+            array = rng.integers(0, 256, size, dtype="uint8")
+            if not np.array_equal(to_host(to_device(array)), array):
+                wrong.append(seed)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_a_lost_device_fails_what_was_on_it_and_opens_anew() -> None:
+    module = load(module_bytes())
+    x = np.ones(64, "float32")
+    old = to_device(x)
+    assert np.array_equal(run_scale(module, x, 2.0, 0), x * 2)
+    plugin("fault")("lost:1")
+    with pytest.raises(RuntimeError, match=r"VK_ERROR_DEVICE_LOST .* load the bundle again") as caught:
+        run_scale(module, x, 3.0, 0)
+    assert isinstance(typed_error(caught.value), DeviceError)
+    with pytest.raises(RuntimeError, match="was lost"):
+        to_host(old)
+    fresh = empty((64,))
+    with pytest.raises(RuntimeError, match="argument 1 of kernel 'scale' is of a device that was lost"):
+        module.get_function("scale")(pointer(fresh), pointer(old), 1.0, 0, 8, 8)
+    assert np.array_equal(run_scale(module, x, 4.0, 0), x * 4)
+    del old
+    gc.collect()
+    assert np.array_equal(run_scale(module, x, 5.0, 0), x * 5)
