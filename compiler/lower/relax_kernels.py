@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from tvm import relax, te, topi
 from heterocc.artifacts.errors import LoweringError
 from heterocc.compiler.lower.base import KernelInfo
 from heterocc.compiler.lower.reduction_start import start_from_infinity
+from heterocc.compiler.lower.relax_account import Account, carry_over, follow_fusion, open_account, values_written
 from heterocc.compiler.lower.relax_importer import ImportedFunction, dtype_name, static_shape
 from heterocc.compiler.lower.relax_straight import bindings_of, outputs_of, substitute, vars_of, write_main
 
@@ -36,15 +38,6 @@ class KernelModule:
     kernels: tuple[KernelInfo, ...]
 
 
-@dataclass
-class _Account:
-    """Which node each variable of the current `main` belongs to; `values` as in ImportedFunction."""
-
-    node_of: dict[Any, str]
-    values_of: dict[Any, tuple[str, ...]]
-    nodes_of_call: dict[Any, tuple[str, ...]] = field(default_factory=dict)
-
-
 def to_kernels(function: ImportedFunction, target: Any, before: Sequence[Any] = ()) -> KernelModule:
     """Legalise for `target`, fuse, and name kernels after graph nodes.
 
@@ -54,12 +47,12 @@ def to_kernels(function: ImportedFunction, target: Any, before: Sequence[Any] = 
     with target:
         mod = tvm.transform.Sequential([*before, relax.transform.LegalizeOps(enable_warning=False)])(function.mod)
         mod = _lift_constants(start_from_infinity(mod), arrays)
-        account = _account(mod, function)
+        account = open_account(mod, function)
         mod = relax.transform.AnnotateTIROpPattern()(mod)
         fused = relax.transform.FuseOps()(mod)
-        _attribute(mod, fused, account)
+        follow_fusion(mod, fused, account)
         flat = relax.transform.FuseTIR()(fused)
-    _carry_over(fused, flat, account)
+    carry_over(fused, flat, account)
     flat = _own_outputs(flat, account)
     return _named(flat, function, arrays, account)
 
@@ -91,93 +84,7 @@ def _lift_constants(mod: tvm.IRModule, arrays: dict[str, np.ndarray]) -> tvm.IRM
     return write_main(mod, [*main.params, *added.values()], bindings, outputs)
 
 
-def _account(mod: tvm.IRModule, function: ImportedFunction) -> _Account:
-    """Attribute every binding: one that a pass added belongs to the next one that the importer made."""
-    main = mod["main"]
-    account = _Account({}, {})
-    for param in main.params:
-        account.values_of[param] = tuple(function.values_of.get(param.name, ()))
-    owner = ""
-    for binding in reversed(bindings_of(main)):
-        owner = function.node_of.get(binding.var.name, owner)
-        account.node_of[binding.var] = owner
-        account.values_of[binding.var] = tuple(function.values_of.get(binding.var.name, ()))
-    return account
-
-
-def _attribute(before: tvm.IRModule, after: tvm.IRModule, account: _Account) -> None:
-    """Find for every call after fusion the bindings before it that it computes.
-
-    FuseOps renames variables and shares equal functions, so a fused call is followed through its function's body: each
-    inner call is looked up among the calls before fusion by callee and arguments.
-    """
-    index: dict[tuple[Any, ...], list[Any]] = {}
-    for binding in bindings_of(before["main"]):
-        index.setdefault(_key(binding.value, {}), []).append(binding.var)
-    old_params = before["main"].params
-    old_of: dict[Any, Any] = dict(zip(after["main"].params, old_params, strict=True))
-
-    def resolve(value: Any, mapping: Mapping[Any, Any]) -> Any:
-        candidates = index.get(_key(value, mapping), [])
-        if not candidates:
-            return None
-        return candidates.pop(0) if len(candidates) > 1 else candidates[0]
-
-    for binding in bindings_of(after["main"]):
-        call = binding.value
-        callee = after.functions.get(call.op) if isinstance(call, relax.Call) else None
-        if isinstance(callee, relax.Function):
-            inner = {p: old_of.get(a, a) for p, a in zip(callee.params, call.args, strict=True)}
-            found = []
-            for step in bindings_of(callee):
-                if isinstance(step.value, relax.Var):
-                    inner[step.var] = inner.get(step.value)
-                    continue
-                inner[step.var] = resolve(step.value, inner)
-                found.append(inner[step.var])
-            old_of[binding.var] = inner.get(outputs_of(callee)[0])
-        else:
-            old_of[binding.var] = resolve(call, old_of)
-            found = [old_of[binding.var]]
-        nodes = dict.fromkeys(account.node_of[v] for v in found if v is not None)
-        account.nodes_of_call[binding.var] = tuple(n for n in nodes if n)
-        account.values_of[binding.var] = account.values_of.get(old_of[binding.var], ())
-    for new, old in zip(after["main"].params, old_params, strict=True):
-        account.values_of[new] = account.values_of.get(old, ())
-
-
-def _key(value: Any, mapping: Mapping[Any, Any]) -> tuple[Any, ...]:
-    """A key that is equal for equal expressions over equal variables."""
-    if isinstance(value, relax.Var):
-        return ("var", mapping.get(value, value))
-    if isinstance(value, relax.GlobalVar):
-        return ("global", value.name_hint)
-    if isinstance(value, tvm.ir.GenericConst):
-        array = value.value.numpy()
-        return ("const", str(array.dtype), array.shape, array.tobytes())
-    if isinstance(value, relax.Tuple):
-        return ("tuple", *(_key(f, mapping) for f in value.fields))
-    if isinstance(value, relax.TupleGetItem):
-        return ("get", value.index, _key(value.tuple_value, mapping))
-    if isinstance(value, relax.Call):
-        op = value.op.name if isinstance(value.op, tvm.ir.Op) else _key(value.op, mapping)
-        return ("call", op, str(value.ty), *(_key(a, mapping) for a in value.args))
-    return ("text", str(value))
-
-
-def _carry_over(fused: tvm.IRModule, flat: tvm.IRModule, account: _Account) -> None:
-    """FuseTIR keeps the sequence of bindings: copy the account onto its variables."""
-    old, new = bindings_of(fused["main"]), bindings_of(flat["main"])
-    old_by_name = {b.var.name: b.var for b in old}
-    for a, b in zip(fused["main"].params, flat["main"].params, strict=True):
-        account.values_of[b] = account.values_of.get(a, ())
-    for binding in new:
-        source = old_by_name.get(binding.var.name)
-        account.nodes_of_call[binding.var] = account.nodes_of_call.get(source, ())
-        account.values_of[binding.var] = account.values_of.get(source, ())
-
-
-def _own_outputs(mod: tvm.IRModule, account: _Account) -> tvm.IRModule:
+def _own_outputs(mod: tvm.IRModule, account: Account) -> tvm.IRModule:
     """Give every output a kernel call of its own: inputs, weights and values that are output twice are copied."""
     main = mod["main"]
     written: dict[Any, Any] = {b.var: b.value for b in bindings_of(main)}
@@ -214,7 +121,7 @@ def _rewrite(
     params: Sequence[Any],
     bindings: list[tuple[Any, Any, str]],
     outputs: list[Any],
-    account: _Account,
+    account: Account,
 ) -> tvm.IRModule:
     """Write `main` without plain aliases and unused calls, and carry the account over."""
     alias: dict[Any, Any] = {}
@@ -239,7 +146,7 @@ def _rewrite(
 
 
 def _named(
-    mod: tvm.IRModule, function: ImportedFunction, arrays: dict[str, np.ndarray], account: _Account
+    mod: tvm.IRModule, function: ImportedFunction, arrays: dict[str, np.ndarray], account: Account
 ) -> KernelModule:
     """Name kernels after their nodes, drop parameters that nobody reads, and write the table of calls."""
     main = mod["main"]
@@ -247,6 +154,7 @@ def _named(
     renamed: dict[str, Any] = {}
     builder = relax.BlockBuilder()
     returned = set(outputs_of(main))
+    written = values_written(main, account)
     kernels: list[KernelInfo] = []
     bindings: list[tuple[Any, Any, str]] = []
     for binding in bindings_of(main):
@@ -265,14 +173,14 @@ def _named(
                 where=f"node '{nodes[-1]}'" if nodes else None,
             )
         old = call.args[0]
-        symbol = _fresh(_symbol(nodes, account.values_of.get(binding.var, ())), taken)
+        symbol = _fresh(_symbol(nodes, written[binding.var]), taken)
         if old.name_hint not in renamed:
             kernel = mod[old].without_attr("global_symbol").with_attr("global_symbol", symbol)
             renamed[old.name_hint] = builder.add_func(kernel, symbol)
         gvar = renamed[old.name_hint]
         value = relax.Call(call.op, [gvar, *call.args[1:]], call.attrs, call.ty_args)
         bindings.append((binding.var, value, binding.var.name))
-        kernels.append(KernelInfo(symbol, nodes, account.values_of.get(binding.var, ())))
+        kernels.append(KernelInfo(symbol, nodes, written[binding.var]))
     used = {v for _, value, _ in bindings for v in vars_of(value)}
     params = [p for p in main.params if p.name not in arrays or p in used]
     done = write_main(builder.get(), params, bindings, outputs_of(main))
@@ -285,7 +193,13 @@ def _is_view(function: Any, call: Any) -> bool:
     argument = _argument(call)
     if not isinstance(argument, relax.Var) or not isinstance(call.ty, relax.TensorType):
         return False
-    return dtype_name(argument.ty) == dtype_name(call.ty) and bool(relax.analysis.has_reshape_pattern(function))
+    # TVM takes the first part of a tensor for a reshape of it.
+    same = dtype_name(argument.ty) == dtype_name(call.ty) and _elements(argument.ty) == _elements(call.ty)
+    return same and bool(relax.analysis.has_reshape_pattern(function))
+
+
+def _elements(ty: Any) -> int:
+    return math.prod(static_shape(ty) or ())
 
 
 def _argument(call: Any) -> Any:
