@@ -13,7 +13,9 @@ from heterocc.compiler.imported import ImportedModel
 
 
 class Reference:
-    """The model (or some of its nodes) in ONNX Runtime, without its own fusions, so that every value can be read.
+    """The model (or some of its nodes) in ONNX Runtime, without its optimisations, so that every value can be read.
+
+    Some of these change results: a Pad with zeros that is fused into MaxPool pads with -inf.
 
     `inputs` and `outputs` are names of the imported graph. With `shaken` inputs and weights are changed in their last
     bits: results then differ as far as rounding alone takes them. One CPU session; not safe to share between threads.
@@ -40,7 +42,7 @@ class Reference:
         chosen = tuple(n.name for n in graph.nodes) if nodes is None else tuple(nodes)
         proto = model.subgraph(chosen, self.inputs, self.outputs)
         options = ort.SessionOptions()
-        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
         options.log_severity_level = 3
         names = [i.name for i in proto.graph.initializer if i.external_data]
         # ONNX Runtime keeps no reference to these arrays: they must outlive the session.
