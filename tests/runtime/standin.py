@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -18,6 +19,7 @@ from heterocc.artifacts.writer import BundleWriter
 CPU = Device(name="CPU", backend="cpu")
 ORT = Device(name="ORT", backend="ort")
 OPENCL = Device(name="OPENCL", backend="opencl")
+VULKAN = Device(name="VULKAN", backend="vulkan")
 TVM_VERSION = "0.27.0"
 
 
@@ -216,11 +218,22 @@ def _compile(
             passes.AttachGlobalSymbol(),
         ]
     )
-    executable = tvm.compile(module, target, relax_pipeline=pipeline)
+    with _code_generator(backend):
+        executable = tvm.compile(module, target, relax_pipeline=pipeline)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "code.so")
         executable.export_library(str(file))
         return file.read_bytes()
+
+
+def _code_generator(backend: str) -> AbstractContextManager[Any]:
+    """What TVM needs to generate code for a back end; it has none for Vulkan."""
+    if backend != "vulkan":
+        return nullcontext()
+    from heterocc.compiler.lower.vulkan.codegen import generating
+    from heterocc.compiler.lower.vulkan.target import limits_from
+
+    return generating(limits_from({"max_num_threads": 256, "max_block_size_x": 256}, frozenset(["float32", "int32"])))
 
 
 def _elementwise(te: Any, shape: tuple[int, ...], operands: list[Any], rule: Callable[..., Any]) -> Any:
@@ -228,10 +241,10 @@ def _elementwise(te: Any, shape: tuple[int, ...], operands: list[Any], rule: Cal
 
 
 def chain(length: int, shape: Sequence[int] = (16,), device: str = "c", dtype: str = "float32") -> Model:
-    """x -> +w -> +w …, one partition per node; `device` letters c and g by turns give each partition's device."""
+    """x -> +w -> +w …, one partition per node; the letters of `device` by turns give each one's device: c, g, v."""
     names = ["x", *(f"v{i}" for i in range(length))]
     used = sorted(set(device))
-    devices = tuple({"c": CPU, "g": OPENCL}[d] for d in used)
+    devices = tuple({"c": CPU, "g": OPENCL, "v": VULKAN}[d] for d in used)
     parts = tuple(
         Part(
             device=used.index(device[i % len(device)]),
