@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from heterocc.artifacts.errors import LoweringError
+from heterocc.compiler.blame import at_fault
 from heterocc.compiler.devices.device import Device
 from heterocc.compiler.files import atomic_write
 from heterocc.compiler.imported import ImportedModel
@@ -34,6 +36,14 @@ def jobs_of(plan: Plan, model: ImportedModel, devices: Iterable[Device]) -> tupl
     )
 
 
+class DoesNotLower(Exception):  # noqa: N818  # never shown: it tells the driver what to place anew
+    """A partition that does not lower: its device, the nodes at fault, and the error to show if no device is left."""
+
+    def __init__(self, device: str, nodes: tuple[str, ...], told: str, error: LoweringError) -> None:
+        super().__init__(told)
+        self.device, self.nodes, self.told, self.error = device, nodes, told, error
+
+
 class Builder:
     """Lowers partitions and remembers them by device, nodes and interface."""
 
@@ -44,15 +54,24 @@ class Builder:
         self._done: dict[tuple[str, tuple[str, ...], tuple[str, ...], tuple[str, ...]], LoweredPartition] = {}
 
     def build(self, plan: Plan) -> BuiltPlan:
-        """Lower every partition of `plan`. Raises LoweringError (HC203) for one that does not lower."""
+        """Lower every partition of `plan`. Raises DoesNotLower for one that does not."""
         jobs = jobs_of(plan, self._model, self._devices)
         todo = [job for job in jobs if self._key(job) not in self._done]
         with self._reporter.stage("lowering", len(todo)) as progress:
             for job in todo:
                 progress.begin(f"{job.name} for {job.device.name} ({len(job.nodes)} nodes)")
-                self._done[self._key(job)] = lowering_for(job.device).lower(job)
+                self._done[self._key(job)] = self._lower(job)
                 progress.step()
         return BuiltPlan(plan, jobs, tuple(self._done[self._key(job)] for job in jobs))
+
+    @staticmethod
+    def _lower(job: PartitionJob) -> LoweredPartition:
+        lowering = lowering_for(job.device)
+        try:
+            return lowering.lower(job)
+        except LoweringError as error:
+            nodes, told = at_fault(job, lowering.lower)
+            raise DoesNotLower(job.device.name, nodes, told or error.message, error) from error
 
     @staticmethod
     def _key(job: PartitionJob) -> tuple[str, tuple[str, ...], tuple[str, ...], tuple[str, ...]]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from heterocc.artifacts.errors import InputError, OutputFileError, UnsupportedOpError, WrongResultError
 from heterocc.compiler.affinity import affinity_from, write_affinity_file
-from heterocc.compiler.build import Builder, BuiltPlan, write_dumps
+from heterocc.compiler.build import Builder, BuiltPlan, DoesNotLower, write_dumps
 from heterocc.compiler.check import Checker, CheckResult, Wrong
 from heterocc.compiler.devices.device import Device
 from heterocc.compiler.devices.names import resolve_devices
@@ -213,8 +213,12 @@ class _Job:
     ) -> tuple[BuiltPlan, CheckResult | None]:
         """Lower and check; a wrong node goes to the next device, and all is placed again."""
         while True:
-            with _timed(self.seconds, "lower"):
-                built = builder.build(plan)
+            try:
+                with _timed(self.seconds, "lower"):
+                    built = builder.build(plan)
+            except DoesNotLower as failed:
+                plan = self._without(failed, plan, devices, affinity, variant)
+                continue
             if checker is None:
                 return built, None
             with _timed(self.seconds, "check"):
@@ -234,16 +238,31 @@ class _Job:
                 raise WrongResultError(error.message, where=error.where, hint=error.hint) from error
             self._tell_moved(checks.wrong, before, plan)
 
-    def _tell_moved(self, found: tuple[Wrong, ...], before: Plan, after: Plan) -> None:
+    def _without(
+        self, failed: DoesNotLower, plan: Plan, devices: tuple[Device, ...], affinity: Affinity, variant: str
+    ) -> Plan:
+        """The plan with what does not lower on other devices. Raises the LoweringError where none takes it."""
+        for name in failed.nodes:
+            self.wrong.setdefault(failed.device, {})[name] = f"it does not compile: {failed.told}"
+        try:
+            after = self.place(devices, affinity, "" if variant == "main" else variant)
+        except UnsupportedOpError as error:
+            raise failed.error from error
+        self._tell_moved((Wrong(failed.device, failed.nodes, failed.told),), plan, after, "does not compile")
+        return after
+
+    def _tell_moved(
+        self, found: tuple[Wrong, ...], before: Plan, after: Plan, what: str = "computes a wrong result"
+    ) -> None:
         for wrong in found:
             for name in wrong.nodes:
                 node = self.model.graph.node_by_name[name]
                 source, target = before.device_of[name], after.device_of[name]
                 self.moved.append(Moved(node.label, node.op_type, source, target, wrong.error))
-                self.reporter.warn(
-                    f"{node.op_type} '{node.label}' computes a wrong result on {source} and goes to {target}: "
-                    f"{wrong.error}"
-                )
+            first = self.model.graph.node_by_name[wrong.nodes[0]]
+            others = f" (with {len(wrong.nodes) - 1} other nodes)" if len(wrong.nodes) > 1 else ""
+            path = f"on {wrong.device} and goes to {after.device_of[wrong.nodes[0]]}"
+            self.reporter.warn(f"{first.op_type} '{first.label}'{others} {what} {path}: {wrong.error}")
 
     def _cpu_variant(
         self, builder: Builder, checker: Checker | None, main: Plan
