@@ -309,22 +309,6 @@ def _one_hot(ctx: Context, indices: Any, depth: Any, values: Any) -> Any:
     return ctx.bb.emit_te(compute, whole, values, primfunc_name_hint="one_hot")
 
 
-@_converter("ReverseSequence")
-def _reverse_sequence(ctx: Context, data: Any, lengths: Any) -> Any:
-    batch, time = ctx.attrs.get("batch_axis", 1), ctx.attrs.get("time_axis", 0)
-
-    def compute(x: Any, length: Any) -> Any:
-        def at(*i: Any) -> Any:
-            last = length[i[batch]].astype("int64")
-            here = i[time].astype("int64")
-            there = tirx.Select(here < last, last - tirx.const(1, "int64") - here, here)
-            return x(*(there if d == time else v for d, v in enumerate(i)))
-
-        return te.compute(x.shape, at, name="reverse_sequence")
-
-    return ctx.bb.emit_te(compute, data, lengths, primfunc_name_hint="reverse_sequence")
-
-
 @_converter("CumProd")
 def _cum_prod(ctx: Context, data: Any, axis: Any) -> Any:
     along = int(ctx.known(axis).flat[0]) % len(_shape(data))
@@ -361,11 +345,6 @@ def _gather(ctx: Context, data: Any, indices: Any) -> Any:
         return te.compute(shape, at, name="gather")
 
     return ctx.bb.emit_te(compute, data, indices, primfunc_name_hint="gather")
-
-
-@_converter("GatherND")
-def _gather_nd(ctx: Context, data: Any, indices: Any) -> Any:
-    return ctx.original(data, _as(indices, "int64"))
 
 
 @_converter("TopK")

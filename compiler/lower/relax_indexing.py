@@ -5,6 +5,7 @@ TVM's own read and write wherever an index points, and rely on shapes known at r
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
@@ -14,7 +15,7 @@ from tvm import relax, te, tirx
 
 from heterocc.compiler.lower.relax_converters import Context, Converter
 from heterocc.compiler.lower.relax_straight import constant
-from heterocc.compiler.lower.relax_values import as_dtype, fixed, inside, scalar, shape_of
+from heterocc.compiler.lower.relax_values import as_dtype, dtype_of, fixed, inside, scalar, shape_of
 
 op = relax.op
 
@@ -89,6 +90,44 @@ def scatter_nd(ctx: Context, data: Any, indices: Any, updates: Any) -> Any:
     return op.scatter_nd(data, safe, updates, _reduction(ctx))
 
 
+def max_unpool(ctx: Context, data: Any, indices: Any, output_shape: Any = None) -> Any:
+    """Pooling undone: each value goes where its index in the flat output says."""
+    rank = len(shape_of(data))
+    if output_shape is not None:
+        shape = [int(n) for n in ctx.known(output_shape)]
+    else:
+        kernel, spatial = ctx.attrs["kernel_shape"], rank - 2
+        strides, pads = ctx.attrs.get("strides", [1] * spatial), ctx.attrs.get("pads", [0] * 2 * spatial)
+        sizes = zip(shape_of(data)[2:], kernel, strides, pads[:spatial], pads[spatial:], strict=True)
+        shape = [*shape_of(data)[:2], *((n - 1) * s + k - p - q for n, k, s, p, q in sizes)]
+    size = math.prod(shape)
+    where = _safe(ctx, ctx.bb.emit(op.reshape(indices, (-1,))), size)
+    flat = op.scatter_elements(op.zeros((size,), dtype_of(data)), where, op.reshape(data, (-1,)), axis=0)
+    return op.reshape(flat, shape)
+
+
+def roi_align(ctx: Context, data: Any, rois: Any, batches: Any) -> Any:
+    """Regions of images that exist."""
+    return ctx.original(data, rois, _safe(ctx, batches, shape_of(data)[0]))
+
+
+def reverse_sequence(ctx: Context, data: Any, lengths: Any) -> Any:
+    """The first elements along the time axis in reverse; a length beyond the axis means all of it."""
+    batch, time = ctx.attrs.get("batch_axis", 1), ctx.attrs.get("time_axis", 0)
+    steps = shape_of(data)[time]
+
+    def compute(x: Any, length: Any) -> Any:
+        def at(*i: Any) -> Any:
+            last = tirx.min(length[i[batch]].astype("int64"), tirx.const(steps, "int64"))
+            here = i[time].astype("int64")
+            there = tirx.Select(here < last, last - tirx.const(1, "int64") - here, here)
+            return x(*(there if d == time else v for d, v in enumerate(i)))
+
+        return te.compute(x.shape, at, name="reverse_sequence")
+
+    return ctx.bb.emit_te(compute, data, lengths, primfunc_name_hint="reverse_sequence")
+
+
 def _reduction(ctx: Context) -> str:
     reduction = ctx.text("reduction", "none")
     return "update" if reduction == "none" else reduction
@@ -122,6 +161,9 @@ CONVERTERS: Mapping[str, Converter] = MappingProxyType(
     {
         "GatherElements": gather_elements,
         "GatherND": gather_nd,
+        "MaxUnpool": max_unpool,
+        "ReverseSequence": reverse_sequence,
+        "RoiAlign": roi_align,
         "Scatter": scatter_elements,
         "ScatterElements": scatter_elements,
         "ScatterND": scatter_nd,
