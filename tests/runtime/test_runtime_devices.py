@@ -11,7 +11,7 @@ from heterocc.artifacts.manifest import Device
 from heterocc.runtime import devices as under_test
 from heterocc.runtime.devices import DeviceRecord, cpu_record, driver_reason, inventory, resolve_gpu
 from heterocc.runtime.faults import device_fault
-from heterocc.runtime.native import OpenCLDevice, VulkanDevice
+from heterocc.runtime.native import CudaDevice, OpenCLDevice, VulkanDevice
 
 GPU = OpenCLDevice(
     name="A GPU",
@@ -33,6 +33,20 @@ GPU = OpenCLDevice(
     fp64=True,
     shares_host_memory=False,
     extensions=("cl_khr_subgroups",),
+)
+HOPPER = CudaDevice(
+    name="A Hopper",
+    capability=(9, 0),
+    memory=1 << 37,
+    multiprocessors=132,
+    clock_khz=1_980_000,
+    memory_clock_khz=3_201_000,
+    memory_bus_bits=6144,
+    l2_cache=62_914_560,
+    max_group=1024,
+    shared_memory=49152,
+    integrated=False,
+    driver="13.0",
 )
 CARD = VulkanDevice(
     name="A card",
@@ -106,8 +120,30 @@ def test_what_a_device_lacks_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> Non
     assert driver_reason(far) == "device GPU.1 is OpenCL device 1, this machine has 1"
 
 
-def test_a_back_end_without_a_runtime_is_a_reason() -> None:
-    assert driver_reason(Device(name="GPU", backend="cuda")) == "device GPU: this heterocc has no CUDA runtime"
+def test_code_for_another_gpu_architecture_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(under_test, "usable_cuda_devices", lambda: (HOPPER,))
+    reasons = {
+        arch: driver_reason(Device(name="CUDA", backend="cuda", target=json.dumps({"arch": arch})))
+        for arch in ("sm_90", "sm_90a", "sm_80", "sm_100f", "sm_92")
+    }
+    assert reasons["sm_90"] is None
+    assert reasons["sm_90a"] is None
+    assert reasons["sm_80"] == "the code for CUDA is for sm_80, A Hopper is sm_90"
+    assert reasons["sm_100f"] and reasons["sm_92"]
+    assert driver_reason(Device(name="CUDA", backend="cuda")) == (
+        "the bundle does not say which GPU architecture the code for CUDA is for"
+    )
+    far = Device(name="CUDA.1", backend="cuda", index=1)
+    assert driver_reason(far) == "device CUDA.1 is CUDA device 1, this machine has 1"
+
+
+def test_a_missing_cuda_driver_is_a_reason_and_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> tuple[CudaDevice, ...]:
+        raise DriverMissingError("CUDA cannot be used: no library")
+
+    monkeypatch.setattr(under_test, "usable_cuda_devices", missing)
+    assert ("cuda", "CUDA cannot be used: no library") in inventory().absent
+    assert driver_reason(Device(name="GPU", backend="cuda")) == "device GPU: CUDA cannot be used: no library"
 
 
 def test_what_a_vulkan_device_lacks_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -77,7 +77,9 @@ def test_a_cpu_that_this_machine_can_stand_in_for_is_present(tmp_path: Path) -> 
     [
         ('backend = "cpu"', "name", "required"),
         ('name = "X"', "backend", "required"),
-        ('name = "X"\nbackend = "tpu"', "backend", "'cpu' or 'opencl'"),
+        ('name = "X"\nbackend = "tpu"', "backend", "'cpu', .*'opencl'"),
+        ('name = "X"\nbackend = "cuda"', "", 'target.arch must name .* "sm_90"'),
+        ('name = "X"\nbackend = "cuda"\ntarget = {arch = "90"}', "", 'target.arch must name .* "sm_90"'),
         ('name = "X"\nbackend = "cpu"\nspeed = 3', "speed", "unknown key"),
         ('name = "X"\nbackend = "cpu"\nmemory = "2 GB"', "memory", "integer"),
         ('name = "X"\nbackend = "cpu"\nmemory = 0', "memory", "greater than 0"),

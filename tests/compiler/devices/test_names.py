@@ -59,9 +59,11 @@ def test_an_unknown_device_is_an_error_that_lists_what_is_known(name: str) -> No
     assert caught.value.exit_code == 2
 
 
-def test_a_back_end_to_come_is_an_error_that_says_so() -> None:
-    with pytest.raises(UnknownDeviceError, match="not supported by this version"):
-        resolve_devices("CUDA", present=NONE)
+def test_cuda_without_a_driver_is_an_error_whose_hint_names_the_device_file() -> None:
+    without = Inventory(missing=(("cuda", "CUDA cannot be used: libcuda.so.1 was not found"),))
+    with pytest.raises(DriverMissingError, match=r"libcuda\.so\.1") as caught:
+        resolve_devices("CUDA", present=without)
+    assert "target.arch" in str(caught.value.hint)
 
 
 def test_names_match_whatever_their_case_and_keep_their_order() -> None:

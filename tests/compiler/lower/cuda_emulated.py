@@ -1,0 +1,57 @@
+"""Runs bundles for CUDA without a GPU: kernels compiled for the host, under TVM's own CUDA runtime.
+
+Everything but the machine code itself is the real thing: the module in the shared object, how it is loaded, launches
+with their arguments, copies. The kernels' source is what the machine code was made of.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+SOURCES = Path(__file__).parent / "cuda_emulator"
+
+_KERNEL = re.compile(r'^extern "C" __global__ void (?:__launch_bounds__\(\d+\) )?(\w+)\(([^)]*)\) \{', re.MULTILINE)
+
+
+def build_driver(folder: Path) -> None:
+    """Put stand-ins for libcuda.so.1 and libcudart.so.13 into a folder."""
+    for name, source, flags in (
+        ("libcuda.so.1", "driver.cc", ["-ldl"]),
+        ("libcudart.so.13", "cudart.cc", [f"-Wl,--version-script={SOURCES / 'cudart.map'}"]),
+    ):
+        command = ["c++", "-std=c++17", "-O1", "-shared", "-fPIC", f"-Wl,-soname,{name}", "-o", str(folder / name)]
+        subprocess.run([*command, str(SOURCES / source), *flags], check=True)
+
+
+def build_kernels(source: str, folder: Path) -> Path:
+    """A library with a function `call_<kernel>(void** arguments)` for each kernel of a CUDA source."""
+    for header in ("cuda.h", "cuda_fp16.h", "math_constants.h"):
+        (folder / header).write_text("")
+    calls = []
+    for kernel in _KERNEL.finditer(source):
+        types = [p.replace("__restrict__", "").rsplit(maxsplit=1)[0] for p in kernel[2].split(",") if p.strip()]
+        given = ", ".join(f"*static_cast<{t}*>(a[{i}])" for i, t in enumerate(types))
+        calls.append(f'extern "C" void call_{kernel[1]}(void** a) {{ {kernel[1]}({given}); }}\n')
+    path = folder / "kernels.cc"
+    path.write_text('#include "kernels.h"\n' + source + "".join(calls))
+    library = folder / "kernels.so"
+    command = ["c++", "-std=c++17", "-O1", "-w", "-shared", "-fPIC", "-o", str(library), str(path)]
+    subprocess.run([*command, f"-I{SOURCES}", f"-I{folder}", str(folder / "libcuda.so.1")], check=True)
+    return library
+
+
+def environment(folder: Path, kernels: Path | None = None, **settings: object) -> dict[str, str]:
+    """The variables under which a new process finds the stand-ins; `settings` are those of driver.cc."""
+    found = {"LD_LIBRARY_PATH": str(folder), "EMULATED_LOG": str(folder / "log.txt")}
+    if kernels is not None:
+        found["EMULATED_KERNELS"] = str(kernels)
+    return found | {f"EMULATED_{name.upper()}": str(value) for name, value in settings.items()}
+
+
+def log(folder: Path) -> Sequence[str]:
+    """What the driver was asked for, in order."""
+    path = folder / "log.txt"
+    return path.read_text().splitlines() if path.is_file() else []

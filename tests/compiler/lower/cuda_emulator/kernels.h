@@ -1,0 +1,43 @@
+// What generated CUDA source needs to be compiled for the host: see driver.cc.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+struct EmulatedDim {
+  unsigned x, y, z;
+};
+extern "C" {
+extern EmulatedDim emulated_thread, emulated_block, emulated_block_size, emulated_grid_size;
+void emulated_barrier();
+}
+
+#define threadIdx emulated_thread
+#define blockIdx emulated_block
+#define blockDim emulated_block_size
+#define gridDim emulated_grid_size
+#define __syncthreads emulated_barrier
+#define __global__
+#define __device__
+#define __forceinline__ inline
+#define __shared__ static
+#define __launch_bounds__(threads)
+#define __align__(bytes) alignas(bytes)
+#define CUDART_INF_F INFINITY
+#define CUDART_NAN_F NAN
+
+#define VECTORS(type, name)                                                                       \
+  struct alignas(2 * sizeof(type)) name##2 { type x, y; };                                        \
+  struct alignas(4 * sizeof(type)) name##4 { type x, y, z, w; };                                  \
+  inline name##2 make_##name##2(type x, type y) { return {x, y}; }                                \
+  inline name##4 make_##name##4(type x, type y, type z, type w) { return {x, y, z, w}; }
+VECTORS(float, float)
+VECTORS(int, int)
+VECTORS(unsigned, uint)
+VECTORS(double, double)
+
+using std::max;
+using std::min;
+inline float rsqrtf(float x) { return 1 / std::sqrt(x); }
