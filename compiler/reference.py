@@ -31,7 +31,7 @@ class Reference:
         shaken: bool = False,
     ) -> None:
         graph = model.graph
-        self._change = _shaken if shaken else np.ascontiguousarray
+        self._change = _shaken if shaken else _contiguous
         self.inputs = tuple(graph.inputs if inputs is None else inputs)
         self._aliases = [o for o in outputs if o in self.inputs]
         self._constants = {o: model.weights[o] for o in outputs if o in graph.constants}
@@ -77,11 +77,16 @@ def _shaken(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     bits, which are summed in 32.
     """
     if array.dtype.kind != "f":
-        return np.ascontiguousarray(array)
+        return _contiguous(array)
     units = 1 if array.dtype == np.float16 else 8
     noise = np.random.default_rng(array.size).standard_normal(array.shape)
     kind = np.finfo(array.dtype)
     shaken = array * (1.0 + units * float(kind.eps) * noise)
     # Masks are often the largest number that there is.
     bounded = np.where(np.isfinite(array), np.clip(shaken, float(kind.min), float(kind.max)), array)
-    return np.ascontiguousarray(bounded, dtype=array.dtype)
+    return np.asarray(bounded, dtype=array.dtype, order="C")
+
+
+def _contiguous(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    # Not ascontiguousarray: that makes one-element vectors of scalars.
+    return np.asarray(array, order="C")
