@@ -19,6 +19,9 @@ from typing import Any, Protocol
 
 from heterocc.artifacts.errors import CudaCompilerMissingError, DeviceError
 
+TOOLKIT = Path("/usr/local/cuda")
+"""Where the toolkit lies if nothing says so."""
+
 _SOURCE = "kernels.cu"
 _TIMEOUT = 1800
 _FLAGS = ("-std=c++17", "--fmad=true")
@@ -129,7 +132,7 @@ def find_compiler(env: Mapping[str, str] | None = None) -> CudaCompiler:
     homes = [env[name] for name in ("CUDA_HOME", "CUDA_PATH") if env.get(name)]
     found = [shutil.which("nvcc", path=str(Path(home, "bin"))) for home in homes]
     found.append(shutil.which("nvcc", path=env.get("PATH", os.defpath)))
-    found.append(shutil.which("nvcc", path="/usr/local/cuda/bin"))
+    found.append(shutil.which("nvcc", path=str(TOOLKIT / "bin")))
     program = next((path for path in found if path is not None), None)
     if program is None:
         raise CudaCompilerMissingError("no compiler for CUDA kernels was found, neither nvrtc nor nvcc", hint=_HINT)

@@ -11,7 +11,7 @@ int cudaGetDeviceProperties(void*, int) { return 801; }
 int cudaGetLastError() { return 0; }
 int cudaPeekAtLastError() { return 0; }
 const char* cudaGetErrorName(int) { return "cudaErrorEmulated"; }
-const char* cudaGetErrorString(int) { return "emulated failure"; }
+const char* cudaGetErrorString(int error) { return error == 2 ? "out of memory" : "emulated failure"; }
 
 int cudaDeviceGetAttribute(int* value, int attribute, int) {
   if (attribute == 75) return *value = 9, 0;   // compute capability, major
