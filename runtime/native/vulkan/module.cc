@@ -1,8 +1,12 @@
 #include "module.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstring>
+#include <exception>
+#include <system_error>
+#include <thread>
 #include <utility>
 
 #include "device_api.h"
@@ -15,6 +19,7 @@ namespace {
 namespace ffi = tvm::ffi;
 
 constexpr char kBuildFunction[] = "heterocc_build";
+constexpr size_t kMostBuilders = 8;  // threads
 
 std::string Triple(const uint32_t* values) {
   return std::to_string(values[0]) + "x" + std::to_string(values[1]) + "x" + std::to_string(values[2]);
@@ -227,7 +232,33 @@ ffi::String VulkanModule::InspectSource(const ffi::String&) const {
 }
 
 int64_t VulkanModule::BuildAll(int device) {
-  for (auto& [name, kernel] : kernels_) kernel->Build(device);
+  std::vector<Kernel*> kernels;
+  for (auto& [name, kernel] : kernels_) kernels.push_back(kernel.get());
+  std::vector<std::exception_ptr> failures(kernels.size());
+  std::atomic<size_t> next{0};
+  const auto work = [&]() {
+    for (size_t i = next++; i < kernels.size(); i = next++) {
+      try {
+        kernels[i]->Build(device);
+      } catch (...) {
+        failures[i] = std::current_exception();
+        next = kernels.size();
+      }
+    }
+  };
+  // Drivers compile for milliseconds a kernel, on one core each.
+  const size_t cores = std::max(1u, std::thread::hardware_concurrency());
+  std::vector<std::thread> helpers;
+  try {
+    while (helpers.size() + 1 < std::min({cores, kMostBuilders, kernels.size()})) helpers.emplace_back(work);
+  } catch (const std::system_error&) {
+    // No more threads to be had: those that are there do it.
+  }
+  work();
+  for (std::thread& helper : helpers) helper.join();
+  for (const std::exception_ptr& failure : failures) {
+    if (failure != nullptr) std::rethrow_exception(failure);
+  }
   Queue::Of(device)->cache().SaveIfGrown();
   return static_cast<int64_t>(kernels_.size());
 }
