@@ -33,9 +33,20 @@ class Generation:
     kernels: list[Kernel] = field(default_factory=list)
     problem: LoweringError | None = None
 
-
-class _Active:
-    generation: Generation | None = None
+    def build(self, mod: Any, _target: Any) -> Any:
+        """The runtime module of the device functions of a TVM module."""
+        try:
+            self.kernels = _kernels(mod, self.limits)
+        except LoweringError as error:
+            self.problem = error  # on its way through TVM it becomes another one
+            raise
+        create = tvm_ffi.get_global_func(CREATE, allow_missing=True)
+        if create is None:
+            raise NativePluginError(
+                "code for Vulkan needs the Vulkan plug-in, which is not loaded",
+                hint="`heterocc devices` says why; reinstall heterocc where g++ and the Vulkan headers are",
+            )
+        return create(package(self.kernels))
 
 
 @contextmanager
@@ -44,19 +55,16 @@ def generating(limits: VulkanLimits) -> Iterator[Generation]:
 
     A code generator that the user's TVM has is left alone; then nothing is recorded.
     """
+    generation = Generation(limits)
     with _LOCK:  # the code generator is the process's
-        register_code_generator()
-        previous, _Active.generation = _Active.generation, Generation(limits)
+        own = tvm_ffi.get_global_func(BUILD, allow_missing=True) is None
+        if own:
+            tvm_ffi.register_global_func(BUILD, generation.build)
         try:
-            yield _Active.generation
+            yield generation
         finally:
-            _Active.generation = previous
-
-
-def register_code_generator() -> None:
-    """Give TVM a code generator for Vulkan, unless it has one."""
-    if tvm_ffi.get_global_func(BUILD, allow_missing=True) is None:
-        tvm_ffi.register_global_func(BUILD, _build)
+            if own:
+                tvm_ffi.remove_global_func(BUILD)
 
 
 def device_kernels(functions: tvm.IRModule, target: Any, limits: VulkanLimits) -> list[Kernel]:
@@ -65,24 +73,6 @@ def device_kernels(functions: tvm.IRModule, target: Any, limits: VulkanLimits) -
         pipeline, _, finalize = tirx.get_default_tir_pipeline(target)
         _, devices = split_host_device_mods(pipeline(tirx.transform.BindTarget(target)(functions)))
         return [k for mod in devices.values() for k in _kernels(finalize()(mod), limits)]
-
-
-def _build(mod: Any, _target: Any) -> Any:
-    active = _Active.generation
-    if active is None:
-        raise NativePluginError("heterocc's Vulkan code generator is for its own compiler", hint="use heterocc compile")
-    try:
-        active.kernels = _kernels(mod, active.limits)
-        create = tvm_ffi.get_global_func(CREATE, allow_missing=True)
-        if create is None:
-            raise NativePluginError(
-                "code for Vulkan needs the Vulkan plug-in, which is not loaded",
-                hint="`heterocc devices` says why; reinstall heterocc where g++ and the Vulkan headers are",
-            )
-        return create(package(active.kernels))
-    except LoweringError as error:
-        active.problem = error  # on its way through TVM it becomes another one
-        raise
 
 
 def _kernels(mod: Any, limits: VulkanLimits) -> list[Kernel]:

@@ -1,4 +1,4 @@
-"""Calls in TIR: functions of real numbers, bit operations, work-group barriers, exchange inside a subgroup."""
+"""Calls in TIR: functions of real numbers, bit operations, work-group barriers, reductions over a subgroup."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from heterocc.compiler.lower.vulkan.dtypes import BOOL, FLOAT32, UINT32, DType, 
 from heterocc.compiler.lower.vulkan.integers import absolute, leading_zeros, population, truncated_mod
 from heterocc.compiler.lower.vulkan.scalar import Scalar, select
 from heterocc.compiler.lower.vulkan.spirv import (
+    REDUCE,
     SCOPE_SUBGROUP,
     SCOPE_WORKGROUP,
     SEMANTICS_WORKGROUP,
@@ -65,23 +66,23 @@ _CLASSES: dict[str, Callable[[Scalar], Scalar]] = {
     "isinf": maths.is_infinite,
     "isfinite": maths.is_finite,
 }
-_SHUFFLES = {
-    "tvm_warp_shuffle": (Op.GROUP_NON_UNIFORM_SHUFFLE, Capability.GROUP_NON_UNIFORM_SHUFFLE),
-    "tvm_warp_shuffle_xor": (Op.GROUP_NON_UNIFORM_SHUFFLE_XOR, Capability.GROUP_NON_UNIFORM_SHUFFLE),
-    "tvm_warp_shuffle_up": (Op.GROUP_NON_UNIFORM_SHUFFLE_UP, Capability.GROUP_NON_UNIFORM_SHUFFLE_RELATIVE),
-    "tvm_warp_shuffle_down": (Op.GROUP_NON_UNIFORM_SHUFFLE_DOWN, Capability.GROUP_NON_UNIFORM_SHUFFLE_RELATIVE),
+_SUBGROUP: dict[str, tuple[Op, Op, Op]] = {  # float, int, uint
+    "subgroup_add": (Op.GROUP_NON_UNIFORM_F_ADD, Op.GROUP_NON_UNIFORM_I_ADD, Op.GROUP_NON_UNIFORM_I_ADD),
+    "subgroup_min": (Op.GROUP_NON_UNIFORM_F_MIN, Op.GROUP_NON_UNIFORM_S_MIN, Op.GROUP_NON_UNIFORM_U_MIN),
+    "subgroup_max": (Op.GROUP_NON_UNIFORM_F_MAX, Op.GROUP_NON_UNIFORM_S_MAX, Op.GROUP_NON_UNIFORM_U_MAX),
 }
+"""Reductions over the active invocations of a subgroup, for schedules to call as external functions."""
 
 
 def call(name: str, dtype: DType, arguments: Sequence[Scalar]) -> Scalar:
     """The result, of type `dtype`, of a TVM operator or C function. Raises UnsupportedError for an unknown one."""
     short = name.rpartition(".")[2]
-    if short in _SHUFFLES:
-        return _shuffle(short, arguments)
-    if short == "tvm_warp_activemask":
-        return arguments[0].constant(0, dtype) if arguments else _no(name)
     plain = _without_suffix(short, dtype)
+    if not arguments:
+        return _no(name)
     first = arguments[0]
+    if short in _SUBGROUP:
+        return _over_subgroup(short, first)
     if short in _CLASSES:
         return _classified(short, first)
     if plain in _FLOAT32_ONLY:
@@ -133,16 +134,15 @@ def _classified(name: str, x: Scalar) -> Scalar:
     return {"isnan": size > infinite, "isinf": size.equals(infinite), "isfinite": size < infinite}[name]
 
 
-def _shuffle(name: str, arguments: Sequence[Scalar]) -> Scalar:
-    """Another invocation's value: arguments are mask, value, lane or offset, width and size of a warp."""
-    _, value, lane, *_ = arguments
-    op, capability = _SHUFFLES[name]
+def _over_subgroup(name: str, value: Scalar) -> Scalar:
     module = value.body.module
+    if value.dtype == BOOL or value.dtype.bits < 32:
+        raise UnsupportedError(f"{name} of {value.dtype.name}")
     module.require(Capability.GROUP_NON_UNIFORM)
-    module.require(capability)
+    module.require(Capability.GROUP_NON_UNIFORM_ARITHMETIC)
+    op = _SUBGROUP[name][("float", "int", "uint").index(value.dtype.kind)]
     scope = UINT32.constant(module, SCOPE_SUBGROUP)
-    type_ = value.dtype.compute(module)
-    result = value.body.fresh(op, type_, scope, value.id, lane.to(UINT32).id)
+    result = value.body.fresh(op, value.dtype.compute(module), scope, REDUCE, value.id)
     return Scalar(value.body, value.dtype, result)
 
 

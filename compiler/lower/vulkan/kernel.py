@@ -31,7 +31,7 @@ class Feature(IntFlag):
     STORAGE_8BIT = 16
     STORAGE_16BIT = 32
     INT16 = 64
-    SUBGROUP = 128
+    SUBGROUP_ARITHMETIC = 128
 
 
 _FEATURES: dict[Capability, Feature] = {
@@ -42,8 +42,7 @@ _FEATURES: dict[Capability, Feature] = {
     Capability.STORAGE_BUFFER_8BIT: Feature.STORAGE_8BIT,
     Capability.STORAGE_BUFFER_16BIT: Feature.STORAGE_16BIT,
     Capability.INT16: Feature.INT16,
-    Capability.GROUP_NON_UNIFORM_SHUFFLE: Feature.SUBGROUP,
-    Capability.GROUP_NON_UNIFORM_SHUFFLE_RELATIVE: Feature.SUBGROUP,
+    Capability.GROUP_NON_UNIFORM_ARITHMETIC: Feature.SUBGROUP_ARITHMETIC,
 }
 
 
@@ -160,6 +159,7 @@ def _narrowed(word: Scalar, dtype: DType) -> Scalar:
         return word
     if dtype == BOOL:
         return (word & 0xFF).differs(0)
+    dtype.compute(word.body.module)  # no buffer brings the type in
     if dtype.is_float:
         return word.to(DType("uint", dtype.bits)).bitcast(dtype)
     return word.to(dtype)

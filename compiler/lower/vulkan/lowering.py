@@ -22,6 +22,17 @@ from heterocc.compiler.lower.vulkan.disassembly import disassemble
 from heterocc.compiler.lower.vulkan.kernel import Feature, Kernel
 from heterocc.compiler.lower.vulkan.target import GRID, VulkanLimits, limits_of, vulkan_target
 
+_REQUIRED: dict[Feature, str] = {
+    Feature.FLOAT16: "fp16",
+    Feature.FLOAT64: "fp64",
+    Feature.INT8: "int8",
+    Feature.INT16: "int16",
+    Feature.INT64: "int64",
+    Feature.STORAGE_8BIT: "storage8",
+    Feature.STORAGE_16BIT: "storage16",
+    Feature.SUBGROUP_ARITHMETIC: "subgroup_arithmetic",
+}
+
 _UNFUSED = {"relax.FuseOps.max_depth": 1}
 
 
@@ -68,15 +79,19 @@ class VulkanLowering:
         job = PartitionJob("trial", model, device, (node,), inputs, found.outputs)
         target = vulkan_target(device)
         try:
-            limits = limits_of(device)
-            _, scheduled = _fitting(job, target, limits)
-            destination_passing(scheduled)
-            device_kernels(tvm.IRModule(_functions(scheduled)), target, limits)
+            kernels_of(job, target, limits_of(device))
         except HeteroccError as error:
             return error.message
         except Exception as error:  # see lower
             return f"it does not lower: {first_line(error)}"
         return None
+
+
+def kernels_of(job: PartitionJob, target: Any, limits: VulkanLimits) -> list[Kernel]:
+    """The partition's kernels alone, without host code and plug-in. Raises LoweringError and what TVM raises."""
+    _, scheduled = _fitting(job, target, limits)
+    destination_passing(scheduled)
+    return device_kernels(tvm.IRModule(_functions(scheduled)), target, limits)
 
 
 def _fitting(job: PartitionJob, target: Any, limits: VulkanLimits) -> tuple[KernelModule, KernelModule]:
@@ -125,11 +140,11 @@ def _functions(module: KernelModule) -> dict[Any, Any]:
 
 
 def _requires(kernels: tuple[Kernel, ...]) -> tuple[str, ...]:
-    """What the kernels need of a device beyond Vulkan 1.1."""
+    """What the kernels need of a device beyond Vulkan 1.1, by the runtime's names."""
     features = Feature(0)
     for kernel in kernels:
         features |= kernel.features
-    return tuple(feature.name.lower() for feature in Feature if feature in features and feature.name)
+    return tuple(sorted(name for feature, name in _REQUIRED.items() if feature in features))
 
 
 def _text(mod: tvm.IRModule) -> str:

@@ -270,8 +270,8 @@ def _converted(value: Scalar, dtype: DType) -> Scalar:
         return value.bitcast(dtype)
     if source.kind == dtype.kind:
         return _cast(value, Op.S_CONVERT if source.kind == "int" else Op.U_CONVERT, dtype)
-    # Extension follows the sign of the source, the rest is a question of names.
-    if dtype.bits in (8, 16):
+    # Extension follows the sign of the source; a narrow type is only converted to, which needs no arithmetic of it.
+    if dtype.bits < source.bits:
         return value.bitcast(DType(dtype.kind, source.bits)).to(dtype)
     return value.to(DType(source.kind, dtype.bits)).bitcast(dtype)
 

@@ -24,8 +24,8 @@ from heterocc.compiler.lower.vulkan.kernel import Feature, Kernel
 GRID = 65535
 """Work groups along an axis that every device takes."""
 
-SHUFFLE_BITS = 0x10 | 0x20
-"""Subgroup operations that TVM's exchanges need: shuffle, shuffle relative."""
+SUBGROUP_ARITHMETIC = 0x4
+"""The bit of `supported_subgroup_operations` for sums, minima and maxima."""
 
 GUARANTEED: Mapping[str, int] = {
     "max_num_threads": 128,
@@ -56,7 +56,7 @@ _MISSING = {
     Feature.STORAGE_8BIT: "buffers of 8-bit elements (bool, int8, uint8)",
     Feature.STORAGE_16BIT: "buffers of 16-bit elements",
     Feature.INT16: "16-bit arithmetic",
-    Feature.SUBGROUP: "shuffles in subgroups",
+    Feature.SUBGROUP_ARITHMETIC: "arithmetic in subgroups",
 }
 
 
@@ -109,8 +109,8 @@ def limits_from(target: Mapping[str, TargetAttr], dtypes: frozenset[str]) -> Vul
         if bool(target[name]) if name in target else bool(dtypes & needed):
             features |= feature
     operations = int(target.get("supported_subgroup_operations", 0))  # type: ignore[arg-type]
-    if operations & SHUFFLE_BITS == SHUFFLE_BITS:
-        features |= Feature.SUBGROUP
+    if operations & SUBGROUP_ARITHMETIC:
+        features |= Feature.SUBGROUP_ARITHMETIC
     return VulkanLimits(
         threads=number("max_num_threads"),
         local_size=(number("max_block_size_x"), number("max_block_size_y"), number("max_block_size_z")),

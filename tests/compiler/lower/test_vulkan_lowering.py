@@ -1,0 +1,246 @@
+"""Lowering for Vulkan: numerically against ONNX Runtime on the device, and what a device's limits refuse."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+from opencl_run import Graph, imported, node, whole
+from vulkan_run import ROOMY, check, first_device, lower, run
+
+from heterocc.artifacts.errors import LoweringError
+from heterocc.compiler.devices.device import Device
+from heterocc.compiler.lower.vulkan.lowering import VulkanLowering
+from heterocc.runtime.native.vulkan_api import vulkan_unavailable_reason
+
+REASON = vulkan_unavailable_reason()
+on_device = pytest.mark.skipif(REASON is not None, reason=f"no Vulkan device: {REASON}")
+pytestmark = pytest.mark.vulkan
+
+RNG = np.random.default_rng(7)
+
+
+def normal(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape, dtype=np.float32)
+
+
+def conv(shape: tuple[int, ...], weight: tuple[int, ...], *after: str, **attributes: object) -> Graph:
+    """A convolution with bias, followed by elementwise operators."""
+    nodes = [node("Conv", "x", "w", "b", outputs=["c0"], **attributes)]
+    for index, op_type in enumerate(after):
+        nodes.append(node(op_type, f"c{index}", outputs=[f"c{index + 1}"]))
+    return Graph({"x": normal(*shape)}, nodes, {"w": normal(*weight) / 8, "b": normal(weight[0])})
+
+
+def limited(**target: int | bool) -> Device:
+    return dataclasses.replace(ROOMY, target={**ROOMY.target, **target})
+
+
+@on_device
+@pytest.mark.parametrize(
+    "graph",
+    [
+        conv((1, 8, 14, 14), (32, 8, 3, 3), "Relu", pads=[1, 1, 1, 1]),
+        conv((2, 3, 17, 19), (10, 3, 5, 3), strides=[2, 1], dilations=[1, 2], pads=[2, 0, 1, 3]),
+        conv((1, 12, 14, 14), (8, 3, 1, 1), "Sigmoid", "Relu", group=4),
+        conv((1, 136, 28, 28), (136, 34, 1, 1), group=4),
+        conv((1, 16, 9, 9), (16, 1, 3, 3), pads=[1, 1, 1, 1], group=16),
+        conv((1, 4, 11), (6, 4, 3)),
+        conv((1, 5, 13, 13), (67, 5, 1, 1), "Tanh"),
+    ],
+    ids=["padded", "strided-dilated-odd", "grouped", "grouped-partial", "depthwise", "one-dimensional", "prime"],
+)
+def test_convolutions_match_onnx_runtime(graph: Graph, tmp_path: Path) -> None:
+    check(graph, tmp_path)
+
+
+@on_device
+def test_matrix_products_of_every_form_match_onnx_runtime(tmp_path: Path) -> None:
+    graph = Graph(
+        {"a": normal(6, 40), "b": normal(40, 24), "p": normal(3, 5, 20), "q": normal(3, 20, 7), "v": normal(1, 40)},
+        [
+            node("MatMul", "a", "b"),
+            node("MatMul", "p", "q"),
+            node("MatMul", "a", "w"),
+            node("Gemm", "a", "wt", "bias", transB=1, alpha=0.5),
+            node("Gemm", "v", "w", "bias"),
+            node("Gemm", "b", "b", transA=1),
+        ],
+        {"w": normal(40, 48), "wt": normal(48, 40), "bias": normal(48)},
+    )
+    check(graph, tmp_path)
+
+
+@on_device
+def test_reductions_pools_and_norms_match_onnx_runtime(tmp_path: Path) -> None:
+    graph = Graph(
+        {"x": normal(2, 6, 9, 10), "m": normal(8, 33)},
+        [
+            node("ReduceMean", "x", axes=[2, 3]),
+            node("ReduceMax", "m", keepdims=0),
+            node("ReduceL2", "m", axes=[0]),
+            node("ArgMax", "m", axis=1),
+            node("Softmax", "m"),
+            node("LayerNormalization", "m", "scale", "shift"),
+            node("MaxPool", "x", kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1]),
+            node("AveragePool", "x", kernel_shape=[2, 2]),
+            node("GlobalAveragePool", "x"),
+        ],
+        {"scale": normal(33), "shift": normal(33)},
+    )
+    check(graph, tmp_path)
+
+
+@on_device
+def test_integers_booleans_and_casts_match_onnx_runtime(tmp_path: Path) -> None:
+    wide = RNG.integers(-9, 9, (4, 6))
+    graph = Graph(
+        {
+            "i": wide,
+            "j": RNG.integers(1, 5, (4, 6)),
+            "u": wide.astype("uint8"),
+            "k": wide.astype("int32"),
+            "f": normal(4, 6) * 5,
+            "t": wide > 0,
+        },
+        [
+            node("Div", "i", "j"),
+            node("Mod", "i", "j"),
+            node("Greater", "i", "j"),
+            node("Equal", "k", "k"),
+            node("Not", "t"),
+            node("Cast", "i", to=1),
+            node("Cast", "f", to=6),
+            node("Cast", "f", to=9),
+            node("Cast", "u", to=7),
+            node("Cast", "t", to=1),
+            node("BitShift", "u", "u2", direction="RIGHT"),
+        ],
+        {"u2": np.full((4, 6), 2, "uint8")},
+    )
+    check(graph, tmp_path)
+
+
+@on_device
+def test_float16_and_float64_match_onnx_runtime(tmp_path: Path) -> None:
+    half = Graph(
+        {"x": normal(3, 16).astype("float16")},
+        [node("MatMul", "x", "w"), node("Softmax", "x"), node("Add", "x", "x"), node("Cast", "x", to=1)],
+        {"w": (normal(16, 8) / 4).astype("float16")},
+    )
+    check(half, tmp_path, tolerance=2e-3)
+    wide = normal(3, 16).astype("float64")
+    check(Graph({"x": wide}, [node("Add", "x", "x"), node("Sqrt", "a")], {"a": np.abs(wide)}), tmp_path)
+
+
+@on_device
+def test_data_movement_matches_onnx_runtime(tmp_path: Path) -> None:
+    graph = Graph(
+        {"x": normal(3, 4, 5), "u": normal(3, 4, 5)},
+        [
+            node("Transpose", "x", perm=[2, 0, 1]),
+            node("Concat", "x", "u", axis=1),
+            node("Gather", "x", "index"),
+            node("GatherElements", "x", "along", axis=1),
+            node("ScatterND", "x", "rows", "planes"),
+            node("Pad", "x", "pads"),
+            node("Slice", "x", "starts", "ends", "axes", "steps"),
+            node("Resize", "image", "", "", "sizes", mode="linear", coordinate_transformation_mode="half_pixel"),
+        ],
+        {
+            "index": np.array([2, 0, 1]),
+            "along": RNG.integers(0, 4, (3, 2, 5)),
+            "rows": np.array([[1], [2]]),
+            "planes": normal(2, 4, 5),
+            "pads": np.array([0, 1, 2, 1, 0, 0]),
+            "starts": np.array([3]),
+            "ends": np.array([0]),
+            "axes": np.array([1]),
+            "steps": np.array([-2]),
+            "image": normal(1, 2, 5, 5),
+            "sizes": np.array([1, 2, 9, 7]),
+        },
+    )
+    check(graph, tmp_path)
+
+
+@on_device
+def test_more_work_groups_than_an_axis_takes_are_folded(tmp_path: Path) -> None:
+    count = 256 * 65537  # a prime number of groups: no even split
+    x = np.arange(count, dtype=np.float32)
+    model, lowered = lower(Graph({"x": x}, [node("Neg", "x")]), tmp_path)
+    np.testing.assert_array_equal(run(model, lowered, {"x": x})[0], -x)
+
+
+@on_device
+def test_lowering_twice_gives_the_same_bytes(tmp_path: Path) -> None:
+    graph = conv((1, 4, 8, 8), (8, 4, 3, 3), "Relu")
+    assert lower(graph, tmp_path)[1].code == lower(graph, tmp_path)[1].code
+
+
+@on_device
+def test_the_parts_of_a_lowered_partition_are_named_and_dumped(tmp_path: Path) -> None:
+    model, lowered = lower(conv((1, 4, 8, 8), (32, 4, 3, 3), "Relu"), tmp_path)
+    assert {n for kernel in lowered.kernels for n in kernel.nodes} == {n.name for n in model.graph.nodes}
+    dumps = dict(lowered.dumps)
+    text = next(text for name, text in dumps.items() if name.endswith(".spvasm"))
+    assert "OpEntryPoint" in text
+    assert lowered.requires == ()
+
+
+@on_device
+def test_a_partition_says_what_it_needs_of_a_device(tmp_path: Path) -> None:
+    graph = Graph({"x": normal(4).astype("float16"), "i": RNG.integers(0, 9, 4)}, [node("Exp", "x"), node("Neg", "i")])
+    assert lower(graph, tmp_path)[1].requires == ("int64", "storage16")  # exp of float16 is computed in float32
+
+
+@pytest.mark.parametrize(
+    ("graph", "device", "reason"),
+    [
+        (Graph({"x": normal(4).astype("float64")}, [node("Exp", "x")]), ROOMY, "float64"),
+        (
+            Graph({f"x{i}": normal(4) for i in range(6)}, [node("Concat", *(f"x{i}" for i in range(6)), axis=0)]),
+            limited(max_per_stage_descriptor_storage_buffer=4),
+            "7 buffers, the device takes 4",
+        ),
+        (
+            Graph({"x": normal(1024, 33)}, [node("Neg", "x")]),
+            limited(max_storage_buffer_range=1 << 16),
+            "buffer of 135168 bytes, the device takes 65536",
+        ),
+        (Graph({"x": normal(4) > 0}, [node("Not", "x")]), limited(supports_8bit_buffer=False), "8-bit elements"),
+        (Graph({"x": RNG.integers(0, 9, 5)}, [node("Neg", "x")]), limited(supports_int64=False), "64-bit integers"),
+    ],
+    ids=["function", "buffers", "range", "bool", "int64"],
+)
+def test_what_a_device_cannot_take_is_refused_with_the_reason(
+    graph: Graph, device: Device, reason: str, tmp_path: Path
+) -> None:
+    model = imported(graph, tmp_path)
+    answer = VulkanLowering().trial(model, model.graph.nodes[0].name, device)
+    assert answer is not None
+    assert reason in answer
+
+
+def test_a_dtype_that_the_device_lacks_is_refused_and_names_the_node(tmp_path: Path) -> None:
+    model = imported(Graph({"x": normal(4).astype("float16")}, [node("Exp", "x")]), tmp_path)
+    device = dataclasses.replace(ROOMY, dtypes=frozenset(["float32"]))
+    with pytest.raises(LoweringError, match="the device has no float16") as caught:
+        VulkanLowering().lower(whole(model, device))
+    assert model.graph.nodes[0].name in (caught.value.where or "")
+
+
+@on_device
+def test_kernels_are_not_fused_where_fused_ones_have_too_many_buffers(tmp_path: Path) -> None:
+    names = [f"x{i}" for i in range(6)]
+    nodes = [node("Add", "x0", "x1", outputs=["s1"])]
+    nodes += [node("Add", f"s{i - 1}", f"x{i}", outputs=[f"s{i}"]) for i in range(2, 6)]
+    graph = Graph({n: normal(4, 4) for n in names}, nodes)
+    narrow = limited(max_per_stage_descriptor_storage_buffer=3)
+    model, lowered = lower(graph, tmp_path, narrow)
+    assert len(lowered.kernels) == 5
+    assert np.allclose(run(model, lowered, graph.inputs)[0], graph.reference()[0])
+    assert len(lower(graph, tmp_path)[1].kernels) == 1
+    assert first_device().backend == "vulkan"
