@@ -143,9 +143,9 @@ def fused_matmul(ctx: Context, a: Any, b: Any) -> Any:
     if ctx.attrs.get("transBatchA", 0) or ctx.attrs.get("transBatchB", 0):
         raise NotImplementedError("FusedMatMul that transposes batches")
     a, b = (_turned(v) if ctx.attrs.get(name, 0) else v for v, name in ((a, "transA"), (b, "transB")))
-    product = op.matmul(a, b)
+    product = ctx.bb.normalize(op.matmul(a, b))
     alpha = float(ctx.attrs.get("alpha", 1.0))
-    return product if alpha == 1.0 else op.multiply(product, scalar(alpha, dtype_of(a)))
+    return product if alpha == 1.0 else op.multiply(product, scalar(alpha, dtype_of(product)))
 
 
 def _turned(value: Any) -> Any:
@@ -187,6 +187,22 @@ def _unpacked(packed: np.ndarray, bits: int) -> np.ndarray:
         return packed.astype(np.float32)
     halves = np.stack([packed & 15, packed >> 4], axis=-1)
     return halves.reshape(packed.shape[0], -1).astype(np.float32)
+
+
+def skip_layer_normalization(ctx: Context, data: Any, skip: Any, scale: Any, beta: Any = None, bias: Any = None) -> Any:
+    """LayerNormalization of a sum, which is the fourth output."""
+    if any(ctx.node.output[1:3]):
+        raise NotImplementedError(f"{ctx.node.op_type} with its statistics")
+    total = op.add(data, skip)
+    total = ctx.bb.emit(total if bias is None else op.add(total, bias))
+    last = [len(shape_of(data)) - 1]
+    wide = as_dtype(total, "float32")
+    centred = ctx.bb.emit(op.subtract(wide, op.mean(wide, last, keepdims=True)))
+    variance = op.mean(op.multiply(centred, centred), last, keepdims=True)
+    root = op.sqrt(op.add(variance, scalar(ctx.attrs.get("epsilon", 1e-12), "float32")))
+    normal = op.multiply(as_dtype(ctx.bb.normalize(op.divide(centred, root)), dtype_of(data)), scale)
+    normal = normal if beta is None else op.add(normal, beta)
+    return [normal, total, total, total][: ctx.outputs] if ctx.outputs > 1 else normal
 
 
 def simplified_layer_normalization(ctx: Context, data: Any, scale: Any) -> Any:
@@ -244,7 +260,7 @@ CONVERTERS: Mapping[str, Converter] = MappingProxyType(
         "QLinearSigmoid": _qlinear_unary(lambda _ctx, value: op.sigmoid(value)),
         "QLinearSoftmax": _qlinear_unary(_softmax),
         "QuickGelu": quick_gelu,
-        "SkipLayerNormalization": _of_tvm,
+        "SkipLayerNormalization": skip_layer_normalization,
         "SkipSimplifiedLayerNormalization": skip_simplified_layer_normalization,
     }
 )

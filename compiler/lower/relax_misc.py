@@ -8,6 +8,7 @@ from typing import Any
 
 from tvm import relax
 
+from heterocc.compiler.lower.relax_converters import CONVERTERS as COMMON
 from heterocc.compiler.lower.relax_converters import Context, Converter
 from heterocc.compiler.lower.relax_values import as_dtype, dtype_of, scalar, shape_of
 
@@ -50,6 +51,33 @@ def reduce_mean(ctx: Context, data: Any, axes: Any = None) -> Any:
     return op.divide(total, scalar(count, dtype_of(data)))
 
 
+def reduce_extreme(ctx: Context, data: Any, *rest: Any) -> Any:
+    """Of booleans too, as numbers."""
+    convert = COMMON[ctx.node.op_type]
+    if dtype_of(data) != "bool":
+        return convert(ctx, data, *rest)
+    number = ctx.bb.emit(op.astype(data, "uint8"))
+    return op.astype(ctx.bb.normalize(convert(ctx, number, *rest)), "bool")
+
+
+def top_k(ctx: Context, data: Any, *rest: Any) -> Any:
+    """Of dtypes that TVM's runtime does not sort as wider ones, which order them alike."""
+    wider = {"float16": "float32", "int8": "int32", "uint8": "int32", "int16": "int32", "uint16": "int32"}
+    dtype = dtype_of(data)
+    if dtype not in wider:
+        return COMMON["TopK"](ctx, data, *rest)
+    whole = ctx.bb.emit(COMMON["TopK"](ctx, ctx.bb.emit(op.astype(data, wider[dtype])), *rest))
+    return [op.astype(relax.TupleGetItem(whole, 0), dtype), relax.TupleGetItem(whole, 1)][: ctx.outputs]
+
+
 CONVERTERS: Mapping[str, Converter] = MappingProxyType(
-    {"Concat": concat, "Elu": elu, "Equal": equal, "ReduceMean": reduce_mean}
+    {
+        "Concat": concat,
+        "Elu": elu,
+        "Equal": equal,
+        "ReduceMax": reduce_extreme,
+        "ReduceMean": reduce_mean,
+        "ReduceMin": reduce_extreme,
+        "TopK": top_k,
+    }
 )
