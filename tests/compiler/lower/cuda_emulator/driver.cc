@@ -59,28 +59,55 @@ extern "C" {
 
 Dim emulated_thread, emulated_block, emulated_block_size, emulated_grid_size;
 
-void emulated_barrier() { swapcontext(&fibers[current], &scheduler); }
+void emulated_barrier() {
+  swapcontext(&fibers[current], &scheduler);
+}
 
-int cuInit(unsigned) { return number("EMULATED_INIT", 0); }
-int cuDriverGetVersion(int* version) { return *version = number("EMULATED_VERSION", 13000), 0; }
-int cuDeviceGetCount(int* count) { return *count = number("EMULATED_COUNT", 1), 0; }
-int cuDeviceGet(int* device, int index) { return *device = index, 0; }
-int cuDeviceGetName(char* name, int size, int) { return snprintf(name, size, "Emulated GPU"), 0; }
-int cuDeviceTotalMem_v2(size_t* bytes, int) { return *bytes = size_t{1} << 30, 0; }
-int cuGetErrorString(int, const char** text) { return *text = "emulated failure", 0; }
-int cuGetErrorName(int, const char** text) { return *text = "EMULATED_FAILURE", 0; }
+int cuInit(unsigned) {
+  return number("EMULATED_INIT", 0);
+}
+int cuDriverGetVersion(int* version) {
+  return *version = number("EMULATED_VERSION", 13000), 0;
+}
+int cuDeviceGetCount(int* count) {
+  return *count = number("EMULATED_COUNT", 1), 0;
+}
+int cuDeviceGet(int* device, int index) {
+  return *device = index, 0;
+}
+int cuDeviceGetName(char* name, int size, int) {
+  return snprintf(name, size, "Emulated GPU"), 0;
+}
+int cuDeviceTotalMem_v2(size_t* bytes, int) {
+  return *bytes = size_t{1} << 30, 0;
+}
+int cuGetErrorString(int, const char** text) {
+  return *text = "emulated failure", 0;
+}
+int cuGetErrorName(int, const char** text) {
+  return *text = "EMULATED_FAILURE", 0;
+}
 
 int cuDeviceGetAttribute(int* value, int attribute, int) {
   switch (attribute) {
-    case 1: return *value = 1024, 0;
-    case 8: return *value = 48 * 1024, 0;
-    case 13: return *value = 1500000, 0;
-    case 16: return *value = 8, 0;
-    case 36: return *value = 2000000, 0;
-    case 37: return *value = 256, 0;
-    case 75: return *value = number("EMULATED_MAJOR", 9), 0;
-    case 76: return *value = number("EMULATED_MINOR", 0), 0;
-    default: return *value = 0, 0;
+    case 1:
+      return *value = 1024, 0;
+    case 8:
+      return *value = 48 * 1024, 0;
+    case 13:
+      return *value = 1500000, 0;
+    case 16:
+      return *value = 8, 0;
+    case 36:
+      return *value = 2000000, 0;
+    case 37:
+      return *value = 256, 0;
+    case 75:
+      return *value = number("EMULATED_MAJOR", 9), 0;
+    case 76:
+      return *value = number("EMULATED_MINOR", 0), 0;
+    default:
+      return *value = 0, 0;
   }
 }
 
@@ -89,7 +116,12 @@ int cuModuleLoadData(void** module, const void* image) {
   uint32_t flags;
   memcpy(&flags, bytes + 48, 4);
   char line[80];
-  snprintf(line, sizeof line, "load elf=%d arch=%u", !memcmp(bytes, "\x7f" "ELF", 4), (flags >> 8) & 0xff);
+  snprintf(line, sizeof line, "load elf=%d arch=%u",
+           !memcmp(bytes,
+                   "\x7f"
+                   "ELF",
+                   4),
+           (flags >> 8) & 0xff);
   note(line);
   const char* path = getenv("EMULATED_KERNELS");
   *module = path ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : nullptr;
@@ -97,9 +129,15 @@ int cuModuleLoadData(void** module, const void* image) {
   return *module ? 0 : 209;  // CUDA_ERROR_NO_BINARY_FOR_GPU
 }
 
-int cuModuleUnload(void*) { return 0; }
-int cuFuncSetAttribute(void*, int, int) { return 0; }
-int cuTensorMapEncodeTiled() { return 801; }  // CUDA_ERROR_NOT_SUPPORTED
+int cuModuleUnload(void*) {
+  return 0;
+}
+int cuFuncSetAttribute(void*, int, int) {
+  return 0;
+}
+int cuTensorMapEncodeTiled() {
+  return 801;
+}  // CUDA_ERROR_NOT_SUPPORTED
 
 int cuModuleGetFunction(void** function, void* module, const char* name) {
   *function = dlsym(module, (std::string("call_") + name).c_str());

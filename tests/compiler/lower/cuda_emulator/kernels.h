@@ -28,11 +28,19 @@ void emulated_barrier();
 #define CUDART_INF_F INFINITY
 #define CUDART_NAN_F NAN
 
-#define VECTORS(type, name)                                                                       \
-  struct alignas(2 * sizeof(type)) name##2 { type x, y; };                                        \
-  struct alignas(4 * sizeof(type)) name##4 { type x, y, z, w; };                                  \
-  inline name##2 make_##name##2(type x, type y) { return {x, y}; }                                \
-  inline name##4 make_##name##4(type x, type y, type z, type w) { return {x, y, z, w}; }
+#define VECTORS(type, name)                                       \
+  struct alignas(2 * sizeof(type)) name##2 {                      \
+    type x, y;                                                    \
+  };                                                              \
+  struct alignas(4 * sizeof(type)) name##4 {                      \
+    type x, y, z, w;                                              \
+  };                                                              \
+  inline name##2 make_##name##2(type x, type y) {                 \
+    return {x, y};                                                \
+  }                                                               \
+  inline name##4 make_##name##4(type x, type y, type z, type w) { \
+    return {x, y, z, w};                                          \
+  }
 VECTORS(float, float)
 VECTORS(int, int)
 VECTORS(unsigned, uint)
@@ -40,4 +48,6 @@ VECTORS(double, double)
 
 using std::max;
 using std::min;
-inline float rsqrtf(float x) { return 1 / std::sqrt(x); }
+inline float rsqrtf(float x) {
+  return 1 / std::sqrt(x);
+}
