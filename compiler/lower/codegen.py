@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import tvm
+import tvm_ffi
+from tvm import tirx
 
 from heterocc.compiler.lower.frontend import call_by_symbol, memory_passes
 from heterocc.compiler.lower.link import link
@@ -37,8 +39,23 @@ def build_executable(entry: tvm.IRModule, target: Any, config: Mapping[str, Any]
 
     last = tvm.transform.module_pass(pipeline, opt_level=0, name="heterocc_memory")
     with tvm.transform.PassContext(opt_level=3, config=dict(config or {})):
-        vm = tvm.relax.build(entry, target=target, relax_pipeline=last)
+        vm = tvm.relax.build(_without_scopes(entry), target=target, relax_pipeline=last)
     return Executable(vm, shared)
+
+
+def _without_scopes(mod: tvm.IRModule) -> tvm.IRModule:
+    """The module without marks of TVM's script builder around statements, of which code generation warns."""
+
+    def unwrapped(mark: Any) -> Any:
+        return mark.body if mark.attr_key == "pragma_scope" else mark
+
+    functions = {
+        gvar: tvm_ffi.structural_map(function, [(tirx.AttrStmt, unwrapped)])
+        if isinstance(function, tirx.PrimFunc)
+        else function
+        for gvar, function in mod.functions_items()
+    }
+    return tvm.IRModule(functions, attrs=mod.attrs)
 
 
 def shared_object(executable: Executable, triple: str | None) -> bytes:

@@ -19,7 +19,7 @@ from tvm.relax.frontend.onnx import onnx_frontend
 from heterocc.artifacts.errors import HeteroccError, LoweringError
 from heterocc.compiler.lower.base import PartitionJob
 from heterocc.compiler.lower.relax_operators import STANDARD_DOMAINS, Context, own_converter
-from heterocc.compiler.lower.relax_straight import bindings_of, constant, outputs_of, write_main
+from heterocc.compiler.lower.relax_straight import bindings_of, constant, outputs_of, vars_of, write_main
 
 PARAMETER_BYTES = 64
 """Floating-point constants of at least this size become parameters; smaller ones and integers stay constants."""
@@ -122,7 +122,12 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
             owner = self.bb.emitted.get(binding.var.name, owner)
             node_of[f"b{index}"] = owner
             values_of[f"b{index}"] = tuple(self.values.get(binding.var.name, ()))
-        named = [(b.var, b.value, f"b{i}") for i, b in enumerate(bindings)]
+        # TVM warns of outputs of a node that nobody reads.
+        live = {v for o in outputs_of(main) for v in vars_of(o)}
+        for binding in reversed(bindings):
+            if binding.var in live:
+                live.update(vars_of(binding.value))
+        named = [(b.var, b.value, f"b{i}") for i, b in enumerate(bindings) if b.var in live]
         mod = write_main(mod, main.params, named, outputs_of(main))
         arrays = {name: array for name, (_, array) in self._params.items()}
         return ImportedFunction(mod, self.job.inputs, arrays, node_of, values_of)
