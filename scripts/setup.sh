@@ -5,7 +5,7 @@ cd "$(dirname "$0")/.."
 
 # OpenCL and Vulkan drivers for the CPU, their loaders, and the headers for our plug-ins; the tests check SPIR-V with
 # spirv-tools. None of them is needed for CPU-only use.
-packages=(pocl-opencl-icd ocl-icd-libopencl1 opencl-c-headers opencl-clhpp-headers
+packages=(pocl-opencl-icd ocl-icd-libopencl1 opencl-c-headers
   mesa-vulkan-drivers libvulkan1 libvulkan-dev spirv-tools)
 missing=()
 for package in "${packages[@]}"; do
