@@ -23,12 +23,21 @@ def settle_opset(draft: Draft, where: str) -> None:
     version = opsets(draft.model).get("")
     if version is None:
         return
+    _state_defaults(draft)
     if version > TARGET:
         lower_opset(draft)
     elif version < TARGET:
         reason = _obstacle(draft, version) or _convert(draft, version, where)
         if reason is not None:
             draft.notes.append(f"kept at operator set {version}: {reason}")
+
+
+def _state_defaults(draft: Draft) -> None:
+    """Write out the defaults of which ONNX's shape inference knows another value."""
+    for graph in graphs_of(draft.graph):
+        for node in graph.node:
+            if node.op_type == "STFT" and not node.domain and all(a.name != "onesided" for a in node.attribute):
+                node.attribute.append(onnx.helper.make_attribute("onesided", 1))
 
 
 def lower_opset(draft: Draft) -> None:
@@ -52,6 +61,8 @@ def _obstacle(draft: Draft, version: int) -> str | None:
     """ONNX's converter leaves bodies as they are: their operators must mean the same in both versions."""
     if version < _FIRST_SCAN and any(n.op_type == "Scan" for n in draft.graph.node):
         return f"Scan has a batch dimension in {version}"
+    if version < _FIRST_HARDMAX_OF_ONE_AXIS and any(n.op_type == "Hardmax" for n in draft.graph.node):
+        return f"ONNX's converter takes Hardmax of {version}, over all axes from one on, for that of one axis"
     for graph in list(graphs_of(draft.graph))[1:]:
         for node in graph.node:
             if not node.domain and _signature(node.op_type, version) != _signature(node.op_type, TARGET):
@@ -105,6 +116,7 @@ def _convert(draft: Draft, version: int, where: str) -> str | None:
 
 _LAST_ASYMMETRIC = 10
 _FIRST_SCAN = 9
+_FIRST_HARDMAX_OF_ONE_AXIS = 13
 
 
 def _keep_asymmetric(model: onnx.ModelProto) -> None:

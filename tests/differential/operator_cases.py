@@ -611,6 +611,7 @@ CASES["old9"] = [
     case("Scatter", draw(3, 3), np.array([[0, 2, 0]]), draw(1, 3), opset=9),
 ]
 CASES["old11"] = [
+    case("Hardmax", X, axis=1, opset=11),
     case("Softmax", draw(2, 3, 4), opset=11),
     case("LogSoftmax", IMAGE, axis=1, opset=11),
     case("Resize", IMAGE, constant([], np.float32), constant([1, 1, 2, 2], np.float32), mode="nearest", opset=11),

@@ -49,6 +49,16 @@ def test_a_constant_index_out_of_range_is_refused(tmp_path: Path) -> None:
     assert "outside" in str(query.reason(query.nowhere[0], "CPU"))
 
 
+def test_stft_without_its_default_written_out_compiles_and_is_right(tmp_path: Path) -> None:
+    window = constant(np.hanning(32), np.float32)
+    stft = case("STFT", draw(1, 64, 1), constant(16, np.int64), window, constant(32, np.int64))
+    path, feed = save_model([stft], tmp_path)
+    report = compile_model(path, tmp_path / "m.hcb", devices="CPU,ORT")
+    (result,) = heterocc.runtime.load(tmp_path / "m.hcb").run(feed).values()
+    assert not report.moved
+    assert result.shape == (1, 3, 17, 2)
+
+
 def test_an_operator_of_another_domain_is_not_taken_for_the_standard_one(tmp_path: Path) -> None:
     node = helper.make_node("Inverse", ["x"], ["y"], name="inverse", domain="com.microsoft")
     info = [helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, [2, 2]) for n in ("x", "y")]
