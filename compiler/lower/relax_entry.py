@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import tvm
@@ -77,10 +78,11 @@ def destination_passing(module: KernelModule) -> tvm.IRModule:
     return relax.transform.Normalize()(tvm.IRModule(functions))
 
 
-def call_by_symbol(mod: tvm.IRModule) -> tuple[tvm.IRModule, dict[str, str]]:
+def call_by_symbol(mod: tvm.IRModule, apart: Collection[str] = frozenset()) -> tuple[tvm.IRModule, dict[str, str]]:
     """Let each kernel call of a planned entry go by its own symbol; gives symbol → function for those that share one.
 
-    Whoever watches the virtual machine then sees which node runs, though equal kernels are compiled once.
+    Whoever watches the virtual machine then sees which node runs, though equal kernels are compiled once. The functions
+    in `apart`, which are compiled elsewhere, are left out.
     """
     main = mod["main"]
     symbols = iter([str(s) for s in main.attrs[SYMBOLS]])
@@ -92,8 +94,10 @@ def call_by_symbol(mod: tvm.IRModule) -> tuple[tvm.IRModule, dict[str, str]]:
             call = binding.value
             if isinstance(call, relax.Call) and isinstance(call.op, relax.GlobalVar):
                 symbol = next(symbols)
-                if symbol != call.op.name_hint:
-                    shared[symbol] = call.op.name_hint
+                function = call.op.name_hint
+                if symbol != function:
+                    shared[symbol] = function
+                if symbol != function or function in apart:
                     call = relax.Call(relax.ExternFunc(symbol), call.args, call.attrs, [relax.TupleType([])])
                     binding = relax.VarBinding(binding.var, call)
             bindings.append(binding)
@@ -102,7 +106,7 @@ def call_by_symbol(mod: tvm.IRModule) -> tuple[tvm.IRModule, dict[str, str]]:
         raise AssertionError("memory planning dropped a kernel call")
     body = relax.SeqExpr(blocks, main.body.body)
     entry = relax.Function(main.params, body, main.ret_ty, main.is_pure, main.attrs).without_attr(SYMBOLS)
-    functions = {gv: f for gv, f in mod.functions_items() if gv.name_hint != "main"}
+    functions = {gv: f for gv, f in mod.functions_items() if gv.name_hint not in ("main", *apart)}
     functions[mod.get_global_var("main")] = entry
     return tvm.IRModule(functions), shared
 

@@ -13,6 +13,7 @@ from test_link import machine_of
 
 from heterocc.compiler.devices.device import Device
 from heterocc.compiler.lower.base import PartitionJob
+from heterocc.compiler.lower.codegen import PART_KERNELS
 from heterocc.compiler.lower.cpu.lowering import CpuLowering
 from heterocc.compiler.lower.fault import VARIABLE
 
@@ -166,3 +167,15 @@ def test_trial_says_why_not_without_raising() -> None:
     refused = model([node("Det", ["x"], ["y"], name="d")], {"x": np.eye(3, dtype=np.float32)}, ["y"])
     reason = CpuLowering().trial(refused, "d", CPU)
     assert reason is not None and "Det" in reason
+
+
+def test_kernels_compiled_in_several_objects_run_and_give_the_same_bytes_every_time() -> None:
+    width = 3 * PART_KERNELS
+    weights = {f"w{i}": RNG.standard_normal((2, i + 2)).astype(np.float32) for i in range(width)}
+    nodes = [node("MatMul", ["x", f"w{i}"], [f"y{i}"], name=f"product{i}") for i in range(width)]
+    x = {"x": RNG.standard_normal((3, 2)).astype(np.float32)}
+    made = model(nodes, x, [f"y{i}" for i in range(width)], weights)
+    work = job(made)
+    once, again = CpuLowering().lower(work), CpuLowering().lower(work)
+    assert once.code == again.code
+    assert_same(execute(work, once, x), run_ort(made, x))
