@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,9 @@ from tvm.s_tir.dlight.analysis import normalize_prim_func
 from heterocc.compiler.lower.gpu.groups import LostGuardError, bind_items, move_to
 from heterocc.compiler.lower.gpu.limits import Limits
 from heterocc.compiler.lower.gpu.plain import bind_block, branches
+
+UNROLLED_TAPS = 3
+"""Terms of a sum's last axis up to which it is written out: neighbouring taps read the same elements again."""
 
 GPU_GROUP = 64
 """Work items of a group on GPUs: one or two of the hardware's own bundles."""
@@ -204,7 +208,7 @@ def _tiled(
     extents = [int(v.dom.extent) for v in node.iter_vars]
     weight = node.reads[axes.weight]
     rank = len(weight.region)
-    lanes = next(n for n in ((16, 8, 4, 2, 1) if limits.vectors else (4, 2, 1)) if extents[axes.lane] % n == 0)
+    rows, lanes = _tile(extents[axes.row], extents[axes.lane], limits)
     layouts: list[tuple[int, LanesLast]] = []
     if axes.weight_axis != rank - 1:
         parameter = next((i for i, p in enumerate(function.params) if p.name == weight.source.name), None)
@@ -213,7 +217,6 @@ def _tiled(
         layout = LanesLast(axes.weight_axis, lanes)
         schedule.transform_layout(block, ("read", axes.weight), layout.index_map(rank))
         layouts.append((parameter, layout))
-    rows = _rows(extents[axes.row], limits)
 
     before, after = around
     lane_axis = _lane_axis(node.writes[0], node.iter_vars[axes.lane].var)
@@ -236,12 +239,13 @@ def _tiled(
     lane_groups, lane = schedule.split(loops[axes.lane], factors=[None, lanes])
     row_groups, row = schedule.split(loops[axes.row], factors=[None, rows])
     schedule.reorder(lane_groups, *outer, row_groups, *sums, row, lane)
-    most = 1 if limits.vectors else min(GPU_GROUP, limits.group)
-    item = bind_items(schedule, schedule.fuse(lane_groups, *outer, row_groups), most, limits)
+    item = _bind_tiles(schedule, lane_groups, [*outer, row_groups], limits)
     try:
         move_to(schedule, store, item)
     except LostGuardError:
         return None
+    if not limits.vectors and 1 < int(schedule.get(sums[-1]).extent) <= UNROLLED_TAPS:
+        schedule.unroll(sums[-1])
     schedule.unroll(row)
     schedule.vectorize(lane)  # before the next step: its result counts as no reduction any more
     start = schedule.decompose_reduction(block, sums[0])
@@ -252,6 +256,22 @@ def _tiled(
     for info in before:
         bind_block(schedule, info.block_rv, info.dom_kind(), limits)
     return Packed(schedule.mod["main"].with_attrs(dict(function.attrs.items())), tuple(layouts))
+
+
+def _bind_tiles(schedule: Any, lane_groups: Any, others: list[Any], limits: Limits) -> Any:
+    """Give each tile a work item; gives the loop over the items of a group.
+
+    On GPUs the items of a group share their lanes where there are enough tiles: what depends on lanes alone, the
+    weights, is then the same for all of them.
+    """
+    if limits.vectors:
+        return bind_items(schedule, schedule.fuse(lane_groups, *others), 1, limits)
+    most = min(GPU_GROUP, limits.group)
+    tiles = prod(int(schedule.get(loop).extent) for loop in others)
+    if tiles < most // 2 or int(schedule.get(lane_groups).extent) > limits.grid:
+        return bind_items(schedule, schedule.fuse(lane_groups, *others), most, limits)
+    schedule.bind(lane_groups, "blockIdx.z")
+    return bind_items(schedule, schedule.fuse(*others), most, limits)
 
 
 def _bind_store(schedule: Any, store: Any, item: Any, contiguous: int) -> None:
@@ -265,12 +285,24 @@ def _bind_store(schedule: Any, store: Any, item: Any, contiguous: int) -> None:
             schedule.unroll(loop)
 
 
-def _rows(extent: int, limits: Limits) -> int:
-    """Rows of a tile: a divisor, so that no store needs a test; on CPUs as many as hide the latency of an addition."""
-    if not limits.vectors:
-        return _divisor(extent, 4)
-    rows = _divisor(extent, 8)
-    return rows if rows >= 4 else _divisor(extent, 14)
+def _tile(row_extent: int, lane_extent: int, limits: Limits) -> tuple[int, int]:
+    """Rows and lanes of a tile: divisors, so that no store needs a test.
+
+    Lanes are a power of two. On CPUs rows are as many as hide the latency of an addition; on GPUs the tile is the one
+    with the fewest loads per output that the limits allow.
+    """
+    widths = [n for n in (16, 8, 4, 2, 1) if lane_extent % n == 0]
+    if limits.vectors:
+        rows = _divisor(row_extent, 8)
+        return (rows if rows >= 4 else _divisor(row_extent, 14)), widths[0]
+    side, area = limits.tile
+    tiles = [
+        (rows, lanes)
+        for lanes in widths
+        for rows in range(1, side + 1)
+        if row_extent % rows == 0 and lanes <= side and rows * lanes <= area
+    ]
+    return min(tiles, key=lambda tile: (1 / tile[0] + 1 / tile[1], tile))
 
 
 def _divisor(extent: int, most: int) -> int:

@@ -12,6 +12,9 @@ from heterocc.compiler.lower.gpu.limits import Limits
 _SIMD = 8
 """Items that the narrowest devices run side by side: a group of another multiple leaves some of them idle."""
 
+_WORTHWHILE = 0.75
+"""Share of a group's lanes that must be in use, for it to be better than a partial group at the end."""
+
 _TRIES = 4096
 
 
@@ -69,13 +72,17 @@ def _guard(schedule: Any, block: Any) -> bool:
     return any(not isinstance(p, tirx.IntImm) for p in found)
 
 
+def _used(size: int) -> float:
+    return size / (-(-size // _SIMD) * _SIMD)
+
+
 def _group_size(extent: int, most: int, vectors: bool) -> int:
     if not vectors:
         if extent <= most:
             return extent
-        even = max((n for n in range(_SIMD, most + 1, _SIMD) if extent % n == 0), default=0)
-        if even * 4 >= most:
-            return even
+        even = [n for n in range(-(-most // 4), most + 1) if extent % n == 0 and _used(n) >= _WORTHWHILE]
+        if even:
+            return max(even, key=lambda n: (_used(n), n))
     size = 1
     while size * 2 <= most and size < extent:
         size *= 2

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from heterocc.compiler.lower.vulkan.body import Body
@@ -40,17 +40,21 @@ _BINARY: dict[str, Operation] = {
     "RShift": lambda a, b: a >> b,
 }
 _FUSED: dict[str, Operation] = {"Add": Scalar.plus, "Sub": Scalar.minus}
-_GUARDED = frozenset(["TensorLoad", "Call"])
-"""Nodes that a false condition may protect: loads out of bounds, calls with effects."""
+_READING = frozenset(["TensorLoad", "Call"])
 
 
 @dataclass
 class Context:
-    """What expressions of a kernel refer to; `variables` by the identity of their TVM nodes."""
+    """What expressions of a kernel refer to, by the identity of the TVM nodes.
+
+    `axes` are launch axes, as uint32: they are converted where they are read, since TVM gives an axis that nobody reads
+    64 bits, which a device may not have.
+    """
 
     body: Body
     memory: Memory
-    variables: dict[int, Lanes]
+    variables: dict[int, Lanes] = field(default_factory=dict)
+    axes: dict[int, Scalar] = field(default_factory=dict)
 
     def constant(self, value: float | bool, like: Any) -> Scalar:
         """A constant of a TVM dtype."""
@@ -100,9 +104,12 @@ class Context:
 
     def _variable(self, node: Any) -> Lanes:
         found = self.variables.get(key_of(node))
-        if found is None:
+        if found is not None:
+            return found
+        axis = self.axes.get(key_of(node))
+        if axis is None:
             raise UnsupportedError(f"variable {node.name} has no value")
-        return found
+        return (axis.to(parse(node.ty.dtype)[0]),)
 
     def _number(self, node: Any) -> Lanes:
         return (self.constant(node.value, node.ty.dtype),)
@@ -110,7 +117,7 @@ class Context:
     def _logical(self, node: Any) -> Lanes:
         both = type(node).__name__ == "And"
         left = self.evaluate(node.a)
-        if len(left) > 1 or not _guarded(node.b):
+        if len(left) > 1 or not loads(node.b):
             right = self.evaluate(node.b)
             return tuple(a & b if both else a | b for a, b in _paired(left, right))
         known = constant(self.body, BOOL, not both)
@@ -177,7 +184,7 @@ class Context:
             if len(conditions) == 1:
                 dtype, _ = parse(node.ty.dtype)
                 return self._choice(conditions[0], dtype, lambda: self.evaluate(then), lambda: self.evaluate(otherwise))
-            if _guarded(then) or _guarded(otherwise):
+            if loads(then) or loads(otherwise):
                 raise UnsupportedError("a vector of conditions before loads")
             pairs = _paired(self.evaluate(then), self.evaluate(otherwise))
             return tuple(select(c, a, b) for c, (a, b) in zip(conditions, pairs, strict=True))
@@ -204,13 +211,13 @@ def _paired(left: Lanes, right: Lanes) -> list[tuple[Scalar, Scalar]]:
     return list(zip(left, right, strict=True))
 
 
-def _guarded(node: Any) -> bool:
-    """Whether evaluating a node where its condition is false could do harm."""
-    if type(node).__name__ in _GUARDED:
+def loads(node: Any) -> bool:
+    """Whether an expression reads memory or calls something: its value may change, evaluating it may do harm."""
+    if type(node).__name__ in _READING:
         return True
     parts = ("a", "b", "value", "condition", "true_value", "false_value", "body", "base", "stride")
     children = (getattr(node, part, None) for part in parts)
-    return any(hasattr(child, "ty") and _guarded(child) for child in children)
+    return any(hasattr(child, "ty") and loads(child) for child in children)
 
 
 def _count(number: Any) -> int:

@@ -87,7 +87,7 @@ def compile_kernel(name: str, function: Any) -> Kernel:
     body = Body(module)
     memory = Memory(module, body, aliased="tirx.noalias" not in function.attrs)
     launch = Launch(module, body)
-    context = Context(body, memory, {})
+    context = Context(body, memory)
     arguments, push_bytes = _parameters(function, context)
     Writer(context, launch).write(function.body)
     if memory.private_bytes > MAX_PRIVATE_BYTES:

@@ -6,7 +6,7 @@ from typing import Any
 
 from heterocc.compiler.lower.vulkan.body import Body
 from heterocc.compiler.lower.vulkan.dtypes import UINT32, UnsupportedError
-from heterocc.compiler.lower.vulkan.scalar import Scalar
+from heterocc.compiler.lower.vulkan.scalar import Scalar, constant
 from heterocc.compiler.lower.vulkan.spirv import BuiltIn, Decoration, Module, Op, Storage
 
 _BUILT_IN = {"blockIdx": BuiltIn.WORKGROUP_ID, "threadIdx": BuiltIn.LOCAL_INVOCATION_ID}
@@ -51,6 +51,8 @@ class Launch:
             self._local[place] = max(self._local[place], int(size))
         elif size is not None:
             self._groups[place] = max(self._groups.get(place, 1), int(size))
+        if size is not None and int(size) == 1:
+            return constant(self._body, UINT32, 0)
         return self._read(_BUILT_IN[name], place)
 
     def _read(self, built_in: BuiltIn, place: int) -> Scalar:

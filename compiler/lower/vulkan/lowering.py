@@ -33,6 +33,11 @@ _REQUIRED: dict[Feature, str] = {
     Feature.SUBGROUP_ARITHMETIC: "subgroup_arithmetic",
 }
 
+_TILE = (4, 16)
+_SOFTWARE_TILE = (16, 128)
+"""Largest side and area of a tile of sums. lavapipe runs invocations side by side in vectors, as GPUs do, but needs few
+of them; a load costs it a branch for each, as much as ten additions: a tile that spills registers still wins."""
+
 _UNFUSED = {"relax.FuseOps.max_depth": 1}
 
 
@@ -105,8 +110,8 @@ def _fitting(job: PartitionJob, target: Any, limits: VulkanLimits) -> tuple[Kern
 
 def _scheduled(job: PartitionJob, target: Any, limits: VulkanLimits) -> tuple[KernelModule, KernelModule]:
     module = plant_fault(kernel_module(job, target), job)
-    # Software devices are no exception: lavapipe runs invocations side by side in vectors, as GPUs do.
-    return module, schedule_kernels(module, target, Limits(limits.threads, False, job.device.dtypes, GRID))
+    tile = _SOFTWARE_TILE if job.device.software else _TILE
+    return module, schedule_kernels(module, target, Limits(limits.threads, False, job.device.dtypes, GRID, tile))
 
 
 def _crowded(module: KernelModule, limits: VulkanLimits) -> bool:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from heterocc.compiler.lower.vulkan.body import UNROLL
 from heterocc.compiler.lower.vulkan.dtypes import UnsupportedError, parse
-from heterocc.compiler.lower.vulkan.expressions import Context
+from heterocc.compiler.lower.vulkan.expressions import Context, loads
 from heterocc.compiler.lower.vulkan.launch import Launch
 from heterocc.compiler.lower.vulkan.memory import key_of
 from heterocc.compiler.lower.vulkan.scalar import Scalar
@@ -36,8 +36,22 @@ class Writer:
         visit(self, node)
 
     def _sequence(self, node: Any) -> None:
-        for part in node.seq:
-            self.write(part)
+        """Neighbouring branches on one condition become one: TVM guards every store of a tile by itself."""
+        parts = list(node.seq)
+        while parts:
+            first = parts.pop(0)
+            if not _guards(first):
+                self.write(first)
+                continue
+            condition = self._context.scalar(first.condition)
+            cases = [first.then_case]
+            while parts and _guards(parts[0]) and self._context.scalar(parts[0].condition).id == condition.id:
+                cases.append(parts.pop(0).then_case)
+            self._body.when(condition.id, lambda kept=tuple(cases): self._all(kept))  # type: ignore[misc]
+
+    def _all(self, statements: Iterable[Any]) -> None:
+        for statement in statements:
+            self.write(statement)
 
     def _store(self, node: Any) -> None:
         if getattr(node, "predicate", None) is not None:
@@ -60,8 +74,7 @@ class Writer:
         key = str(node.attr_key)
         if key == "thread_extent":
             axis = self._launch.axis(str(node.node.thread_tag), node.value)
-            dtype, _ = parse(node.node.var.ty.dtype)
-            self._context.variables[key_of(node.node.var)] = (axis.to(dtype),)
+            self._context.axes[key_of(node.node.var)] = axis
         elif not key.startswith(_IGNORED_ATTRIBUTES):
             raise UnsupportedError(f"attribute {key}")
         self.write(node.body)
@@ -113,6 +126,13 @@ class Writer:
 
     def _while(self, node: Any) -> None:
         self._body.repeat(lambda: self._context.scalar(node.condition).id, lambda: self.write(node.body))
+
+
+def _guards(statement: Any) -> bool:
+    """Whether a statement is a branch without an alternative, on a condition that no store changes."""
+    if type(statement).__name__ != "IfThenElse" or statement.else_case is not None:
+        return False
+    return not loads(statement.condition)
 
 
 _VISIT: dict[str, Callable[[Writer, Any], None]] = {

@@ -39,6 +39,7 @@ def limited(**target: int | bool) -> Device:
 
 
 @on_device
+@pytest.mark.parametrize("software", [True, False], ids=["large tiles", "small tiles"])
 @pytest.mark.parametrize(
     "graph",
     [
@@ -52,8 +53,8 @@ def limited(**target: int | bool) -> Device:
     ],
     ids=["padded", "strided-dilated-odd", "grouped", "grouped-partial", "depthwise", "one-dimensional", "prime"],
 )
-def test_convolutions_match_onnx_runtime(graph: Graph, tmp_path: Path) -> None:
-    check(graph, tmp_path)
+def test_convolutions_match_onnx_runtime(graph: Graph, software: bool, tmp_path: Path) -> None:
+    check(graph, tmp_path, device=dataclasses.replace(first_device(), software=software))
 
 
 @on_device
