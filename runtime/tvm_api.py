@@ -37,6 +37,14 @@ class TvmApi:
     configure_threads: Callable[..., None]
 
 
+SPIN_COUNT = 10_000
+"""How often an idle worker yields before it sleeps: milliseconds, longer than the serial code between two kernels.
+
+A thread that ends waits for its workers to fall asleep; with TVM's own count, threads that come and go (one per request)
+pile up by the hundred, each with a worker that spins.
+"""
+
+
 def available_cores() -> int:
     """Cores that this process may use: the size of its affinity mask."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
@@ -46,11 +54,13 @@ def available_cores() -> int:
 def tvm_api() -> TvmApi:
     """Load libtvm_runtime, once per process. Raises NativePluginError where it is missing or another version.
 
-    TVM's own defaults are half of the machine's threads, each bound to one core whatever the affinity mask says. Both
-    variables are read when a thread first runs parallel code, and a user's setting wins.
+    TVM's own defaults are half of the machine's threads, each bound to one core whatever the affinity mask says, and
+    workers that yield 300,000 times before they sleep. The variables are read when a thread first runs parallel code,
+    and a user's setting wins.
     """
     os.environ.setdefault("TVM_NUM_THREADS", str(available_cores()))
     os.environ.setdefault("TVM_BIND_THREADS", "0")
+    os.environ.setdefault("TVM_THREAD_POOL_SPIN_COUNT", str(SPIN_COUNT))
     native.load_tvm_runtime()
     get = tvm_ffi.get_global_func
     return TvmApi(

@@ -15,7 +15,7 @@ from heterocc.artifacts.errors import IncompatibleBundleError, PinnedDeviceError
 from heterocc.compiler import compile_model, query_model
 from heterocc.runtime import load
 
-NO_DRIVER = {"HETEROCC_OPENCL_FAULT": "no-driver"}
+NO_DRIVER = {"HETEROCC_OPENCL_FAULT": "no-driver", "HETEROCC_VULKAN_FAULT": "no-driver"}
 
 
 def heterocc(*arguments: object, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
