@@ -40,8 +40,8 @@ class TvmApi:
 SPIN_COUNT = 10_000
 """How often an idle worker yields before it sleeps: milliseconds, longer than the serial code between two kernels.
 
-A thread that ends waits for its workers to fall asleep; with TVM's own count, threads that come and go (one per request)
-pile up by the hundred, each with a worker that spins.
+A thread that ends waits for its workers to fall asleep; with TVM's own count, threads that come and go (one per
+request) pile up by the hundred, each with a worker that spins.
 """
 
 
