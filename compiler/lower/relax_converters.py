@@ -225,14 +225,23 @@ def _min(_ctx: Context, *inputs: Any) -> Any:
 
 
 @_converter("Pow")
-def _pow(_ctx: Context, base: Any, exponent: Any) -> Any:
+def _pow(ctx: Context, base: Any, exponent: Any) -> Any:
     """Mixed types; small constant exponents as products."""
     result = _dtype(base)
     fixed = exponent.value.numpy() if isinstance(exponent, tvm.ir.GenericConst) else None
     if fixed is not None and fixed.size == 1 and fixed.ndim <= len(_shape(base)) and float(fixed.flat[0]) in (1, 2, 3):
         return _chain(op.multiply, (base,) * int(fixed.flat[0])) if float(fixed.flat[0]) > 1 else base
     work = result if _is_float(base) else "float64"
-    power = op.power(_as(base, work), _as(exponent, work))
+    if fixed is not None and fixed.size == 1:
+        # As an operand: of a number in the code TVM warns, though it computes the same.
+        power = ctx.bb.emit_te(
+            _elementwise(tirx.power),
+            ctx.bb.emit(_as(base, work)),
+            constant(fixed.astype(work)),
+            primfunc_name_hint="power",
+        )
+    else:
+        power = op.power(_as(base, work), _as(exponent, work))
     return power if work == result else op.astype(power, result)
 
 
@@ -245,9 +254,18 @@ def _mod(ctx: Context, left: Any, right: Any) -> Any:
     """The sign of the divisor without `fmod`, of the dividend with it."""
     if _is_float(left):
         raise NotImplementedError("Mod of floating-point numbers: TVM generates no code for fmod")
-    if not ctx.attrs.get("fmod", 0):
-        return ctx.bb.emit_te(_elementwise(tirx.floormod), left, right, primfunc_name_hint="mod")
-    return ctx.bb.emit_te(_elementwise(tirx.truncmod), left, right, primfunc_name_hint="fmod")
+    # In OpenCL C the choices that TVM makes of it are ambiguous for short integers.
+    result = _dtype(left)
+    work = "int32" if result in ("int8", "int16", "uint8", "uint16") else result
+    left, right = (ctx.bb.emit(_as(v, work)) for v in (left, right))
+    fmod = bool(ctx.attrs.get("fmod", 0))
+    value = ctx.bb.emit_te(
+        _elementwise(tirx.truncmod if fmod else tirx.floormod),
+        left,
+        right,
+        primfunc_name_hint="fmod" if fmod else "mod",
+    )
+    return _as(value, result)
 
 
 @_converter("BitShift")

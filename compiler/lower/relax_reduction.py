@@ -1,12 +1,14 @@
-"""Converters of reductions whose results TVM's importer gets wrong for infinities."""
+"""Converters of reductions that TVM's importer gets wrong for infinities, or warns of."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
 from tvm import relax, te, tirx
+from tvm.relax.frontend.onnx import onnx_frontend
 
 from heterocc.compiler.lower.relax_converters import Context, Converter
 from heterocc.compiler.lower.relax_values import as_dtype, dtype_of, scalar, shape_of
@@ -117,6 +119,45 @@ def reduce_log_sum_exp(ctx: Context, data: Any, axes: Any = None) -> Any:
     return result if kept else op.reshape(result, [n for d, n in enumerate(shape) if d not in where])
 
 
+def lp_pool(ctx: Context, data: Any) -> Any:
+    """The p-norm of each window."""
+    p = float(ctx.attrs.get("p", 2))
+    attrs = {**ctx.attrs, "count_include_pad": True}
+    powers = ctx.bb.emit(_power(ctx, op.abs(data), p))
+    inputs = onnx_frontend.onnx_input([powers])
+    mean = ctx.bb.emit(onnx_frontend.AveragePool._impl_v1(ctx.bb, inputs, attrs, list(ctx.tables)))
+    count = scalar(float(math.prod(ctx.attrs["kernel_shape"])), dtype_of(data))
+    return _power(ctx, op.multiply(mean, count), 1 / p)
+
+
+def global_lp_pool(ctx: Context, data: Any) -> Any:
+    """The p-norm of each channel."""
+    p = float(ctx.attrs.get("p", 2))
+    powers = _power(ctx, op.abs(data), p)
+    return _power(ctx, op.sum(powers, list(range(2, len(shape_of(data)))), keepdims=True), 1 / p)
+
+
+def _power(ctx: Context, value: Any, exponent: float) -> Any:
+    """The exponent is an operand: of a number in the code TVM warns, though it computes the same."""
+    value = ctx.bb.emit(value)
+    if exponent == 2:
+        return op.multiply(value, value)
+    if exponent == 0.5:
+        return op.sqrt(value)
+
+    def compute(x: Any, e: Any) -> Any:
+        return te.compute(x.shape, lambda *i: tirx.power(x(*i), e()), name="power")
+
+    return ctx.bb.emit_te(compute, value, scalar(exponent, dtype_of(value)), primfunc_name_hint="power")
+
+
 CONVERTERS: Mapping[str, Converter] = MappingProxyType(
-    {"ArgMax": arg_max, "ArgMin": arg_min, "Hardmax": hardmax, "ReduceLogSumExp": reduce_log_sum_exp}
+    {
+        "ArgMax": arg_max,
+        "ArgMin": arg_min,
+        "GlobalLpPool": global_lp_pool,
+        "Hardmax": hardmax,
+        "LpPool": lp_pool,
+        "ReduceLogSumExp": reduce_log_sum_exp,
+    }
 )

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import tvm_ffi
 from onnx import numpy_helper
 
 from heterocc.artifacts.errors import HeteroccError, LoweringError
@@ -25,6 +26,9 @@ from heterocc.compiler.lower.base import LoweredPartition, PartitionJob
 from heterocc.compiler.onnx_import import import_model
 from heterocc.compiler.query import describe_nowhere, query_model
 from heterocc.compiler.reference import Reference
+from heterocc.runtime.executable import Executable, load_library
+from heterocc.runtime.schedule import Space
+from heterocc.runtime.tvm_api import tvm_api
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,13 +169,13 @@ def _internal(model: ImportedModel, feed: Mapping[str, np.ndarray[Any, Any]]) ->
 def run_partition(
     model: ImportedModel, device: Device, feed: Mapping[str, np.ndarray[Any, Any]]
 ) -> list[np.ndarray[Any, Any]]:
-    """Lower the whole model as one partition for a CPU device and run it in TVM's VM."""
+    """Lower the whole model as one partition for a device and run it there."""
     graph = model.graph
     written = tuple(v for v in graph.outputs if v in graph.producer)
     job = PartitionJob("p0", model, device, tuple(n.name for n in graph.nodes), graph.inputs, written)
     lowered = lowering_for(device).lower(job)
     inputs = _internal(model, feed)
-    outputs = call(lowered, [inputs[v] for v in job.inputs], [_empty(model, v) for v in written])
+    outputs = call(lowered, device, [inputs[v] for v in job.inputs], [_empty(model, v) for v in written])
     by_name = {**inputs, **model.weights, **dict(zip(written, outputs, strict=True))}
     return [by_name[v] for v in graph.outputs]
 
@@ -183,19 +187,37 @@ def _empty(model: ImportedModel, name: str) -> np.ndarray[Any, Any]:
 
 
 def call(
-    lowered: LoweredPartition, inputs: Sequence[np.ndarray[Any, Any]], outputs: Sequence[np.ndarray[Any, Any]]
+    lowered: LoweredPartition,
+    device: Device,
+    inputs: Sequence[np.ndarray[Any, Any]],
+    outputs: Sequence[np.ndarray[Any, Any]],
 ) -> list[np.ndarray[Any, Any]]:
-    """Load CPU code and call its entry; gives the outputs that it wrote."""
-    import tvm
-
+    """Load a partition's code and call its entry on its device; gives the outputs that it wrote."""
+    space = Space(device.backend, device.index)
     # The loader caches by path: a file of its own for every load.
     with tempfile.NamedTemporaryFile(suffix=".so", delete=False) as file:
         file.write(lowered.code)
     with contextlib.ExitStack() as cleanup:
         cleanup.callback(Path(file.name).unlink)
-        machine = tvm.relax.VirtualMachine(tvm.runtime.load_module(file.name), tvm.cpu())
-    tensor = tvm.runtime.tensor
-    arguments = [tensor(np.array(a, order="C")) for a in inputs]
-    results = [tensor(a) for a in outputs]
-    machine["main"](*arguments, *results, [tensor(np.array(a, order="C")) for a in lowered.params])
-    return [result.numpy() for result in results]
+        library = load_library(file.name, "p0", space)
+    params = [_given(a, space) for a in lowered.params]
+    results = [_given(a, space) for a in outputs]
+    Executable(library, "p0", "main", space, params).bind([*(_given(a, space) for a in inputs), *results])()
+    return [_taken(result, empty) for result, empty in zip(results, outputs, strict=True)]
+
+
+def _given(array: np.ndarray[Any, Any], space: Space) -> Any:
+    """A tensor on a device that holds the array's values."""
+    device = tvm_ffi.device(space.backend, space.index)
+    tensor = tvm_api().allocate(tvm_ffi.Shape(array.shape), tvm_ffi.dtype(array.dtype.name), device, None)
+    if array.size:
+        tvm_api().copy(tvm_ffi.from_dlpack(np.array(array, order="C")), tensor)
+    return tensor
+
+
+def _taken(tensor: Any, like: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The values of a tensor on a device."""
+    array = np.empty_like(like)
+    if array.size:
+        tvm_api().copy(tensor, tvm_ffi.from_dlpack(array))
+    return array
