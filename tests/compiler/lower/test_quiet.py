@@ -1,0 +1,35 @@
+"""TVM writes its warnings to stderr itself: nothing of that reaches whoever compiles or asks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from lowered import CPU, job, model
+from onnx import helper
+
+from heterocc.compiler.lower.cpu.lowering import CpuLowering
+
+X = np.ones((1, 2, 6, 6), np.float32)
+NODES = [
+    helper.make_node("Pow", ["x", "four"], ["power"]),
+    helper.make_node("LpPool", ["x"], ["norm"], kernel_shape=[2, 2], p=3),
+    helper.make_node("TopK", ["x", "two"], ["best", ""]),
+    helper.make_node("ScatterElements", ["x", "where", "x"], ["scattered"], axis=3),
+    helper.make_node("GatherND", ["x", "places"], ["gathered"]),
+    helper.make_node("CumSum", ["x", "axis"], ["sums"]),
+]
+CONSTANTS = {"four": np.array(4, np.float32), "two": np.array([2]), "axis": np.array(1)}
+INDICES = {"where": np.zeros((1, 2, 6, 6), np.int64), "places": np.zeros((3, 4), np.int64)}
+
+
+def test_compiling_operators_of_which_tvm_warns_writes_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    outputs = ["power", "norm", "best", "scattered", "gathered", "sums"]
+    CpuLowering().lower(job(model(NODES, {"x": X, **INDICES}, outputs, CONSTANTS, opset=17)))
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_refused_node_leaves_no_builder_open(capfd: pytest.CaptureFixture[str]) -> None:
+    node = helper.make_node("Mod", ["x", "x"], ["y"], name="refused", fmod=1)
+    made = model([helper.make_node("Relu", ["x"], ["x2"], name="fine"), node], {"x": X}, ["x2", "y"])
+    assert CpuLowering().trial(made, "refused", CPU) is not None
+    assert capfd.readouterr() == ("", "")
