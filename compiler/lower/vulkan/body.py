@@ -42,6 +42,7 @@ class Body:
         self._variables: list[int] = []
         self._words: list[int] = []
         self._block = self._entry
+        self.constants: dict[tuple[object, str | int], int] = {}
         self._known: list[dict[tuple[int, ...], int]] = [{}]
 
     def words(self) -> list[int]:

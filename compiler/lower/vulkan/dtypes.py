@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import struct
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -118,7 +119,11 @@ _ALL |= {f"{kind}{bits}": DType(kind, bits) for kind in ("int", "uint") for bits
 
 def parse(dtype: Any) -> tuple[DType, int]:
     """A TVM dtype as scalar type and number of lanes. Raises UnsupportedError for one that Vulkan code has not."""
-    text = str(getattr(dtype, "dtype", dtype))
+    return _parsed(str(getattr(dtype, "dtype", dtype)))
+
+
+@functools.cache
+def _parsed(text: str) -> tuple[DType, int]:
     scalar, _, lanes = text.partition("x")
     found = _ALL.get(scalar)
     if found is None or (lanes and not lanes.isdecimal()):

@@ -153,4 +153,4 @@ def _requires(kernels: tuple[Kernel, ...]) -> tuple[str, ...]:
 
 
 def _text(mod: tvm.IRModule) -> str:
-    return str(mod.script(show_meta=True)) + "\n"
+    return str(mod.script(show_meta=False)) + "\n"

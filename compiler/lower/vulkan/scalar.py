@@ -213,7 +213,11 @@ def constant(body: Body, dtype: DType, value: Number) -> Scalar:
     """A constant."""
     if dtype.is_integer:
         value = _wrapped(dtype, int(value))
-    return Scalar(body, dtype, dtype.constant(body.module, value), value)
+    key = (dtype, float(value).hex() if dtype.is_float else int(value))  # -0.0 equals 0.0
+    found = body.constants.get(key)
+    if found is None:
+        found = body.constants[key] = dtype.constant(body.module, value)
+    return Scalar(body, dtype, found, value)
 
 
 def select(condition: Scalar, left: Scalar, right: Scalar | Number) -> Scalar:
