@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,7 +14,7 @@ from standin import Model, Op, Part
 from heterocc.artifacts.errors import DeviceError, DeviceMemoryError
 from heterocc.artifacts.manifest import Device
 from heterocc.runtime import load
-from heterocc.runtime.native import unavailable_reason
+from heterocc.runtime.native import trim, unavailable_reason
 from heterocc.runtime.select import choose_variant
 
 pytestmark = [
@@ -126,6 +127,8 @@ def test_a_device_without_memory_is_a_memory_error(
 ) -> None:
     monkeypatch.setattr("heterocc.runtime.chain.shared_spaces", lambda _: frozenset())
     path = bundle_of(standin.chain(3, device="cgc"))
+    gc.collect()
+    trim()  # memory that earlier tests gave back would be reused, and nothing allocated
     faults("alloc:1")
     with pytest.raises(DeviceMemoryError, match="opencl:0 failed while allocating 64 bytes"):
         load(path)
