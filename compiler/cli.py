@@ -30,8 +30,8 @@ Devices = Annotated[
     typer.Option(
         "--devices",
         "-d",
-        help="Devices by priority, high to low: CPU, OPENCL, GPU (the first GPU here), GPU.1, AUTO, AUTO:GPU,CPU, "
-        "names of device files; ORT last takes what nobody else can run.",
+        help="Devices by priority, high to low: CPU, OPENCL, VULKAN, CUDA, GPU (the first GPU here), GPU.1, AUTO, "
+        "AUTO:GPU,CPU, names of device files; ORT last takes what nobody else can run.",
     ),
 ]
 Shape = Annotated[
