@@ -9,13 +9,13 @@ from typing import Any, Protocol
 from heterocc.artifacts.manifest import Partition, Variant
 from heterocc.artifacts.reader import Bundle
 from heterocc.runtime.executable import Executable, Instrument, load_library, synchronizer
-from heterocc.runtime.faults import device_fault
+from heterocc.runtime.faults import device_fault, device_was_lost
 from heterocc.runtime.feeds import Array, is_text
 from heterocc.runtime.memory import Allocations, Buffers, Weights, to_host
 from heterocc.runtime.ort import OrtPartition, to_python
 from heterocc.runtime.schedule import HOST, Call, Copy, Schedule, Space, Step, numpy_dtype, schedule
 from heterocc.runtime.transfer import bind_copy, shared_spaces
-from heterocc.runtime.tvm_api import use_threads
+from heterocc.runtime.tvm_api import release_pools, use_threads
 
 Action = Callable[[], Any]
 
@@ -52,6 +52,8 @@ class Chain:
         self.onnx: dict[int, OrtPartition] = {}
         self._bundle = bundle
         self._libraries: dict[str, Any] = {}
+        if device_was_lost():
+            release_pools()
         if any(p.kind == "onnx" and p.params for p in variant.partitions):
             bundle.verify_weights()  # ONNX Runtime folds constants, that is, it computes with them, at load
         for index, part in enumerate(variant.partitions):

@@ -15,7 +15,18 @@ _MEMORY_WORDS = (
     "bad_alloc",
     "Failed to allocate memory",
 )
+_LOST_WORDS = ("VK_ERROR_DEVICE_LOST", "was lost")
 _WITHOUT = "load(path, devices='CPU') takes the CPU variant"
+
+
+_lost = False
+
+
+def device_was_lost() -> bool:
+    """Whether a device has been lost since this was last asked: TVM's pools may then hold memory of the lost one."""
+    global _lost
+    lost, _lost = _lost, False
+    return lost
 
 
 def first_line(error: BaseException) -> str:
@@ -29,8 +40,10 @@ def first_line(error: BaseException) -> str:
 
 def device_fault(error: BaseException, doing: str, device: str) -> HeteroccError:
     """The typed error for a failure of `device` while `doing` ("running partition 'p1'"); typed errors pass through."""
+    global _lost
     if isinstance(error, HeteroccError):
         return error
+    _lost = _lost or any(word in str(error) for word in _LOST_WORDS)
     native = typed_error(error)
     if native is not None:
         native.message = f"{device} failed while {doing}: {native.message}"

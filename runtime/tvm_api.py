@@ -73,6 +73,11 @@ def tvm_api() -> TvmApi:
     )
 
 
+def release_pools() -> None:
+    """Give back the memory that TVM's pooled allocators keep for later; what is in use stays."""
+    tvm_ffi.get_global_func("vm.builtin.memory_manager.clear")()
+
+
 def max_threads() -> int:
     """The most threads that a parallel kernel can use in this process (`TVM_NUM_THREADS`)."""
     try:

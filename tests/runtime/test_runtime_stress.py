@@ -36,10 +36,6 @@ VULKAN = pytest.param(
     "VULKAN",
     marks=[pytest.mark.vulkan, pytest.mark.skipif(NO_VULKAN is not None, reason=f"no Vulkan here: {NO_VULKAN}")],
 )
-KEPT_WHEN_LOST = pytest.mark.xfail(
-    reason="TVM's pooled allocator keeps intermediates of the lost device and hands them to the next session",
-    strict=True,
-)
 ROUNDS = [pytest.param(10, id="short"), pytest.param(200, id="long", marks=pytest.mark.slow)]
 
 
@@ -166,7 +162,6 @@ def test_a_launch_that_fails_among_eight_threads_costs_one_run(
             session.close()
 
 
-@KEPT_WHEN_LOST
 @pytest.mark.parametrize("device", [VULKAN])
 def test_a_device_lost_among_eight_threads_fails_typed_until_the_bundle_is_loaded_again(
     bundles: Callable[[str], Path], samples: Samples, faults: Callable[[str], None], device: str
@@ -219,7 +214,7 @@ FAULTS = ("alloc:1", "alloc:2", "alloc:3", "launch:1", "launch:3", "build:1")
     ("device", "fault"),
     [
         *(pytest.param(*device.values, fault, marks=device.marks) for device in (OPENCL, VULKAN) for fault in FAULTS),
-        pytest.param("VULKAN", "lost:1", marks=[*VULKAN.marks, KEPT_WHEN_LOST]),
+        pytest.param("VULKAN", "lost:1", marks=VULKAN.marks),
     ],
 )
 def test_a_failure_set_in_the_environment_is_typed_and_the_process_goes_on(

@@ -126,7 +126,7 @@ void VulkanDeviceAPI::FreeDataSpace(Device, void* data) {
 }
 
 void VulkanDeviceAPI::StreamSync(Device device, TVMStreamHandle) {
-  Queue::Of(device.device_id)->Finish();
+  Queue::FinishFor(device.device_id);
 }
 
 void* VulkanDeviceAPI::AllocWorkspace(Device device, size_t nbytes, DLDataType type_hint) {

@@ -78,6 +78,7 @@ uint64_t Queue::Completed() {
 
 VkCommandBuffer Queue::Record(const Span* spans, size_t count) {
   CheckAlive();
+  GivenTo();
   if (open_ == nullptr) {
     if (flying_.size() >= kMostFlying) {
       const uint64_t oldest = flying_.front()->serial;

@@ -60,6 +60,10 @@ class Queue : public std::enable_shared_from_this<Queue> {
   // The queue of device `index`; throws `driver` errors for a device that does not exist.
   static std::shared_ptr<Queue> Of(int index);
 
+  // Waits for what the calling thread has given to device `index`. Throws when the queue it gave commands to was lost
+  // meanwhile, also when another thread has opened the device anew since: those commands never ran.
+  static void FinishFor(int index);
+
   // Switches timestamps on or off for all devices, those not used yet included.
   static void SetProfiling(bool enabled);
 
@@ -109,6 +113,9 @@ class Queue : public std::enable_shared_from_this<Queue> {
   void Retire(Pipeline* pipeline);
 
  private:
+  // Remembers that the calling thread gives commands to this queue, for `FinishFor`.
+  void GivenTo();
+
   // What follows is called with `mutex_` held, except Wait, WaitForUser and Staged*.
   void CheckAlive() const;
   [[noreturn]] void Lose(VkResult result, const char* call);

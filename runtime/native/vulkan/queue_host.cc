@@ -205,7 +205,31 @@ Registry& Queues() {
   return *registry;
 }
 
+// By device: the queue that the calling thread has given commands to since it last waited.
+std::vector<std::weak_ptr<Queue>>& Given() {
+  thread_local std::vector<std::weak_ptr<Queue>> given;
+  return given;
+}
+
 }  // namespace
+
+void Queue::GivenTo() {
+  std::vector<std::weak_ptr<Queue>>& given = Given();
+  const auto index = static_cast<size_t>(&info() - AllDevices().data());
+  if (given.size() <= index) given.resize(index + 1);
+  given[index] = weak_from_this();
+}
+
+void Queue::FinishFor(int index) {
+  std::vector<std::weak_ptr<Queue>>& given = Given();
+  std::shared_ptr<Queue> queue;
+  if (index >= 0 && static_cast<size_t>(index) < given.size()) {
+    queue = given[index].lock();
+    given[index].reset();
+  }
+  if (queue == nullptr) queue = Of(index);
+  queue->Finish();
+}
 
 std::shared_ptr<Queue> Queue::Of(int index) {
   const DeviceInfo& info = RequireDevice(index);
