@@ -52,7 +52,8 @@ class Chain:
         self.onnx: dict[int, OrtPartition] = {}
         self._bundle = bundle
         self._libraries: dict[str, Any] = {}
-        if device_was_lost():
+        # TVM's pools may hold memory of a device that was lost, by whomever, and would hand it to this chain.
+        if device_was_lost() or any(space.backend == "vulkan" for space in self.schedule.spaces):
             release_pools()
         if any(p.kind == "onnx" and p.params for p in variant.partitions):
             bundle.verify_weights()  # ONNX Runtime folds constants, that is, it computes with them, at load
