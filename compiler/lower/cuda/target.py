@@ -37,7 +37,8 @@ def arch_of(device: Device) -> str:
 def limits_of(device: Device) -> Limits:
     """The limits of a device."""
     threads = int(device.target.get("max_num_threads", THREADS))  # type: ignore[arg-type]  # a number by its name
-    return Limits(max(1, threads), False, device.dtypes)
+    shared = int(device.target.get("max_shared_memory_per_block", SHARED_BYTES))  # type: ignore[arg-type]
+    return Limits(max(1, threads), False, device.dtypes, shared=shared)
 
 
 def cuda_target(device: Device) -> Any:

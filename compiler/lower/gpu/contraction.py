@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-import numpy as np
 import tvm_ffi
 from tvm import s_tir, sym, tirx
 from tvm.s_tir.dlight.analysis import normalize_prim_func
 
 from heterocc.compiler.lower.gpu.groups import LostGuardError, bind_items, move_to
 from heterocc.compiler.lower.gpu.limits import Limits
+from heterocc.compiler.lower.gpu.packed import LanesLast, Layout, Packed
 from heterocc.compiler.lower.gpu.plain import bind_block, branches
 
 UNROLLED_TAPS = 3
@@ -26,40 +26,6 @@ UNROLLED_TAPS = 3
 
 GPU_GROUP = 64
 """Work items of a group on GPUs: one or two of the hardware's own bundles."""
-
-
-@dataclass(frozen=True, slots=True)
-class Packed:
-    """A scheduled kernel, and the parameters that it wants in another layout, by their index."""
-
-    function: Any
-    layouts: tuple[tuple[int, LanesLast], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class LanesLast:
-    """Axis `axis` in groups of `lanes`: groups become the first axis, lanes the last, the others stay in order.
-
-    A work item then reads its weights from one end to the other.
-    """
-
-    axis: int
-    lanes: int
-
-    def apply(self, array: np.ndarray) -> np.ndarray:
-        """The array in this layout; its axis must be a multiple of `lanes`."""
-        last = np.moveaxis(array, self.axis, -1)
-        groups = last.reshape(*last.shape[:-1], -1, self.lanes)
-        return np.ascontiguousarray(np.moveaxis(groups, -2, 0))
-
-    def index_map(self, rank: int) -> Any:
-        """The same as TVM's map of indices."""
-
-        def mapped(*axes: Any) -> tuple[Any, ...]:
-            others = (axes[i] for i in range(rank) if i != self.axis)
-            return (axes[self.axis] // self.lanes, *others, axes[self.axis] % self.lanes)
-
-        return tirx.IndexMap.from_func(mapped, ndim=rank)
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +175,7 @@ def _tiled(
     weight = node.reads[axes.weight]
     rank = len(weight.region)
     rows, lanes = _tile(extents[axes.row], extents[axes.lane], limits)
-    layouts: list[tuple[int, LanesLast]] = []
+    layouts: list[tuple[int, Layout]] = []
     if axes.weight_axis != rank - 1:
         parameter = next((i for i, p in enumerate(function.params) if p.name == weight.source.name), None)
         if parameter is None or parameter not in packable or int(weight.source.shape[axes.weight_axis]) % lanes:

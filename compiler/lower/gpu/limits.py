@@ -11,10 +11,12 @@ ENDLESS = 2**31 - 1
 class Limits:
     """What a schedule may assume of the device.
 
-    `group` is the most work items of a work group, `grid` the most groups along an axis. `vectors` marks devices that
-    run work items one after another on vector units (PoCL): they want large tiles per work item, GPUs want many work
-    items. `dtypes` are those of tensors. `tile` is the largest side and the largest area of the tile of outputs
-    that a work item of a GPU computes: a trade of work items and registers against loads per output.
+    `group` is the most work items of a work group, `grid` the most groups along an axis, `shared` the bytes of memory
+    that a group shares. `dtypes` are those of tensors. `vectors` marks devices that run work items one after another on
+    vector units (PoCL): they want large tiles per work item, GPUs want many work items. `software` marks devices that
+    are the cores of a CPU (PoCL, lavapipe): there shared memory is no nearer than any other, and a barrier costs.
+    `tile` is the largest side and the largest area of the tile of outputs that a work item of a GPU computes: a trade
+    of work items and registers against loads per output.
     """
 
     group: int
@@ -22,3 +24,5 @@ class Limits:
     dtypes: frozenset[str]
     grid: int = ENDLESS
     tile: tuple[int, int] = (4, 16)
+    shared: int = 0
+    software: bool = False

@@ -11,9 +11,10 @@ from tvm import relax, s_tir, tirx
 
 from heterocc.artifacts.errors import LoweringError
 from heterocc.compiler.lower.frontend import KernelModule, first_line
-from heterocc.compiler.lower.gpu.contraction import Packed, schedule_contraction
 from heterocc.compiler.lower.gpu.limits import Limits
-from heterocc.compiler.lower.gpu.plain import launches, schedule_plain
+from heterocc.compiler.lower.gpu.packed import Packed
+from heterocc.compiler.lower.gpu.plain import launches
+from heterocc.compiler.lower.gpu.rules import RULE, RULES
 from heterocc.compiler.lower.relax_kernels import is_kernel_call
 from heterocc.compiler.lower.relax_straight import bindings_of, outputs_of, substitute, vars_of, write_main
 
@@ -53,20 +54,20 @@ def _scheduled(function: Any, limits: Limits, where: str | None, packable: froze
         )
     if ready and not others:
         return Packed(function)
-    try:
-        tiled = schedule_contraction(function, limits, packable)
-        if tiled is not None:
-            return tiled
-    except s_tir.ScheduleError:  # a form that the tiled schedule does not know
-        pass
-    try:
-        return Packed(schedule_plain(function, limits))
-    except LoweringError as error:
-        raise LoweringError(error.message, where=where, hint=error.hint) from None
-    except s_tir.ScheduleError as error:
-        raise LoweringError(
-            f"a kernel cannot be bound to work items: {first_line(error)}", where=where, hint="give the node to the CPU"
-        ) from error
+    problem = ""
+    for rule in RULES:
+        try:
+            packed = rule.schedule(function, limits, packable)
+        except s_tir.ScheduleError as error:
+            problem = first_line(error)
+            continue
+        except LoweringError as error:
+            raise LoweringError(error.message, where=where, hint=error.hint) from None
+        if packed is not None:
+            return dataclasses.replace(packed, function=packed.function.with_attr(RULE, rule.name))
+    raise LoweringError(
+        f"a kernel cannot be bound to work items: {problem}", where=where, hint="give the node to the CPU"
+    )
 
 
 def _calls(module: KernelModule) -> list[tuple[Any, str, list[Any]]]:

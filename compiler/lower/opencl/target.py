@@ -14,11 +14,16 @@ from heterocc.compiler.lower.gpu.limits import Limits
 SMALLEST_GROUP = 64
 """Work items in a group where the device does not say how many it takes."""
 
+SMALLEST_SHARED = 16384
+"""Bytes that the work items of a group share where the device does not say: half of what OpenCL 1.2 promises."""
+
 
 def limits_of(device: Device) -> Limits:
     """The limits of a device."""
     group = int(device.target.get("max_num_threads", SMALLEST_GROUP))  # type: ignore[arg-type]  # a number by its name
-    return Limits(max(1, group), device.software or device.unit == "cpu", device.dtypes)
+    shared = int(device.target.get("max_shared_memory_per_block", SMALLEST_SHARED))  # type: ignore[arg-type]
+    processor = device.software or device.unit == "cpu"
+    return Limits(max(1, group), processor, device.dtypes, shared=shared, software=processor)
 
 
 def opencl_target(device: Device) -> Any:

@@ -110,8 +110,19 @@ def _fitting(job: PartitionJob, target: Any, limits: VulkanLimits) -> tuple[Kern
 
 def _scheduled(job: PartitionJob, target: Any, limits: VulkanLimits) -> tuple[KernelModule, KernelModule]:
     module = plant_fault(kernel_module(job, target), job)
-    tile = _SOFTWARE_TILE if job.device.software else _TILE
-    return module, schedule_kernels(module, target, Limits(limits.threads, False, job.device.dtypes, GRID, tile))
+    return module, schedule_kernels(module, target, _gpu_limits(job.device, limits))
+
+
+def _gpu_limits(device: Device, limits: VulkanLimits) -> Limits:
+    return Limits(
+        group=limits.threads,
+        vectors=False,
+        dtypes=device.dtypes,
+        grid=GRID,
+        tile=_SOFTWARE_TILE if device.software else _TILE,
+        shared=limits.shared_bytes,
+        software=device.software,
+    )
 
 
 def _crowded(module: KernelModule, limits: VulkanLimits) -> bool:

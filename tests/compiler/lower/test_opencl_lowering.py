@@ -213,3 +213,8 @@ def test_the_parts_of_a_lowered_partition_are_named_and_dumped(tmp_path: Path) -
     assert lowered.requires == ()
     weight = next(p for p in lowered.params if p.ndim == 5)
     assert weight.shape == (2, 4, 3, 3, 16) or not first_device().software
+
+
+def test_dumps_name_the_rule_that_scheduled_a_kernel(tmp_path: Path) -> None:
+    _, lowered = lower(conv((1, 4, 8, 8), (32, 4, 3, 3), "Relu"), tmp_path)
+    assert '"heterocc.rule": "register tile"' in dict(lowered.dumps)["scheduled.py"]

@@ -1,0 +1,51 @@
+"""What scheduling a kernel gives: the kernel, and other layouts of its weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from tvm import tirx
+
+
+class Layout(Protocol):
+    """How a weight is rewritten, once, when compiling."""
+
+    def apply(self, array: np.ndarray) -> np.ndarray:
+        """The weight as the kernel reads it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """A scheduled kernel, and the parameters that it wants in another layout, by their index."""
+
+    function: Any
+    layouts: tuple[tuple[int, Layout], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LanesLast:
+    """Axis `axis` in groups of `lanes`: groups become the first axis, lanes the last, the others stay in order.
+
+    A work item then reads its weights from one end to the other.
+    """
+
+    axis: int
+    lanes: int
+
+    def apply(self, array: np.ndarray) -> np.ndarray:
+        """The array in this layout; its axis must be a multiple of `lanes`."""
+        last = np.moveaxis(array, self.axis, -1)
+        groups = last.reshape(*last.shape[:-1], -1, self.lanes)
+        return np.ascontiguousarray(np.moveaxis(groups, -2, 0))
+
+    def index_map(self, rank: int) -> Any:
+        """The same as TVM's map of indices."""
+
+        def mapped(*axes: Any) -> tuple[Any, ...]:
+            others = (axes[i] for i in range(rank) if i != self.axis)
+            return (axes[self.axis] // self.lanes, *others, axes[self.axis] % self.lanes)
+
+        return tirx.IndexMap.from_func(mapped, ndim=rank)

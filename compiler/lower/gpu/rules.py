@@ -1,0 +1,39 @@
+"""The rules that schedule kernels for GPUs, in the order in which they are tried."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Any
+
+from heterocc.compiler.lower.gpu.contraction import schedule_contraction
+from heterocc.compiler.lower.gpu.limits import Limits
+from heterocc.compiler.lower.gpu.packed import Packed
+from heterocc.compiler.lower.gpu.plain import schedule_plain
+
+Schedule = Callable[[Any, Limits, Collection[int]], Packed | None]
+"""The scheduled kernel, or None (or tvm's ScheduleError) where the rule does not know the kernel's form.
+
+Given the kernel, what it may assume of the device, and the parameters (by index) whose layout it may change.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One way to schedule a kernel. Dumps show its name as the attribute RULE of the kernels that it scheduled."""
+
+    name: str
+    schedule: Schedule
+
+
+def _plain(function: Any, limits: Limits, _: Collection[int]) -> Packed:
+    return Packed(schedule_plain(function, limits))
+
+
+RULES: tuple[Rule, ...] = (
+    Rule("register tile", schedule_contraction),
+    Rule("plain", _plain),
+)
+"""The first that knows a kernel schedules it; the last knows every kernel with plain loops and raises for others."""
+
+RULE = "heterocc.rule"
