@@ -109,14 +109,14 @@ def run(model: ImportedModel, lowered: LoweredPartition, inputs: Mapping[str, np
     machine = library.get_function("vm_load_executable")()
     machine.get_function("vm_initialization")(4, 0, 2, 1, 0, 2)
     graph = model.graph
-    fed = [_upload(inputs[model.sources[name]]) for name in graph.inputs]
+    fed = [upload(inputs[model.sources[name]]) for name in graph.inputs]
     results = []
     for name in graph.outputs:
         value = graph.values[name]
-        results.append(_upload(np.full(value.shape or (), 1, value.dtype)))
-    params = tvm_ffi.Array([_upload(a) for a in lowered.params])
+        results.append(upload(np.full(value.shape or (), 1, value.dtype)))
+    params = tvm_ffi.Array([upload(a) for a in lowered.params])
     machine.get_function("main")(*fed, *results, params)
-    return [_download(r) for r in results]
+    return [download(r) for r in results]
 
 
 def check(graph: Graph, folder: Path, tolerance: float = 1e-5) -> LoweredPartition:
@@ -132,7 +132,7 @@ def check(graph: Graph, folder: Path, tolerance: float = 1e-5) -> LoweredPartiti
     return lowered
 
 
-def _upload(array: np.ndarray) -> Any:
+def upload(array: np.ndarray) -> Any:
     device = tvm_ffi.device("opencl", 0)
     allocate = tvm_ffi.get_global_func("runtime.TVMTensorAllocWithScope")
     tensor = allocate(tvm_ffi.Shape(array.shape), tvm_ffi.dtype(str(array.dtype)), device, None)
@@ -140,7 +140,7 @@ def _upload(array: np.ndarray) -> Any:
     return tensor
 
 
-def _download(tensor: Any) -> np.ndarray:
+def download(tensor: Any) -> np.ndarray:
     array = np.empty(tuple(tensor.shape), str(tensor.dtype))
     tvm_ffi.get_global_func("runtime.TVMTensorCopyFromTo")(tensor, tvm_ffi.from_dlpack(array))
     return array
