@@ -70,14 +70,14 @@ class VulkanDevice:
 
 
 _FEATURES = {
-    "float16": "fp16",
-    "float64": "fp64",
+    "fp16": "fp16",
+    "fp64": "fp64",
     "int8": "int8",
     "int16": "int16",
     "int64": "int64",
-    "storage_8bit": "storage8",
-    "storage_16bit": "storage16",
-    "subgroup": "subgroups",
+    "storage8": "storage8",
+    "storage16": "storage16",
+    "subgroup_arithmetic": "subgroups",
 }
 
 

@@ -148,10 +148,10 @@ def test_a_missing_cuda_driver_is_a_reason_and_no_error(monkeypatch: pytest.Monk
 
 def test_what_a_vulkan_device_lacks_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(under_test, "vulkan_devices", lambda: (CARD,))
-    good = Device(name="GPU", backend="vulkan", requires=("int64", "float16", "storage_16bit"))
+    good = Device(name="GPU", backend="vulkan", requires=("int64", "fp16", "storage16"))
     assert driver_reason(good) is None
-    poor = Device(name="GPU", backend="vulkan", requires=("int64", "float64", "subgroup"))
-    assert driver_reason(poor) == "device GPU (A card) lacks float64, subgroup"
+    poor = Device(name="GPU", backend="vulkan", requires=("int64", "fp64", "subgroup_arithmetic"))
+    assert driver_reason(poor) == "device GPU (A card) lacks fp64, subgroup_arithmetic"
     far = Device(name="GPU.1", backend="vulkan", index=1)
     assert driver_reason(far) == "device GPU.1 is Vulkan device 1, this machine has 1"
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
 
 from heterocc.compiler.devices.present import inventory, vulkan_device
+from heterocc.compiler.driver import compile_model
+from heterocc.runtime import load
 from heterocc.runtime.native import VulkanDevice, vulkan_unavailable_reason
 
 CARD = VulkanDevice(
@@ -96,3 +100,27 @@ def test_the_driver_here_is_found() -> None:
     found = [d for d in inventory().devices if d.backend == "vulkan"]
     assert found[0].name == "VULKAN"
     assert all(d.memory and d.max_buffer and d.max_buffer <= d.memory for d in found)
+
+
+def test_what_code_may_require_the_runtime_knows_by_the_same_name() -> None:
+    from heterocc.compiler.lower.vulkan.lowering import _REQUIRED
+
+    names = [f.name for f in dataclasses.fields(CARD) if f.type == "bool"]
+    able = dataclasses.replace(CARD, **dict.fromkeys(names, True))
+    assert set(able.features) == set(_REQUIRED.values())
+
+
+@pytest.mark.vulkan
+def test_a_node_that_writes_booleans_stays_on_vulkan(tmp_path: Path) -> None:
+    here = next((d for d in inventory().devices if d.backend == "vulkan"), None)
+    if here is None or "bool" not in here.dtypes:
+        pytest.skip("no Vulkan device with 8-bit buffers is here")
+    model = onnx.parser.parse_model("""
+      <ir_version: 9, opset_import: ["" : 17]>
+      g (float[4,8] x, float[4,8] y) => (bool[4,8] z) { z = Less(x, y) }""")
+    onnx.save(model, tmp_path / "m.onnx")
+    report = compile_model(tmp_path / "m.onnx", tmp_path / "m.hcb", devices="VULKAN,CPU")
+    assert report.moved == ()
+    assert set(report.plan.device_of.values()) == {"VULKAN"}
+    with load(tmp_path / "m.hcb") as session:
+        assert session.variant.devices[0].requires == ("storage8",)
