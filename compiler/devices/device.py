@@ -60,6 +60,11 @@ class Device:
         """Whether the device gets only what no other listed device can run."""
         return self.backend == "ort"
 
+    @property
+    def half(self) -> bool:
+        """Whether partitions of the device keep weights and values in half precision."""
+        return self.properties.get("precision") == "f16"
+
     def target_json(self) -> str | None:
         """The TVM target as JSON text with sorted keys, None for a device without one."""
         if not self.target:

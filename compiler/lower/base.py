@@ -13,7 +13,10 @@ from heterocc.compiler.imported import ImportedModel
 
 @dataclass(frozen=True, slots=True)
 class PartitionJob:
-    """One partition to lower: `nodes`, `inputs` and `outputs` are names of the imported graph; `name` is `p0`, `p1`."""
+    """One partition to lower: `nodes`, `inputs` and `outputs` are names of the imported graph; `name` is `p0`, `p1`.
+
+    `trial` marks a node asked about alone: its borders would lie inside a partition.
+    """
 
     name: str
     model: ImportedModel
@@ -21,6 +24,7 @@ class PartitionJob:
     nodes: tuple[str, ...]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    trial: bool = False
 
 
 @dataclass(frozen=True, slots=True)

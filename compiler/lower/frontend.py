@@ -1,7 +1,7 @@
 """From a partition job to a Relax module of kernel calls, for every device that TVM compiles for.
 
-    job ─ import_function ─► Relax operators ─ fold_weights ─ to_kernels ─► KernelModule ─ destination_passing ─► entry
-                                                                  (the back end schedules the kernels here)
+    job ─ import_function ─► Relax operators ─ fold_weights ─ to_kernels ─ in_half ─► KernelModule ─ destination_passing
+                                                       (on devices with precision=f16)  (the back end schedules here)
 
 A back end calls `kernel_module`, schedules the kernels of the result (and may repack parameters), then
 `destination_passing`, then `memory_passes` and its code generation.
@@ -17,6 +17,7 @@ import tvm
 from tvm import relax
 
 from heterocc.compiler.lower.base import PartitionJob
+from heterocc.compiler.lower.precision import in_half
 from heterocc.compiler.lower.relax_entry import call_by_symbol, destination_passing, memory_passes
 from heterocc.compiler.lower.relax_fold import fold_weights
 from heterocc.compiler.lower.relax_importer import ImportedFunction, first_line, import_function
@@ -54,4 +55,5 @@ def kernel_module(job: PartitionJob, target: Any, before: Sequence[Any] = ()) ->
     """
     if not isinstance(target, tvm.target.Target):
         raise TypeError("target must be a tvm.target.Target")
-    return to_kernels(import_partition(job, target), target, before)
+    module = to_kernels(import_partition(job, target), target, before)
+    return in_half(module, job) if job.device.half else module

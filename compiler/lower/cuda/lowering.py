@@ -61,7 +61,7 @@ class CudaLowering:
         """Import, legalise and schedule the node alone, and generate its code, without compiling it."""
         found = model.graph.node_by_name[node]
         inputs = tuple(v for v in dict.fromkeys(found.inputs) if v not in model.graph.constants)
-        job = PartitionJob("trial", model, device, (node,), inputs, found.outputs)
+        job = PartitionJob("trial", model, device, (node,), inputs, found.outputs, trial=True)
         try:
             target = cuda_target(device)
             _, scheduled = _scheduled(job, target)

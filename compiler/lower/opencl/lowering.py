@@ -61,7 +61,7 @@ class OpenclLowering:
         """Import, legalise and schedule the node alone, without generating code."""
         found = model.graph.node_by_name[node]
         inputs = tuple(v for v in dict.fromkeys(found.inputs) if v not in model.graph.constants)
-        job = PartitionJob("trial", model, device, (node,), inputs, found.outputs)
+        job = PartitionJob("trial", model, device, (node,), inputs, found.outputs, trial=True)
         try:
             _, scheduled = _scheduled(job, opencl_target(device))
             destination_passing(scheduled)

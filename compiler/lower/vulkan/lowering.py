@@ -81,7 +81,7 @@ class VulkanLowering:
         """Import, legalise and schedule the node alone, and write its SPIR-V."""
         found = model.graph.node_by_name[node]
         inputs = tuple(v for v in dict.fromkeys(found.inputs) if v not in model.graph.constants)
-        job = PartitionJob("trial", model, device, (node,), inputs, found.outputs)
+        job = PartitionJob("trial", model, device, (node,), inputs, found.outputs, trial=True)
         target = vulkan_target(device)
         try:
             kernels_of(job, target, limits_of(device))
