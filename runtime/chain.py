@@ -11,10 +11,11 @@ from heterocc.artifacts.reader import Bundle
 from heterocc.runtime.executable import Executable, Instrument, load_library, synchronizer
 from heterocc.runtime.faults import device_fault, device_was_lost
 from heterocc.runtime.feeds import Array, is_text
+from heterocc.runtime.inflight import InFlight, Settle
 from heterocc.runtime.memory import Allocations, Buffers, Weights, to_host
 from heterocc.runtime.ort import OrtPartition, to_python
-from heterocc.runtime.schedule import HOST, Call, Copy, Schedule, Space, Step, numpy_dtype, schedule
-from heterocc.runtime.transfer import bind_copy, shared_spaces
+from heterocc.runtime.schedule import HOST, Call, Copy, Schedule, Space, Step, Wait, numpy_dtype, schedule
+from heterocc.runtime.transfer import bind_copy, bind_mark, direct_pairs, shared_spaces
 from heterocc.runtime.tvm_api import release_pools, use_threads
 
 Action = Callable[[], Any]
@@ -45,7 +46,7 @@ class Chain:
     def __init__(self, bundle: Bundle, variant: Variant, options: Options, allocations: Allocations) -> None:
         self.variant = variant
         self.options = options
-        self.schedule: Schedule = schedule(variant, shared_spaces(variant))
+        self.schedule: Schedule = schedule(variant, shared_spaces(variant), direct_pairs(variant))
         self.allocations = allocations
         self.weights = Weights(bundle.weights_view, allocations, self.schedule.shared)
         self.compiled: dict[int, Executable] = {}
@@ -93,10 +94,12 @@ class Chain:
     def describe(self, step: Step) -> tuple[str, str]:
         """What a step does, and the label of its device, for messages."""
         variant = self.variant
+        if isinstance(step, Wait):
+            step = step.step
         if isinstance(step, Call):
             part = variant.partitions[step.partition]
             return f"running partition '{part.name}'", variant.devices[part.device].name
-        space = step.source if step.source != HOST else step.target
+        space = step.carrier
         labels = [d.name for d in variant.devices if (d.backend, d.index) == (space.backend, space.index)]
         name = variant.values[step.value].name
         return f"sending '{name}' from {step.source} to {step.target}", labels[0] if labels else str(space)
@@ -121,7 +124,12 @@ class Context:
                 self.arrays[value] = chain.weights.array(chain.constants[value])
             if needs_tensors:
                 self.tensors[value, space] = chain.weights.tensor(chain.constants[value], space)
-        self._actions = tuple(self._bind(step, observer) for step in plan.steps)
+        self._flight = InFlight(chain.describe)
+        awaited = frozenset(step.step for step in plan.steps if isinstance(step, Wait))
+        self._actions = tuple(
+            self._bind(step, agent, step in awaited, observer)
+            for step, agent in zip(plan.steps, plan.agents, strict=True)
+        )
         self._steps = plan.steps
         self.observer = observer
         self._threads = chain.options.threads if needs_tensors else None
@@ -134,7 +142,12 @@ class Context:
         try:
             for action in self._actions:
                 action()
-        except Exception as error:
+            action = None
+            self._flight.finish()
+        except BaseException as error:
+            self._flight.abandon()
+            if action is None or not isinstance(error, Exception):
+                raise
             step = next(s for s, a in zip(self._steps, self._actions, strict=True) if a is action)
             raise device_fault(error, *self._chain.describe(step)) from error
 
@@ -147,23 +160,36 @@ class Context:
         found.update((value, array.copy()) for value, array in self.arrays.items())
         return dict(sorted(found.items()))
 
-    def _bind(self, step: Step, observer: Observer | None) -> Action:
-        chain = self._chain
+    def _bind(self, step: Step, agent: Space, awaited: bool, observer: Observer | None) -> Action:
+        """What a step does; `agent` does it, and the host waits for it later if it is `awaited`."""
+        flight = self._flight
+        if isinstance(step, Wait):
+            waited = step.step
+            device = waited.carrier if isinstance(waited, Copy) else self._chain.schedule.spaces[waited.partition]
+            return lambda: flight.settle(device, waited)
         if isinstance(step, Copy):
-            action = bind_copy(step, self.tensors)
-            space = step.target if step.target != HOST else step.source
+            start = bind_copy(step, self.tensors)
         else:
-            space = chain.schedule.spaces[step.partition]
-            action = self._bind_call(step.partition, space, observer)
-        return action if observer is None else observer.wrap(step, action, synchronizer(space))
+            call = self._bind_call(step.partition, agent, observer)
+            if not awaited:
+                return call if observer is None else observer.wrap(step, call, synchronizer(agent))
+            mark = bind_mark(agent)
+
+            def start() -> Settle:
+                call()
+                return mark()
+
+        def action() -> None:
+            flight.add(agent, step, start())
+
+        return action if observer is None else observer.wrap(step, action, lambda: flight.settle(agent, step))
 
     def _bind_call(self, index: int, space: Space, observer: Observer | None) -> Action:
         part = self._chain.variant.partitions[index]
         if part.kind == "tvm":
             arguments = [self.tensors[value, space] for value in (*part.inputs, *part.outputs)]
             hook = None if observer is None else observer.instrument(index)
-            call = self._chain.compiled[index].bind(arguments, hook)
-            return _then_wait(call, space) if space in self._chain.schedule.shared else call
+            return self._chain.compiled[index].bind(arguments, hook)
         session = self._chain.onnx[index]
         dynamic = self._chain.schedule.objects
         if not dynamic.intersection((*part.inputs, *part.outputs)):
@@ -176,19 +202,6 @@ class Context:
         """Whether it writes for another partition what Python cannot hold: sequences of maps, bfloat16 and the like."""
         values, outputs = self._chain.variant.values, self._chain.variant.outputs
         return any(v not in outputs and not _python_holds(values[v].dtype) for v in part.outputs)
-
-
-def _then_wait(call: Action, space: Space) -> Action:
-    """The host must not use (or reuse) memory that a device still works on."""
-    wait = synchronizer(space)
-    if wait is None:
-        return call
-
-    def call_and_wait() -> None:
-        call()
-        wait()
-
-    return call_and_wait
 
 
 def _python_holds(dtype: str) -> bool:

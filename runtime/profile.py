@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from heterocc.artifacts.manifest import Kernel, Variant
 from heterocc.runtime.executable import Instrument, synchronizer
-from heterocc.runtime.schedule import HOST, Call, Schedule, Space, Step
+from heterocc.runtime.schedule import HOST, Copy, Schedule, Space, Step, Wait
 
 Kind = Literal["partition", "kernel", "transfer", "node"]
 
@@ -214,11 +214,14 @@ def build_profile(variant: Variant, plan: Schedule, recorders: Sequence[Recorder
 
     saved = _saved_transfers(variant, plan)
     for step in plan.steps:
+        if isinstance(step, Wait):
+            continue
         cell = merged(r.steps.get(step) for r in recorders)
-        if not isinstance(step, Call):
+        if isinstance(step, Copy):
             name, route = variant.values[step.value].name, f"{step.source} -> {step.target}"
-            space = step.target if step.target != HOST else step.source
-            add("transfer", cell, name, "Transfer", route, str(space), "", ())
+            beside = ", ".join(variant.partitions[p].name for p in plan.beside(step))
+            route += f" (overlaps {beside})" if beside else ""
+            add("transfer", cell, name, "Transfer", route, str(step.carrier), "", ())
             continue
         index, part = step.partition, variant.partitions[step.partition]
         device = variant.devices[part.device]

@@ -1,8 +1,11 @@
-"""Turns a variant into a run order: which partition runs when, and which value is sent where, once each."""
+"""Turns a variant into a run order: which partition runs when, and which value is sent where, once each.
+
+A pure function. Of the orders that `issue` gives, the one that overlaps most is taken, unless it costs memory: what is
+sent early, or computed early, lies about longer.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -10,47 +13,40 @@ import numpy as np
 
 from heterocc.artifacts.errors import BundleManifestError
 from heterocc.artifacts.manifest import TensorSpec, Variant
-from heterocc.runtime.planner import Lifetime
+from heterocc.runtime.issue import Flow, Order, issue
+from heterocc.runtime.planner import Lifetime, plan_slots
+from heterocc.runtime.steps import HOST, Call, Copy, Space, Step, Wait
 
+__all__ = [
+    "HOST",
+    "Buffer",
+    "Call",
+    "Copy",
+    "Schedule",
+    "Space",
+    "Step",
+    "Wait",
+    "nbytes",
+    "numpy_dtype",
+    "schedule",
+    "space_of",
+    "static_shape",
+]
 
-@dataclass(frozen=True, slots=True, order=True)
-class Space:
-    """A memory that values live in: the host's, or that of a device (`backend` and `index` as in the manifest)."""
+MEMORY_FOR_OVERLAP = 1.25
+"""How many times the memory of the plainest order an order may take that keeps more devices busy at once."""
 
-    backend: str
-    index: int = 0
-
-    def __str__(self) -> str:
-        return "host" if self == HOST else f"{self.backend}:{self.index}"
-
-
-HOST = Space("cpu")
-
-
-@dataclass(frozen=True, slots=True)
-class Copy:
-    """Send a value from one memory to another."""
-
-    value: int
-    source: Space
-    target: Space
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """Run a partition."""
-
-    partition: int
-
-
-Step = Copy | Call
+FREE_BYTES = 1 << 20
+"""Memory that is not worth an argument."""
 
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
     """A static value's place in one memory, alive from the step that writes it to the last that reads it.
 
-    Step 0 is the feeding of the inputs, step i+1 is `steps[i]`; a model input or output is alive to the end.
+    Step 0 is the feeding of the inputs, step i+1 is `steps[i]`; a model input or output is alive to the end. Where the
+    step is done by another than the memory's own device (a copy out of host memory, say), the buffer is alive until the
+    host has waited for it.
     """
 
     value: int
@@ -62,17 +58,43 @@ class Buffer:
 class Schedule:
     """What a run does, in order.
 
-    `spaces[p]` is partition p's memory. `residents` are constants that a partition reads or the model returns, by value
-    and memory: they are placed at load and never sent. `objects` are values without a static shape or a numpy dtype;
-    they pass from partition to partition as Python objects.
+    `spaces[p]` is where partition p computes. `agents` tells for each step who does it, the host or a device.
+    `residents` are constants that a partition reads or the model returns, by value and memory: they are placed at load
+    and never sent. `objects` are values without a static shape or a numpy dtype; they pass from partition to partition
+    as Python objects. Devices in `shared` compute in host memory.
     """
 
     spaces: tuple[Space, ...]
     steps: tuple[Step, ...]
+    agents: tuple[Space, ...]
     buffers: tuple[Buffer, ...]
     residents: tuple[tuple[int, Space], ...]
     objects: frozenset[int]
     shared: frozenset[Space]
+
+    def __str__(self) -> str:
+        return "\n".join(str(step) for step in self.steps)
+
+    def crossing(self) -> frozenset[int]:
+        """Values that a copy reads from host memory or writes to it."""
+        copies = (step for step in self.steps if isinstance(step, Copy))
+        return frozenset(c.value for c in copies if HOST in (c.source, c.target))
+
+    def beside(self, copy: Copy) -> tuple[int, ...]:
+        """Partitions that others than the copy's device may run while it is under way, from its start to its wait."""
+        start = self.steps.index(copy)
+        found: list[int] = []
+        for step, agent in zip(self.steps[start + 1 :], self.agents[start + 1 :], strict=True):
+            if isinstance(step, Wait) and self.agents[self.steps.index(step.step)] == copy.carrier:
+                break
+            if isinstance(step, Call) and agent != copy.carrier:
+                found.append(step.partition)
+        return tuple(found)
+
+    def nbytes(self) -> int:
+        """Memory that the buffers take when they are planned as `planner` does."""
+        spaces = dict.fromkeys(b.space for b in self.buffers)
+        return sum(plan_slots([b.lifetime for b in self.buffers if b.space == s]).nbytes for s in spaces)
 
 
 def numpy_dtype(name: str) -> np.dtype[np.generic] | None:
@@ -103,44 +125,50 @@ def space_of(backend: str, index: int) -> Space:
     return HOST if backend in ("cpu", "ort") else Space(backend, index)
 
 
-def schedule(variant: Variant, shared: frozenset[Space] = frozenset()) -> Schedule:
+def schedule(
+    variant: Variant,
+    shared: frozenset[Space] = frozenset(),
+    direct: frozenset[tuple[Space, Space]] = frozenset(),
+) -> Schedule:
     """Order the variant's partitions and the transfers between them.
 
-    A value is sent to each other memory at most once, right before its first reader there. Two devices meet in host
-    memory. Devices in `shared` compute in host memory itself: nothing is sent to them or from them, and their values
-    have host buffers.
+    A value is sent to each other memory at most once. Devices in `shared` compute in host memory itself: nothing is
+    sent to them or from them, and their values have host buffers. Pairs in `direct` copy from the first to the second
+    without the host; other devices meet in host memory.
 
     Raises BundleManifestError where a partition reads what nobody wrote, or a compiled one a dynamic value.
     """
-    constants = {int(value) for value in variant.constants}
     objects = frozenset(i for i, spec in enumerate(variant.values) if static_shape(spec) is None)
+    _check(variant, objects)
+    constants = {int(value) for value in variant.constants}
     spaces = tuple(
         space_of(variant.devices[p.device].backend, variant.devices[p.device].index) for p in variant.partitions
     )
-    held: dict[int, list[Space]] = {value: [HOST] for value in variant.inputs}
-    steps: list[Step] = []
-    residents: dict[tuple[int, Space], None] = {}
+    flow = _flow(variant, spaces, constants, shared, direct)
+    residents = dict.fromkeys(
+        (value, space)
+        for part, space in zip(variant.partitions, spaces, strict=True)
+        for value in part.inputs
+        if value in constants
+    )
+    residents.update(dict.fromkeys((value, HOST) for value in variant.outputs if value in constants))
 
-    def home(space: Space) -> Space:
-        return HOST if space in shared else space
+    def planned(order: Order) -> Schedule:
+        buffers = _buffers(variant, flow, order, objects)
+        return Schedule(spaces, order.steps, order.agents, buffers, tuple(residents), objects, shared)
 
-    def bring(value: int, space: Space, reader: str) -> None:
-        if value in constants:
-            residents[value, space] = None
-            return
-        space = home(space)
-        if value not in held:
-            raise BundleManifestError(f"{reader} reads '{variant.values[value].name}' before anything writes it")
-        if space in held[value]:
-            return
-        source = HOST if HOST in held[value] else held[value][0]
-        if HOST not in (source, space):
-            bring(value, HOST, reader)
-            source = HOST
-        steps.append(Copy(value, source, space))
-        held[value].append(space)
+    plain = planned(issue(flow, early=False, reorder=False))
+    if set(spaces) <= {HOST}:
+        return plain
+    limit = max(MEMORY_FOR_OVERLAP * plain.nbytes(), plain.nbytes() + FREE_BYTES)
+    candidates = (planned(issue(flow, early=True, reorder=reorder)) for reorder in (True, False))
+    return next((plan for plan in candidates if plan.nbytes() <= limit), plain)
 
-    for index, part in enumerate(variant.partitions):
+
+def _check(variant: Variant, objects: frozenset[int]) -> None:
+    constants = {int(value) for value in variant.constants}
+    known = {*variant.inputs, *constants}
+    for part in variant.partitions:
         if part.kind == "tvm":
             dynamic = [variant.values[v].name for v in (*part.inputs, *part.outputs) if v in objects]
             if dynamic:
@@ -148,40 +176,70 @@ def schedule(variant: Variant, shared: frozenset[Space] = frozenset()) -> Schedu
                     f"partition '{part.name}' is compiled, but '{dynamic[0]}' has no static shape"
                 )
         for value in part.inputs:
-            bring(value, spaces[index], f"partition '{part.name}'")
-        steps.append(Call(index))
+            if value not in known:
+                name = variant.values[value].name
+                raise BundleManifestError(f"partition '{part.name}' reads '{name}' before anything writes it")
         for value in part.outputs:
-            if value in held or value in constants:
+            if value in known:
                 raise BundleManifestError(f"'{variant.values[value].name}' is written twice")
-            held[value] = [home(spaces[index])]
+            known.add(value)
     for value in variant.outputs:
-        bring(value, HOST, "the model's output list")
-    homes = tuple(home(space) for space in spaces)
-    buffers = _buffers(variant, steps, homes, objects, constants)
-    return Schedule(spaces, tuple(steps), buffers, tuple(residents), objects, shared)
+        if value not in known:
+            name = variant.values[value].name
+            raise BundleManifestError(f"the model's output list reads '{name}' before anything writes it")
 
 
-def _buffers(
-    variant: Variant, steps: Sequence[Step], spaces: tuple[Space, ...], objects: frozenset[int], constants: set[int]
-) -> tuple[Buffer, ...]:
+def _flow(
+    variant: Variant,
+    spaces: tuple[Space, ...],
+    constants: set[int],
+    shared: frozenset[Space],
+    direct: frozenset[tuple[Space, Space]],
+) -> Flow:
+    homes = tuple(HOST if space in shared else space for space in spaces)
+    reads = tuple(tuple(v for v in part.inputs if v not in constants) for part in variant.partitions)
+    outputs = tuple(dict.fromkeys(v for v in variant.outputs if v not in constants))
+    needs: dict[int, dict[Space, None]] = {}
+    for home, values in zip(homes, reads, strict=True):
+        for value in values:
+            needs.setdefault(value, {})[home] = None
+    for value in outputs:
+        needs.setdefault(value, {})[HOST] = None
+    return Flow(
+        devices=spaces,
+        homes=homes,
+        reads=reads,
+        writes=tuple(part.outputs for part in variant.partitions),
+        inputs=tuple(dict.fromkeys(variant.inputs)),
+        outputs=outputs,
+        needs={value: tuple(places) for value, places in needs.items()},
+        direct=frozenset(pair for pair in direct if not shared.intersection(pair)),
+    )
+
+
+def _buffers(variant: Variant, flow: Flow, order: Order, objects: frozenset[int]) -> tuple[Buffer, ...]:
     spans: dict[tuple[int, Space], list[int]] = {}
 
-    def touch(value: int, space: Space, step: int) -> None:
-        if value not in objects and value not in constants:
-            spans.setdefault((value, space), [step, step])[1] = step
+    def touch(value: int, space: Space, agent: Space, number: int) -> None:
+        if value in objects:
+            return
+        span = spans.setdefault((value, space), [number, number])
+        if agent != space:
+            number = next(wait for awaited, wait in order.seen[agent] if awaited >= number)
+        span[1] = max(span[1], number)
 
     for value in variant.inputs:
-        touch(value, HOST, 0)
-    for number, step in enumerate(steps, 1):
+        touch(value, HOST, HOST, 0)
+    for number, (step, agent) in enumerate(zip(order.steps, order.agents, strict=True), 1):
         if isinstance(step, Copy):
-            touch(step.value, step.source, number)
-            touch(step.value, step.target, number)
-        else:
-            part = variant.partitions[step.partition]
-            for value in (*part.inputs, *part.outputs):
-                touch(value, spaces[step.partition], number)
-    for value in (*variant.inputs, *variant.outputs):
-        touch(value, HOST, len(steps) + 1)
+            touch(step.value, step.source, agent, number)
+            touch(step.value, step.target, agent, number)
+        elif isinstance(step, Call):
+            place = step.partition
+            for value in (*flow.reads[place], *flow.writes[place]):
+                touch(value, flow.homes[place], agent, number)
+    for value in (*flow.inputs, *flow.outputs):
+        touch(value, HOST, HOST, len(order.steps) + 1)
     return tuple(
         Buffer(value, space, Lifetime(nbytes(variant.values[value]), first, last))
         for (value, space), (first, last) in spans.items()

@@ -1,4 +1,4 @@
-"""Sends values between memories, and knows which memories are one."""
+"""Sends values between memories, and knows which memories are one and which are linked."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import tvm_ffi
+
 from heterocc.artifacts.manifest import Variant
 from heterocc.runtime.executable import synchronizer
+from heterocc.runtime.inflight import Settle
 from heterocc.runtime.native import OpenCLDevice, VulkanDevice, opencl_devices, vulkan_devices
 from heterocc.runtime.schedule import HOST, Copy, Space
 from heterocc.runtime.tvm_api import tvm_api
@@ -35,19 +38,71 @@ _SHARERS: Mapping[str, Callable[[], Sequence[OpenCLDevice | VulkanDevice]]] = {
 }
 
 
-def bind_copy(step: Copy, tensors: Mapping[tuple[int, Space], Any]) -> Callable[[], Any]:
-    """A call without arguments that sends the value; when it returns from a copy to the host, the bytes are there."""
+def direct_pairs(variant: Variant) -> frozenset[tuple[Space, Space]]:
+    """Pairs of the variant's devices whose memories copy without the host: two of one OpenCL context, two of CUDA.
+
+    Vulkan has no portable way between two physical devices: they meet in host memory.
+    """
+    used = {Space(d.backend, d.index) for d in (variant.devices[p.device] for p in variant.partitions)}
+    pairs = frozenset((a, b) for a in used for b in used if a != b and a.backend == b.backend)
+    linked = None
+    found: set[tuple[Space, Space]] = set()
+    for a, b in pairs:
+        if a.backend == "cuda":
+            found.add((a, b))
+        elif a.backend == "opencl":
+            linked = linked or plugin_function("opencl", "linked")
+            if linked is not None and linked(a.index, b.index):
+                found.add((a, b))
+    return frozenset(found)
+
+
+def plugin_function(backend: str, name: str) -> Callable[..., Any] | None:
+    """A function of a plug-in; None for CUDA, and where the user's TVM brings a back end of its own."""
+    found: Callable[..., Any] | None = tvm_ffi.get_global_func(f"heterocc.{backend}.{name}", allow_missing=True)
+    return found
+
+
+def bind_copy(step: Copy, tensors: Mapping[tuple[int, Space], Any]) -> Callable[[], Settle]:
+    """A call that starts to send the value and gives the call that waits until it is there."""
     source, target = tensors[step.value, step.source], tensors[step.value, step.target]
-    copy = partial(tvm_api().copy, source, target)
-    space = step.source if step.source != HOST else step.target
-    wait = synchronizer(space) if space.backend == "cuda" else None
-    if wait is None:
-        return copy
+    start = plugin_function(step.carrier.backend, "start_copy")
+    if start is not None:
+        return partial(start, source, target)
+    # TVM only enqueues copies of CUDA; where it waits for them itself, waiting again costs little.
+    copy, wait = partial(tvm_api().copy, source, target), device_wait(step.carrier)
+    if HOST in (step.source, step.target):
 
-    def copy_and_wait() -> None:
-        # TVM only enqueues copies of CUDA, and where the driver reads and writes pageable memory itself
-        # (cudaDevAttrPageableMemoryAccess) they need not be over when the call returns, in either direction.
-        copy()
+        def start_and_go_on() -> Settle:
+            copy()
+            return wait
+
+        return start_and_go_on
+    # A copy between two CUDA devices is in the first one's order: the second must be done with the memory before, and
+    # may read it after.
+    first = device_wait(step.source)
+
+    def copy_at_once() -> Settle:
         wait()
+        copy()
+        first()
+        return first
 
-    return copy_and_wait
+    return copy_at_once
+
+
+def bind_mark(space: Space) -> Callable[[], Settle]:
+    """A call that gives the call that waits for all that a device was given until now."""
+    mark = plugin_function(space.backend, "mark")
+    if mark is not None:
+        return partial(mark, space.index)
+    wait = device_wait(space)
+    return lambda: wait
+
+
+def device_wait(space: Space) -> Settle:
+    """The call that waits until a device has done all that was asked of it."""
+    wait = synchronizer(space)
+    if wait is None:
+        raise ValueError("nobody waits for the host")
+    return wait
