@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import standin
+import stress
 
 
 @pytest.fixture
@@ -15,3 +16,15 @@ def bundle_of(tmp_path: Path) -> Callable[..., Path]:
         return standin.write_bundle(tmp_path / "m.hcb", *models)
 
     return write
+
+
+@pytest.fixture(scope="session")
+def bundles(tmp_path_factory: pytest.TempPathFactory) -> stress.Bundles:
+    """The stress tests' network, compiled for whatever devices a test asks for."""
+    return stress.Bundles(tmp_path_factory.mktemp("stress"))
+
+
+@pytest.fixture(scope="session")
+def samples(tmp_path_factory: pytest.TempPathFactory) -> stress.Samples:
+    """Inputs of the stress tests' network and ONNX Runtime's results."""
+    return stress.Samples.draw(tmp_path_factory.mktemp("samples"))

@@ -8,6 +8,23 @@
 
 namespace heterocc::opencl_plugin {
 
+void Fault::Arm(int64_t count, bool lasting) {
+  lasting_ = lasting;
+  met_ = false;
+  left_ = count;
+}
+
+bool Fault::Happens() {
+  int64_t value = left_.load(std::memory_order_relaxed);
+  while (value > 0) {
+    const int64_t next = value == 1 && lasting_ ? 1 : value - 1;
+    if (!left_.compare_exchange_weak(value, next)) continue;
+    if (value == 1) met_ = true;
+    return value == 1;
+  }
+  return false;
+}
+
 Faults& Faults::Global() {
   static Faults* faults = new Faults();
   return *faults;
@@ -23,8 +40,12 @@ Faults::Faults() {
   }
 }
 
-void Faults::Set(const std::string& spec) {
-  alloc_ = launch_ = build_ = 0;
+std::string Faults::Set(const std::string& spec) {
+  std::string not_met;
+  for (const Named& kind : counted_) {
+    if (kind.fault->Waits()) not_met += (not_met.empty() ? "" : ",") + std::string(kind.name);
+    kind.fault->Arm(0, false);
+  }
   no_driver_ = false;
   std::istringstream items(spec);
   for (std::string item; std::getline(items, item, ',');) {
@@ -34,23 +55,19 @@ void Faults::Set(const std::string& spec) {
       continue;
     }
     const size_t colon = item.find(':');
-    const std::string name = item.substr(0, colon);
-    const int64_t count = colon == std::string::npos ? 0 : std::strtoll(item.c_str() + colon + 1, nullptr, 10);
-    std::atomic<int64_t>* left = name == "alloc"    ? &alloc_
-                                 : name == "launch" ? &launch_
-                                 : name == "build"  ? &build_
-                                                    : nullptr;
-    if (left == nullptr || count <= 0) Throw(ErrorClass::kDevice, "unknown fault '" + item + "'");
-    *left = count;
+    char* end = nullptr;
+    const int64_t count = colon == std::string::npos ? 0 : std::strtoll(item.c_str() + colon + 1, &end, 10);
+    Fault* fault = nullptr;
+    for (const Named& kind : counted_) {
+      if (item.substr(0, colon) == kind.name) fault = kind.fault;
+    }
+    const bool lasting = end != nullptr && std::string(end) == "+";
+    if (fault == nullptr || count <= 0 || (*end != '\0' && !lasting)) {
+      Throw(ErrorClass::kDevice, "unknown fault '" + item + "'");
+    }
+    fault->Arm(count, lasting);
   }
-}
-
-bool Faults::Count(std::atomic<int64_t>* left) {
-  int64_t value = left->load(std::memory_order_relaxed);
-  while (value > 0) {
-    if (left->compare_exchange_weak(value, value - 1)) return value == 1;
-  }
-  return false;
+  return not_met;
 }
 
 }  // namespace heterocc::opencl_plugin

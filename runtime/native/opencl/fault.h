@@ -1,7 +1,9 @@
 // Simulated failures, for tests: HETEROCC_OPENCL_FAULT or `heterocc.opencl.fault(spec)`.
 //
-// A spec is a comma-separated list of `alloc:N` (the Nth allocation from now fails), `launch:N`, `build:N` (counted
-// from 1) and `no-driver` (from the environment only: the driver is opened once).
+// A spec is a comma-separated list of `alloc:N` (the Nth allocation from now fails), `launch:N`, `build:N`, each
+// counted from 1; with a `+` behind it (`alloc:2+`) all later ones fail too. `no-driver` is read from the environment
+// only, because the driver is opened once.
+//
 // Threading: counting is atomic; setting a spec while kernels run is not meant to be exact.
 #ifndef HETEROCC_OPENCL_FAULT_H_
 #define HETEROCC_OPENCL_FAULT_H_
@@ -12,26 +14,48 @@
 
 namespace heterocc::opencl_plugin {
 
+// One kind of failure, and how many calls away it is.
+class Fault {
+ public:
+  // The `count`th call from now fails, and all later ones where it is `lasting`; 0 disarms.
+  void Arm(int64_t count, bool lasting);
+  // Counts a call; whether it is one that fails.
+  bool Happens();
+  // Whether it is armed and has not happened.
+  bool Waits() const { return left_ > 0 && !met_; }
+
+ private:
+  std::atomic<int64_t> left_{0};
+  std::atomic<bool> lasting_{false};
+  std::atomic<bool> met_{false};
+};
+
 class Faults {
  public:
   static Faults& Global();
 
-  // Replaces all faults; throws a `device` error on a spec it cannot read.
-  void Set(const std::string& spec);
+  // Replaces all faults and gives the names of those that never happened, separated by commas. Throws a `device` error
+  // on a spec it cannot read.
+  std::string Set(const std::string& spec);
 
   bool NoDriver() const { return no_driver_; }
-  bool AllocFails() { return Count(&alloc_); }
-  bool LaunchFails() { return Count(&launch_); }
-  bool BuildFails() { return Count(&build_); }
+  bool AllocFails() { return alloc_.Happens(); }
+  bool LaunchFails() { return launch_.Happens(); }
+  bool BuildFails() { return build_.Happens(); }
 
  private:
+  struct Named {
+    const char* name;
+    Fault* fault;
+  };
+
   Faults();
-  static bool Count(std::atomic<int64_t>* left);
 
   bool no_driver_ = false;
-  std::atomic<int64_t> alloc_{0};
-  std::atomic<int64_t> launch_{0};
-  std::atomic<int64_t> build_{0};
+  Fault alloc_;
+  Fault launch_;
+  Fault build_;
+  const Named counted_[3] = {{"alloc", &alloc_}, {"launch", &launch_}, {"build", &build_}};
 };
 
 }  // namespace heterocc::opencl_plugin

@@ -104,7 +104,8 @@ void Register() {
   global.def("heterocc.opencl.problem", [problem]() { return ffi::String(problem); })
       .def("heterocc.opencl.foreign", [foreign]() { return foreign; })
       .def("heterocc.opencl.devices", []() { return ffi::String(DevicesAsJson()); })
-      .def("heterocc.opencl.fault", [](const ffi::String& spec) { Faults::Global().Set(std::string(spec)); });
+      .def("heterocc.opencl.fault",
+           [](const ffi::String& spec) { return ffi::String(Faults::Global().Set(std::string(spec))); });
   if (foreign || !problem.empty()) return;
   global
       .def_packed("device_api.opencl",

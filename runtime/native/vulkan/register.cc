@@ -115,7 +115,8 @@ void Register() {
   global.def("heterocc.vulkan.problem", [problem]() { return ffi::String(problem); })
       .def("heterocc.vulkan.foreign", [foreign]() { return foreign; })
       .def("heterocc.vulkan.devices", []() { return ffi::String(DevicesAsJson()); })
-      .def("heterocc.vulkan.fault", [](const ffi::String& spec) { Faults::Global().Set(std::string(spec)); });
+      .def("heterocc.vulkan.fault",
+           [](const ffi::String& spec) { return ffi::String(Faults::Global().Set(std::string(spec))); });
   if (foreign || !problem.empty()) return;
   global
       .def_packed("device_api.vulkan",
