@@ -2,6 +2,9 @@
 VENV := .venv/bin
 export PYTHONUNBUFFERED := 1
 
+# What is installed must be found by the tests: a driver that cannot be used is an error there, not a skip.
+REQUIRE = HETEROCC_REQUIRE="$${HETEROCC_REQUIRE-$$(scripts/required.sh)}"
+
 .PHONY: help setup demo test lint test-models test-slow bench clean
 
 help:
@@ -26,13 +29,13 @@ lint: setup
 	else echo 'clang-format is not installed: C++ formatting not checked'; fi
 
 test: lint
-	$(VENV)/pytest -q -n 2 --dist loadgroup -m 'not models and not slow'
+	$(REQUIRE) $(VENV)/pytest -q -n 2 --dist loadgroup -m 'not models and not slow'
 
 test-models: setup
-	$(VENV)/pytest -q -m models
+	$(REQUIRE) $(VENV)/pytest -q -m models
 
 test-slow: setup
-	$(VENV)/pytest -q -n 2 -m slow
+	$(REQUIRE) $(VENV)/pytest -q -n 2 -m slow
 
 bench: setup
 	$(VENV)/python benchmarks/load.py

@@ -1,18 +1,41 @@
-"""Options and fixtures that all tests share."""
+"""Options and fixtures that all tests share, and what the tests must find here."""
 
 from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Mapping
 
 import pytest
 from golden_files import Golden
 from hypothesis import HealthCheck, settings
 
+from heterocc.runtime.native import unavailable_reason, vulkan_unavailable_reason
+
 # A busy machine is no defect of the code: examples have no deadline and may be slow to draw.
 settings.register_profile("heterocc", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("heterocc")
 
+MISSING: Mapping[str, Callable[[], str | None]] = {
+    "opencl": unavailable_reason,
+    "vulkan": vulkan_unavailable_reason,
+    "spirv-val": lambda: None if shutil.which("spirv-val") else "it is not on the PATH (Debian: spirv-tools)",
+}
+"""What HETEROCC_REQUIRE may name, and why it is missing here, if it is."""
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--bless", action="store_true", help="rewrite golden files; changed ones fail once")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Refuse to run where something in HETEROCC_REQUIRE (a comma-separated list) is missing: its tests would skip."""
+    for name in filter(None, os.environ.get("HETEROCC_REQUIRE", "").split(",")):
+        if name not in MISSING:
+            raise pytest.UsageError(f"HETEROCC_REQUIRE names '{name}'; it may name {', '.join(MISSING)}")
+        reason = MISSING[name]()
+        if reason is not None:
+            raise pytest.UsageError(f"HETEROCC_REQUIRE asks for {name}, which the tests cannot use: {reason}")
 
 
 @pytest.fixture

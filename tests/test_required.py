@@ -1,0 +1,46 @@
+"""What HETEROCC_REQUIRE names is found or the run ends in an error: no test of a device is skipped unseen."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parent
+
+
+def collect(**environment: str) -> tuple[int, str]:
+    """Exit status and messages of a pytest that only collects this file."""
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", __file__]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env={**os.environ, **environment}, cwd=TESTS.parent
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("device", ["opencl", "vulkan"])
+def test_a_required_device_that_is_missing_ends_the_run(device: str) -> None:
+    fault = {f"HETEROCC_{device.upper()}_FAULT": "no-driver"}
+    status, told = collect(HETEROCC_REQUIRE=device, **fault)
+    assert status == pytest.ExitCode.USAGE_ERROR
+    assert f"asks for {device}, which the tests cannot use" in told
+    assert collect(HETEROCC_REQUIRE="", **fault)[0] == pytest.ExitCode.OK
+
+
+def test_a_requirement_that_nobody_knows_ends_the_run() -> None:
+    status, told = collect(HETEROCC_REQUIRE="opencI")
+    assert status == pytest.ExitCode.USAGE_ERROR
+    assert "it may name opencl, vulkan, spirv-val" in told
+
+
+def test_every_target_requires_what_is_installed_here() -> None:
+    script = TESTS.parent / "scripts" / "required.sh"
+    found = subprocess.run([script], capture_output=True, text=True, check=True).stdout.strip()
+    status, told = collect(HETEROCC_REQUIRE=found)
+    assert status == pytest.ExitCode.OK, told
+    runs = [line for line in (TESTS.parent / "Makefile").read_text().splitlines() if "$(VENV)/pytest" in line]
+    assert len(runs) >= 3
+    assert [line for line in runs if "$(REQUIRE)" not in line] == []
