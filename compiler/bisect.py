@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from heterocc.artifacts.manifest import Variant
 from heterocc.compiler.compare import Difference
 from heterocc.compiler.imported import ImportedModel
 from heterocc.compiler.judge import Judge
@@ -66,7 +67,7 @@ def find_culprit(session: Session, model: ImportedModel, feed: Mapping[str, Any]
     inside = [v for p in variant.partitions for k in p.kernels for v in k.outputs if v in model.graph.values]
     wanted = list(dict.fromkeys((*crossing, *inside)))
     expected = Reference(model, wanted).run(feed)
-    judge = Judge(model, feed, wanted)
+    judge = Judge(model, feed, wanted, half=half_nodes(variant, model))
     traced = session.run_traced(outer)
     for part in variant.partitions:
         for index in part.outputs:
@@ -75,6 +76,13 @@ def find_culprit(session: Session, model: ImportedModel, feed: Mapping[str, Any]
                 kernel = first_wrong_kernel(session, outer, part.name, expected, judge)
                 return kernel or _whole(session, model, part.name, found)
     return None
+
+
+def half_nodes(variant: Variant, model: ImportedModel) -> tuple[str, ...]:
+    """The nodes of the imported graph that a variant computes on devices in half precision."""
+    halved = [p for p in variant.partitions if variant.devices[p.device].properties.get("precision") == "f16"]
+    labels = {label for part in halved for label in part.nodes}
+    return tuple(n.name for n in model.graph.nodes if n.label in labels)
 
 
 def first_wrong_kernel(
@@ -100,6 +108,8 @@ def first_wrong_kernel(
             reference = expected.get(name)
             if not isinstance(reference, np.ndarray) or got.shape != reference.shape:
                 continue
+            if got.dtype == np.float16 and reference.dtype == np.float32:
+                got = got.astype(np.float32)  # as a device with precision=f16 keeps it between kernels
             difference = judge.compare(name, got, reference)
             if not difference.ok:
                 nodes, ops = _labelled(judge.model, trace.kernel.nodes)

@@ -20,6 +20,7 @@ from heterocc.compiler.judge import Judge
 from heterocc.compiler.lower import lowering_for
 from heterocc.compiler.lower.base import LoweredPartition, PartitionJob
 from heterocc.compiler.pack import Piece, VariantParts, pack
+from heterocc.compiler.precision_cost import PrecisionCost, cost_of
 from heterocc.compiler.reference import Reference
 from heterocc.compiler.report import Reporter
 from heterocc.runtime import load
@@ -41,12 +42,14 @@ class Wrong:
 class CheckResult:
     """What checking a built plan found: wrong nodes, and partitions that could not be checked with the reason.
 
-    `checked[i]` tells whether partition `i` was compared and found right.
+    `checked[i]` tells whether partition `i` was compared and found right. `costs` are the errors of what is computed in
+    half precision: of each partition, and of the model's outputs where all of it runs here.
     """
 
     wrong: tuple[Wrong, ...]
     unchecked: tuple[str, ...]
     checked: tuple[bool, ...]
+    costs: tuple[PrecisionCost, ...] = ()
 
 
 class Checker:
@@ -63,6 +66,7 @@ class Checker:
         self._reporter = reporter
         self._base = base
         self._right: set[int] = set()
+        self._costs: dict[int, PrecisionCost] = {}
         self._kept: list[LoweredPartition] = []  # keeps ids in _right from being reused
 
     def check(self, built: BuiltPlan) -> CheckResult:
@@ -89,7 +93,8 @@ class Checker:
                 else:
                     wrong.append(found)
                 progress.step()
-        return CheckResult(tuple(wrong), tuple(unchecked), tuple(checked))
+        costs = () if wrong else self._all_costs(built, complete=not unchecked)
+        return CheckResult(tuple(wrong), tuple(unchecked), tuple(checked), costs)
 
     def _border_values(self, jobs: Sequence[PartitionJob]) -> dict[str, Any]:
         names = dict.fromkeys(v for job in jobs for v in (*job.inputs, *job.outputs))
@@ -130,11 +135,33 @@ class Checker:
             except HeteroccError as error:
                 return error
         judge = self._judge(job, values, job.outputs)
-        for name in job.outputs:
-            difference = judge.compare(name, results[name], values[name])
+        found = [judge.compare(name, results[name], values[name]) for name in job.outputs]
+        cost = cost_of((job.device.name,), job.name, found, values) if job.device.half else None
+        if cost is not None:
+            self._costs[id(lowered)] = cost
+        return next((difference for difference in found if not difference.ok), None)
+
+    def _all_costs(self, built: BuiltPlan, complete: bool) -> tuple[PrecisionCost, ...]:
+        """What half precision costs each partition and, where all of them were checked, the model's outputs."""
+        halved = [(job, lowered) for job, lowered in zip(built.jobs, built.lowered, strict=True) if job.device.half]
+        known = [(job, self._costs[id(lowered)]) for job, lowered in halved if id(lowered) in self._costs]
+        costs = [replace(cost, partition=job.name) for job, cost in known]
+        if not halved or not complete:
+            return tuple(costs)
+        graph = self._model.graph
+        with tempfile.TemporaryDirectory(prefix="heterocc-check-") as folder:
+            pieces = [Piece(job, lowered) for job, lowered in zip(built.jobs, built.lowered, strict=True)]
+            with load(self._packed(Path(folder), pieces, graph.inputs, graph.outputs)) as session:
+                results = session.run({name: self._feed[name] for name in graph.inputs})
+        expected = Reference(self._model, graph.outputs).run(self._feed)
+        half = [name for job, _ in halved for name in job.nodes]
+        judge = Judge(self._plain(), self._feed, graph.outputs, base=self._base, half=half)
+        found = [judge.compare(name, results[name], expected[name]) for name in graph.outputs]
+        for difference in found:
             if not difference.ok:
-                return difference
-        return None
+                self._reporter.warn(f"half precision changes the output '{difference.name}': {difference.reason}")
+        whole = cost_of(tuple(dict.fromkeys(job.device.name for job, _ in halved)), None, found, expected)
+        return (*costs, whole) if whole is not None else tuple(costs)
 
     def _suspects(
         self,
@@ -180,14 +207,19 @@ class Checker:
 
     def _judge(self, job: PartitionJob, values: Mapping[str, Any], names: Sequence[str]) -> Judge:
         feed = {name: values[name] for name in job.inputs}
-        return Judge(self._plain(), feed, names, nodes=job.nodes, inputs=job.inputs, base=self._base)
+        half = job.nodes if job.device.half else ()
+        return Judge(self._plain(), feed, names, nodes=job.nodes, inputs=job.inputs, base=self._base, half=half)
 
     def _plain(self) -> ImportedModel:
         """The model with internal names throughout: partitions' borders have no names of the user's."""
         return replace(self._model, sources={})
 
     def _pack(self, folder: Path, job: PartitionJob, lowered: LoweredPartition) -> Path:
+        return self._packed(folder, [Piece(job, lowered)], job.inputs, job.outputs)
+
+    def _packed(self, folder: Path, pieces: Sequence[Piece], inputs: Sequence[str], outputs: Sequence[str]) -> Path:
         path = folder / "check.hcb"
-        parts = VariantParts("check", (job.device,), (Piece(job, lowered),), job.inputs, job.outputs, "", "")
+        devices = tuple({piece.job.device.name: piece.job.device for piece in pieces}.values())
+        parts = VariantParts("check", devices, tuple(pieces), tuple(inputs), tuple(outputs), "", "")
         pack(path, self._plain(), [parts])
         return path

@@ -120,7 +120,9 @@ def print_bundle(bundle: Bundle, *, plan: bool, members: bool, kernels: bool) ->
 def _print_variant(variant: Variant, *, kernels: bool) -> None:
     print_plain(f"variant   {variant.name}: {variant.summary}")
     for device in variant.devices:
+        precision = device.properties.get("precision", "f32")
         needs = [device.arch or "", *device.cpu_features, *device.requires]
+        needs += [f"precision={precision}"] if precision != "f32" else []
         print_plain(
             f"  device  {device.name} ({device.backend}.{device.index}) {' '.join(n for n in needs if n)}".rstrip()
         )

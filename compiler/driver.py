@@ -24,6 +24,7 @@ from heterocc.compiler.onnx_import import import_model
 from heterocc.compiler.options import CompileOptions
 from heterocc.compiler.pack import GoldenVectors, Piece, VariantParts, pack
 from heterocc.compiler.pipeline import Trace, require_placed, run_pipeline
+from heterocc.compiler.precision_cost import PrecisionCost, told
 from heterocc.compiler.query import QueryResult, machine, precisions_of, query_model
 from heterocc.compiler.reference import Reference
 from heterocc.compiler.report import CompileReport, Moved, Reporter
@@ -148,6 +149,7 @@ class _Job:
     wrong: dict[str, dict[str, str]] = field(default_factory=dict)
     unchecked: list[str] = field(default_factory=list)
     moved: list[Moved] = field(default_factory=list)
+    costs: list[tuple[str, PrecisionCost]] = field(default_factory=list)
 
     def place(self, devices: tuple[Device, ...], affinity: Affinity, variant: str = "") -> Plan:
         """Run the passes for some of the devices; what the check found wrong counts as refused."""
@@ -227,6 +229,9 @@ class _Job:
                 for text in checks.unchecked:
                     self.reporter.note(f"not checked: {text}")
                     self.unchecked.append(f"{variant}: {text}")
+                for text in told(checks.costs):
+                    self.reporter.note(text)
+                self.costs += [(variant, cost) for cost in checks.costs]
                 return built, checks
             for wrong in checks.wrong:
                 for name in wrong.nodes:
@@ -299,7 +304,7 @@ class _Job:
             outputs=self.model.graph.outputs,
             plan=print_plan(built.plan),
             summary=summary(built.plan),
-            notes=notes + moved,
+            notes=notes + told(checks.costs if checks else ()) + moved,
         )
 
     def write_dot(self, plan: Plan) -> None:
@@ -322,6 +327,7 @@ class _Job:
             summary=text,
             moved=tuple(self.moved),
             unchecked=tuple(self.unchecked),
+            costs=tuple(self.costs),
             notes=tuple(self.reporter.notes),
             warnings=tuple(self.reporter.warnings),
             seconds=self.seconds,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -84,7 +85,7 @@ def pack(
                 outputs=outputs,
             ),
             variants=records,
-            golden=None if golden is None else _golden(writer, model, golden),
+            golden=None if golden is None else _golden(writer, model, golden, _half_nodes(variants)),
         )
 
 
@@ -171,7 +172,13 @@ def _host_arch(device: Device) -> str:
     return platform.machine()
 
 
-def _golden(writer: BundleWriter, model: ImportedModel, golden: GoldenVectors) -> m.Golden:
+def _half_nodes(variants: Sequence[VariantParts]) -> tuple[str, ...]:
+    """The nodes that some variant computes in half precision."""
+    halved = [p.job for parts in variants for p in parts.pieces if p.job.device.half]
+    return tuple(dict.fromkeys(name for job in halved for name in job.nodes))
+
+
+def _golden(writer: BundleWriter, model: ImportedModel, golden: GoldenVectors, half: tuple[str, ...]) -> m.Golden:
     def store(kind: str, arrays: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, str]:
         names = {}
         for i, (name, array) in enumerate(arrays.items()):
@@ -179,16 +186,18 @@ def _golden(writer: BundleWriter, model: ImportedModel, golden: GoldenVectors) -
         return names
 
     coarse = not coarse_values(model).isdisjoint(golden.outputs)
-    half = any(a.dtype == np.float16 for a in golden.outputs.values())
-    judge = Judge(model, golden.inputs, tuple(golden.outputs))
-    least = min((judge.least_snr(n, a) for n, a in golden.outputs.items()), default=QUANTISED.snr) if coarse else None
+    short = any(a.dtype == np.float16 for a in golden.outputs.values())
+    judge = Judge(model, golden.inputs, tuple(golden.outputs), half=half)
+    least = math.inf
+    if coarse or half:
+        least = min((judge.least_snr(n, a) for n, a in golden.outputs.items()), default=least)
 
     return m.Golden(
         seed=golden.seed,
         inputs=store("input", golden.inputs),
         outputs=store("output", golden.outputs),
-        rtol=(FLOAT16 if half else FLOAT32).rtol,
-        atol=(FLOAT16 if half else FLOAT32).atol,
+        rtol=(FLOAT16 if short else FLOAT32).rtol,
+        atol=(FLOAT16 if short else FLOAT32).atol,
         steps=QUANTISED.steps if coarse else 0,
-        snr=None if least is None else max(0.0, least),
+        snr=max(0.0, least) if math.isfinite(least) else None,
     )

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import onnxruntime as ort
 
 from heterocc.artifacts.errors import InputError
+from heterocc.compiler.half import rounded_values
+from heterocc.compiler.half_reference import SCALE, round_values, rounded
 from heterocc.compiler.imported import ImportedModel
 
 
@@ -18,7 +20,9 @@ class Reference:
     Some of these change results: a Pad with zeros that is fused into MaxPool pads with -inf.
 
     `inputs` and `outputs` are names of the imported graph. With `shaken` inputs and weights are changed in their last
-    bits: results then differ as far as rounding alone takes them. One CPU session; not safe to share between threads.
+    bits: results then differ as far as rounding alone takes them. What the nodes in `half` write and the weights they
+    read is rounded to float16 where a device that computes them may do so. One CPU session; not safe to share between
+    threads.
     """
 
     def __init__(
@@ -29,6 +33,7 @@ class Reference:
         nodes: Sequence[str] | None = None,
         inputs: Sequence[str] | None = None,
         shaken: bool = False,
+        half: Collection[str] = (),
     ) -> None:
         graph = model.graph
         self._change = _shaken if shaken else _contiguous
@@ -41,23 +46,32 @@ class Reference:
             return
         chosen = tuple(n.name for n in graph.nodes) if nodes is None else tuple(nodes)
         proto = model.subgraph(chosen, self.inputs, self.outputs)
+        values, weights = rounded_values(model, half)
+        if half:
+            round_values(proto, values, weights)
         options = ort.SessionOptions()
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
         options.log_severity_level = 3
         names = [i.name for i in proto.graph.initializer if i.external_data]
         # ONNX Runtime keeps no reference to these arrays: they must outlive the session.
-        self._weights = [ort.OrtValue.ortvalue_from_numpy(self._change(model.weights[n])) for n in names]
+        given = (rounded(model.weights[n]) if n in weights else model.weights[n] for n in names)
+        self._weights = [ort.OrtValue.ortvalue_from_numpy(self._change(array)) for array in given]
         if names:
             options.add_external_initializers(names, self._weights)
         self._session = ort.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
-    def run(self, feed: Mapping[str, Any]) -> dict[str, Any]:
-        """Every value asked for, by name. Raises InputError when ONNX Runtime cannot run the model on `feed`."""
+    def run(self, feed: Mapping[str, Any], scale: float = 1.0) -> dict[str, Any]:
+        """Every value asked for, by name; of a model that rounds, in multiples of `scale`.
+
+        Raises InputError when ONNX Runtime cannot run the model on `feed`.
+        """
         result: dict[str, Any] = {name: feed[name] for name in self._aliases}
         result.update(self._constants)
         if self._session is not None:
             wanted = {i.name for i in self._session.get_inputs()}
             given = {k: v if not isinstance(v, np.ndarray) else self._change(v) for k, v in feed.items() if k in wanted}
+            if SCALE in wanted:
+                given[SCALE] = np.array(scale, np.float32)
             try:
                 values = self._session.run(list(self.outputs), given)
             except Exception as error:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from heterocc.compiler.precision_cost import PrecisionCost
 from heterocc.passes.plan import Plan
 
 
@@ -62,7 +63,8 @@ class Moved:
 class CompileReport:
     """What a compile did.
 
-    `unchecked` are partitions that could not be run here, with the reason. `seconds` is wall time by stage.
+    `unchecked` are partitions that could not be run here, with the reason. `costs` are the errors of what is computed
+    in half precision, each with its variant. `seconds` is wall time by stage.
     `output` is None where the compile was stopped before packing.
     """
 
@@ -73,6 +75,7 @@ class CompileReport:
     variants: tuple[str, ...] = ()
     moved: tuple[Moved, ...] = ()
     unchecked: tuple[str, ...] = ()
+    costs: tuple[tuple[str, PrecisionCost], ...] = ()
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     seconds: dict[str, float] = field(default_factory=dict)
@@ -97,6 +100,7 @@ class CompileReport:
                 for m in self.moved
             ],
             "unchecked": list(self.unchecked),
+            "precision": [{"variant": variant, **cost.to_json()} for variant, cost in self.costs],
             "notes": list(self.notes),
             "warnings": list(self.warnings),
             "seconds": {k: round(v, 3) for k, v in self.seconds.items()},

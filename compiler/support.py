@@ -135,9 +135,11 @@ class Support:
             return f"{type(error).__name__}: {text[-1][:300]}" if text else type(error).__name__
 
     def key(self, node: Node, device: Device) -> str:
-        """SHA-256 of the node's signature, the device's target and the toolchain."""
+        """SHA-256 of the node's signature, the device's target and precision, and the toolchain."""
         digest = hashlib.sha256(toolchain_digest().encode())
         digest.update(f"\n{device.backend}\n{device.target_json()}\n{device.static_shapes_only}\n".encode())
+        if device.half:
+            digest.update(b"half\n")
         digest.update(self.signature(node).encode())
         return digest.hexdigest()
 

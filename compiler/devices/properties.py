@@ -19,7 +19,8 @@ class Property:
     """A property of some back ends.
 
     `parse` returns the value in its one spelling, or raises ValueError saying what would be right. `runtime` properties
-    travel in the bundle; the others change the TVM target attribute of the same name.
+    travel in the bundle; the others change the TVM target attribute of the same name. `refuse` says why a device cannot
+    have a value that others of its back end can.
     """
 
     name: str
@@ -27,14 +28,25 @@ class Property:
     meaning: str
     parse: Callable[[str], str]
     runtime: bool = True
+    refuse: Callable[[Device, str], str | None] | None = None
 
 
 def _precision(text: str) -> str:
     if text in ("f32", "fp32", "float32"):
         return "f32"
-    if text in ("f16", "fp16", "float16", "bf16", "bfloat16"):
-        raise ValueError("reduced precision is not available in this version; f32 is the only precision")
-    raise ValueError("it must be f32")
+    if text in ("f16", "fp16", "float16"):
+        return "f16"
+    if text in ("bf16", "bfloat16"):
+        raise ValueError("no device computes in bfloat16 yet; f16 has its size and more bits")
+    raise ValueError("it must be f32 or f16")
+
+
+def _no_precision(device: Device, value: str) -> str | None:
+    if value == "f32":
+        return None
+    if device.backend == "cpu":
+        return "heterocc's kernels for CPUs keep everything in float32"
+    return None if "float16" in device.dtypes else "the device has no half precision"
 
 
 def _threads(text: str) -> str:
@@ -64,7 +76,13 @@ def _mattr(text: str) -> str:
 
 _CPU: frozenset[Backend] = frozenset({"cpu"})
 PROPERTIES: tuple[Property, ...] = (
-    Property("precision", frozenset({"cpu", "opencl", "vulkan", "cuda"}), "precision of computation: f32", _precision),
+    Property(
+        "precision",
+        frozenset({"cpu", "opencl", "vulkan", "cuda"}),
+        "precision of weights and of values between kernels: f32, f16",
+        _precision,
+        refuse=_no_precision,
+    ),
     Property("threads", frozenset({"cpu", "ort"}), "number of threads", _threads),
     Property("profile", frozenset({"cpu", "opencl", "vulkan", "cuda", "ort"}), "time every kernel: on, off", _switch),
     Property("mcpu", _CPU, "CPU to compile for, as LLVM names it: x86-64-v3, cortex-a76", _word, runtime=False),
@@ -121,9 +139,14 @@ def _value_for(device: Device, name: str, text: str, where: str) -> str:
             hint="it has " + "; ".join(f"{p.name} ({p.meaning})" for p in known),
         )
     try:
-        return match.parse(text)
+        value = match.parse(text)
     except ValueError as error:
         raise PropertyError(f"'{text}' is no value for {device.name}.{name}: {error}", where=where) from None
+    reason = match.refuse(device, value) if match.refuse is not None else None
+    if reason is not None:
+        hint = f"leave {device.name}.{name} out, or give it to a device that has it (see `heterocc devices`)"
+        raise PropertyError(f"{device.name} cannot have {name}={value}: {reason}", where=where, hint=hint)
+    return value
 
 
 def _with(device: Device, values: Mapping[str, str]) -> Device:

@@ -235,7 +235,9 @@ def test_features_add_to_those_of_the_named_cpu() -> None:
         ("CPU.threads=many", "from 1 to 1024"),
         ("CPU.threads=4096", "from 1 to 1024"),
         ("CPU.profile=maybe", "must be on or off"),
-        ("CPU.precision=f16", "not available in this version"),
+        ("CPU.precision=f16", "kernels for CPUs keep everything in float32"),
+        ("CPU.precision=bf16", "no device computes in bfloat16"),
+        ("ORT.precision=f16", "has no property 'precision'"),
         ("CPU.precision=int4", "must be f32"),
         ("CPU.mcpu=a b", "one name of LLVM's"),
         ("CPU.mattr=avx2", "after . or -"),
@@ -246,6 +248,18 @@ def test_a_wrong_property_is_an_error(spec: str, message: str) -> None:
         resolve_devices("CPU,ORT", properties=[spec])
     assert caught.value.exit_code == 2
     assert "--property" in (caught.value.where or "")
+
+
+@pytest.mark.parametrize("spelling", ["f16", "fp16", "float16"])
+def test_half_precision_is_for_devices_that_have_it(spelling: str) -> None:
+    able = DISCRETE
+    unable = dataclasses.replace(DISCRETE, dtypes=DISCRETE.dtypes - {"float16"})
+    devices, _ = resolve_devices("OPENCL.0,CPU", properties=[f"opencl.0.precision={spelling}"], present=here(able))
+    assert [d.half for d in devices] == [True, False]
+    assert devices[0].properties == {"precision": "f16"}
+    with pytest.raises(PropertyError, match="has no half precision") as caught:
+        resolve_devices("OPENCL.0,CPU", properties=[f"OPENCL.0.precision={spelling}"], present=here(unable))
+    assert caught.value.code == "HC405" and caught.value.hint
 
 
 def test_a_property_given_twice_with_two_values_is_an_error() -> None:
