@@ -32,7 +32,7 @@ def device_report() -> dict[str, Any]:
     return {
         "devices": devices,
         "aliases": {name: _alias(name) for name in ("GPU", "AUTO")},
-        "absent": [{"backend": backend, "reason": reason} for backend, reason in here.absent],
+        "absent": [absent.to_json() for absent in here.absent],
     }
 
 

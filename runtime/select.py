@@ -1,25 +1,46 @@
-"""Chooses which variant of a bundle runs here, and says so."""
+"""Chooses which variants of a bundle to try here, in which order, and says why."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from heterocc.artifacts.errors import IncompatibleBundleError, UnknownDeviceError, UsageError
-from heterocc.artifacts.manifest import Manifest, Variant
+from heterocc.artifacts.manifest import Device, Manifest, Variant
+from heterocc.runtime.auto import GPU_BACKENDS, kind_text, rank
 from heterocc.runtime.chain import Options
 from heterocc.runtime.compat import host, why_not
-from heterocc.runtime.devices import driver_reason
+from heterocc.runtime.devices import device_here, driver_reason
 from heterocc.runtime.tvm_api import available_cores, max_threads
+
+How = Literal["asked", "first", "auto"]
+
+_FLOATS = frozenset(["float64", "float32", "float16", "bfloat16"])
+_KNOWN = re.compile(r"(CPU|ORT)|(GPU|OPENCL|VULKAN|CUDA)(\.[0-9]{1,3})?")
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
-    """The variant to run; `notes` say what was chosen and why, `warnings` are those a user must see."""
+class Selection:
+    """The variants to try, at least one and the best first; `passed` says why others are not among them.
 
-    variant: Variant
-    notes: tuple[str, ...]
-    warnings: tuple[str, ...] = ()
+    `asked`: the caller named the devices, and there is one. `first`: those that can run, in the bundle's order.
+    `auto`: the same in the order of capability.
+    """
+
+    how: How
+    variants: tuple[Variant, ...]
+    passed: tuple[str, ...] = ()
+
+    def note(self, variant: Variant) -> str:
+        """What is to say of a variant that was loaded."""
+        name = device_list(variant)
+        if self.how == "asked":
+            return f"runs on {name}, as asked"
+        if self.how == "auto":
+            return f"AUTO chose {name} ({_first_device(variant)})"
+        return f"runs on {name}"
 
 
 def labels(variant: Variant) -> tuple[str, ...]:
@@ -27,52 +48,135 @@ def labels(variant: Variant) -> tuple[str, ...]:
     return tuple(d.name for d in variant.devices)
 
 
-def choose_variant(manifest: Manifest, devices: str | Sequence[str] | None, where: str) -> Choice:
-    """The variant on `devices`, or the first that can run here.
+def device_list(variant: Variant) -> str:
+    """The variant's devices as `--devices` writes them."""
+    return ",".join(labels(variant))
+
+
+def is_auto(devices: str | Sequence[str] | None) -> bool:
+    """Whether `devices` leave the choice to us: `AUTO`, `AUTO:VULKAN,CPU`."""
+    return devices is not None and _joined(devices).upper().partition(":")[0] == "AUTO"
+
+
+def select_variants(manifest: Manifest, devices: str | Sequence[str] | None, where: str) -> Selection:
+    """The variants to try for `devices` of `load`: a list of labels, `AUTO`, or None for the bundle's own order.
 
     Raises UnknownDeviceError if no variant is for `devices`, IncompatibleBundleError if none (or not that one) can run.
     """
     if devices is None:
-        return _first_that_runs(manifest, where)
-    wanted = [part.strip() for part in devices.split(",")] if isinstance(devices, str) else list(devices)
+        return _that_run(manifest, manifest.variants, "first", where)
+    text = _joined(devices)
+    if not is_auto(text):
+        return _asked(manifest, [part.strip() for part in text.split(",")], where)
+    _, colon, listed = text.partition(":")
+    if not colon:
+        return _ranked(_that_run(manifest, manifest.variants, "auto", where), ())
+    wanted = tuple(part.strip() for part in listed.split(","))
+    _refuse_unknown(manifest, wanted, where)
+    fitting = tuple(v for v in manifest.variants if all(_place(d, wanted) is not None for d in v.devices))
+    if not fitting:
+        raise _no_variant(manifest, ",".join(wanted), where)
+    return _ranked(_that_run(manifest, fitting, "auto", where), wanted)
+
+
+def _joined(devices: str | Sequence[str]) -> str:
+    return (devices if isinstance(devices, str) else ",".join(devices)).strip()
+
+
+def _asked(manifest: Manifest, wanted: list[str], where: str) -> Selection:
     found = _matching(manifest.variants, wanted)
     if found is None:
-        have = "; ".join(",".join(labels(v)) for v in manifest.variants)
-        raise UnknownDeviceError(
-            f"the bundle has no variant for {','.join(wanted) or 'no device'}",
-            where=where,
-            hint=f"it has variants for: {have}",
-        )
+        raise _no_variant(manifest, ",".join(wanted), where)
     reasons = why_not(found, manifest.producer, host(), driver_reason)
     if reasons:
         raise IncompatibleBundleError(
-            f"the variant for {','.join(labels(found))} cannot run here: {'; '.join(reasons)}",
+            f"the variant for {device_list(found)} cannot run here: {'; '.join(reasons)}",
             where=where,
             hint="load it without `devices` to take the first variant that can run",
         )
-    return Choice(found, (f"runs on {','.join(labels(found))}, as asked",))
+    return Selection("asked", (found,))
 
 
-def _first_that_runs(manifest: Manifest, where: str) -> Choice:
+def _that_run(manifest: Manifest, variants: Sequence[Variant], how: How, where: str) -> Selection:
+    able: list[Variant] = []
     passed: list[str] = []
-    for variant in manifest.variants:
+    for variant in variants:
         reasons = why_not(variant, manifest.producer, host(), driver_reason)
-        name = ",".join(labels(variant))
-        if not reasons:
-            notes = (f"runs on {name}",) if not passed else (*passed, f"runs on {name} instead")
-            return Choice(variant, notes, notes if passed else ())
-        passed.append(f"the variant for {name} cannot run here: {'; '.join(reasons)}")
-    raise IncompatibleBundleError(
-        "no variant of the bundle can run here",
-        where=where,
-        hint=" | ".join(passed),
+        if reasons:
+            passed.append(f"the variant for {device_list(variant)} cannot run here: {'; '.join(reasons)}")
+        else:
+            able.append(variant)
+    if not able:
+        scope = "no variant of the bundle" if len(variants) == len(manifest.variants) else "none of those variants"
+        raise IncompatibleBundleError(f"{scope} can run here", where=where, hint=" | ".join(passed))
+    return Selection(how, tuple(able), tuple(passed))
+
+
+def _ranked(selection: Selection, wanted: Sequence[str]) -> Selection:
+    """The variants by the rank of their first device; of equals the one that `wanted` lists, then the bundle, first."""
+
+    def key(variant: Variant) -> tuple[bool, tuple[bool, bool, int], int]:
+        first = _first(variant)
+        here = device_here(first)
+        kind = rank(computes=_precisions(variant) <= here.dtypes, present=True, unit=here.unit, software=here.software)
+        return first.backend == "ort", kind, _place(first, wanted) or 0
+
+    return Selection("auto", tuple(sorted(selection.variants, key=key)), selection.passed)
+
+
+def _precisions(variant: Variant) -> frozenset[str]:
+    """Floating-point dtypes that the variant was compiled to compute in, as far as the manifest tells."""
+    if _first(variant).properties.get("precision") == "f16":
+        return frozenset(["float16"])
+    return _FLOATS.intersection(v.dtype for v in variant.values)
+
+
+def _first(variant: Variant) -> Device:
+    """The device that a variant is ranked by; one that runs nothing needs none."""
+    return variant.devices[0] if variant.devices else Device(name="CPU", backend="cpu")
+
+
+def _first_device(variant: Variant) -> str:
+    """That device in words."""
+    first = _first(variant)
+    here = device_here(first)
+    text = f"{here.description}, {kind_text(here.unit, software=here.software)}"
+    precision = first.properties.get("precision", "f32")
+    return text if precision == "f32" else f"{text}, computing in {precision}"
+
+
+def _place(device: Device, wanted: Sequence[str]) -> int | None:
+    """Where a list names a device: by its label, its back end and index, or, any of a GPU API, as GPU."""
+    plain = device.backend.upper() + (f".{device.index}" if device.index else "")
+    names = {device.name.upper(), plain, *(["GPU"] if device.backend in GPU_BACKENDS else [])}
+    return next((i for i, name in enumerate(wanted) if name.upper() in names), None)
+
+
+def _refuse_unknown(manifest: Manifest, wanted: Sequence[str], where: str) -> None:
+    """A list may name devices that the bundle has not, so that one serves many bundles, but nothing else."""
+    own = {d.name.upper() for v in manifest.variants for d in v.devices}
+    for name in wanted:
+        if name.upper() not in own and not _KNOWN.fullmatch(name.upper()):
+            raise UnknownDeviceError(
+                f"AUTO cannot choose among '{name}', which is no device" if name else "AUTO: has an empty name",
+                where=where,
+                hint="write AUTO, or AUTO:VULKAN,CPU",
+            )
+
+
+def _no_variant(manifest: Manifest, wanted: str, where: str) -> UnknownDeviceError:
+    have = "; ".join(device_list(v) for v in manifest.variants)
+    return UnknownDeviceError(
+        f"the bundle has no variant for {wanted or 'no device'}", where=where, hint=f"it has variants for: {have}"
     )
 
 
 def _matching(variants: Sequence[Variant], wanted: Sequence[str]) -> Variant | None:
-    for same in (lambda have: have == list(wanted), lambda have: sorted(have) == sorted(wanted)):
+    """The variant with these labels in this order or else in any; whatever their case."""
+    names = [name.upper() for name in wanted]
+    for same in (lambda have: have == names, lambda have: sorted(have) == sorted(names)):
         for variant in variants:
-            if same(list(labels(variant))):
+            if same([label.upper() for label in labels(variant)]):
                 return variant
     return None
 

@@ -1,12 +1,9 @@
-"""Opens bundles and runs them: `load`, `Session`, and `Binding` for runs that copy and allocate nothing."""
+"""Opens bundles and runs them: `load` and `Session`."""
 
 from __future__ import annotations
 
-import logging
 import os
-import threading
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, overload
 
@@ -15,15 +12,14 @@ import numpy as np
 from heterocc.artifacts.errors import DeviceError, FeedError, HeteroccError, UsageError
 from heterocc.artifacts.manifest import TensorSpec, Variant
 from heterocc.artifacts.reader import Bundle, open_bundle
-from heterocc.runtime.chain import Chain, Context
+from heterocc.runtime.binding import Binding
+from heterocc.runtime.chain import Context
 from heterocc.runtime.feeds import Array, FeedCheck, TensorInfo, check_out, nearest
-from heterocc.runtime.memory import Allocations
+from heterocc.runtime.opening import open_variant
 from heterocc.runtime.ort import to_python
+from heterocc.runtime.pool import ContextPool
 from heterocc.runtime.profile import Profile, Recorder, build_profile
-from heterocc.runtime.select import choose_threads, choose_variant
 from heterocc.runtime.trace import Tap, TraceCallback
-
-_log = logging.getLogger("heterocc.runtime")
 
 Feed = Mapping[str, Any]
 Results = dict[str, Any]
@@ -40,10 +36,15 @@ def load(
 ) -> Session:
     """Open a bundle and make it ready to run.
 
-    `devices` names a variant by its device labels, `"CPU"` or `["GPU", "CPU"]`; None takes the first that can run on
-    this machine, and `Session.notes` says which it is and why others were passed over. `threads` is how many threads a
-    running caller's CPU partitions use: by default the compile's `CPU.threads`, else every core this process may use.
-    `profile` takes times (see Session.profile); the compile's property `profile=on` of any device does so too.
+    `devices` names a variant by its device labels, `"CPU"` or `["GPU", "CPU"]`. None takes the first that can run on
+    this machine, `"AUTO"` the one on the most capable device (discrete GPU, integrated GPU, CPU, software device; the
+    variant's first device counts), `"AUTO:VULKAN,CPU"` the same of those on these devices alone. Where None or AUTO
+    meets a variant that fails to load, the next is tried; `Session.notes` and the log say so. A named variant is loaded
+    or fails.
+
+    `threads` is how many threads a running caller's CPU partitions use: by default the compile's `CPU.threads`, else
+    every core this process may use. `profile` takes times (see Session.profile); the compile's property `profile=on` of
+    any device does so too.
 
     The manifest and all code are checked here. Weights are hashed by background threads, and no run begins before they
     are found right; `verify="load"` waits for that here.
@@ -86,26 +87,18 @@ class Session:
         profile: bool = False,
     ) -> None:
         """Prefer `load`. The session owns `bundle` and closes it."""
-        choice = choose_variant(bundle.manifest, devices, bundle.path)
-        options, remarks = choose_threads(choice.variant, threads)
-        self.notes: tuple[str, ...] = (*choice.notes, *remarks)
-        for note in (*choice.warnings, *remarks):
-            _log.warning("%s: %s", bundle.path, note)
-        variant, model = choice.variant, bundle.manifest.model
+        opened = open_variant(bundle, devices, threads=threads, profile=profile)
+        self.notes = opened.notes
+        variant, model = opened.variant, bundle.manifest.model
         self._bundle = bundle
         self._variant = variant
         self._in_specs = _named(variant, variant.inputs, [t.name for t in model.inputs])
         self._out_specs = _named(variant, variant.outputs, [t.name for t in model.outputs])
         self._check = FeedCheck(self._in_specs, bundle.path)
-        self._allocations = Allocations()
-        self._profiling = profile or any(d.properties.get("profile") == "on" for d in variant.devices)
-        self._recorders: list[Recorder] = []
-        self._lock = threading.Lock()
-        self._idle: deque[Context] = deque()
         self._verified = False
         self._process = os.getpid()
-        self._chain: Chain | None = Chain(bundle, variant, options, self._allocations)
-        self._idle.append(self._new_context())
+        self._allocations = opened.pool.chain.allocations
+        self._pool: ContextPool | None = opened.pool
 
     # ---- what it is ---------------------------------------------------------------------------------------------
 
@@ -137,7 +130,7 @@ class Session:
     @property
     def threads(self) -> int:
         """Threads that CPU partitions of one run use."""
-        return self._alive().options.threads
+        return self._alive().chain.options.threads
 
     @property
     def allocations(self) -> int:
@@ -150,7 +143,7 @@ class Session:
         return self._allocations.nbytes
 
     def __repr__(self) -> str:
-        state = "closed " if self._chain is None else ""
+        state = "closed " if self._pool is None else ""
         ins = ", ".join(str(i) for i in self.inputs)
         outs = ", ".join(str(o) for o in self.outputs)
         parts = len(self._variant.partitions)
@@ -200,24 +193,23 @@ class Session:
 
     def profile(self) -> Profile:
         """Times per partition, kernel and transfer, averaged over all runs so far; needs `load(..., profile=True)`."""
-        if not self._profiling:
+        pool = self._alive()
+        if not pool.profiling:
             raise UsageError("this session does not profile", hint="load(path, profile=True)")
-        with self._lock:
-            recorders = tuple(self._recorders)
-        return build_profile(self._variant, self._alive().schedule, recorders)
+        return build_profile(self._variant, pool.chain.schedule, pool.recorders)
 
     def run_traced(self, feed: Feed) -> Results:
         """Run once and return every value that crosses a partition's border, by the variant's value names.
 
         Nothing is reused: inputs, outputs, constants and values between partitions are all copies.
         """
-        context = Context(self._alive(), reuse=False)
+        context = Context(self._alive().chain, reuse=False)
         self._run_on(context, self._check(feed))
         return {self._variant.values[v].name: value for v, value in context.values().items()}
 
     def trace_kernels(self, feed: Feed, callback: TraceCallback, partition: int | str | None = None) -> None:
         """Run once and call `callback` after every kernel of `partition` (name or number; None: all), in run order."""
-        chain = self._alive()
+        chain = self._alive().chain
         names = [p.name for p in self._variant.partitions]
         if isinstance(partition, str):
             if partition not in names:
@@ -236,8 +228,9 @@ class Session:
 
     def close(self) -> None:
         """Free code, buffers and the mapping; runs that are under way finish. A closed session runs no more."""
-        self._chain = None
-        self._idle.clear()
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.close()
         self._bundle.close()
 
     def __enter__(self) -> Self:
@@ -250,32 +243,19 @@ class Session:
 
     # ---- the inside of a run ------------------------------------------------------------------------------------
 
-    def _alive(self) -> Chain:
-        if self._chain is None:
+    def _alive(self) -> ContextPool:
+        if self._pool is None:
             raise UsageError("the session is closed", where=self._bundle.path)
-        return self._chain
-
-    def _new_context(self) -> Context:
-        if not self._profiling:
-            return Context(self._alive())
-        recorder = Recorder(self._alive().schedule)
-        context = Context(self._alive(), observer=recorder)
-        with self._lock:
-            self._recorders.append(recorder)
-        return context
+        return self._pool
 
     def _run(self, arrays: Sequence[Any], collect: Callable[[Context], T]) -> T:
         """Run on a context of the pool; one that fails does not go back."""
-        chain = self._alive()
-        try:
-            context = self._idle.pop()
-        except IndexError:
-            context = self._new_context()
+        pool = self._alive()
+        context = pool.take()
         self._run_on(context, arrays)
         result = collect(context)
         context.objects.clear()
-        if self._chain is chain:
-            self._idle.append(context)
+        pool.give_back(context)
         return result
 
     def _run_on(self, context: Context, arrays: Sequence[Any]) -> None:
@@ -322,44 +302,6 @@ class Session:
             return array.copy()
         np.copyto(target, array)
         return target
-
-
-class Binding:
-    """A context of one's own: write into `inputs`, call `run`, read `outputs`; nothing is copied or allocated.
-
-    `inputs` and `outputs` map names to numpy arrays over the session's memory (64-byte aligned, C-contiguous). Inputs
-    keep what was written into them from run to run; outputs hold until the next run. An output that is a model input is
-    that input's array; one that is a constant must not be written. For one thread at a time.
-
-    Raises FeedError if an input or output has no static shape.
-    """
-
-    def __init__(self, session: Session) -> None:
-        """Prefer `Session.bind`."""
-        self._session = session
-        self._context = session._new_context()
-        variant = session.variant
-        self.inputs = self._views(zip(session.inputs, variant.inputs, strict=True))
-        self.outputs = self._views(zip(session.outputs, variant.outputs, strict=True))
-        for array in self.inputs.values():
-            array.fill(0)
-
-    def run(self) -> dict[str, Array]:
-        """Run on what `inputs` hold; gives `outputs`. Raises as `Session.run` does."""
-        self._session._alive()
-        self._session._run_on(self._context, ())
-        return self.outputs
-
-    def _views(self, infos: Iterable[tuple[TensorInfo, int]]) -> dict[str, Array]:
-        views: dict[str, Array] = {}
-        for info, value in infos:
-            array = self._context.arrays.get(value)
-            if array is None:
-                raise FeedError(
-                    f"'{info.name}' has no static shape, so there is no array to bind", hint="use Session.run"
-                )
-            views[info.name] = array
-        return views
 
 
 def _named(variant: Variant, values: Sequence[int], names: Sequence[str]) -> tuple[TensorSpec, ...]:

@@ -2,14 +2,13 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import replace
 
 import pytest
 
 from heterocc.artifacts.errors import DeviceError, DeviceMemoryError, DriverMissingError, FeedError
 from heterocc.artifacts.manifest import Device
 from heterocc.runtime import devices as under_test
-from heterocc.runtime.devices import DeviceRecord, cpu_record, driver_reason, inventory, resolve_gpu
+from heterocc.runtime.devices import Absent, driver_reason, inventory
 from heterocc.runtime.faults import device_fault
 from heterocc.runtime.native import CudaDevice, OpenCLDevice, VulkanDevice
 
@@ -84,17 +83,13 @@ CARD = VulkanDevice(
 )
 
 
-def record(backend: str, label: str, *, software: bool = False) -> DeviceRecord:
-    return replace(cpu_record(), backend=backend, label=label, type="gpu", software=software, description=label)
-
-
 def test_the_inventory_has_the_cpu_first_and_a_reason_for_every_absent_back_end() -> None:
     found = inventory()
     assert found.devices[0].label == "CPU"
     assert found.devices[0].cores == len(os.sched_getaffinity(0))
     assert found.devices[0].memory
     here = {d.backend for d in found.devices}
-    absent = dict(found.absent)
+    absent = {a.backend: a.reason for a in found.absent}
     assert here | set(absent) == {"cpu", "opencl", "vulkan", "cuda", "ort"}
     assert not here & set(absent)
     assert all(absent.values())
@@ -103,10 +98,10 @@ def test_the_inventory_has_the_cpu_first_and_a_reason_for_every_absent_back_end(
 
 def test_a_missing_driver_is_a_reason_and_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing() -> tuple[OpenCLDevice, ...]:
-        raise DriverMissingError("OpenCL cannot be used: no library")
+        raise DriverMissingError("OpenCL cannot be used: no library", hint="install one")
 
     monkeypatch.setattr(under_test, "opencl_devices", missing)
-    assert ("opencl", "OpenCL cannot be used: no library") in inventory().absent
+    assert Absent("opencl", "OpenCL cannot be used: no library", "install one") in inventory().absent
     assert driver_reason(Device(name="GPU", backend="opencl")) == "device GPU: OpenCL cannot be used: no library"
 
 
@@ -139,10 +134,10 @@ def test_code_for_another_gpu_architecture_is_a_reason(monkeypatch: pytest.Monke
 
 def test_a_missing_cuda_driver_is_a_reason_and_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing() -> tuple[CudaDevice, ...]:
-        raise DriverMissingError("CUDA cannot be used: no library")
+        raise DriverMissingError("CUDA cannot be used: no library", hint="install one")
 
     monkeypatch.setattr(under_test, "usable_cuda_devices", missing)
-    assert ("cuda", "CUDA cannot be used: no library") in inventory().absent
+    assert Absent("cuda", "CUDA cannot be used: no library", "install one") in inventory().absent
     assert driver_reason(Device(name="GPU", backend="cuda")) == "device GPU: CUDA cannot be used: no library"
 
 
@@ -158,38 +153,11 @@ def test_what_a_vulkan_device_lacks_is_a_reason(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_missing_vulkan_driver_is_a_reason_and_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing() -> tuple[VulkanDevice, ...]:
-        raise DriverMissingError("Vulkan cannot be used: no library")
+        raise DriverMissingError("Vulkan cannot be used: no library", hint="install one")
 
     monkeypatch.setattr(under_test, "vulkan_devices", missing)
-    assert ("vulkan", "Vulkan cannot be used: no library") in inventory().absent
+    assert Absent("vulkan", "Vulkan cannot be used: no library", "install one") in inventory().absent
     assert driver_reason(Device(name="GPU", backend="vulkan")) == "device GPU: Vulkan cannot be used: no library"
-
-
-def test_gpu_is_the_first_back_end_with_hardware() -> None:
-    found = [cpu_record(), record("opencl", "OPENCL"), record("vulkan", "VULKAN", software=True)]
-    chosen = resolve_gpu(found)
-    assert chosen is not None
-    assert (chosen.device.label, chosen.note) == ("OPENCL", None)
-    chosen = resolve_gpu([*found, record("cuda", "CUDA"), record("cuda", "CUDA.1")], 1)
-    assert chosen is not None
-    assert chosen.device.label == "CUDA.1"
-
-
-def test_of_two_software_devices_gpu_is_the_opencl_one() -> None:
-    found = [record("vulkan", "VULKAN", software=True), record("opencl", "OPENCL", software=True)]
-    chosen = [resolve_gpu(found, index) for index in (0, 1, 2)]
-    assert [c and c.device.label for c in chosen] == ["OPENCL", "VULKAN", None]
-
-
-def test_gpu_is_a_software_device_only_if_nothing_else_is_there_and_that_is_said() -> None:
-    chosen = resolve_gpu([cpu_record(), record("opencl", "PoCL", software=True)])
-    assert chosen is not None
-    assert chosen.note == "no GPU is here: GPU is the software device 'PoCL'"
-
-
-def test_there_may_be_no_gpu() -> None:
-    assert resolve_gpu([cpu_record()]) is None
-    assert resolve_gpu([record("opencl", "OPENCL")], 1) is None
 
 
 def test_running_out_of_memory_is_told_from_other_failures() -> None:

@@ -15,7 +15,7 @@ from heterocc.artifacts.errors import DeviceError, DeviceMemoryError
 from heterocc.artifacts.manifest import Device
 from heterocc.runtime import load
 from heterocc.runtime.native import trim, unavailable_reason
-from heterocc.runtime.select import choose_variant
+from heterocc.runtime.select import select_variants
 
 pytestmark = [
     pytest.mark.opencl,
@@ -143,4 +143,4 @@ def test_a_device_index_that_is_not_here_is_a_reason_to_pass_a_variant_over(bund
     with load(bundle_of(far, standin.chain(2))) as session:
         assert session.devices == ("CPU",)
         assert "GPU.7 is OpenCL device 7" in session.notes[0]
-        assert choose_variant(session.bundle.manifest, None, "m").variant.name.startswith("CPU")
+        assert select_variants(session.bundle.manifest, None, "m").variants[0].name.startswith("CPU")

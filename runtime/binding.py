@@ -1,0 +1,50 @@
+"""Runs on arrays of the session's own memory, which copy and allocate nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from heterocc.artifacts.errors import FeedError
+from heterocc.runtime.feeds import Array, TensorInfo
+
+if TYPE_CHECKING:
+    from heterocc.runtime.session import Session
+
+
+class Binding:
+    """A context of one's own: write into `inputs`, call `run`, read `outputs`; nothing is copied or allocated.
+
+    `inputs` and `outputs` map names to numpy arrays over the session's memory (64-byte aligned, C-contiguous). Inputs
+    keep what was written into them from run to run; outputs hold until the next run. An output that is a model input is
+    that input's array; one that is a constant must not be written. For one thread at a time.
+
+    Raises FeedError if an input or output has no static shape.
+    """
+
+    def __init__(self, session: Session) -> None:
+        """Prefer `Session.bind`."""
+        self._session = session
+        self._context = session._alive().new()
+        variant = session.variant
+        self.inputs = self._views(zip(session.inputs, variant.inputs, strict=True))
+        self.outputs = self._views(zip(session.outputs, variant.outputs, strict=True))
+        for array in self.inputs.values():
+            array.fill(0)
+
+    def run(self) -> dict[str, Array]:
+        """Run on what `inputs` hold; gives `outputs`. Raises as `Session.run` does."""
+        self._session._alive()
+        self._session._run_on(self._context, ())
+        return self.outputs
+
+    def _views(self, infos: Iterable[tuple[TensorInfo, int]]) -> dict[str, Array]:
+        views: dict[str, Array] = {}
+        for info, value in infos:
+            array = self._context.arrays.get(value)
+            if array is None:
+                raise FeedError(
+                    f"'{info.name}' has no static shape, so there is no array to bind", hint="use Session.run"
+                )
+            views[info.name] = array
+        return views
