@@ -9,7 +9,7 @@ import tvm_ffi
 
 from heterocc.artifacts.errors import HeteroccError
 from heterocc.runtime.faults import device_fault
-from heterocc.runtime.native import vulkan_api
+from heterocc.runtime.native import opencl_api, vulkan_api
 from heterocc.runtime.schedule import HOST, Space
 from heterocc.runtime.tvm_api import POOLED, tvm_api
 
@@ -52,7 +52,8 @@ class Executable:
 def load_library(path: str, name: str, space: Space) -> Any:
     """The shared object at `path`, loaded for partition `name`. Raises DeviceError.
 
-    Vulkan kernels become pipelines here: one that the device cannot run is an error of the load, not of the first run.
+    Kernels of OpenCL and Vulkan are built here: one that the device cannot run is an error of the load, not of the
+    first run.
     """
     api = tvm_api()
     try:
@@ -61,6 +62,8 @@ def load_library(path: str, name: str, space: Space) -> Any:
         library = api.load_module(path, "so")
         if space.backend == "vulkan":
             vulkan_api.build_kernels(library, space.index)
+        elif space.backend == "opencl":
+            opencl_api.build_kernels(library, space.index)
         return library
     except Exception as error:
         raise device_fault(error, f"loading partition '{name}'", str(space)) from error

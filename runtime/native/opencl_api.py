@@ -112,18 +112,56 @@ def trim() -> int:
     return int(_call("heterocc.opencl.trim"))
 
 
-def build_kernels(library: Any, device: int) -> int:
+@dataclass(frozen=True, slots=True)
+class Origins:
+    """Where the programs of a library came from, each a count: binaries of the bundle, binaries on disk, source.
+
+    `refused` are binaries, of the bundle or on disk, that the driver did not take.
+    """
+
+    bundle: int = 0
+    disk: int = 0
+    source: int = 0
+    refused: int = 0
+
+
+def build_kernels(library: Any, device: int, binaries: bytes = b"") -> int:
     """Have the driver compile all OpenCL kernels that a loaded library imports; gives their number.
 
-    Without it each kernel is compiled when it first runs.
+    `binaries` (see `program_binaries`) are used where they are for exactly this device and driver. Without this call
+    kernels are compiled when they first run. Raises what the plug-in raises for a kernel that does not compile.
     """
-    built = 0
+    modules = _modules(library)
+    if binaries:
+        for module in modules:
+            module.get_function("heterocc_offer")(binaries)
+    return sum(int(module.get_function("heterocc_build")(device)) for module in modules)
+
+
+def origins(library: Any, device: int) -> Origins:
+    """Where the programs that were built for a device came from."""
+    counts = [module.get_function("heterocc_origins")(device) for module in _modules(library)]
+    return Origins(*(sum(int(c[i]) for c in counts) for i in range(4)))
+
+
+def program_binaries(library: Any, device: int) -> bytes:
+    """The driver's binaries of what was built for a device, as `build_kernels` takes them; empty without OpenCL code.
+
+    May take as long as building: PoCL compiles each kernel once more. What PoCL has compiled for the sizes of a run is
+    in its binaries after that run only.
+    """
+    return b"".join(bytes(module.get_function("heterocc_binaries")(device)) for module in _modules(library)[:1])
+
+
+def _modules(library: Any) -> list[Any]:
+    """The modules of the plug-in that a library imports, one at most; none where the user's TVM runs OpenCL itself."""
+    foreign = tvm_ffi.get_global_func("heterocc.opencl.foreign", allow_missing=True)
+    if foreign is None or foreign():
+        return []
+    found = []
     for module in library.imports:
-        if module.kind == "opencl":
-            built += int(module.get_function("heterocc_build")(device))
-        else:
-            built += build_kernels(module, device)
-    return built
+        found += [module] if module.kind == "opencl" else _modules(module)
+    return found
 
 
 def typed_error(error: BaseException, where: str | None = None) -> HeteroccError | None:

@@ -23,7 +23,9 @@ namespace heterocc::opencl_plugin {
   X(clReleaseMemObject)               \
   X(clSetMemObjectDestructorCallback) \
   X(clCreateProgramWithSource)        \
+  X(clCreateProgramWithBinary)        \
   X(clBuildProgram)                   \
+  X(clGetProgramInfo)                 \
   X(clGetProgramBuildInfo)            \
   X(clReleaseProgram)                 \
   X(clCreateKernel)                   \

@@ -1,6 +1,11 @@
 #include "module.h"
 
+#include <tvm/ffi/container/array.h>
+
 #include <algorithm>
+#include <exception>
+#include <system_error>
+#include <thread>
 #include <utility>
 
 #include "device_api.h"
@@ -12,17 +17,9 @@ namespace {
 
 namespace ffi = tvm::ffi;
 
-constexpr char kBuildFunction[] = "heterocc_build";
-constexpr size_t kMaxBuildLog = 4000;
-
-std::string BuildLog(const Driver& cl, cl_program program, cl_device_id device) {
-  size_t size = 0;
-  cl.clGetProgramBuildInfo(program, device, CL_PROGRAM_BUILD_LOG, 0, nullptr, &size);
-  std::string log(size, '\0');
-  if (size != 0) cl.clGetProgramBuildInfo(program, device, CL_PROGRAM_BUILD_LOG, size, log.data(), nullptr);
-  log.resize(std::min({log.find('\0'), log.size(), kMaxBuildLog}));
-  return log;
-}
+// A program costs drivers milliseconds whatever is in it, and kernels of one program compile one after another.
+constexpr size_t kMostPrograms = 4;
+constexpr size_t kProgramKernels = 24;  // from which another program pays
 
 // The integer or pointer of an argument as the host code passed it.
 cl_int SetArgument(const Driver& cl, cl_kernel kernel, cl_uint index, DLDataType type, const TVMFFIAny& argument) {
@@ -48,42 +45,7 @@ std::string Extent(const size_t* sizes, int dimensions) {
 
 }  // namespace
 
-Kernel::~Kernel() {
-  for (auto& [device, kernel] : built_) RequireDriver().clReleaseKernel(kernel);
-}
-
-void Kernel::Build(int device) {
-  Queue& queue = Queue::Of(device);
-  std::lock_guard<std::mutex> lock(mutex_);
-  BuildLocked(device, queue);
-}
-
-cl_kernel Kernel::BuildLocked(int device, Queue& queue) {
-  const auto found = built_.find(device);
-  if (found != built_.end()) return found->second;
-  const Driver& cl = RequireDriver();
-  const DeviceInfo& info = queue.info();
-  const char* source = spec_.source.c_str();
-  const size_t size = spec_.source.size();
-  cl_int code = CL_SUCCESS;
-  cl_program program = cl.clCreateProgramWithSource(queue.context(), 1, &source, &size, &code);
-  Check(code, "clCreateProgramWithSource", "kernel '" + name_ + "'");
-  code = Faults::Global().BuildFails() ? CL_BUILD_PROGRAM_FAILURE
-                                       : cl.clBuildProgram(program, 1, &info.id, "", nullptr, nullptr);
-  if (code != CL_SUCCESS) {
-    const std::string log = BuildLog(cl, program, info.id);
-    cl.clReleaseProgram(program);
-    Throw(ErrorClass::kBuild, "kernel '" + name_ + "' does not build on '" + info.name + "': clBuildProgram gave " +
-                                  Describe(code) + (log.empty() ? "" : "\n" + log));
-  }
-  cl_kernel kernel = cl.clCreateKernel(program, name_.c_str(), &code);
-  cl.clReleaseProgram(program);  // the kernel keeps it
-  Check(code, "clCreateKernel", "kernel '" + name_ + "'");
-  built_.emplace(device, kernel);
-  return kernel;
-}
-
-void Kernel::Launch(const TVMFFIAny* arguments, int32_t count) {
+void Kernel::Launch(const TVMFFIAny* arguments, int32_t count, const Binaries& bundled) {
   const size_t expected = spec_.arguments.size() + spec_.launch_axes.size();
   if (count < 0 || static_cast<size_t>(count) != expected) {
     Throw(ErrorClass::kModule, "kernel '" + name_ + "' was called with " + std::to_string(count) + " arguments, not " +
@@ -102,8 +64,8 @@ void Kernel::Launch(const TVMFFIAny* arguments, int32_t count) {
   const Driver& cl = RequireDriver();
   const int device = OpenCLDeviceAPI::CurrentDevice();
   Queue& queue = Queue::Of(device);
+  cl_kernel kernel = program_->Get(name_, device, bundled);
   std::lock_guard<std::mutex> lock(mutex_);
-  cl_kernel kernel = BuildLocked(device, queue);
   for (size_t i = 0; i < spec_.arguments.size(); ++i) {
     const int32_t given = arguments[i].type_index;
     if (spec_.arguments[i].code == kDLOpaqueHandle && given != ffi::TypeIndex::kTVMFFIOpaquePtr &&
@@ -127,8 +89,17 @@ void Kernel::Launch(const TVMFFIAny* arguments, int32_t count) {
 }
 
 OpenCLModule::OpenCLModule(ffi::Bytes bytes) : bytes_(std::move(bytes)) {
-  for (auto& [name, spec] : ParseModule(bytes_.data(), bytes_.size())) {
-    kernels_.emplace(name, std::make_unique<Kernel>(name, spec));
+  auto specs = ParseModule(bytes_.data(), bytes_.size());
+  // The same on every machine: a program's binary is found by its source.
+  const size_t count = std::min(kMostPrograms, (specs.size() + kProgramKernels - 1) / kProgramKernels);
+  std::vector<std::vector<Program::Source>> groups(count);
+  size_t place = 0;
+  for (const auto& [name, spec] : specs) groups[place++ * count / specs.size()].emplace_back(name, spec.source);
+  for (auto& group : groups) {
+    Program* program = programs_.emplace_back(std::make_unique<Program>(group)).get();
+    for (const auto& [name, source] : group) {
+      kernels_.emplace(name, std::make_unique<Kernel>(name, std::move(specs.at(name)), program));
+    }
   }
 }
 
@@ -138,19 +109,70 @@ ffi::String OpenCLModule::InspectSource(const ffi::String&) const {
   return source;
 }
 
+void OpenCLModule::BuildAll(int device) {
+  std::vector<std::exception_ptr> failures(programs_.size());
+  const auto build = [&](size_t i) {
+    try {
+      programs_[i]->Build(device, bundled_);
+    } catch (...) {
+      failures[i] = std::current_exception();
+    }
+  };
+  std::vector<std::thread> helpers;
+  size_t next = 1;
+  try {
+    for (; next < programs_.size(); ++next) helpers.emplace_back(build, next);
+  } catch (const std::system_error&) {
+    // No more threads to be had: this one does the rest.
+  }
+  if (!programs_.empty()) build(0);
+  for (; next < programs_.size(); ++next) build(next);
+  for (std::thread& helper : helpers) helper.join();
+  for (const std::exception_ptr& failure : failures) {
+    if (failure != nullptr) std::rethrow_exception(failure);
+  }
+}
+
+Origins OpenCLModule::CountOrigins(int device) {
+  Origins origins;
+  for (const auto& program : programs_) program->Count(device, &origins);
+  return origins;
+}
+
+std::string OpenCLModule::CollectBinaries(int device) {
+  Binaries binaries;
+  for (const auto& program : programs_) program->Collect(device, &binaries);
+  return PackBinaries(binaries);
+}
+
 ffi::Optional<ffi::Function> OpenCLModule::GetFunction(const ffi::String& name) {
   auto self = ffi::GetObjectPtr<ffi::Object>(this);
-  if (std::string(name) == kBuildFunction) {
+  const std::string text = name;
+  if (text == "heterocc_offer") {
+    return ffi::Function::FromTyped(
+        [this, self](const ffi::Bytes& bytes) { bundled_ = ParseBinaries(bytes.data(), bytes.size()); });
+  }
+  if (text == "heterocc_build") {
     return ffi::Function::FromTyped([this, self](int64_t device) {
-      for (auto& [symbol, kernel] : kernels_) kernel->Build(static_cast<int>(device));
+      BuildAll(static_cast<int>(device));
       return static_cast<int64_t>(kernels_.size());
     });
   }
-  const auto found = kernels_.find(std::string(name));
+  if (text == "heterocc_origins") {
+    return ffi::Function::FromTyped([this, self](int64_t device) {
+      const Origins origins = CountOrigins(static_cast<int>(device));
+      return ffi::Array<int64_t>{origins.bundle, origins.disk, origins.source, origins.refused};
+    });
+  }
+  if (text == "heterocc_binaries") {
+    return ffi::Function::FromTyped(
+        [this, self](int64_t device) { return ffi::Bytes(CollectBinaries(static_cast<int>(device))); });
+  }
+  const auto found = kernels_.find(text);
   if (found == kernels_.end()) return std::nullopt;
   Kernel* kernel = found->second.get();
-  return ffi::Function::FromPacked([kernel, self](const ffi::AnyView* arguments, int32_t count, ffi::Any*) {
-    kernel->Launch(reinterpret_cast<const TVMFFIAny*>(arguments), count);
+  return ffi::Function::FromPacked([this, kernel, self](const ffi::AnyView* arguments, int32_t count, ffi::Any*) {
+    kernel->Launch(reinterpret_cast<const TVMFFIAny*>(arguments), count, bundled_);
   });
 }
 

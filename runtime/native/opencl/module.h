@@ -1,8 +1,8 @@
-// A module of OpenCL kernels: compiled by the driver per device on first use, called by TVM's host code.
+// A module of OpenCL kernels: a few programs that the driver compiles per device, called by TVM's host code.
 //
-// Ownership: the module owns its kernels; a function taken from it keeps the module alive.
-// Threading: kernels may be called from many threads. A kernel is locked while it is built and while its arguments are
-// set (a cl_kernel holds them), not while it runs.
+// Ownership: the module owns programs and kernels; a function taken from it keeps the module alive.
+// Threading: kernels may be called from many threads. A kernel is locked while its arguments are set (a cl_kernel holds
+// them), not while it runs.
 #ifndef HETEROCC_OPENCL_MODULE_H_
 #define HETEROCC_OPENCL_MODULE_H_
 
@@ -13,35 +13,33 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
+#include "binary_package.h"
 #include "module_format.h"
+#include "program.h"
 #include "queue.h"
 
 namespace heterocc::opencl_plugin {
 
-// One kernel of a module.
+// One kernel of a module: how it is launched.
 class Kernel {
  public:
-  Kernel(std::string name, KernelSpec spec) : name_(std::move(name)), spec_(std::move(spec)) {}
-  ~Kernel();
+  Kernel(std::string name, KernelSpec spec, Program* program)
+      : name_(std::move(name)), spec_(std::move(spec)), program_(program) {}
   Kernel(const Kernel&) = delete;
   Kernel& operator=(const Kernel&) = delete;
 
   const KernelSpec& spec() const { return spec_; }
 
-  // Has the driver compile the kernel for a device, unless that is done.
-  void Build(int device);
-
   // Launches it on this thread's device: buffers and scalars as in `spec`, then one extent per launch axis.
-  void Launch(const TVMFFIAny* arguments, int32_t count);
+  void Launch(const TVMFFIAny* arguments, int32_t count, const Binaries& bundled);
 
  private:
-  cl_kernel BuildLocked(int device, Queue& queue);
-
   const std::string name_;
   const KernelSpec spec_;
+  Program* const program_;
   std::mutex mutex_;
-  std::map<int, cl_kernel> built_;  // by device
 };
 
 class OpenCLModule final : public tvm::ffi::ModuleObj {
@@ -54,11 +52,21 @@ class OpenCLModule final : public tvm::ffi::ModuleObj {
   tvm::ffi::Bytes SaveToBytes() const final { return bytes_; }
   tvm::ffi::String InspectSource(const tvm::ffi::String& format) const final;
 
-  // A kernel by name, or `heterocc_build(device: int) -> int`, which builds all kernels and returns how many.
+  // A kernel by name, or one of
+  //   heterocc_offer(binaries: bytes)       binaries to use where they fit; before anything is built
+  //   heterocc_build(device) -> int         builds all kernels, gives how many there are
+  //   heterocc_origins(device) -> [int] * 4 programs from the bundle, from disk, from source; binaries refused
+  //   heterocc_binaries(device) -> bytes    the binaries of what was built
   tvm::ffi::Optional<tvm::ffi::Function> GetFunction(const tvm::ffi::String& name) final;
 
  private:
+  void BuildAll(int device);
+  Origins CountOrigins(int device);
+  std::string CollectBinaries(int device);
+
   tvm::ffi::Bytes bytes_;
+  Binaries bundled_;
+  std::vector<std::unique_ptr<Program>> programs_;
   std::map<std::string, std::unique_ptr<Kernel>> kernels_;
 };
 

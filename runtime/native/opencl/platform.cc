@@ -50,9 +50,13 @@ DeviceInfo Inspect(const Driver& cl, cl_platform_id platform, cl_device_id id) {
   info.vendor = DeviceText(cl, id, CL_DEVICE_VENDOR);
   info.version = DeviceText(cl, id, CL_DEVICE_VERSION);
   info.driver = DeviceText(cl, id, CL_DRIVER_VERSION);
-  info.platform_name = Text([&](size_t size, void* value, size_t* ret) {
-    return cl.clGetPlatformInfo(platform, CL_PLATFORM_NAME, size, value, ret);
-  });
+  const auto platform_text = [&](cl_platform_info what) {
+    return Text([&](size_t size, void* value, size_t* ret) {
+      return cl.clGetPlatformInfo(platform, what, size, value, ret);
+    });
+  };
+  info.platform_name = platform_text(CL_PLATFORM_NAME);
+  info.platform_version = platform_text(CL_PLATFORM_VERSION);
   std::istringstream words(DeviceText(cl, id, CL_DEVICE_EXTENSIONS));
   for (std::string word; words >> word;) info.extensions.push_back(word);
   const auto has = [&](const char* name) {

@@ -21,6 +21,7 @@ struct DeviceInfo {
   std::string name;
   std::string vendor;
   std::string platform_name;
+  std::string platform_version;
   std::string version;
   std::string driver;
   std::vector<std::string> extensions;

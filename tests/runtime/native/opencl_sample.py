@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -38,11 +39,22 @@ def module_bytes(
     tags: tuple[str, ...] = ("blockIdx.x", "threadIdx.x"),
 ) -> bytes:
     """A module of one kernel."""
-    out = _text("cl") + struct.pack("<Q", 1) + _text(name) + _text(name)
-    out += struct.pack("<Q", len(arguments)) + b"".join(struct.pack("<BBH", *a) for a in arguments)
-    out += struct.pack("<Q", len(tags)) + b"".join(_text(t) for t in tags)
-    out += struct.pack("<Q", 0)
-    return out + _text(f"// Function: {name}\n{source}")
+    return modules_bytes({name: source}, arguments, tags)
+
+
+def modules_bytes(
+    sources: Mapping[str, str],
+    arguments: tuple[tuple[int, int, int], ...] = (HANDLE, HANDLE, FLOAT32, INT8),
+    tags: tuple[str, ...] = ("blockIdx.x", "threadIdx.x"),
+) -> bytes:
+    """A module of several kernels, name → source, that take the same arguments."""
+    out = _text("cl") + struct.pack("<Q", len(sources))
+    for name in sources:
+        out += _text(name) + _text(name)
+        out += struct.pack("<Q", len(arguments)) + b"".join(struct.pack("<BBH", *a) for a in arguments)
+        out += struct.pack("<Q", len(tags)) + b"".join(_text(t) for t in tags)
+        out += struct.pack("<Q", 0)
+    return out + _text("".join(f"// Function: {name}\n{source}" for name, source in sources.items()))
 
 
 def load(data: bytes) -> Any:

@@ -1,0 +1,186 @@
+#include "program.h"
+
+#include <algorithm>
+
+#include "binary_cache.h"
+#include "error.h"
+#include "fault.h"
+
+namespace heterocc::opencl_plugin {
+namespace {
+
+constexpr char kOptions[] = "";
+constexpr size_t kMaxBuildLog = 4000;
+
+std::string BuildLog(const Driver& cl, cl_program program, cl_device_id device) {
+  size_t size = 0;
+  cl.clGetProgramBuildInfo(program, device, CL_PROGRAM_BUILD_LOG, 0, nullptr, &size);
+  std::string log(size, '\0');
+  if (size != 0) cl.clGetProgramBuildInfo(program, device, CL_PROGRAM_BUILD_LOG, size, log.data(), nullptr);
+  log.resize(std::min({log.find('\0'), log.size(), kMaxBuildLog}));
+  return log;
+}
+
+// Compiles; on failure `program` is null and the driver's code and words come back.
+cl_int Compile(const DeviceInfo& info, cl_context context, const std::string& source, cl_program* program,
+               std::string* log) {
+  const Driver& cl = RequireDriver();
+  const char* text = source.c_str();
+  const size_t size = source.size();
+  cl_int code = CL_SUCCESS;
+  *program = cl.clCreateProgramWithSource(context, 1, &text, &size, &code);
+  Check(code, "clCreateProgramWithSource", "device '" + info.name + "'");
+  code = cl.clBuildProgram(*program, 1, &info.id, kOptions, nullptr, nullptr);
+  if (code == CL_SUCCESS) return code;
+  *log = BuildLog(cl, *program, info.id);
+  cl.clReleaseProgram(*program);
+  *program = nullptr;
+  return code;
+}
+
+// The binary of a built program; empty where the driver gives none.
+std::string BinaryOf(cl_program program) {
+  const Driver& cl = RequireDriver();
+  size_t size = 0;
+  if (cl.clGetProgramInfo(program, CL_PROGRAM_BINARY_SIZES, sizeof size, &size, nullptr) != CL_SUCCESS) return "";
+  std::string binary(size, '\0');
+  auto* data = reinterpret_cast<unsigned char*>(binary.data());
+  if (size != 0 && cl.clGetProgramInfo(program, CL_PROGRAM_BINARIES, sizeof data, &data, nullptr) == CL_SUCCESS) {
+    return binary;
+  }
+  return "";
+}
+
+}  // namespace
+
+common::Digest ProgramKey(const DeviceInfo& info, const std::string& source) {
+  std::string text;
+  for (const std::string& part : {info.name, info.vendor, info.version, info.driver, info.platform_name,
+                                  info.platform_version, std::string(kOptions), source}) {
+    text += std::to_string(part.size()) + ":" + part;
+  }
+  return common::Sha256(text.data(), text.size());
+}
+
+Program::Built::~Built() {
+  const Driver& cl = RequireDriver();
+  for (auto& [name, kernel] : kernels) cl.clReleaseKernel(kernel);
+  for (cl_program program : programs) cl.clReleaseProgram(program);
+}
+
+Program::Program(std::vector<Source> kernels) : sources_(std::move(kernels)) {
+  for (const auto& [name, source] : sources_) source_ += source + "\n";
+}
+
+Program::~Program() = default;
+
+cl_kernel Program::Get(const std::string& name, int device, const Binaries& bundled) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return BuildLocked(device, bundled).kernels.at(name);
+}
+
+void Program::Build(int device, const Binaries& bundled) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  BuildLocked(device, bundled);
+}
+
+void Program::Count(int device, Origins* origins) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = built_.find(device);
+  if (found == built_.end()) return;
+  const Origins& own = found->second->origins;
+  origins->bundle += own.bundle;
+  origins->disk += own.disk;
+  origins->source += own.source;
+  origins->refused += own.refused;
+}
+
+void Program::Collect(int device, Binaries* binaries) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = built_.find(device);
+  if (found == built_.end() || found->second->programs.size() != 1) return;
+  std::string binary = BinaryOf(found->second->programs[0]);
+  if (!binary.empty()) binaries->emplace(ProgramKey(RequireDevice(device), source_), std::move(binary));
+}
+
+Program::Built& Program::BuildLocked(int device, const Binaries& bundled) {
+  const auto found = built_.find(device);
+  if (found != built_.end()) return *found->second;
+  Queue& queue = Queue::Of(device);
+  const DeviceInfo& info = queue.info();
+  const bool keeps = KeepsBinaries(info);
+  auto built = std::make_unique<Built>();
+  common::Digest key{};
+  if (keeps || !bundled.empty()) key = ProgramKey(info, source_);
+  const auto brought = bundled.find(key);
+  if (brought != bundled.end()) {
+    built->origins.bundle = FromBinary(info, queue.context(), brought->second, built.get());
+    built->origins.refused += 1 - built->origins.bundle;
+  }
+  if (built->origins.bundle == 0 && keeps) {
+    const std::string kept = LoadBinary(key);
+    if (!kept.empty()) {
+      built->origins.disk = FromBinary(info, queue.context(), kept, built.get());
+      built->origins.refused += 1 - built->origins.disk;
+    }
+  }
+  if (built->programs.empty()) {
+    FromSource(info, queue.context(), built.get());
+    built->origins.source = 1;
+    if (keeps && built->programs.size() == 1) StoreBinary(key, BinaryOf(built->programs[0]));
+  }
+  return *(built_[device] = std::move(built));
+}
+
+bool Program::FromBinary(const DeviceInfo& info, cl_context context, const std::string& binary, Built* built) const {
+  const Driver& cl = RequireDriver();
+  const auto* data = reinterpret_cast<const unsigned char*>(binary.data());
+  const size_t size = binary.size();
+  cl_int status = CL_SUCCESS;
+  cl_int code = CL_SUCCESS;
+  cl_program program = cl.clCreateProgramWithBinary(context, 1, &info.id, &size, &data, &status, &code);
+  if (code != CL_SUCCESS) return false;
+  Built made;
+  made.programs.push_back(program);
+  if (status != CL_SUCCESS || cl.clBuildProgram(program, 1, &info.id, kOptions, nullptr, nullptr) != CL_SUCCESS) {
+    return false;
+  }
+  for (const auto& [name, source] : sources_) {
+    cl_kernel kernel = cl.clCreateKernel(program, name.c_str(), &code);
+    if (code != CL_SUCCESS) return false;
+    made.kernels.emplace(name, kernel);
+  }
+  built->programs.swap(made.programs);
+  built->kernels.swap(made.kernels);
+  return true;
+}
+
+void Program::FromSource(const DeviceInfo& info, cl_context context, Built* built) const {
+  const Driver& cl = RequireDriver();
+  const auto take = [&](cl_program program, const std::vector<Source>& kernels) {
+    built->programs.push_back(program);
+    for (const auto& [name, source] : kernels) {
+      cl_int code = CL_SUCCESS;
+      cl_kernel kernel = cl.clCreateKernel(program, name.c_str(), &code);
+      Check(code, "clCreateKernel", "kernel '" + name + "'");
+      built->kernels.emplace(name, kernel);
+    }
+  };
+  const auto fail = [&](const std::string& kernel, cl_int code, const std::string& log) {
+    Throw(ErrorClass::kBuild, "kernel '" + kernel + "' does not build on '" + info.name + "': clBuildProgram gave " +
+                                  Describe(code) + (log.empty() ? "" : "\n" + log));
+  };
+  if (Faults::Global().BuildFails()) fail(sources_.front().first, CL_BUILD_PROGRAM_FAILURE, "");
+  std::string log;
+  cl_program program = nullptr;
+  cl_int code = sources_.size() == 1 ? CL_SUCCESS : Compile(info, context, source_, &program, &log);
+  if (program != nullptr) return take(program, sources_);
+  // One by one: the one at fault is named, and kernels that define the same helper compile all the same.
+  for (const Source& kernel : sources_) {
+    code = Compile(info, context, kernel.second + "\n", &program, &log);
+    if (program == nullptr) fail(kernel.first, code, log);
+    take(program, {kernel});
+  }
+}
+
+}  // namespace heterocc::opencl_plugin

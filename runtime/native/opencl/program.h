@@ -1,0 +1,74 @@
+// Kernels that the driver compiles together, and where their machine code comes from.
+//
+// For each device: the binary that the bundle brings for exactly this driver and device; else one kept on disk; else
+// the source is compiled. A binary that the driver refuses counts as none.
+//
+// Ownership: a program owns what it built. Threading: any thread; one at a time builds a program.
+#ifndef HETEROCC_OPENCL_PROGRAM_H_
+#define HETEROCC_OPENCL_PROGRAM_H_
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "binary_package.h"
+#include "queue.h"
+
+namespace heterocc::opencl_plugin {
+
+// What names a program's binary: the hash of device, driver, platform, build options and source.
+common::Digest ProgramKey(const DeviceInfo& info, const std::string& source);
+
+// How often programs came from where, and how many binaries were refused.
+struct Origins {
+  int64_t bundle = 0;
+  int64_t disk = 0;
+  int64_t source = 0;
+  int64_t refused = 0;
+};
+
+class Program {
+ public:
+  using Source = std::pair<std::string, std::string>;  // a kernel's name and its text
+
+  explicit Program(std::vector<Source> kernels);
+  ~Program();
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
+
+  // A kernel of it on a device, built unless that is done; the program keeps it. `bundled` are the bundle's binaries.
+  cl_kernel Get(const std::string& name, int device, const Binaries& bundled);
+
+  // Builds it for a device, unless that is done.
+  void Build(int device, const Binaries& bundled);
+
+  // Adds where the code for a device came from, if it was built.
+  void Count(int device, Origins* origins);
+
+  // Adds the binary for a device, if it was built and the driver gives one. May take the driver as long as building.
+  void Collect(int device, Binaries* binaries);
+
+ private:
+  struct Built {
+    std::vector<cl_program> programs;  // one, or one per kernel where they do not compile together
+    std::map<std::string, cl_kernel> kernels;
+    Origins origins;
+    ~Built();
+  };
+
+  Built& BuildLocked(int device, const Binaries& bundled);
+  bool FromBinary(const DeviceInfo& info, cl_context context, const std::string& binary, Built* built) const;
+  void FromSource(const DeviceInfo& info, cl_context context, Built* built) const;
+
+  const std::vector<Source> sources_;
+  std::string source_;  // of all kernels
+  std::mutex mutex_;
+  std::map<int, std::unique_ptr<Built>> built_;  // by device
+};
+
+}  // namespace heterocc::opencl_plugin
+
+#endif  // HETEROCC_OPENCL_PROGRAM_H_
