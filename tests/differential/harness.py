@@ -14,15 +14,28 @@ from typing import Any
 import models
 import numpy as np
 import onnxruntime as ort
+import pytest
 
 from heterocc.artifacts.reader import open_bundle
 from heterocc.compiler.compare import FLOAT32, Difference, Tolerance, compare
 from heterocc.compiler.driver import compile_model
 from heterocc.compiler.onnx_import import import_model
+from heterocc.compiler.query import query_model
 from heterocc.compiler.report import CompileReport
+from heterocc.runtime.native import unavailable_reason, vulkan_unavailable_reason
 
 QUANTISED = Tolerance(rtol=2e-2, atol=1e-3, scale=2e-2, steps=1)
 """For quantised models: one quantisation step of the last layers, by which ONNX Runtime differs from itself."""
+
+NO_DRIVER = {"OPENCL": unavailable_reason(), "VULKAN": vulkan_unavailable_reason()}
+ON_DEVICE = {
+    device: (
+        getattr(pytest.mark, device.lower()),
+        pytest.mark.skipif(reason is not None, reason=f"no {device} device here: {reason}"),
+    )
+    for device, reason in NO_DRIVER.items()
+}
+"""The marks of a test that needs a device."""
 
 FORBIDDEN = ("tvm", "onnx", "heterocc.compiler")
 
@@ -75,10 +88,20 @@ def run_fresh(
     affinity: Mapping[str, str] | None = None,
     tolerance: Tolerance = FLOAT32,
     variant: str = "",
+    cpu_variant: bool = True,
+    properties: Sequence[str] = (),
 ) -> Outcome:
     """Compile `model` for `devices` and run the bundle in a process of its own on seeded inputs."""
     bundle, given, written = work / "m.hcb", work / "in.npz", work / "out.npz"
-    report = compile_model(model, bundle, devices=devices, shapes=dict(shapes or {}), affinity=affinity)
+    report = compile_model(
+        model,
+        bundle,
+        devices=devices,
+        shapes=dict(shapes or {}),
+        affinity=affinity,
+        cpu_variant=cpu_variant,
+        properties=tuple(properties),
+    )
     feed = golden_feed(bundle)
     np.savez(given, **feed)
     command = [sys.executable, "-c", RUNNER, str(bundle), str(given), str(written), variant]
@@ -104,26 +127,21 @@ def golden_feed(bundle: Path) -> dict[str, np.ndarray[Any, Any]]:
         return {name: np.array(opened.array(member)) for name, member in golden.inputs.items()}
 
 
-def random_halves(
-    model: Path, shapes: Mapping[str, Sequence[int]], devices: tuple[str, str], seed: int
-) -> dict[str, str]:
-    """A random half of the nodes pinned to each device, as far as the devices support them."""
-    from heterocc.compiler.query import query_model
-
+def able(model: Path, shapes: Mapping[str, Sequence[int]], devices: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """For every node of the imported model those of the devices that support it, in their order."""
     imported = import_model(model, shapes=shapes)
     query = query_model(imported, list(devices))
+    return {n.name: tuple(d for d in devices if query.supports(n.name, d)) for n in imported.graph.nodes}
+
+
+def random_placement(supported: Mapping[str, Sequence[str]], seed: int) -> dict[str, str]:
+    """Every node that any device supports pinned to a random one of those; `supported` as `able` gives it."""
     rng = random.Random(seed)
-    return {
-        node.name: devices[choice]
-        for node in imported.graph.nodes
-        if query.supports(node.name, devices[choice := rng.randrange(2)])
-    }
+    return {node: rng.choice(devices) for node, devices in supported.items() if devices}
 
 
 def fetch(name: str) -> tuple[Path, Mapping[str, Sequence[int]], Tolerance]:
     """A light network (no suffix) or a row of the model table; skips with the reason where it cannot be had."""
-    import pytest
-
     try:
         if not name.endswith(".onnx"):
             return models.light(name), {}, FLOAT32
