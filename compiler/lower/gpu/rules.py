@@ -10,6 +10,7 @@ from heterocc.compiler.lower.gpu.contraction import schedule_contraction
 from heterocc.compiler.lower.gpu.limits import Limits
 from heterocc.compiler.lower.gpu.packed import Packed
 from heterocc.compiler.lower.gpu.plain import schedule_plain
+from heterocc.compiler.lower.gpu.reduction import schedule_rows
 
 Schedule = Callable[[Any, Limits, Collection[int]], Packed | None]
 """The scheduled kernel, or None (or tvm's ScheduleError) where the rule does not know the kernel's form.
@@ -32,6 +33,7 @@ def _plain(function: Any, limits: Limits, _: Collection[int]) -> Packed:
 
 RULES: tuple[Rule, ...] = (
     Rule("register tile", schedule_contraction),
+    Rule("rows", schedule_rows),
     Rule("plain", _plain),
 )
 """The first that knows a kernel schedules it; the last knows every kernel with plain loops and raises for others."""

@@ -1,0 +1,70 @@
+"""Runs small graphs on the OpenCL and the Vulkan device here, as these are and scheduled as if they were real GPUs."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import opencl_run
+import pytest
+import vulkan_run
+from opencl_run import Graph
+
+from heterocc.compiler.devices.device import Device
+from heterocc.runtime.native import unavailable_reason
+from heterocc.runtime.native.vulkan_api import vulkan_unavailable_reason
+
+_REASONS = {"opencl": unavailable_reason(), "vulkan": vulkan_unavailable_reason()}
+_RUNNERS = {"opencl": opencl_run, "vulkan": vulkan_run}
+
+PLACES = [
+    pytest.param(
+        f"{api}{form}",
+        marks=[
+            pytest.mark.skipif(_REASONS[api] is not None, reason=f"no {api} device: {_REASONS[api]}"),
+            *([pytest.mark.opencl] if api == "opencl" else []),
+        ],
+    )
+    for api in ("opencl", "vulkan")
+    for form in ("", "-as-gpu")
+]
+"""Where to run: `opencl` is scheduled for what is there, `opencl-as-gpu` as if that were hardware."""
+
+
+def runner(place: str) -> ModuleType:
+    """The module that lowers and runs for the API."""
+    return _RUNNERS[place.removesuffix("-as-gpu")]
+
+
+def device(place: str) -> Device:
+    """The device of a place."""
+    found: Device = runner(place).first_device()
+    if not place.endswith("-as-gpu"):
+        return found
+    return dataclasses.replace(found, software=False, unit="discrete")
+
+
+def outputs(graph: Graph, place: str, folder: Path) -> tuple[list[np.ndarray], frozenset[str]]:
+    """The graph's outputs there, and the names of the rules that scheduled its kernels."""
+    api = runner(place)
+    model, lowered = api.lower(graph, folder, device(place))
+    text = dict(lowered.dumps)["scheduled.py"]
+    return api.run(model, lowered, graph.inputs), frozenset(re.findall(r'"heterocc\.rule": "([^"]+)"', text))
+
+
+def wrong(found: Sequence[np.ndarray], expected: Sequence[np.ndarray], tolerance: float) -> list[str]:
+    """What differs from what is expected in float64 by more than the tolerance, relative to the largest of a tensor."""
+    differences = []
+    for index, (got, want) in enumerate(zip(found, expected, strict=True)):
+        if got.shape != want.shape:
+            differences.append(f"output {index}: {got.shape} against {want.shape}")
+            continue
+        scale = max(1.0, float(np.max(np.abs(want), initial=0.0, where=np.isfinite(want))))
+        same = np.isclose(got.astype(np.float64), want, rtol=tolerance, atol=tolerance * scale, equal_nan=True)
+        if not same.all():
+            differences.append(f"output {index}: {np.count_nonzero(~same)} of {same.size} elements")
+    return differences
