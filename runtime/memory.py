@@ -1,4 +1,4 @@
-"""Where values live: one arena per context in host memory, pooled buffers on devices, weights placed once."""
+"""Where values live: arenas per context in host memory, pooled buffers on devices, weights placed once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from heterocc.artifacts.errors import HeteroccError
 from heterocc.artifacts.manifest import TensorSpec
 from heterocc.runtime.faults import device_fault
 from heterocc.runtime.feeds import Array
-from heterocc.runtime.planner import ALIGNMENT, aligned, plan_slots
+from heterocc.runtime.pinned import pinned_bytes, pinning_device
+from heterocc.runtime.planner import ALIGNMENT, Slots, plan_slots
 from heterocc.runtime.schedule import HOST, Buffer, Schedule, Space, numpy_dtype
 from heterocc.runtime.tvm_api import tvm_api
 
@@ -133,9 +134,10 @@ class Weights:
 
 
 class Buffers:
-    """Memory of one context's static values: host values are views of one arena, device values of pooled buffers.
+    """Memory of one context's static values: host values are views of arenas, device values of pooled buffers.
 
-    `arrays` holds the host views by value, `tensors` the TVM tensors by value and memory.
+    Host values that cross to a device or come from one lie in memory that its driver has pinned, if it can. `arrays`
+    holds the host views by value, `tensors` the TVM tensors by value and memory.
     """
 
     def __init__(
@@ -150,55 +152,41 @@ class Buffers:
         self.arrays: dict[int, Array] = {}
         self.tensors: dict[tuple[int, Space], Any] = {}
         self.nbytes = 0
+        self._values = values
+        self._allocations = allocations
+        self._shared = plan.shared
+        self._with_tensors = tensors
+        crossing, pinner = plan.crossing(), pinning_device(plan, values)
         for space in dict.fromkeys(b.space for b in plan.buffers):
-            buffers = [b for b in plan.buffers if b.space == space]
-            slots = plan_slots([b.lifetime for b in buffers], reuse=reuse)
-            self.nbytes += slots.nbytes
-            if space == HOST:
-                self._place_on_host(
-                    buffers, slots.slot, slots.offsets, slots.nbytes, values, allocations, tensors, plan.shared
-                )
-            else:
-                self._place_on_device(space, buffers, slots.slot, slots.sizes, values, allocations)
+            here = [b for b in plan.buffers if b.space == space]
+            apart = [b for b in here if space == HOST and b.value in crossing]
+            for buffers in (apart, [b for b in here if b not in apart]):
+                slots = plan_slots([b.lifetime for b in buffers], reuse=reuse)
+                self.nbytes += slots.nbytes
+                if space != HOST:
+                    self._place_on_device(space, buffers, slots)
+                elif buffers:
+                    self._place_on_host(buffers, slots, pinner if buffers is apart else None)
 
-    def _place_on_host(
-        self,
-        buffers: Sequence[Buffer],
-        slot: Sequence[int],
-        offsets: Sequence[int],
-        total: int,
-        values: Sequence[TensorSpec],
-        allocations: Allocations,
-        tensors: bool,
-        shared: frozenset[Space],
-    ) -> None:
+    def _place_on_host(self, buffers: Sequence[Buffer], slots: Slots, pinner: Space | None) -> None:
         try:
-            arena = aligned_bytes(aligned(total))
+            places = _host_places(slots, pinner)
         except MemoryError as error:
-            raise device_fault(error, f"allocating {total} bytes for values", "the host") from error
-        allocations.add(total)
-        for buffer, number in zip(buffers, slot, strict=True):
-            spec = values[buffer.value]
-            start = offsets[number]
-            array = arena[start : start + buffer.lifetime.nbytes].view(spec.dtype).reshape(_dims(spec))
+            raise device_fault(error, f"allocating {slots.nbytes} bytes for values", "the host") from error
+        self._allocations.add(slots.nbytes)
+        for buffer, number in zip(buffers, slots.slot, strict=True):
+            spec = self._values[buffer.value]
+            array = places[number][: buffer.lifetime.nbytes].view(spec.dtype).reshape(_dims(spec))
             self.arrays[buffer.value] = array
-            if tensors:
+            if self._with_tensors:
                 self.tensors[buffer.value, HOST] = host_tensor(array)
-            for space in shared:
-                self.tensors[buffer.value, space] = _share(array, space, allocations)
+            for space in self._shared:
+                self.tensors[buffer.value, space] = _share(array, space, self._allocations)
 
-    def _place_on_device(
-        self,
-        space: Space,
-        buffers: Sequence[Buffer],
-        slot: Sequence[int],
-        sizes: Sequence[int],
-        values: Sequence[TensorSpec],
-        allocations: Allocations,
-    ) -> None:
-        pools = [device_tensor(space, (size,), "uint8", allocations) for size in sizes]
-        for buffer, number in zip(buffers, slot, strict=True):
-            spec = values[buffer.value]
+    def _place_on_device(self, space: Space, buffers: Sequence[Buffer], slots: Slots) -> None:
+        pools = [device_tensor(space, (size,), "uint8", self._allocations) for size in slots.sizes]
+        for buffer, number in zip(buffers, slots.slot, strict=True):
+            spec = self._values[buffer.value]
             try:
                 view = tvm_api().view(pools[number], tvm_ffi.Shape(_dims(spec)), tvm_ffi.dtype(spec.dtype), 0)
             except HeteroccError:
@@ -206,6 +194,17 @@ class Buffers:
             except Exception as error:
                 raise device_fault(error, f"placing '{spec.name}'", str(space)) from error
             self.tensors[buffer.value, space] = view
+
+
+def _host_places(slots: Slots, pinner: Space | None) -> list[Array]:
+    """Memory for each slot: pinned for a device piece by piece, because drivers limit a piece, else one arena."""
+    if pinner is not None:
+        pinned = [pinned_bytes(pinner, size) for size in slots.sizes]
+        places = [place for place in pinned if place is not None]
+        if len(places) == len(pinned):
+            return places
+    arena = aligned_bytes(slots.nbytes)
+    return [arena[start : start + size] for start, size in zip(slots.offsets, slots.sizes, strict=True)]
 
 
 def _share(array: Array, space: Space, allocations: Allocations) -> Any:

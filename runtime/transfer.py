@@ -6,12 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-import tvm_ffi
-
 from heterocc.artifacts.manifest import Variant
 from heterocc.runtime.executable import synchronizer
 from heterocc.runtime.inflight import Settle
-from heterocc.runtime.native import OpenCLDevice, VulkanDevice, opencl_devices, vulkan_devices
+from heterocc.runtime.native import OpenCLDevice, VulkanDevice, opencl_devices, plugin_function, vulkan_devices
 from heterocc.runtime.schedule import HOST, Copy, Space
 from heterocc.runtime.tvm_api import tvm_api
 
@@ -55,12 +53,6 @@ def direct_pairs(variant: Variant) -> frozenset[tuple[Space, Space]]:
             if linked is not None and linked(a.index, b.index):
                 found.add((a, b))
     return frozenset(found)
-
-
-def plugin_function(backend: str, name: str) -> Callable[..., Any] | None:
-    """A function of a plug-in; None for CUDA, and where the user's TVM brings a back end of its own."""
-    found: Callable[..., Any] | None = tvm_ffi.get_global_func(f"heterocc.{backend}.{name}", allow_missing=True)
-    return found
 
 
 def bind_copy(step: Copy, tensors: Mapping[tuple[int, Space], Any]) -> Callable[[], Settle]:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
+import tvm_ffi
+
 from heterocc.artifacts.errors import HeteroccError
 from heterocc.runtime.native import opencl_api, vulkan_api
 from heterocc.runtime.native.cuda_api import CudaDevice, cuda_devices, cuda_unavailable_reason, load_cuda
@@ -35,6 +40,7 @@ __all__ = [
     "load_tvm_runtime",
     "load_vulkan",
     "opencl_devices",
+    "plugin_function",
     "register",
     "set_profiling",
     "take_profile",
@@ -50,6 +56,12 @@ def register() -> None:
     """Entry point of group `tvm.backends`, called by `import tvm`; leaves it to later calls to say what is wrong."""
     opencl_api.register()
     vulkan_api.register()
+
+
+def plugin_function(backend: str, name: str) -> Callable[..., Any] | None:
+    """A function of a plug-in; None where there is none, as where the user's TVM brings a back end of its own."""
+    found: Callable[..., Any] | None = tvm_ffi.get_global_func(f"heterocc.{backend}.{name}", allow_missing=True)
+    return found
 
 
 def typed_error(error: BaseException, where: str | None = None) -> HeteroccError | None:

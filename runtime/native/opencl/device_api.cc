@@ -39,7 +39,7 @@ std::unique_ptr<Buffer> Allocate(Queue& queue, size_t nbytes, size_t alignment) 
   }
   if (Faults::Global().AllocFails()) Check(CL_MEM_OBJECT_ALLOCATION_FAILURE, "clCreateBuffer", context);
   cl_int code = CL_SUCCESS;
-  if (!info.SharesHostMemory()) {
+  if (!info.shares_host_memory) {
     buffer->mem = cl.clCreateBuffer(queue.context(), CL_MEM_READ_WRITE, buffer->size, nullptr, &code);
     Check(code, "clCreateBuffer", context);
     return buffer;
@@ -197,7 +197,7 @@ size_t OpenCLDeviceAPI::Trim() {
 void* OpenCLDeviceAPI::Borrow(int device, void* host, size_t nbytes) {
   Queue& queue = Queue::Of(device);
   const DeviceInfo& info = queue.info();
-  if (!info.SharesHostMemory()) {
+  if (!info.shares_host_memory) {
     Throw(ErrorClass::kDevice, "'" + info.name + "' does not share the host's memory: copy instead");
   }
   if (host == nullptr || nbytes == 0) Throw(ErrorClass::kDevice, "there is no memory to share");

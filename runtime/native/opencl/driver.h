@@ -36,7 +36,12 @@ namespace heterocc::opencl_plugin {
   X(clEnqueueReadBuffer)              \
   X(clEnqueueWriteBuffer)             \
   X(clEnqueueCopyBuffer)              \
+  X(clEnqueueMapBuffer)               \
+  X(clEnqueueUnmapMemObject)          \
+  X(clEnqueueMarkerWithWaitList)      \
+  X(clFlush)                          \
   X(clWaitForEvents)                  \
+  X(clGetEventInfo)                   \
   X(clGetEventProfilingInfo)          \
   X(clReleaseEvent)                   \
   X(clFinish)

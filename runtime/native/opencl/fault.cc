@@ -50,8 +50,8 @@ std::string Faults::Set(const std::string& spec) {
   std::istringstream items(spec);
   for (std::string item; std::getline(items, item, ',');) {
     if (item.empty()) continue;
-    if (item == "no-driver") {
-      no_driver_ = true;
+    if (item == "no-driver" || item == "discrete") {
+      (item == "discrete" ? discrete_ : no_driver_) = true;
       continue;
     }
     const size_t colon = item.find(':');

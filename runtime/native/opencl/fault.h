@@ -1,8 +1,9 @@
 // Simulated failures, for tests: HETEROCC_OPENCL_FAULT or `heterocc.opencl.fault(spec)`.
 //
-// A spec is a comma-separated list of `alloc:N` (the Nth allocation from now fails), `launch:N`, `build:N`, each
-// counted from 1; with a `+` behind it (`alloc:2+`) all later ones fail too. `no-driver` is read from the environment
-// only, because the driver is opened once.
+// A spec is a comma-separated list of `alloc:N` (the Nth allocation from now fails), `launch:N`, `build:N`, `copy:N`
+// (the Nth copy that is started and not waited for fails, which shows when somebody waits), each counted from 1; with a
+// `+` behind it (`alloc:2+`) all later ones fail too. Read from the environment only, because the driver is opened once:
+// `no-driver`, `discrete` (no device shares the host's memory).
 //
 // Threading: counting is atomic; setting a spec while kernels run is not meant to be exact.
 #ifndef HETEROCC_OPENCL_FAULT_H_
@@ -39,9 +40,11 @@ class Faults {
   std::string Set(const std::string& spec);
 
   bool NoDriver() const { return no_driver_; }
+  bool Discrete() const { return discrete_; }
   bool AllocFails() { return alloc_.Happens(); }
   bool LaunchFails() { return launch_.Happens(); }
   bool BuildFails() { return build_.Happens(); }
+  bool CopyFails() { return copy_.Happens(); }
 
  private:
   struct Named {
@@ -52,10 +55,12 @@ class Faults {
   Faults();
 
   bool no_driver_ = false;
+  bool discrete_ = false;
   Fault alloc_;
   Fault launch_;
   Fault build_;
-  const Named counted_[3] = {{"alloc", &alloc_}, {"launch", &launch_}, {"build", &build_}};
+  Fault copy_;
+  const Named counted_[4] = {{"alloc", &alloc_}, {"launch", &launch_}, {"build", &build_}, {"copy", &copy_}};
 };
 
 }  // namespace heterocc::opencl_plugin

@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "error.h"
+#include "fault.h"
 
 namespace heterocc::opencl_plugin {
 namespace {
@@ -51,9 +52,8 @@ DeviceInfo Inspect(const Driver& cl, cl_platform_id platform, cl_device_id id) {
   info.version = DeviceText(cl, id, CL_DEVICE_VERSION);
   info.driver = DeviceText(cl, id, CL_DRIVER_VERSION);
   const auto platform_text = [&](cl_platform_info what) {
-    return Text([&](size_t size, void* value, size_t* ret) {
-      return cl.clGetPlatformInfo(platform, what, size, value, ret);
-    });
+    return Text(
+        [&](size_t size, void* value, size_t* ret) { return cl.clGetPlatformInfo(platform, what, size, value, ret); });
   };
   info.platform_name = platform_text(CL_PLATFORM_NAME);
   info.platform_version = platform_text(CL_PLATFORM_VERSION);
@@ -68,6 +68,7 @@ DeviceInfo Inspect(const Driver& cl, cl_platform_id platform, cl_device_id id) {
   info.kind = (type & CL_DEVICE_TYPE_CPU)   ? DeviceKind::kCpu
               : (type & CL_DEVICE_TYPE_GPU) ? DeviceKind::kGpu
                                             : DeviceKind::kAccelerator;
+  info.shares_host_memory = info.kind == DeviceKind::kCpu && !Faults::Global().Discrete();
   info.software = info.kind == DeviceKind::kCpu || NamesSoftware(info);
   info.memory = Number<cl_ulong>(cl, id, CL_DEVICE_GLOBAL_MEM_SIZE);
   info.max_alloc = Number<cl_ulong>(cl, id, CL_DEVICE_MAX_MEM_ALLOC_SIZE);
@@ -187,7 +188,7 @@ std::string DevicesAsJson() {
         << d.max_group_sizes[1] << ", " << d.max_group_sizes[2] << "], \"compute_units\": " << d.compute_units
         << ", \"clock_mhz\": " << d.clock_mhz << ", \"alignment\": " << d.alignment
         << ", \"fp16\": " << (d.fp16 ? "true" : "false") << ", \"fp64\": " << (d.fp64 ? "true" : "false")
-        << ", \"shares_host_memory\": " << (d.SharesHostMemory() ? "true" : "false") << ", \"extensions\": [";
+        << ", \"shares_host_memory\": " << (d.shares_host_memory ? "true" : "false") << ", \"extensions\": [";
     const char* comma = "";
     for (const std::string& extension : d.extensions) {
       out << comma << Quoted(extension);

@@ -37,9 +37,7 @@ struct DeviceInfo {
   uint32_t alignment = 1;
   bool fp16 = false;
   bool fp64 = false;
-
-  // Whether kernels run on the host's own memory, so that host pointers can be used without a copy.
-  bool SharesHostMemory() const { return kind == DeviceKind::kCpu; }
+  bool shares_host_memory = false;  // kernels run on the host's own memory: host pointers can be used without a copy
 };
 
 // All usable devices; empty where there are none.

@@ -1,5 +1,6 @@
 #include "queue.h"
 
+#include <map>
 #include <memory>
 
 #include "error.h"
@@ -13,12 +14,32 @@ constexpr size_t kMaxPendingEvents = 4096;
 struct Registry {
   std::mutex mutex;
   std::vector<Queue*> queues;  // by device index; null until used
+  std::map<std::pair<cl_platform_id, DeviceKind>, cl_context> contexts;
   bool profiling = false;
 };
 
 Registry& Queues() {
   static Registry* registry = new Registry();
   return *registry;
+}
+
+// The context of a device: one for all devices of a kind and platform, so that their memories copy without the host.
+// Not of a GPU and a CPU together, which drivers treat as if every buffer were needed on both. Where the driver refuses
+// to have several devices in one, the device has a context of its own and is linked to no other.
+cl_context ContextOf(Registry* registry, const DeviceInfo& info) {
+  cl_context& context = registry->contexts[{info.platform, info.kind}];
+  if (context != nullptr) return context;
+  const Driver& cl = RequireDriver();
+  std::vector<cl_device_id> ids;
+  for (const DeviceInfo& other : AllDevices()) {
+    if (other.platform == info.platform && other.kind == info.kind) ids.push_back(other.id);
+  }
+  cl_int code = CL_SUCCESS;
+  cl_context made = cl.clCreateContext(nullptr, static_cast<cl_uint>(ids.size()), ids.data(), nullptr, nullptr, &code);
+  if (code == CL_SUCCESS) return context = made;
+  if (ids.size() > 1) made = cl.clCreateContext(nullptr, 1, &info.id, nullptr, nullptr, &code);
+  Check(code, "clCreateContext", "device '" + info.name + "'");
+  return made;
 }
 
 }  // namespace
@@ -30,7 +51,7 @@ Queue& Queue::Of(int index) {
   registry.queues.resize(AllDevices().size());
   Queue*& queue = registry.queues[index];
   if (queue == nullptr) {
-    std::unique_ptr<Queue> made(new Queue(info));
+    std::unique_ptr<Queue> made(new Queue(info, ContextOf(&registry, info)));
     made->Switch(registry.profiling);
     queue = made.release();
   }
@@ -58,12 +79,6 @@ std::vector<KernelTime> Queue::TakeProfile() {
     queue->times_.clear();
   }
   return all;
-}
-
-Queue::Queue(const DeviceInfo& info) : info_(info) {
-  cl_int code = CL_SUCCESS;
-  context_ = RequireDriver().clCreateContext(nullptr, 1, &info.id, nullptr, nullptr, &code);
-  Check(code, "clCreateContext", "device '" + info.name + "'");
 }
 
 void Queue::Switch(bool profiling) {

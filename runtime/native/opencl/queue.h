@@ -59,13 +59,13 @@ class Queue {
   void Finish();
 
  private:
-  explicit Queue(const DeviceInfo& info);
+  Queue(const DeviceInfo& info, cl_context context) : info_(info), context_(context) {}
   void Switch(bool profiling);
   void Record(const std::string& name, cl_event event);
   void Settle();
 
   const DeviceInfo& info_;
-  cl_context context_ = nullptr;
+  const cl_context context_;  // of all devices of this kind and platform
   std::shared_mutex mutex_;
   cl_command_queue queues_[2] = {nullptr, nullptr};  // without and with timestamps
   cl_command_queue queue_ = nullptr;

@@ -13,6 +13,7 @@
 #include "error.h"
 #include "fault.h"
 #include "module.h"
+#include "transfer.h"
 
 namespace heterocc::opencl_plugin {
 namespace {
@@ -118,6 +119,10 @@ void Register() {
       .def("heterocc.opencl.view", View)
       .def("heterocc.opencl.alias", Alias)
       .def("heterocc.opencl.host_ptr", HostPointer)
+      .def("heterocc.opencl.start_copy", StartCopy)
+      .def("heterocc.opencl.mark", Mark)
+      .def("heterocc.opencl.linked", Linked)
+      .def("heterocc.opencl.pin", Pin)
       .def("heterocc.opencl.trim", []() { return static_cast<int64_t>(OpenCLDeviceAPI::Global()->Trim()); })
       .def("heterocc.opencl.profiling", [](bool enabled) { Queue::SetProfiling(enabled); })
       .def("heterocc.opencl.take_profile", TakeProfile);

@@ -8,8 +8,7 @@
 namespace heterocc::vulkan_plugin {
 namespace {
 
-// The first submissions are small, so that the device starts early; later ones cost less a command.
-constexpr size_t kFirstSubmission = 8;
+// Submissions grow up to this many commands.
 constexpr size_t kLargestSubmission = 64;
 
 // Batches that the device may have before it; past this the caller waits.
@@ -243,15 +242,28 @@ void Queue::Dispatch(Pipeline* pipeline, const std::vector<Access>& bindings, co
 
 void Queue::Copy(Buffer* from, uint64_t from_offset, Buffer* to, uint64_t to_offset, uint64_t nbytes) {
   std::lock_guard<std::mutex> lock(mutex_);
-  const uint64_t source = from->memory.address + from_offset;
-  const uint64_t target = to->memory.address + to_offset;
-  const Span spans[] = {{source, source + nbytes, false}, {target, target + nbytes, true}};
-  const VkCommandBuffer commands = Record(spans, 2);
-  const VkBufferCopy region{from->memory.offset + from_offset, to->memory.offset + to_offset, nbytes};
-  device_.vk().vkCmdCopyBuffer(commands, from->memory.buffer, to->memory.buffer, 1, &region);
-  ++copies_;
-  from->memory.last_use = to->memory.last_use = open_->serial;
+  RecordCopy(&from->memory, from_offset, &to->memory, to_offset, nbytes);
   Recorded();
+}
+
+std::vector<uint64_t> Queue::Statistics() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return {submitted_, kernels_, copies_, barriers_, heap_.Held(), heap_.Used()};
+}
+
+void Queue::Profile(bool enabled) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (enabled == profiling_ || lost_) return;
+  Submit();
+  profiling_ = enabled;
+}
+
+void Queue::TakeTimes(std::vector<KernelTime>* times) {
+  if (lost_) return;
+  Finish();
+  std::lock_guard<std::mutex> lock(mutex_);
+  times->insert(times->end(), times_.begin(), times_.end());
+  times_.clear();
 }
 
 }  // namespace heterocc::vulkan_plugin

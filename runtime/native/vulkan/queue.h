@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -60,6 +61,9 @@ class Queue : public std::enable_shared_from_this<Queue> {
   // The queue of device `index`; throws `driver` errors for a device that does not exist.
   static std::shared_ptr<Queue> Of(int index);
 
+  // The queue of device `index` that the calling thread gave commands to last, which may be lost; else that of `Of`.
+  static std::shared_ptr<Queue> LastUsed(int index);
+
   // Waits for what the calling thread has given to device `index`. Throws when the queue it gave commands to was lost
   // meanwhile, also when another thread has opened the device anew since: those commands never ran.
   static void FinishFor(int index);
@@ -100,6 +104,21 @@ class Queue : public std::enable_shared_from_this<Queue> {
   void Write(const void* from, Buffer* to, uint64_t offset, uint64_t nbytes);
   void Read(Buffer* from, uint64_t offset, void* to, uint64_t nbytes);
 
+  // ---- copies that the host does not wait for; each gives what to `Await` before the host touches what it uses
+  // `from` may be reused at once, unless it is pinned.
+  uint64_t StartWrite(const void* from, Buffer* to, uint64_t offset, uint64_t nbytes);
+  // To pinned memory.
+  uint64_t StartRead(Buffer* from, uint64_t offset, void* to, uint64_t nbytes);
+  // Stands for all that was given so far.
+  uint64_t Mark();
+  // Waits until the device has come that far. Throws where it is lost.
+  void Await(uint64_t serial);
+
+  // Memory that the host sees and that copies use without a stop in between, 64-byte aligned.
+  Allocation Pin(uint64_t nbytes);
+  void Unpin(const Allocation& memory);
+  bool IsPinned(const void* host, uint64_t nbytes);
+
   // Waits until every command given so far is done.
   void Finish();
 
@@ -134,7 +153,15 @@ class Queue : public std::enable_shared_from_this<Queue> {
   void Wait(uint64_t serial);
   void WaitForUser(Buffer* buffer);
   void StagedWrite(const char* from, Buffer* to, uint64_t offset, uint64_t nbytes);
+  // The pinned memory that the range lies in, or null.
+  Allocation* FindPinned(const void* host, uint64_t nbytes);
+  // A piece of the staging heap that no command uses; may let go of the lock.
+  Allocation TakeStaging(uint64_t nbytes, std::unique_lock<std::mutex>* lock);
+  void RecordCopy(Allocation* from, uint64_t from_offset, Allocation* to, uint64_t to_offset, uint64_t nbytes);
   void StagedRead(Buffer* from, uint64_t offset, char* to, uint64_t nbytes);
+
+  // The first submissions are small, so that the device starts early; later ones cost less a command.
+  static constexpr size_t kFirstSubmission = 8;
 
   LogicalDevice device_;
   PipelineCache cache_;
@@ -156,6 +183,7 @@ class Queue : public std::enable_shared_from_this<Queue> {
   Heap staging_heap_;
   std::mutex staging_mutex_;  // one staged copy at a time; taken before `mutex_`
   std::vector<Allocation> chunks_;
+  std::map<uint64_t, Allocation> pinned_;  // by host address
   size_t next_chunk_ = 0;
   bool profiling_ = false;
   std::vector<KernelTime> times_;

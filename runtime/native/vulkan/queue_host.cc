@@ -76,7 +76,7 @@ void Queue::WaitForUser(Buffer* buffer) {
 
 Allocation* Queue::NextChunk(std::unique_lock<std::mutex>* lock) {
   if (chunks_.size() < kChunks) {
-    chunks_.push_back(staging_heap_.Allocate(kChunkBytes, 1));
+    chunks_.push_back(TakeStaging(kChunkBytes, lock));
     return &chunks_.back();
   }
   Allocation* chunk = &chunks_[next_chunk_];
@@ -121,13 +121,7 @@ void Queue::StagedWrite(const char* from, Buffer* to, uint64_t offset, uint64_t 
     lock.unlock();
     std::memcpy(chunk->host, from + done, size);
     lock.lock();
-    const uint64_t target = to->memory.address + offset + done;
-    const Span spans[] = {{chunk->address, chunk->address + size, false}, {target, target + size, true}};
-    const VkCommandBuffer commands = Record(spans, 2);
-    const VkBufferCopy region{chunk->offset, to->memory.offset + offset + done, size};
-    device_.vk().vkCmdCopyBuffer(commands, chunk->buffer, to->memory.buffer, 1, &region);
-    ++copies_;
-    chunk->last_use = to->memory.last_use = open_->serial;
+    RecordCopy(chunk, 0, &to->memory, offset + done, size);
     done += size;
     Recorded();
     if (done < nbytes) Submit();
@@ -149,13 +143,7 @@ void Queue::StagedRead(Buffer* from, uint64_t offset, char* to, uint64_t nbytes)
       std::unique_lock<std::mutex> lock(mutex_);
       CheckAlive();
       Allocation* chunk = NextChunk(&lock);
-      const uint64_t source = from->memory.address + offset + asked;
-      const Span spans[] = {{source, source + size, false}, {chunk->address, chunk->address + size, true}};
-      const VkCommandBuffer commands = Record(spans, 2);
-      const VkBufferCopy region{from->memory.offset + offset + asked, chunk->offset, size};
-      device_.vk().vkCmdCopyBuffer(commands, from->memory.buffer, chunk->buffer, 1, &region);
-      ++copies_;
-      chunk->last_use = from->memory.last_use = open_->serial;
+      RecordCopy(&from->memory, offset + asked, chunk, 0, size);
       ++open_->count;
       Submit();
       flying.push_back(Piece{chunk, chunk->last_use, asked, size});
@@ -170,108 +158,6 @@ void Queue::StagedRead(Buffer* from, uint64_t offset, char* to, uint64_t nbytes)
   std::lock_guard<std::mutex> lock(mutex_);
   CheckAlive();
   Collect();
-}
-
-std::vector<uint64_t> Queue::Statistics() {
-  std::lock_guard<std::mutex> lock(mutex_);
-  return {submitted_, kernels_, copies_, barriers_, heap_.Held(), heap_.Used()};
-}
-
-void Queue::Profile(bool enabled) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  if (enabled == profiling_ || lost_) return;
-  Submit();
-  profiling_ = enabled;
-}
-
-void Queue::TakeTimes(std::vector<KernelTime>* times) {
-  if (lost_) return;
-  Finish();
-  std::lock_guard<std::mutex> lock(mutex_);
-  times->insert(times->end(), times_.begin(), times_.end());
-  times_.clear();
-}
-
-namespace {
-
-struct Registry {
-  std::mutex mutex;
-  std::vector<std::shared_ptr<Queue>> queues;  // by device index; null until used
-  bool profiling = false;
-};
-
-Registry& Queues() {
-  static Registry* registry = new Registry();
-  return *registry;
-}
-
-// By device: the queue that the calling thread has given commands to since it last waited.
-std::vector<std::weak_ptr<Queue>>& Given() {
-  thread_local std::vector<std::weak_ptr<Queue>> given;
-  return given;
-}
-
-}  // namespace
-
-void Queue::GivenTo() {
-  std::vector<std::weak_ptr<Queue>>& given = Given();
-  const auto index = static_cast<size_t>(&info() - AllDevices().data());
-  if (given.size() <= index) given.resize(index + 1);
-  given[index] = weak_from_this();
-}
-
-void Queue::FinishFor(int index) {
-  std::vector<std::weak_ptr<Queue>>& given = Given();
-  std::shared_ptr<Queue> queue;
-  if (index >= 0 && static_cast<size_t>(index) < given.size()) {
-    queue = given[index].lock();
-    given[index].reset();
-  }
-  if (queue == nullptr) queue = Of(index);
-  queue->Finish();
-}
-
-std::shared_ptr<Queue> Queue::Of(int index) {
-  const DeviceInfo& info = RequireDevice(index);
-  Registry& registry = Queues();
-  std::lock_guard<std::mutex> lock(registry.mutex);
-  registry.queues.resize(AllDevices().size());
-  std::shared_ptr<Queue>& queue = registry.queues[index];
-  if (queue == nullptr || queue->Lost()) {
-    auto made = std::make_shared<Queue>(info);
-    made->Profile(registry.profiling);
-    queue = std::move(made);
-  }
-  return queue;
-}
-
-void Queue::SetProfiling(bool enabled) {
-  Registry& registry = Queues();
-  std::lock_guard<std::mutex> lock(registry.mutex);
-  registry.profiling = enabled;
-  for (const std::shared_ptr<Queue>& queue : registry.queues) {
-    if (queue != nullptr) queue->Profile(enabled);
-  }
-}
-
-uint64_t Queue::TrimAll() {
-  Registry& registry = Queues();
-  std::lock_guard<std::mutex> lock(registry.mutex);
-  uint64_t freed = 0;
-  for (const std::shared_ptr<Queue>& queue : registry.queues) {
-    if (queue != nullptr && !queue->Lost()) freed += queue->Trim();
-  }
-  return freed;
-}
-
-std::vector<KernelTime> Queue::TakeProfile() {
-  Registry& registry = Queues();
-  std::lock_guard<std::mutex> lock(registry.mutex);
-  std::vector<KernelTime> all;
-  for (const std::shared_ptr<Queue>& queue : registry.queues) {
-    if (queue != nullptr) queue->TakeTimes(&all);
-  }
-  return all;
 }
 
 }  // namespace heterocc::vulkan_plugin

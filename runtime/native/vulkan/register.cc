@@ -13,6 +13,7 @@
 #include "error.h"
 #include "fault.h"
 #include "module.h"
+#include "transfer.h"
 
 namespace heterocc::vulkan_plugin {
 namespace {
@@ -135,6 +136,9 @@ void Register() {
       .def("heterocc.vulkan.view", View)
       .def("heterocc.vulkan.alias", Alias)
       .def("heterocc.vulkan.host_ptr", HostPointer)
+      .def("heterocc.vulkan.start_copy", StartCopy)
+      .def("heterocc.vulkan.mark", Mark)
+      .def("heterocc.vulkan.pin", Pin)
       .def("heterocc.vulkan.trim", []() { return static_cast<int64_t>(VulkanDeviceAPI::Global()->Trim()); })
       .def("heterocc.vulkan.statistics", Statistics)
       .def("heterocc.vulkan.profiling", [](bool enabled) { Queue::SetProfiling(enabled); })

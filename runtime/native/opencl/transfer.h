@@ -1,0 +1,31 @@
+// Copies that the host does not wait for, and host memory that devices copy from and to without a stop in between.
+//
+// What starts a copy gives a function that waits for it and throws what went wrong; it may be dropped uncalled.
+// Ownership: the caller keeps both tensors until that function has returned. Threading: any thread.
+#ifndef HETEROCC_OPENCL_TRANSFER_H_
+#define HETEROCC_OPENCL_TRANSFER_H_
+
+#include <tvm/ffi/container/tensor.h>
+#include <tvm/ffi/function.h>
+
+#include <cstdint>
+
+namespace heterocc::opencl_plugin {
+
+// Copies between a tensor of a device and one of the host, or between those of devices that are linked. The device goes
+// on in order: what it is given later comes after the copy. A second device that the copy reads from is waited for by
+// the first, not by the host.
+tvm::ffi::Function StartCopy(const tvm::ffi::Tensor& from, const tvm::ffi::Tensor& to);
+
+// Gives the function that waits for what the device was given until now.
+tvm::ffi::Function Mark(int64_t device);
+
+// Whether two devices copy to each other without the host: they are of one platform and kind, and share a context.
+bool Linked(int64_t one, int64_t other);
+
+// Host memory, as bytes of a CPU tensor at a 64-byte boundary, that the driver has pinned for a device's copies.
+tvm::ffi::Tensor Pin(int64_t device, int64_t nbytes);
+
+}  // namespace heterocc::opencl_plugin
+
+#endif  // HETEROCC_OPENCL_TRANSFER_H_

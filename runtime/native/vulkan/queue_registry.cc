@@ -1,0 +1,91 @@
+// The queues of all devices, and what is asked of all of them.
+#include "queue.h"
+
+namespace heterocc::vulkan_plugin {
+
+namespace {
+
+struct Registry {
+  std::mutex mutex;
+  std::vector<std::shared_ptr<Queue>> queues;  // by device index; null until used
+  bool profiling = false;
+};
+
+Registry& Queues() {
+  static Registry* registry = new Registry();
+  return *registry;
+}
+
+// By device: the queue that the calling thread has given commands to since it last waited.
+std::vector<std::weak_ptr<Queue>>& Given() {
+  thread_local std::vector<std::weak_ptr<Queue>> given;
+  return given;
+}
+
+}  // namespace
+
+void Queue::GivenTo() {
+  std::vector<std::weak_ptr<Queue>>& given = Given();
+  const auto index = static_cast<size_t>(&info() - AllDevices().data());
+  if (given.size() <= index) given.resize(index + 1);
+  given[index] = weak_from_this();
+}
+
+std::shared_ptr<Queue> Queue::LastUsed(int index) {
+  std::vector<std::weak_ptr<Queue>>& given = Given();
+  std::shared_ptr<Queue> queue;
+  if (index >= 0 && static_cast<size_t>(index) < given.size()) {
+    queue = given[index].lock();
+    given[index].reset();
+  }
+  return queue == nullptr ? Of(index) : queue;
+}
+
+void Queue::FinishFor(int index) {
+  LastUsed(index)->Finish();
+}
+
+std::shared_ptr<Queue> Queue::Of(int index) {
+  const DeviceInfo& info = RequireDevice(index);
+  Registry& registry = Queues();
+  std::lock_guard<std::mutex> lock(registry.mutex);
+  registry.queues.resize(AllDevices().size());
+  std::shared_ptr<Queue>& queue = registry.queues[index];
+  if (queue == nullptr || queue->Lost()) {
+    auto made = std::make_shared<Queue>(info);
+    made->Profile(registry.profiling);
+    queue = std::move(made);
+  }
+  return queue;
+}
+
+void Queue::SetProfiling(bool enabled) {
+  Registry& registry = Queues();
+  std::lock_guard<std::mutex> lock(registry.mutex);
+  registry.profiling = enabled;
+  for (const std::shared_ptr<Queue>& queue : registry.queues) {
+    if (queue != nullptr) queue->Profile(enabled);
+  }
+}
+
+uint64_t Queue::TrimAll() {
+  Registry& registry = Queues();
+  std::lock_guard<std::mutex> lock(registry.mutex);
+  uint64_t freed = 0;
+  for (const std::shared_ptr<Queue>& queue : registry.queues) {
+    if (queue != nullptr && !queue->Lost()) freed += queue->Trim();
+  }
+  return freed;
+}
+
+std::vector<KernelTime> Queue::TakeProfile() {
+  Registry& registry = Queues();
+  std::lock_guard<std::mutex> lock(registry.mutex);
+  std::vector<KernelTime> all;
+  for (const std::shared_ptr<Queue>& queue : registry.queues) {
+    if (queue != nullptr) queue->TakeTimes(&all);
+  }
+  return all;
+}
+
+}  // namespace heterocc::vulkan_plugin

@@ -1,0 +1,95 @@
+#include "transfer.h"
+
+#include <cstring>
+#include <memory>
+#include <utility>
+
+#include "device_api.h"
+#include "error.h"
+
+namespace heterocc::vulkan_plugin {
+namespace {
+
+namespace ffi = tvm::ffi;
+
+bool OnDevice(const ffi::Tensor& tensor) {
+  return tensor.device().device_type == kDLVulkan;
+}
+
+char* HostAddress(const ffi::Tensor& tensor) {
+  return static_cast<char*>(tensor.data_ptr()) + tensor.byte_offset();
+}
+
+// Keeps a piece of a queue's memory pinned.
+class Pinned {
+ public:
+  Pinned(std::shared_ptr<Queue> queue, uint64_t nbytes) : queue_(std::move(queue)), memory_(queue_->Pin(nbytes)) {}
+  ~Pinned() { queue_->Unpin(memory_); }
+  Pinned(const Pinned&) = delete;
+  Pinned& operator=(const Pinned&) = delete;
+  char* host() const { return memory_.host; }
+
+ private:
+  const std::shared_ptr<Queue> queue_;
+  const Allocation memory_;
+};
+
+class PinnedData {
+ public:
+  explicit PinnedData(std::shared_ptr<Pinned> memory) : memory_(std::move(memory)) {}
+  void AllocData(DLTensor* tensor) { tensor->data = memory_->host(); }
+  void FreeData(DLTensor*) { memory_.reset(); }
+
+ private:
+  std::shared_ptr<Pinned> memory_;
+};
+
+ffi::Function Settler(std::shared_ptr<Queue> queue, uint64_t serial) {
+  return ffi::Function::FromTyped([queue = std::move(queue), serial]() { queue->Await(serial); });
+}
+
+}  // namespace
+
+ffi::Function StartCopy(const ffi::Tensor& from, const ffi::Tensor& to) {
+  const size_t nbytes = ffi::GetDataSize(*from.GetDLTensorPtr());
+  if (nbytes != ffi::GetDataSize(*to.GetDLTensorPtr())) {
+    Throw(ErrorClass::kDevice, "a copy needs two tensors of one size");
+  }
+  if (nbytes == 0) return ffi::Function::FromTyped([]() {});
+  Buffer* buffer = static_cast<Buffer*>((OnDevice(to) ? to : from).data_ptr());
+  const std::shared_ptr<Queue> queue = buffer->queue;
+  if (OnDevice(from) && OnDevice(to)) {
+    auto* source = static_cast<Buffer*>(from.data_ptr());
+    if (source->queue != queue) {
+      Throw(ErrorClass::kDevice, "Vulkan cannot copy between two devices: copy through the host");
+    }
+    queue->Copy(source, from.byte_offset(), buffer, to.byte_offset(), nbytes);
+    return Settler(queue, queue->Mark());
+  }
+  if (OnDevice(to)) return Settler(queue, queue->StartWrite(HostAddress(from), buffer, to.byte_offset(), nbytes));
+  char* target = HostAddress(to);
+  if (queue->IsPinned(target, nbytes)) {
+    return Settler(queue, queue->StartRead(buffer, from.byte_offset(), target, nbytes));
+  }
+  auto stage = std::make_shared<Pinned>(queue, nbytes);
+  const uint64_t serial = queue->StartRead(buffer, from.byte_offset(), stage->host(), nbytes);
+  return ffi::Function::FromTyped([queue, serial, stage, target, nbytes]() {
+    queue->Await(serial);
+    std::memcpy(target, stage->host(), nbytes);
+  });
+}
+
+ffi::Function Mark(int64_t device) {
+  std::shared_ptr<Queue> queue = Queue::LastUsed(static_cast<int>(device));
+  const uint64_t serial = queue->Mark();
+  return Settler(std::move(queue), serial);
+}
+
+ffi::Tensor Pin(int64_t device, int64_t nbytes) {
+  const int64_t extent[] = {nbytes};
+  auto memory = std::make_shared<Pinned>(Queue::Of(static_cast<int>(device)), static_cast<uint64_t>(nbytes));
+  return ffi::Tensor::FromNDAlloc(PinnedData(std::move(memory)), ffi::Shape(extent, extent + 1),
+                                  DLDataType{kDLUInt, 8, 1}, DLDevice{kDLCPU, 0});
+}
+
+}  // namespace heterocc::vulkan_plugin

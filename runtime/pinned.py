@@ -1,0 +1,67 @@
+"""Host memory that a device's driver has pinned: copies to and from it need no stop in between, and no waiting host."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tvm_ffi
+
+from heterocc.artifacts.manifest import TensorSpec
+from heterocc.runtime.faults import device_fault
+from heterocc.runtime.feeds import Array
+from heterocc.runtime.native import plugin_function
+from heterocc.runtime.schedule import HOST, Copy, Schedule, Space, nbytes
+from heterocc.runtime.tvm_api import tvm_api
+
+_CUDA_HOST = 3
+"""DLPack's kDLCUDAHost: what TVM allocates there comes from cudaMallocHost."""
+
+
+def pinning_device(plan: Schedule, values: Sequence[TensorSpec]) -> Space | None:
+    """The device whose driver pins the values that cross: the one that moves most bytes; None where nothing crosses.
+
+    Memory is pinned by one driver at a time. Devices of others take it as any memory: their drivers, or the Vulkan
+    plug-in, then copy by way of pinned pieces of their own.
+    """
+    moved: dict[Space, int] = {}
+    for step in plan.steps:
+        if isinstance(step, Copy) and HOST in (step.source, step.target):
+            moved[step.carrier] = moved.get(step.carrier, 0) + nbytes(values[step.value])
+    return max(moved, key=lambda space: moved[space], default=None)
+
+
+def pinned_bytes(space: Space, size: int) -> Array | None:
+    """`size` bytes of host memory pinned for a device, 64-byte aligned; None where the back end cannot pin any.
+
+    The array keeps the memory. Raises DeviceMemoryError or DeviceError.
+    """
+    try:
+        tensor = _allocate(space, size)
+    except Exception as error:
+        raise device_fault(error, f"pinning {size} bytes of host memory", str(space)) from error
+    return None if tensor is None else np.asarray(_Memory(tensor, size))
+
+
+def _allocate(space: Space, size: int) -> Any:
+    if space.backend == "cuda":
+        place = tvm_ffi.Device(_CUDA_HOST, 0)
+        return tvm_api().allocate(tvm_ffi.Shape((size,)), tvm_ffi.dtype("uint8"), place, None)
+    pin = plugin_function(space.backend, "pin")
+    return None if pin is None else pin(space.index, size)
+
+
+class _Memory:
+    """A tensor's bytes, as numpy reads them; keeps the tensor."""
+
+    __slots__ = ("__array_interface__", "_tensor")
+
+    def __init__(self, tensor: Any, size: int) -> None:
+        self._tensor = tensor
+        self.__array_interface__ = {
+            "version": 3,
+            "shape": (size,),
+            "typestr": "|u1",
+            "data": (int(tensor.data_ptr()), False),
+        }
