@@ -49,14 +49,6 @@ WRITES_FLOAT32: Mapping[str, str] = MappingProxyType(
 )
 """Operators whose outputs stay float32, with the reason."""
 
-MOVES = frozenset(
-    (
-        *("Concat", "Expand", "Flatten", "Gather", "Identity", "Pad", "Reshape", "Slice", "Split"),
-        *("Squeeze", "Tile", "Transpose", "Unsqueeze", "Where"),
-    )
-)
-"""Operators that only move values: what stayed float32 for its range stays so behind them."""
-
 _LOSS = 2.0**-10
 """Rounding error of a weight, relative to it, that is no more than the 11 bits of float16 explain."""
 

@@ -18,9 +18,9 @@ import numpy as np
 import tvm_ffi
 from tvm import relax, tirx
 
-from heterocc.compiler.half import LARGEST, MOVES, READS_FLOAT32, WRITES_FLOAT32, fits, plain_type
+from heterocc.compiler.half import LARGEST, READS_FLOAT32, WRITES_FLOAT32, fits, plain_type
 from heterocc.compiler.lower.base import KernelInfo, PartitionJob
-from heterocc.compiler.lower.precision_kernels import Narrower, plain_memory
+from heterocc.compiler.lower.precision_kernels import Narrower, moves_only, plain_memory
 from heterocc.compiler.lower.relax_importer import dtype_name
 from heterocc.compiler.lower.relax_kernels import KernelModule, is_kernel_call
 from heterocc.compiler.lower.relax_straight import bindings_of, outputs_of, substitute, write_main
@@ -104,9 +104,10 @@ class _Partition:
             self._wide.update((*read, *written))
         if any(t in READS_FLOAT32 for t in types):
             self._wide.update(read)
-        if not info.outputs:  # what a node keeps for itself: sums, means, states
+        moves = moves_only(function)
+        if not info.outputs and not moves:  # what a node keeps for itself: sums, means, states
             self._wide.update(written)
-        moved = all(t in MOVES for t in types) and not self._large.isdisjoint(read)
+        moved = moves and not self._large.isdisjoint(read)
         heavy = any(value in self._large and value[0].name in self._module.arrays for value in read)
         if any(t in WRITES_FLOAT32 for t in last) or moved or heavy or _beyond(function):
             self._large.update(written)

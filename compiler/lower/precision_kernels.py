@@ -9,7 +9,7 @@ import numpy as np
 import tvm
 import tvm_ffi
 from tvm import relax, s_tir, te, tirx
-from tvm.ir import Call
+from tvm.ir import Call, TensorLoad
 
 from heterocc.compiler.lower.gpu.plain import launches
 from heterocc.compiler.lower.relax_importer import static_shape
@@ -34,6 +34,20 @@ def plain_memory(function: Any) -> bool:
 
     tvm_ffi.structural_walk(function.body, [(Call, visit)], order="post")
     return not other and not launches(function.body)
+
+
+def moves_only(function: Any) -> bool:
+    """Whether a kernel writes nothing but elements of its inputs and constants, as padding and transposing do."""
+    other: list[Any] = []
+
+    def visit(block: Any) -> None:
+        if str(block.name_hint) != "root" and not (
+            block.init is None and isinstance(block.body, tirx.BufferStore) and _is_half(block.body.value, moved=True)
+        ):
+            other.append(block)
+
+    tvm_ffi.structural_walk(function.body, [(s_tir.SBlock, visit)], order="post")
+    return not other
 
 
 class Narrower:
@@ -170,14 +184,17 @@ def _try(step: Any, *arguments: Any) -> None:
         return
 
 
-def _is_half(expr: Any) -> bool:
-    """Whether a float32 expression only chooses between float16 numbers, as padding and transposing do."""
+def _is_half(expr: Any, moved: bool = False) -> bool:
+    """Whether a float32 expression only chooses between numbers that float16 holds; with `moved` elements are such."""
+    if isinstance(expr, TensorLoad):
+        return moved
     if isinstance(expr, tirx.Cast):
         return str(expr.ty.dtype) == "float32" and str(expr.value.ty.dtype) == "float16"
     if isinstance(expr, tirx.FloatImm):
         with np.errstate(over="ignore"):
             return float(np.float16(expr.value)) == float(expr.value)
-    return all(_is_half(e) for e in _choices(expr)) if _choices(expr) else False
+    choices = _choices(expr)
+    return bool(choices) and all(_is_half(choice, moved) for choice in choices)
 
 
 def _choices(expr: Any) -> tuple[Any, ...]:
