@@ -242,6 +242,7 @@ def _bind_tiles(schedule: Any, lane_groups: Any, others: list[Any], limits: Limi
 
 def _bind_store(schedule: Any, store: Any, item: Any, contiguous: int) -> None:
     """Unroll the stores of a tile; vectorise them where `contiguous` lanes lie side by side in the output."""
+    contiguous = contiguous if _takes_vectors(schedule.get(store)) else 0
     loops = list(schedule.get_loops(store))
     inner = loops[next(i for i, loop in enumerate(loops) if schedule.get(loop).same_as(schedule.get(item))) + 1 :]
     for index, loop in enumerate(inner):
@@ -249,6 +250,12 @@ def _bind_store(schedule: Any, store: Any, item: Any, contiguous: int) -> None:
             schedule.vectorize(loop)
         else:
             schedule.unroll(loop)
+
+
+def _takes_vectors(node: Any) -> bool:
+    """Whether OpenCL has vectors for what a block computes: not of booleans, nor choices by values of another width."""
+    dtypes = {_dtype(region) for region in [*node.reads, *node.writes]}
+    return len(dtypes) == 1 or ("bool" not in dtypes and "Select" not in str(node.body))
 
 
 def _tile(row_extent: int, lane_extent: int, limits: Limits) -> tuple[int, int]:

@@ -63,6 +63,16 @@ def test_weights_are_repacked_only_where_one_kernel_reads_them(tmp_path: Path) -
     assert sorted(p.ndim for p in lowered.params) == [4, 5, 5]
 
 
+def test_a_matrix_product_that_is_masked_by_booleans_matches_onnx_runtime(tmp_path: Path) -> None:
+    mask = RNG.integers(0, 2, (1, 1, 4, 4)).astype(bool)
+    graph = Graph(
+        {"a": normal(1, 2, 4, 8), "b": normal(1, 2, 8, 4), "mask": mask},
+        [node("MatMul", "a", "b", outputs=["ab"]), node("Where", "mask", "ab", "low")],
+        {"low": np.array(-1e9, np.float32)},
+    )
+    check(graph, tmp_path)
+
+
 def test_matrix_products_of_every_form_match_onnx_runtime(tmp_path: Path) -> None:
     graph = Graph(
         {"a": normal(6, 40), "b": normal(40, 24), "p": normal(3, 5, 20), "q": normal(3, 20, 7), "v": normal(1, 40)},
@@ -138,6 +148,12 @@ def test_integers_booleans_and_casts_match_onnx_runtime(tmp_path: Path) -> None:
         {"u2": np.full((4, 6), 2, "uint8")},
     )
     check(graph, tmp_path)
+
+
+def test_infinite_doubles_are_not_taken_for_floats_by_the_drivers_compiler(tmp_path: Path) -> None:
+    x = RNG.standard_normal((5, 37))
+    graph = Graph({"x": x}, [node("ArgMax", "x", axis=1), node("Where", "c", "x", "inf")], {"inf": np.array(-np.inf)})
+    check(dataclasses.replace(graph, inputs={"x": x, "c": x > 0}), tmp_path)
 
 
 def test_data_movement_matches_onnx_runtime(tmp_path: Path) -> None:
