@@ -1,0 +1,76 @@
+"""Runs bundles by eight threads in a process of its own, in which PoCL and lavapipe pass for devices with own memory.
+
+    python discrete_run.py ROUNDS ARRAYS FAULTS BUNDLE …
+
+ARRAYS is an .npz file with, for each bundle by number, inputs `x<i>` and results `y<i>` with a row for each thread.
+FAULTS is `-`, or `opencl=copy:1;opencl=copy:2`: one run with each, and eight threads again at the end. Prints JSON: the
+errors, and whether memory was allocated after as many runs as threads.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import tvm_ffi
+
+from heterocc.artifacts.errors import HeteroccError
+from heterocc.runtime import Session, load
+
+THREADS = 8
+
+
+def hammer(session: Session, given: np.ndarray, expected: np.ndarray, rounds: int, threads: int) -> list[list[str]]:
+    """Errors of `rounds` runs in each thread; raises where a number is wrong."""
+    gate = threading.Barrier(threads)
+    name = session.inputs[0].name
+
+    def caller(number: int) -> list[list[str]]:
+        errors = []
+        gate.wait()
+        for _ in range(rounds):
+            try:
+                (found,) = session.run({name: given[number]}).values()
+            except HeteroccError as error:
+                errors.append([type(error).__name__, error.message])
+            else:
+                np.testing.assert_allclose(found, expected[number], rtol=1e-4, atol=1e-5)
+        return errors
+
+    with ThreadPoolExecutor(threads) as pool:
+        return [error for errors in pool.map(caller, range(threads)) for error in errors]
+
+
+def main() -> None:
+    rounds, arrays, faults, *bundles = sys.argv[1:]
+    errors: list[list[str]] = []
+    grew = False
+    with np.load(arrays) as found:
+        samples = [(found[f"x{i}"], found[f"y{i}"]) for i in range(len(bundles))]
+    for bundle, (given, expected) in zip(bundles, samples, strict=True):
+        with load(bundle, threads=1) as session:
+            if faults == "-":
+                errors += hammer(session, given, expected, int(rounds), THREADS)
+                before = session.allocations
+                errors += hammer(session, given, expected, 1, 1)
+                grew = grew or session.allocations != before
+                continue
+            for item in faults.split(";"):
+                api, spec = item.split("=")
+                inject = tvm_ffi.get_global_func(f"heterocc.{api}.fault")
+                inject(spec)
+                errors += hammer(session, given, expected, 1, 1)
+                assert str(inject("")) == "", f"{item} never happened"
+            if "lost" not in faults:
+                assert hammer(session, given, expected, 2, THREADS) == []
+        if "lost" in faults:
+            with load(bundle, threads=1) as session:
+                assert hammer(session, given, expected, 2, THREADS) == []
+    print(json.dumps({"errors": errors, "grew": grew}))
+
+
+if __name__ == "__main__":
+    main()

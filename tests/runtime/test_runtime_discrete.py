@@ -1,0 +1,120 @@
+"""Chains whose values really are sent: PoCL (twice) and lavapipe as devices with memory of their own.
+
+`discrete` in HETEROCC_OPENCL_FAULT and HETEROCC_VULKAN_FAULT is read once in a process, so each test runs one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import standin
+import stress
+from discrete_run import THREADS
+from standin import Model, Op, Part
+
+from heterocc.artifacts.manifest import Device
+
+pytestmark = [*stress.OPENCL_MARKS, *stress.VULKAN_MARKS]
+
+DEVICES = (standin.CPU, standin.OPENCL, Device(name="OPENCL.1", backend="opencl", index=1), standin.VULKAN)
+RUN = Path(__file__).with_name("discrete_run.py")
+SHAPE = (64, 33)
+
+
+def web(seed: int, length: int = 12) -> tuple[Model, np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Partitions on random devices, each the sum of two earlier values and a weight; inputs and results by thread."""
+    rng = random.Random(seed)
+    given = np.random.default_rng(seed).integers(0, 100, (THREADS, *SHAPE)).astype(np.float32)
+    names, value = ["x"], {"x": given}
+    parts = []
+    for i in range(length):
+        a, b, name = names[-1], rng.choice(names), f"v{i}"
+        inner = f"t{i}"
+        parts.append(
+            Part(
+                device=i % 4 if i < 4 else rng.randrange(4),
+                inputs=tuple(dict.fromkeys((a, b))),
+                outputs=(name,),
+                ops=(Op(f"add{i}", "add", (a, b), inner), Op(f"more{i}", "add", (inner, "w"), name)),
+                params=("w",),
+            )
+        )
+        names.append(name)
+        value[name] = value[a] + value[b] + 1
+    kinds = dict.fromkeys((*names, *(f"t{i}" for i in range(length))), ("float32", SHAPE))
+    model = Model(kinds, ("x",), (names[-1],), tuple(parts), {"w": np.ones(SHAPE, np.float32)}, {}, DEVICES)
+    return model, given, value[names[-1]]
+
+
+def run(
+    tmp_path: Path,
+    bundles: Sequence[Path],
+    arrays: dict[str, np.ndarray[Any, Any]],
+    faults: str = "-",
+    rounds: int = 20,
+) -> dict[str, Any]:
+    """What `discrete_run` tells."""
+    np.savez(tmp_path / "arrays.npz", **arrays)
+    environment = {
+        **os.environ,
+        "HETEROCC_OPENCL_FAULT": "discrete",
+        "HETEROCC_VULKAN_FAULT": "discrete",
+        "POCL_DEVICES": "pthread pthread",
+    }
+    command = [sys.executable, "-W", "error", str(RUN), str(rounds), str(tmp_path / "arrays.npz"), faults]
+    command += [str(bundle) for bundle in bundles]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300, env=environment)
+    assert done.returncode == 0, done.stderr[-3000:]
+    told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return told
+
+
+def test_eight_threads_over_four_devices_that_share_no_memory_get_their_own_numbers(tmp_path: Path) -> None:
+    bundles, arrays = [], {}
+    for i in range(3):
+        model, arrays[f"x{i}"], arrays[f"y{i}"] = web(i)
+        bundles.append(standin.write_bundle(tmp_path / f"{i}.hcb", model))
+    assert run(tmp_path, bundles, arrays) == {"errors": [], "grew": False}
+
+
+def test_a_network_over_three_devices_that_share_no_memory_equals_onnx_runtime(
+    tmp_path: Path, bundles: stress.Bundles, samples: stress.Samples
+) -> None:
+    arrays = {"x0": np.stack(samples.given), "y0": np.stack(samples.expected)}
+    assert run(tmp_path, [bundles.of("VULKAN,OPENCL,CPU")], arrays) == {"errors": [], "grew": False}
+
+
+def relay(path: Path, *places: int) -> tuple[Path, dict[str, np.ndarray[Any, Any]]]:
+    """x → v0 → v1 …, each one more, partition by partition on the devices with these numbers."""
+    model = standin.chain(len(places))
+    parts = tuple(replace(part, device=place) for part, place in zip(model.parts, places, strict=True))
+    x = np.tile(np.arange(16, dtype=np.float32), (THREADS, 1))
+    return standin.write_bundle(path, replace(model, parts=parts, devices=DEVICES)), {"x0": x, "y0": x + len(places)}
+
+
+def test_a_copy_that_fails_under_way_is_an_error_that_names_it_and_costs_one_run(tmp_path: Path) -> None:
+    bundle, arrays = relay(tmp_path / "m.hcb", 1, 2, 3, 1)
+    told = run(tmp_path, [bundle], arrays, faults=";".join(f"opencl=copy:{i}" for i in range(1, 6)))
+    assert [(kind, message.split(":")[0].split(" failed")[0]) for kind, message in told["errors"]] == [
+        ("DeviceError", name) for name in ("OPENCL", "OPENCL.1", "OPENCL.1", "OPENCL", "OPENCL")
+    ]
+    hops = ("'x' from host to opencl:0", "'v0' from opencl:0 to opencl:1", "'v1' from opencl:1 to host",
+            "'v2' from host to opencl:0", "'v3' from opencl:0 to host")  # fmt: skip
+    for (_, message), hop in zip(told["errors"], hops, strict=True):
+        assert f"while sending {hop}" in message
+
+
+def test_a_device_that_is_lost_with_a_copy_under_way_is_an_error_that_names_the_copy(tmp_path: Path) -> None:
+    bundle, arrays = relay(tmp_path / "m.hcb", 0, 3, 0)
+    ((kind, message),) = run(tmp_path, [bundle], arrays, faults="vulkan=lost:1")["errors"]
+    assert kind == "DeviceError"
+    assert "VULKAN failed while sending 'v1' from vulkan:0 to host: vkQueueSubmit" in message
