@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 FORMAT_NAME: Literal["heterocc-bundle"] = "heterocc-bundle"
 FORMAT_MAJOR = 1
-FORMAT_MINOR = 0
+FORMAT_MINOR = 1
 
 MANIFEST_NAME = "manifest.json"
 DIGEST_NAME = "manifest.sha256"
@@ -128,12 +128,15 @@ class Partition(Record):
     initializers are external and named `param_names` (`kind` "onnx").
     The entry function of a "tvm" partition is `main(*inputs, *outputs, params)`: it writes into the outputs it is
     given, `params` is one tuple of tensors.
+    `binaries` names a member with what a driver made of the kernels, to be used where device and driver are the same;
+    the code alone is enough.
     """
 
     name: Name
     device: Index
     kind: Literal["tvm", "onnx"]
     code: MemberName
+    binaries: MemberName | None = None
     entry: str = "main"
     inputs: tuple[Index, ...]
     outputs: tuple[Index, ...]

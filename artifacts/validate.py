@@ -148,6 +148,8 @@ def _check_variant(manifest: Manifest, variant: Variant, files: set[str]) -> Non
         _in_range(part.params, len(manifest.weights), f"params of {place}")
         if part.code not in files:
             _fail(f"the code of {place} is no member: {part.code!r}")
+        if part.binaries is not None and part.binaries not in files:
+            _fail(f"the binaries of {place} are no member: {part.binaries!r}")
         if (part.kind == "onnx") != (variant.devices[part.device].backend == "ort"):
             _fail(f"{place} is of kind '{part.kind}' on a device of back end '{variant.devices[part.device].backend}'")
         if len(part.param_names) != len(part.params) and (part.kind == "onnx" or part.param_names):

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from heterocc.artifacts.manifest import Partition, Variant
 from heterocc.artifacts.reader import Bundle
-from heterocc.runtime.executable import Executable, Instrument, load_library, synchronizer
+from heterocc.runtime.executable import Executable, Instrument, Library, load_library, synchronizer
 from heterocc.runtime.faults import device_fault, device_was_lost
 from heterocc.runtime.feeds import Array, is_text
 from heterocc.runtime.inflight import InFlight, Settle
@@ -52,7 +52,7 @@ class Chain:
         self.compiled: dict[int, Executable] = {}
         self.onnx: dict[int, OrtPartition] = {}
         self._bundle = bundle
-        self._libraries: dict[str, Any] = {}
+        self._libraries: dict[str, Library] = {}
         # TVM's pools may hold memory of a device that was lost, by whomever, and would hand it to this chain.
         if device_was_lost() or any(space.backend == "vulkan" for space in self.schedule.spaces):
             release_pools()
@@ -68,13 +68,25 @@ class Chain:
             if space != HOST or self.compiled:
                 self.weights.tensor(self.constants[value], space)
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What there is to say of how its code was loaded."""
+        return tuple(library.note for library in self._libraries.values() if library.note is not None)
+
     def _load_compiled(self, part: Partition, space: Space) -> Executable:
         params = [self.weights.tensor(index, space) for index in part.params]
         library = self._libraries.get(part.code)
         if library is None:
             with self._bundle.sealed_member(part.code) as code:
-                library = self._libraries[part.code] = load_library(code.path, part.name, space)
-        return Executable(library, part.name, part.entry, space, params)
+                library = load_library(code.path, part.name, space, self._binaries(part, space))
+            self._libraries[part.code] = library
+        return Executable(library.module, part.name, part.entry, space, params)
+
+    def _binaries(self, part: Partition, space: Space) -> bytes:
+        if part.binaries is None or space.backend != "opencl":
+            return b""
+        with self._bundle.sealed_member(part.binaries) as member, member.map() as data:
+            return bytes(data)
 
     def _load_onnx(self, part: Partition) -> OrtPartition:
         manifest = self._bundle.manifest

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import tvm_ffi
@@ -49,8 +50,31 @@ class Executable:
             raise device_fault(error, f"preparing partition '{self.name}'", str(self.space)) from error
 
 
-def load_library(path: str, name: str, space: Space) -> Any:
+    def binaries(self) -> bytes:
+        """What the driver made of its kernels, as a bundle holds it beside the code; empty where that is of no use.
+
+        May take as long as building them. Raises DeviceError.
+        """
+        if self.space.backend != "opencl":
+            return b""
+        try:
+            return opencl_api.program_binaries(self._module, self.space.index)
+        except Exception as error:
+            raise device_fault(error, f"reading the binaries of '{self.name}'", str(self.space)) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """A loaded shared object, and where the machine code of its kernels came from where the driver makes that."""
+
+    module: Any
+    note: str | None = None
+
+
+def load_library(path: str, name: str, space: Space, binaries: bytes = b"") -> Library:
     """The shared object at `path`, loaded for partition `name`. Raises DeviceError.
+
+    `binaries` are what the bundle has of its kernels, for whatever device and driver; those that fit are used.
 
     Kernels of OpenCL and Vulkan are built here: one that the device cannot run is an error of the load, not of the
     first run.
@@ -63,10 +87,25 @@ def load_library(path: str, name: str, space: Space) -> Any:
         if space.backend == "vulkan":
             vulkan_api.build_kernels(library, space.index)
         elif space.backend == "opencl":
-            opencl_api.build_kernels(library, space.index)
-        return library
+            opencl_api.build_kernels(library, space.index, binaries)
+            return Library(library, _told(name, opencl_api.origins(library, space.index), bool(binaries)))
+        return Library(library)
     except Exception as error:
         raise device_fault(error, f"loading partition '{name}'", str(space)) from error
+
+
+def _told(name: str, found: opencl_api.Origins, offered: bool) -> str | None:
+    """Where the OpenCL code of a partition came from, in one sentence; None where TVM's own OpenCL has it."""
+    places = ((found.bundle, "the bundle's binaries"), (found.disk, "binaries kept on disk"), (found.source, "source"))
+    used = [place for count, place in places if count]
+    if not used:
+        return None
+    text = f"the OpenCL code of '{name}' comes from {' and '.join(used)}"
+    if found.refused:
+        return f"{text}: the driver refused {found.refused} binaries"
+    if offered and found.bundle == 0:
+        return f"{text}: the bundle's binaries are for another device or driver"
+    return text
 
 
 def synchronizer(space: Space) -> Callable[[], None] | None:

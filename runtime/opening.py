@@ -55,7 +55,8 @@ def open_variant(
             failed.append(f"the variant for {device_list(variant)} cannot be loaded: {error.message} ({error.code})")
             kinds.add(type(error))
         else:
-            return Opened(variant, pool, _told(bundle, selection, variant, failed, remarks))
+            notes = _told(bundle, selection, variant, failed, remarks)
+            return Opened(variant, pool, (*notes, *pool.chain.notes))
         _free_unused(variant)
     kind = kinds.pop() if len(kinds) == 1 else DeviceError
     raise kind(

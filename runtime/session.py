@@ -224,6 +224,14 @@ class Session:
                 raise tap.error from None
             raise
 
+    def kernel_binaries(self) -> dict[str, bytes]:
+        """What drivers made of the kernels, by partition: what a bundle may hold beside the code (OpenCL's, so far).
+
+        Drivers that compile for the sizes of a launch have it complete after a run. May take as long as compiling.
+        """
+        found = {e.name: e.binaries() for e in self._alive().chain.compiled.values()}
+        return {name: data for name, data in found.items() if data}
+
     # ---- life ---------------------------------------------------------------------------------------------------
 
     def close(self) -> None:

@@ -44,6 +44,7 @@ def write_sample(path: Path, code: bytes = CODE, name: str = "sample.onnx") -> M
         index = [writer.add_weight(array) for array in weights()]
         for member, data in (("code/p0.so", code), ("code/p1.so", code + b"1"), ("code/p2.onnx", b"onnx")):
             writer.add_member(member, data)
+        writer.add_member("code/p0.so.binaries", b"HCLB not really binaries")
         writer.add_member("plan/hetero.plan", PLAN)
         writer.add_member("plan/cpu.plan", "p0 on CPU: all\n")
         writer.add_array("golden/in0.npy", np.ones((1, 4), np.float32))
@@ -64,6 +65,7 @@ def write_sample(path: Path, code: bytes = CODE, name: str = "sample.onnx") -> M
                     device=0,
                     kind="tvm",
                     code="code/p0.so",
+                    binaries="code/p0.so.binaries",
                     inputs=(0,),
                     outputs=(1,),
                     params=(index[0],),

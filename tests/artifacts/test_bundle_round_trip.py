@@ -82,7 +82,7 @@ def test_any_zip_tool_opens_a_bundle(sample: Path) -> None:
         assert {i.compress_type for i in infos} == {zipfile.ZIP_STORED}
         assert {i.date_time for i in infos} == {(1980, 1, 1, 0, 0, 0)}
         assert {i.external_attr >> 16 for i in infos} == {0o100644}
-        assert json.loads(archive.read("manifest.json"))["version"] == {"major": 1, "minor": 0}
+        assert json.loads(archive.read("manifest.json"))["version"] == {"major": 1, "minor": 1}
 
 
 def test_weights_are_mapped_aligned_writable_and_not_copied(sample: Path) -> None:

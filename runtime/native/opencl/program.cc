@@ -38,17 +38,24 @@ cl_int Compile(const DeviceInfo& info, cl_context context, const std::string& so
   return code;
 }
 
-// The binary of a built program; empty where the driver gives none.
-std::string BinaryOf(cl_program program) {
+// The binary of a program built for a device, one of the program's context; empty where the driver gives none.
+std::string BinaryOf(cl_program program, cl_device_id device) {
   const Driver& cl = RequireDriver();
-  size_t size = 0;
-  if (cl.clGetProgramInfo(program, CL_PROGRAM_BINARY_SIZES, sizeof size, &size, nullptr) != CL_SUCCESS) return "";
-  std::string binary(size, '\0');
-  auto* data = reinterpret_cast<unsigned char*>(binary.data());
-  if (size != 0 && cl.clGetProgramInfo(program, CL_PROGRAM_BINARIES, sizeof data, &data, nullptr) == CL_SUCCESS) {
-    return binary;
-  }
-  return "";
+  cl_uint count = 0;
+  if (cl.clGetProgramInfo(program, CL_PROGRAM_NUM_DEVICES, sizeof count, &count, nullptr) != CL_SUCCESS) return "";
+  std::vector<cl_device_id> devices(count);
+  std::vector<size_t> sizes(count);
+  std::vector<unsigned char*> places(count, nullptr);  // null: not wanted
+  const auto ask = [&](cl_program_info what, auto* values) {
+    return cl.clGetProgramInfo(program, what, values->size() * sizeof values->front(), values->data(), nullptr) ==
+           CL_SUCCESS;
+  };
+  if (!ask(CL_PROGRAM_DEVICES, &devices) || !ask(CL_PROGRAM_BINARY_SIZES, &sizes)) return "";
+  const auto place = static_cast<size_t>(std::find(devices.begin(), devices.end(), device) - devices.begin());
+  if (place == devices.size() || sizes[place] == 0) return "";
+  std::string binary(sizes[place], '\0');
+  places[place] = reinterpret_cast<unsigned char*>(binary.data());
+  return ask(CL_PROGRAM_BINARIES, &places) ? binary : "";
 }
 
 }  // namespace
@@ -99,8 +106,9 @@ void Program::Collect(int device, Binaries* binaries) {
   std::lock_guard<std::mutex> lock(mutex_);
   const auto found = built_.find(device);
   if (found == built_.end() || found->second->programs.size() != 1) return;
-  std::string binary = BinaryOf(found->second->programs[0]);
-  if (!binary.empty()) binaries->emplace(ProgramKey(RequireDevice(device), source_), std::move(binary));
+  const DeviceInfo& info = RequireDevice(device);
+  std::string binary = BinaryOf(found->second->programs[0], info.id);
+  if (!binary.empty()) binaries->emplace(ProgramKey(info, source_), std::move(binary));
 }
 
 Program::Built& Program::BuildLocked(int device, const Binaries& bundled) {
@@ -127,7 +135,7 @@ Program::Built& Program::BuildLocked(int device, const Binaries& bundled) {
   if (built->programs.empty()) {
     FromSource(info, queue.context(), built.get());
     built->origins.source = 1;
-    if (keeps && built->programs.size() == 1) StoreBinary(key, BinaryOf(built->programs[0]));
+    if (keeps && built->programs.size() == 1) StoreBinary(key, BinaryOf(built->programs[0], info.id));
   }
   return *(built_[device] = std::move(built));
 }
