@@ -16,6 +16,7 @@ from heterocc.compiler.lower.codegen import build_executable, shared_object
 from heterocc.compiler.lower.fault import plant_fault
 from heterocc.compiler.lower.frontend import KernelModule, destination_passing, first_line, kernel_module
 from heterocc.compiler.lower.gpu.schedule import schedule_kernels, tensor_dtypes
+from heterocc.compiler.lower.opencl.constants import with_double_infinities
 from heterocc.compiler.lower.opencl.source import completed_source
 from heterocc.compiler.lower.opencl.target import limits_of, opencl_target
 
@@ -75,7 +76,7 @@ class OpenclLowering:
 def _scheduled(job: PartitionJob, target: Any) -> tuple[KernelModule, KernelModule]:
     """The partition's kernels before and after scheduling."""
     module = plant_fault(kernel_module(job, target), job)
-    return module, schedule_kernels(module, target, limits_of(job.device))
+    return module, with_double_infinities(schedule_kernels(module, target, limits_of(job.device)))
 
 
 def _requires(module: KernelModule) -> tuple[str, ...]:

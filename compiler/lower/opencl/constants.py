@@ -1,0 +1,32 @@
+"""Doubles that are no finite numbers: OpenCL C's INFINITY and NAN are floats, which `select` does not take for them."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+
+from heterocc.compiler.lower.frontend import KernelModule
+
+
+def with_double_infinities(module: KernelModule) -> KernelModule:
+    """The module with every double that is no finite number converted from the float that is none."""
+    functions = {
+        gvar: tvm_ffi.structural_map(function, [(tirx.FloatImm, _converted)], order="post")
+        if isinstance(function, tirx.PrimFunc)
+        else function
+        for gvar, function in module.mod.functions_items()
+    }
+    return dataclasses.replace(module, mod=tvm.IRModule(functions, attrs=module.mod.attrs))
+
+
+def _converted(number: Any) -> Any:
+    value = float(number.value)
+    if str(number.ty.dtype) != "float64" or math.isfinite(value):
+        return number
+    # Not a cast: TVM would fold that.
+    return tirx.call_pure_extern("float64", "convert_double", tirx.FloatImm("float32", value))
