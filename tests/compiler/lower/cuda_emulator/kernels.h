@@ -27,6 +27,8 @@ void emulated_barrier();
 #define __align__(bytes) alignas(bytes)
 #define CUDART_INF_F INFINITY
 #define CUDART_NAN_F NAN
+#define CUDART_INF static_cast<double>(INFINITY)
+#define CUDART_NAN static_cast<double>(NAN)
 
 #define VECTORS(type, name)                                       \
   struct alignas(2 * sizeof(type)) name##2 {                      \
@@ -51,3 +53,5 @@ using std::min;
 inline float rsqrtf(float x) {
   return 1 / std::sqrt(x);
 }
+// nvcc takes `__shared__ alignas(64)`; a host compiler does not take `static alignas(64)`.
+#define alignas(bytes) __attribute__((aligned(bytes)))

@@ -1,0 +1,121 @@
+"""Holds scheduled kernels against the same kernels unscheduled, and cases against ONNX in float64.
+
+Tolerance: two ways to compute an element may differ by `ulps` units of its last place for the functions in it, and by
+`2 + 2·√terms` units of the last place of the tensor's largest element for the order of its sum: rounding errors of a
+sum of n terms grow as √n where they are independent (Higham, Accuracy and Stability of Numerical Algorithms, 4.2), and
+cancellation leaves them behind in small elements. Integers and booleans are equal.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from kernel_case import Batch
+from kernel_devices import Array, Launch, Setting
+from kernel_reference import FILL, Call, Reference, kernels_of
+from opencl_run import whole
+
+from heterocc.compiler.lower.frontend import KernelModule
+from heterocc.compiler.lower.gpu.rules import RULE
+
+READY = "ready made"
+"""In place of a rule: TVM gives the kernel with work items of its own."""
+
+REFERENCE = Reference()
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a batch of cases gave: the rules that scheduled each case's kernels, and what differs, in words."""
+
+    rules: dict[str, tuple[str, ...]]
+    wrong: tuple[str, ...]
+
+
+def differences(batch: Batch, setting: Setting) -> Found:
+    """Schedule the batch for a setting, run every kernel on what the reference gave it, twice, and compare."""
+    job = whole(batch.model, setting.device)
+    plain, scheduled = setting.scheduled(job)
+    trace = REFERENCE.trace(plain, batch.feeds)
+    functions = kernels_of(scheduled)
+    case_of = {k.symbol: batch.case_of(k.nodes[-1]) for k in plain.kernels if k.nodes}
+    ulps = {c.name: c.ulps for c in batch.cases}
+    rules: dict[str, list[str]] = {c.name: [] for c in batch.cases}
+    for call in trace.calls:
+        if call.symbol in case_of:
+            rules[case_of[call.symbol]].append(rule_of(functions[call.function]))
+    wrong = []
+    launches = [launch for call in trace.calls for launch in _twice(call, scheduled)]
+    results = setting.run(functions, launches)
+    for call, first, second in zip(trace.calls, results[::2], results[1::2], strict=True):
+        case = case_of.get(call.symbol, "")
+        for got, again, want in zip(first, second, call.wrote, strict=True):
+            text = difference(got, want, ulps.get(case, 2), call.terms)
+            if text is None and not _same(got, again):
+                text = "differs from run to run, or leaves elements unwritten"
+            if text is not None:
+                wrong.append(f"{case}: {call.symbol} [{rule_of(functions[call.function])}]: {text}")
+    return Found({name: tuple(found) for name, found in rules.items()}, tuple(wrong))
+
+
+def inexact(batch: Batch, setting: Setting) -> list[str]:
+    """The cases whose unscheduled kernels are not what ONNX computes in float64."""
+    plain, _ = setting.scheduled(whole(batch.model, setting.device))
+    trace = REFERENCE.trace(plain, batch.feeds)
+    terms = {c.name: 1 for c in batch.cases}
+    for call, kernel in zip(trace.calls, plain.kernels, strict=True):
+        if kernel.nodes:
+            terms[batch.case_of(kernel.nodes[-1])] *= call.terms
+    wrong = []
+    for (case, output), got in zip(batch.outputs, trace.outputs, strict=True):
+        exact = case.exactly()
+        if exact is None:
+            continue
+        text = difference(got, exact[case.outputs.index(output)], case.ulps, terms[case.name])
+        if text is not None:
+            wrong.append(f"{case.name}: {output}: {text}")
+    return wrong
+
+
+def rule_of(function: Any) -> str:
+    """The rule that scheduled a kernel."""
+    attributes = function.attrs or {}
+    return str(attributes[RULE]) if RULE in attributes else READY
+
+
+def _twice(call: Call, scheduled: KernelModule) -> list[Launch]:
+    """The launches of a call, on tensors that held different numbers before."""
+    given = [scheduled.arrays[a] if isinstance(a, str) else a for a in call.given]
+    return [(call.function, given, [np.full(a.shape, fill, a.dtype) for a in call.wrote]) for fill in (FILL, 0)]
+
+
+def difference(got: Array, want: Array, ulps: float, terms: int) -> str | None:
+    """How a tensor differs from its reference beyond the tolerance, in words, or None. `want` may be wider."""
+    if got.shape != want.shape or (want.dtype != np.float64 and got.dtype != want.dtype):
+        return f"{got.dtype}{list(got.shape)} instead of {want.dtype}{list(want.shape)}"
+    if got.dtype.kind != "f":
+        return _worst(got, want, got != want)
+    eps = float(np.finfo(got.dtype).eps)
+    wide, exact = got.astype(np.float64), want.astype(np.float64)
+    finite = np.abs(exact[np.isfinite(exact)])
+    largest = float(finite.max(initial=0.0))
+    with np.errstate(invalid="ignore"):
+        limit = eps * (ulps * np.abs(exact) + (2 + 2 * terms**0.5) * largest)
+        same = (wide == exact) | (np.isnan(wide) & np.isnan(exact)) | (np.abs(wide - exact) <= limit)
+    return _worst(got, want, ~same)
+
+
+def _worst(got: Array, want: Array, bad: Any) -> str | None:
+    if not np.any(bad):
+        return None
+    with np.errstate(invalid="ignore", over="ignore"):
+        error = np.where(bad, np.nan_to_num(np.abs(got.astype(np.float64) - want.astype(np.float64)), nan=np.inf), -1)
+    place = np.unravel_index(int(np.argmax(error)), got.shape)
+    where = ",".join(str(int(i)) for i in place)
+    return f"{int(np.sum(bad))} of {got.size} elements, worst at [{where}]: {got[place]!s} instead of {want[place]!s}"
+
+
+def _same(first: Array, second: Array) -> bool:
+    return bool(np.array_equal(first, second, equal_nan=first.dtype.kind == "f"))

@@ -1,0 +1,116 @@
+"""Every kernel, as every back end schedules it, against the same kernel unscheduled on the CPU.
+
+In the usual suite a case meets some of the settings (which ones, its name decides); with `slow` all meet all. Golden
+files say which rule scheduled what; a rule that no case meets fails.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import zlib
+from pathlib import Path
+
+import pytest
+from golden_files import Golden
+from kernel_case import Case, batch
+from kernel_cases import FAMILIES
+from kernel_devices import SETTINGS, Setting
+from kernel_diff import Found, differences, inexact
+
+from heterocc.compiler.lower import lowering_for
+from heterocc.compiler.lower.gpu.rules import RULES
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "kernels"
+
+CASES = {case.name: case for family in FAMILIES.values() for case in family}
+ROUNDS = {"convolutions": 3, "products": 3, "casts": 28}
+USUAL_ROUND = 14
+"""One setting in so many meets a case in the usual suite; families with schedules of their own meet more."""
+
+FEWEST = 3
+"""Cases that a rule needs on each back end."""
+
+BACKENDS = ("opencl", "vulkan", "cuda")
+
+
+def _marked(setting: Setting) -> object:
+    marks = [
+        pytest.mark.xdist_group(f"kernels-{setting.backend}"),
+        pytest.mark.skipif(setting.missing is not None, reason=f"no {setting.backend} device: {setting.missing}"),
+    ]
+    return pytest.param(setting, id=setting.name, marks=marks)
+
+
+each_setting = pytest.mark.parametrize("setting", [_marked(s) for s in SETTINGS])
+
+
+def fitting(setting: Setting, family: str) -> list[Case]:
+    """The cases of a family that the device takes."""
+    dtypes = setting.device.dtypes
+    return [c for c in FAMILIES[family] if c.dtypes <= dtypes and setting.backend not in c.refused]
+
+
+def chosen(setting: Setting) -> list[Case]:
+    """The cases of the usual suite for a setting."""
+    place = SETTINGS.index(setting)
+    return [
+        case
+        for family in FAMILIES
+        for case in fitting(setting, family)
+        if (zlib.crc32(case.name.encode()) + place) % ROUNDS.get(family, USUAL_ROUND) == 0
+    ]
+
+
+@functools.cache
+def found(setting: Setting) -> Found:
+    return differences(batch(chosen(setting)), setting)
+
+
+@each_setting
+def test_scheduled_kernels_compute_what_unscheduled_ones_do(setting: Setting) -> None:
+    assert found(setting).wrong == ()
+
+
+@each_setting
+def test_each_case_is_scheduled_by_the_rule_for_it(setting: Setting, golden: Golden) -> None:
+    lines = [f"{name}: {', '.join(rules)}\n" for name, rules in sorted(found(setting).rules.items())]
+    golden.check(GOLDEN / f"{setting.name}.txt", "".join(lines))
+
+
+@pytest.mark.parametrize("backend", [pytest.param(b, marks=pytest.mark.xdist_group(f"kernels-{b}")) for b in BACKENDS])
+def test_every_rule_has_cases_on_every_back_end(backend: str) -> None:
+    settings = [s for s in SETTINGS if s.backend == backend and s.missing is None]
+    if not settings:
+        pytest.skip(f"no {backend} device")
+    met = [rule for s in settings for rules in found(s).rules.values() for rule in rules]
+    assert {r.name: met.count(r.name) for r in RULES if met.count(r.name) < FEWEST} == {}
+
+
+@each_setting
+def test_what_a_back_end_cannot_do_is_refused_with_the_reason(setting: Setting) -> None:
+    device = setting.device
+    for case in CASES.values():
+        if setting.backend not in case.refused or not case.dtypes <= device.dtypes:
+            continue
+        model = batch([case]).model
+        answers = [lowering_for(device).trial(model, n.name, device) for n in model.graph.nodes]
+        assert any(a and re.search(case.refused[setting.backend], a) for a in answers), (case.name, answers)
+
+
+@pytest.mark.xdist_group("kernels-opencl")
+def test_unscheduled_kernels_compute_what_onnx_does_in_float64() -> None:
+    setting = SETTINGS[0] if SETTINGS[0].missing is None else SETTINGS[-1]
+    assert inexact(batch(chosen(setting)), setting) == []
+
+
+@pytest.mark.slow
+@each_setting
+@pytest.mark.parametrize("family", FAMILIES)
+def test_all_cases_on_all_settings(setting: Setting, family: str) -> None:
+    cases = fitting(setting, family)
+    for start in range(0, len(cases), 50):
+        part = batch(cases[start : start + 50])
+        assert differences(part, setting).wrong == ()
+        if setting.name in ("pocl", "lavapipe", "cuda"):
+            assert inexact(part, setting) == []
