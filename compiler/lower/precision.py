@@ -15,6 +15,7 @@ import math
 from typing import Any
 
 import numpy as np
+import tvm
 import tvm_ffi
 from tvm import relax, tirx
 
@@ -109,6 +110,7 @@ class _Partition:
             self._wide.update(written)
         moved = moves and not self._large.isdisjoint(read)
         heavy = any(value in self._large and value[0].name in self._module.arrays for value in read)
+        heavy = heavy or any(_constant_beyond(a) for a in _arguments(binding.value))
         if any(t in WRITES_FLOAT32 for t in last) or moved or heavy or _beyond(function):
             self._large.update(written)
 
@@ -151,6 +153,14 @@ def _beyond(function: Any) -> bool:
     found: list[float] = []
     tvm_ffi.structural_walk(function.body, [(tirx.FloatImm, lambda n: found.append(abs(float(n.value))))], order="post")
     return any(LARGEST < number < math.inf for number in found)
+
+
+def _constant_beyond(expr: Any) -> bool:
+    """The same of a constant that a kernel is called with."""
+    if not isinstance(expr, tvm.ir.GenericConst) or dtype_name(expr.ty) != "float32":
+        return False
+    array = np.abs(expr.value.numpy())
+    return bool(np.any((array > LARGEST) & np.isfinite(array)))
 
 
 def _rounded(array: np.ndarray) -> np.ndarray:
