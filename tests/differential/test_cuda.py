@@ -24,7 +24,7 @@ from heterocc.runtime.native import cuda_unavailable_reason
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from harness import fetch, random_halves, run_fresh
+from harness import able, fetch, random_placement, run_fresh
 from node_tests import Case, difference
 from test_node_tests import everything, one_for_each_operator
 
@@ -49,7 +49,7 @@ def test_a_network_on_a_gpu_equals_onnx_runtime(name: str, tmp_path: Path) -> No
 @pytest.mark.parametrize("name", ["squeezenet", "shufflenet"])
 def test_a_random_half_of_the_nodes_on_a_gpu_equals_onnx_runtime(name: str, tmp_path: Path) -> None:
     path, shapes, tolerance = fetch(name)
-    halves = random_halves(path, shapes, ("CUDA", "CPU"), seed=5)
+    halves = random_placement(able(path, shapes, ("CUDA", "CPU")), seed=5)
     outcome = run_fresh(path, tmp_path, "CUDA,CPU", shapes=shapes, affinity=halves, tolerance=tolerance)
     outcome.assert_right()
     assert not outcome.report.moved
