@@ -34,6 +34,15 @@ Devices = Annotated[
         "AUTO:GPU,CPU, names of device files; ORT last takes what nobody else can run.",
     ),
 ]
+Variant = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--variant",
+        help="One more list like --devices, compiled into a variant of its own in the same bundle; AUTO chooses among "
+        "them when the bundle is loaded, and the next is taken where one cannot be. Repeatable.",
+        metavar="DEVICES",
+    ),
+]
 Shape = Annotated[
     list[str] | None,
     typer.Option("--shape", help="Fix a dynamic input: NAME=1,3,224,224. Repeatable.", metavar="NAME=DIMS"),
@@ -102,7 +111,8 @@ def split_devices(text: str) -> tuple[str, ...]:
 
 @app.command(
     epilog="Examples:  heterocc compile model.onnx   ·   heterocc compile model.onnx -d GPU,CPU -o model.hcb   ·   "
-    "heterocc compile det.onnx --shape x=1,3,192,320 -d OPENCL,CPU,ORT --dump-dir dump",
+    "heterocc compile det.onnx --shape x=1,3,192,320 -d OPENCL,CPU,ORT --dump-dir dump   ·   "
+    "heterocc compile model.onnx -d CUDA,CPU --variant VULKAN,CPU -p VULKAN.precision=f16",
 )
 def compile(
     model: Model,
@@ -110,6 +120,7 @@ def compile(
         Path | None, typer.Option("--output", "-o", help="The bundle to write.", show_default="model name with .hcb")
     ] = None,
     devices: Devices = "CPU,ORT",
+    variant: Variant = None,
     shape: Shape = None,
     device_file: DeviceFile = None,
     property_: Property = None,
@@ -149,6 +160,7 @@ def compile(
                 device_file,
                 property_,
                 shape,
+                variants=tuple(variant or ()),
                 affinity=affinity,
                 policy=policy,
                 passes=passes,
@@ -169,7 +181,8 @@ def compile(
             return
         if time_passes:
             _print_times(report.seconds, report.pass_seconds)
-        print_plain(report.summary)
+        for line in report.lines():
+            print_plain(line)
         if report.output is not None:
             variants = ", ".join(report.variants)
             print_plain(f"wrote {report.output} ({report.size / 1e6:.1f} MB; {variants})")

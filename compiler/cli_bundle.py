@@ -16,7 +16,8 @@ On = Annotated[
     typer.Option(
         "--devices",
         "-d",
-        help="Variant to run by its devices (CPU: the CPU-only one); default: the first that can run.",
+        help="Variant to run by its devices (CPU: the CPU-only one), AUTO for the one on the most capable device, or "
+        "AUTO:VULKAN,CPU for the most capable of these; default: the first that can run.",
     ),
 ]
 Threads = Annotated[
@@ -54,7 +55,7 @@ def run(
         if outputs is not None:
             bundle_io.check_writable(outputs)
         with load(bundle, devices, threads=threads, profile=profile) as session:
-            cli_report.tell_notes(session)
+            cli_report.tell_notes(session, devices)
             feed = bundle_io.read_inputs(bundle, session, tuple(inputs or ()), seed)
             results = session.run(feed)
             if outputs is not None:
@@ -96,7 +97,7 @@ def bench(
         from heterocc.runtime import load
 
         with load(bundle, devices, threads=threads) as session:
-            cli_report.tell_notes(session)
+            cli_report.tell_notes(session, devices)
             feed = bundle_io.read_inputs(bundle, session, tuple(inputs or ()), seed)
             result = bencher.bench(
                 session, feed, seconds=time, iterations=iterations, requests=requests, warmup=warmup, against=model,
@@ -139,12 +140,12 @@ def inspect(
             cli_report.print_bundle(opened, plan=plan, members=members, kernels=kernels)
 
 
-def check(bundle: Bundle, json: Json = False) -> None:
+def check(bundle: Bundle, devices: On = None, json: Json = False) -> None:
     """Say whether a bundle can run on this machine, variant by variant, and if not why; all hashes are checked."""
     with errors(json):
         from heterocc.compiler import cli_report
 
-        report = cli_report.check_bundle(bundle)
+        report = cli_report.check_bundle(bundle, devices)
         if json:
             print_json(report)
         else:
@@ -187,8 +188,16 @@ def verify(
 
 def register(app: typer.Typer) -> None:
     """Add the commands on bundles to the application."""
-    app.command(epilog="Example:  heterocc run model.hcb --inputs in.npz --outputs out.npz")(run)
-    app.command(epilog="Example:  heterocc bench model.hcb --time 10 --against model.onnx")(bench)
+    app.command(
+        epilog="Examples:  heterocc run model.hcb --inputs in.npz --outputs out.npz   ·   "
+        "heterocc run model.hcb -d AUTO"
+    )(run)
+    app.command(
+        epilog="Examples:  heterocc bench model.hcb --time 10 --against model.onnx   ·   "
+        "heterocc bench model.hcb -d AUTO:VULKAN,CPU"
+    )(bench)
     app.command(epilog="Example:  heterocc inspect model.hcb --plan")(inspect)
-    app.command(epilog="Example:  heterocc check model.hcb --json")(check)
-    app.command(epilog="Example:  heterocc verify model.hcb model.onnx --bisect")(verify)
+    app.command(epilog="Examples:  heterocc check model.hcb --json   ·   heterocc check model.hcb -d AUTO")(check)
+    app.command(
+        epilog="Examples:  heterocc verify model.hcb model.onnx --bisect   ·   heterocc verify model.hcb -d AUTO"
+    )(verify)

@@ -10,17 +10,18 @@ import numpy as np
 from rich.markup import escape
 from rich.table import Table
 
-from heterocc.artifacts.errors import BundleError, HeteroccError
+from heterocc.artifacts.errors import BundleError, HeteroccError, IncompatibleBundleError
 from heterocc.artifacts.manifest import TensorSpec, Variant
 from heterocc.artifacts.reader import Bundle, open_bundle
 from heterocc.compiler.console import err, out, print_plain
 from heterocc.runtime.compat import host, why_not
 from heterocc.runtime.devices import driver_reason
+from heterocc.runtime.select import is_auto, select_variants
 
 
-def tell_notes(session: Any) -> None:
-    """Print what a session has to say of the variant it chose, where that is not the first one or not all was had."""
-    if len(session.notes) > 1:
+def tell_notes(session: Any, devices: str | None) -> None:
+    """Print what a session has to say of the variant it chose, where the choice was ours or not all was had."""
+    if len(session.notes) > 1 or is_auto(devices):
         for note in session.notes:
             err.print(f"[cyan]note:[/] {escape(note)}")
 
@@ -137,8 +138,9 @@ def _print_variant(variant: Variant, *, kernels: bool) -> None:
                 print_plain(f"          {kernel.symbol}: {', '.join(kernel.nodes)}")
 
 
-def check_bundle(path: Path) -> dict[str, Any]:
-    """Whether each variant can run here, with the reasons why not, and whether every hash holds."""
+def check_bundle(path: Path, devices: str | None = None) -> dict[str, Any]:
+    """Whether each variant can run here, with the reasons why not, in which order they would be tried, and whether
+    every hash holds."""
     with open_bundle(path) as bundle:
         damage: HeteroccError | None = None
         try:
@@ -150,12 +152,17 @@ def check_bundle(path: Path) -> dict[str, Any]:
         for variant in bundle.manifest.variants:
             reasons = list(why_not(variant, bundle.manifest.producer, here, driver_reason))
             variants.append({"name": variant.name, "summary": variant.summary, "runs": not reasons, "reasons": reasons})
+        try:
+            order = [variant.name for variant in select_variants(bundle.manifest, devices, str(path)).variants]
+        except IncompatibleBundleError:
+            order = []
         return {
             "bundle": str(path),
             "intact": damage is None,
             "damage": None if damage is None else damage.to_json(),
             "variants": variants,
-            "runs": damage is None and any(v["runs"] for v in variants),
+            "order": order,
+            "runs": damage is None and bool(order),
         }
 
 
@@ -169,3 +176,6 @@ def print_check(report: Mapping[str, Any]) -> None:
         print_plain(f"variant {variant['name']}: {'can run here' if variant['runs'] else 'cannot run here'}")
         for reason in variant["reasons"]:
             print_plain(f"  - {reason}")
+    if report["order"]:
+        first, *others = report["order"]
+        print_plain(f"takes {first}" + (f"; where it cannot be loaded {', then '.join(others)}" if others else ""))

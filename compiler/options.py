@@ -14,12 +14,15 @@ Stage = Literal["import", "partition", "lower", "pack"]
 class CompileOptions:
     """Options of one compile; the command line's flags, one to one.
 
-    `devices` as in `--devices`, high to low priority. `shapes` fixes dynamic inputs by name. `affinity` is an affinity
-    file, or a mapping node name → device (what `query_model` gives, changed or not). `passes` overrides `policy`.
-    `inputs` is an .npz file with inputs for the check and the golden vectors, in place of seeded ones.
+    `devices` as in `--devices`, high to low priority. `variants` are further such lists, each a variant of its own in
+    the same bundle, after the main one. `shapes` fixes dynamic inputs by name. `affinity` is an affinity file, or a
+    mapping node name → device (what `query_model` gives, changed or not); a variant passes over what it says of devices
+    that only other variants list. `passes` overrides `policy`. `inputs` is an .npz file with inputs for the check and
+    the golden vectors, in place of seeded ones.
     """
 
     devices: Sequence[str] = ("CPU", "ORT")
+    variants: Sequence[str | Sequence[str]] = ()
     device_files: Sequence[Path] = ()
     properties: Sequence[str] = ()
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -67,7 +68,8 @@ def pack(
     """
     inputs, outputs = _specs(model, variants[0].inputs), _specs(model, variants[0].outputs)
     with BundleWriter(path) as writer:
-        records = tuple(_variant(writer, model, parts) for parts in variants)
+        codes: dict[tuple[str, int, str], str] = {}
+        records = tuple(_variant(writer, model, parts, codes) for parts in variants)
         for name, text in sorted((texts or {}).items()):
             writer.add_member(name, text)
         kinds = {piece.lowered.kind for parts in variants for piece in parts.pieces}
@@ -94,7 +96,10 @@ def _specs(model: ImportedModel, names: Sequence[str]) -> tuple[m.TensorSpec, ..
     return tuple(m.TensorSpec(name=model.sources.get(v.name, v.name), dtype=v.dtype, shape=v.shape) for v in values)
 
 
-def _variant(writer: BundleWriter, model: ImportedModel, parts: VariantParts) -> m.Variant:
+def _variant(
+    writer: BundleWriter, model: ImportedModel, parts: VariantParts, codes: dict[tuple[str, int, str], str]
+) -> m.Variant:
+    """A variant's record; `codes` knows the members of code by device and hash, so that variants share them."""
     names = (*parts.inputs, *parts.outputs, *(v for p in parts.pieces for v in (*p.job.inputs, *p.job.outputs)))
     values = tuple(dict.fromkeys(names))
     index = {name: i for i, name in enumerate(values)}
@@ -106,12 +111,15 @@ def _variant(writer: BundleWriter, model: ImportedModel, parts: VariantParts) ->
     for piece in parts.pieces:
         job, lowered = piece.job, piece.lowered
         suffix = "onnx" if lowered.kind == "onnx" else "so"
+        key = job.device.backend, job.device.index, hashlib.sha256(lowered.code).hexdigest()
+        if key not in codes:
+            codes[key] = writer.add_member(f"code/{parts.name}/{job.name}.{suffix}", lowered.code)
         partitions.append(
             m.Partition(
                 name=job.name,
                 device=device_index[job.device.name],
                 kind=lowered.kind,
-                code=writer.add_member(f"code/{parts.name}/{job.name}.{suffix}", lowered.code),
+                code=codes[key],
                 inputs=tuple(index[v] for v in job.inputs),
                 outputs=tuple(index[v] for v in job.outputs),
                 params=tuple(writer.add_weight(array) for array in lowered.params),

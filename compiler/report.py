@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -9,6 +10,7 @@ from pathlib import Path
 
 from heterocc.compiler.precision_cost import PrecisionCost
 from heterocc.passes.plan import Plan
+from heterocc.passes.printer import summary
 
 
 class Reporter:
@@ -48,6 +50,16 @@ class Progress:
         """One step is done; `text` names the item, where `begin` has not."""
 
 
+@contextmanager
+def timed(seconds: dict[str, float], name: str) -> Iterator[None]:
+    """Add the wall time of the block to `seconds[name]`."""
+    start = time.perf_counter()
+    try:
+        yield
+    finally:
+        seconds[name] = seconds.get(name, 0.0) + time.perf_counter() - start
+
+
 @dataclass(frozen=True, slots=True)
 class Moved:
     """A node that compiled to a wrong result and went to another device."""
@@ -59,13 +71,42 @@ class Moved:
     error: str
 
 
+@dataclass(frozen=True, slots=True)
+class VariantPlan:
+    """A variant's name and how it is placed."""
+
+    name: str
+    plan: Plan
+
+    @property
+    def summary(self) -> str:
+        """The placement in one line."""
+        return summary(self.plan)
+
+    def to_json(self) -> dict[str, object]:
+        """As `heterocc compile --json` prints it."""
+        plan = self.plan
+        return {
+            "name": self.name,
+            "devices": [d.name for d in plan.machine.devices],
+            "summary": self.summary,
+            "partitions": [
+                {"name": f"p{i}", "device": p.device, "nodes": len(p.nodes)} for i, p in enumerate(plan.partitions)
+            ],
+            "transfers": [
+                {"value": t.value, "from": t.source, "to": t.target, "bytes": t.nbytes} for t in plan.transfers
+            ],
+        }
+
+
 @dataclass(frozen=True)
 class CompileReport:
     """What a compile did.
 
-    `unchecked` are partitions that could not be run here, with the reason. `costs` are the errors of what is computed
-    in half precision, each with its variant. `seconds` is wall time by stage.
-    `output` is None where the compile was stopped before packing.
+    `plan` and `summary` are the main variant's, `plans` has all variants in the bundle's order and `variants` the names
+    of those that were packed. `unchecked` are partitions that could not be run here, with the reason. `costs` are the
+    errors of what is computed in half precision, each with its variant. `seconds` is wall time by stage. `output` is
+    None where the compile was stopped before packing.
     """
 
     plan: Plan
@@ -73,6 +114,7 @@ class CompileReport:
     output: Path | None = None
     size: int = 0
     variants: tuple[str, ...] = ()
+    plans: tuple[VariantPlan, ...] = ()
     moved: tuple[Moved, ...] = ()
     unchecked: tuple[str, ...] = ()
     costs: tuple[tuple[str, PrecisionCost], ...] = ()
@@ -81,20 +123,23 @@ class CompileReport:
     seconds: dict[str, float] = field(default_factory=dict)
     pass_seconds: tuple[tuple[str, float], ...] = ()
 
+    def lines(self) -> tuple[str, ...]:
+        """The summary; of several variants one line each, with its name."""
+        if len(self.plans) < 2:
+            return (self.summary,)
+        return tuple(f"{variant.name}: {variant.summary}" for variant in self.plans)
+
     def to_json(self) -> dict[str, object]:
         """As `heterocc compile --json` prints it."""
-        plan = self.plan
+        main = VariantPlan("main", self.plan).to_json()
         return {
             "output": None if self.output is None else str(self.output),
             "bytes": self.size,
             "summary": self.summary,
             "variants": list(self.variants),
-            "partitions": [
-                {"name": f"p{i}", "device": p.device, "nodes": len(p.nodes)} for i, p in enumerate(plan.partitions)
-            ],
-            "transfers": [
-                {"value": t.value, "from": t.source, "to": t.target, "bytes": t.nbytes} for t in plan.transfers
-            ],
+            "partitions": main["partitions"],
+            "transfers": main["transfers"],
+            "plans": [variant.to_json() for variant in self.plans],
             "moved": [
                 {"node": m.node, "op_type": m.op_type, "from": m.source, "to": m.target, "error": m.error}
                 for m in self.moved

@@ -35,10 +35,13 @@ class Affinity:
 
     The stronger rule wins: a node name beats a range, a range a glob, a glob an operator type, and any rule the
     model's metadata. Of two rules of one kind the later one wins.
+
+    `without` are devices, in upper case, for which the model's metadata does not count: another variant's.
     """
 
     mode: AffinityMode = "corrected"
     rules: tuple[Rule, ...] = ()
+    without: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         if self.mode == "automatic" and self.rules:

@@ -57,7 +57,7 @@ def _checked_pins(plan: Plan) -> dict[str, str]:
     strongest: dict[str, tuple[int, Rule]] = {
         n.name: (0, Rule("name", n.label, n.affinity, "the model's metadata 'affinity'"))
         for n in graph.nodes
-        if n.affinity is not None
+        if n.affinity is not None and n.affinity.upper() not in plan.affinity.without
     }
     for rule in plan.affinity.rules:
         kind, matched = index.match(rule)

@@ -38,7 +38,11 @@ def plan_to_json(plan: Plan) -> dict[str, Any]:
             "links": [[*pair, asdict(link)] for pair, link in machine.links.items()],
             "default_link": asdict(machine.default_link),
         },
-        "affinity": {"mode": plan.affinity.mode, "rules": [asdict(r) for r in plan.affinity.rules]},
+        "affinity": {
+            "mode": plan.affinity.mode,
+            "rules": [asdict(r) for r in plan.affinity.rules],
+            "without": sorted(plan.affinity.without),
+        },
         "pins": dict(plan.pins),
         "partitions": [asdict(p) for p in plan.partitions],
     }
@@ -67,7 +71,11 @@ def plan_from_json(data: dict[str, Any]) -> Plan:
         ),
         tuple(_record(Partition, p) for p in data["partitions"]),
         data["pins"],
-        Affinity(affinity["mode"], tuple(_record(Rule, r) for r in affinity["rules"])),
+        Affinity(
+            affinity["mode"],
+            tuple(_record(Rule, r) for r in affinity["rules"]),
+            frozenset(affinity.get("without", ())),
+        ),
     )
 
 

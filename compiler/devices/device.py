@@ -6,16 +6,12 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Literal
 
 from heterocc.passes.cost import Link
+from heterocc.runtime.auto import Backend, Unit
+from heterocc.runtime.records import NUMERIC_DTYPES
 
-Backend = Literal["cpu", "opencl", "vulkan", "cuda", "ort"]
-Unit = Literal["cpu", "discrete", "integrated", "other"]
-
-NUMERIC_DTYPES = frozenset(
-    ["float64", "float32", "float16", "int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8", "bool"]
-)
+__all__ = ["NUMERIC_DTYPES", "Backend", "Device", "TargetAttr", "Unit"]
 
 TargetAttr = str | int | bool | tuple[str, ...]
 

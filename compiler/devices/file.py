@@ -14,6 +14,7 @@ from heterocc.artifacts.errors import DeviceFileError, FileMissingError
 from heterocc.compiler.devices.device import NUMERIC_DTYPES, Backend, Device, TargetAttr, Unit
 from heterocc.compiler.devices.host import host_cpu, runs_here
 from heterocc.passes.cost import Link
+from heterocc.runtime.records import GENERIC_GPU_DTYPES
 
 MAX_FILE_BYTES = 1 << 20
 
@@ -151,8 +152,6 @@ GENERIC_OPENCL_TARGET: dict[str, TargetAttr] = {
     "thread_warp_size": 1,
 }
 """What every OpenCL GPU of the last decade offers; code for it assumes no sub-groups."""
-
-GENERIC_GPU_DTYPES = NUMERIC_DTYPES - {"float64", "float16"}
 
 
 def read_device_file(path: Path) -> Device:

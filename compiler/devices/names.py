@@ -9,16 +9,16 @@ from pathlib import Path
 
 from heterocc.artifacts.errors import DeviceFileError, DriverMissingError, UnknownDeviceError
 from heterocc.compiler.devices.device import Backend, Device
-from heterocc.compiler.devices.file import GENERIC_GPU_DTYPES, GENERIC_OPENCL_TARGET, read_device_file
+from heterocc.compiler.devices.file import GENERIC_OPENCL_TARGET, read_device_file
 from heterocc.compiler.devices.host import host_cpu
 from heterocc.compiler.devices.present import Inventory, inventory
 from heterocc.compiler.devices.properties import apply_properties
+from heterocc.runtime.auto import GPU_BACKENDS, SOFTWARE_BACKENDS, kind_text, rank
+from heterocc.runtime.records import GENERIC_GPU_DTYPES
 
 DEFAULT_DEVICES = "CPU,ORT"
 FLOAT32 = frozenset(["float32"])
 
-_GPU_ORDER: tuple[Backend, ...] = ("cuda", "vulkan", "opencl")
-_SOFTWARE_ORDER: tuple[Backend, ...] = ("opencl", "vulkan", "cuda")
 _ACCELERATORS: dict[str, Backend] = {"OPENCL": "opencl", "VULKAN": "vulkan", "CUDA": "cuda"}
 _LABELS = ("CPU", "GPU", "OPENCL", "VULKAN", "CUDA", "ORT", "AUTO")
 
@@ -81,9 +81,29 @@ def resolve_devices(
     Raises UnknownDeviceError (HC402) for an empty list, a name that nothing here has, a device listed twice or a back
     end that this version lacks; PropertyError, DeviceFileError and FileMissingError as their parsers do.
     """
+    (devices,), notes = resolve_lists(
+        [DEFAULT_DEVICES if names is None else names], device_files, properties, precisions=precisions, present=present
+    )
+    return devices, notes
+
+
+def resolve_lists(
+    lists: Iterable[str | Sequence[str]],
+    device_files: Iterable[Path | Device] = (),
+    properties: Iterable[str] = (),
+    *,
+    precisions: frozenset[str] = FLOAT32,
+    present: Inventory | None = None,
+) -> tuple[tuple[tuple[Device, ...], ...], tuple[str, ...]]:
+    """The same for several lists at once: a name means one device in all of them, and a property may name any."""
     resolver = _Resolver(_described(device_files), inventory() if present is None else present, precisions)
-    devices = resolver.resolve(_split(DEFAULT_DEVICES if names is None else names))
-    return apply_properties(devices, properties), tuple(dict.fromkeys(resolver.notes))
+    resolved = [resolver.resolve(_split(names)) for names in lists]
+    every = {d.name: d for devices in resolved for d in devices}
+    changed = {d.name: d for d in apply_properties(tuple(every.values()), properties)}
+    return (
+        tuple(tuple(changed[d.name] for d in devices) for devices in resolved),
+        tuple(dict.fromkeys(resolver.notes)),
+    )
 
 
 def known_devices(device_files: Iterable[Path | Device] = ()) -> tuple[Device, ...]:
@@ -102,6 +122,11 @@ def _described(device_files: Iterable[Path | Device]) -> dict[str, Device]:
             raise DeviceFileError(f"device '{device.name}' is described twice", where=str(entry))
         described[device.name] = device
     return described
+
+
+def _kind(device: Device) -> str:
+    """What `AUTO` sees in a device, in words."""
+    return kind_text(device.unit, software=device.software) + ("" if device.present else " that is not here")
 
 
 def _split(names: str | Sequence[str]) -> list[str]:
@@ -189,12 +214,12 @@ class _Resolver:
         return found[index]
 
     def _gpu(self, name: str, index: int) -> Device:
-        hardware = [d for d in self.present if not d.software and d.unit != "cpu" and d.backend in _GPU_ORDER]
-        first = min((_GPU_ORDER.index(d.backend) for d in hardware), default=None)
-        found = [d for d in hardware if _GPU_ORDER.index(d.backend) == first]
+        hardware = [d for d in self.present if not d.software and d.unit != "cpu" and d.backend in GPU_BACKENDS]
+        first = min((GPU_BACKENDS.index(d.backend) for d in hardware), default=None)
+        found = [d for d in hardware if GPU_BACKENDS.index(d.backend) == first]
         if not found:
-            software = [d for d in self.present if d.backend in _GPU_ORDER]
-            found = sorted(software, key=lambda d: _SOFTWARE_ORDER.index(d.backend))
+            software = [d for d in self.present if d.backend in GPU_BACKENDS]
+            found = sorted(software, key=lambda d: SOFTWARE_BACKENDS.index(d.backend))
             if index < len(found):
                 self.notes.append(f"{name.upper()} is a software device, {found[index].description}: no GPU is here")
         if not found and index == 0:
@@ -225,14 +250,16 @@ class _Resolver:
         if not self.precisions <= best.dtypes:
             missing = ", ".join(sorted(self.precisions - best.dtypes))
             self.notes.append(f"AUTO: no candidate computes {missing}")
-        self.notes.append(f"AUTO chose {best.name} ({best.description})")
+        others = [f"{d.name} ({_kind(d)})" for d in ranked[1:]]
+        before = f" before {', '.join(others)}" if others else ""
+        self.notes.append(f"AUTO chose {best.name} ({best.description}, {_kind(best)}){before}")
         self.notes.extend(note for note in quiet.notes if note.startswith(best.name + " "))
         return (best, *last)
 
     def _rank(self, device: Device) -> tuple[bool, bool, int]:
-        """Ascending: devices that compute the precisions, devices that are here, then by kind; ties as listed."""
-        kind = {"discrete": 0, "integrated": 1, "cpu": 2, "other": 3}[device.unit]
-        return not self.precisions <= device.dtypes, not device.present, 3 if device.software else kind
+        """See heterocc.runtime.auto, which ranks what is loaded; ties as listed."""
+        computes = self.precisions <= device.dtypes
+        return rank(computes=computes, present=device.present, unit=device.unit, software=device.software)
 
     def _unknown(self, name: str) -> UnknownDeviceError:
         here = ["CPU", *(d.name for d in self.present), *self.described, "ORT", "AUTO"]

@@ -6,11 +6,11 @@ import functools
 from dataclasses import dataclass
 
 from heterocc.artifacts.errors import HeteroccError
-from heterocc.compiler.devices.device import NUMERIC_DTYPES, Backend, Device, TargetAttr, Unit
-from heterocc.compiler.devices.file import GENERIC_GPU_DTYPES
+from heterocc.compiler.devices.device import Backend, Device, TargetAttr
 from heterocc.compiler.devices.host import host_cpu
 from heterocc.runtime.devices import usable_cuda_devices
 from heterocc.runtime.native import CudaDevice, OpenCLDevice, VulkanDevice, opencl_devices, vulkan_devices
+from heterocc.runtime.records import dtypes_of, unit_of
 
 LANES_PER_UNIT = 64
 """Multiply-adds a clock of one compute unit: AMD and NVIDIA have 64 to 128, integrated GPUs 8 to 64."""
@@ -64,22 +64,13 @@ def opencl_device(found: OpenCLDevice, index: int) -> Device:
         "thread_warp_size": 1,
     }
     host = host_cpu()
-    unit: Unit = "discrete"
-    if found.software or found.type == "cpu":
-        unit = "cpu"
-    elif found.shares_host_memory:
-        unit = "integrated"
+    unit = unit_of(found)
     if unit == "cpu":
         # The same cores as CPU's, through kernels that are written for another kind of machine.
         flops, bandwidth = host.flops / 4, host.bandwidth
     else:
         flops = 2.0 * found.compute_units * LANES_PER_UNIT * max(found.clock_mhz, 500) * 1e6
         bandwidth = 2e11 if unit == "discrete" else max(3e10, host.bandwidth)
-    dtypes = set(GENERIC_GPU_DTYPES)
-    if found.fp64:
-        dtypes.add("float64")
-    if found.fp16:
-        dtypes.add("float16")
     return Device(
         name=f"OPENCL.{index}" if index else "OPENCL",
         backend="opencl",
@@ -87,7 +78,7 @@ def opencl_device(found: OpenCLDevice, index: int) -> Device:
         target=target,
         software=found.software,
         description=f"{found.name} ({found.platform})",
-        dtypes=frozenset(dtypes),
+        dtypes=dtypes_of(found),
         memory=found.memory,
         max_buffer=found.max_alloc,
         flops=flops,
@@ -121,11 +112,7 @@ def vulkan_device(found: VulkanDevice, index: int) -> Device:
         "supported_subgroup_operations": found.subgroup_operations,
         "thread_warp_size": 1,
     }
-    unit: Unit = "discrete"
-    if found.software or found.type == "cpu":
-        unit = "cpu"
-    elif found.integrated:
-        unit = "integrated"
+    unit = unit_of(found)
     host = host_cpu()
     return Device(
         name=f"VULKAN.{index}" if index else "VULKAN",
@@ -134,28 +121,13 @@ def vulkan_device(found: VulkanDevice, index: int) -> Device:
         target=target,
         software=found.software,
         description=f"{found.name} (Vulkan)",
-        dtypes=_vulkan_dtypes(found),
+        dtypes=dtypes_of(found),
         memory=found.memory,
         max_buffer=found.max_alloc,
         flops=host.flops / 4 if unit == "cpu" else None,
         bandwidth=host.bandwidth if unit == "cpu" else None,
         unit=unit,
     )
-
-
-def _vulkan_dtypes(found: VulkanDevice) -> frozenset[str]:
-    """What the device can both hold in buffers and compute with."""
-    dtypes = {"float32", "int32", "uint32"}
-    for here, names in (
-        (found.fp64, ("float64",)),
-        (found.int64, ("int64", "uint64")),
-        (found.fp16 and found.storage16, ("float16",)),
-        (found.int16 and found.storage16, ("int16", "uint16")),
-        (found.int8 and found.storage8, ("int8", "uint8", "bool")),
-    ):
-        if here:
-            dtypes.update(names)
-    return frozenset(dtypes)
 
 
 def cuda_device(found: CudaDevice, index: int) -> Device:
@@ -178,9 +150,9 @@ def cuda_device(found: CudaDevice, index: int) -> Device:
         index=index,
         target=target,
         description=f"{found.name} (CUDA)",
-        dtypes=NUMERIC_DTYPES,
+        dtypes=dtypes_of(found),
         memory=found.memory,
         flops=2.0 * found.multiprocessors * lanes * max(found.clock_khz, 500_000) * 1e3,
         bandwidth=measured or 2e11,
-        unit="integrated" if found.integrated else "discrete",
+        unit=unit_of(found),
     )

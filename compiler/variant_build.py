@@ -1,0 +1,147 @@
+"""One variant after another: placed, lowered, checked; what turns out wrong is placed again elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from heterocc.artifacts.errors import UnsupportedOpError, WrongResultError
+from heterocc.compiler.build import Builder, BuiltPlan, DoesNotLower
+from heterocc.compiler.check import Checker, CheckResult, Wrong
+from heterocc.compiler.imported import ImportedModel
+from heterocc.compiler.pack import Piece, VariantParts
+from heterocc.compiler.pipeline import Trace, run_pipeline
+from heterocc.compiler.precision_cost import told
+from heterocc.compiler.query import QueryResult, machine
+from heterocc.compiler.report import Moved, Reporter, timed
+from heterocc.compiler.variants import MAIN, VariantSpec
+from heterocc.passes.base import Pass
+from heterocc.passes.plan import Plan
+from heterocc.passes.printer import print_plan, summary
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltVariant:
+    """A variant's code; `checks` is None where nothing was checked, `moved` are nodes that changed device meanwhile."""
+
+    spec: VariantSpec
+    built: BuiltPlan
+    checks: CheckResult | None
+    moved: tuple[Moved, ...]
+
+    @property
+    def plan(self) -> Plan:
+        """The plan as it is in the end."""
+        return self.built.plan
+
+    def parts(self, model: ImportedModel) -> VariantParts:
+        """What becomes of it in the bundle."""
+        built, checks = self.built, self.checks
+        checked = checks.checked if checks is not None else (False,) * len(built.jobs)
+        pieces = tuple(Piece(j, low, c) for j, low, c in zip(built.jobs, built.lowered, checked, strict=True))
+        notes = tuple(f"not checked: {text}" for text in (checks.unchecked if checks else ()))
+        if checks is None and pieces:
+            notes = ("not checked: compiled without the check",)
+        moved = tuple(f"{m.op_type} '{m.node}' moved from {m.source} to {m.target}: {m.error}" for m in self.moved)
+        return VariantParts(
+            name=self.spec.name,
+            devices=self.spec.devices,
+            pieces=pieces,
+            inputs=model.graph.inputs,
+            outputs=model.graph.outputs,
+            plan=print_plan(built.plan),
+            summary=summary(built.plan),
+            notes=notes + told(checks.costs if checks else ()) + moved,
+        )
+
+
+@dataclass
+class Variants:
+    """Places and builds the variants of one model. `wrong` is what was found wrong of which node on which device:
+    placement avoids it from then on, in every variant."""
+
+    model: ImportedModel
+    query: QueryResult
+    passes: tuple[Pass, ...]
+    trace: Trace
+    reporter: Reporter
+    seconds: dict[str, float]
+    wrong: dict[str, dict[str, str]] = field(default_factory=dict)
+
+    def place(self, spec: VariantSpec) -> Plan:
+        """Run the passes for a variant's devices. Raises what they raise, naming the variant."""
+        with self.reporter.stage("placing"), timed(self.seconds, "partition"), _naming(spec):
+            seen = machine(self.model, spec.devices, self.query)
+            refusals = {d.name: {**seen.refusals.get(d.name, {}), **self.wrong.get(d.name, {})} for d in spec.devices}
+            initial = Plan.initial(self.model.graph, replace(seen, refusals=refusals), spec.affinity)
+            return run_pipeline(initial, self.passes, self.trace, variant=spec.prefix)
+
+    def build(self, spec: VariantSpec, plan: Plan, builder: Builder, checker: Checker | None) -> BuiltVariant:
+        """Lower and check a placed variant; a wrong node goes to the next device, and all is placed again.
+
+        Raises LoweringError or WrongResultError where no device is left for it.
+        """
+        moved: list[Moved] = []
+        while True:
+            try:
+                with timed(self.seconds, "lower"):
+                    built = builder.build(plan)
+            except DoesNotLower as failed:
+                plan = self._without(failed, plan, spec, moved)
+                continue
+            if checker is None:
+                return BuiltVariant(spec, built, None, tuple(moved))
+            with timed(self.seconds, "check"):
+                checks = checker.check(built)
+            if not checks.wrong:
+                return BuiltVariant(spec, built, checks, tuple(moved))
+            for wrong in checks.wrong:
+                for name in wrong.nodes:
+                    self.wrong.setdefault(wrong.device, {})[name] = f"it computed a wrong result: {wrong.error}"
+            before = plan
+            try:
+                plan = self.place(spec)
+            except UnsupportedOpError as error:
+                raise WrongResultError(error.message, where=error.where, hint=error.hint) from error
+            moved += self._moved(checks.wrong, before, plan)
+
+    def _without(self, failed: DoesNotLower, plan: Plan, spec: VariantSpec, moved: list[Moved]) -> Plan:
+        """The plan with what does not lower on other devices. Raises the LoweringError where none takes it."""
+        for name in failed.nodes:
+            self.wrong.setdefault(failed.device, {})[name] = f"it does not compile: {failed.told}"
+        try:
+            after = self.place(spec)
+        except UnsupportedOpError as error:
+            with _naming(spec):
+                raise failed.error from error
+        wrong = (Wrong(failed.device, failed.nodes, failed.told),)
+        moved += self._moved(wrong, plan, after, "does not compile")
+        return after
+
+    def _moved(
+        self, found: tuple[Wrong, ...], before: Plan, after: Plan, what: str = "computes a wrong result"
+    ) -> list[Moved]:
+        """Where wrong nodes went; warns of it."""
+        moved = []
+        for wrong in found:
+            for name in wrong.nodes:
+                node = self.model.graph.node_by_name[name]
+                source, target = before.device_of[name], after.device_of[name]
+                moved.append(Moved(node.label, node.op_type, source, target, wrong.error))
+            first = self.model.graph.node_by_name[wrong.nodes[0]]
+            others = f" (with {len(wrong.nodes) - 1} other nodes)" if len(wrong.nodes) > 1 else ""
+            path = f"on {wrong.device} and goes to {after.device_of[wrong.nodes[0]]}"
+            self.reporter.warn(f"{first.op_type} '{first.label}'{others} {what} {path}: {wrong.error}")
+        return moved
+
+
+@contextmanager
+def _naming(spec: VariantSpec) -> Iterator[None]:
+    """Errors of a variant other than the main one say which it is."""
+    try:
+        yield
+    except UnsupportedOpError as error:
+        if spec.name != MAIN and not spec.automatic:
+            error.message = f"variant {spec.name}: {error.message}"
+        raise

@@ -1,0 +1,121 @@
+"""The variants of one bundle: which devices each is for, what it is called, and which pins concern it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from heterocc.artifacts.errors import UsageError
+from heterocc.compiler.devices.device import Device
+from heterocc.passes.affinity import Affinity
+from heterocc.passes.graph import Node
+from heterocc.passes.plan import Plan
+from heterocc.runtime.auto import GPU_BACKENDS
+
+MAIN = "main"
+CPU = "cpu"
+MAX_NAME = 100
+"""Characters of a variant's name: names of members are made from it."""
+
+
+@dataclass(frozen=True, slots=True)
+class VariantSpec:
+    """A variant to compile: its name in the bundle, the devices it may use, what the user asks of its placement.
+
+    `automatic` marks the CPU-only variant that nobody asked for: the bundle can do without it.
+    """
+
+    name: str
+    devices: tuple[Device, ...]
+    affinity: Affinity
+    automatic: bool = False
+
+    @property
+    def prefix(self) -> str:
+        """What the names of its dumps begin with; the main variant's have none."""
+        return "" if self.name == MAIN else self.name
+
+
+def variant_specs(
+    lists: Sequence[tuple[Device, ...]], nodes: Sequence[Node], affinity: Affinity
+) -> tuple[tuple[VariantSpec, ...], tuple[str, ...]]:
+    """The main variant and those of `--variant`, by their devices, and notes on pins that do not concern all of them.
+
+    A pin to a device that a variant does not list, but another does, is none of that variant's; a pin to a device that
+    no variant lists stays, and is an error of placing. Raises UsageError (HC120) for the same devices twice.
+    """
+    _refuse_twice(lists)
+    taken: set[str] = {CPU} if not any(_is_cpu(devices) for devices in lists) else set()
+    specs: list[VariantSpec] = []
+    notes: list[str] = []
+    everywhere = {d.name for devices in lists for d in devices}
+    for number, devices in enumerate(lists):
+        name = _free_name(devices, taken) if number else MAIN
+        taken.add(name)
+        foreign = sorted(everywhere - {d.name for d in devices})
+        own, told = _own_pins(affinity, foreign, nodes)
+        specs.append(VariantSpec(name, devices, own))
+        if told:
+            notes.append(f"variant {name} passes over {told}: it does not list {', '.join(foreign)}")
+    return tuple(specs), tuple(notes)
+
+
+def cpu_spec(specs: Iterable[VariantSpec], plans: Iterable[Plan]) -> tuple[VariantSpec | None, str | None]:
+    """The CPU-only variant beside `specs` as they are placed: None where one of them is that, or, with a note, no CPU
+    is listed."""
+    specs = tuple(specs)
+    backend = {d.name: d.backend for spec in specs for d in spec.devices}
+    if any({backend[name] for name in plan.device_of.values()} <= {"cpu", "ort"} for plan in plans):
+        return None, None
+    for spec in specs:
+        devices = tuple(d for d in spec.devices if d.backend in ("cpu", "ort"))
+        if any(d.backend == "cpu" for d in devices):
+            # Pins name devices that this variant does without.
+            return VariantSpec(CPU, devices, Affinity(mode="automatic"), automatic=True), None
+    return None, "no CPU variant: CPU is not among the devices"
+
+
+def all_devices(lists: Iterable[tuple[Device, ...]]) -> tuple[Device, ...]:
+    """Every device of some lists once, by its name, in order; the last resort last."""
+    found: Mapping[str, Device] = {d.name: d for devices in lists for d in devices}
+    return tuple(sorted(found.values(), key=lambda d: d.last_resort))
+
+
+def _is_cpu(devices: tuple[Device, ...]) -> bool:
+    return [d.name for d in devices] == ["CPU"]
+
+
+def _refuse_twice(lists: Sequence[tuple[Device, ...]]) -> None:
+    seen: list[tuple[tuple[Device, ...], str]] = []
+    for devices in lists:
+        labels = ",".join(d.name for d in devices)
+        # A GPU that is here is known by what it is, whatever it is called: GPU may be OPENCL.
+        plain = tuple(replace(d, name="") if d.present and d.backend in GPU_BACKENDS else d for d in devices)
+        other = next((labels for same, labels in seen if same == plain), None)
+        if other is not None:
+            what = f"'{labels}' is asked for twice" if other == labels else f"'{other}' and '{labels}' are one variant"
+            raise UsageError(what, where=f"--variant {labels}", hint="list other devices, or the same in another order")
+        seen.append((plain, labels))
+
+
+def _free_name(devices: tuple[Device, ...], taken: set[str]) -> str:
+    base = "-".join(d.name.lower() for d in devices)[:MAX_NAME]
+    name, number = base, 2
+    while name in taken:
+        name, number = f"{base}-{number}", number + 1
+    return name
+
+
+def _own_pins(affinity: Affinity, foreign: Sequence[str], nodes: Sequence[Node]) -> tuple[Affinity, str]:
+    """The affinity without what concerns devices of other variants, and in words what that is."""
+    away = frozenset(name.upper() for name in foreign)
+    rules = tuple(rule for rule in affinity.rules if rule.device.upper() not in away)
+    dropped = len(affinity.rules) - len(rules)
+    metadata = sum(n.affinity is not None and n.affinity.upper() in away for n in nodes)
+    if affinity.mode == "automatic" or not (dropped or metadata):
+        return affinity, ""
+    # What a rule for another device covered is placed automatically here.
+    mode = "corrected" if affinity.mode == "manual" else affinity.mode
+    told = [f"{dropped} affinity rule{'s' * (dropped != 1)}"] if dropped else []
+    told += [f"the model's own affinity of {metadata} node{'s' * (metadata != 1)}"] if metadata else []
+    return Affinity(mode, rules, away), " and ".join(told)

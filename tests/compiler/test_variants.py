@@ -1,0 +1,294 @@
+"""Several variants in one bundle: how they are named, placed, told, packed, and chosen when the bundle is loaded."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from small import conv_net
+
+from heterocc.artifacts.errors import (
+    PinnedDeviceError,
+    PropertyError,
+    UnknownDeviceError,
+    UnsupportedOpError,
+    UsageError,
+)
+from heterocc.artifacts.reader import open_bundle
+from heterocc.compiler import CompileOptions, compile_model
+from heterocc.compiler.devices.device import Device
+from heterocc.compiler.variants import all_devices, variant_specs
+from heterocc.passes.affinity import Affinity
+from heterocc.runtime import load
+from heterocc.runtime.native import unavailable_reason, vulkan_unavailable_reason
+
+GPU = "VULKAN" if vulkan_unavailable_reason() is None else "OPENCL"
+needs_gpu = [
+    pytest.mark.vulkan if GPU == "VULKAN" else pytest.mark.opencl,
+    pytest.mark.skipif(GPU == "OPENCL" and unavailable_reason() is not None, reason="no Vulkan and no OpenCL here"),
+]
+
+
+def heterocc(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "heterocc.compiler.cli", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **environment})
+
+
+def describe(name: str, path: Path) -> Path:
+    path.write_text(f'name = "{name}"\nbackend = "cpu"\n')
+    return path
+
+
+@pytest.fixture
+def board(tmp_path: Path) -> dict[str, Any]:
+    """Options with two more CPUs, BIG and LITTLE, that this machine can stand in for."""
+    files = [describe("BIG", tmp_path / "big.toml"), describe("LITTLE", tmp_path / "little.toml")]
+    return {"device_files": files}
+
+
+# ---- names and lists ----------------------------------------------------------------------------------------------
+
+
+def cards(*names: str) -> tuple[Device, ...]:
+    return tuple(Device(name, "opencl", present=False) for name in names)
+
+
+def names_of(lists: list[tuple[Device, ...]]) -> list[str]:
+    specs, _ = variant_specs(lists, (), Affinity())
+    return [spec.name for spec in specs]
+
+
+def test_a_variant_is_called_by_its_devices_and_no_two_alike() -> None:
+    lists = [cards("A"), cards("VULKAN", "CPU"), cards("A-B", "C"), cards("A", "B-C"), cards("MAIN"), cards("GPU.1")]
+    assert names_of(lists) == ["main", "vulkan-cpu", "a-b-c", "a-b-c-2", "main-2", "gpu.1"]
+    long = [cards("A"), cards(*(f"{i}{'X' * 30}" for i in range(9))), cards(*(f"{i}{'x' * 30}" for i in range(8)))]
+    assert len(set(names_of(long))) == 3 and max(map(len, names_of(long))) <= 102
+
+
+def test_the_name_cpu_is_kept_for_the_cpu_only_variant() -> None:
+    assert names_of([cards("A"), cards("cpu")]) == ["main", "cpu-2"]
+    assert names_of([cards("A"), (Device("CPU", "cpu"),)]) == ["main", "cpu"]
+
+
+def test_every_device_is_asked_once_and_the_last_resort_last() -> None:
+    ort = Device("ORT", "ort")
+    found = all_devices([(Device("A", "cpu"), ort), (Device("B", "cpu"), Device("A", "cpu"), ort)])
+    assert [d.name for d in found] == ["A", "B", "ORT"]
+
+
+@pytest.mark.parametrize(
+    ("devices", "variants", "words"),
+    [
+        ("CPU,ORT", ["CPU", "CPU,ORT"], "'CPU,ORT' is asked for twice"),
+        ("CPU", ["cpu"], "'CPU' is asked for twice"),
+        ("BIG,CPU", ["LITTLE,CPU", "LITTLE,CPU"], "'LITTLE,CPU' is asked for twice"),
+    ],
+)
+def test_the_same_devices_twice_are_an_error(
+    devices: str, variants: list[str], words: str, tmp_path: Path, board: dict[str, Any]
+) -> None:
+    with pytest.raises(UsageError, match=words) as caught:
+        compile_model(conv_net(tmp_path / "m.onnx"), tmp_path / "m.hcb", devices=devices, variants=variants, **board)
+    assert caught.value.where and caught.value.where.startswith("--variant ")
+
+
+def test_one_device_by_two_names_is_the_same_variant() -> None:
+    one, other = Device("GPU", "opencl", 0), Device("OPENCL", "opencl", 0)
+    with pytest.raises(UsageError, match="'GPU' and 'OPENCL' are one variant"):
+        variant_specs([(one,), (other,)], (), Affinity())
+
+
+def test_a_list_that_is_none_is_an_error(tmp_path: Path) -> None:
+    for text in ("", "TPU", "CPU,"):
+        with pytest.raises(UnknownDeviceError):
+            compile_model(conv_net(tmp_path / "m.onnx"), tmp_path / "m.hcb", variants=[text])
+
+
+def test_a_property_may_name_a_device_of_any_variant_and_of_no_other(tmp_path: Path, board: dict[str, Any]) -> None:
+    model, bundle = conv_net(tmp_path / "m.onnx"), tmp_path / "m.hcb"
+    compile_model(model, bundle, devices="BIG", variants=["LITTLE"], properties=["LITTLE.threads=1"], **board)
+    with load(bundle, "LITTLE") as session:
+        assert session.threads == 1
+    with open_bundle(bundle) as opened:
+        assert [dict(v.devices[0].properties) for v in opened.manifest.variants] == [{}, {"threads": "1"}]
+    with pytest.raises(PropertyError, match="device 'CPU' is not listed") as caught:
+        compile_model(model, bundle, devices="BIG", variants=["LITTLE"], properties=["CPU.threads=1"], **board)
+    assert caught.value.hint == "the devices are BIG, LITTLE"
+
+
+# ---- pins ---------------------------------------------------------------------------------------------------------
+
+
+def test_pins_count_in_the_variants_that_list_their_device(tmp_path: Path, board: dict[str, Any]) -> None:
+    pins = {"conv1": "BIG", "fc": "LITTLE", "gate": "CPU"}
+    model = conv_net(tmp_path / "m.onnx")
+    report = compile_model(
+        model, tmp_path / "m.hcb", devices="BIG,CPU", variants=["LITTLE,CPU"], affinity=pins, **board
+    )
+    big, little = (variant.plan for variant in report.plans[:2])
+    assert dict(big.pins) == {"conv1": "BIG", "gate": "CPU"}
+    assert dict(little.pins) == {"fc": "LITTLE", "gate": "CPU"}
+    notes = [n for n in report.notes if "passes over" in n]
+    assert notes == [
+        "variant main passes over 1 affinity rule: it does not list LITTLE",
+        "variant little-cpu passes over 1 affinity rule: it does not list BIG",
+    ]
+
+
+def test_the_models_own_pins_count_in_the_variants_that_list_their_device(
+    tmp_path: Path, board: dict[str, Any]
+) -> None:
+    path = conv_net(tmp_path / "m.onnx")
+    model = onnx.load(path)
+    next(n for n in model.graph.node if n.name == "fc").metadata_props.add(key="affinity", value="big")
+    onnx.save(model, path)
+    report = compile_model(path, tmp_path / "m.hcb", devices="CPU,BIG", variants=["CPU,LITTLE"], **board)
+    assert [dict(v.plan.pins) for v in report.plans] == [{"fc": "BIG"}, {}]
+    assert "variant cpu-little passes over the model's own affinity of 1 node: it does not list BIG" in report.notes
+
+
+def test_a_file_that_covers_every_node_covers_those_of_each_variants_devices(
+    tmp_path: Path, board: dict[str, Any]
+) -> None:
+    place = tmp_path / "place.toml"
+    place.write_text('mode = "manual"\n[globs]\n"*" = "BIG"\n')
+    report = compile_model(
+        conv_net(tmp_path / "m.onnx"), tmp_path / "m.hcb", devices="BIG", variants=["LITTLE"], affinity=place, **board
+    )
+    assert [set(v.plan.device_of.values()) for v in report.plans] == [{"BIG"}, {"LITTLE"}]
+
+
+def test_a_pin_to_a_device_that_no_variant_lists_is_an_error(tmp_path: Path, board: dict[str, Any]) -> None:
+    model, pins = conv_net(tmp_path / "m.onnx"), {"fc": "ORT"}
+    with pytest.raises(PinnedDeviceError, match="'ORT', which is not listed"):
+        compile_model(model, tmp_path / "m.hcb", devices="BIG", variants=["LITTLE"], affinity=pins, **board)
+
+
+# ---- the bundle ---------------------------------------------------------------------------------------------------
+
+
+def test_variants_are_packed_in_order_and_share_weights_and_code(tmp_path: Path, board: dict[str, Any]) -> None:
+    model, bundle, alone = conv_net(tmp_path / "m.onnx"), tmp_path / "m.hcb", tmp_path / "alone.hcb"
+    pins = {"conv1": "CPU"}
+    report = compile_model(
+        model, bundle, devices="BIG,CPU", variants=["LITTLE,CPU", "CPU"], affinity=pins, policy="greedy", **board
+    )
+    assert report.variants == ("main", "little-cpu", "cpu")
+    compile_model(model, alone, devices="BIG,CPU", affinity=pins, policy="greedy", **board)
+    with open_bundle(bundle) as opened, open_bundle(alone) as single:
+        manifest = opened.manifest
+        assert [v.name for v in manifest.variants] == ["main", "little-cpu", "cpu"]
+        places = Counter((w.offset, w.sha256) for w in manifest.weights if w.nbytes)
+        assert len({digest for _, digest in places}) == len(places)
+        size = {m.name: m.size for m in manifest.members}
+        assert size["weights.bin"] < 1.5 * {m.name: m.size for m in single.manifest.members}["weights.bin"]
+        codes = {
+            v.name: {p.name: p.code for p in v.partitions if v.devices[p.device].name == "CPU"}
+            for v in manifest.variants
+        }
+        assert codes["main"] == codes["little-cpu"] == {"p0": "code/main/p0.so"}
+    x = np.random.default_rng(0).random((1, 4, 8, 8), np.float32)
+    results = []
+    for devices in ("BIG,CPU", "LITTLE,CPU", "CPU"):
+        with load(bundle, devices) as session:
+            assert ",".join(sorted(session.devices)) == ",".join(sorted(devices.split(",")))
+            results.append(session.run({"x": x})["y"])
+    np.testing.assert_allclose(results[1], results[0], rtol=1e-4)
+    np.testing.assert_allclose(results[2], results[0], rtol=1e-4)
+
+
+def test_the_same_input_gives_the_same_bytes(tmp_path: Path, board: dict[str, Any]) -> None:
+    model = conv_net(tmp_path / "m.onnx")
+    for name in ("a.hcb", "b.hcb"):
+        compile_model(model, tmp_path / name, devices="BIG", variants=["LITTLE", "CPU"], **board)
+    assert (tmp_path / "a.hcb").read_bytes() == (tmp_path / "b.hcb").read_bytes()
+
+
+def test_a_variant_that_no_device_can_run_is_an_error_that_names_it(tmp_path: Path) -> None:
+    from onnx import helper
+    from small import save
+
+    model = save(tmp_path / "m.onnx", [helper.make_node("Det", ["x"], ["y"])], {"x": [2, 3, 3]}, {"y": [2]})
+    with pytest.raises(UnsupportedOpError, match="variant cpu: no device can run Det"):
+        compile_model(model, tmp_path / "n.hcb", devices="CPU,ORT", variants=["CPU"])
+    assert not (tmp_path / "n.hcb").exists()
+
+
+def test_python_takes_variants_as_texts_or_lists(tmp_path: Path, board: dict[str, Any]) -> None:
+    model = conv_net(tmp_path / "m.onnx")
+    options = CompileOptions(devices=("BIG",), variants=("LITTLE,CPU", ("LITTLE",)), **board, stop_after="partition")
+    assert [v.name for v in compile_model(model, options=options).plans] == ["main", "little-cpu", "little"]
+    report = compile_model(model, devices="BIG", variants="CPU", stop_after="partition", **board)
+    assert [v.name for v in report.plans] == ["main", "cpu"]
+
+
+# ---- the command line ---------------------------------------------------------------------------------------------
+
+
+def test_each_variant_has_its_summary_its_dumps_and_its_graphs(tmp_path: Path, board: dict[str, Any]) -> None:
+    files = [f"--device-file={path}" for path in board["device_files"]]
+    done = heterocc(
+        "compile", conv_net(tmp_path / "m.onnx"), "-d", "BIG,CPU", "--variant", "LITTLE,CPU", "--variant", "CPU",
+        *files, "-o", tmp_path / "m.hcb", "--dump-dir", tmp_path / "dump", "--dot", tmp_path / "dot",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert [line.split(":")[0] for line in lines[:3]] == ["main", "little-cpu", "cpu"]
+    assert lines[1].startswith("little-cpu: 8 nodes: LITTLE 8 (1 partition)")
+    assert lines[3].endswith("main, little-cpu, cpu)")
+    names = {p.name for p in (tmp_path / "dump").iterdir()}
+    assert {"00-greedy.plan", "little-cpu-00-greedy.plan", "cpu-02-merge.plan"} <= names
+    assert {name.split("-p0.")[0] for name in names if "-p0." in name} == {"main", "little-cpu", "cpu"}
+    drawn = {str(p.relative_to(tmp_path / "dot")) for p in (tmp_path / "dot").rglob("*.dot")}
+    assert {"hetero_subgraphs_m.dot", "little-cpu/hetero_subgraphs_m.dot", "cpu/hetero_affinity_m.dot"} <= drawn
+    with open_bundle(tmp_path / "m.hcb") as opened:
+        members = {m.name for m in opened.manifest.members}
+    assert {"graphs/hetero_subgraphs_m.dot", "graphs/little-cpu/hetero_subgraphs_m.dot"} <= members
+
+
+@pytest.mark.parametrize("stage", ["import", "partition", "lower"])
+def test_a_compile_that_stops_early_tells_of_every_variant(stage: str, tmp_path: Path, board: dict[str, Any]) -> None:
+    files = [f"--device-file={path}" for path in board["device_files"]]
+    done = heterocc(
+        "compile", conv_net(tmp_path / "m.onnx"), "-d", "BIG", "--variant", "LITTLE,CPU", *files, "--json",
+        "--stop-after", stage, "-o", tmp_path / "m.hcb",
+    )  # fmt: skip
+    report = json.loads(done.stdout)
+    plans = {plan["name"]: plan for plan in report["plans"]}
+    assert list(plans) == ([] if stage == "import" else ["main", "little-cpu"])
+    assert report["variants"] == [] and not (tmp_path / "m.hcb").exists()
+    if stage != "import":
+        assert plans["little-cpu"]["devices"] == ["LITTLE", "CPU"]
+        assert plans["main"]["partitions"] == report["partitions"] == [{"name": "p0", "device": "BIG", "nodes": 8}]
+        assert plans["main"]["summary"] == report["summary"]
+
+
+@pytest.mark.parametrize("devices", [pytest.param("AUTO", marks=needs_gpu)])
+def test_the_commands_take_auto_and_fall_back_where_the_driver_is_missing(devices: str, tmp_path: Path) -> None:
+    model, bundle = conv_net(tmp_path / "m.onnx"), tmp_path / "m.hcb"
+    report = compile_model(model, bundle, devices=f"{GPU},CPU", affinity={"conv1": GPU, "fc": "CPU"})
+    assert report.variants == ("main", "cpu")
+    gone = {"HETEROCC_OPENCL_FAULT": "no-driver", "HETEROCC_VULKAN_FAULT": "no-driver"}
+    run = heterocc("run", bundle, "-d", devices, "--json")
+    assert json.loads(run.stdout)["devices"] == ["CPU"] or "discrete" in run.stderr
+    assert "note: AUTO chose " in run.stderr
+    only = json.loads(heterocc("run", bundle, "-d", f"AUTO:{GPU},CPU", "--json").stdout)
+    assert only["variant"] in ("main", "cpu")
+    here = json.loads(heterocc("check", bundle, "-d", f"{GPU},CPU", "--json").stdout)
+    assert here["order"] == ["main"]
+    there = json.loads(heterocc("check", bundle, "-d", devices, "--json", **gone).stdout)
+    assert there["order"] == ["cpu"] and [v["runs"] for v in there["variants"]] == [False, True]
+    checked = heterocc("verify", bundle, "-d", devices, "--json", **gone)
+    assert json.loads(checked.stdout)["variant"] == "cpu"
+    timed = heterocc("bench", bundle, "-d", devices, "-n", 3, "--json", **gone)
+    assert timed.returncode == 0 and "AUTO chose CPU" in timed.stderr
+    failed = heterocc("check", bundle, "-d", GPU, **gone)
+    assert failed.returncode == 2 and "no variant for" in failed.stderr
