@@ -43,13 +43,15 @@ class CheckResult:
     """What checking a built plan found: wrong nodes, and partitions that could not be checked with the reason.
 
     `checked[i]` tells whether partition `i` was compared and found right. `costs` are the errors of what is computed in
-    half precision: of each partition, and of the model's outputs where all of it runs here.
+    half precision: of each partition, and of the model's outputs where all of it runs here. `binaries[i]` is what the
+    driver made of the kernels of partition `i`, empty where it did not run or its device does not want them kept.
     """
 
     wrong: tuple[Wrong, ...]
     unchecked: tuple[str, ...]
     checked: tuple[bool, ...]
     costs: tuple[PrecisionCost, ...] = ()
+    binaries: tuple[bytes, ...] = ()
 
 
 class Checker:
@@ -67,6 +69,7 @@ class Checker:
         self._base = base
         self._right: set[int] = set()
         self._costs: dict[int, PrecisionCost] = {}
+        self._binaries: dict[int, bytes] = {}
         self._kept: list[LoweredPartition] = []  # keeps ids in _right from being reused
 
     def check(self, built: BuiltPlan) -> CheckResult:
@@ -94,7 +97,8 @@ class Checker:
                     wrong.append(found)
                 progress.step()
         costs = () if wrong else self._all_costs(built, complete=not unchecked)
-        return CheckResult(tuple(wrong), tuple(unchecked), tuple(checked), costs)
+        binaries = tuple(self._binaries.get(id(lowered), b"") for lowered in built.lowered)
+        return CheckResult(tuple(wrong), tuple(unchecked), tuple(checked), costs, binaries)
 
     def _border_values(self, jobs: Sequence[PartitionJob]) -> dict[str, Any]:
         names = dict.fromkeys(v for job in jobs for v in (*job.inputs, *job.outputs))
@@ -130,6 +134,8 @@ class Checker:
             try:
                 with load(self._pack(Path(folder), job, lowered)) as session:
                     results = session.run({name: values[name] for name in job.inputs})
+                    if job.device.keeps_binaries:  # after the run: PoCL compiles for the sizes of launches
+                        self._binaries[id(lowered)] = session.kernel_binaries().get(job.name, b"")
             except InputError:
                 raise
             except HeteroccError as error:

@@ -220,6 +220,10 @@ class _Job:
             self.unchecked.append(f"{variant.spec.name}: {text}")
         for text in told(checks.costs if checks is not None else ()):
             self.reporter.note(text)
+        binaries = checks.binaries if checks is not None else (b"",) * len(variant.built.jobs)
+        for job, data in zip(variant.built.jobs, binaries, strict=True):
+            if job.device.keeps_binaries and not data:
+                self.reporter.note(f"no binaries of {job.name}: its kernels did not run here")
         self.costs += [(variant.spec.name, cost) for cost in (checks.costs if checks is not None else ())]
         self.moved += variant.moved
 

@@ -24,11 +24,15 @@ from heterocc.compiler.lower.base import LoweredPartition, PartitionJob
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A lowered partition, ready to pack; `checked` when its numbers were compared with ONNX Runtime's."""
+    """A lowered partition, ready to pack; `checked` when its numbers were compared with ONNX Runtime's.
+
+    `binaries` are what the driver made of its kernels, where the bundle is to hold that.
+    """
 
     job: PartitionJob
     lowered: LoweredPartition
     checked: bool = False
+    binaries: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +115,7 @@ def _variant(
     for piece in parts.pieces:
         job, lowered = piece.job, piece.lowered
         suffix = "onnx" if lowered.kind == "onnx" else "so"
-        key = job.device.backend, job.device.index, hashlib.sha256(lowered.code).hexdigest()
+        key = job.device.backend, job.device.index, hashlib.sha256(lowered.code + piece.binaries).hexdigest()
         if key not in codes:
             codes[key] = writer.add_member(f"code/{parts.name}/{job.name}.{suffix}", lowered.code)
         partitions.append(
@@ -120,6 +124,7 @@ def _variant(
                 device=device_index[job.device.name],
                 kind=lowered.kind,
                 code=codes[key],
+                binaries=writer.add_member(f"{codes[key]}.binaries", piece.binaries) if piece.binaries else None,
                 inputs=tuple(index[v] for v in job.inputs),
                 outputs=tuple(index[v] for v in job.outputs),
                 params=tuple(writer.add_weight(array) for array in lowered.params),

@@ -39,7 +39,8 @@ class BuiltVariant:
         """What becomes of it in the bundle."""
         built, checks = self.built, self.checks
         checked = checks.checked if checks is not None else (False,) * len(built.jobs)
-        pieces = tuple(Piece(j, low, c) for j, low, c in zip(built.jobs, built.lowered, checked, strict=True))
+        binaries = checks.binaries if checks is not None else (b"",) * len(built.jobs)
+        pieces = tuple(Piece(*p) for p in zip(built.jobs, built.lowered, checked, binaries, strict=True))
         notes = tuple(f"not checked: {text}" for text in (checks.unchecked if checks else ()))
         if checks is None and pieces:
             notes = ("not checked: compiled without the check",)

@@ -61,6 +61,11 @@ class Device:
         """Whether partitions of the device keep weights and values in half precision."""
         return self.properties.get("precision") == "f16"
 
+    @property
+    def keeps_binaries(self) -> bool:
+        """Whether the bundle is to hold what the device's driver makes of the kernels."""
+        return self.properties.get("binaries") == "on"
+
     def target_json(self) -> str | None:
         """The TVM target as JSON text with sorted keys, None for a device without one."""
         if not self.target:
