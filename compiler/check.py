@@ -152,22 +152,29 @@ class Checker:
         halved = [(job, lowered) for job, lowered in zip(built.jobs, built.lowered, strict=True) if job.device.half]
         known = [(job, self._costs[id(lowered)]) for job, lowered in halved if id(lowered) in self._costs]
         costs = [replace(cost, partition=job.name) for job, cost in known]
-        if not halved or not complete:
-            return tuple(costs)
+        if halved and complete:
+            # One partition is the whole model.
+            whole = [replace(c, partition=None) for c in costs] if len(built.jobs) == 1 else self._whole_cost(built)
+            costs += whole
+        return tuple(replace(cost, value=self._model.sources.get(cost.value, cost.value)) for cost in costs)
+
+    def _whole_cost(self, built: BuiltPlan) -> list[PrecisionCost]:
+        """The cost for the model's outputs, all partitions run in turn; warns where it is more than rounding explains."""
         graph = self._model.graph
         with tempfile.TemporaryDirectory(prefix="heterocc-check-") as folder:
             pieces = [Piece(job, lowered) for job, lowered in zip(built.jobs, built.lowered, strict=True)]
             with load(self._packed(Path(folder), pieces, graph.inputs, graph.outputs)) as session:
                 results = session.run({name: self._feed[name] for name in graph.inputs})
         expected = Reference(self._model, graph.outputs).run(self._feed)
-        half = [name for job, _ in halved for name in job.nodes]
+        halved = [job for job in built.jobs if job.device.half]
+        half = [name for job in halved for name in job.nodes]
         judge = Judge(self._plain(), self._feed, graph.outputs, base=self._base, half=half)
         found = [judge.compare(name, results[name], expected[name]) for name in graph.outputs]
         for difference in found:
             if not difference.ok:
                 self._reporter.warn(f"half precision changes the output '{difference.name}': {difference.reason}")
-        whole = cost_of(tuple(dict.fromkeys(job.device.name for job, _ in halved)), None, found, expected)
-        return (*costs, whole) if whole is not None else tuple(costs)
+        cost = cost_of(tuple(dict.fromkeys(job.device.name for job in halved)), None, found, expected)
+        return [cost] if cost is not None else []
 
     def _suspects(
         self,

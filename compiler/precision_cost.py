@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -64,13 +64,14 @@ def cost_of(
 
 
 def told(costs: Sequence[PrecisionCost]) -> tuple[str, ...]:
-    """One sentence for each device, of its worst partition, and one for the model's outputs."""
+    """One sentence for each device, of its worst partition, and one for the model's outputs; the same cost once."""
+    whole = [c for c in costs if c.partition is None]
     worst: dict[tuple[str, ...], PrecisionCost] = {}
     for cost in costs:
-        if cost.partition is not None:
+        if cost.partition is not None and replace(cost, partition=None) not in whole:
             known = worst.get(cost.devices)
             worst[cost.devices] = cost if known is None or cost.snr < known.snr else known
-    return tuple(c.sentence() for c in (*worst.values(), *(c for c in costs if c.partition is None)))
+    return tuple(c.sentence() for c in (*worst.values(), *whole))
 
 
 def _largest(array: np.ndarray[Any, Any]) -> float:

@@ -73,6 +73,20 @@ def test_verify_judges_half_precision_by_its_own_tolerance_and_the_other_variant
     assert worst > 5 * max(d.max_abs for d in verify_bundle(bundle, None, devices="CPU").differences)
 
 
+def test_the_cost_is_told_by_device_and_for_the_chain_of_partitions(tmp_path: Path) -> None:
+    pins = {n: ("VULKAN", "CPU")[i % 2] for i, n in enumerate(("conv1", "relu1", "conv2", "sum", "gate", "pool"))}
+    report = compile_model(
+        conv_net(tmp_path / "m.onnx"), tmp_path / "m.hcb", devices="VULKAN,CPU", properties=HALF, affinity=pins
+    )
+    partitions = [c.partition for _, c in report.costs]
+    halved = [f"p{i}" for i, p in enumerate(report.plan.partitions) if p.device == "VULKAN"]
+    assert len(halved) > 1 and partitions == [*halved, None]
+    notes = [n for n in report.notes if "computes in f16" in n]
+    assert len(notes) == 2 and notes[1].endswith("of the model")
+    worst = min((c for _, c in report.costs if c.partition is not None), key=lambda c: c.snr)
+    assert notes[0].endswith(f"'{worst.value}' of {worst.partition}")
+
+
 @pytest.mark.parametrize("node", ["conv2", "pool", "fc"])
 def test_a_planted_wrong_kernel_is_found_in_half_precision(
     node: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
