@@ -159,7 +159,7 @@ class Checker:
         return tuple(replace(cost, value=self._model.sources.get(cost.value, cost.value)) for cost in costs)
 
     def _whole_cost(self, built: BuiltPlan) -> list[PrecisionCost]:
-        """The cost for the model's outputs, all partitions run in turn; warns where it is more than rounding explains."""
+        """The cost for the model's outputs, of all partitions in turn; warns where rounding does not explain it."""
         graph = self._model.graph
         with tempfile.TemporaryDirectory(prefix="heterocc-check-") as folder:
             pieces = [Piece(job, lowered) for job, lowered in zip(built.jobs, built.lowered, strict=True)]
