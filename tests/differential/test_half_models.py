@@ -6,27 +6,34 @@ import pytest
 from harness import Outcome, fetch, run_fresh
 
 from heterocc.compiler.compare import FLOAT16
+from heterocc.runtime.native import cuda_unavailable_reason
 from heterocc.runtime.native.vulkan_api import vulkan_unavailable_reason
 
 REASON = vulkan_unavailable_reason()
-pytestmark = [
-    pytest.mark.vulkan,
-    pytest.mark.skipif(REASON is not None, reason=f"no Vulkan device: {REASON}"),
-]
+on_vulkan = [pytest.mark.vulkan, pytest.mark.skipif(REASON is not None, reason=f"no Vulkan device: {REASON}")]
+NO_GPU = cuda_unavailable_reason()
+on_cuda = [pytest.mark.cuda, pytest.mark.skipif(NO_GPU is not None, reason=f"no NVIDIA GPU here: {NO_GPU}")]
 NAMES = ("squeezenet", "ppocr_mobile_v2_cls.onnx", "mtcnn_onet.onnx", "espcn_bsd300_x3.onnx")
 
 
-def half(name: str, work: Path) -> Outcome:
+def half(name: str, work: Path, device: str = "VULKAN") -> Outcome:
     path, shapes, _ = fetch(name)
-    properties = ["VULKAN.precision=f16"]
+    properties = [f"{device}.precision=f16"]
     return run_fresh(
-        path, work, "VULKAN,CPU,ORT", shapes=shapes, tolerance=FLOAT16, cpu_variant=False, properties=properties
+        path, work, f"{device},CPU,ORT", shapes=shapes, tolerance=FLOAT16, cpu_variant=False, properties=properties
     )
 
 
-@pytest.mark.parametrize("name", ["mnist_cntk.onnx", *(pytest.param(n, marks=pytest.mark.models) for n in NAMES)])
-def test_a_model_in_half_precision_on_vulkan_equals_onnx_runtime(name: str, tmp_path: Path) -> None:
-    outcome = half(name, tmp_path)
+@pytest.mark.parametrize(
+    ("name", "device"),
+    [
+        pytest.param("mnist_cntk.onnx", "VULKAN", marks=on_vulkan),
+        *(pytest.param(name, "VULKAN", marks=[*on_vulkan, pytest.mark.models]) for name in NAMES),
+        *(pytest.param(name, "CUDA", marks=on_cuda) for name in ("mnist_cntk.onnx", *NAMES)),
+    ],
+)
+def test_a_model_in_half_precision_equals_onnx_runtime(name: str, device: str, tmp_path: Path) -> None:
+    outcome = half(name, tmp_path, device)
     outcome.assert_right()
     assert not outcome.report.moved
     assert min(d.snr for d in outcome.differences) > 40
@@ -34,7 +41,9 @@ def test_a_model_in_half_precision_on_vulkan_equals_onnx_runtime(name: str, tmp_
     assert [c.partition for _, c in outcome.report.costs][-1] is None
 
 
+@pytest.mark.vulkan
 @pytest.mark.models
+@pytest.mark.skipif(REASON is not None, reason=f"no Vulkan device: {REASON}")
 def test_the_nodes_of_a_network_that_leave_the_range_of_float16_move(tmp_path: Path) -> None:
     outcome = half("resnet50", tmp_path)  # with drawn weights: the last residual sums reach 71,000
     outcome.assert_right()
