@@ -1,10 +1,11 @@
-"""Device files: a device that this machine has not, described in TOML or JSON."""
+"""Device files: a device that this machine has not, described in TOML or JSON; docs/devices.md has examples."""
 
 from __future__ import annotations
 
 import json
 import re
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -17,6 +18,15 @@ from heterocc.passes.cost import Link
 from heterocc.runtime.records import GENERIC_GPU_DTYPES
 
 MAX_FILE_BYTES = 1 << 20
+
+VULKAN_SUPPORTS: tuple[tuple[tuple[str, ...], frozenset[str]], ...] = (
+    (("supports_float64",), frozenset(["float64"])),
+    (("supports_int64",), frozenset(["int64", "uint64"])),
+    (("supports_float16", "supports_16bit_buffer"), frozenset(["float16"])),
+    (("supports_int16", "supports_16bit_buffer"), frozenset(["int16", "uint16"])),
+    (("supports_int8", "supports_8bit_buffer"), frozenset(["int8", "uint8", "bool"])),
+)
+"""Attributes of a Vulkan target, and the dtypes that a device holds and computes where it has all of them."""
 
 _TARGET_KIND: dict[Backend, str] = {"cpu": "llvm", "opencl": "opencl", "vulkan": "vulkan", "cuda": "cuda"}
 _TARGET_KEYS: dict[Backend, frozenset[str]] = {
@@ -35,6 +45,24 @@ _TARGET_KEYS: dict[Backend, frozenset[str]] = {
             "keys",
         ]
     ),
+    "vulkan": frozenset(
+        [
+            "kind",
+            "max_num_threads",
+            "max_threads_per_block",
+            "max_block_size_x",
+            "max_block_size_y",
+            "max_block_size_z",
+            "max_shared_memory_per_block",
+            "max_push_constants_size",
+            "max_storage_buffer_range",
+            "max_per_stage_descriptor_storage_buffer",
+            "supported_subgroup_operations",
+            "thread_warp_size",
+            "keys",
+            *(key for keys, _ in VULKAN_SUPPORTS for key in keys),
+        ]
+    ),
     "cuda": frozenset(
         [
             "kind",
@@ -49,6 +77,7 @@ _TARGET_KEYS: dict[Backend, frozenset[str]] = {
         ]
     ),
 }
+_AS_LARGE_AS_GROUPS = frozenset(["max_threads_per_block", "max_block_size_x", "max_block_size_y"])
 _RESERVED = frozenset(["AUTO", "ORT"])
 
 CUDA_ARCH = re.compile(r"sm_[0-9]{2,3}[af]?")
@@ -79,11 +108,13 @@ class DeviceRecord(_Record):
     TVM target attributes. `refuses` are operator types (`Softmax`, `com.microsoft::FusedMatMul`) the device must not
     get. `memory` and `max_buffer` are in bytes, `flops` in FLOP/s, `bandwidth` in bytes/s. `links` gives transfers to
     other devices by their names. `dtypes` are those the device holds and computes; without it, all numeric ones, save
-    float64 and float16 on a GPU of a back end other than cuda. A CUDA device needs `target.arch`, such as `sm_90`.
+    float64 and float16 on a GPU of a back end other than cuda. A CUDA device needs `target.arch`, such as `sm_90`. Of a
+    Vulkan device, `target.supports_…` add to those dtypes or take from them, a limit that is not given is what the
+    Vulkan specification promises of every device, and axes of a work group are as long as the group may be.
     """
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,31}(\.[0-9]{1,3})?$")]
-    backend: Literal["cpu", "opencl", "cuda"]
+    backend: Literal["cpu", "opencl", "vulkan", "cuda"]
     description: str = ""
     unit: Unit | None = None
     target: dict[str, str | int | bool | list[str]] = {}
@@ -103,6 +134,11 @@ class DeviceRecord(_Record):
         for key in self.target:
             if key not in known:
                 raise ValueError(f"target has no attribute '{key}'; it has {', '.join(sorted(known))}")
+            value = self.target[key]
+            if key.startswith("supports_") and not isinstance(value, bool):
+                raise ValueError(f"target.{key} must be true or false")
+            if key.startswith(("max_", "thread_")) and (type(value) is not int or value < 1):
+                raise ValueError(f"target.{key} must be a whole number from 1")
         kind = self.target.get("kind", _TARGET_KIND[self.backend])
         if kind != _TARGET_KIND[self.backend]:
             raise ValueError(f"target.kind is '{kind}', but back end {self.backend} has '{_TARGET_KIND[self.backend]}'")
@@ -123,10 +159,13 @@ class DeviceRecord(_Record):
                 target["mattr"] = tuple(attrs.split(","))
             present = runs_here(target)
         elif "max_num_threads" in target:
-            target.setdefault("max_threads_per_block", target["max_num_threads"])
+            for key in _AS_LARGE_AS_GROUPS & _TARGET_KEYS[self.backend]:
+                target.setdefault(key, target["max_num_threads"])
         elif self.backend == "opencl":
             target.update(GENERIC_OPENCL_TARGET | target)
         default = NUMERIC_DTYPES if self.backend in ("cpu", "cuda") else GENERIC_GPU_DTYPES
+        if self.backend == "vulkan":
+            default = _vulkan_dtypes(target)
         return Device(
             name=self.name,
             backend=self.backend,
@@ -152,6 +191,18 @@ GENERIC_OPENCL_TARGET: dict[str, TargetAttr] = {
     "thread_warp_size": 1,
 }
 """What every OpenCL GPU of the last decade offers; code for it assumes no sub-groups."""
+
+
+def _vulkan_dtypes(target: Mapping[str, TargetAttr]) -> frozenset[str]:
+    """The generic dtypes with what the target's attributes grant and without what they deny."""
+    dtypes = set(GENERIC_GPU_DTYPES)
+    for keys, names in VULKAN_SUPPORTS:
+        given = [bool(target[key]) for key in keys if key in target]
+        if not all(given):
+            dtypes -= names
+        elif len(given) == len(keys):
+            dtypes |= names
+    return frozenset(dtypes)
 
 
 def read_device_file(path: Path) -> Device:

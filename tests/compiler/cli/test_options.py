@@ -6,7 +6,7 @@ import pytest
 from heterocc.artifacts.errors import FeedError, FileMissingError, OutputFileError, ShapeOptionError, UsageError
 from heterocc.artifacts.manifest import TensorSpec
 from heterocc.compiler.bundle_io import check_writable, read_files, write_outputs
-from heterocc.compiler.cli import parse_shapes, split_devices
+from heterocc.compiler.cli_options import parse_shapes, split_devices
 
 SPECS = {"x": TensorSpec(name="x", dtype="float32", shape=(2, 2)), "n": TensorSpec(name="n", dtype="int64", shape=())}
 

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
+import numpy as np
 import pytest
+from small import conv_net
 
 import heterocc.compiler.devices.file as device_file
 from heterocc.artifacts.errors import DeviceFileError, FileMissingError
+from heterocc.artifacts.reader import open_bundle
+from heterocc.compiler import compile_model, query_model
 from heterocc.compiler.devices.file import NUMERIC_DTYPES, device_file_schema, read_device_file
 from heterocc.compiler.devices.host import host_cpu
+from heterocc.compiler.devices.present import inventory
+from heterocc.compiler.lower.vulkan.target import limits_of
 from heterocc.passes.cost import Link
+from heterocc.runtime import load
+from heterocc.runtime.devices import driver_reason
 
 BOARD = """
 name = "BOARD"
@@ -72,6 +81,88 @@ def test_a_cpu_that_this_machine_can_stand_in_for_is_present(tmp_path: Path) -> 
     assert read_device_file(write(tmp_path / "cpu.toml", text)).present
 
 
+CARD = """
+name = "CARD"
+backend = "vulkan"
+description = "a card elsewhere"
+unit = "discrete"
+memory = 8589934592
+max_buffer = 1073741824
+[target]
+max_num_threads = 256
+max_storage_buffer_range = 1073741824
+max_per_stage_descriptor_storage_buffer = 12
+supports_8bit_buffer = true
+supports_int8 = true
+supports_int16 = false
+"""
+
+
+def test_a_vulkan_device_has_the_dtypes_that_its_features_grant_and_axes_as_long_as_its_groups(tmp_path: Path) -> None:
+    device = read_device_file(write(tmp_path / "card.toml", CARD))
+    assert (device.backend, device.present, device.unit) == ("vulkan", False, "discrete")
+    assert device.dtypes == NUMERIC_DTYPES - {"float64", "float16", "int16", "uint16"}
+    assert [device.target[f"max_block_size_{axis}"] for axis in "xy"] == [256, 256]
+    assert device.target["max_threads_per_block"] == 256
+    more = read_device_file(write(tmp_path / "more.toml", CARD + "supports_float64 = true\nsupports_float16 = true\n"))
+    assert "float64" in more.dtypes and "float16" not in more.dtypes, "halves need 16-bit buffers too"
+    few = read_device_file(write(tmp_path / "few.toml", CARD + "supports_int64 = false\n"))
+    assert device.dtypes - few.dtypes == {"int64", "uint64"}
+
+
+@pytest.mark.vulkan
+def test_a_described_vulkan_device_computes_what_the_same_device_here_does(tmp_path: Path) -> None:
+    here = [d for d in inventory().devices if d.backend == "vulkan"]
+    if not here:
+        pytest.skip("no Vulkan device is here")
+    record = {"name": "TWIN", "backend": "vulkan", "target": dict(here[0].target)}
+    twin = read_device_file(write(tmp_path / "twin.json", json.dumps(record)))
+    assert twin.dtypes == here[0].dtypes
+    assert limits_of(twin) == limits_of(here[0])
+
+
+@pytest.mark.parametrize("precision", ["f32", "f16"])
+def test_a_bundle_is_compiled_for_a_vulkan_device_that_is_elsewhere(tmp_path: Path, precision: str) -> None:
+    """Unchecked; where a device here has all that the code needs, it runs."""
+    granted = "supports_float16 = true\nsupports_16bit_buffer = true\n" if precision == "f16" else ""
+    path = write(tmp_path / "card.toml", CARD + granted)
+    report = compile_model(
+        conv_net(tmp_path / "m.onnx"),
+        tmp_path / "m.hcb",
+        devices="CARD,CPU",
+        device_files=[path],
+        properties=[f"CARD.precision={precision}"],
+    )
+    assert set(report.plan.device_of.values()) == {"CARD"}
+    assert any("CARD" in text and "not here" in text for text in report.unchecked)
+    assert "CARD is described by a file and not here: its code is not checked" in report.notes
+    with open_bundle(tmp_path / "m.hcb") as bundle:
+        (device,) = bundle.manifest.variants[0].devices
+    assert (device.name, device.backend) == ("CARD", "vulkan")
+    assert ("storage16" in device.requires) == (precision == "f16")
+    if driver_reason(device) is None:
+        x = np.random.default_rng(0).random((1, 4, 8, 8), np.float32)
+        with load(tmp_path / "m.hcb", "CARD") as session, load(tmp_path / "m.hcb", "CPU") as cpu:
+            expected = cpu.run({"x": x})["y"]
+            np.testing.assert_allclose(session.run({"x": x})["y"], expected, rtol=1e-4 if precision == "f32" else 2e-2)
+
+
+def test_what_does_not_fit_a_described_device_is_refused_with_the_limit(tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "card.toml", 'name = "TINY"\nbackend = "vulkan"\n[target]\nmax_storage_buffer_range = 1000\n'
+    )
+    found = query_model(conv_net(tmp_path / "m.onnx"), "TINY,CPU", device_files=[path])
+    assert "a buffer of 1024 bytes, the device takes 1000" in str(found.reason("relu1", "TINY"))
+
+
+def test_the_examples_in_the_documentation_are_device_files(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[3] / "docs" / "devices.md").read_text()
+    blocks = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
+    devices = [read_device_file(write(tmp_path / f"{i}.toml", block)) for i, block in enumerate(blocks)]
+    assert [d.backend for d in devices] == ["vulkan", "cuda", "cpu"]
+    assert "float16" in devices[0].dtypes
+
+
 @pytest.mark.parametrize(
     ("text", "place", "message"),
     [
@@ -90,6 +181,11 @@ def test_a_cpu_that_this_machine_can_stand_in_for_is_present(tmp_path: Path) -> 
         ('name = "X"\nbackend = "cpu"\nlinks = {GPU = {speed = 3}}', "links.GPU.speed", "unknown key"),
         ('name = "X"\nbackend = "cpu"\ntarget = {mcpus = "a"}', "", "no attribute 'mcpus'"),
         ('name = "X"\nbackend = "opencl"\ntarget = {kind = "llvm"}', "", "back end opencl has 'opencl'"),
+        ('name = "X"\nbackend = "vulkan"\ntarget = {arch = "sm_90"}', "", "no attribute 'arch'"),
+        ('name = "X"\nbackend = "vulkan"\ntarget = {supports_int8 = 1}', "", "supports_int8 must be true or false"),
+        ('name = "X"\nbackend = "vulkan"\ntarget = {max_num_threads = "256"}', "", "must be a whole number from 1"),
+        ('name = "X"\nbackend = "opencl"\ntarget = {max_num_threads = 0}', "", "must be a whole number from 1"),
+        ('name = "X"\nbackend = "opencl"\ntarget = {thread_warp_size = true}', "", "must be a whole number from 1"),
         ('name = "AUTO"\nbackend = "cpu"', "", "reserved"),
         ('name = "ort"\nbackend = "cpu"', "", "reserved"),
         ('name = "a,b"\nbackend = "cpu"', "name", "pattern"),

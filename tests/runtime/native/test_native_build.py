@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
@@ -35,3 +36,35 @@ def test_what_the_plug_ins_lack_is_written_down_and_fails_nothing(hidden: str, w
         assert line.startswith(f"{api.lower()}: not built: ")
         assert words.format(api) in line
         assert f"{api} plug-in is left out" in done.stderr
+    for row in devices_installed_in(tmp_path):
+        api = {"opencl": "OpenCL", "vulkan": "Vulkan"}.get(row["backend"])
+        if api is not None:
+            assert words.format(api) in row["reason"] and "Debian: " in row["reason"]
+            assert (PACKAGES[api] if "headers" in words else "g++") in row["hint"]
+            assert f"the {api} plug-in is not there: not built: " in row["reason"]
+
+
+PACKAGES = {"OpenCL": "opencl-c-headers", "Vulkan": "libvulkan-dev"}
+
+DEVICES = """
+import sys
+from pathlib import Path
+from heterocc.runtime.native import opencl_api, plugin
+folder = Path(sys.argv[1])
+opencl_api._folders = lambda: [folder]
+plugin.Plugin.folders = lambda self: iter([folder])
+sys.argv[1:] = ["devices", "--json"]
+from heterocc.compiler.cli import main
+main()
+"""
+
+
+def devices_installed_in(folder: Path) -> list[dict[str, str]]:
+    """What `heterocc devices` says is absent where an installation put its plug-ins, or the note, into `folder`."""
+    done = subprocess.run(
+        [sys.executable, "-c", DEVICES, str(folder)], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    absent: list[dict[str, str]] = json.loads(done.stdout)["absent"]
+    assert {"opencl", "vulkan"} <= {row["backend"] for row in absent}
+    return absent
