@@ -46,6 +46,13 @@ def beyond(count: int, most: int) -> bool:
     return -(-count // most) * -(-count // -(-count // most)) != count
 
 
+def named(values: Sequence[Any], body: Callable[[list[Any]], Any]) -> Any:
+    """`body` of variables that have the values: what is used often is computed, and read, once."""
+    names = [tirx.Var(f"at{i}", "int64") for i in range(len(values))]
+    binds = [tirx.Bind(name, value) for name, value in zip(names, values, strict=True)]
+    return sequence([*binds, body(names)])
+
+
 def sequence(statements: Sequence[Any]) -> Any:
     """The statements one after another."""
     return statements[0] if len(statements) == 1 else tirx.SeqStmt(list(statements))

@@ -36,8 +36,8 @@ class Lanes:
 
 def lanes_of(rows: Rows) -> Lanes:
     """The lanes that suit the kernel."""
-    if all(_vectorizable(e) for r in rows.reductions for e in r.accumulator.terms) and all(
-        _vectorizable(o.store.value) for o in rows.outputs
+    if all(vectorizable(e) for r in rows.reductions for e in r.accumulator.terms) and all(
+        vectorizable(o.store.value) for o in rows.outputs
     ):
         lengths = [r.axes.length for r in rows.reductions] + [o.axes.length for o in rows.outputs if o.axes.length > 1]
         if steps(rows, across=False) <= {0, 1}:
@@ -47,18 +47,18 @@ def lanes_of(rows: Rows) -> Lanes:
     return Lanes(1, "row")
 
 
-def _vectorizable(expr: Any) -> bool:
+def vectorizable(expr: Any) -> bool:
     """Whether an expression is arithmetic of float32 that vectors know."""
     if dtype_of(expr) != "float32":
         return False
     if isinstance(expr, TensorLoad | tirx.FloatImm):
         return True
     if isinstance(expr, _VECTOR_NODES):
-        return _vectorizable(expr.a) and _vectorizable(expr.b)
+        return vectorizable(expr.a) and vectorizable(expr.b)
     if isinstance(expr, tirx.Cast):
-        return _vectorizable(expr.value)
+        return vectorizable(expr.value)
     if isinstance(expr, ir.Call):
-        return getattr(expr.op, "name", "") in _VECTOR_CALLS and all(_vectorizable(a) for a in expr.args)
+        return getattr(expr.op, "name", "") in _VECTOR_CALLS and all(vectorizable(a) for a in expr.args)
     return False
 
 

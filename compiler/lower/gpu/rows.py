@@ -87,7 +87,7 @@ def rows_of(function: Any) -> Rows | None:
         return None
     for info in blocks:
         if "R" not in info.dom_kind():
-            _inline(schedule, info.block_rv)
+            inline(schedule, info.block_rv)
     left = [schedule.get(b) for b in schedule.get_child_blocks(schedule.get_sblock("root"))]
     try:
         return _Analysis(tuple(function.params)).rows(left)
@@ -95,7 +95,8 @@ def rows_of(function: Any) -> Rows | None:
         return None
 
 
-def _inline(schedule: Any, block: Any) -> None:
+def inline(schedule: Any, block: Any) -> None:
+    """Inline a block where that is possible."""
     try:
         schedule.compute_inline(block)
     except s_tir.ScheduleError:  # an output

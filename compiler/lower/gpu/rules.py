@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from heterocc.compiler.lower.gpu.contraction import schedule_contraction
+from heterocc.compiler.lower.gpu.depthwise import schedule_windows
 from heterocc.compiler.lower.gpu.limits import Limits
 from heterocc.compiler.lower.gpu.packed import Packed
 from heterocc.compiler.lower.gpu.plain import schedule_plain
@@ -33,6 +34,7 @@ def _plain(function: Any, limits: Limits, _: Collection[int]) -> Packed:
 
 RULES: tuple[Rule, ...] = (
     Rule("register tile", schedule_contraction),
+    Rule("windows", schedule_windows),
     Rule("rows", schedule_rows),
     Rule("plain", _plain),
 )
