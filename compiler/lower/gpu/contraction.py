@@ -12,30 +12,30 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-import tvm_ffi
-from tvm import s_tir, sym, tirx
+from tvm import s_tir, tirx
 from tvm.s_tir.dlight.analysis import normalize_prim_func
 
+from heterocc.compiler.lower.gpu.axes import Axes, dtype_of, find_axes, fuse_pixels, is_spatial, lane_axis, split_groups
 from heterocc.compiler.lower.gpu.groups import LostGuardError, bind_items, move_to
 from heterocc.compiler.lower.gpu.limits import Limits
-from heterocc.compiler.lower.gpu.packed import LanesLast, Layout, Packed
+from heterocc.compiler.lower.gpu.packed import LanesLast, Layouts, Packed
+from heterocc.compiler.lower.gpu.padding import padded
 from heterocc.compiler.lower.gpu.plain import bind_block, branches
+from heterocc.compiler.lower.gpu.tile import GPU_GROUP, Tile, choose_tile, multiple
 
 UNROLLED_TAPS = 3
 """Terms of a sum's last axis up to which it is written out: neighbouring taps read the same elements again."""
 
-GPU_GROUP = 64
-"""Work items of a group on GPUs: one or two of the hardware's own bundles."""
-
 
 @dataclass(frozen=True, slots=True)
-class _Axes:
-    """Positions among the block's iterators; `weight` is the operand that has the lanes, on axis `weight_axis`."""
+class _Nest:
+    """The blocks of a kernel: the sum, what stores it, and those `before` it with the `kinds` of their loops."""
 
-    lane: int
-    row: int
-    weight: int
-    weight_axis: int
+    schedule: Any
+    block: Any
+    store: Any
+    before: tuple[Any, ...]
+    kinds: tuple[str, ...]
 
 
 def schedule_contraction(function: Any, limits: Limits, packable: Collection[int] = ()) -> Packed | None:
@@ -51,14 +51,27 @@ def schedule_contraction(function: Any, limits: Limits, packable: Collection[int
     if len(sums) != 1 or any("O" in b.dom_kind() for b in blocks):
         return None
     block = sums[0].block_rv
-    _split_groups(schedule, block)
-    axes = _axes(schedule, block)
+    split_groups(schedule, block)
+    if find_axes(schedule, block) is None:
+        return None
+    before, after = _inlined(schedule, blocks, block)
+    if len(after) > 1:
+        return None
+    store = after[0].block_rv if after else schedule.cache_write(block, 0, "local")
+    if after:
+        schedule.set_scope(block, 0, "local")
+    fuse_pixels(schedule, block, store)
+    axes = find_axes(schedule, block)
     if axes is None:
         return None
-    around = _inlined(schedule, blocks, block)
-    if len(around[1]) > 1:
+    nest = _Nest(schedule, block, store, tuple(b.block_rv for b in before), tuple(b.dom_kind() for b in before))
+    fitted = _fitted(nest, axes, limits, packable)
+    if fitted is None:
         return None
-    return _tiled(schedule, function, block, axes, around, limits, packable)
+    nest, tile, layouts = fitted
+    if not _scheduled(nest, axes, tile, limits):
+        return None
+    return Packed(nest.schedule.mod["main"].with_attrs(dict(function.attrs.items())), layouts)
 
 
 def _inlined(schedule: Any, blocks: list[Any], block: Any) -> tuple[list[Any], list[Any]]:
@@ -82,134 +95,57 @@ def _try(step: Any, block: Any) -> bool:
     return True
 
 
-def _split_groups(schedule: Any, block: Any) -> None:
-    """Give a grouped convolution, whose operands share the output channel, an axis of groups and one inside them."""
-    node = schedule.get(block)
-    found: list[tuple[Any, int]] = []
-
-    def visit(division: Any) -> None:
-        if isinstance(division.a, tirx.Var) and isinstance(division.b, tirx.IntImm):
-            found.append((division.a, int(division.b)))
-
-    for region in node.reads:
-        for axis in region.region:
-            tvm_ffi.structural_walk(axis.min, [(tirx.FloorDiv, visit)], order="post")
-    for place, var in enumerate(node.iter_vars):
-        size = next((k for v, k in found if v.same_as(var.var)), 0)
-        if size > 1 and int(var.dom.extent) % size == 0 and var.iter_type == tirx.IterVar.DataPar:
-            schedule.transform_block_layout(block, _grouped(place, size, len(node.iter_vars)))
-            return
-
-
-def _grouped(place: int, size: int, rank: int) -> Any:
-    def mapped(*axes: Any) -> tuple[Any, ...]:
-        return (*axes[:place], axes[place] // size, axes[place] % size, *axes[place + 1 :])
-
-    return tirx.IndexMap.from_func(mapped, ndim=rank)
-
-
-def _axes(schedule: Any, block: Any) -> _Axes | None:
-    """Which iterators become lanes and rows; None unless each of two operands has a spatial axis of its own."""
-    node = schedule.get(block)
-    if len(node.reads) != 2 or len(node.writes) != 1:
-        return None
-    if any(_dtype(r) not in ("float32", "float16") for r in [*node.reads, *node.writes]):
-        return None
-    spatial = [i for i, v in enumerate(node.iter_vars) if v.iter_type == tirx.IterVar.DataPar]
-    used = [_variables(r, node) for r in node.reads]
-    own = [
-        [i for i in spatial if node.iter_vars[i].var in used[k] and node.iter_vars[i].var not in used[1 - k]]
-        for k in (0, 1)
-    ]
-    if not own[0] or not own[1]:
-        return None
-    lane = own[1][-1]
-    axis = _lane_axis(node.reads[1], node.iter_vars[lane].var)
-    if axis is None:
-        return None
-    return _Axes(lane, own[0][-1], 1, axis)
-
-
-def _variables(region: Any, node: Any) -> set[Any]:
-    """The iterators that a region depends on once its indices are simplified."""
-    analyzer = sym.Analyzer()
-    for var in node.iter_vars:
-        analyzer.bind(var.var, var.dom)
-    return {v for axis in region.region for v in _variables_of(analyzer.simplify(axis.min))}
-
-
-def _lane_axis(region: Any, var: Any) -> int | None:
-    """The one axis of a region that the variable steps through one by one: indexed by it, or by it and its group."""
-    used = [i for i, axis in enumerate(region.region) if var in _variables_of(axis.min)]
-    if len(used) != 1:
-        return None
-    index = region.region[used[0]].min
-    plain = isinstance(index, tirx.Var) or (
-        isinstance(index, tirx.Add) and any(isinstance(t, tirx.Var) and t.same_as(var) for t in (index.a, index.b))
-    )
-    return used[0] if plain else None
-
-
-def _variables_of(expr: Any) -> set[Any]:
-    found: set[Any] = set()
-    tvm_ffi.structural_walk(expr, [(tirx.Var, found.add)], order="post")
-    return found
-
-
-def _dtype(region: Any) -> str:
-    dtype = region.source.dtype
-    return str(getattr(dtype, "dtype", dtype))
-
-
-def _tiled(
-    schedule: Any,
-    function: Any,
-    block: Any,
-    axes: _Axes,
-    around: tuple[list[Any], list[Any]],
-    limits: Limits,
-    packable: Collection[int],
-) -> Packed | None:
-    node = schedule.get(block)
-    extents = [int(v.dom.extent) for v in node.iter_vars]
+def _fitted(nest: _Nest, axes: Axes, limits: Limits, packable: Collection[int]) -> tuple[_Nest, Tile, Layouts] | None:
+    """The nest with axes that its tile divides and weights that end in its lanes; and what this asks of weights."""
+    function, schedule = nest.schedule.mod["main"], nest.schedule
+    node = schedule.get(nest.block)
     weight = node.reads[axes.weight]
     rank = len(weight.region)
-    rows, lanes = _tile(extents[axes.row], extents[axes.lane], limits)
-    layouts: list[tuple[int, Layout]] = []
-    if axes.weight_axis != rank - 1:
-        parameter = next((i for i, p in enumerate(function.params) if p.name == weight.source.name), None)
-        if parameter is None or parameter not in packable or int(weight.source.shape[axes.weight_axis]) % lanes:
-            return None
-        layout = LanesLast(axes.weight_axis, lanes)
-        schedule.transform_layout(block, ("read", axes.weight), layout.index_map(rank))
-        layouts.append((parameter, layout))
-
-    before, after = around
-    lane_axis = _lane_axis(node.writes[0], node.iter_vars[axes.lane].var)
-    if lane_axis is None:
+    parameter = next((i for i, p in enumerate(function.params) if p.name == weight.source.name), -1)
+    packs = parameter in packable
+    if axes.weight_axis != rank - 1 and not packs:
         return None
-    store = after[0].block_rv if after else schedule.cache_write(block, 0, "local")
-    if after:
-        schedule.set_scope(block, 0, "local")
-    written = len(node.writes[0].region)
-    if lane_axis != written - 1:
-        schedule.transform_layout(block, ("write", 0), _permutation(_last(lane_axis, written)))
+    extents = {i: int(v.dom.extent) for i, v in enumerate(node.iter_vars)}
+    shape = [int(n) for n in weight.source.shape]
+    pads = packs and extents[axes.lane] == shape[axes.weight_axis]
+    others = prod(e for i, e in extents.items() if is_spatial(node, i) and i not in (axes.row, axes.lane))
+    tile = choose_tile(extents[axes.row], extents[axes.lane], others, limits, pads)
+    longer = {axes.row: multiple(extents[axes.row], tile.rows), axes.lane: multiple(extents[axes.lane], tile.lanes)}
+    whole = longer[axes.lane] == extents[axes.lane]
+    if not whole or longer[axes.row] != extents[axes.row]:
+        shape[axes.weight_axis] += longer[axes.lane] - extents[axes.lane]
+        names = [str(schedule.get(b).name_hint) for b in (nest.block, nest.store, *nest.before)]
+        schedule = s_tir.Schedule(padded(function, node, longer, {weight.source.name: tuple(shape)} if pads else {}))
+        block, store, *before = (schedule.get_sblock(name) for name in names)
+        nest = _Nest(schedule, block, store, tuple(before), nest.kinds)
+    layouts: Layouts = ()
+    if packs and (axes.weight_axis != rank - 1 or not whole):
+        layout = LanesLast(axes.weight_axis, tile.lanes)
+        schedule.transform_layout(nest.block, ("read", axes.weight), layout.index_map(rank))
+        layouts = ((parameter, layout),)
+    return nest, tile, layouts
 
+
+def _scheduled(nest: _Nest, axes: Axes, tile: Tile, limits: Limits) -> bool:
+    """Give each tile a work item; False where its stores cannot leave out what lies beyond the end."""
+    schedule, block, store = nest.schedule, nest.block, nest.store
+    node = schedule.get(block)
+    written, rank = lane_axis(node.writes[0], node.iter_vars[axes.lane].var), len(node.writes[0].region)
+    if written is None:
+        return False
+    if written != rank - 1:
+        schedule.transform_layout(block, ("write", 0), _moved_last(written, rank))
     loops = list(schedule.get_loops(block))
-    sums = [loops[i] for i, v in enumerate(node.iter_vars) if v.iter_type == tirx.IterVar.CommReduce]
-    outer = [
-        loops[i]
-        for i, v in enumerate(node.iter_vars)
-        if v.iter_type == tirx.IterVar.DataPar and i not in (axes.lane, axes.row)
-    ]
-    lane_groups, lane = schedule.split(loops[axes.lane], factors=[None, lanes])
-    row_groups, row = schedule.split(loops[axes.row], factors=[None, rows])
+    sums = [loops[i] for i in range(len(loops)) if not is_spatial(node, i)]
+    outer = [loops[i] for i in range(len(loops)) if is_spatial(node, i) and i not in (axes.lane, axes.row)]
+    lane_groups, lane = schedule.split(loops[axes.lane], factors=[None, tile.lanes])
+    row_groups, row = schedule.split(loops[axes.row], factors=[None, tile.rows])
     schedule.reorder(lane_groups, *outer, row_groups, *sums, row, lane)
     item = _bind_tiles(schedule, lane_groups, [*outer, row_groups], limits)
     try:
         move_to(schedule, store, item)
     except LostGuardError:
-        return None
+        return False
     if not limits.vectors and 1 < int(schedule.get(sums[-1]).extent) <= UNROLLED_TAPS:
         schedule.unroll(sums[-1])
     schedule.unroll(row)
@@ -218,10 +154,11 @@ def _tiled(
     row, lane = schedule.get_loops(start)[-2:]
     schedule.unroll(row)
     schedule.vectorize(lane)
-    _bind_store(schedule, store, item, lanes if lane_axis == written - 1 else 0)
-    for info in before:
-        bind_block(schedule, info.block_rv, info.dom_kind(), limits)
-    return Packed(schedule.mod["main"].with_attrs(dict(function.attrs.items())), tuple(layouts))
+    whole = int(schedule.get(store).iter_vars[-1].dom.extent) % tile.lanes == 0
+    _bind_store(schedule, store, item, tile.lanes if written == rank - 1 and whole else 0)
+    for copy, kinds in zip(nest.before, nest.kinds, strict=True):
+        bind_block(schedule, copy, kinds, limits)
+    return True
 
 
 def _bind_tiles(schedule: Any, lane_groups: Any, others: list[Any], limits: Limits) -> Any:
@@ -254,37 +191,11 @@ def _bind_store(schedule: Any, store: Any, item: Any, contiguous: int) -> None:
 
 def _takes_vectors(node: Any) -> bool:
     """Whether OpenCL has vectors for what a block computes: not of booleans, nor choices by values of another width."""
-    dtypes = {_dtype(region) for region in [*node.reads, *node.writes]}
+    dtypes = {dtype_of(region) for region in [*node.reads, *node.writes]}
     return len(dtypes) == 1 or ("bool" not in dtypes and "Select" not in str(node.body))
 
 
-def _tile(row_extent: int, lane_extent: int, limits: Limits) -> tuple[int, int]:
-    """Rows and lanes of a tile: divisors, so that no store needs a test.
-
-    Lanes are a power of two. On CPUs rows are as many as hide the latency of an addition; on GPUs the tile is the one
-    with the fewest loads per output that the limits allow.
-    """
-    widths = [n for n in (16, 8, 4, 2, 1) if lane_extent % n == 0]
-    if limits.vectors:
-        rows = _divisor(row_extent, 8)
-        return (rows if rows >= 4 else _divisor(row_extent, 14)), widths[0]
-    side, area = limits.tile
-    tiles = [
-        (rows, lanes)
-        for lanes in widths
-        for rows in range(1, side + 1)
-        if row_extent % rows == 0 and lanes <= side and rows * lanes <= area
-    ]
-    return min(tiles, key=lambda tile: (1 / tile[0] + 1 / tile[1], tile))
-
-
-def _divisor(extent: int, most: int) -> int:
-    return max(n for n in range(1, most + 1) if extent % n == 0)
-
-
-def _last(axis: int, rank: int) -> tuple[int, ...]:
-    return (*(i for i in range(rank) if i != axis), axis)
-
-
-def _permutation(order: tuple[int, ...]) -> Any:
-    return tirx.IndexMap.from_func(lambda *axes: tuple(axes[i] for i in order), ndim=len(order))
+def _moved_last(axis: int, rank: int) -> Any:
+    """The map of indices that makes one axis the last."""
+    order = (*(i for i in range(rank) if i != axis), axis)
+    return tirx.IndexMap.from_func(lambda *axes: tuple(axes[i] for i in order), ndim=rank)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import Any
 
 import tvm_ffi
-from tvm import s_tir, tirx
+from tvm import ir, s_tir, sym, tirx
 
 from heterocc.compiler.lower.gpu.limits import Limits
 
@@ -53,14 +54,23 @@ def move_to(schedule: Any, block: Any, item: Any) -> None:
     Raises LostGuardError where a group is partial and the block would also run for the items beyond its end, which TVM
     does not notice if the block's place is no sum of loops.
     """
-    partial = any(_guard(schedule, child) for child in schedule.get_child_blocks(item))
+    guards = [g for child in schedule.get_child_blocks(item) for g in _guards(schedule, child)]
     schedule.reverse_compute_at(block, item)
-    if partial and not _guard(schedule, block):
-        raise LostGuardError(schedule.get(block).name_hint)
+    if not guards:
+        return
+    analyzer = sym.Analyzer()
+    for loop in schedule.get_loops(block):
+        node = schedule.get(loop)
+        analyzer.bind(node.loop_var, ir.Range.from_min_extent(node.min, node.extent))
+    with ExitStack() as known:
+        for guard in _guards(schedule, block):
+            known.enter_context(analyzer.constraint_scope(guard))
+        if not all(analyzer.can_prove(guard) for guard in guards):
+            raise LostGuardError(schedule.get(block).name_hint)
 
 
-def _guard(schedule: Any, block: Any) -> bool:
-    """Whether a block runs under a condition."""
+def _guards(schedule: Any, block: Any) -> list[Any]:
+    """The conditions under which a block runs."""
     node = schedule.get(block)
     found: list[Any] = []
 
@@ -69,7 +79,7 @@ def _guard(schedule: Any, block: Any) -> bool:
             found.append(realize.predicate)
 
     tvm_ffi.structural_walk(schedule.mod["main"].body, [(s_tir.SBlockRealize, visit)], order="post")
-    return any(not isinstance(p, tirx.IntImm) for p in found)
+    return [p for p in found if not isinstance(p, tirx.IntImm)]
 
 
 def _used(size: int) -> float:

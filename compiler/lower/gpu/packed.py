@@ -17,27 +17,33 @@ class Layout(Protocol):
         ...
 
 
+Layouts = tuple[tuple[int, Layout], ...]
+"""Layouts of a kernel's parameters, by their index."""
+
+
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """A scheduled kernel, and the parameters that it wants in another layout, by their index."""
+    """A scheduled kernel, and the parameters that it wants in another layout."""
 
     function: Any
-    layouts: tuple[tuple[int, Layout], ...] = ()
+    layouts: Layouts = ()
 
 
 @dataclass(frozen=True, slots=True)
 class LanesLast:
     """Axis `axis` in groups of `lanes`: groups become the first axis, lanes the last, the others stay in order.
 
-    A work item then reads its weights from one end to the other.
+    A work item then reads its weights from one end to the other. Zeros fill up the last group.
     """
 
     axis: int
     lanes: int
 
     def apply(self, array: np.ndarray) -> np.ndarray:
-        """The array in this layout; its axis must be a multiple of `lanes`."""
+        """The array in this layout."""
         last = np.moveaxis(array, self.axis, -1)
+        missing = -last.shape[-1] % self.lanes
+        last = np.pad(last, [(0, 0)] * (last.ndim - 1) + [(0, missing)])
         groups = last.reshape(*last.shape[:-1], -1, self.lanes)
         return np.ascontiguousarray(np.moveaxis(groups, -2, 0))
 

@@ -6,11 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from tvm import sym
+
 from heterocc.compiler.lower.vulkan.body import Body
 from heterocc.compiler.lower.vulkan.dtypes import BOOL, DType, UnsupportedError, parse
 from heterocc.compiler.lower.vulkan.integers import floor_div, floor_mod, truncated_mod
 from heterocc.compiler.lower.vulkan.intrinsics import barrier, call
-from heterocc.compiler.lower.vulkan.memory import Memory, View, key_of
+from heterocc.compiler.lower.vulkan.memory import QUAD, Memory, View, key_of
 from heterocc.compiler.lower.vulkan.scalar import Scalar, constant, select
 
 Lanes = tuple[Scalar, ...]
@@ -174,6 +176,10 @@ class Context:
         if getattr(node, "predicate", None) is not None:
             raise UnsupportedError("a load under a predicate")
         view, places = self.place(node.source, node.indices)
+        if view.lanes == 1 and _in_quads(node.indices[0]):
+            quads = [self.memory.load_quad(view, place) for place in places[::QUAD]]
+            if None not in quads:
+                return tuple(scalar for quad in quads if quad is not None for scalar in quad)
         return tuple(self.memory.load(view, place) for place in places)
 
     def _call(self, node: Any) -> Lanes:
@@ -200,6 +206,14 @@ class Context:
         width = max([lanes, *(len(g) for g in given)])
         spread = [g * width if len(g) == 1 else g for g in given]
         return tuple(call(name, dtype, [s[i] for s in spread]) for i in range(width))
+
+
+def _in_quads(index: Any) -> bool:
+    """Whether an index goes through whole aligned vectors of a buffer."""
+    if type(index).__name__ != "Ramp" or _count(index.lanes) % QUAD or getattr(index.stride, "value", 0) != 1:
+        return False
+    found = sym.Analyzer().modular_set(index.base)
+    return bool(found.coeff % QUAD == 0 and found.base % QUAD == 0)
 
 
 def _paired(left: Lanes, right: Lanes) -> list[tuple[Scalar, Scalar]]:

@@ -34,9 +34,9 @@ _REQUIRED: dict[Feature, str] = {
 }
 
 _TILE = (4, 16)
-_SOFTWARE_TILE = (16, 128)
+_SOFTWARE_TILE = (16, 256)
 """Largest side and area of a tile of sums. lavapipe runs invocations side by side in vectors, as GPUs do, but needs few
-of them; a load costs it a branch for each, as much as ten additions: a tile that spills registers still wins."""
+of them; a load costs it a branch for each, as much as fifty additions: a tile that spills registers still wins."""
 
 _UNFUSED = {"relax.FuseOps.max_depth": 1}
 

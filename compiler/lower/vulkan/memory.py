@@ -7,8 +7,12 @@ from typing import Any
 
 from heterocc.compiler.lower.vulkan.body import Body
 from heterocc.compiler.lower.vulkan.dtypes import INT32, DType, UnsupportedError, parse
+from heterocc.compiler.lower.vulkan.integers import floor_div
 from heterocc.compiler.lower.vulkan.scalar import Scalar
 from heterocc.compiler.lower.vulkan.spirv import Decoration, Module, Op, Storage
+
+QUAD = 4
+"""Elements of the widest vector that a shader loads at once."""
 
 MAX_PRIVATE_BYTES = 1 << 16
 """Arrays of an invocation, at most: drivers put what does not fit into registers in memory, or fail."""
@@ -27,10 +31,10 @@ class View:
 
 @dataclass
 class _Binding:
-    """A storage buffer: one variable for each element type that it is seen as."""
+    """A storage buffer: one variable for each element type that it is seen as, alone (1) or in vectors (QUAD)."""
 
     index: int
-    variables: dict[DType, int] = field(default_factory=dict)
+    variables: dict[tuple[DType, int], int] = field(default_factory=dict)
     written: bool = False
 
 
@@ -45,7 +49,7 @@ class Memory:
         self._bindings: dict[int, _Binding] = {}
         self._views: dict[int, View] = {}
         self._constant: set[int] = set()
-        self._structures: dict[DType, int] = {}
+        self._structures: dict[tuple[DType, int], int] = {}
         self.shared_bytes = 0
         self.private_bytes = 0
 
@@ -114,6 +118,21 @@ class Memory:
             loaded = self._body.fresh(Op.LOAD, type_, pointer)
         return _seen(Scalar(self._body, view.held, loaded), view.dtype)
 
+    def load_quad(self, view: View, index: Scalar) -> tuple[Scalar, ...] | None:
+        """QUAD scalars from an index on that is a multiple of QUAD; None where the kernel may change them."""
+        binding = next((b for b in self._bindings.values() if view.variable in b.variables.values()), None)
+        if binding is None or view.variable not in self._constant or view.dtype != view.held:
+            return None
+        scalar = view.held.declare(self._module)
+        vector = self._module.type(Op.TYPE_VECTOR, scalar, QUAD)
+        variable = self._storage(binding, view.held, QUAD)
+        place = floor_div(index, index.constant(QUAD))
+        members = (INT32.constant(self._module, 0), place.id)
+        pointer = self._body.pure(Op.ACCESS_CHAIN, self._pointer(view.storage, vector), variable, *members)
+        loaded = self._body.pure(Op.LOAD, vector, pointer)
+        parts = (self._body.pure(Op.COMPOSITE_EXTRACT, scalar, loaded, i) for i in range(QUAD))
+        return tuple(Scalar(self._body, view.held, part) for part in parts)
+
     def store(self, view: View, index: Scalar, value: Scalar) -> None:
         """Store one scalar."""
         held = _seen(value, view.held)
@@ -130,12 +149,12 @@ class Memory:
         """Decorate what is known only once all code is written."""
         for binding in self._bindings.values():
             for variable in binding.variables.values():
-                shared = self._aliased or len(binding.variables) > 1
+                shared = self._aliased or (binding.written and len(binding.variables) > 1)
                 self._module.decorate(variable, Decoration.ALIASED if shared else Decoration.RESTRICT)
 
-    def _storage(self, binding: _Binding, held: DType) -> int:
-        if held not in binding.variables:
-            type_ = self._pointer(Storage.STORAGE_BUFFER, self._structure(held))
+    def _storage(self, binding: _Binding, held: DType, width: int = 1) -> int:
+        if (held, width) not in binding.variables:
+            type_ = self._pointer(Storage.STORAGE_BUFFER, self._structure(held, width))
             variable = self._module.variable(type_, Storage.STORAGE_BUFFER)
             self._module.decorate(variable, Decoration.DESCRIPTOR_SET, 0)
             self._module.decorate(variable, Decoration.BINDING, binding.index)
@@ -143,19 +162,22 @@ class Memory:
                 self._module.decorate(variable, Decoration.NON_WRITABLE)
                 if not self._aliased:
                     self._constant.add(variable)
-            binding.variables[held] = variable
-        return binding.variables[held]
+            binding.variables[held, width] = variable
+        return binding.variables[held, width]
 
-    def _structure(self, held: DType) -> int:
+    def _structure(self, held: DType, width: int) -> int:
         """A structure of one array without end."""
-        if held not in self._structures:
-            array = self._module.own_type(Op.TYPE_RUNTIME_ARRAY, held.in_buffer(self._module))
-            self._module.decorate(array, Decoration.ARRAY_STRIDE, held.bytes)
+        if (held, width) not in self._structures:
+            element = held.in_buffer(self._module)
+            if width > 1:
+                element = self._module.type(Op.TYPE_VECTOR, element, width)
+            array = self._module.own_type(Op.TYPE_RUNTIME_ARRAY, element)
+            self._module.decorate(array, Decoration.ARRAY_STRIDE, held.bytes * width)
             structure = self._module.own_type(Op.TYPE_STRUCT, array)
             self._module.decorate(structure, Decoration.BLOCK)
             self._module.decorate_member(structure, 0, Decoration.OFFSET, 0)
-            self._structures[held] = structure
-        return self._structures[held]
+            self._structures[held, width] = structure
+        return self._structures[held, width]
 
     def _pointer(self, storage: Storage, pointee: int) -> int:
         return self._module.type(Op.TYPE_POINTER, storage, pointee)

@@ -40,8 +40,10 @@ def conv(shape: tuple[int, ...], weight: tuple[int, ...], *after: str, **attribu
         conv((1, 12, 14, 14), (8, 3, 1, 1), "Sigmoid", "Relu", group=4),
         conv((1, 16, 9, 9), (16, 1, 3, 3), pads=[1, 1, 1, 1], group=16),
         conv((1, 4, 11), (6, 4, 3)),
+        conv((1, 5, 13, 13), (67, 5, 1, 1), "Tanh"),
+        conv((1, 5, 19, 23), (21, 5, 3, 3), "Relu", pads=[1, 1, 1, 1]),
     ],
-    ids=["padded", "strided-dilated-odd", "grouped", "depthwise", "one-dimensional"],
+    ids=["padded", "strided-dilated-odd", "grouped", "depthwise", "one-dimensional", "prime", "prime-window"],
 )
 def test_convolutions_match_onnx_runtime(graph: Graph, tmp_path: Path) -> None:
     check(graph, tmp_path)

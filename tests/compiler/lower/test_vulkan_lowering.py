@@ -50,8 +50,9 @@ def limited(**target: int | bool) -> Device:
         conv((1, 16, 9, 9), (16, 1, 3, 3), pads=[1, 1, 1, 1], group=16),
         conv((1, 4, 11), (6, 4, 3)),
         conv((1, 5, 13, 13), (67, 5, 1, 1), "Tanh"),
+        conv((1, 5, 19, 23), (21, 5, 3, 3), "Relu", pads=[1, 1, 1, 1]),
     ],
-    ids=["padded", "strided-dilated-odd", "grouped", "grouped-partial", "depthwise", "one-dimensional", "prime"],
+    ids="padded strided-dilated-odd grouped grouped-partial depthwise one-dimensional prime prime-window".split(),
 )
 def test_convolutions_match_onnx_runtime(graph: Graph, software: bool, tmp_path: Path) -> None:
     check(graph, tmp_path, device=dataclasses.replace(first_device(), software=software))

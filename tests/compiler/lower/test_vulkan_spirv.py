@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -268,3 +269,14 @@ def test_unknown_dtypes_are_refused() -> None:
         parse("bfloat16")
     assert dataclasses.astuple(parse("float32x4")[0]) == ("float", 32)
     assert parse("float32x4")[1] == 4
+
+
+def test_weights_in_lanes_are_loaded_four_at_a_time(tmp_path: Path) -> None:
+    made = kernels(
+        Graph({"x": numbers("float32", 1, 3, 8, 8)}, [node("Conv", "x", "w")], {"w": numbers("float32", 13, 3, 3, 3)}),
+        tmp_path,
+    )
+    text = "".join(disassemble(k.code) for k in made)
+    assert re.search(r"OpTypeVector \d+ 4\n", text)
+    assert text.count("OpCompositeExtract") >= 4
+    assert_valid(made)

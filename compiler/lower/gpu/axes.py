@@ -1,0 +1,145 @@
+"""The axes of a contraction: which iterators become the rows and lanes of a tile."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import tvm_ffi
+from tvm import sym, tirx
+
+
+@dataclass(frozen=True, slots=True)
+class Axes:
+    """Positions among the block's iterators; `weight` is the operand that has the lanes, on axis `weight_axis`."""
+
+    lane: int
+    row: int
+    weight: int
+    weight_axis: int
+
+
+def split_groups(schedule: Any, block: Any) -> None:
+    """Give a grouped convolution, whose operands share the output channel, an axis of groups and one inside them."""
+    node = schedule.get(block)
+    found: list[tuple[Any, int]] = []
+
+    def visit(division: Any) -> None:
+        if isinstance(division.a, tirx.Var) and isinstance(division.b, tirx.IntImm):
+            found.append((division.a, int(division.b)))
+
+    for region in node.reads:
+        for axis in region.region:
+            tvm_ffi.structural_walk(axis.min, [(tirx.FloorDiv, visit)], order="post")
+    for place, var in enumerate(node.iter_vars):
+        size = next((k for v, k in found if v.same_as(var.var)), 0)
+        if size > 1 and int(var.dom.extent) % size == 0 and var.iter_type == tirx.IterVar.DataPar:
+            schedule.transform_block_layout(block, _grouped(place, size, len(node.iter_vars)))
+            return
+
+
+def _grouped(place: int, size: int, rank: int) -> Any:
+    def mapped(*axes: Any) -> tuple[Any, ...]:
+        return (*axes[:place], axes[place] // size, axes[place] % size, *axes[place + 1 :])
+
+    return tirx.IndexMap.from_func(mapped, ndim=rank)
+
+
+def find_axes(schedule: Any, block: Any) -> Axes | None:
+    """Which iterators become lanes and rows; None unless each of two operands has a spatial axis of its own."""
+    node = schedule.get(block)
+    if len(node.reads) != 2 or len(node.writes) != 1:
+        return None
+    if any(dtype_of(r) not in ("float32", "float16") for r in [*node.reads, *node.writes]):
+        return None
+    spatial = [i for i, v in enumerate(node.iter_vars) if v.iter_type == tirx.IterVar.DataPar]
+    used = [_variables(r, node) for r in node.reads]
+    own = [
+        [i for i in spatial if node.iter_vars[i].var in used[k] and node.iter_vars[i].var not in used[1 - k]]
+        for k in (0, 1)
+    ]
+    if not own[0] or not own[1]:
+        return None
+    lane = own[1][-1]
+    axis = lane_axis(node.reads[1], node.iter_vars[lane].var)
+    if axis is None:
+        return None
+    return Axes(lane, own[0][-1], 1, axis)
+
+
+def _variables(region: Any, node: Any) -> set[Any]:
+    """The iterators that a region depends on once its indices are simplified."""
+    analyzer = sym.Analyzer()
+    for var in node.iter_vars:
+        analyzer.bind(var.var, var.dom)
+    return {v for axis in region.region for v in _variables_of(analyzer.simplify(axis.min))}
+
+
+def lane_axis(region: Any, var: Any) -> int | None:
+    """The one axis of a region that the variable steps through one by one: indexed by it, or by it and its group."""
+    used = [i for i, axis in enumerate(region.region) if var in _variables_of(axis.min)]
+    if len(used) != 1:
+        return None
+    index = region.region[used[0]].min
+    plain = isinstance(index, tirx.Var) or (
+        isinstance(index, tirx.Add) and any(isinstance(t, tirx.Var) and t.same_as(var) for t in (index.a, index.b))
+    )
+    return used[0] if plain else None
+
+
+def _variables_of(expr: Any) -> set[Any]:
+    found: set[Any] = set()
+    tvm_ffi.structural_walk(expr, [(tirx.Var, found.add)], order="post")
+    return found
+
+
+def is_spatial(node: Any, place: int) -> bool:
+    """Whether an iterator of a block is one of its outputs' axes."""
+    return bool(node.iter_vars[place].iter_type == tirx.IterVar.DataPar)
+
+
+def dtype_of(region: Any) -> str:
+    """The dtype of a region's buffer."""
+    dtype = region.source.dtype
+    return str(getattr(dtype, "dtype", dtype))
+
+
+def fuse_pixels(schedule: Any, block: Any, store: Any) -> None:
+    """Make one axis of the last two where nothing tells rows of an image from each other, as in 1 x 1 convolutions."""
+    node = schedule.get(block)
+    spatial = [i for i, v in enumerate(node.iter_vars) if v.iter_type == tirx.IterVar.DataPar]
+    rank = len(spatial)
+    if spatial != list(range(rank)) or rank < 2 or len(schedule.get(store).iter_vars) != rank:
+        return
+    pixels = [node.iter_vars[i].var for i in spatial[-2:]]
+    if not _ends_in(node.writes[0], pixels, node) or not _ends_in(node.reads[0], pixels, node):
+        return
+    width, held = int(node.iter_vars[spatial[-1]].dom.extent), len(node.writes[0].region)
+    if any(v in _variables(node.reads[1], node) for v in pixels) or width == 1:
+        return
+    schedule.transform_block_layout(block, _joined(rank - 2, width, len(node.iter_vars)))
+    schedule.transform_block_layout(store, _joined(rank - 2, width, rank))
+    schedule.transform_layout(block, ("write", 0), _joined(held - 2, width, held))
+
+
+def _ends_in(region: Any, variables: list[Any], node: Any) -> bool:
+    """Whether the last indices of a region are these variables, and its buffer has no elements beside them."""
+    analyzer = sym.Analyzer()
+    for var in node.iter_vars:
+        analyzer.bind(var.var, var.dom)
+    last = region.region[-len(variables) :]
+    sizes = [int(v.dom.extent) for v in node.iter_vars if any(v.var.same_as(o) for o in variables)]
+    return (
+        len(last) == len(variables)
+        and all(analyzer.simplify(axis.min).same_as(v) for axis, v in zip(last, variables, strict=True))
+        and [int(n) for n in region.source.shape[-len(variables) :]] == sizes
+    )
+
+
+def _joined(place: int, width: int, rank: int) -> Any:
+    """The map of indices that makes one axis of those at `place` and after it."""
+
+    def mapped(*axes: Any) -> tuple[Any, ...]:
+        return (*axes[:place], axes[place] * width + axes[place + 1], *axes[place + 2 :])
+
+    return tirx.IndexMap.from_func(mapped, ndim=rank)
