@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Annotated
 
@@ -230,6 +231,8 @@ def root(
     version: Annotated[bool, typer.Option("--version", help="Print heterocc's version and exit.")] = False,
 ) -> None:
     """Options of heterocc itself."""
+    # The commands print a session's notes themselves; without a handler the runtime's log would say them again.
+    logging.getLogger("heterocc.runtime").addHandler(logging.NullHandler())
     if version:
         from importlib.metadata import version as version_of
 

@@ -55,7 +55,7 @@ def run(
         if outputs is not None:
             bundle_io.check_writable(outputs)
         with load(bundle, devices, threads=threads, profile=profile) as session:
-            cli_report.tell_notes(session, devices)
+            cli_report.tell_notes(session.notes, devices)
             feed = bundle_io.read_inputs(bundle, session, tuple(inputs or ()), seed)
             results = session.run(feed)
             if outputs is not None:
@@ -97,7 +97,7 @@ def bench(
         from heterocc.runtime import load
 
         with load(bundle, devices, threads=threads) as session:
-            cli_report.tell_notes(session, devices)
+            cli_report.tell_notes(session.notes, devices)
             feed = bundle_io.read_inputs(bundle, session, tuple(inputs or ()), seed)
             result = bencher.bench(
                 session, feed, seconds=time, iterations=iterations, requests=requests, warmup=warmup, against=model,
@@ -111,7 +111,7 @@ def bench(
                 profiled.run(feed)
                 table = profiled.profile()
         if json:
-            data = result.to_json()
+            data = {**result.to_json(), "notes": list(session.notes)}
             if table is not None:
                 data["profile"] = table.to_json()
             print_json(data)
@@ -172,12 +172,14 @@ def verify(
 ) -> None:
     """Check a bundle's numbers: its golden vectors on this machine or, with the model, fresh inputs."""
     with errors(json):
+        from heterocc.compiler import cli_report
         from heterocc.compiler.verify import verify_bundle
 
         report = verify_bundle(
             bundle, model, inputs=tuple(inputs or ()), devices=devices, threads=threads, seed=seed, bisect=bisect,
             reporter=ConsoleReporter(quiet=quiet or json),
         )  # fmt: skip
+        cli_report.tell_notes(report.notes, devices)
         if json:
             print_json(report.to_json())
         else:

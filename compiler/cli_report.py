@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,10 @@ from heterocc.runtime.devices import driver_reason
 from heterocc.runtime.select import is_auto, select_variants
 
 
-def tell_notes(session: Any, devices: str | None) -> None:
+def tell_notes(notes: Sequence[str], devices: str | None) -> None:
     """Print what a session has to say of the variant it chose, where the choice was ours or not all was had."""
-    if len(session.notes) > 1 or is_auto(devices):
-        for note in session.notes:
+    if len(notes) > 1 or is_auto(devices):
+        for note in notes:
             err.print(f"[cyan]note:[/] {escape(note)}")
 
 
@@ -54,6 +54,7 @@ def outputs_json(session: Any, results: Mapping[str, Any], profile: bool) -> dic
         else:
             shown[name] = {"dtype": type(value).__name__, "data": _finite(_plain(value))}
     report: dict[str, object] = {"variant": session.variant.name, "devices": list(session.devices), "outputs": shown}
+    report["notes"] = list(session.notes)
     if profile:
         report["profile"] = session.profile().to_json()
     return report

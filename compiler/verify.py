@@ -25,12 +25,13 @@ from heterocc.runtime import load
 
 @dataclass(frozen=True)
 class VerifyReport:
-    """Differences by output, the kind of reference, and what bisection found."""
+    """Differences by output, the kind of reference, what bisection found, and the session's notes."""
 
     variant: str
     reference: str
     differences: tuple[Difference, ...]
     culprit: Culprit | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -45,6 +46,7 @@ class VerifyReport:
             "reference": self.reference,
             "outputs": [d.to_json() for d in self.differences],
             "culprit": None if self.culprit is None else self.culprit.to_json(),
+            "notes": list(self.notes),
         }
 
     def to_table(self) -> Table:
@@ -102,7 +104,8 @@ def _against_golden(path: Path, bundle: Bundle, devices: str | None, threads: in
         results = session.run(feed)
         tolerance = _golden_tolerance(golden, session.variant)
         found = tuple(compare(n, results[n], e, tolerance) for n, e in expected.items())
-        return VerifyReport(session.variant.name, f"the golden vectors (seed {golden.seed})", found)
+        reference = f"the golden vectors (seed {golden.seed})"
+        return VerifyReport(session.variant.name, reference, found, notes=session.notes)
 
 
 def _golden_tolerance(golden: Golden, variant: Variant) -> Tolerance:
@@ -161,7 +164,8 @@ def _against_model(
         if bisect and not all(d.ok for d in found):
             with reporter.stage("looking for the first wrong kernel"):
                 culprit = find_culprit(session, model, feed)
-        return VerifyReport(variant, "ONNX Runtime" + ("" if inputs else f" (seed {seed})"), found, culprit)
+        reference = "ONNX Runtime" + ("" if inputs else f" (seed {seed})")
+        return VerifyReport(variant, reference, found, culprit, session.notes)
 
 
 def _sources(model: ImportedModel, names: Sequence[str]) -> list[tuple[str, str]]:

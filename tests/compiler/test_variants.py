@@ -14,6 +14,7 @@ import numpy as np
 import onnx
 import pytest
 from small import conv_net
+from typer.testing import CliRunner
 
 from heterocc.artifacts.errors import (
     PinnedDeviceError,
@@ -24,22 +25,27 @@ from heterocc.artifacts.errors import (
 )
 from heterocc.artifacts.reader import open_bundle
 from heterocc.compiler import CompileOptions, compile_model
+from heterocc.compiler.cli import app
 from heterocc.compiler.devices.device import Device
 from heterocc.compiler.variants import all_devices, variant_specs
 from heterocc.passes.affinity import Affinity
 from heterocc.runtime import load
 from heterocc.runtime.native import unavailable_reason, vulkan_unavailable_reason
+from heterocc.runtime.select import select_variants
 
 GPU = "VULKAN" if vulkan_unavailable_reason() is None else "OPENCL"
-needs_gpu = [
-    pytest.mark.vulkan if GPU == "VULKAN" else pytest.mark.opencl,
-    pytest.mark.skipif(GPU == "OPENCL" and unavailable_reason() is not None, reason="no Vulkan and no OpenCL here"),
-]
+NO_GPU = None if GPU == "VULKAN" else unavailable_reason()
+GONE = {"HETEROCC_OPENCL_FAULT": "no-driver", "HETEROCC_VULKAN_FAULT": "no-driver"}
 
 
 def heterocc(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "heterocc.compiler.cli", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **environment})
+    """Run a command: here, or, as drivers are opened once, with `environment` in a process of its own."""
+    words = [str(a) for a in arguments]
+    if environment:
+        command = [sys.executable, "-m", "heterocc.compiler.cli", *words]
+        return subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **environment})
+    done = CliRunner().invoke(app, words)
+    return subprocess.CompletedProcess(words, done.exit_code, done.stdout, done.stderr)
 
 
 def describe(name: str, path: Path) -> Path:
@@ -271,24 +277,44 @@ def test_a_compile_that_stops_early_tells_of_every_variant(stage: str, tmp_path:
         assert plans["main"]["summary"] == report["summary"]
 
 
-@pytest.mark.parametrize("devices", [pytest.param("AUTO", marks=needs_gpu)])
-def test_the_commands_take_auto_and_fall_back_where_the_driver_is_missing(devices: str, tmp_path: Path) -> None:
-    model, bundle = conv_net(tmp_path / "m.onnx"), tmp_path / "m.hcb"
-    report = compile_model(model, bundle, devices=f"{GPU},CPU", affinity={"conv1": GPU, "fc": "CPU"})
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The small network, its first node on a GPU and its last on the CPU, with a CPU variant."""
+    if NO_GPU is not None:
+        pytest.skip(NO_GPU)
+    folder = tmp_path_factory.mktemp("mixed")
+    report = compile_model(
+        conv_net(folder / "m.onnx"), folder / "m.hcb", devices=f"{GPU},CPU", affinity={"conv1": GPU, "fc": "CPU"}
+    )
     assert report.variants == ("main", "cpu")
-    gone = {"HETEROCC_OPENCL_FAULT": "no-driver", "HETEROCC_VULKAN_FAULT": "no-driver"}
-    run = heterocc("run", bundle, "-d", devices, "--json")
-    assert json.loads(run.stdout)["devices"] == ["CPU"] or "discrete" in run.stderr
-    assert "note: AUTO chose " in run.stderr
-    only = json.loads(heterocc("run", bundle, "-d", f"AUTO:{GPU},CPU", "--json").stdout)
-    assert only["variant"] in ("main", "cpu")
-    here = json.loads(heterocc("check", bundle, "-d", f"{GPU},CPU", "--json").stdout)
-    assert here["order"] == ["main"]
-    there = json.loads(heterocc("check", bundle, "-d", devices, "--json", **gone).stdout)
-    assert there["order"] == ["cpu"] and [v["runs"] for v in there["variants"]] == [False, True]
-    checked = heterocc("verify", bundle, "-d", devices, "--json", **gone)
-    assert json.loads(checked.stdout)["variant"] == "cpu"
-    timed = heterocc("bench", bundle, "-d", devices, "-n", 3, "--json", **gone)
-    assert timed.returncode == 0 and "AUTO chose CPU" in timed.stderr
-    failed = heterocc("check", bundle, "-d", GPU, **gone)
-    assert failed.returncode == 2 and "no variant for" in failed.stderr
+    return folder / "m.hcb"
+
+
+def test_run_tells_what_auto_chose(mixed: Path) -> None:
+    done = heterocc("run", mixed, "-d", "AUTO", "--json")
+    told = json.loads(done.stdout)
+    assert f"note: {told['notes'][0]}" in done.stderr and told["notes"][0].startswith("AUTO chose ")
+    with open_bundle(mixed) as bundle:
+        (expected, *_) = select_variants(bundle.manifest, "AUTO", "m").variants
+    assert told["variant"] == expected.name
+
+
+def test_check_tells_which_variants_would_be_tried(mixed: Path) -> None:
+    named = json.loads(heterocc("check", mixed, "-d", f"{GPU},CPU", "--json").stdout)
+    assert named["order"] == ["main"]
+    automatic = json.loads(heterocc("check", mixed, "-d", "AUTO", "--json", **GONE).stdout)
+    assert automatic["order"] == ["cpu"] and [v["runs"] for v in automatic["variants"]] == [False, True]
+    both = heterocc("check", mixed)
+    assert "takes main; where it cannot be loaded cpu" in both.stdout
+    unknown = heterocc("check", mixed, "-d", "NPU")
+    assert unknown.returncode == 2 and "no variant for NPU" in unknown.stderr
+
+
+@pytest.mark.parametrize("command", [("verify",), ("bench", "-n", "3")])
+def test_a_fallback_is_told_once_by_every_command(command: tuple[str, ...], mixed: Path) -> None:
+    name, *options = command
+    done = heterocc(name, mixed, *options, "--json", **GONE)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count(f"the variant for {GPU},CPU cannot run here") == 1
+    assert done.stderr.count("runs on CPU instead") == 1
+    assert any("cannot run here" in note for note in json.loads(done.stdout)["notes"])

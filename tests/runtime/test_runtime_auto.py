@@ -172,7 +172,7 @@ def test_a_software_device_is_behind_the_cpu_and_alone_still_taken(bundle_of: Wr
     for text in ("AUTO:GPU", f"AUTO:{device}"):
         with load(path, text) as session:
             assert session.devices == (device,)
-            assert session.notes[-1].startswith(f"AUTO chose {device} (")
+            assert session.notes[0].startswith(f"AUTO chose {device} (")
             np.testing.assert_array_equal(session.run({"x": X})["v0"], X + 1)
 
 
@@ -226,6 +226,7 @@ def loaded(path: Path, devices: str | None, *, discrete: bool = True, **environm
         pytest.param("v", {"HETEROCC_VULKAN_FAULT": "build:1"}, "HC401", marks=vulkan, id="vulkan kernel"),
         pytest.param("v", {"HETEROCC_VULKAN_FAULT": "discrete,lost:1"}, "HC401", marks=vulkan, id="vulkan device lost"),
         pytest.param("g", {"HETEROCC_OPENCL_FAULT": "alloc:1"}, "HC404", marks=opencl, id="opencl memory"),
+        pytest.param("g", {"HETEROCC_OPENCL_FAULT": "build:1"}, "HC401", marks=opencl, id="opencl kernel"),
     ],
 )
 def test_where_loading_fails_the_next_variant_runs_and_all_is_told(
