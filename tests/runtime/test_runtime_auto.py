@@ -8,7 +8,9 @@ import logging
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +24,7 @@ from standin import Model
 from heterocc.artifacts.errors import BundleHashError, IncompatibleBundleError, UnknownDeviceError
 from heterocc.artifacts.manifest import Device
 from heterocc.artifacts.reader import open_bundle
-from heterocc.runtime import load, select
+from heterocc.runtime import Session, load, select
 from heterocc.runtime.auto import rank
 from heterocc.runtime.devices import device_here
 from heterocc.runtime.native import unavailable_reason, vulkan_unavailable_reason
@@ -330,3 +332,30 @@ def test_a_damaged_bundle_is_no_reason_to_try_the_next_variant(bundle_of: Write)
             load(path, devices)
     with load(path, "CPU") as session:
         np.testing.assert_array_equal(session.run({"x": X})["v0"], X + 1)
+
+
+@pytest.mark.vulkan
+@pytest.mark.skipif(NO_VULKAN is not None, reason=f"no Vulkan here: {NO_VULKAN}")
+def test_sessions_on_the_device_run_on_while_others_fail_to_load(bundle_of: Write) -> None:
+    path = bundle_of(variant("v"), variant("c"))
+    fault = tvm_ffi.get_global_func("heterocc.vulkan.fault")
+    stop = threading.Event()
+
+    def run(session: Session) -> int:
+        rounds = 0
+        while not stop.is_set():
+            np.testing.assert_array_equal(session.run({"x": X + rounds})["v0"], X + rounds + 1)
+            rounds += 1
+        return rounds
+
+    with load(path, "VULKAN", threads=1) as session, ThreadPoolExecutor(4) as pool:
+        callers = [pool.submit(run, session) for _ in range(4)]
+        try:
+            for _ in range(20):
+                fault("build:1")
+                with load(path, threads=1) as other:
+                    assert other.devices == ("CPU",)
+        finally:
+            stop.set()
+            fault("")
+        assert all(caller.result() > 0 for caller in callers)
