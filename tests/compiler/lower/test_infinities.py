@@ -7,6 +7,9 @@ from pathlib import Path
 import numpy as np
 import opencl_run
 import pytest
+from kernel_case import Case, batch
+from kernel_devices import SETTINGS
+from kernel_diff import differences
 from lowered import assert_same, model, run_cpu, run_ort
 from onnx import NodeProto, helper
 
@@ -100,6 +103,27 @@ def test_argmax_of_integers_at_the_end_of_their_range() -> None:
     nodes = [helper.make_node(op, ["x"], [op], axis=1, keepdims=0) for op in ("ArgMax", "ArgMin")]
     made = model(nodes, {"x": x}, ["ArgMax", "ArgMin"])
     assert_same(run_cpu(made, {"x": x}), run_ort(made, {"x": x}))
+
+
+HELD_AGAINST_NUMBERS = [
+    rows("Relu"),
+    rows("Elu"),
+    rows("HardSigmoid"),
+    helper.make_node("Clip", ["rows", "low", "high"], ["Clip"]),
+]
+
+
+def test_nan_held_against_a_number_stays_nan_on_every_device() -> None:
+    constants = {"low": np.array(0, np.float32), "high": np.array(2, np.float32)}
+    made = model(HELD_AGAINST_NUMBERS, {"rows": NANS}, [n.output[0] for n in HELD_AGAINST_NUMBERS], constants)
+    assert_same(run_cpu(made, {"rows": NANS}), run_ort(made, {"rows": NANS}))
+    cases = [
+        Case(n.op_type, [n], {"rows": NANS}, {k: v for k, v in constants.items() if k in n.input})
+        for n in HELD_AGAINST_NUMBERS
+    ]
+    for setting in SETTINGS:
+        if setting.missing is None and setting.backend != "cuda":  # CUDA's own maximum drops NaN
+            assert differences(batch(cases), setting).wrong == ()
 
 
 @pytest.mark.opencl
