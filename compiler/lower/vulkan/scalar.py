@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from heterocc.compiler.lower.vulkan.body import Body
 from heterocc.compiler.lower.vulkan.dtypes import (
@@ -50,13 +50,14 @@ class Scalar:
 
     Operators take scalars of one type, or numbers, which become constants of it. Float arithmetic is exact: the driver
     may not contract it; `times` and `plus` leave it free to fuse a product with a sum. Comparisons with NaN are false,
-    but `!=`.
+    but `!=`. `narrow` is what a 64-bit integer was widened from.
     """
 
     body: Body
     dtype: DType
     id: int
     known: Number | None = None
+    narrow: Scalar | None = None
 
     def constant(self, value: Number, dtype: DType | None = None) -> Scalar:
         """A constant, of this scalar's type unless told otherwise."""
@@ -132,6 +133,11 @@ class Scalar:
 
     def _compare(self, sign: str, other: Scalar | Number) -> Scalar:
         right = self._other(other)
+        # Mesa 22.3 gives x for `x < 0 ? x + 50 : x`, whatever x, where x was widened from 32 bits.
+        if self.narrow is not None and _is_int32(right):
+            return self.narrow._compare(sign, self.narrow.constant(right.known or 0))
+        if right.narrow is not None and _is_int32(self):
+            return right.narrow.constant(self.known or 0)._compare(sign, right.narrow)
         op = _COMPARE[sign][_KIND[self.dtype.kind]]
         if op is None:
             raise UnsupportedError(f"'{sign}' of {self.dtype.name} values")
@@ -231,6 +237,11 @@ def select(condition: Scalar, left: Scalar, right: Scalar | Number) -> Scalar:
     return Scalar(left.body, left.dtype, left.body.pure(Op.SELECT, type_, condition.id, left.id, other.id))
 
 
+def _is_int32(value: Scalar) -> bool:
+    """Whether it is a constant that 32 bits hold."""
+    return value.known is not None and -(1 << 31) <= int(value.known) < 1 << 31
+
+
 def _wrapped(dtype: DType, value: int) -> int:
     value &= (1 << dtype.bits) - 1
     return value - (1 << dtype.bits) if dtype.kind == "int" and value >> (dtype.bits - 1) else value
@@ -273,7 +284,8 @@ def _converted(value: Scalar, dtype: DType) -> Scalar:
     if source.bits == dtype.bits:
         return value.bitcast(dtype)
     if source.kind == dtype.kind:
-        return _cast(value, Op.S_CONVERT if source.kind == "int" else Op.U_CONVERT, dtype)
+        converted = _cast(value, Op.S_CONVERT if source.kind == "int" else Op.U_CONVERT, dtype)
+        return replace(converted, narrow=value) if (source, dtype.bits) == (INT32, 64) else converted
     # Extension follows the sign of the source; a narrow type is only converted to, which needs no arithmetic of it.
     if dtype.bits < source.bits:
         return value.bitcast(DType(dtype.kind, source.bits)).to(dtype)

@@ -114,3 +114,26 @@ def test_minimum_and_maximum_take_the_right_operand_at_nan_as_cpu_code_does() ->
     b = np.array([np.nan, 1, 2, np.nan, 1], np.float32)
     np.testing.assert_array_equal(elementwise(tirx.max, a, b), np.where(a > b, a, b))
     np.testing.assert_array_equal(elementwise(tirx.min, a, b), np.where(a < b, a, b))
+
+
+@pytest.mark.parametrize("source", ["int16", "int32", "int64"])
+@pytest.mark.parametrize("form", ["x < 0", "x <= -1", "x >= 0", "0 > x", "x < 2^40"])
+def test_an_index_that_counts_from_the_end_is_widened_and_moved(source: str, form: str) -> None:
+    """Mesa 22.3 forgets the condition where both arms of a choice use a widened index."""
+    x = np.arange(-64, 64).astype(source)
+
+    def number(value: int) -> Any:
+        return tirx.const(value, "int64")
+
+    def chosen(index: Any) -> Any:
+        i = index.astype("int64")
+        moved = i + number(50)
+        return {
+            "x < 0": lambda: tirx.Select(i < number(0), moved, i),
+            "x <= -1": lambda: tirx.Select(i <= number(-1), moved, i),
+            "x >= 0": lambda: tirx.Select(i >= number(0), i, moved),
+            "0 > x": lambda: tirx.Select(number(0) > i, moved, i),
+            "x < 2^40": lambda: tirx.Select(i < number(1 << 40), tirx.Select(i < number(0), moved, i), i),
+        }[form]()
+
+    np.testing.assert_array_equal(elementwise(chosen, x), np.where(x < 0, x.astype(np.int64) + 50, x))
