@@ -22,7 +22,7 @@ BUSY = 1 << 15
 LIKED = 4
 """Outputs of a tile where more save nothing."""
 
-MOST_TERMS = 400
+MOST_TERMS = 256
 """Taps of all outputs of a tile, at most: they are written out."""
 
 
