@@ -49,7 +49,6 @@ class Executable:
         except Exception as error:
             raise device_fault(error, f"preparing partition '{self.name}'", str(self.space)) from error
 
-
     def binaries(self) -> bytes:
         """What the driver made of its kernels, as a bundle holds it beside the code; empty where that is of no use.
 

@@ -14,9 +14,10 @@ from heterocc.artifacts.errors import HeteroccError
 from heterocc.artifacts.manifest import TensorSpec
 from heterocc.runtime.faults import device_fault
 from heterocc.runtime.feeds import Array
-from heterocc.runtime.pinned import pinned_bytes, pinning_device
+from heterocc.runtime.pinned import lent_bytes, pinned_bytes, pinning_device
 from heterocc.runtime.planner import ALIGNMENT, Slots, plan_slots
 from heterocc.runtime.schedule import HOST, Buffer, Schedule, Space, numpy_dtype
+from heterocc.runtime.transfer import lender
 from heterocc.runtime.tvm_api import tvm_api
 
 
@@ -93,8 +94,8 @@ def alias(array: Array, space: Space) -> Any:
 class Weights:
     """The bundle's weights as arrays and tensors, each made once and shared by partitions and contexts.
 
-    `array_of` gives the mapped array of a weight. Host tensors alias it, so do devices in `shared`; any
-    other device gets one copy.
+    `array_of` gives the mapped array of a weight. Host tensors alias it, and so do devices in `shared` that work in
+    what the host allocates; any other device gets one copy.
     """
 
     def __init__(
@@ -102,6 +103,7 @@ class Weights:
     ) -> None:
         self._array_of = array_of
         self._shared = shared
+        self._lender = lender(shared)
         self._allocations = allocations
         self._arrays: dict[int, Array] = {}
         self._tensors: dict[tuple[int, Space], Any] = {}
@@ -119,7 +121,7 @@ class Weights:
         if found is None:
             array = self.array(index)
             found = host_tensor(array)
-            if space in self._shared and array.nbytes:
+            if space in self._shared and space != self._lender and array.nbytes:
                 found = alias(array, space)
             elif space != HOST:
                 there = device_tensor(space, array.shape, array.dtype.name, self._allocations)
@@ -136,8 +138,9 @@ class Weights:
 class Buffers:
     """Memory of one context's static values: host values are views of arenas, device values of pooled buffers.
 
-    Host values that cross to a device or come from one lie in memory that its driver has pinned, if it can. `arrays`
-    holds the host views by value, `tensors` the TVM tensors by value and memory.
+    Host values that are copied to a device or from one lie in memory that its driver has pinned, if it can; those that
+    a device uses in place because it lends its memory lie in that. `arrays` holds the host views by value, `tensors`
+    the TVM tensors by value and memory.
     """
 
     def __init__(
@@ -155,35 +158,44 @@ class Buffers:
         self._values = values
         self._allocations = allocations
         self._shared = plan.shared
+        self._lender = lender(plan.shared)
         self._with_tensors = tensors
-        crossing, pinner = plan.crossing(), pinning_device(plan, values)
-        for space in dict.fromkeys(b.space for b in plan.buffers):
-            here = [b for b in plan.buffers if b.space == space]
-            apart = [b for b in here if space == HOST and b.value in crossing]
-            for buffers in (apart, [b for b in here if b not in apart]):
-                slots = plan_slots([b.lifetime for b in buffers], reuse=reuse)
-                self.nbytes += slots.nbytes
-                if space != HOST:
-                    self._place_on_device(space, buffers, slots)
-                elif buffers:
-                    self._place_on_host(buffers, slots, pinner if buffers is apart else None)
+        pinner = pinning_device(plan, values)
+        groups: dict[tuple[Space, Space | None], list[Buffer]] = {}  # by memory and, of the host's, whose it is
+        for buffer in plan.buffers:
+            owner = None
+            if buffer.space == HOST:
+                copied = any(user not in (HOST, *plan.shared) for user in buffer.users)
+                owner = self._lender if self._lender in buffer.users else pinner if copied else None
+            groups.setdefault((buffer.space, owner), []).append(buffer)
+        for (space, owner), buffers in groups.items():
+            slots = plan_slots([b.lifetime for b in buffers], reuse=reuse)
+            self.nbytes += slots.nbytes
+            if space == HOST:
+                self._place_on_host(buffers, slots, owner)
+            else:
+                self._place_on_device(space, buffers, slots)
 
-    def _place_on_host(self, buffers: Sequence[Buffer], slots: Slots, pinner: Space | None) -> None:
-        try:
-            places = _host_places(slots, pinner)
-        except MemoryError as error:
-            raise device_fault(error, f"allocating {slots.nbytes} bytes for values", "the host") from error
-        self._allocations.add(slots.nbytes)
+    def _place_on_host(self, buffers: Sequence[Buffer], slots: Slots, owner: Space | None) -> None:
+        if owner is not None and owner == self._lender:
+            pools = self._place_on_device(owner, buffers, slots)
+            places = [lent_bytes(pool, size) for pool, size in zip(pools, slots.sizes, strict=True)]
+        else:
+            try:
+                places = _host_places(slots, owner)
+            except MemoryError as error:
+                raise device_fault(error, f"allocating {slots.nbytes} bytes for values", "the host") from error
+            self._allocations.add(slots.nbytes)
         for buffer, number in zip(buffers, slots.slot, strict=True):
             spec = self._values[buffer.value]
             array = places[number][: buffer.lifetime.nbytes].view(spec.dtype).reshape(_dims(spec))
             self.arrays[buffer.value] = array
             if self._with_tensors:
                 self.tensors[buffer.value, HOST] = host_tensor(array)
-            for space in self._shared:
+            for space in self._shared.intersection(buffer.users) - {self._lender}:
                 self.tensors[buffer.value, space] = _share(array, space, self._allocations)
 
-    def _place_on_device(self, space: Space, buffers: Sequence[Buffer], slots: Slots) -> None:
+    def _place_on_device(self, space: Space, buffers: Sequence[Buffer], slots: Slots) -> list[Any]:
         pools = [device_tensor(space, (size,), "uint8", self._allocations) for size in slots.sizes]
         for buffer, number in zip(buffers, slots.slot, strict=True):
             spec = self._values[buffer.value]
@@ -194,6 +206,7 @@ class Buffers:
             except Exception as error:
                 raise device_fault(error, f"placing '{spec.name}'", str(space)) from error
             self.tensors[buffer.value, space] = view
+        return pools
 
 
 def _host_places(slots: Slots, pinner: Space | None) -> list[Array]:

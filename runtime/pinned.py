@@ -1,4 +1,4 @@
-"""Host memory that a device's driver has pinned: copies to and from it need no stop in between, and no waiting host."""
+"""Host memory that a device's driver has pinned, for copies that nobody waits for, or that the device itself lends."""
 
 from __future__ import annotations
 
@@ -41,7 +41,16 @@ def pinned_bytes(space: Space, size: int) -> Array | None:
         tensor = _allocate(space, size)
     except Exception as error:
         raise device_fault(error, f"pinning {size} bytes of host memory", str(space)) from error
-    return None if tensor is None else np.asarray(_Memory(tensor, size))
+    return None if tensor is None else np.asarray(_Memory(tensor, size, int(tensor.data_ptr())))
+
+
+def lent_bytes(tensor: Any, size: int) -> Array:
+    """The bytes of a tensor that a Vulkan device has where the host sees them; the array keeps the tensor."""
+    address = plugin_function("vulkan", "host_ptr")
+    place = 0 if address is None else int(address(tensor))
+    if not place:
+        raise RuntimeError("the device has put the memory where the host does not see it")
+    return np.asarray(_Memory(tensor, size, place))
 
 
 def _allocate(space: Space, size: int) -> Any:
@@ -57,11 +66,11 @@ class _Memory:
 
     __slots__ = ("__array_interface__", "_tensor")
 
-    def __init__(self, tensor: Any, size: int) -> None:
+    def __init__(self, tensor: Any, size: int, address: int) -> None:
         self._tensor = tensor
         self.__array_interface__ = {
             "version": 3,
             "shape": (size,),
             "typestr": "|u1",
-            "data": (int(tensor.data_ptr()), False),
+            "data": (address, False),
         }

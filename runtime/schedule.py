@@ -46,12 +46,13 @@ class Buffer:
 
     Step 0 is the feeding of the inputs, step i+1 is `steps[i]`; a model input or output is alive to the end. Where the
     step is done by another than the memory's own device (a copy out of host memory, say), the buffer is alive until the
-    host has waited for it.
+    host has waited for it. `users` are all who touch it.
     """
 
     value: int
     space: Space
     lifetime: Lifetime
+    users: frozenset[Space]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +75,6 @@ class Schedule:
 
     def __str__(self) -> str:
         return "\n".join(str(step) for step in self.steps)
-
-    def crossing(self) -> frozenset[int]:
-        """Values that a copy reads from host memory or writes to it."""
-        copies = (step for step in self.steps if isinstance(step, Copy))
-        return frozenset(c.value for c in copies if HOST in (c.source, c.target))
 
     def beside(self, copy: Copy) -> tuple[int, ...]:
         """Partitions that others than the copy's device may run while it is under way, from its start to its wait."""
@@ -219,11 +215,13 @@ def _flow(
 
 def _buffers(variant: Variant, flow: Flow, order: Order, objects: frozenset[int]) -> tuple[Buffer, ...]:
     spans: dict[tuple[int, Space], list[int]] = {}
+    users: dict[tuple[int, Space], set[Space]] = {}
 
     def touch(value: int, space: Space, agent: Space, number: int) -> None:
         if value in objects:
             return
         span = spans.setdefault((value, space), [number, number])
+        users.setdefault((value, space), set()).add(agent)
         if agent != space:
             number = next(wait for awaited, wait in order.seen[agent] if awaited >= number)
         span[1] = max(span[1], number)
@@ -241,6 +239,6 @@ def _buffers(variant: Variant, flow: Flow, order: Order, objects: frozenset[int]
     for value in (*flow.inputs, *flow.outputs):
         touch(value, HOST, HOST, len(order.steps) + 1)
     return tuple(
-        Buffer(value, space, Lifetime(nbytes(variant.values[value]), first, last))
+        Buffer(value, space, Lifetime(nbytes(variant.values[value]), first, last), frozenset(users[value, space]))
         for (value, space), (first, last) in spans.items()
     )

@@ -15,13 +15,17 @@ from heterocc.runtime.tvm_api import tvm_api
 
 
 def shared_spaces(variant: Variant) -> frozenset[Space]:
-    """Devices of the variant that compute in the host's memory, so that nothing need be sent: PoCL and lavapipe.
+    """Devices of the variant that compute in the host's memory, so that nothing need be sent.
 
-    GPUs that share it are not among them: OpenCL wants their buffers mapped and unmapped around the host's use, and
-    Vulkan's drivers take little of what the host allocates.
+    PoCL and lavapipe work in what the host allocates, and one integrated GPU lends memory that it allocates to the host
+    (see `lender`). OpenCL's integrated GPUs are not among them: their buffers must be mapped and unmapped around the
+    host's use, and what the driver makes of that is its own affair.
     """
     used = {(d.backend, d.index) for d in (variant.devices[p.device] for p in variant.partitions)}
-    return frozenset(
+    indices = sorted(index for backend, index in used if backend == "vulkan")
+    lends = plugin_function("vulkan", "lends") if indices and vulkan_devices() else None
+    lenders = [Space("vulkan", i) for i in indices if lends and lends(i) and not vulkan_devices()[i].shares_host_memory]
+    return frozenset(lenders[:1]) | frozenset(
         Space(backend, index)
         for backend, devices in _SHARERS.items()
         if any(name == backend for name, _ in used)
@@ -34,6 +38,12 @@ _SHARERS: Mapping[str, Callable[[], Sequence[OpenCLDevice | VulkanDevice]]] = {
     "opencl": opencl_devices,
     "vulkan": vulkan_devices,
 }
+
+
+def lender(shared: frozenset[Space]) -> Space | None:
+    """The device among `shared` that lends its memory to the host, because it cannot work in that of others."""
+    vulkan = sorted(space for space in shared if space.backend == "vulkan")
+    return next((space for space in vulkan if not vulkan_devices()[space.index].shares_host_memory), None)
 
 
 def direct_pairs(variant: Variant) -> frozenset[tuple[Space, Space]]:

@@ -8,8 +8,15 @@ import pytest
 from harness import ON_DEVICE, able, fetch, random_placement, run_fresh
 
 THREE = ("VULKAN", "OPENCL", "CPU")
-QUICK = ("mnist_cntk.onnx", "mtcnn_pnet.onnx")
-REAL = ("squeezenet", "shufflenet", "mtcnn_onet.onnx", "ppocr_mobile_v2_cls.onnx", "ddddocr_det_yolox.onnx")
+QUICK = ("mtcnn_pnet.onnx",)
+REAL = (
+    "mnist_cntk.onnx",
+    "squeezenet",
+    "shufflenet",
+    "mtcnn_onet.onnx",
+    "ppocr_mobile_v2_cls.onnx",
+    "ddddocr_det_yolox.onnx",
+)
 
 pytestmark = [*ON_DEVICE["VULKAN"], *ON_DEVICE["OPENCL"]]
 

@@ -4,7 +4,7 @@
 
 ARRAYS is an .npz file with, for each bundle by number, inputs `x<i>` and results `y<i>` with a row for each thread.
 FAULTS is `-`, or `opencl=copy:1;opencl=copy:2`: one run with each, and eight threads again at the end. Prints JSON: the
-errors, and whether memory was allocated after as many runs as threads.
+errors, whether memory was allocated after as many runs as threads, and how many copies Vulkan was given.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import tvm_ffi
 
 from heterocc.artifacts.errors import HeteroccError
 from heterocc.runtime import Session, load
+from heterocc.runtime.native import vulkan_api
 
 THREADS = 8
 
@@ -69,7 +70,7 @@ def main() -> None:
         if "lost" in faults:
             with load(bundle, threads=1) as session:
                 assert hammer(session, given, expected, 2, THREADS) == []
-    print(json.dumps({"errors": errors, "grew": grew}))
+    print(json.dumps({"errors": errors, "grew": grew, "copies": vulkan_api.statistics().copies}))
 
 
 if __name__ == "__main__":

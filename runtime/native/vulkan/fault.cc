@@ -49,10 +49,11 @@ std::string Faults::Set(const std::string& spec) {
   std::istringstream items(spec);
   for (std::string item; std::getline(items, item, ',');) {
     if (item.empty()) continue;
-    if (bool* flag = item == "no-driver"  ? &no_driver_
-                     : item == "discrete" ? &discrete_
-                     : item == "no-push"  ? &no_push_
-                                          : nullptr) {
+    if (bool* flag = item == "no-driver"    ? &no_driver_
+                     : item == "discrete"   ? &discrete_
+                     : item == "integrated" ? &integrated_
+                     : item == "no-push"    ? &no_push_
+                                            : nullptr) {
       *flag = true;
       continue;
     }

@@ -3,7 +3,8 @@
 // A spec is a comma-separated list of `alloc:N` (the Nth allocation from now fails), `launch:N`, `build:N`, `lost:N`
 // (the Nth submission loses the device), each counted from 1; with a `+` behind it (`alloc:2+`) all later ones fail
 // too. Read from the environment only because the driver and the device are opened once: `no-driver`, `discrete` (no
-// device shares the host's memory), `no-push` (descriptors come from pools although they could be pushed).
+// device shares the host's memory), `integrated` (a CPU passes for an integrated GPU: it lends memory to the host and
+// takes none), `no-push` (descriptors come from pools although they could be pushed).
 //
 // Threading: counting is atomic; setting a spec while kernels run is not meant to be exact.
 #ifndef HETEROCC_VULKAN_FAULT_H_
@@ -41,6 +42,7 @@ class Faults {
 
   bool NoDriver() const { return no_driver_; }
   bool Discrete() const { return discrete_; }
+  bool Integrated() const { return integrated_; }
   bool NoPush() const { return no_push_; }
   bool AllocFails() { return alloc_.Happens(); }
   bool LaunchFails() { return launch_.Happens(); }
@@ -57,6 +59,7 @@ class Faults {
 
   bool no_driver_ = false;
   bool discrete_ = false;
+  bool integrated_ = false;
   bool no_push_ = false;
   Fault alloc_;
   Fault launch_;

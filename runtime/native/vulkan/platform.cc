@@ -143,7 +143,7 @@ std::string Inspect(const Driver& vk, VkPhysicalDevice id, DeviceInfo* info) {
   info->subgroup_size = eleven.subgroupSize;
   info->preserves_nan = twelve.shaderSignedZeroInfNanPreserveFloat32 != VK_FALSE;
   info->push_descriptors = push.maxPushDescriptors;
-  info->import_alignment = import.minImportedHostPointerAlignment;
+  info->import_alignment = Faults::Global().Integrated() ? 0 : import.minImportedHostPointerAlignment;
   info->timestamp_period = limits.timestampPeriod;
   info->unified = !Faults::Global().Discrete() &&
                   (info->type == VK_PHYSICAL_DEVICE_TYPE_CPU || info->type == VK_PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU);
@@ -209,6 +209,15 @@ std::string FeatureNames(uint32_t features) {
     if ((features & feature) != 0) text += (text.empty() ? "" : ", ") + std::string(name);
   }
   return text;
+}
+
+bool DeviceInfo::LendsMemory() const {
+  constexpr VkMemoryPropertyFlags kWanted = VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT | VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT |
+                                            VK_MEMORY_PROPERTY_HOST_COHERENT_BIT | VK_MEMORY_PROPERTY_HOST_CACHED_BIT;
+  for (uint32_t i = 0; unified && i < memory_types.memoryTypeCount; ++i) {
+    if ((memory_types.memoryTypes[i].propertyFlags & kWanted) == kWanted) return true;
+  }
+  return false;
 }
 
 const std::vector<DeviceInfo>& AllDevices() {

@@ -64,6 +64,9 @@ struct DeviceInfo {
 
   // Whether kernels can run on memory that the host allocated.
   bool SharesHostMemory() const { return unified && import_alignment != 0 && type == VK_PHYSICAL_DEVICE_TYPE_CPU; }
+
+  // Whether the host can work in memory that the device allocates as fast as in its own.
+  bool LendsMemory() const;
 };
 
 // All usable devices; empty where there are none.

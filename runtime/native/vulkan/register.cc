@@ -139,6 +139,8 @@ void Register() {
       .def("heterocc.vulkan.start_copy", StartCopy)
       .def("heterocc.vulkan.mark", Mark)
       .def("heterocc.vulkan.pin", Pin)
+      .def("heterocc.vulkan.lends",
+           [](int64_t device) { return RequireDevice(static_cast<int>(device)).LendsMemory(); })
       .def("heterocc.vulkan.trim", []() { return static_cast<int64_t>(VulkanDeviceAPI::Global()->Trim()); })
       .def("heterocc.vulkan.statistics", Statistics)
       .def("heterocc.vulkan.profiling", [](bool enabled) { Queue::SetProfiling(enabled); })
