@@ -96,7 +96,7 @@ DIE = OpenCLDevice(
 )
 
 
-def shown(report: dict[str, Any], width: int = 80) -> str:
+def shown(report: dict[str, Any], width: int) -> str:
     stream = io.StringIO()
     Console(file=stream, width=width, soft_wrap=True, highlight=False).print(device_table(report))
     return stream.getvalue()
@@ -137,8 +137,9 @@ def test_a_record_tells_the_limits_of_its_api() -> None:
     assert opencl_record(0, replace(DIE, type="accelerator")).unit == "other"
 
 
-def test_the_table_is_whole_at_80_columns() -> None:
-    text = shown(equipped(cuda_record(0, HOPPER), vulkan_record(0, CARD), opencl_record(1, DIE)))
+@pytest.mark.parametrize("width", [80, 200], ids=["a terminal", "a pipe"])
+def test_the_table_is_whole_at_80_columns(width: int) -> None:
+    text = shown(equipped(cuda_record(0, HOPPER), vulkan_record(0, CARD), opencl_record(1, DIE)), width)
     assert max(len(line) for line in text.splitlines()) <= 80
     assert "…" not in text
     flat = " ".join(text.split())
