@@ -3,6 +3,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -144,3 +145,28 @@ def test_a_device_index_that_is_not_here_is_a_reason_to_pass_a_variant_over(bund
         assert session.devices == ("CPU",)
         assert "GPU.7 is OpenCL device 7" in session.notes[0]
         assert select_variants(session.bundle.manifest, None, "m").variants[0].name.startswith("CPU")
+
+
+def test_a_profile_says_which_transfers_run_beside_a_partition(
+    bundle_of: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("heterocc.runtime.chain.shared_spaces", lambda _: frozenset())
+    model = standin.chain(2, device="gc")
+    beside = Part(device=0, inputs=("x",), outputs=("z",), ops=(Op("twice", "add", ("x", "x"), "z"),))
+    model = replace(
+        model,
+        values={**model.values, "z": ("float32", (16,))},
+        outputs=("v1", "z"),
+        parts=(replace(model.parts[0], device=1), beside, replace(model.parts[1], device=0)),
+        devices=(standin.CPU, standin.OPENCL),
+    )
+    with load(bundle_of(model), profile=True) as session:
+        found = session.run({"x": X})
+        np.testing.assert_array_equal(found["v1"], X + 2)
+        np.testing.assert_array_equal(found["z"], X * 2)
+        transfers = session.profile().of("transfer")
+    assert [(r.name, r.exec_type) for r in transfers] == [
+        ("x", "host -> opencl:0 (overlaps p1)"),
+        ("v0", "opencl:0 -> host (overlaps p1)"),
+    ]
+    assert all(r.real_ms > 0 for r in transfers)
