@@ -19,7 +19,7 @@ from heterocc.runtime.devices import inventory
 _SHOWN_DTYPES = (
     "float64", "float32", "float16", "int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8", "bool"
 )  # fmt: skip
-_VALUE_WIDTH = 58
+_VALUE_WIDTH = 56
 """Columns of the longest value: with the names before it, all fits into 80."""
 
 _VECTOR_FEATURES = ("avx", "amx", "fma", "f16c", "sse4.2", "neon", "sve", "sme", "dotprod", "i8mm", "bf16", "fullfp16")
