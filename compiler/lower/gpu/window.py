@@ -17,6 +17,7 @@ from tvm import ir, s_tir, sym, tirx
 from tvm.ir import TensorLoad
 from tvm.s_tir.dlight.analysis import normalize_prim_func
 
+from heterocc.compiler.lower.cpu.blocks import dtype_of
 from heterocc.compiler.lower.gpu import nest
 from heterocc.compiler.lower.gpu.accumulate import Accumulator, UnknownFormError, accumulator_of
 from heterocc.compiler.lower.gpu.plain import branches
@@ -94,6 +95,7 @@ class Windows:
     def store(self, plane: Sequence[Any], row: Any, column: Any, result: Any) -> Any:
         """The store of an output whose accumulated value is `result`."""
         kept = self.accumulator.targets[0][0]
+        result = result.astype(dtype_of(kept))  # narrow floats are summed in wider ones
         if self.output is None:
             buffer, indices = self.accumulator.targets[0]
             values = list(zip(self.iterators, [*plane, row, column], strict=True))

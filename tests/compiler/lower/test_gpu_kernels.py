@@ -104,6 +104,12 @@ def test_unscheduled_kernels_compute_what_onnx_does_in_float64() -> None:
     assert inexact(batch(chosen(setting)), setting) == []
 
 
+@pytest.mark.parametrize("setting", [_marked(s) for s in SETTINGS if s.backend == "vulkan"])
+def test_windows_of_halves_are_stored_as_halves(setting: Setting) -> None:
+    cases = [CASES[name] for name in ("depthwise_float16", "MaxPool_float16")]
+    assert differences(batch(cases), setting).wrong == ()
+
+
 @pytest.mark.slow
 @each_setting
 @pytest.mark.parametrize("family", FAMILIES)
