@@ -54,8 +54,7 @@ def in_half(module: KernelModule, job: PartitionJob) -> KernelModule:
             arguments = _arguments(value)
             reads = tuple(origin.get(a) in narrow for a in arguments)
             writes = tuple((binding.var, i) in narrow for i in range(_count(binding.var.ty)))
-            gvar = narrower.kernel(value, arguments, reads, writes, next(symbols).symbol)
-            value = relax.Call(gvar, arguments)
+            value = narrower.call(value, arguments, reads, writes, next(symbols).symbol)
         bindings.append((binding.var, substitute(value, replace), binding.var.name))
     params = [replace.get(p, p) for p in main.params]
     mod = narrower.finish(write_main(narrower.module(), params, bindings, outputs_of(main)))

@@ -12,7 +12,6 @@ from tvm import relax, s_tir, te, tirx
 from tvm.ir import Call, TensorLoad
 
 from heterocc.compiler.lower.gpu.plain import launches
-from heterocc.compiler.lower.relax_importer import static_shape
 from heterocc.compiler.lower.relax_straight import bindings_of, outputs_of, write_main
 
 _POINTERS = frozenset(
@@ -57,8 +56,9 @@ class Narrower:
         self._mod = mod
         self._builder = relax.BlockBuilder()
         self._made: dict[tuple[str, tuple[bool, ...], tuple[bool, ...]], Any] = {}
-        self._casts: dict[tuple[tuple[int, ...], str], Any] = {}
+        self._casts: dict[tuple[Any, ...], Any] = {}
         self._original: dict[str, Any] = {}
+        self._fused: set[str] = set()
 
     @staticmethod
     def type_of(ty: Any) -> Any:
@@ -69,41 +69,47 @@ class Narrower:
         """The functions made so far."""
         return self._builder.get()
 
-    def kernel(
+    def call(
         self, call: Any, arguments: Sequence[Any], reads: tuple[bool, ...], writes: tuple[bool, ...], symbol: str
     ) -> Any:
-        """A function for the kernel that `call` calls, which takes and gives float16 where `reads` and `writes` say.
+        """The call with a kernel that takes and gives float16 where `reads` and `writes` say.
 
-        It is called `symbol` if it is new.
+        The kernel is called `symbol` if it is new.
         """
         key = (call.args[0].name_hint, reads, writes)
+        if not any((*reads, *writes)):
+            if key not in self._made:
+                function = self._mod[call.args[0]].with_attr("global_symbol", symbol)
+                self._made[key] = self._builder.add_func(function, symbol)
+            return relax.Call(call.op, [self._made[key], *call.args[1:]], call.attrs, call.ty_args)
         if key not in self._made:
             self._made[key] = self._function(call, arguments, reads, writes, symbol)
-        return self._made[key]
+            self._fused.add(symbol)
+        return relax.Call(self._made[key], list(arguments))
 
     def _function(
         self, call: Any, arguments: Sequence[Any], reads: tuple[bool, ...], writes: tuple[bool, ...], symbol: str
     ) -> Any:
         builder = self._builder
+        kernel = self._kept(call.args[0])
+        tensors = [p.ty for p in self._mod[call.args[0]].params]
         types = [self.type_of(a.ty) if half else a.ty for a, half in zip(arguments, reads, strict=True)]
         params = [relax.Var(f"p{i}", ty) for i, ty in enumerate(types)]
-        kernel = self._kept(call.args[0])
         with builder.function(symbol, params=params, attrs={"Primitive": True}, private=True):
             with builder.dataflow():
                 given = [
-                    self._cast(p, a.ty, _WIDEN) if half else p
-                    for p, a, half in zip(params, arguments, reads, strict=True)
+                    self._cast(p, a.ty, tensor, _WIDEN) if half else p
+                    for p, a, tensor, half in zip(params, arguments, tensors, reads, strict=False)
                 ]
-                result = builder.emit(relax.call_tir(kernel, given, call.ty_args[0]))
-                multiple = isinstance(call.ty_args[0], relax.TupleType)
-                fields = (
-                    [builder.emit(relax.TupleGetItem(result, i)) for i in range(len(writes))] if multiple else [result]
-                )
-                fields = [
-                    self._cast(f, self.type_of(f.ty), _NARROW) if half else f
-                    for f, half in zip(fields, writes, strict=True)
+                result = builder.emit(relax.call_tir(kernel, given, _fields(call.ty_args[0])))
+                results = [result]
+                if len(writes) > 1:
+                    results = [builder.emit(relax.TupleGetItem(result, i)) for i in range(len(writes))]
+                results = [
+                    self._cast(r, self.type_of(r.ty), tensor, _NARROW) if half else r
+                    for r, tensor, half in zip(results, tensors[len(arguments) :], writes, strict=True)
                 ]
-                output = builder.emit_output(relax.Tuple(fields) if multiple else fields[0])
+                output = builder.emit_output(results[0] if len(results) == 1 else relax.Tuple(results))
             builder.emit_func_output(output)
         return builder.get().get_global_var(symbol)
 
@@ -115,11 +121,11 @@ class Narrower:
             self._original[name] = self._builder.add_func(function, f"float32 {name}")
         return self._original[name]
 
-    def _cast(self, value: Any, ty: Any, name: str) -> Any:
-        shape = static_shape(ty) or ()
-        key = (shape, name)
+    def _cast(self, value: Any, ty: Any, tensor: Any, name: str) -> Any:
+        """`value` as `ty`, by a kernel; `tensor` is how the kernel beside it writes the shape."""
+        extents = list(tensor.shape)
+        key = (tuple((int(e), str(e.ty.dtype)) for e in extents), name)
         if key not in self._casts:
-            extents = [tirx.const(extent, "int64") for extent in shape]
             source = te.placeholder(extents, str(value.ty.dtype.dtype), "source")
             cast = te.compute(extents, lambda *i: source(*i).astype(str(ty.dtype.dtype)), name)
             function = te.create_prim_func([source, cast]).with_attr("tirx.noalias", True)
@@ -133,7 +139,9 @@ class Narrower:
         called = {b.value.args[0].name_hint for b in bindings_of(main) if _calls(b.value)}
         builder = relax.BlockBuilder()
         replace = {
-            name: builder.add_func(_settled(mod[name]).with_attr("global_symbol", name), name)
+            name: builder.add_func(
+                _settled(mod[name]).with_attr("global_symbol", name) if name in self._fused else mod[name], name
+            )
             for name in sorted(called)
         }
         bindings = []
@@ -145,6 +153,10 @@ class Narrower:
                 )
             bindings.append((binding.var, value, binding.var.name))
         return write_main(builder.get(), main.params, bindings, outputs_of(main))
+
+
+def _fields(ty: Any) -> list[Any]:
+    return list(ty.fields) if isinstance(ty, relax.TupleType) else [ty]
 
 
 def _calls(value: Any) -> bool:

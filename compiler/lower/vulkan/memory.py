@@ -123,7 +123,7 @@ class Memory:
         binding = next((b for b in self._bindings.values() if view.variable in b.variables.values()), None)
         if binding is None or view.variable not in self._constant or view.dtype != view.held:
             return None
-        scalar = view.held.declare(self._module)
+        scalar = view.held.compute(self._module)  # what takes an element out of a vector counts as arithmetic
         vector = self._module.type(Op.TYPE_VECTOR, scalar, QUAD)
         variable = self._storage(binding, view.held, QUAD)
         place = floor_div(index, index.constant(QUAD))

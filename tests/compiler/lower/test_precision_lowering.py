@@ -190,6 +190,25 @@ def test_a_kernel_that_hands_out_pointers_keeps_its_types(tmp_path: Path) -> Non
     assert found["ScatterElements"] == ("float32", "int64", "float32", "float32")
 
 
+def test_kernels_of_several_outputs_and_plain_copies_are_half(tmp_path: Path) -> None:
+    two = node("Split", "a", "sizes", outputs=["b", "c"], axis=1)
+    graph = around(two, node("Relu", "c"), sizes=np.array([3, 5], np.int64))
+    device = dataclasses.replace(first_device(), properties=HALF) if REASON is None else DEVICE
+    assert signatures(lowered(graph, tmp_path, device))["Split"] == ("float16",) * 3
+    copy = Graph({"x": floats(4, 6)}, [node("Identity", "x")])
+    module = lowered(copy, tmp_path, trial=True)
+    assert [str(p.ty.dtype.dtype) for p in module.mod["main"].params] == ["float16"]
+
+
+def test_a_kernel_that_tvm_gives_ready_stays_as_it_is(tmp_path: Path) -> None:
+    indices = np.array([[0, 1], [0, 5]], np.int64)
+    graph = around(one("ScatterND", "i", "u"), i=indices, u=floats(2, 6, 6))
+    single = lowered(graph, tmp_path, ROOMY)
+    half = lowered(graph, tmp_path)
+    kernel = next(k.symbol for k in half.kernels if k.nodes[-1].startswith("ScatterND"))
+    assert tvm_ffi.structural_equal(half.mod[kernel], single.mod[kernel])
+
+
 @pytest.mark.skipif(real_compiler() is None, reason="neither nvrtc nor nvcc is installed")
 def test_cuda_compiles_kernels_on_halves(tmp_path: Path) -> None:
     device = dataclasses.replace(HOPPER, properties=HALF)
