@@ -2,8 +2,8 @@
 //
 // A spec is a comma-separated list of `alloc:N` (the Nth allocation from now fails), `launch:N`, `build:N`, `copy:N`
 // (the Nth copy that is started and not waited for fails, which shows when somebody waits), each counted from 1; with a
-// `+` behind it (`alloc:2+`) all later ones fail too. Read from the environment only, because the driver is opened once:
-// `no-driver`, `discrete` (no device shares the host's memory).
+// `+` behind it (`alloc:2+`) all later ones fail too. Read from the environment only, because the driver is opened
+// once: `no-driver`, `discrete` (no device shares the host's memory).
 //
 // Threading: counting is atomic; setting a spec while kernels run is not meant to be exact.
 #ifndef HETEROCC_OPENCL_FAULT_H_
