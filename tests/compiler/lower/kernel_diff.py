@@ -52,7 +52,7 @@ def differences(batch: Batch, setting: Setting) -> Found:
     for call, first, second in zip(trace.calls, results[::2], results[1::2], strict=True):
         case = case_of.get(call.symbol, "")
         for got, again, want in zip(first, second, call.wrote, strict=True):
-            text = difference(got, want, ulps.get(case, 2), call.terms)
+            text = difference(got, want, ulps.get(case, 2), call.terms, call.eps)
             if text is None and not _same(got, again):
                 text = "differs from run to run, or leaves elements unwritten"
             if text is not None:
@@ -91,13 +91,16 @@ def _twice(call: Call, scheduled: KernelModule) -> list[Launch]:
     return [(call.function, given, [np.full(a.shape, fill, a.dtype) for a in call.wrote]) for fill in (FILL, 0)]
 
 
-def difference(got: Array, want: Array, ulps: float, terms: int) -> str | None:
-    """How a tensor differs from its reference beyond the tolerance, in words, or None. `want` may be wider."""
+def difference(got: Array, want: Array, ulps: float, terms: int, eps: float = 0.0) -> str | None:
+    """How a tensor differs from its reference beyond the tolerance, in words, or None.
+
+    `want` may be wider than what is compared; `eps` is the precision where that is less than the tensor's own.
+    """
     if got.shape != want.shape or (want.dtype != np.float64 and got.dtype != want.dtype):
         return f"{got.dtype}{list(got.shape)} instead of {want.dtype}{list(want.shape)}"
     if got.dtype.kind != "f":
         return _worst(got, want, got != want)
-    eps = float(np.finfo(got.dtype).eps)
+    eps = max(eps, float(np.finfo(got.dtype).eps))
     wide, exact = got.astype(np.float64), want.astype(np.float64)
     finite = np.abs(exact[np.isfinite(exact)])
     largest = float(finite.max(initial=0.0))

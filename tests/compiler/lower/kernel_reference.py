@@ -13,6 +13,7 @@ import tvm_ffi
 from tvm import relax, s_tir, tirx
 
 from heterocc.compiler.lower.frontend import KernelModule
+from heterocc.compiler.lower.gpu.schedule import tensor_dtypes
 from heterocc.compiler.lower.relax_importer import static_shape
 from heterocc.compiler.lower.relax_kernels import is_kernel_call
 from heterocc.compiler.lower.relax_straight import bindings_of, outputs_of
@@ -28,7 +29,7 @@ FILL = 77
 class Call:
     """A call of a kernel: what it was given (parameters by their name) and what it has to write.
 
-    `terms` are those of the longest reduction in it.
+    `terms` are those of the longest reduction in it, `eps` the unit of the last place of its narrowest real numbers.
     """
 
     symbol: str
@@ -36,6 +37,7 @@ class Call:
     given: Sequence[Array | str]
     wrote: Sequence[Array]
     terms: int
+    eps: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,8 @@ class Reference:
                 wrote = self._run(functions[name], given, wrote)
                 names = [a.name if isinstance(a, relax.Var) else "" for a in arguments]
                 kept = [n if n in module.arrays else array for n, array in zip(names, given, strict=True)]
-                calls.append(Call(next(symbols).symbol, name, kept, wrote, terms_of(functions[name])))
+                function = functions[name]
+                calls.append(Call(next(symbols).symbol, name, kept, wrote, terms_of(function), eps_of(function)))
                 values[binding.var] = wrote[0] if len(wrote) == 1 else wrote
             else:
                 values[binding.var] = values[value.args[0]].reshape(static_shape(binding.var.ty) or ())
@@ -134,3 +137,8 @@ def terms_of(function: Any) -> int:
 
     tvm_ffi.structural_walk(function.body, [(s_tir.SBlock, visit)], order="post")
     return max(found)
+
+
+def eps_of(function: Any) -> float:
+    """The unit of the last place of the narrowest real numbers in the kernel, 0 where it has none."""
+    return max((float(np.finfo(d).eps) for d in tensor_dtypes(function) if d.startswith("float")), default=0.0)
