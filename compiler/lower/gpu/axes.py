@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import tvm_ffi
-from tvm import sym, tirx
+from tvm import ir, sym, tirx
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +72,12 @@ def _variables(region: Any, node: Any) -> set[Any]:
     analyzer = sym.Analyzer()
     for var in node.iter_vars:
         analyzer.bind(var.var, var.dom)
-    return {v for axis in region.region for v in _variables_of(analyzer.simplify(axis.min))}
+    return {v for axis in region.region for v in variables_of(analyzer.simplify(axis.min))}
 
 
 def lane_axis(region: Any, var: Any) -> int | None:
     """The one axis of a region that the variable steps through one by one: indexed by it, or by it and its group."""
-    used = [i for i, axis in enumerate(region.region) if var in _variables_of(axis.min)]
+    used = [i for i, axis in enumerate(region.region) if var in variables_of(axis.min)]
     if len(used) != 1:
         return None
     index = region.region[used[0]].min
@@ -87,7 +87,8 @@ def lane_axis(region: Any, var: Any) -> int | None:
     return used[0] if plain else None
 
 
-def _variables_of(expr: Any) -> set[Any]:
+def variables_of(expr: Any) -> set[Any]:
+    """The variables in an expression."""
     found: set[Any] = set()
     tvm_ffi.structural_walk(expr, [(tirx.Var, found.add)], order="post")
     return found
@@ -106,20 +107,54 @@ def dtype_of(region: Any) -> str:
 
 def fuse_pixels(schedule: Any, block: Any, store: Any) -> None:
     """Make one axis of the last two where nothing tells rows of an image from each other, as in 1 x 1 convolutions."""
-    node = schedule.get(block)
+    node, stored = schedule.get(block), schedule.get(store)
     spatial = [i for i, v in enumerate(node.iter_vars) if v.iter_type == tirx.IterVar.DataPar]
-    rank = len(spatial)
-    if spatial != list(range(rank)) or rank < 2 or len(schedule.get(store).iter_vars) != rank:
+    rank, held = len(spatial), len(node.writes[0].region)
+    if spatial != list(range(rank)) or rank < 2:
         return
-    pixels = [node.iter_vars[i].var for i in spatial[-2:]]
-    if not _ends_in(node.writes[0], pixels, node) or not _ends_in(node.reads[0], pixels, node):
+    pixels, weights = [v.var for v in node.iter_vars[rank - 2 : rank]], _variables(node.reads[1], node)
+    if not all(_ends_in(region, pixels, node) for region in (node.writes[0], node.reads[0])):
         return
-    width, held = int(node.iter_vars[spatial[-1]].dom.extent), len(node.writes[0].region)
-    if any(v in _variables(node.reads[1], node) for v in pixels) or width == 1:
+    source = next(r for r in stored.reads if r.source.same_as(node.writes[0].source))
+    if not _ends_in(source, [v.var for v in stored.iter_vars[-2:]], stored) or any(v in weights for v in pixels):
         return
+    width = int(node.iter_vars[rank - 1].dom.extent)
     schedule.transform_block_layout(block, _joined(rank - 2, width, len(node.iter_vars)))
-    schedule.transform_block_layout(store, _joined(rank - 2, width, rank))
+    schedule.transform_block_layout(store, _joined(len(stored.iter_vars) - 2, width, len(stored.iter_vars)))
     schedule.transform_layout(block, ("write", 0), _joined(held - 2, width, held))
+
+
+def flat_pixels(function: Any) -> Any:
+    """A scheduled function that addresses pixel p of an image by p, not by its row and its place in the row.
+
+    TVM computes both, divides for each load, and does not see that they make p again. To be run last: the index is
+    right for the memory, but no longer for the shape.
+    """
+
+    def joined(buffer: Any, indices: Any) -> list[Any] | None:
+        if len(indices) < 2:
+            return None
+        row, place = indices[-2], indices[-1]
+        width = int(buffer.shape[-1])
+        if not (isinstance(row, tirx.FloorDiv) and isinstance(place, tirx.FloorMod)):
+            return None
+        if not (_is(row.b, width) and _is(place.b, width) and tvm_ffi.structural_equal(row.a, place.a)):
+            return None
+        return [*indices[:-2], tirx.IntImm(row.a.ty, 0), row.a]
+
+    def load(found: Any) -> Any:
+        indices = joined(found.source, found.indices)
+        return found if indices is None else tirx.BufferLoad(found.source, indices)
+
+    def store(found: Any) -> Any:
+        indices = joined(found.buffer, found.indices)
+        return found if indices is None else tirx.BufferStore(found.buffer, found.value, indices)
+
+    return tvm_ffi.structural_map(function, [(ir.TensorLoad, load), (tirx.BufferStore, store)], order="post")
+
+
+def _is(expr: Any, value: int) -> bool:
+    return isinstance(expr, tirx.IntImm) and int(expr) == value
 
 
 def _ends_in(region: Any, variables: list[Any], node: Any) -> bool:

@@ -15,7 +15,16 @@ from typing import Any
 from tvm import s_tir, tirx
 from tvm.s_tir.dlight.analysis import normalize_prim_func
 
-from heterocc.compiler.lower.gpu.axes import Axes, dtype_of, find_axes, fuse_pixels, is_spatial, lane_axis, split_groups
+from heterocc.compiler.lower.gpu.axes import (
+    Axes,
+    dtype_of,
+    find_axes,
+    flat_pixels,
+    fuse_pixels,
+    is_spatial,
+    lane_axis,
+    split_groups,
+)
 from heterocc.compiler.lower.gpu.groups import LostGuardError, bind_items, move_to
 from heterocc.compiler.lower.gpu.limits import Limits
 from heterocc.compiler.lower.gpu.packed import LanesLast, Layouts, Packed
@@ -71,7 +80,8 @@ def schedule_contraction(function: Any, limits: Limits, packable: Collection[int
     nest, tile, layouts = fitted
     if not _scheduled(nest, axes, tile, limits):
         return None
-    return Packed(nest.schedule.mod["main"].with_attrs(dict(function.attrs.items())), layouts)
+    scheduled = flat_pixels(nest.schedule.mod["main"])
+    return Packed(scheduled.with_attrs(dict(function.attrs.items())), layouts)
 
 
 def _inlined(schedule: Any, blocks: list[Any], block: Any) -> tuple[list[Any], list[Any]]:

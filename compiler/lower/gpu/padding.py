@@ -8,6 +8,8 @@ from typing import Any
 import tvm_ffi
 from tvm import ir, s_tir, sym, tirx
 
+from heterocc.compiler.lower.gpu.axes import variables_of
+
 
 def padded(function: Any, node: Any, extents: Mapping[int, int], weights: Mapping[str, tuple[int, ...]]) -> Any:
     """The function with longer axes for one of its blocks, which writes a buffer of the function's own.
@@ -65,7 +67,11 @@ def _longer(node: Any, extents: Mapping[int, int], weights: Mapping[str, tuple[i
         after.bind(iterator.var, longer)
         iterators.append(tirx.IterVar(longer, iterator.var, iterator.iter_type, iterator.thread_tag))
 
+    divided = [(v, tirx.min(v, tirx.IntImm(v.ty, int(dom.extent) - 1))) for v, dom in _divided(node, extents)]
+
     def held(index: Any) -> Any:
+        for var, inside in divided:
+            index = tvm_ffi.structural_map(index, [(ir.Var, lambda v, a=var, b=inside: b if v.same_as(a) else v)])  # type: ignore[misc]
         old, new = before.const_int_bound(index), after.const_int_bound(index)
         if new.min_value < old.min_value:
             raise s_tir.ScheduleError(f"{node.name_hint} steps backwards")
@@ -95,6 +101,18 @@ def _longer(node: Any, extents: Mapping[int, int], weights: Mapping[str, tuple[i
         list(node.match_buffers),
         node.annotations,
     )
+
+
+def _divided(node: Any, extents: Mapping[int, int]) -> list[tuple[Any, Any]]:
+    """Those of the iterators, with their domains, that the block divides: it is they that have to be held."""
+    found: list[Any] = []
+    tvm_ffi.structural_walk(node.body, [(tirx.FloorDiv, found.append), (tirx.FloorMod, found.append)], order="post")
+    inside = [v for division in found for v in variables_of(division)]
+    return [
+        (node.iter_vars[place].var, node.iter_vars[place].dom)
+        for place in extents
+        if any(node.iter_vars[place].var.same_as(v) for v in inside)
+    ]
 
 
 def _like(buffer: Any, shape: Any) -> Any:

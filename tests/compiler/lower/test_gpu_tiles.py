@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
+from opencl_run import Graph, imported, node, whole
 from tvm import s_tir, te, tirx
+from vulkan_run import ROOMY
 
+from heterocc.compiler.lower.frontend import kernel_module
 from heterocc.compiler.lower.gpu.contraction import schedule_contraction
 from heterocc.compiler.lower.gpu.limits import Limits
 from heterocc.compiler.lower.gpu.packed import LanesLast
 from heterocc.compiler.lower.gpu.padding import padded
+from heterocc.compiler.lower.gpu.schedule import schedule_kernels
 from heterocc.compiler.lower.gpu.tile import Tile, choose_tile
+from heterocc.compiler.lower.vulkan.target import vulkan_target
 
 FLOATS = frozenset(["float32"])
 GPU = Limits(256, False, FLOATS)
@@ -71,3 +78,14 @@ def test_a_longer_axis_reads_its_last_element_again() -> None:
     assert packed is not None
     assert packed.layouts == ((1, LanesLast(1, 4)),)
     assert "T.int64(12)" in str(packed.function)
+
+
+@pytest.mark.parametrize("after", [("Relu",), ()], ids=["activation", "none"])
+def test_convolutions_of_single_pixels_see_one_axis_of_them(after: tuple[str, ...], tmp_path: Path) -> None:
+    nodes = [node("Conv", "x", "w", outputs=["y"]), *(node(op_type, "y") for op_type in after)]
+    graph = Graph({"x": np.ones((1, 8, 13, 11), np.float32)}, nodes, {"w": np.ones((16, 8, 1, 1), np.float32)})
+    target = vulkan_target(ROOMY)
+    module = schedule_kernels(kernel_module(whole(imported(graph, tmp_path), ROOMY), target), target, SOFTWARE)
+    text = str(module.mod)
+    assert "T.min(v1, T.int64(142))" in text
+    assert "x[T.int64(0), v2, T.int64(0), T.min(v1, T.int64(142))]" in text  # by pixel: no division for each load
