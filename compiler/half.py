@@ -21,6 +21,7 @@ LARGEST = float(np.finfo(np.float16).max)
 """The largest number that float16 holds: 65504."""
 
 _DECIDES = "it decides between discrete results, and a rounding before it changes them"
+_SCALES = "its floats are scales of integers, and a step of these is decided by more than 11 bits"
 _COORDINATES = "it reads coordinates, and 11 bits do not tell the pixels of a large image apart"
 
 READS_FLOAT32: Mapping[str, str] = MappingProxyType(
@@ -29,6 +30,8 @@ READS_FLOAT32: Mapping[str, str] = MappingProxyType(
         **dict.fromkeys(("Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"), _DECIDES),
         **dict.fromkeys(("Ceil", "Floor", "Round", "Mod", "Cast", "CastLike", "OneHot"), _DECIDES),
         **dict.fromkeys(("QuantizeLinear", "DynamicQuantizeLinear", "DynamicQuantizeMatMul"), _DECIDES),
+        **dict.fromkeys(("DequantizeLinear", "QLinearConv", "QLinearMatMul", "QGemm", "QAttention"), _SCALES),
+        **dict.fromkeys(("MatMulIntegerToFloat", "QLinearAdd", "QLinearMul", "QLinearConcat"), _SCALES),
         **dict.fromkeys(("AffineGrid", "DeformConv", "GridSample", "MaxRoiPool", "RoiAlign"), _COORDINATES),
     }
 )

@@ -159,6 +159,14 @@ def test_what_decides_reads_float32(case: str, tmp_path: Path) -> None:
     assert signatures(lowered(around(*nodes), tmp_path))[kernel] == dtypes
 
 
+def test_scales_of_integers_keep_all_their_bits(tmp_path: Path) -> None:
+    given = {"q": RNG.integers(-9, 9, (4, 64)).astype(np.int8)}
+    constants = {"s": floats(64) ** 2, "z": np.zeros(64, np.int8), "w": floats(64, 8)}
+    nodes = [node("DequantizeLinear", "q", "s", "z", outputs=["x"], axis=1), node("MatMul", "x", "w")]
+    arrays = lowered(Graph(given, nodes, constants), tmp_path).arrays.values()
+    assert {a.shape: a.dtype.name for a in arrays if a.dtype.kind == "f"} == {(1, 64): "float32", (64, 8): "float16"}
+
+
 def test_what_may_leave_the_range_of_half_is_written_as_float32(tmp_path: Path) -> None:
     plain = signatures(lowered(around(one("Sigmoid")), tmp_path))
     assert plain["Sigmoid"][-1] == "float16" and plain["MatMul"][0] == "float16"
