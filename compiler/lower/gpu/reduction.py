@@ -7,7 +7,7 @@ same order of additions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +19,7 @@ from heterocc.compiler.lower.gpu.accumulate import Accumulator
 from heterocc.compiler.lower.gpu.limits import Limits
 from heterocc.compiler.lower.gpu.packed import Packed
 from heterocc.compiler.lower.gpu.reduction_vectors import VectorWriter, lanes_of
-from heterocc.compiler.lower.gpu.row_code import assign, at_element, steps
+from heterocc.compiler.lower.gpu.row_code import assign, at_element, hoisted, steps
 from heterocc.compiler.lower.gpu.rows import Axes, Output, Reduction, Rows, rows_of
 
 
@@ -165,8 +165,11 @@ class _Writer:
         zero = nest.index(0)
         steps = [tirx.BufferStore(b, v, [zero]) for b, v in zip(sums, accumulator.starts, strict=True)]
 
+        once, hoisted_terms = self._once(accumulator.terms, reduction.axes, who)
+        steps += once
+
         def add(element: Any) -> Any:
-            terms = tuple(self._at(t, reduction.axes, who, element) for t in accumulator.terms)
+            terms = tuple(self._at(t, reduction.axes, who, element) for t in hoisted_terms)
             merged = accumulator.merge(tuple(b[zero] for b in sums), terms)
             return assign(merged, [(b, [zero]) for b in sums])
 
@@ -208,13 +211,21 @@ class _Writer:
         first = who.row if team.across else who.row * nest.index(team.items)
         return steps + [tirx.BufferStore(r, b[first], [zero]) for r, b in zip(results, shared, strict=True)]
 
+    def _once(self, exprs: Sequence[Any], axes: Axes, who: _Item) -> tuple[list[Any], list[Any]]:
+        """What the expressions need once a row, and the expressions with names for it."""
+        found = [hoisted(e, axes) for e in exprs]
+        named = [part for _, parts in found for part in parts]
+        return [tirx.Bind(n, self._at(e, axes, who, nest.index(0))) for n, e in named], [e for e, _ in found]
+
     def _output(self, output: Output, who: _Item) -> Any:
+        once, (result,) = self._once([output.store.value], output.axes, who)
+
         def store(element: Any) -> Any:
-            value = self._at(output.store.value, output.axes, who, element)
+            value = self._at(result, output.axes, who, element)
             where = [self._at(i, output.axes, who, element) for i in output.store.indices]
             return tirx.BufferStore(output.store.buffer, value, where)
 
-        return nest.when(who.inside, nest.sequence(self._elements(output.axes.length, who, store)))
+        return nest.when(who.inside, nest.sequence([*once, *self._elements(output.axes.length, who, store)]))
 
     def _elements(self, length: int, who: _Item, body: Callable[[Any], Any]) -> list[Any]:
         """Run `body` for the item's elements of a row."""

@@ -6,7 +6,7 @@ lie side by side, each lane has a row of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -16,7 +16,7 @@ from tvm.ir import TensorLoad
 from heterocc.compiler.lower.cpu.blocks import dtype_of
 from heterocc.compiler.lower.gpu import nest
 from heterocc.compiler.lower.gpu.accumulate import Accumulator
-from heterocc.compiler.lower.gpu.row_code import assign, at_element, steps
+from heterocc.compiler.lower.gpu.row_code import assign, at_element, hoisted, steps
 from heterocc.compiler.lower.gpu.rows import Axes, Output, Reduction, Rows
 
 LANES = (16, 8, 4)
@@ -36,14 +36,13 @@ class Lanes:
 
 def lanes_of(rows: Rows) -> Lanes:
     """The lanes that suit the kernel."""
-    if all(vectorizable(e) for r in rows.reductions for e in r.accumulator.terms) and all(
-        vectorizable(o.store.value) for o in rows.outputs
-    ):
-        lengths = [r.axes.length for r in rows.reductions] + [o.axes.length for o in rows.outputs if o.axes.length > 1]
-        if steps(rows, across=False) <= {0, 1}:
-            return Lanes(next((n for n in LANES if n <= min(lengths)), 1), "row")
-        if rows.extents and steps(rows, across=True) <= {0, 1}:
-            return Lanes(next((n for n in LANES if rows.extents[-1] % n == 0), 1), "rows")
+    parts = [(e, r.axes) for r in rows.reductions for e in r.accumulator.terms]
+    parts += [(o.store.value, o.axes) for o in rows.outputs]
+    if all(vectorizable(hoisted(e, axes)[0]) for e, axes in parts) and steps(rows, across=False) <= {0, 1}:
+        shortest = min(axes.length for _, axes in parts if axes.length > 1 or rows.length == 1)
+        return Lanes(next((n for n in LANES if n <= shortest), 1), "row")
+    if all(vectorizable(e) for e, _ in parts) and rows.extents and steps(rows, across=True) <= {0, 1}:
+        return Lanes(next((n for n in LANES if rows.extents[-1] % n == 0), 1), "rows")
     return Lanes(1, "row")
 
 
@@ -51,7 +50,7 @@ def vectorizable(expr: Any) -> bool:
     """Whether an expression is arithmetic of float32 that vectors know."""
     if dtype_of(expr) != "float32":
         return False
-    if isinstance(expr, TensorLoad | tirx.FloatImm):
+    if isinstance(expr, TensorLoad | tirx.FloatImm | tirx.Var):
         return True
     if isinstance(expr, _VECTOR_NODES):
         return vectorizable(expr.a) and vectorizable(expr.b)
@@ -95,8 +94,11 @@ class VectorWriter:
             _vector(width, lambda lane: assign(accumulator.starts, [(b, [lane]) for b in sums])),
         ]
 
+        once, named_terms = self._once(accumulator.terms, axes, at)
+        parts += once
+
         def add(element: Any, lane: Any) -> Any:
-            terms = tuple(self._at(t, axes, at, element, lane) for t in accumulator.terms)
+            terms = tuple(self._at(t, axes, at, element, lane) for t in named_terms)
             merged = accumulator.merge(tuple(b[lane] for b in sums), terms)
             return assign(merged, [(b, [lane]) for b in sums])
 
@@ -118,13 +120,24 @@ class VectorWriter:
 
         return _vector(self.lanes.count if self.lanes.along == "rows" else 1, store)
 
+    def _once(self, exprs: Sequence[Any], axes: Axes, at: list[Any]) -> tuple[list[Any], list[Any]]:
+        """What the expressions need once a row, and the expressions with names for it; nothing for rows in lanes."""
+        if self.lanes.along == "rows":
+            return [], list(exprs)
+        found = [hoisted(e, axes) for e in exprs]
+        zero = nest.index(0)
+        named = [part for _, parts in found for part in parts]
+        return [tirx.Bind(n, self._at(e, axes, at, zero, zero)) for n, e in named], [e for e, _ in found]
+
     def _output(self, output: Output, at: list[Any]) -> Any:
+        once, (result,) = self._once([output.store.value], output.axes, at)
+
         def store(element: Any, lane: Any) -> Any:
-            value = self._at(output.store.value, output.axes, at, element, lane)
+            value = self._at(result, output.axes, at, element, lane)
             where = [self._at(i, output.axes, at, element, lane) for i in output.store.indices]
             return tirx.BufferStore(output.store.buffer, value, where)
 
-        return nest.sequence(self._elements(output.axes.length, store))
+        return nest.sequence([*once, *self._elements(output.axes.length, store)])
 
     def _elements(self, length: int, body: Callable[[Any, Any], Any]) -> list[Any]:
         """Run `body(element, lane)` for all elements of an item's rows."""

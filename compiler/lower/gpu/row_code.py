@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import tvm_ffi
-from tvm import sym, tirx
+from tvm import ir, sym, tirx
 from tvm.ir import TensorLoad
 
 from heterocc.compiler.lower.cpu.blocks import dtype_of
 from heterocc.compiler.lower.gpu import nest
 from heterocc.compiler.lower.gpu.rows import Axes, Rows
+
+_BINARY = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Max, tirx.Min)
 
 
 def at_element(expr: Any, axes: Axes, row: Sequence[Any], element: Any, results: Sequence[tuple[Any, Any]]) -> Any:
@@ -24,6 +26,34 @@ def at_element(expr: Any, axes: Axes, row: Sequence[Any], element: Any, results:
         return next((value for buffer, value in results if buffer.same_as(node.source)), node)
 
     return nest.substituted(expr, [(old, new.astype(dtype_of(old))) for old, new in values], load)
+
+
+def hoisted(expr: Any, axes: Axes) -> tuple[Any, list[tuple[Any, Any]]]:
+    """The expression with names for its parts that are the same for all elements of a row, and these parts."""
+    parts: list[tuple[Any, Any]] = []
+
+    def visit(node: Any) -> Any:
+        if isinstance(node, tirx.Var | tirx.IntImm | tirx.FloatImm):
+            return node
+        if not _uses(node, axes.element):
+            name = tirx.Var(f"same{len(parts)}", dtype_of(node))
+            parts.append((name, node))
+            return name
+        if isinstance(node, _BINARY):
+            return type(node)(visit(node.a), visit(node.b))
+        if isinstance(node, tirx.Cast):
+            return tirx.Cast(node.ty, visit(node.value))
+        if isinstance(node, ir.Call) and getattr(node.op, "name", "") != "prim.if_then_else":
+            return ir.Call(node.op, [visit(a) for a in node.args], node.attrs, ret_ty=node.ty)
+        return node
+
+    return visit(expr), parts
+
+
+def _uses(expr: Any, iterators: Sequence[Any]) -> bool:
+    found: list[Any] = []
+    tvm_ffi.structural_walk(expr, [(tirx.Var, found.append)], order="post")
+    return any(v.same_as(i) for v in found for i in iterators)
 
 
 def assign(values: Sequence[Any], targets: Sequence[tuple[Any, list[Any]]]) -> Any:

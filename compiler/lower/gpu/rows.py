@@ -95,6 +95,17 @@ def rows_of(function: Any) -> Rows | None:
         return None
 
 
+def multiplies(reduction: Reduction) -> bool:
+    """Whether terms are products of what lies along the row with what differs between rows, as in a matrix product."""
+    rows = []
+    for load in _loads(reduction.accumulator.terms):
+        if any(_named(i, reduction.axes.element) for i in load.indices):
+            rows.append(
+                frozenset(p for p, v in enumerate(reduction.axes.row) if any(_named(i, [v]) for i in load.indices))
+            )
+    return len(set(rows)) > 1
+
+
 def inline(schedule: Any, block: Any) -> None:
     """Inline a block where that is possible."""
     try:
@@ -231,9 +242,13 @@ def _windowed(load: Any, spatial: Sequence[Any], reduced: Sequence[Any]) -> bool
 
 
 def _uses(expr: Any, iterators: Sequence[Any]) -> bool:
+    return _named(expr, [v.var for v in iterators])
+
+
+def _named(expr: Any, variables: Sequence[Any]) -> bool:
     found: list[Any] = []
     tvm_ffi.structural_walk(expr, [(tirx.Var, found.append)], order="post")
-    return any(v.var.same_as(used) for v in iterators for used in found)
+    return any(v.same_as(used) for v in variables for used in found)
 
 
 def _loads(exprs: Sequence[Any]) -> list[Any]:

@@ -12,6 +12,8 @@ from tvm import relax, s_tir, tirx
 from heterocc.artifacts.errors import LoweringError
 from heterocc.compiler.lower.frontend import KernelModule, first_line
 from heterocc.compiler.lower.gpu.limits import Limits
+from heterocc.compiler.lower.gpu.merge import merge_rows
+from heterocc.compiler.lower.gpu.one_term import without_single_terms
 from heterocc.compiler.lower.gpu.packed import Packed
 from heterocc.compiler.lower.gpu.plain import launches
 from heterocc.compiler.lower.gpu.rules import RULE, RULES
@@ -28,6 +30,7 @@ def schedule_kernels(module: KernelModule, target: Any, limits: Limits) -> Kerne
 
     Raises LoweringError naming the node of a kernel that cannot be bound.
     """
+    module = merge_rows(module)
     node_of = {k.symbol: k.nodes[-1] for k in reversed(module.kernels) if k.nodes}
     packable = _packable(module)
     kernels: dict[str, Packed] = {}
@@ -36,7 +39,8 @@ def schedule_kernels(module: KernelModule, target: Any, limits: Limits) -> Kerne
             if isinstance(function, tirx.PrimFunc):
                 symbol = gvar.name_hint
                 where = f"node '{node_of[symbol]}'" if symbol in node_of else None
-                kernels[symbol] = _scheduled(function, limits, where, packable.get(symbol, frozenset()))
+                whole = without_single_terms(function)
+                kernels[symbol] = _scheduled(whole, limits, where, packable.get(symbol, frozenset()))
     return _rewritten(module, kernels)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import vulkan_run
-from gpu_places import PLACES, outputs, wrong
+from gpu_places import PLACES, device, outputs, runner, wrong
 from opencl_run import Graph, node
 from tvm import te, tirx
 
@@ -227,3 +227,20 @@ def test_windows_and_shared_operands_are_left_to_other_rules() -> None:
     assert schedule_rows(te.create_prim_func([x, window]), limits) is None
     double = te.compute((8, 40), lambda i, j: x[i, j] * 2.0, "double")
     assert schedule_rows(te.create_prim_func([x, double]), limits) is None
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_normalisation_is_one_kernel(place: str, tmp_path: Path) -> None:
+    x = normal(6, 50)
+    graph = Graph(
+        {"x": x},
+        [node("LayerNormalization", "x", "scale", outputs=["first"]), node("LayerNormalization", "first", "scale")],
+        {"scale": normal(50)},
+    )
+    scale = wide(graph.constants["scale"])
+    api = runner(place)
+    model, lowered = api.lower(graph, tmp_path, device(place))
+    assert [k.nodes for k in lowered.kernels] == [(n.name,) for n in model.graph.nodes]
+    assert str(dict(lowered.dumps)["scheduled.py"]).count("@T.prim_func") == 1  # equal ones share their code
+    found = api.run(model, lowered, graph.inputs)
+    assert wrong(found, [normalised(normalised(wide(x), (1,)) * scale, (1,)) * scale], 1e-5) == []
