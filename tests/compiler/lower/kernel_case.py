@@ -21,7 +21,7 @@ Array = np.ndarray[Any, Any]
 OPSET = 17
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Case:
     """Nodes over inputs and constants; the values that no node reads are its outputs. `name` is a C identifier.
 
@@ -36,6 +36,11 @@ class Case:
     ulps: float = 2
     exact: bool = True
     refused: Mapping[str, str] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        nodes = "; ".join(helper.printable_node(n) for n in self.nodes)
+        arrays = ", ".join(f"{n} {a.dtype}{list(a.shape)}" for n, a in (*self.inputs.items(), *self.constants.items()))
+        return f"<{self.name}: {nodes}; {arrays}>"
 
     @property
     def dtypes(self) -> frozenset[str]:

@@ -85,6 +85,8 @@ def convolutions() -> Iterator[Case]:
     yield conv("epilogue", (1, 8, 14, 13), (24, 8, 3, 3), "residual", "Relu", bias=True, pads=[1] * 4)
     yield conv("epilogue_1x1", (2, 20, 7, 7), (12, 20, 1, 1), "residual", "Relu", bias=True)
     yield conv("epilogue_swish", (1, 6, 9, 10), (9, 6, 3, 3), "HardSwish", bias=True)
+    yield conv("one_term", (1, 1, 5, 5), (7, 1, 1, 1), "residual", "Relu")
+    yield conv("one_term_depthwise", (3, 2, 12), (2, 1, 1), "residual", "Relu", strides=[2], group=2)
     for dtype in FLOATS[1:]:
         yield conv(f"c1x1_{dtype}", (1, 7, 11, 13), (16, 7, 1, 1), dtype=dtype)
         yield conv(f"c3x3_{dtype}", (1, 5, 7, 11), (13, 5, 3, 3), "Relu", dtype=dtype, bias=True, pads=[1] * 4)
@@ -134,6 +136,8 @@ def products() -> Iterator[Case]:
     yield case(
         "product_bias", "MatMul", draw((8, 24)), constant(draw((24, 32))), then=bias, extra={"c": draw((32,))}, ulps=6
     )
+    added = (helper.make_node("Add", ["y", "c"], ["z"]),)
+    yield case("product_one_term", "MatMul", draw((5, 1)), draw((1, 7)), then=added, extra={"c": draw((5, 7))})
     for dtype in (*FLOATS[1:], *WIDE_INTEGERS):
         yield product(f"primes_{dtype}", (7, 11), (11, 13), dtype)
         yield product(f"even_{dtype}", (16, 32), (32, 48), dtype, fixed=False)
@@ -280,6 +284,9 @@ def reductions() -> Iterator[Case]:
             yield case(f"{op}_{name}", op, draw(big, "float32", -6, 6), axis=axis, ulps=24)
         for dtype in ("float16", "float64"):
             yield case(f"{op}_{dtype}", op, draw((5, 101), dtype), axis=1, ulps=24, refused=_refused(dtype))
+    added = (helper.make_node("Add", ["y", "c"], ["z"]),)
+    pixel = draw((1, 5, 1, 1))
+    yield case("GlobalAveragePool_one_term", "GlobalAveragePool", pixel, then=added, extra={"c": pixel})
     yield case("Hardmax", "Hardmax", draw((5, 7)), exact=False)
     for dtype in FLOATS:
         operands = draw((4, 6, 33), dtype), constant(draw((33,), dtype)), constant(draw((33,), dtype))

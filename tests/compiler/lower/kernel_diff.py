@@ -12,13 +12,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import tvm
 from kernel_case import Batch
 from kernel_devices import Array, Launch, Setting
-from kernel_reference import FILL, Call, Reference, kernels_of
+from kernel_reference import FILL, Reference, Trace, arguments_of, blank, kernels_of
 from opencl_run import whole
 
 from heterocc.compiler.lower.frontend import KernelModule
 from heterocc.compiler.lower.gpu.rules import RULE
+from heterocc.compiler.lower.relax_kernels import is_kernel_call
+from heterocc.compiler.lower.relax_straight import bindings_of
 
 READY = "ready made"
 """In place of a rule: TVM gives the kernel with work items of its own."""
@@ -36,27 +39,27 @@ class Found:
 
 def differences(batch: Batch, setting: Setting) -> Found:
     """Schedule the batch for a setting, run every kernel on what the reference gave it, twice, and compare."""
-    job = whole(batch.model, setting.device)
-    plain, scheduled = setting.scheduled(job)
+    plain, scheduled = setting.scheduled(whole(batch.model, setting.device))
     trace = REFERENCE.trace(plain, batch.feeds)
     functions = kernels_of(scheduled)
-    case_of = {k.symbol: batch.case_of(k.nodes[-1]) for k in plain.kernels if k.nodes}
+    calls = [b for b in bindings_of(scheduled.mod["main"]) if is_kernel_call(b.value)]
+    results = setting.run(functions, [launch for call in calls for launch in _twice(call.value, trace, scheduled)])
     ulps = {c.name: c.ulps for c in batch.cases}
     rules: dict[str, list[str]] = {c.name: [] for c in batch.cases}
-    for call in trace.calls:
-        if call.symbol in case_of:
-            rules[case_of[call.symbol]].append(rule_of(functions[call.function]))
     wrong = []
-    launches = [launch for call in trace.calls for launch in _twice(call, scheduled)]
-    results = setting.run(functions, launches)
-    for call, first, second in zip(trace.calls, results[::2], results[1::2], strict=True):
-        case = case_of.get(call.symbol, "")
-        for got, again, want in zip(first, second, call.wrote, strict=True):
-            text = difference(got, want, ulps.get(case, 2), call.terms, call.eps)
-            if text is None and not _same(got, again):
+    for call, kernel, first, again in zip(calls, scheduled.kernels, results[::2], results[1::2], strict=True):
+        case = batch.case_of(kernel.nodes[-1]) if kernel.nodes else ""
+        rule = rule_of(functions[call.value.args[0].name_hint])
+        rules.setdefault(case, []).append(rule)
+        terms = max((trace.terms[n] for n in kernel.nodes), default=1)
+        eps = max((trace.eps[n] for n in kernel.nodes), default=0.0)
+        expected = trace.values[call.var.name]
+        for got, second, want in zip(first, again, expected if len(first) > 1 else [expected], strict=True):
+            text = difference(got, want, ulps.get(case, 2), terms, eps)
+            if text is None and not _same(got, second):
                 text = "differs from run to run, or leaves elements unwritten"
             if text is not None:
-                wrong.append(f"{case}: {call.symbol} [{rule_of(functions[call.function])}]: {text}")
+                wrong.append(f"{case}: {kernel.symbol} [{rule}]: {text}")
     return Found({name: tuple(found) for name, found in rules.items()}, tuple(wrong))
 
 
@@ -65,9 +68,8 @@ def inexact(batch: Batch, setting: Setting) -> list[str]:
     plain, _ = setting.scheduled(whole(batch.model, setting.device))
     trace = REFERENCE.trace(plain, batch.feeds)
     terms = {c.name: 1 for c in batch.cases}
-    for call, kernel in zip(trace.calls, plain.kernels, strict=True):
-        if kernel.nodes:
-            terms[batch.case_of(kernel.nodes[-1])] *= call.terms
+    for node, count in trace.terms.items():
+        terms[batch.case_of(node)] *= count
     wrong = []
     for (case, output), got in zip(batch.outputs, trace.outputs, strict=True):
         exact = case.exactly()
@@ -85,10 +87,17 @@ def rule_of(function: Any) -> str:
     return str(attributes[RULE]) if RULE in attributes else READY
 
 
-def _twice(call: Call, scheduled: KernelModule) -> list[Launch]:
+def _twice(call: Any, trace: Trace, scheduled: KernelModule) -> list[Launch]:
     """The launches of a call, on tensors that held different numbers before."""
-    given = [scheduled.arrays[a] if isinstance(a, str) else a for a in call.given]
-    return [(call.function, given, [np.full(a.shape, fill, a.dtype) for a in call.wrote]) for fill in (FILL, 0)]
+
+    def given(argument: Any) -> Array:
+        if isinstance(argument, tvm.ir.GenericConst):
+            return argument.value.numpy()
+        array = scheduled.arrays.get(argument.name)
+        return trace.values[argument.name] if array is None else array
+
+    arrays = [given(a) for a in arguments_of(call)]
+    return [(call.args[0].name_hint, arrays, blank(call, fill)) for fill in (FILL, 0)]
 
 
 def difference(got: Array, want: Array, ulps: float, terms: int, eps: float = 0.0) -> str | None:

@@ -26,26 +26,17 @@ FILL = 77
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """A call of a kernel: what it was given (parameters by their name) and what it has to write.
+class Trace:
+    """What the kernels of a module computed on some inputs: every value by the name of its variable, and its results.
 
-    `terms` are those of the longest reduction in it, `eps` the unit of the last place of its narrowest real numbers.
+    A variable of several values has a list. `terms` are those of the longest reduction of a graph node's kernels, by
+    the node's name, `eps` the unit of the last place of their narrowest real numbers.
     """
 
-    symbol: str
-    function: str
-    given: Sequence[Array | str]
-    wrote: Sequence[Array]
-    terms: int
-    eps: float
-
-
-@dataclass(frozen=True, slots=True)
-class Trace:
-    """The kernel calls of a module on some inputs, in order, and what it gives."""
-
-    calls: Sequence[Call]
+    values: Mapping[str, Any]
     outputs: Sequence[Array]
+    terms: Mapping[str, int]
+    eps: Mapping[str, float]
 
 
 class Reference:
@@ -62,28 +53,27 @@ class Reference:
         inputs = [p for p in main.params if p.name not in module.arrays]
         values: dict[Any, Any] = {p: module.arrays[p.name] for p in main.params if p.name in module.arrays}
         values.update({p: feeds[name] for p, name in zip(inputs, module.inputs, strict=True)})
-        symbols = iter(module.kernels)
-        calls = []
+        infos = iter(module.kernels)
+        terms: dict[str, int] = {}
+        eps: dict[str, float] = {}
         for binding in bindings_of(main):
             value = binding.value
             if isinstance(value, relax.TupleGetItem):
                 values[binding.var] = values[value.tuple_value][value.index]
             elif is_kernel_call(value):
-                arguments = arguments_of(value)
-                name = value.args[0].name_hint
-                types = list(value.ty_args)
-                types = list(types[0].fields) if isinstance(types[0], relax.TupleType) else types
-                wrote = [np.full(static_shape(t) or (), FILL, str(t.dtype.dtype)) for t in types]
-                given = [a.value.numpy() if isinstance(a, tvm.ir.GenericConst) else values[a] for a in arguments]
-                wrote = self._run(functions[name], given, wrote)
-                names = [a.name if isinstance(a, relax.Var) else "" for a in arguments]
-                kept = [n if n in module.arrays else array for n, array in zip(names, given, strict=True)]
-                function = functions[name]
-                calls.append(Call(next(symbols).symbol, name, kept, wrote, terms_of(function), eps_of(function)))
+                function = functions[value.args[0].name_hint]
+                given = [
+                    a.value.numpy() if isinstance(a, tvm.ir.GenericConst) else values[a] for a in arguments_of(value)
+                ]
+                wrote = self._run(function, given, blank(value))
                 values[binding.var] = wrote[0] if len(wrote) == 1 else wrote
+                for node in next(infos).nodes:
+                    terms[node] = max(terms.get(node, 1), terms_of(function))
+                    eps[node] = max(eps.get(node, 0.0), eps_of(function))
             else:
                 values[binding.var] = values[value.args[0]].reshape(static_shape(binding.var.ty) or ())
-        return Trace(calls, [values[o] for o in outputs_of(main)])
+        named = {var.name: value for var, value in values.items()}
+        return Trace(named, [values[o] for o in outputs_of(main)], terms, eps)
 
     def _build(self, functions: Iterable[Any]) -> None:
         new = {self._key(f): f for f in functions if self._key(f) not in self._built}
@@ -112,6 +102,13 @@ def arguments_of(call: Any) -> list[Any]:
     """The tensors that a kernel call reads."""
     given = call.args[1]
     return list(given.fields) if isinstance(given, relax.Tuple) else [given]
+
+
+def blank(call: Any, fill: int = FILL) -> list[Array]:
+    """Tensors for a kernel call to write, with something in them."""
+    types = list(call.ty_args)
+    types = list(types[0].fields) if isinstance(types[0], relax.TupleType) else types
+    return [np.full(static_shape(t) or (), fill, str(t.dtype.dtype)) for t in types]
 
 
 def serial(function: Any) -> Any:

@@ -110,6 +110,12 @@ def test_windows_of_halves_are_stored_as_halves(setting: Setting) -> None:
     assert differences(batch(cases), setting).wrong == ()
 
 
+@each_setting
+def test_what_follows_a_sum_of_one_term_is_counted_once(setting: Setting) -> None:
+    names = ("one_term", "one_term_depthwise", "product_one_term", "GlobalAveragePool_one_term")
+    assert differences(batch([CASES[name] for name in names]), setting).wrong == ()
+
+
 @pytest.mark.slow
 @each_setting
 @pytest.mark.parametrize("family", FAMILIES)

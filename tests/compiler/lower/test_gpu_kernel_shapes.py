@@ -1,0 +1,46 @@
+"""Kernels of drawn shapes on every driver and set of limits; see test_gpu_kernels for those that are written down."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from kernel_case import batch
+from kernel_devices import SETTINGS, Setting
+from kernel_diff import differences, inexact
+from kernel_shapes import KINDS, Together, several
+
+HERE = [s for s in SETTINGS if s.missing is None and s.backend != "cuda"]
+"""The emulated CUDA takes a process for each example; what is written down covers it."""
+
+pytestmark = pytest.mark.skipif(not HERE, reason="no OpenCL and no Vulkan device")
+
+every_kind = pytest.mark.parametrize("kind", KINDS)
+
+
+def agree(together: Together, setting: Setting) -> None:
+    made = batch([c for c in together.cases if c.dtypes <= setting.device.dtypes])
+    assert differences(made, setting).wrong == ()
+    assert inexact(made, setting) == []
+
+
+@every_kind
+def test_kernels_of_drawn_shapes_agree(kind: str) -> None:
+    # Not shrunk: that takes minutes, and the cases of an example tell which of them is wrong.
+    @settings(max_examples=4, derandomize=True, database=None, phases=[Phase.generate])
+    @given(several(KINDS[kind]), st.sampled_from(HERE))
+    def agreeing(together: Together, setting: Setting) -> None:
+        agree(together, setting)
+
+    agreeing()
+
+
+@pytest.mark.slow
+@every_kind
+def test_kernels_of_many_drawn_shapes_agree(kind: str) -> None:
+    @settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+    @given(several(KINDS[kind], 8), st.sampled_from(HERE))
+    def agreeing(together: Together, setting: Setting) -> None:
+        agree(together, setting)
+
+    agreeing()
