@@ -1,0 +1,44 @@
+"""Reductions of one term, as a matrix product of depth 1 has: written as the assignment that they are.
+
+TVM's schedules take a block with a start for a reduction even if it has one term, or for none, by turns: what is
+inlined into it (a sum that follows) is then counted twice.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm_ffi
+from tvm import s_tir, tirx
+from tvm.ir import TensorLoad
+
+
+def without_single_terms(function: Any) -> Any:
+    """The kernel with the value of each reduction of one term computed from its start, in one store."""
+    return tvm_ffi.structural_map(function, [(s_tir.SBlock, _assigned)], order="post")
+
+
+def _assigned(block: Any) -> Any:
+    reduced = [v for v in block.iter_vars if v.iter_type == tirx.IterVar.CommReduce]
+    start, store = block.init, block.body
+    if not isinstance(start, tirx.BufferStore) or not isinstance(store, tirx.BufferStore):
+        return block
+    if any(not isinstance(v.dom.extent, tirx.IntImm) or int(v.dom.extent) != 1 for v in reduced):
+        return block
+
+    def first(load: Any) -> Any:
+        return start.value if load.source.same_as(store.buffer) else load
+
+    value = tvm_ffi.structural_map(store.value, [(TensorLoad, first)], order="post")
+    iterators = [tirx.IterVar(v.dom, v.var, tirx.IterVar.DataPar, v.thread_tag, v.span) for v in block.iter_vars]
+    return s_tir.SBlock(
+        iterators,
+        block.reads,
+        block.writes,
+        block.name_hint,
+        tirx.BufferStore(store.buffer, value, store.indices),
+        None,
+        block.alloc_buffers,
+        block.match_buffers,
+        block.annotations,
+    )
