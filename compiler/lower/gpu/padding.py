@@ -71,7 +71,7 @@ def _longer(node: Any, extents: Mapping[int, int], weights: Mapping[str, tuple[i
 
     def held(index: Any) -> Any:
         for var, inside in divided:
-            index = tvm_ffi.structural_map(index, [(ir.Var, lambda v, a=var, b=inside: b if v.same_as(a) else v)])  # type: ignore[misc]
+            index = tvm_ffi.structural_map(index, [(ir.Var, lambda v, a=var, b=inside: b if v.same_as(a) else v)])
         old, new = before.const_int_bound(index), after.const_int_bound(index)
         if new.min_value < old.min_value:
             raise s_tir.ScheduleError(f"{node.name_hint} steps backwards")

@@ -12,6 +12,7 @@ from heterocc.compiler.lower.gpu.limits import Limits
 from heterocc.compiler.lower.gpu.packed import Packed
 from heterocc.compiler.lower.gpu.plain import schedule_plain
 from heterocc.compiler.lower.gpu.reduction import schedule_rows
+from heterocc.compiler.lower.gpu.tiled import schedule_tiled
 
 Schedule = Callable[[Any, Limits, Collection[int]], Packed | None]
 """The scheduled kernel, or None (or tvm's ScheduleError) where the rule does not know the kernel's form.
@@ -33,6 +34,7 @@ def _plain(function: Any, limits: Limits, _: Collection[int]) -> Packed:
 
 
 RULES: tuple[Rule, ...] = (
+    Rule("shared tile", schedule_tiled),
     Rule("register tile", schedule_contraction),
     Rule("windows", schedule_windows),
     Rule("rows", schedule_rows),

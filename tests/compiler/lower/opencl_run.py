@@ -119,10 +119,10 @@ def run(model: ImportedModel, lowered: LoweredPartition, inputs: Mapping[str, np
     return [download(r) for r in results]
 
 
-def check(graph: Graph, folder: Path, tolerance: float = 1e-5) -> LoweredPartition:
+def check(graph: Graph, folder: Path, tolerance: float = 1e-5, device: Device | None = None) -> LoweredPartition:
     """Lower, run and compare; the error names the outputs that are wrong. Absolute and relative tolerance are equal."""
     expected = graph.reference()
-    model, lowered = lower(graph, folder)
+    model, lowered = lower(graph, folder, device)
     wrong = []
     for name, got, want in zip(model.graph.outputs, run(model, lowered, graph.inputs), expected, strict=True):
         same = got.dtype == want.dtype and got.shape == want.shape
