@@ -6,7 +6,8 @@ import threading
 from collections import deque
 
 from heterocc.runtime.chain import Chain, Context
-from heterocc.runtime.profile import Recorder
+from heterocc.runtime.recorder import Recorder
+from heterocc.runtime.timestamps import Timestamps
 
 
 class ContextPool:
@@ -15,7 +16,8 @@ class ContextPool:
     def __init__(self, chain: Chain, *, profiling: bool = False) -> None:
         """Raises DeviceError or DeviceMemoryError where the first context finds no room."""
         self.chain = chain
-        self.profiling = profiling
+        spaces = [space for i, space in enumerate(chain.schedule.spaces) if i in chain.compiled]
+        self.timestamps = Timestamps(spaces) if profiling else None
         self._lock = threading.Lock()
         self._recorders: list[Recorder] = []
         self._closed = False
@@ -29,9 +31,9 @@ class ContextPool:
 
     def new(self) -> Context:
         """A context of the caller's own."""
-        if not self.profiling:
+        if self.timestamps is None:
             return Context(self.chain)
-        recorder = Recorder(self.chain.schedule)
+        recorder = Recorder(self.chain.schedule, self.timestamps)
         context = Context(self.chain, observer=recorder)
         with self._lock:
             self._recorders.append(recorder)
@@ -50,6 +52,8 @@ class ContextPool:
             self._idle.append(context)
 
     def close(self) -> None:
-        """Free the idle contexts; those in use go when they are given back."""
+        """Free the idle contexts; those in use go when they are given back. Times are taken no more."""
         self._closed = True
         self._idle.clear()
+        if self.timestamps is not None:
+            self.timestamps.close()

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from time import perf_counter_ns
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from heterocc.artifacts.manifest import Kernel, Variant
-from heterocc.runtime.executable import Instrument, synchronizer
-from heterocc.runtime.schedule import HOST, Copy, Schedule, Space, Step, Wait
+from heterocc.runtime.recorder import Cell, Recorder
+from heterocc.runtime.schedule import HOST, Copy, Schedule, Space, Wait
+from heterocc.runtime.timestamps import Timestamps
 
 Kind = Literal["partition", "kernel", "transfer", "node"]
+Clock = Literal["host", "device"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +24,10 @@ class ProfileRecord:
     it has no time of its own (`status` NOT_RUN: folded, fused under another name, or run inside ONNX Runtime). A
     transfer is NOT_RUN where both devices work in the same memory.
 
-    `real_ms` is wall-clock time until the device was done, `cpu_ms` until the call returned on the host: on the CPU the
-    two are one, on other devices the second is the time of launching.
+    `clock` says who took `real_ms`. "host": it is wall-clock time until the device was done, launching included.
+    "device": it is what the device computed, by its own timestamps; what lies between kernels is in no kernel's time,
+    only in the partition's. `cpu_ms` is wall-clock time until the call returned on the host: on the CPU the two are
+    one, on other devices the second is the time of launching.
     """
 
     kind: Kind
@@ -38,14 +41,16 @@ class ProfileRecord:
     partition: str
     nodes: tuple[str, ...] = ()
     calls: float = 0.0
+    clock: Clock = "host"
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What a session measured over `runs` runs, in run order."""
+    """What a session measured over `runs` runs, in run order; `notes` say where times could not be taken as wished."""
 
     records: tuple[ProfileRecord, ...]
     runs: int
+    notes: tuple[str, ...] = ()
 
     @property
     def total_ms(self) -> float:
@@ -62,11 +67,12 @@ class Profile:
         return {
             "runs": self.runs,
             "total_ms": self.total_ms,
+            "notes": list(self.notes),
             "records": [{n: getattr(r, n) for n in names} for r in self.records],
         }
 
     def to_table(self, *, width: int = 48) -> str:
-        """Text: a line per kernel, transfer and unrun node, then a line per partition and the totals.
+        """Text: a line per kernel, transfer and unrun node, then a line per partition, the totals and the notes.
 
         `width` is that of the first column; longer names end in "…".
         """
@@ -74,7 +80,8 @@ class Profile:
         rows = [_row(r) for r in self.records if r.kind != "partition"]
         sums = [_row(r) for r in self.records if r.kind == "partition"]
         total = ("Total", "", f"{self.runs} runs", f"{self.total_ms:.3f}", f"{self._cpu_ms():.3f}", "")
-        return "\n".join(_layout([header, *rows, None, *sums, None, total], width)) + "\n"
+        notes = [f"note: {note}" for note in self.notes]
+        return "\n".join((*_layout([header, *rows, None, *sums, None, total], width), *notes)) + "\n"
 
     def _cpu_ms(self) -> float:
         return sum(r.cpu_ms for r in self.records if r.kind in ("partition", "transfer"))
@@ -109,63 +116,6 @@ def _shorten(text: str, width: int) -> str:
     return text if len(text) <= width else text[: width - 1] + "…"
 
 
-@dataclass(slots=True)
-class _Cell:
-    real: int = 0
-    cpu: int = 0
-    calls: int = 0
-
-    def add(self, real: int, cpu: int) -> None:
-        self.real += real
-        self.cpu += cpu
-        self.calls += 1
-
-
-@dataclass(slots=True)
-class Recorder:
-    """Observes one context; kernels by partition and symbol, steps by step. Times in nanoseconds."""
-
-    plan: Schedule
-    runs: int = 0
-    kernels: dict[tuple[int, str], _Cell] = field(default_factory=dict)
-    steps: dict[Step, _Cell] = field(default_factory=dict)
-
-    def instrument(self, partition: int) -> Instrument:
-        """The hook that times the partition's kernels."""
-        wait = synchronizer(self.plan.spaces[partition])
-        cells = self.kernels
-        started: list[int] = []
-
-        def hook(_function: Any, symbol: str, before: bool, _result: Any, *_arguments: Any) -> int:
-            if symbol.startswith("vm.builtin."):
-                return 0
-            if before:
-                started.append(perf_counter_ns())
-                return 0
-            launched = perf_counter_ns()
-            if wait is not None:
-                wait()
-            begin = started.pop()
-            cells.setdefault((partition, symbol), _Cell()).add(perf_counter_ns() - begin, launched - begin)
-            return 0
-
-        return hook
-
-    def wrap(self, step: Step, action: Callable[[], Any], wait: Callable[[], Any] | None) -> Callable[[], Any]:
-        """The action, timed."""
-        cell = self.steps.setdefault(step, _Cell())
-
-        def timed() -> None:
-            begin = perf_counter_ns()
-            action()
-            returned = perf_counter_ns()
-            if wait is not None:
-                wait()
-            cell.add(perf_counter_ns() - begin, returned - begin)
-
-        return timed
-
-
 def _saved_transfers(variant: Variant, plan: Schedule) -> dict[int, list[tuple[int, Space, Space]]]:
     """By partition, the values that it reads across devices without a transfer, because the two share memory."""
     places: dict[int, list[Space]] = {value: [HOST] for value in variant.inputs}
@@ -185,13 +135,13 @@ def _saved_transfers(variant: Variant, plan: Schedule) -> dict[int, list[tuple[i
     return found
 
 
-def build_profile(variant: Variant, plan: Schedule, recorders: Sequence[Recorder]) -> Profile:
+def build_profile(variant: Variant, plan: Schedule, recorders: Sequence[Recorder], timestamps: Timestamps) -> Profile:
     """Merge what the contexts recorded; per-run averages."""
     runs = sum(r.runs for r in recorders)
     per_run = 1e-6 / max(1, runs)
 
-    def merged(cells: Iterable[_Cell | None]) -> _Cell:
-        total = _Cell()
+    def merged(cells: Iterable[Cell | None]) -> Cell:
+        total = Cell()
         for cell in cells:
             if cell is not None:
                 total.real, total.cpu, total.calls = (
@@ -204,12 +154,13 @@ def build_profile(variant: Variant, plan: Schedule, recorders: Sequence[Recorder
     records: list[ProfileRecord] = []
 
     def add(
-        kind: Kind, cell: _Cell, name: str, layer: str, exec_type: str, device: str, part: str, nodes: tuple[str, ...]
-    ) -> None:
+        kind: Kind, cell: Cell, name: str, layer: str, exec_type: str, device: str, part: str, nodes: tuple[str, ...],
+        clock: Clock = "host",
+    ) -> None:  # fmt: skip
         status: Literal["EXECUTED", "NOT_RUN"] = "EXECUTED" if cell.calls else "NOT_RUN"
         records.append(
             ProfileRecord(kind, name, status, layer, cell.real * per_run, cell.cpu * per_run, exec_type, device, part,
-                          nodes, cell.calls / max(1, runs))
+                          nodes, cell.calls / max(1, runs), clock)
         )  # fmt: skip
 
     saved = _saved_transfers(variant, plan)
@@ -228,20 +179,24 @@ def build_profile(variant: Variant, plan: Schedule, recorders: Sequence[Recorder
         for value, source, target in saved.get(index, ()):
             route = f"{source} -> {target} (same memory)"
             place = str(target if target != HOST else source)
-            add("transfer", _Cell(), variant.values[value].name, "Transfer", route, place, "", ())
+            add("transfer", Cell(), variant.values[value].name, "Transfer", route, place, "", ())
         add("partition", cell, part.name, f"Partition ({len(part.nodes)} nodes)", f"{device.name} {part.kind}",
             device.name, part.name, part.nodes)  # fmt: skip
+        clock: Clock = "host" if timestamps.clock(plan.spaces[index]) is None else "device"
         known = {k.symbol: k for k in part.kernels}
-        seen = dict.fromkeys(k for r in recorders for p, k in r.kernels if p == index)
+        seen = dict.fromkeys(k for r in recorders for p, k in tuple(r.kernels) if p == index)
         for symbol in dict.fromkeys([*known, *seen]):
             kernel = known.get(symbol, Kernel(symbol=symbol, nodes=()))
             name = " + ".join(kernel.nodes) or symbol
             layer = "+".join(kernel.op_types) or "Kernel"
             cell = merged(r.kernels.get((index, symbol)) for r in recorders)
-            add("kernel", cell, name, layer, f"{device.name} {symbol}", device.name, part.name, kernel.nodes)
+            add("kernel", cell, name, layer, f"{device.name} {symbol}", device.name, part.name, kernel.nodes,
+                clock)  # fmt: skip
         covered = {n for k in part.kernels for n in k.nodes}
         inside = "inside ONNX Runtime" if part.kind == "onnx" else "no kernel of its own"
         for node in part.nodes:
             if node not in covered:
-                add("node", _Cell(), node, "", f"{device.name} {inside}", device.name, part.name, (node,))
-    return Profile(tuple(records), runs)
+                add("node", Cell(), node, "", f"{device.name} {inside}", device.name, part.name, (node,))
+    untold = sum(r.untold for r in recorders)
+    notes = (f"the driver told no time for {untold} kernel runs; they count as 0 ms",) if untold else ()
+    return Profile(tuple(records), runs, (*timestamps.notes, *notes))

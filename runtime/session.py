@@ -18,7 +18,8 @@ from heterocc.runtime.feeds import Array, FeedCheck, TensorInfo, check_out, near
 from heterocc.runtime.opening import open_variant
 from heterocc.runtime.ort import to_python
 from heterocc.runtime.pool import ContextPool
-from heterocc.runtime.profile import Profile, Recorder, build_profile
+from heterocc.runtime.profile import Profile, build_profile
+from heterocc.runtime.recorder import Recorder
 from heterocc.runtime.trace import Tap, TraceCallback
 
 Feed = Mapping[str, Any]
@@ -194,9 +195,9 @@ class Session:
     def profile(self) -> Profile:
         """Times per partition, kernel and transfer, averaged over all runs so far; needs `load(..., profile=True)`."""
         pool = self._alive()
-        if not pool.profiling:
+        if pool.timestamps is None:
             raise UsageError("this session does not profile", hint="load(path, profile=True)")
-        return build_profile(self._variant, pool.chain.schedule, pool.recorders)
+        return build_profile(self._variant, pool.chain.schedule, pool.recorders, pool.timestamps)
 
     def run_traced(self, feed: Feed) -> Results:
         """Run once and return every value that crosses a partition's border, by the variant's value names.

@@ -15,8 +15,6 @@ from heterocc.runtime.native.opencl_api import (
     build_kernels,
     load_opencl,
     opencl_devices,
-    set_profiling,
-    take_profile,
     trim,
     unavailable_reason,
 )
@@ -42,8 +40,6 @@ __all__ = [
     "opencl_devices",
     "plugin_function",
     "register",
-    "set_profiling",
-    "take_profile",
     "trim",
     "typed_error",
     "unavailable_reason",

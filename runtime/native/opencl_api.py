@@ -97,16 +97,6 @@ def register() -> None:
         return
 
 
-def set_profiling(enabled: bool) -> None:
-    """Switch the timestamps of kernels on or off, for all OpenCL devices. Waits for the kernels that run."""
-    _call("heterocc.opencl.profiling", enabled)
-
-
-def take_profile() -> tuple[tuple[str, int], ...]:
-    """The kernels that ran since the last call: symbol and nanoseconds, in launch order. Waits for them."""
-    return tuple((str(name), int(time)) for name, time in _call("heterocc.opencl.take_profile"))
-
-
 def trim() -> int:
     """Free workspaces that no kernel uses now; gives the number of bytes."""
     return int(_call("heterocc.opencl.trim"))

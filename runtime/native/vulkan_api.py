@@ -112,16 +112,6 @@ def register() -> None:
         return
 
 
-def set_profiling(enabled: bool) -> None:
-    """Switch the timestamps of kernels on or off, for all Vulkan devices. While on, kernels run one after another."""
-    PLUGIN.call("profiling", enabled)
-
-
-def take_profile() -> tuple[tuple[str, int], ...]:
-    """The kernels that ran since the last call: symbol and nanoseconds, in launch order. Waits for them."""
-    return tuple((str(name), int(time)) for name, time in PLUGIN.call("take_profile"))
-
-
 def trim() -> int:
     """Free workspaces and blocks of memory that nothing uses now; gives the number of bytes."""
     return int(PLUGIN.call("trim"))

@@ -87,7 +87,7 @@ def test_transfers_are_timed_each_once(bundle_of: Write, memory: str) -> None:
     assert sent == [("v0", f"host -> opencl:0{note}"), ("v1", f"opencl:0 -> host{note}")]
     assert {r.status for r in profile.of("transfer")} == {"NOT_RUN" if memory == "shared" else "EXECUTED"}
     assert {r.device for r in profile.of("kernel")} == {"CPU", "OPENCL"}
-    assert all(r.status == "EXECUTED" and r.real_ms >= r.cpu_ms > 0 for r in profile.of("kernel"))
+    assert all(r.status == "EXECUTED" and r.real_ms > 0 and r.cpu_ms > 0 for r in profile.of("kernel"))
 
 
 @pytest.mark.usefixtures("memory")

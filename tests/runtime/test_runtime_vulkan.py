@@ -118,7 +118,7 @@ def test_transfers_are_timed_each_once(bundle_of: Write, memory: str) -> None:
     note = " (same memory)" if memory == "shared" else ""
     assert sent == [("v0", f"host -> vulkan:0{note}"), ("v1", f"vulkan:0 -> host{note}")]
     assert {r.device for r in profile.of("kernel")} == {"CPU", "VULKAN"}
-    assert all(r.status == "EXECUTED" and r.real_ms >= r.cpu_ms > 0 for r in profile.of("kernel"))
+    assert all(r.status == "EXECUTED" and r.real_ms > 0 and r.cpu_ms > 0 for r in profile.of("kernel"))
 
 
 @pytest.mark.usefixtures("memory")

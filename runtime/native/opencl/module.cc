@@ -75,7 +75,7 @@ void Kernel::Launch(const TVMFFIAny* arguments, int32_t count, const Binaries& b
     const cl_int code = SetArgument(cl, kernel, static_cast<cl_uint>(i), spec_.arguments[i], arguments[i]);
     Check(code, "clSetKernelArg", "argument " + std::to_string(i) + " of kernel '" + name_ + "'");
   }
-  const cl_int code = queue.RunKernel(name_, [&](cl_command_queue q, cl_event* event) {
+  const cl_int code = queue.RunKernel([&](cl_command_queue q, cl_event* event) {
     if (Faults::Global().LaunchFails()) return static_cast<cl_int>(CL_OUT_OF_RESOURCES);
     return cl.clEnqueueNDRangeKernel(q, kernel, spec_.dimensions, nullptr, global, local, 0, nullptr, event);
   });

@@ -63,20 +63,23 @@ void Queue::SetProfiling(bool enabled) {
   std::lock_guard<std::mutex> lock(registry.mutex);
   registry.profiling = enabled;
   for (Queue* queue : registry.queues) {
-    if (queue != nullptr) queue->Switch(enabled);
+    if (queue == nullptr) continue;
+    queue->Switch(enabled);
+    std::lock_guard<std::mutex> profile_lock(queue->profile_mutex_);
+    queue->Settle(0);
+    queue->times_.Clear();
   }
 }
 
-std::vector<KernelTime> Queue::TakeProfile() {
+std::vector<KernelTime> Queue::TakeProfile(int64_t owner) {
   Registry& registry = Queues();
   std::lock_guard<std::mutex> registry_lock(registry.mutex);
   std::vector<KernelTime> all;
   for (Queue* queue : registry.queues) {
     if (queue == nullptr) continue;
     std::lock_guard<std::mutex> lock(queue->profile_mutex_);
-    queue->Settle();
-    all.insert(all.end(), queue->times_.begin(), queue->times_.end());
-    queue->times_.clear();
+    queue->Settle(owner);
+    queue->times_.Take(owner, &all);
   }
   return all;
 }
@@ -100,25 +103,31 @@ void Queue::Finish() {
         "device '" + info_.name + "'");
 }
 
-void Queue::Record(const std::string& name, cl_event event) {
+void Queue::Record(const TimedFor& timed, cl_event event) {
   std::lock_guard<std::mutex> lock(profile_mutex_);
-  pending_.emplace_back(name, event);
-  if (pending_.size() >= kMaxPendingEvents) Settle();
+  pending_.emplace_back(timed, event);
+  if (pending_.size() >= kMaxPendingEvents) Settle(0);
 }
 
-void Queue::Settle() {
+void Queue::Settle(int64_t owner) {
   const Driver& cl = RequireDriver();
-  for (auto& [name, event] : pending_) {
+  std::vector<std::pair<TimedFor, cl_event>> others;
+  for (auto& [timed, event] : pending_) {
+    if (owner != 0 && timed.owner != owner) {
+      others.emplace_back(timed, event);
+      continue;
+    }
     cl_ulong start = 0;
     cl_ulong end = 0;
-    const bool timed =
+    const bool told =
         cl.clWaitForEvents(1, &event) == CL_SUCCESS &&
         cl.clGetEventProfilingInfo(event, CL_PROFILING_COMMAND_START, sizeof start, &start, nullptr) == CL_SUCCESS &&
-        cl.clGetEventProfilingInfo(event, CL_PROFILING_COMMAND_END, sizeof end, &end, nullptr) == CL_SUCCESS;
-    if (timed) times_.emplace_back(name, static_cast<int64_t>(end - start));
+        cl.clGetEventProfilingInfo(event, CL_PROFILING_COMMAND_END, sizeof end, &end, nullptr) == CL_SUCCESS &&
+        end >= start;
+    times_.Add(timed, told ? static_cast<int64_t>(end - start) : -1);
     cl.clReleaseEvent(event);
   }
-  pending_.clear();
+  pending_ = std::move(others);
 }
 
 }  // namespace heterocc::opencl_plugin

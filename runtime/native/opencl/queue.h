@@ -13,23 +13,21 @@
 #include <utility>
 #include <vector>
 
+#include "../common/kernel_times.h"
 #include "platform.h"
 
 namespace heterocc::opencl_plugin {
-
-// A kernel's symbol and how long it ran, in nanoseconds by the device's clock.
-using KernelTime = std::pair<std::string, int64_t>;
 
 class Queue {
  public:
   // The queue of device `index`; throws `driver` errors for a device that does not exist.
   static Queue& Of(int index);
 
-  // Switches timestamps on or off for all devices, those not used yet included.
+  // Switches timestamps on or off for all devices, those not used yet included. Times that nobody took are dropped.
   static void SetProfiling(bool enabled);
 
-  // The kernels timed since the last call, device by device in launch order; waits for them.
-  static std::vector<KernelTime> TakeProfile();
+  // The owner's kernels not taken yet, device by device in launch order; waits for them.
+  static std::vector<KernelTime> TakeProfile(int64_t owner);
 
   Queue(const Queue&) = delete;
   Queue& operator=(const Queue&) = delete;
@@ -44,14 +42,16 @@ class Queue {
     return enqueue(queue_);
   }
 
-  // The same for a kernel: `enqueue(cl_command_queue, cl_event*)`, with an event to fill when profiling is on.
+  // The same for a kernel: `enqueue(cl_command_queue, cl_event*)`, with an event to fill when the thread's kernels are
+  // timed and profiling is on.
   template <typename Enqueue>
-  cl_int RunKernel(const std::string& name, Enqueue enqueue) {
+  cl_int RunKernel(Enqueue enqueue) {
     std::shared_lock<std::shared_mutex> lock(mutex_);
-    if (!profiling_) return enqueue(queue_, nullptr);
+    const TimedFor timed = TimedFor::OfThread();
+    if (!profiling_ || timed.owner == 0) return enqueue(queue_, nullptr);
     cl_event event = nullptr;
     const cl_int code = enqueue(queue_, &event);
-    if (code == CL_SUCCESS) Record(name, event);
+    if (code == CL_SUCCESS) Record(timed, event);
     return code;
   }
 
@@ -61,8 +61,10 @@ class Queue {
  private:
   Queue(const DeviceInfo& info, cl_context context) : info_(info), context_(context) {}
   void Switch(bool profiling);
-  void Record(const std::string& name, cl_event event);
-  void Settle();
+  void Record(const TimedFor& timed, cl_event event);
+  // Reads the times of an owner's kernels, 0 for all, and waits for those that are not done. Called with
+  // `profile_mutex_` held.
+  void Settle(int64_t owner);
 
   const DeviceInfo& info_;
   const cl_context context_;  // of all devices of this kind and platform
@@ -71,8 +73,8 @@ class Queue {
   cl_command_queue queue_ = nullptr;
   bool profiling_ = false;
   std::mutex profile_mutex_;
-  std::vector<std::pair<std::string, cl_event>> pending_;
-  std::vector<KernelTime> times_;
+  std::vector<std::pair<TimedFor, cl_event>> pending_;
+  KernelTimes times_;
 };
 
 }  // namespace heterocc::opencl_plugin

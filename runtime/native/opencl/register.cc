@@ -88,10 +88,10 @@ int64_t HostPointer(const ffi::Tensor& tensor) {
   return reinterpret_cast<int64_t>(buffer->host) + static_cast<int64_t>(tensor.byte_offset());
 }
 
-ffi::Array<ffi::Tuple<ffi::String, int64_t>> TakeProfile() {
-  ffi::Array<ffi::Tuple<ffi::String, int64_t>> result;
-  for (auto& [name, nanoseconds] : Queue::TakeProfile()) {
-    result.push_back(ffi::Tuple<ffi::String, int64_t>(ffi::String(name), nanoseconds));
+ffi::Array<ffi::Tuple<int64_t, int64_t>> TakeProfile(int64_t owner) {
+  ffi::Array<ffi::Tuple<int64_t, int64_t>> result;
+  for (const auto& [label, nanoseconds] : Queue::TakeProfile(owner)) {
+    result.push_back(ffi::Tuple<int64_t, int64_t>(label, nanoseconds));
   }
   return result;
 }
@@ -125,6 +125,8 @@ void Register() {
       .def("heterocc.opencl.pin", Pin)
       .def("heterocc.opencl.trim", []() { return static_cast<int64_t>(OpenCLDeviceAPI::Global()->Trim()); })
       .def("heterocc.opencl.profiling", [](bool enabled) { Queue::SetProfiling(enabled); })
+      .def("heterocc.opencl.time_for",
+           [](int64_t owner, int64_t label) { TimedFor::OfThread() = TimedFor{owner, label}; })
       .def("heterocc.opencl.take_profile", TakeProfile);
 }
 

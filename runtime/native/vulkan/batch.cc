@@ -104,29 +104,30 @@ VkDescriptorSet Batch::NewSet(VkDescriptorSetLayout layout) {
   }
 }
 
-void Batch::StartTimer() {
-  if (!timestamps_) return;
+void Batch::StartTimer(const TimedFor& timed) {
+  if (!timestamps_ || timed.owner == 0) return;
   const auto query = static_cast<uint32_t>(2 * timed_.size());
   device_.vk().vkCmdWriteTimestamp(commands_, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT, queries_, query);
 }
 
-void Batch::StopTimer(const std::string& name) {
-  if (!timestamps_) return;
+void Batch::StopTimer(const TimedFor& timed) {
+  if (!timestamps_ || timed.owner == 0) return;
   const auto query = static_cast<uint32_t>(2 * timed_.size() + 1);
   device_.vk().vkCmdWriteTimestamp(commands_, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT, queries_, query);
-  timed_.push_back(name);
+  timed_.push_back(timed);
 }
 
-void Batch::TakeTimes(std::vector<KernelTime>* times) {
+void Batch::TakeTimes(KernelTimes* times) {
   if (timed_.empty()) return;
   const DeviceInfo& info = device_.info();
   std::vector<uint64_t> ticks(2 * timed_.size());
   const VkResult result = device_.vk().vkGetQueryPoolResults(
       device_.handle(), queries_, 0, static_cast<uint32_t>(ticks.size()), ticks.size() * sizeof(uint64_t), ticks.data(),
       sizeof(uint64_t), VK_QUERY_RESULT_64_BIT | VK_QUERY_RESULT_WAIT_BIT);
-  for (size_t i = 0; i < timed_.size() && result == VK_SUCCESS; ++i) {
+  for (size_t i = 0; i < timed_.size(); ++i) {
     const uint64_t took = (ticks[2 * i + 1] - ticks[2 * i]) & info.timestamp_mask;
-    times->emplace_back(timed_[i], static_cast<int64_t>(static_cast<double>(took) * info.timestamp_period));
+    const auto nanoseconds = static_cast<int64_t>(static_cast<double>(took) * info.timestamp_period);
+    times->Add(timed_[i], result == VK_SUCCESS ? nanoseconds : -1);
   }
   timed_.clear();
 }

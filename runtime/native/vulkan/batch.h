@@ -9,12 +9,10 @@
 #include <utility>
 #include <vector>
 
+#include "../common/kernel_times.h"
 #include "logical_device.h"
 
 namespace heterocc::vulkan_plugin {
-
-// A kernel's symbol and how long it ran, in nanoseconds by the device's clock.
-using KernelTime = std::pair<std::string, int64_t>;
 
 class Batch {
  public:
@@ -42,12 +40,14 @@ class Batch {
   // A descriptor set of the layout, valid until the next `Begin`.
   VkDescriptorSet NewSet(VkDescriptorSetLayout layout);
 
-  // Call before and after the command that runs a kernel.
-  void StartTimer();
-  void StopTimer(const std::string& name);
+  // Call before and after the command that runs a kernel. Kernels that nobody wants timed are not.
+  void StartTimer(const TimedFor& timed);
+  void StopTimer(const TimedFor& timed);
 
-  // Appends the kernels' times; the device must be done with the batch.
-  void TakeTimes(std::vector<KernelTime>* times);
+  // Adds the kernels' times; the device must be done with the batch.
+  void TakeTimes(KernelTimes* times);
+  // Forgets them.
+  void DropTimes() { timed_.clear(); }
 
  private:
   static constexpr size_t kMostCommands = 256;
@@ -59,7 +59,7 @@ class Batch {
   size_t open_pool_ = 0;  // index of the descriptor pool that sets come from
   VkQueryPool queries_ = VK_NULL_HANDLE;
   bool timestamps_ = false;
-  std::vector<std::string> timed_;
+  std::vector<TimedFor> timed_;
 };
 
 // All earlier kernels and copies are done, and visible, before later ones start.

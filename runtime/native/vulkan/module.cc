@@ -98,7 +98,6 @@ void Kernel::MakePipeline(Queue& queue, Pipeline* pipeline) const {
   const DeviceFunctions& vk = queue.device().vk();
   const VkDevice device = queue.device().handle();
   const std::string context = "kernel '" + name_ + "' on '" + queue.info().name + "'";
-  pipeline->name = name_;
   pipeline->pushes = spec_.buffers <= queue.info().push_descriptors;
   std::vector<VkDescriptorSetLayoutBinding> bindings(spec_.buffers);
   for (uint32_t i = 0; i < spec_.buffers; ++i) {

@@ -231,9 +231,10 @@ void Queue::Dispatch(Pipeline* pipeline, const std::vector<Access>& bindings, co
   if (push_size != 0) {
     vk.vkCmdPushConstants(commands, pipeline->layout, VK_SHADER_STAGE_COMPUTE_BIT, 0, push_size, push);
   }
-  open_->StartTimer();
+  const TimedFor timed = TimedFor::OfThread();
+  open_->StartTimer(timed);
   vk.vkCmdDispatch(commands, groups[0], groups[1], groups[2]);
-  open_->StopTimer(pipeline->name);
+  open_->StopTimer(timed);
   ++kernels_;
   pipeline->last_use = open_->serial;
   for (const Access& access : bindings) access.buffer->memory.last_use = open_->serial;
@@ -256,14 +257,15 @@ void Queue::Profile(bool enabled) {
   if (enabled == profiling_ || lost_) return;
   Submit();
   profiling_ = enabled;
+  for (const std::unique_ptr<Batch>& batch : flying_) batch->DropTimes();
+  times_.Clear();
 }
 
-void Queue::TakeTimes(std::vector<KernelTime>* times) {
-  if (lost_) return;
-  Finish();
+void Queue::TakeTimes(int64_t owner, std::vector<KernelTime>* times) {
   std::lock_guard<std::mutex> lock(mutex_);
-  times->insert(times->end(), times_.begin(), times_.end());
-  times_.clear();
+  if (lost_) return;
+  Collect();
+  times_.Take(owner, times);
 }
 
 }  // namespace heterocc::vulkan_plugin

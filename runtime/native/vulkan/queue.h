@@ -48,7 +48,6 @@ struct Access {
 
 // A kernel that is ready to run, and the last submission that does. The layout's sets have `set_layout` as number 0.
 struct Pipeline {
-  std::string name;
   VkPipeline handle = VK_NULL_HANDLE;
   VkPipelineLayout layout = VK_NULL_HANDLE;
   VkDescriptorSetLayout set_layout = VK_NULL_HANDLE;
@@ -68,11 +67,11 @@ class Queue : public std::enable_shared_from_this<Queue> {
   // meanwhile, also when another thread has opened the device anew since: those commands never ran.
   static void FinishFor(int index);
 
-  // Switches timestamps on or off for all devices, those not used yet included.
+  // Switches timestamps on or off for all devices, those not used yet included. Times that nobody took are dropped.
   static void SetProfiling(bool enabled);
 
-  // The kernels timed since the last call, device by device in launch order; waits for them.
-  static std::vector<KernelTime> TakeProfile();
+  // The owner's kernels that are done and not taken yet, device by device in launch order.
+  static std::vector<KernelTime> TakeProfile(int64_t owner);
 
   // Gives idle memory of all devices back to their drivers; returns its bytes.
   static uint64_t TrimAll();
@@ -123,7 +122,7 @@ class Queue : public std::enable_shared_from_this<Queue> {
   void Finish();
 
   void Profile(bool enabled);
-  void TakeTimes(std::vector<KernelTime>* times);
+  void TakeTimes(int64_t owner, std::vector<KernelTime>* times);
 
   // So far: submissions, kernels, copies, barriers; then the bytes of memory held and those of them in use.
   std::vector<uint64_t> Statistics();
@@ -186,7 +185,7 @@ class Queue : public std::enable_shared_from_this<Queue> {
   std::map<uint64_t, Allocation> pinned_;  // by host address
   size_t next_chunk_ = 0;
   bool profiling_ = false;
-  std::vector<KernelTime> times_;
+  KernelTimes times_;
   uint64_t kernels_ = 0;
   uint64_t copies_ = 0;
   uint64_t barriers_ = 0;

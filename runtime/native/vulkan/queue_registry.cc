@@ -78,12 +78,12 @@ uint64_t Queue::TrimAll() {
   return freed;
 }
 
-std::vector<KernelTime> Queue::TakeProfile() {
+std::vector<KernelTime> Queue::TakeProfile(int64_t owner) {
   Registry& registry = Queues();
   std::lock_guard<std::mutex> lock(registry.mutex);
   std::vector<KernelTime> all;
   for (const std::shared_ptr<Queue>& queue : registry.queues) {
-    if (queue != nullptr) queue->TakeTimes(&all);
+    if (queue != nullptr) queue->TakeTimes(owner, &all);
   }
   return all;
 }

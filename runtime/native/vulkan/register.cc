@@ -87,10 +87,10 @@ int64_t HostPointer(const ffi::Tensor& tensor) {
   return reinterpret_cast<int64_t>(buffer->memory.host) + static_cast<int64_t>(tensor.byte_offset());
 }
 
-ffi::Array<ffi::Tuple<ffi::String, int64_t>> TakeProfile() {
-  ffi::Array<ffi::Tuple<ffi::String, int64_t>> result;
-  for (auto& [name, nanoseconds] : Queue::TakeProfile()) {
-    result.push_back(ffi::Tuple<ffi::String, int64_t>(ffi::String(name), nanoseconds));
+ffi::Array<ffi::Tuple<int64_t, int64_t>> TakeProfile(int64_t owner) {
+  ffi::Array<ffi::Tuple<int64_t, int64_t>> result;
+  for (const auto& [label, nanoseconds] : Queue::TakeProfile(owner)) {
+    result.push_back(ffi::Tuple<int64_t, int64_t>(label, nanoseconds));
   }
   return result;
 }
@@ -144,6 +144,8 @@ void Register() {
       .def("heterocc.vulkan.trim", []() { return static_cast<int64_t>(VulkanDeviceAPI::Global()->Trim()); })
       .def("heterocc.vulkan.statistics", Statistics)
       .def("heterocc.vulkan.profiling", [](bool enabled) { Queue::SetProfiling(enabled); })
+      .def("heterocc.vulkan.time_for",
+           [](int64_t owner, int64_t label) { TimedFor::OfThread() = TimedFor{owner, label}; })
       .def("heterocc.vulkan.take_profile", TakeProfile);
 }
 
