@@ -116,7 +116,7 @@ class _Kernel:
         else:
             up, along = nest.split_index(item, [high, wide])
         first = [batch, row * tile.rows, column * tile.columns, up, along, item]
-        return nest.named(first, lambda at: self._steps(_Place(*at, here)))
+        return nest.named(first, lambda at: self._steps(_Place(*at, here=here)))
 
     def _steps(self, at: _Place) -> Any:
         tile, zero = self._tile, tirx.const(0, "float32")
