@@ -6,9 +6,9 @@ from typing import Any
 
 import tvm
 
-from heterocc.artifacts.errors import DeviceError
 from heterocc.compiler.devices.device import Device
 from heterocc.compiler.devices.host import host_cpu
+from heterocc.compiler.lower.tvm_target import tvm_target
 
 
 def cpu_target(device: Device) -> Any:
@@ -16,17 +16,8 @@ def cpu_target(device: Device) -> Any:
 
     Raises DeviceError for attributes that TVM refuses.
     """
-    attributes = dict(device.target) or host_cpu().target
-    plain = {k: list(v) if isinstance(v, tuple) else v for k, v in attributes.items()}
-    plain.setdefault("kind", "llvm")
-    try:
-        return tvm.target.Target(plain)
-    except (ValueError, TypeError, RuntimeError) as error:
-        raise DeviceError(
-            f"TVM refuses the target of device {device.name}: {str(error).splitlines()[0]}",
-            where=device.target_json(),
-            hint="check mtriple, mcpu and mattr",
-        ) from error
+    attributes = device.target or host_cpu().target
+    return tvm_target(device, {"kind": "llvm", **attributes}, "check mtriple, mcpu and mattr")
 
 
 def triple_of(target: Any) -> str | None:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import tvm
-
 from heterocc.artifacts.errors import DeviceError
 from heterocc.compiler.devices.device import Device
 from heterocc.compiler.devices.file import CUDA_ARCH
-from heterocc.compiler.devices.host import host_cpu
 from heterocc.compiler.lower.gpu.limits import Limits
+from heterocc.compiler.lower.tvm_target import gpu_target
 
 THREADS = 1024
 """Threads of a block that every GPU of compute capability 2.0 or later takes."""
@@ -46,19 +44,13 @@ def cuda_target(device: Device) -> Any:
 
     Raises DeviceError for attributes that TVM refuses.
     """
-    attributes: dict[str, Any] = {k: list(v) if isinstance(v, tuple) else v for k, v in device.target.items()}
-    attributes["kind"] = "cuda"
-    attributes["arch"] = arch_of(device)
-    threads = attributes.setdefault("max_num_threads", THREADS)
-    attributes.setdefault("max_threads_per_block", threads)
-    attributes.setdefault("max_shared_memory_per_block", SHARED_BYTES)
-    attributes.setdefault("thread_warp_size", 32)
-    attributes.setdefault("host", {"kind": "llvm", "mtriple": f"{host_cpu().arch}-linux-gnu"})
-    try:
-        return tvm.target.Target(attributes)
-    except (ValueError, TypeError, RuntimeError) as error:
-        raise DeviceError(
-            f"TVM refuses the target of device {device.name}: {str(error).splitlines()[0]}",
-            where=device.target_json(),
-            hint="check the target attributes of the device file",
-        ) from error
+    threads = device.target.get("max_num_threads", THREADS)
+    return gpu_target(
+        device,
+        "cuda",
+        arch=arch_of(device),
+        max_num_threads=threads,
+        max_threads_per_block=threads,
+        max_shared_memory_per_block=SHARED_BYTES,
+        thread_warp_size=32,
+    )

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import tvm
-
-from heterocc.artifacts.errors import DeviceError
 from heterocc.compiler.devices.device import Device
-from heterocc.compiler.devices.host import host_cpu
 from heterocc.compiler.lower.gpu.limits import Limits
+from heterocc.compiler.lower.tvm_target import gpu_target
 
 SMALLEST_GROUP = 64
 """Work items in a group where the device does not say how many it takes."""
@@ -31,14 +28,4 @@ def opencl_target(device: Device) -> Any:
 
     Raises DeviceError for attributes that TVM refuses.
     """
-    attributes: dict[str, Any] = {k: list(v) if isinstance(v, tuple) else v for k, v in device.target.items()}
-    attributes["kind"] = "opencl"
-    attributes.setdefault("host", {"kind": "llvm", "mtriple": f"{host_cpu().arch}-linux-gnu"})
-    try:
-        return tvm.target.Target(attributes)
-    except (ValueError, TypeError, RuntimeError) as error:
-        raise DeviceError(
-            f"TVM refuses the target of device {device.name}: {str(error).splitlines()[0]}",
-            where=device.target_json(),
-            hint="check the target attributes of the device file",
-        ) from error
+    return gpu_target(device, "opencl")

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import tvm
 from tvm import tirx
 
-from heterocc.artifacts.errors import HeteroccError, LoweringError
+from heterocc.artifacts.errors import LoweringError
 from heterocc.compiler.devices.device import Device
 from heterocc.compiler.imported import ImportedModel
 from heterocc.compiler.lower.base import LoweredPartition, PartitionJob
 from heterocc.compiler.lower.codegen import Executable, build_executable, shared_object
 from heterocc.compiler.lower.fault import plant_fault
-from heterocc.compiler.lower.frontend import KernelModule, destination_passing, first_line, kernel_module
+from heterocc.compiler.lower.frame import Stages, lowering, node_of, refusal, trial_job
+from heterocc.compiler.lower.frontend import KernelModule, destination_passing, kernel_module
 from heterocc.compiler.lower.gpu.limits import Limits
 from heterocc.compiler.lower.gpu.schedule import schedule_kernels
 from heterocc.compiler.lower.vulkan.codegen import device_kernels, generating
@@ -50,53 +50,30 @@ class VulkanLowering:
         Raises LoweringError (HC203), LinkerMissingError (HC406), NativePluginError (HC407).
         """
         target, limits = vulkan_target(job.device), limits_of(job.device)
-        try:
-            module, scheduled = _fitting(job, target, limits)
-            entry = destination_passing(scheduled)
-            executable, kernels = _built(entry, target, limits, scheduled)
-        except HeteroccError:
-            raise
-        except Exception as error:  # TVM raises its own classes, ValueError, TypeError, KeyError …
-            raise LoweringError(
-                f"partition {job.name} does not lower for {job.device.name}: {first_line(error)}",
-                where=f"{len(job.nodes)} nodes from '{job.nodes[0]}'",
-                hint="`--dump-dir` keeps what was lowered; list CPU behind the device to keep the model compiling",
-            ) from error
-        return LoweredPartition(
-            kind="tvm",
-            code=shared_object(executable, None),
-            params=tuple(np.ascontiguousarray(a) for a in scheduled.arrays.values()),
-            param_names=tuple(scheduled.arrays),
-            kernels=scheduled.kernels,
+        with lowering(job):
+            stages = _stages(job, target, limits)
+            executable, kernels = _built(stages, target, limits)
+        return stages.lowered(
+            shared_object(executable, None),
+            ((f"{kernel.name}.spvasm", disassemble(kernel.code)) for kernel in kernels),
             requires=_requires(kernels),
-            dumps=(
-                ("kernels.py", _text(module.mod)),
-                ("scheduled.py", _text(scheduled.mod)),
-                ("entry.py", _text(entry)),
-                *((f"{kernel.name}.spvasm", disassemble(kernel.code)) for kernel in kernels),
-            ),
         )
 
     def trial(self, model: ImportedModel, node: str, device: Device) -> str | None:
         """Import, legalise and schedule the node alone, and write its SPIR-V."""
-        found = model.graph.node_by_name[node]
-        inputs = tuple(v for v in dict.fromkeys(found.inputs) if v not in model.graph.constants)
-        job = PartitionJob("trial", model, device, (node,), inputs, found.outputs, trial=True)
-        target = vulkan_target(device)
-        try:
-            kernels_of(job, target, limits_of(device))
-        except HeteroccError as error:
-            return error.message
-        except Exception as error:  # see lower
-            return f"it does not lower: {first_line(error)}"
-        return None
+        job, target = trial_job(model, node, device), vulkan_target(device)
+        return refusal(lambda: kernels_of(job, target, limits_of(device)))
 
 
 def kernels_of(job: PartitionJob, target: Any, limits: VulkanLimits) -> list[Kernel]:
     """The partition's kernels alone, without host code and plug-in. Raises LoweringError and what TVM raises."""
-    _, scheduled = _fitting(job, target, limits)
-    destination_passing(scheduled)
+    scheduled = _stages(job, target, limits).scheduled
     return device_kernels(tvm.IRModule(_functions(scheduled)), target, limits)
+
+
+def _stages(job: PartitionJob, target: Any, limits: VulkanLimits) -> Stages:
+    module, scheduled = _fitting(job, target, limits)
+    return Stages(module, scheduled, destination_passing(scheduled))
 
 
 def _fitting(job: PartitionJob, target: Any, limits: VulkanLimits) -> tuple[KernelModule, KernelModule]:
@@ -130,24 +107,21 @@ def _crowded(module: KernelModule, limits: VulkanLimits) -> bool:
     return any(len(f.params) > limits.buffers for f in _functions(module).values())
 
 
-def _built(
-    entry: tvm.IRModule, target: Any, limits: VulkanLimits, module: KernelModule
-) -> tuple[Executable, tuple[Kernel, ...]]:
+def _built(stages: Stages, target: Any, limits: VulkanLimits) -> tuple[Executable, tuple[Kernel, ...]]:
     with generating(limits) as generation:
         try:
-            executable = build_executable(entry, target)
+            executable = build_executable(stages.entry, target)
         except Exception:
             if generation.problem is None:
                 raise
-            raise _placed(generation.problem, module) from None
+            raise _placed(generation.problem, stages.scheduled) from None
     return executable, tuple(generation.kernels)
 
 
 def _placed(error: LoweringError, module: KernelModule) -> LoweringError:
     """The error with the node of the kernel that it names."""
     where = error.where or ""
-    kernels = sorted(module.kernels, key=lambda k: -len(k.symbol))
-    node = next((k.nodes[-1] for k in kernels if k.nodes and where.startswith(f"kernel '{k.symbol}_kernel")), None)
+    node = node_of(where.removeprefix("kernel '"), module.kernels) if where.startswith("kernel '") else None
     return LoweringError(error.message, where=f"node '{node}'" if node else error.where, hint=error.hint)
 
 
@@ -161,7 +135,3 @@ def _requires(kernels: tuple[Kernel, ...]) -> tuple[str, ...]:
     for kernel in kernels:
         features |= kernel.features
     return tuple(sorted(name for feature, name in _REQUIRED.items() if feature in features))
-
-
-def _text(mod: tvm.IRModule) -> str:
-    return str(mod.script(show_meta=False)) + "\n"

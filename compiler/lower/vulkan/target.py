@@ -14,11 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import tvm
-
-from heterocc.artifacts.errors import DeviceError
 from heterocc.compiler.devices.device import Device, TargetAttr
-from heterocc.compiler.devices.host import host_cpu
+from heterocc.compiler.lower.tvm_target import gpu_target
 from heterocc.compiler.lower.vulkan.kernel import Feature, Kernel
 
 GRID = 65535
@@ -127,17 +124,5 @@ def vulkan_target(device: Device) -> Any:
 
     Raises DeviceError for attributes that TVM refuses.
     """
-    attributes: dict[str, Any] = {k: list(v) if isinstance(v, tuple) else v for k, v in device.target.items()}
-    attributes["kind"] = "vulkan"
-    threads = attributes.setdefault("max_num_threads", GUARANTEED["max_num_threads"])
-    attributes.setdefault("max_threads_per_block", threads)
-    attributes.setdefault("thread_warp_size", 1)
-    attributes.setdefault("host", {"kind": "llvm", "mtriple": f"{host_cpu().arch}-linux-gnu"})
-    try:
-        return tvm.target.Target(attributes)
-    except (ValueError, TypeError, RuntimeError) as error:
-        raise DeviceError(
-            f"TVM refuses the target of device {device.name}: {str(error).splitlines()[0]}",
-            where=device.target_json(),
-            hint="check the target attributes of the device file",
-        ) from error
+    threads = device.target.get("max_num_threads", GUARANTEED["max_num_threads"])
+    return gpu_target(device, "vulkan", max_num_threads=threads, max_threads_per_block=threads, thread_warp_size=1)

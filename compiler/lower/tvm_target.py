@@ -1,0 +1,37 @@
+"""TVM targets of devices, and what TVM refuses of them as an error of the user's device file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import tvm
+
+from heterocc.artifacts.errors import DeviceError
+from heterocc.compiler.devices.device import Device
+from heterocc.compiler.devices.host import host_cpu
+
+
+def tvm_target(device: Device, attributes: Mapping[str, Any], hint: str) -> Any:
+    """The `tvm.target.Target` with these attributes. Raises DeviceError with the hint where TVM refuses them."""
+    try:
+        return tvm.target.Target({k: list(v) if isinstance(v, tuple) else v for k, v in attributes.items()})
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise DeviceError(
+            f"TVM refuses the target of device {device.name}: {str(error).splitlines()[0]}",
+            where=device.target_json(),
+            hint=hint,
+        ) from error
+
+
+def gpu_target(device: Device, kind: str, **defaults: Any) -> Any:
+    """The target of a GPU: the device's attributes, and `defaults` for those that it does not name.
+
+    Its host code is for the CPU of this machine, baseline instructions. Raises DeviceError for attributes that TVM
+    refuses.
+    """
+    host = {"kind": "llvm", "mtriple": f"{host_cpu().arch}-linux-gnu"}
+    attributes: dict[str, Any] = {**device.target, "kind": kind}
+    for name, value in {**defaults, "host": host}.items():
+        attributes.setdefault(name, value)
+    return tvm_target(device, attributes, "check the target attributes of the device file")
