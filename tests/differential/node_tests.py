@@ -199,7 +199,7 @@ def call(
         file.write(lowered.code)
     with contextlib.ExitStack() as cleanup:
         cleanup.callback(Path(file.name).unlink)
-        library = load_library(file.name, "p0", space)
+        library = load_library(file.name, "p0", space).module
     params = [_given(a, space) for a in lowered.params]
     results = [_given(a, space) for a in outputs]
     Executable(library, "p0", "main", space, params).bind([*(_given(a, space) for a in inputs), *results])()
