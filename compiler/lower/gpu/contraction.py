@@ -32,18 +32,20 @@ from heterocc.compiler.lower.gpu.padding import padded
 from heterocc.compiler.lower.gpu.plain import bind_block, branches
 from heterocc.compiler.lower.gpu.tile import GPU_GROUP, Tile, choose_tile, multiple
 
+_FUNCTIONS = ("erf", "exp", "log", "pow", "sigmoid", "sin", "cos", "tanh")
+
 UNROLLED_TAPS = 3
 """Terms of a sum's last axis up to which it is written out: neighbouring taps read the same elements again."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Nest:
-    """The blocks of a kernel: the sum, what stores it, and those `before` it with the `kinds` of their loops."""
+    """The blocks of a kernel: the sum, what stores it, and the `others`, with the `kinds` of their loops."""
 
     schedule: Any
     block: Any
     store: Any
-    before: tuple[Any, ...]
+    others: tuple[Any, ...]
     kinds: tuple[str, ...]
 
 
@@ -66,6 +68,8 @@ def schedule_contraction(function: Any, limits: Limits, packable: Collection[int
     before, after = _inlined(schedule, blocks, block)
     if len(after) > 1:
         return None
+    if after and limits.software and not limits.vectors and _computes(schedule, after[0].block_rv):
+        before, after = [*before, *after], []  # what is left gets work items of its own
     store = after[0].block_rv if after else schedule.cache_write(block, 0, "local")
     if after:
         schedule.set_scope(block, 0, "local")
@@ -97,6 +101,12 @@ def _inlined(schedule: Any, blocks: list[Any], block: Any) -> tuple[list[Any], l
     return before, after
 
 
+def _computes(schedule: Any, block: Any) -> bool:
+    """Whether a block calls functions: written out for a large tile they take longer than a kernel of their own."""
+    text = str(schedule.get(block).body)
+    return any(f"T.{name}(" in text for name in _FUNCTIONS)
+
+
 def _try(step: Any, block: Any) -> bool:
     try:
         step(block)
@@ -124,7 +134,7 @@ def _fitted(nest: _Nest, axes: Axes, limits: Limits, packable: Collection[int]) 
     whole = longer[axes.lane] == extents[axes.lane]
     if not whole or longer[axes.row] != extents[axes.row]:
         shape[axes.weight_axis] += longer[axes.lane] - extents[axes.lane]
-        names = [str(schedule.get(b).name_hint) for b in (nest.block, nest.store, *nest.before)]
+        names = [str(schedule.get(b).name_hint) for b in (nest.block, nest.store, *nest.others)]
         schedule = s_tir.Schedule(padded(function, node, longer, {weight.source.name: tuple(shape)} if pads else {}))
         block, store, *before = (schedule.get_sblock(name) for name in names)
         nest = _Nest(schedule, block, store, tuple(before), nest.kinds)
@@ -166,7 +176,7 @@ def _scheduled(nest: _Nest, axes: Axes, tile: Tile, limits: Limits) -> bool:
     schedule.vectorize(lane)
     whole = int(schedule.get(store).iter_vars[-1].dom.extent) % tile.lanes == 0
     _bind_store(schedule, store, item, tile.lanes if written == rank - 1 and whole else 0)
-    for copy, kinds in zip(nest.before, nest.kinds, strict=True):
+    for copy, kinds in zip(nest.others, nest.kinds, strict=True):
         bind_block(schedule, copy, kinds, limits)
     return True
 

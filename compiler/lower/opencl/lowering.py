@@ -15,6 +15,7 @@ from heterocc.compiler.lower.frame import Stages, lowering, refusal, trial_job
 from heterocc.compiler.lower.frontend import KernelModule, destination_passing, kernel_module
 from heterocc.compiler.lower.gpu.schedule import schedule_kernels, tensor_dtypes
 from heterocc.compiler.lower.opencl.constants import with_double_infinities
+from heterocc.compiler.lower.opencl.error_function import erf_as_arithmetic
 from heterocc.compiler.lower.opencl.source import completed_source
 from heterocc.compiler.lower.opencl.target import limits_of, opencl_target
 
@@ -46,6 +47,8 @@ class OpenclLowering:
 
 def _stages(job: PartitionJob, target: Any) -> Stages:
     module = plant_fault(kernel_module(job, target), job)
+    if job.device.software:
+        module = erf_as_arithmetic(module)
     scheduled = with_double_infinities(schedule_kernels(module, target, limits_of(job.device)))
     return Stages(module, scheduled, destination_passing(scheduled))
 

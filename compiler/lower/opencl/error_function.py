@@ -1,0 +1,63 @@
+"""The error function as arithmetic, for drivers whose own takes long: PoCL's calls the C library once per element."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import ir, tirx
+
+from heterocc.compiler.lower.cpu.blocks import dtype_of
+from heterocc.compiler.lower.frontend import KernelModule
+
+_ABOVE = (
+    -2.72614225801306e-10,
+    2.77068142495902e-08,
+    -2.10102402082508e-06,
+    -5.69250639462346e-05,
+    -7.34990630326855e-04,
+    -2.95459980854025e-03,
+    -1.60960333262415e-02,
+)
+_BELOW = (
+    -1.45660718464996e-05,
+    -2.13374055278905e-04,
+    -1.68282697438203e-03,
+    -7.37332916720468e-03,
+    -1.42647390514189e-02,
+)
+"""Of Eigen's rational approximation: polynomials in the square, the highest power first."""
+
+_ONE = 4.0
+"""From here on float32's error function is one."""
+
+
+def erf_as_arithmetic(module: KernelModule) -> KernelModule:
+    """The module with every error function of float32 as a quotient of polynomials, within 8 ulp (OpenCL allows 16)."""
+    mod = tvm.IRModule(dict(module.mod.functions_items()), attrs=module.mod.attrs)
+    for gvar, function in module.mod.functions_items():
+        if isinstance(function, tirx.PrimFunc) and "T.erf(" in str(function.script(show_meta=False)):
+            mod.update_func(gvar, tvm_ffi.structural_map(function, [(ir.Call, _replaced)], order="post"))
+    return dataclasses.replace(module, mod=mod)
+
+
+def _replaced(call: Any) -> Any:
+    if getattr(call.op, "name", "") != "tirx.erf" or dtype_of(call) != "float32":
+        return call
+    # The bounds stand first: what is no number comes through.
+    x = tirx.max(_number(-_ONE), tirx.min(_number(_ONE), call.args[0]))
+    square = x * x
+    return x * _polynomial(square, _ABOVE) / _polynomial(square, _BELOW)
+
+
+def _polynomial(x: Any, coefficients: tuple[float, ...]) -> Any:
+    total = _number(coefficients[0])
+    for coefficient in coefficients[1:]:
+        total = total * x + _number(coefficient)
+    return total
+
+
+def _number(value: float) -> Any:
+    return tirx.const(value, "float32")
