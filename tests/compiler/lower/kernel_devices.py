@@ -74,10 +74,12 @@ class Setting:
     def scheduled(self, job: PartitionJob) -> tuple[KernelModule, KernelModule]:
         """The job's kernels before and after scheduling, as the back end would compile them."""
         if self.backend == "opencl":
-            return opencl._scheduled(job, opencl_target(job.device))
-        if self.backend == "cuda":
-            return cuda._scheduled(job, cuda_target(job.device))
-        return vulkan._fitting(job, vulkan_target(job.device), limits_of(job.device))
+            stages = opencl._stages(job, opencl_target(job.device))
+        elif self.backend == "cuda":
+            stages = cuda._stages(job, cuda_target(job.device))
+        else:
+            stages = vulkan._stages(job, vulkan_target(job.device), limits_of(job.device))
+        return stages.module, stages.scheduled
 
     def run(self, functions: Mapping[str, Any], launches: Sequence[Launch]) -> list[list[Array]]:
         """What scheduled kernels write."""

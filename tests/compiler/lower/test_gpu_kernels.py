@@ -24,7 +24,7 @@ from heterocc.compiler.lower.gpu.rules import RULES
 GOLDEN = Path(__file__).parents[2] / "golden" / "kernels"
 
 CASES = {case.name: case for family in FAMILIES.values() for case in family}
-ROUNDS = {"convolutions": 3, "products": 3, "casts": 28}
+ROUNDS = {"convolutions": 3, "products": 3, "pools": 4, "reductions": 10, "casts": 28}
 USUAL_ROUND = 14
 """One setting in so many meets a case in the usual suite; families with schedules of their own meet more."""
 

@@ -1,0 +1,66 @@
+"""Random small networks on every device that compiles kernels equal ONNX Runtime."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from random_graphs import Network, networks
+
+sys.path.append(str(Path(__file__).parents[1] / "compiler" / "lower"))
+
+import lowered
+import opencl_run
+import vulkan_run
+
+from heterocc.compiler.compare import compare
+from heterocc.runtime.native import unavailable_reason
+from heterocc.runtime.native.vulkan_api import vulkan_unavailable_reason
+
+DEVICES = [
+    name
+    for name, missing in (("OPENCL", unavailable_reason()), ("VULKAN", vulkan_unavailable_reason()), ("CPU", None))
+    if missing is None
+]
+
+
+def results(device: str, graph: opencl_run.Graph, folder: Path) -> list[np.ndarray]:
+    """The outputs on a device."""
+    if device == "CPU":
+        model = opencl_run.imported(graph, folder)
+        feeds = {name: graph.inputs[model.sources[name]] for name in model.graph.inputs}
+        return list(lowered.run_cpu(model, feeds).values())
+    runner = opencl_run if device == "OPENCL" else vulkan_run
+    return runner.run(*runner.lower(graph, folder), graph.inputs)
+
+
+def agree(network: Network) -> None:
+    """Every device gives what ONNX Runtime gives."""
+    used = {name for n in network.nodes for name in n.input}
+    inputs = {name: a for name, a in network.inputs.items() if name in used}
+    graph = opencl_run.Graph(inputs, network.nodes, {n: a for n, a in network.constants.items() if n in used})
+    expected = graph.reference()
+    wrong = []
+    for device in DEVICES:
+        with tempfile.TemporaryDirectory() as folder:
+            found = results(device, graph, Path(folder))
+        differences = (compare(f"{device} {i}", a, b) for i, (a, b) in enumerate(zip(found, expected, strict=True)))
+        wrong += [f"{d.name}: {d.reason}" for d in differences if not d.ok]
+    assert wrong == []
+
+
+@settings(max_examples=3, derandomize=True, database=None, phases=[Phase.generate])
+@given(networks())
+def test_a_random_network_equals_onnx_runtime_on_every_device(network: Network) -> None:
+    agree(network)
+
+
+@pytest.mark.slow
+@settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(networks())
+def test_many_random_networks_equal_onnx_runtime_on_every_device(network: Network) -> None:
+    agree(network)
