@@ -10,13 +10,15 @@ import functools
 import re
 import zlib
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from golden_files import Golden
 from kernel_case import Case, batch
 from kernel_cases import FAMILIES
-from kernel_devices import SETTINGS, Setting
-from kernel_diff import Found, differences, inexact
+from kernel_devices import SETTINGS, Array, Setting
+from kernel_diff import Found, difference, differences, inexact
 
 from heterocc.compiler.lower import lowering_for
 from heterocc.compiler.lower.gpu.rules import RULES
@@ -108,6 +110,34 @@ def test_unscheduled_kernels_compute_what_onnx_does_in_float64() -> None:
 def test_windows_of_halves_are_stored_as_halves(setting: Setting) -> None:
     cases = [CASES[name] for name in ("depthwise_float16", "MaxPool_float16")]
     assert differences(batch(cases), setting).wrong == ()
+
+
+def test_the_comparison_takes_rounding_and_nothing_else() -> None:
+    want = np.array([1, -2, 0, 1e-9], np.float32)
+    assert difference(np.nextafter(want, np.float32(9)), want, 2, 1) is None
+    assert difference(want * np.float32(1 + 2e-6), want, 2, 1) is not None
+    assert difference(want * np.float32(1 + 2e-6), want, 2, 100) is None
+    for place, value in ((2, 1e-5), (0, np.nan), (1, np.inf), (1, 2)):
+        got = want.copy()
+        got[place] = value
+        assert difference(got, want, 2, 100) is not None
+    assert difference(np.array([1, 2]), np.array([1, 3]), 2, 100) == "1 of 2 elements, worst at [1]: 2 instead of 3"
+    assert difference(want, want[:3], 2, 1) is not None
+
+
+@pytest.mark.parametrize(("launch", "told"), [(0, "1 of 91 elements"), (1, "differs from run to run")])
+def test_one_wrong_element_in_either_run_is_found(launch: int, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    setting = next(s for s in SETTINGS if s.missing is None)
+    right = Setting.run
+
+    def wrong(*given: Any) -> list[list[Array]]:
+        results = right(*given)
+        results[launch][0][3, 5] += 1e-4
+        return results
+
+    monkeypatch.setattr(Setting, "run", wrong)
+    (text,) = differences(batch([CASES["primes"]]), setting).wrong
+    assert text.startswith("primes: ") and told in text
 
 
 @each_setting
