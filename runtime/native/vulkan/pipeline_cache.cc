@@ -1,13 +1,10 @@
 #include "pipeline_cache.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <vector>
+
+#include "../common/cache_folder.h"
 
 namespace heterocc::vulkan_plugin {
 namespace {
@@ -28,19 +25,6 @@ uint64_t Checksum(const char* data, size_t size) {
   return hash;
 }
 
-std::string CacheFolder() {
-  const char* named = std::getenv("HETEROCC_CACHE");
-  if (named != nullptr && *named != '\0') {
-    std::string text = named;
-    for (char& c : text) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c + 32 : c);
-    return text == "off" ? "" : named;
-  }
-  const char* base = std::getenv("XDG_CACHE_HOME");
-  if (base != nullptr && *base == '/') return std::string(base) + "/heterocc";
-  const char* home = std::getenv("HOME");
-  return home != nullptr && *home == '/' ? std::string(home) + "/.cache/heterocc" : "";
-}
-
 std::string FileName(const DeviceInfo& info) {
   std::string name = "vulkan-";
   char text[16];
@@ -55,59 +39,35 @@ std::string FileName(const DeviceInfo& info) {
   return name + text + ".pipelines";
 }
 
-std::vector<char> ReadWhole(const std::string& path) {
-  std::vector<char> bytes;
-  std::FILE* file = std::fopen(path.c_str(), "rbe");
-  if (file == nullptr) return bytes;
+std::string PathFor(const DeviceInfo& info) {
+  const std::string folder = common::CacheFolder();
+  return folder.empty() ? "" : folder + "/" + FileName(info);
+}
+
+std::string ReadWhole(const std::string& path) {
+  const std::string content = common::ReadCacheFile(path, kMostBytes + sizeof(Header));
   Header header;
-  struct stat status {};
-  if (fstat(fileno(file), &status) == 0 && S_ISREG(status.st_mode) &&
-      std::fread(&header, sizeof header, 1, file) == 1 && std::memcmp(header.magic, kMagic, sizeof kMagic) == 0 &&
-      header.size <= kMostBytes && static_cast<uint64_t>(status.st_size) == sizeof header + header.size) {
-    bytes.resize(header.size);
-    if (std::fread(bytes.data(), 1, bytes.size(), file) != bytes.size() ||
-        Checksum(bytes.data(), bytes.size()) != header.checksum) {
-      bytes.clear();
-    }
-  }
-  std::fclose(file);
-  return bytes;
+  if (content.size() < sizeof header) return "";
+  std::memcpy(&header, content.data(), sizeof header);
+  const size_t size = content.size() - sizeof header;
+  const bool whole = std::memcmp(header.magic, kMagic, sizeof kMagic) == 0 && header.size == size &&
+                     Checksum(content.data() + sizeof header, size) == header.checksum;
+  return whole ? content.substr(sizeof header) : "";
 }
 
-void MakeFolders(const std::string& path) {
-  for (size_t slash = path.find('/', 1); slash != std::string::npos; slash = path.find('/', slash + 1)) {
-    mkdir(path.substr(0, slash).c_str(), 0700);
-  }
-}
-
-// Writes a file beside `path` and renames it: readers see an old file, a new one or none.
 bool WriteWhole(const std::string& path, const std::vector<char>& bytes, uint64_t checksum) {
-  MakeFolders(path);
-  std::string temporary = path + ".XXXXXX";
-  const int descriptor = mkostemp(temporary.data(), O_CLOEXEC);
-  if (descriptor < 0) return false;
   Header header;
   std::memcpy(header.magic, kMagic, sizeof kMagic);
   header.size = bytes.size();
   header.checksum = checksum;
-  std::FILE* file = fdopen(descriptor, "wb");
-  bool good = file != nullptr && std::fwrite(&header, sizeof header, 1, file) == 1 &&
-              std::fwrite(bytes.data(), 1, bytes.size(), file) == bytes.size();
-  if (file == nullptr) {
-    close(descriptor);
-  } else {
-    good = std::fclose(file) == 0 && good;
-  }
-  if (good && std::rename(temporary.c_str(), path.c_str()) == 0) return true;
-  std::remove(temporary.c_str());
-  return false;
+  std::string content(reinterpret_cast<const char*>(&header), sizeof header);
+  return common::WriteCacheFile(path, content.append(bytes.data(), bytes.size()));
 }
 
 }  // namespace
 
-PipelineCache::PipelineCache(const LogicalDevice& device)
-    : device_(device), path_(CacheFolder().empty() ? "" : CacheFolder() + "/" + FileName(device.info())) {
-  const std::vector<char> bytes = path_.empty() ? std::vector<char>() : ReadWhole(path_);
+PipelineCache::PipelineCache(const LogicalDevice& device) : device_(device), path_(PathFor(device.info())) {
+  const std::string bytes = path_.empty() ? "" : ReadWhole(path_);
   VkPipelineCacheCreateInfo info{};
   info.sType = VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO;
   info.initialDataSize = bytes.size();
