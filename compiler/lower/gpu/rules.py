@@ -13,6 +13,7 @@ from heterocc.compiler.lower.gpu.packed import Packed
 from heterocc.compiler.lower.gpu.plain import schedule_plain
 from heterocc.compiler.lower.gpu.reduction import schedule_rows
 from heterocc.compiler.lower.gpu.tiled import schedule_tiled
+from heterocc.compiler.lower.gpu.winograd import schedule_winograd
 
 Schedule = Callable[[Any, Limits, Collection[int]], Packed | None]
 """The scheduled kernel, or None (or tvm's ScheduleError) where the rule does not know the kernel's form.
@@ -34,6 +35,7 @@ def _plain(function: Any, limits: Limits, _: Collection[int]) -> Packed:
 
 
 RULES: tuple[Rule, ...] = (
+    Rule("winograd", schedule_winograd),
     Rule("shared tile", schedule_tiled),
     Rule("register tile", schedule_contraction),
     Rule("windows", schedule_windows),

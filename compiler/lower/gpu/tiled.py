@@ -116,7 +116,7 @@ class _Kernel:
         else:
             up, along = nest.split_index(item, [high, wide])
         first = [batch, row * tile.rows, column * tile.columns, up, along, item]
-        return nest.named(first, lambda at: self._steps(_Place(*at, here=here)))
+        return nest.named(first, lambda at: self._steps(_Place(here, *at)))
 
     def _steps(self, at: _Place) -> Any:
         tile, zero = self._tile, tirx.const(0, "float32")
@@ -203,15 +203,16 @@ class _Kernel:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where an item is: batch, first row and column of its group, its own first row and column there, its number."""
+    """Where an item is: whether its group has outputs (None: it has), the batch, first row and column of the group,
+    the item's own first row and column there, its number."""
 
+    here: Any
     batch: Any
     row: Any
     column: Any
     up: Any
     along: Any
     item: Any
-    here: Any
 
 
 def all_of(*conditions: Any) -> Any:

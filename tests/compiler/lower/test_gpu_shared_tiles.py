@@ -64,7 +64,7 @@ def conv(shape: tuple[int, ...], weight: tuple[int, ...], *after: str, **attribu
 
 
 GRAPHS = {
-    "padded": conv((1, 32, 28, 28), (64, 32, 3, 3), "Relu", pads=[1, 1, 1, 1]),
+    "padded": conv((1, 32, 28, 28), (64, 32, 5, 5), "Relu", pads=[2, 2, 2, 2]),
     "strided-dilated-odd": conv((2, 19, 17, 23), (37, 19, 5, 3), strides=[2, 1], dilations=[1, 2], pads=[2, 0, 1, 3]),
     "grouped": conv((1, 64, 14, 14), (64, 16, 1, 1), "Sigmoid", group=4),
     "prime": conv((1, 33, 13, 13), (67, 33, 1, 1), "Tanh"),
