@@ -1,10 +1,12 @@
 // TVM's device interface for OpenCL: memory, copies, waiting.
 //
-// A data pointer of a TVM tensor on kDLOpenCL is a `Buffer*` of ours, never an address of the device's memory.
+// A data pointer of a TVM tensor on kDLOpenCL is a `Buffer*` of ours, never an
+// address of the device's memory.
 //
-// Ownership: `AllocDataSpace` gives a Buffer that `FreeDataSpace` frees; memory that commands still use is kept by the
-// driver until they are done. Buffers of workspaces go to a free-list per device and are reused.
-// Threading: every member may be called from any thread; `SetDevice` is per thread.
+// Ownership: `AllocDataSpace` gives a Buffer that `FreeDataSpace` frees; memory
+// that commands still use is kept by the driver until they are done. Buffers of
+// workspaces go to a free-list per device and are reused. Threading: every
+// member may be called from any thread; `SetDevice` is per thread.
 #ifndef HETEROCC_OPENCL_DEVICE_API_H_
 #define HETEROCC_OPENCL_DEVICE_API_H_
 
@@ -21,49 +23,64 @@ namespace heterocc::opencl_plugin {
 // What the data pointer of an OpenCL tensor points to.
 struct Buffer {
   cl_mem mem = nullptr;
-  void* host = nullptr;   // the host address of the same memory, where the device shares it
-  size_t size = 0;        // bytes
-  bool borrowed = false;  // `host` belongs to somebody else
+  void *host = nullptr; // the host address of the same memory, where the device
+                        // shares it
+  size_t size = 0;      // bytes
+  bool borrowed = false; // `host` belongs to somebody else
 };
 
 class OpenCLDeviceAPI final : public tvm::runtime::DeviceAPI {
- public:
-  static OpenCLDeviceAPI* Global();
+public:
+  static OpenCLDeviceAPI *Global();
 
   // The device that this thread's kernels run on.
   static int CurrentDevice();
 
   void SetDevice(tvm::Device device) final;
-  void GetAttr(tvm::Device device, tvm::runtime::DeviceAttrKind kind, tvm::ffi::Any* result) final;
-  void GetTargetProperty(tvm::Device device, const std::string& property, tvm::ffi::Any* result) final;
+  void GetAttr(tvm::Device device, tvm::runtime::DeviceAttrKind kind,
+               tvm::ffi::Any *result) final;
+  void GetTargetProperty(tvm::Device device, const std::string &property,
+                         tvm::ffi::Any *result) final;
 
   using DeviceAPI::AllocDataSpace;
-  void* AllocDataSpace(tvm::Device device, size_t nbytes, size_t alignment, DLDataType type_hint) final;
-  void FreeDataSpace(tvm::Device device, void* data) final;
+  void *AllocDataSpace(tvm::Device device, size_t nbytes, size_t alignment,
+                       DLDataType type_hint) final;
+  void FreeDataSpace(tvm::Device device, void *data) final;
   void StreamSync(tvm::Device device, TVMStreamHandle stream) final;
-  void* AllocWorkspace(tvm::Device device, size_t nbytes, DLDataType type_hint) final;
-  void FreeWorkspace(tvm::Device device, void* data) final;
+  void *AllocWorkspace(tvm::Device device, size_t nbytes,
+                       DLDataType type_hint) final;
+  void FreeWorkspace(tvm::Device device, void *data) final;
 
-  // A buffer over host memory that the caller keeps alive until the buffer is freed. Only for devices that share the
-  // host's memory; `host` must be aligned as the device wants it (DeviceInfo::alignment).
-  void* Borrow(int device, void* host, size_t nbytes);
+  // A buffer over host memory that the caller keeps alive until the buffer is
+  // freed. Only for devices that share the host's memory; `host` must be
+  // aligned as the device wants it (DeviceInfo::alignment).
+  void *Borrow(int device, void *host, size_t nbytes);
 
   // Frees the idle workspaces of all devices; returns their bytes.
   size_t Trim();
 
- protected:
+protected:
   using DeviceAPI::CopyDataFromTo;
-  void CopyDataFromTo(const void* from, size_t from_offset, void* to, size_t to_offset, size_t nbytes,
-                      tvm::Device from_device, tvm::Device to_device, DLDataType type_hint,
+  void CopyDataFromTo(const void *from, size_t from_offset, void *to,
+                      size_t to_offset, size_t nbytes, tvm::Device from_device,
+                      tvm::Device to_device, DLDataType type_hint,
                       TVMStreamHandle stream) final;
 
- private:
+private:
   OpenCLDeviceAPI() = default;
 
   std::mutex workspace_mutex_;
-  std::map<int, std::multimap<size_t, Buffer*>> idle_workspaces_;  // device → size → buffer
+  std::map<int, std::multimap<size_t, Buffer *>>
+      idle_workspaces_; // device → size → buffer
 };
 
-}  // namespace heterocc::opencl_plugin
+// What the sources in `common` know the plug-in by.
+using PluginDeviceAPI = OpenCLDeviceAPI;
+constexpr DLDeviceType kPluginDevice = kDLOpenCL;
 
-#endif  // HETEROCC_OPENCL_DEVICE_API_H_
+// The host address of a buffer's memory; null where the host does not see it.
+inline void *HostAddress(const Buffer &buffer) { return buffer.host; }
+
+} // namespace heterocc::opencl_plugin
+
+#endif // HETEROCC_OPENCL_DEVICE_API_H_

@@ -1,143 +1,21 @@
-// What loading the plug-in makes known to TVM: the device, the module loader and the functions `heterocc.opencl.*`.
-#include <dlfcn.h>
-#include <link.h>
-#include <tvm/ffi/container/array.h>
-#include <tvm/ffi/container/tensor.h>
-#include <tvm/ffi/container/tuple.h>
-#include <tvm/ffi/function.h>
-#include <tvm/ffi/reflection/registry.h>
+// What only the OpenCL plug-in makes known to TVM; `common/register.cc` has the
+// rest.
+#include "../common/register.h"
 
-#include <cstdio>
-
-#include "device_api.h"
-#include "error.h"
-#include "fault.h"
 #include "module.h"
 #include "transfer.h"
 
 namespace heterocc::opencl_plugin {
-namespace {
 
 namespace ffi = tvm::ffi;
 
-// Entries of DeviceAPI's virtual table in TVM 0.27: twenty functions, the offset to top and the type.
-constexpr size_t kDeviceApiTableBytes = 22 * sizeof(void*);
-
-// Whether the loaded TVM has the DeviceAPI that this file was compiled against. Another one would call wrong functions.
-bool DeviceApiMatches() {
-  void* table = dlsym(RTLD_DEFAULT, "_ZTVN3tvm7runtime9DeviceAPIE");
-  if (table == nullptr) return true;  // hidden: nothing to compare
-  Dl_info info;
-  void* extra = nullptr;
-  if (dladdr1(table, &info, &extra, RTLD_DL_SYMENT) == 0 || extra == nullptr) return true;
-  return static_cast<const ElfW(Sym)*>(extra)->st_size == kDeviceApiTableBytes;
-}
-
-void RequireOpenCL(DLDevice device) {
-  if (device.device_type != kDLOpenCL) Throw(ErrorClass::kDevice, "this is not an OpenCL tensor or device");
-}
-
-// A tensor over the allocation of another, which it keeps alive.
-class SharedData {
- public:
-  explicit SharedData(ffi::Tensor base) : base_(std::move(base)) {}
-  void AllocData(DLTensor* tensor) { tensor->data = base_.data_ptr(); }
-  void FreeData(DLTensor*) {}
-
- private:
-  ffi::Tensor base_;
-};
-
-ffi::Tensor View(const ffi::Tensor& base, const ffi::Shape& shape, DLDataType dtype) {
-  RequireOpenCL(base.device());
-  if (base.data_ptr() == nullptr || base.byte_offset() != 0) {
-    Throw(ErrorClass::kDevice, "a view needs a tensor that starts where its allocation starts");
-  }
-  uint64_t limit = static_cast<const Buffer*>(base.data_ptr())->size;
-  uint64_t elements = 1;
-  for (int64_t extent : shape) {
-    if (extent < 0 || (extent > 0 && elements > limit / static_cast<uint64_t>(extent))) {
-      Throw(ErrorClass::kDevice, "a view must fit into its allocation of " + std::to_string(limit) + " bytes");
-    }
-    elements *= static_cast<uint64_t>(extent);
-  }
-  if (ffi::GetDataSize(elements, dtype) > limit) {
-    Throw(ErrorClass::kDevice, "a view must fit into its allocation of " + std::to_string(limit) + " bytes");
-  }
-  return ffi::Tensor::FromNDAlloc(SharedData(base), shape, dtype, base.device());
-}
-
-// A tensor over host memory that somebody else owns.
-class BorrowedData {
- public:
-  void AllocData(DLTensor* tensor, void* host) {
-    tensor->data = OpenCLDeviceAPI::Global()->Borrow(tensor->device.device_id, host, ffi::GetDataSize(*tensor));
-  }
-  void FreeData(DLTensor* tensor) { OpenCLDeviceAPI::Global()->FreeDataSpace(tensor->device, tensor->data); }
-};
-
-ffi::Tensor Alias(int64_t host, const ffi::Shape& shape, DLDataType dtype, DLDevice device) {
-  RequireOpenCL(device);
-  return ffi::Tensor::FromNDAlloc(BorrowedData(), shape, dtype, device, reinterpret_cast<void*>(host));
-}
-
-int64_t HostPointer(const ffi::Tensor& tensor) {
-  RequireOpenCL(tensor.device());
-  const auto* buffer = static_cast<const Buffer*>(tensor.data_ptr());
-  if (buffer == nullptr || buffer->host == nullptr) return 0;
-  return reinterpret_cast<int64_t>(buffer->host) + static_cast<int64_t>(tensor.byte_offset());
-}
-
-ffi::Array<ffi::Tuple<int64_t, int64_t>> TakeProfile(int64_t owner) {
-  ffi::Array<ffi::Tuple<int64_t, int64_t>> result;
-  for (const auto& [label, nanoseconds] : Queue::TakeProfile(owner)) {
-    result.push_back(ffi::Tuple<int64_t, int64_t>(label, nanoseconds));
-  }
-  return result;
-}
-
-void Register() {
-  if (ffi::Function::GetGlobal("heterocc.opencl.problem").has_value()) return;  // a second copy of the plug-in
-  ffi::reflection::GlobalDef global;
-  std::string problem;
-  if (!DeviceApiMatches()) problem = "the loaded TVM has another DeviceAPI than the one this plug-in was built for";
-  const bool foreign = ffi::Function::GetGlobal("device_api.opencl").has_value();
-  global.def("heterocc.opencl.problem", [problem]() { return ffi::String(problem); })
-      .def("heterocc.opencl.foreign", [foreign]() { return foreign; })
-      .def("heterocc.opencl.devices", []() { return ffi::String(DevicesAsJson()); })
-      .def("heterocc.opencl.fault",
-           [](const ffi::String& spec) { return ffi::String(Faults::Global().Set(std::string(spec))); });
-  if (foreign || !problem.empty()) return;
+void RegisterOwn(ffi::reflection::GlobalDef *global) {
   global
-      .def_packed("device_api.opencl",
-                  [](ffi::PackedArgs, ffi::Any* result) {
-                    tvm::runtime::DeviceAPI* api = OpenCLDeviceAPI::Global();
-                    *result = static_cast<void*>(api);
-                  })
-      .def("ffi.Module.load_from_bytes.opencl",
-           [](const ffi::Bytes& bytes) { return ffi::Module(ffi::make_object<OpenCLModule>(bytes)); })
-      .def("heterocc.opencl.view", View)
-      .def("heterocc.opencl.alias", Alias)
-      .def("heterocc.opencl.host_ptr", HostPointer)
-      .def("heterocc.opencl.start_copy", StartCopy)
-      .def("heterocc.opencl.mark", Mark)
-      .def("heterocc.opencl.linked", Linked)
-      .def("heterocc.opencl.pin", Pin)
-      .def("heterocc.opencl.trim", []() { return static_cast<int64_t>(OpenCLDeviceAPI::Global()->Trim()); })
-      .def("heterocc.opencl.profiling", [](bool enabled) { Queue::SetProfiling(enabled); })
-      .def("heterocc.opencl.time_for",
-           [](int64_t owner, int64_t label) { TimedFor::OfThread() = TimedFor{owner, label}; })
-      .def("heterocc.opencl.take_profile", TakeProfile);
+      ->def("ffi.Module.load_from_bytes.opencl",
+            [](const ffi::Bytes &bytes) {
+              return ffi::Module(ffi::make_object<OpenCLModule>(bytes));
+            })
+      .def("heterocc.opencl.linked", Linked);
 }
 
-// Runs when the library is opened, where an exception would end the process.
-TVM_FFI_STATIC_INIT_BLOCK() {
-  try {
-    Register();
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "warning: heterocc's OpenCL plug-in is not available: %s\n", error.what());
-  }
-}
-
-}  // namespace
-}  // namespace heterocc::opencl_plugin
+} // namespace heterocc::opencl_plugin

@@ -96,7 +96,7 @@ def test_a_view_that_does_not_fit_is_refused(shape: tuple[int, ...]) -> None:
 
 
 def test_a_view_of_a_cpu_tensor_is_refused() -> None:
-    with pytest.raises(RuntimeError, match="not a Vulkan tensor"):
+    with pytest.raises(RuntimeError, match="not a tensor or device of Vulkan"):
         plugin("view")(tvm_ffi.from_dlpack(np.zeros(4, "float32")), tvm_ffi.Shape((4,)), tvm_ffi.dtype("float32"))
 
 
