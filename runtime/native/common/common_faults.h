@@ -25,7 +25,7 @@ namespace heterocc::HETEROCC_PLUGIN {
 
 // One kind of failure, and how many calls away it is.
 class Fault {
-public:
+ public:
   // The `count`th call from now fails, and all later ones where it is
   // `lasting`; 0 disarms.
   void Arm(int64_t count, bool lasting);
@@ -34,17 +34,17 @@ public:
   // Whether it is armed and has not happened.
   bool Waits() const { return left_ > 0 && !met_; }
 
-private:
+ private:
   std::atomic<int64_t> left_{0};
   std::atomic<bool> lasting_{false};
   std::atomic<bool> met_{false};
 };
 
 class CommonFaults {
-public:
+ public:
   // Replaces all faults and gives the names of those that never happened,
   // separated by commas. Throws a `device` error on a spec it cannot read.
-  std::string Set(const std::string &spec);
+  std::string Set(const std::string& spec);
 
   bool NoDriver() const { return no_driver_; }
   bool Discrete() const { return discrete_; }
@@ -52,30 +52,26 @@ public:
   bool LaunchFails() { return launch_.Happens(); }
   bool BuildFails() { return build_.Happens(); }
 
-protected:
+ protected:
   CommonFaults() = default;
   ~CommonFaults() = default;
 
-  void Add(const char *name, Fault *fault) {
-    counted_.emplace_back(name, fault);
-  }
-  void Add(const char *name, bool *flag) { flags_.emplace_back(name, flag); }
+  void Add(const char* name, Fault* fault) { counted_.emplace_back(name, fault); }
+  void Add(const char* name, bool* flag) { flags_.emplace_back(name, flag); }
   // Sets what the environment's variable says; a spec that cannot be read is
   // told on stderr.
-  void ReadEnvironment(const char *variable);
+  void ReadEnvironment(const char* variable);
 
-private:
+ private:
   Fault alloc_;
   Fault launch_;
   Fault build_;
   bool no_driver_ = false;
   bool discrete_ = false;
-  std::vector<std::pair<std::string, Fault *>> counted_{
-      {"alloc", &alloc_}, {"launch", &launch_}, {"build", &build_}};
-  std::vector<std::pair<std::string, bool *>> flags_{{"no-driver", &no_driver_},
-                                                     {"discrete", &discrete_}};
+  std::vector<std::pair<std::string, Fault*>> counted_{{"alloc", &alloc_}, {"launch", &launch_}, {"build", &build_}};
+  std::vector<std::pair<std::string, bool*>> flags_{{"no-driver", &no_driver_}, {"discrete", &discrete_}};
 };
 
-} // namespace heterocc::HETEROCC_PLUGIN
+}  // namespace heterocc::HETEROCC_PLUGIN
 
-#endif // HETEROCC_COMMON_COMMON_FAULTS_H_
+#endif  // HETEROCC_COMMON_COMMON_FAULTS_H_

@@ -15,45 +15,42 @@
 namespace heterocc::HETEROCC_PLUGIN {
 
 enum class ErrorClass {
-  kMemory, // out of memory, or over the limit of one buffer
-  kDevice, // a call that failed for another reason, a lost device included
-  kBuild,  // the driver refused a kernel, or the device lacks what it needs
-  kDriver, // no driver, or no device
-  kModule, // bytes that are no module of the plug-in's
+  kMemory,  // out of memory, or over the limit of one buffer
+  kDevice,  // a call that failed for another reason, a lost device included
+  kBuild,   // the driver refused a kernel, or the device lacks what it needs
+  kDriver,  // no driver, or no device
+  kModule,  // bytes that are no module of the plug-in's
 };
 
 // Throws a tvm::ffi::Error with the class's prefix.
-[[noreturn]] void Throw(ErrorClass error_class, const std::string &message);
+[[noreturn]] void Throw(ErrorClass error_class, const std::string& message);
 
 // The same for a call of the API: what it failed with, and what it was for (may
 // be empty).
-[[noreturn]] void ThrowFailed(ErrorClass error_class, const char *call,
-                              const std::string &reason,
-                              const std::string &context);
+[[noreturn]] void ThrowFailed(ErrorClass error_class, const char* call, const std::string& reason,
+                              const std::string& context);
 
 // `123 bytes`.
 std::string Bytes(uint64_t count);
 
 // A code that calls of the API fail with.
-template <typename Code> struct Meaning {
+template <typename Code>
+struct Meaning {
   Code code;
-  const char *name;
-  const char *text;
+  const char* name;
+  const char* text;
 };
 
 // `CL_OUT_OF_RESOURCES (-5): the device has no resources left`; `unknown` and
 // the number for a code not listed.
 template <typename Code, size_t kCount>
-std::string Describe(const Meaning<Code> (&meanings)[kCount], Code code,
-                     const char *unknown) {
-  for (const Meaning<Code> &meaning : meanings) {
-    if (meaning.code == code)
-      return std::string(meaning.name) + " (" + std::to_string(code) +
-             "): " + meaning.text;
+std::string Describe(const Meaning<Code> (&meanings)[kCount], Code code, const char* unknown) {
+  for (const Meaning<Code>& meaning : meanings) {
+    if (meaning.code == code) return std::string(meaning.name) + " (" + std::to_string(code) + "): " + meaning.text;
   }
   return std::string(unknown) + " " + std::to_string(code);
 }
 
-} // namespace heterocc::HETEROCC_PLUGIN
+}  // namespace heterocc::HETEROCC_PLUGIN
 
-#endif // HETEROCC_COMMON_ERROR_H_
+#endif  // HETEROCC_COMMON_ERROR_H_

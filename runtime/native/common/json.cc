@@ -4,14 +4,14 @@
 
 namespace heterocc::HETEROCC_PLUGIN {
 
-std::string Quoted(const std::string &text) {
+std::string Quoted(const std::string& text) {
   std::string out = "\"";
   for (unsigned char c : text) {
     if (c == '"' || c == '\\') {
       out += '\\';
       out += static_cast<char>(c);
-    } else if (c < 0x20 || c >= 0x7f) { // drivers give Latin-1 and worse: keep
-                                        // the text ASCII
+    } else if (c < 0x20 || c >= 0x7f) {  // drivers give Latin-1 and worse: keep
+                                         // the text ASCII
       char escape[8];
       std::snprintf(escape, sizeof escape, "\\u%04x", c);
       out += escape;
@@ -22,4 +22,4 @@ std::string Quoted(const std::string &text) {
   return out + "\"";
 }
 
-} // namespace heterocc::HETEROCC_PLUGIN
+}  // namespace heterocc::HETEROCC_PLUGIN

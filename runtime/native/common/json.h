@@ -10,8 +10,8 @@
 namespace heterocc::HETEROCC_PLUGIN {
 
 // The text as a JSON string, in ASCII.
-std::string Quoted(const std::string &text);
+std::string Quoted(const std::string& text);
 
-} // namespace heterocc::HETEROCC_PLUGIN
+}  // namespace heterocc::HETEROCC_PLUGIN
 
-#endif // HETEROCC_COMMON_JSON_H_
+#endif  // HETEROCC_COMMON_JSON_H_

@@ -9,8 +9,8 @@ namespace heterocc::HETEROCC_PLUGIN {
 
 // The module loader and the functions that only this plug-in has; called where
 // the plug-in can be used. Each plug-in defines it.
-void RegisterOwn(tvm::ffi::reflection::GlobalDef *global);
+void RegisterOwn(tvm::ffi::reflection::GlobalDef* global);
 
-} // namespace heterocc::HETEROCC_PLUGIN
+}  // namespace heterocc::HETEROCC_PLUGIN
 
-#endif // HETEROCC_COMMON_REGISTER_H_
+#endif  // HETEROCC_COMMON_REGISTER_H_

@@ -20,12 +20,13 @@ constexpr size_t kHostAlignment = 128;
 
 thread_local int current_device = 0;
 
-void CL_CALLBACK FreeHostMemory(cl_mem, void *memory) { std::free(memory); }
+void CL_CALLBACK FreeHostMemory(cl_mem, void* memory) {
+  std::free(memory);
+}
 
-std::unique_ptr<Buffer> Allocate(Queue &queue, size_t nbytes,
-                                 size_t alignment) {
-  const Driver &cl = RequireDriver();
-  const DeviceInfo &info = queue.info();
+std::unique_ptr<Buffer> Allocate(Queue& queue, size_t nbytes, size_t alignment) {
+  const Driver& cl = RequireDriver();
+  const DeviceInfo& info = queue.info();
   auto buffer = std::make_unique<Buffer>();
   buffer->size = std::max<size_t>(nbytes, 1);
   const std::string context = Bytes(buffer->size) + " on '" + info.name + "'";
@@ -33,32 +34,23 @@ std::unique_ptr<Buffer> Allocate(Queue &queue, size_t nbytes,
     Check(CL_INVALID_BUFFER_SIZE, "clCreateBuffer",
           context + ", whose limit for one buffer is " + Bytes(info.max_alloc));
   }
-  if (Faults::Global().AllocFails())
-    Check(CL_MEM_OBJECT_ALLOCATION_FAILURE, "clCreateBuffer", context);
+  if (Faults::Global().AllocFails()) Check(CL_MEM_OBJECT_ALLOCATION_FAILURE, "clCreateBuffer", context);
   cl_int code = CL_SUCCESS;
   if (!info.shares_host_memory) {
-    buffer->mem = cl.clCreateBuffer(queue.context(), CL_MEM_READ_WRITE,
-                                    buffer->size, nullptr, &code);
+    buffer->mem = cl.clCreateBuffer(queue.context(), CL_MEM_READ_WRITE, buffer->size, nullptr, &code);
     Check(code, "clCreateBuffer", context);
     return buffer;
   }
-  const size_t unit = std::max(
-      {kHostAlignment, alignment, static_cast<size_t>(info.alignment)});
-  void *host =
-      std::aligned_alloc(unit, (buffer->size + unit - 1) / unit * unit);
-  if (host == nullptr)
-    Check(CL_OUT_OF_HOST_MEMORY, "aligned_alloc", context);
+  const size_t unit = std::max({kHostAlignment, alignment, static_cast<size_t>(info.alignment)});
+  void* host = std::aligned_alloc(unit, (buffer->size + unit - 1) / unit * unit);
+  if (host == nullptr) Check(CL_OUT_OF_HOST_MEMORY, "aligned_alloc", context);
   buffer->host = host;
-  buffer->mem = cl.clCreateBuffer(queue.context(),
-                                  CL_MEM_READ_WRITE | CL_MEM_USE_HOST_PTR,
-                                  buffer->size, host, &code);
+  buffer->mem = cl.clCreateBuffer(queue.context(), CL_MEM_READ_WRITE | CL_MEM_USE_HOST_PTR, buffer->size, host, &code);
   if (code == CL_SUCCESS) {
     // The driver calls back when the last command that uses the buffer is done:
     // freeing needs no wait.
-    code =
-        cl.clSetMemObjectDestructorCallback(buffer->mem, FreeHostMemory, host);
-    if (code == CL_SUCCESS)
-      return buffer;
+    code = cl.clSetMemObjectDestructorCallback(buffer->mem, FreeHostMemory, host);
+    if (code == CL_SUCCESS) return buffer;
     cl.clReleaseMemObject(buffer->mem);
   }
   std::free(host);
@@ -66,74 +58,70 @@ std::unique_ptr<Buffer> Allocate(Queue &queue, size_t nbytes,
   return buffer;
 }
 
-} // namespace
+}  // namespace
 
-OpenCLDeviceAPI *OpenCLDeviceAPI::Global() {
-  static OpenCLDeviceAPI *api =
-      new OpenCLDeviceAPI(); // never destroyed: it outlives tensors and modules
+OpenCLDeviceAPI* OpenCLDeviceAPI::Global() {
+  static OpenCLDeviceAPI* api = new OpenCLDeviceAPI();  // never destroyed: it outlives tensors and modules
   return api;
 }
 
-int OpenCLDeviceAPI::CurrentDevice() { return current_device; }
+int OpenCLDeviceAPI::CurrentDevice() {
+  return current_device;
+}
 
 void OpenCLDeviceAPI::SetDevice(Device device) {
   RequireDevice(device.device_id);
   current_device = device.device_id;
 }
 
-void OpenCLDeviceAPI::GetAttr(Device device, tvm::runtime::DeviceAttrKind kind,
-                              ffi::Any *result) {
+void OpenCLDeviceAPI::GetAttr(Device device, tvm::runtime::DeviceAttrKind kind, ffi::Any* result) {
   using namespace tvm::runtime;
   const auto count = static_cast<int64_t>(AllDevices().size());
   if (kind == kExist) {
-    *result =
-        static_cast<int64_t>(device.device_id >= 0 && device.device_id < count);
+    *result = static_cast<int64_t>(device.device_id >= 0 && device.device_id < count);
     return;
   }
-  const DeviceInfo &info = RequireDevice(device.device_id);
+  const DeviceInfo& info = RequireDevice(device.device_id);
   switch (kind) {
-  case kMaxThreadsPerBlock:
-    *result = static_cast<int64_t>(info.max_group);
-    break;
-  case kWarpSize:
-    *result = static_cast<int64_t>(
-        1); // OpenCL 1.2 promises no lock-step execution at all
-    break;
-  case kMaxSharedMemoryPerBlock:
-    *result = static_cast<int64_t>(info.local_memory);
-    break;
-  case kComputeVersion:
-    *result = ffi::String(info.version);
-    break;
-  case kDeviceName:
-    *result = ffi::String(info.name);
-    break;
-  case kMaxClockRate:
-    *result = static_cast<int64_t>(info.clock_mhz) * 1000;
-    break;
-  case kMultiProcessorCount:
-    *result = static_cast<int64_t>(info.compute_units);
-    break;
-  case kMaxThreadDimensions:
-    *result = ffi::String("[" + std::to_string(info.max_group_sizes[0]) + ", " +
-                          std::to_string(info.max_group_sizes[1]) + ", " +
-                          std::to_string(info.max_group_sizes[2]) + "]");
-    break;
-  case kDriverVersion:
-    *result = ffi::String(info.driver);
-    break;
-  case kTotalGlobalMemory:
-    *result = static_cast<int64_t>(info.memory);
-    break;
-  default:
-    break;
+    case kMaxThreadsPerBlock:
+      *result = static_cast<int64_t>(info.max_group);
+      break;
+    case kWarpSize:
+      *result = static_cast<int64_t>(1);  // OpenCL 1.2 promises no lock-step execution at all
+      break;
+    case kMaxSharedMemoryPerBlock:
+      *result = static_cast<int64_t>(info.local_memory);
+      break;
+    case kComputeVersion:
+      *result = ffi::String(info.version);
+      break;
+    case kDeviceName:
+      *result = ffi::String(info.name);
+      break;
+    case kMaxClockRate:
+      *result = static_cast<int64_t>(info.clock_mhz) * 1000;
+      break;
+    case kMultiProcessorCount:
+      *result = static_cast<int64_t>(info.compute_units);
+      break;
+    case kMaxThreadDimensions:
+      *result =
+          ffi::String("[" + std::to_string(info.max_group_sizes[0]) + ", " + std::to_string(info.max_group_sizes[1]) +
+                      ", " + std::to_string(info.max_group_sizes[2]) + "]");
+      break;
+    case kDriverVersion:
+      *result = ffi::String(info.driver);
+      break;
+    case kTotalGlobalMemory:
+      *result = static_cast<int64_t>(info.memory);
+      break;
+    default:
+      break;
   }
 }
 
-void OpenCLDeviceAPI::GetTargetProperty(Device device,
-                                        const std::string &property,
-                                        ffi::Any *result) {
-  const DeviceInfo &info = RequireDevice(device.device_id);
+void OpenCLDeviceAPI::GetTargetProperty(Device device, const std::string& property, ffi::Any* result) {
+  const DeviceInfo& info = RequireDevice(device.device_id);
   if (property == "max_threads_per_block" || property == "max_num_threads") {
     *result = static_cast<int64_t>(info.max_group);
   } else if (property == "max_shared_memory_per_block") {
@@ -143,27 +131,21 @@ void OpenCLDeviceAPI::GetTargetProperty(Device device,
   }
 }
 
-void *OpenCLDeviceAPI::AllocDataSpace(Device device, size_t nbytes,
-                                      size_t alignment, DLDataType) {
-  Queue &queue = Queue::Of(device.device_id);
+void* OpenCLDeviceAPI::AllocDataSpace(Device device, size_t nbytes, size_t alignment, DLDataType) {
+  Queue& queue = Queue::Of(device.device_id);
   try {
     return Allocate(queue, nbytes, alignment).release();
-  } catch (const ffi::Error &) {
-    if (Trim() == 0)
-      throw;
+  } catch (const ffi::Error&) {
+    if (Trim() == 0) throw;
   }
   return Allocate(queue, nbytes, alignment).release();
 }
 
-void OpenCLDeviceAPI::FreeDataSpace(Device device, void *data) {
-  std::unique_ptr<Buffer> buffer(static_cast<Buffer *>(data));
-  if (buffer == nullptr)
-    return;
+void OpenCLDeviceAPI::FreeDataSpace(Device device, void* data) {
+  std::unique_ptr<Buffer> buffer(static_cast<Buffer*>(data));
+  if (buffer == nullptr) return;
   // The owner of borrowed memory may reuse it as soon as we return.
-  if (buffer->borrowed)
-    Queue::Of(device.device_id).Run([](cl_command_queue q) {
-      return RequireDriver().clFinish(q);
-    });
+  if (buffer->borrowed) Queue::Of(device.device_id).Run([](cl_command_queue q) { return RequireDriver().clFinish(q); });
   RequireDriver().clReleaseMemObject(buffer->mem);
 }
 
@@ -171,125 +153,106 @@ void OpenCLDeviceAPI::StreamSync(Device device, TVMStreamHandle) {
   Queue::Of(device.device_id).Finish();
 }
 
-void *OpenCLDeviceAPI::AllocWorkspace(Device device, size_t nbytes,
-                                      DLDataType type_hint) {
+void* OpenCLDeviceAPI::AllocWorkspace(Device device, size_t nbytes, DLDataType type_hint) {
   {
     std::lock_guard<std::mutex> lock(workspace_mutex_);
-    auto &idle = idle_workspaces_[device.device_id];
+    auto& idle = idle_workspaces_[device.device_id];
     const auto found = idle.lower_bound(nbytes);
     if (found != idle.end() && found->first <= 2 * nbytes + 4096) {
-      Buffer *buffer = found->second;
+      Buffer* buffer = found->second;
       idle.erase(found);
       return buffer;
     }
   }
-  return AllocDataSpace(device, nbytes, tvm::runtime::kTempAllocaAlignment,
-                        type_hint);
+  return AllocDataSpace(device, nbytes, tvm::runtime::kTempAllocaAlignment, type_hint);
 }
 
-void OpenCLDeviceAPI::FreeWorkspace(Device device, void *data) {
+void OpenCLDeviceAPI::FreeWorkspace(Device device, void* data) {
   // Commands may still use it; the queue is in order, so whoever gets it next
   // comes after them.
-  auto *buffer = static_cast<Buffer *>(data);
-  if (buffer == nullptr)
-    return;
+  auto* buffer = static_cast<Buffer*>(data);
+  if (buffer == nullptr) return;
   std::lock_guard<std::mutex> lock(workspace_mutex_);
   idle_workspaces_[device.device_id].emplace(buffer->size, buffer);
 }
 
 size_t OpenCLDeviceAPI::Trim() {
-  std::map<int, std::multimap<size_t, Buffer *>> taken;
+  std::map<int, std::multimap<size_t, Buffer*>> taken;
   {
     std::lock_guard<std::mutex> lock(workspace_mutex_);
     taken.swap(idle_workspaces_);
   }
   size_t freed = 0;
-  for (auto &[index, buffers] : taken) {
-    for (auto &[size, buffer] : buffers) {
+  for (auto& [index, buffers] : taken) {
+    for (auto& [size, buffer] : buffers) {
       freed += size;
       FreeDataSpace(Device{kDLOpenCL, index}, buffer);
     }
-    if (!buffers.empty())
-      Queue::Of(index).Finish(); // only then has the driver the memory back
+    if (!buffers.empty()) Queue::Of(index).Finish();  // only then has the driver the memory back
   }
   return freed;
 }
 
-void *OpenCLDeviceAPI::Borrow(int device, void *host, size_t nbytes) {
-  Queue &queue = Queue::Of(device);
-  const DeviceInfo &info = queue.info();
+void* OpenCLDeviceAPI::Borrow(int device, void* host, size_t nbytes) {
+  Queue& queue = Queue::Of(device);
+  const DeviceInfo& info = queue.info();
   if (!info.shares_host_memory) {
-    Throw(ErrorClass::kDevice,
-          "'" + info.name + "' does not share the host's memory: copy instead");
+    Throw(ErrorClass::kDevice, "'" + info.name + "' does not share the host's memory: copy instead");
   }
-  if (host == nullptr || nbytes == 0)
-    Throw(ErrorClass::kDevice, "there is no memory to share");
+  if (host == nullptr || nbytes == 0) Throw(ErrorClass::kDevice, "there is no memory to share");
   if (reinterpret_cast<uintptr_t>(host) % 64 != 0) {
-    Throw(ErrorClass::kDevice, "memory to share with '" + info.name +
-                                   "' must lie at a 64-byte boundary");
+    Throw(ErrorClass::kDevice, "memory to share with '" + info.name + "' must lie at a 64-byte boundary");
   }
   auto buffer = std::make_unique<Buffer>();
   buffer->host = host;
   buffer->size = nbytes;
   buffer->borrowed = true;
   cl_int code = CL_SUCCESS;
-  buffer->mem = RequireDriver().clCreateBuffer(
-      queue.context(), CL_MEM_READ_WRITE | CL_MEM_USE_HOST_PTR, nbytes, host,
-      &code);
-  Check(code, "clCreateBuffer",
-        Bytes(nbytes) + " of host memory on '" + info.name + "'");
+  buffer->mem =
+      RequireDriver().clCreateBuffer(queue.context(), CL_MEM_READ_WRITE | CL_MEM_USE_HOST_PTR, nbytes, host, &code);
+  Check(code, "clCreateBuffer", Bytes(nbytes) + " of host memory on '" + info.name + "'");
   return buffer.release();
 }
 
-void OpenCLDeviceAPI::CopyDataFromTo(const void *from, size_t from_offset,
-                                     void *to, size_t to_offset, size_t nbytes,
-                                     Device from_device, Device to_device,
-                                     DLDataType, TVMStreamHandle) {
-  if (nbytes == 0)
-    return;
-  const Driver &cl = RequireDriver();
-  const auto read = [&](void *target) {
-    const auto *source = static_cast<const Buffer *>(from);
-    Queue &queue = Queue::Of(from_device.device_id);
+void OpenCLDeviceAPI::CopyDataFromTo(const void* from, size_t from_offset, void* to, size_t to_offset, size_t nbytes,
+                                     Device from_device, Device to_device, DLDataType, TVMStreamHandle) {
+  if (nbytes == 0) return;
+  const Driver& cl = RequireDriver();
+  const auto read = [&](void* target) {
+    const auto* source = static_cast<const Buffer*>(from);
+    Queue& queue = Queue::Of(from_device.device_id);
     Check(queue.Run([&](cl_command_queue q) {
-      return cl.clEnqueueReadBuffer(q, source->mem, CL_TRUE, from_offset,
-                                    nbytes, target, 0, nullptr, nullptr);
+      return cl.clEnqueueReadBuffer(q, source->mem, CL_TRUE, from_offset, nbytes, target, 0, nullptr, nullptr);
     }),
-          "clEnqueueReadBuffer",
-          Bytes(nbytes) + " from '" + queue.info().name + "'");
+          "clEnqueueReadBuffer", Bytes(nbytes) + " from '" + queue.info().name + "'");
   };
-  const auto write = [&](const void *source) {
-    auto *target = static_cast<Buffer *>(to);
-    Queue &queue = Queue::Of(to_device.device_id);
+  const auto write = [&](const void* source) {
+    auto* target = static_cast<Buffer*>(to);
+    Queue& queue = Queue::Of(to_device.device_id);
     Check(queue.Run([&](cl_command_queue q) {
-      return cl.clEnqueueWriteBuffer(q, target->mem, CL_TRUE, to_offset, nbytes,
-                                     source, 0, nullptr, nullptr);
+      return cl.clEnqueueWriteBuffer(q, target->mem, CL_TRUE, to_offset, nbytes, source, 0, nullptr, nullptr);
     }),
-          "clEnqueueWriteBuffer",
-          Bytes(nbytes) + " to '" + queue.info().name + "'");
+          "clEnqueueWriteBuffer", Bytes(nbytes) + " to '" + queue.info().name + "'");
   };
   const bool from_opencl = from_device.device_type == kDLOpenCL;
   const bool to_opencl = to_device.device_type == kDLOpenCL;
-  if (from_opencl && to_opencl &&
-      from_device.device_id == to_device.device_id) {
-    const auto *source = static_cast<const Buffer *>(from);
-    auto *target = static_cast<Buffer *>(to);
-    Queue &queue = Queue::Of(from_device.device_id);
+  if (from_opencl && to_opencl && from_device.device_id == to_device.device_id) {
+    const auto* source = static_cast<const Buffer*>(from);
+    auto* target = static_cast<Buffer*>(to);
+    Queue& queue = Queue::Of(from_device.device_id);
     Check(queue.Run([&](cl_command_queue q) {
-      return cl.clEnqueueCopyBuffer(q, source->mem, target->mem, from_offset,
-                                    to_offset, nbytes, 0, nullptr, nullptr);
+      return cl.clEnqueueCopyBuffer(q, source->mem, target->mem, from_offset, to_offset, nbytes, 0, nullptr, nullptr);
     }),
-          "clEnqueueCopyBuffer",
-          Bytes(nbytes) + " on '" + queue.info().name + "'");
+          "clEnqueueCopyBuffer", Bytes(nbytes) + " on '" + queue.info().name + "'");
   } else if (from_opencl && to_opencl) {
     std::vector<char> staging(nbytes);
     read(staging.data());
     write(staging.data());
   } else if (from_opencl) {
-    read(static_cast<char *>(to) + to_offset);
+    read(static_cast<char*>(to) + to_offset);
   } else {
-    write(static_cast<const char *>(from) + from_offset);
+    write(static_cast<const char*>(from) + from_offset);
   }
 }
 
-} // namespace heterocc::opencl_plugin
+}  // namespace heterocc::opencl_plugin

@@ -23,55 +23,49 @@ namespace heterocc::opencl_plugin {
 // What the data pointer of an OpenCL tensor points to.
 struct Buffer {
   cl_mem mem = nullptr;
-  void *host = nullptr; // the host address of the same memory, where the device
-                        // shares it
-  size_t size = 0;      // bytes
-  bool borrowed = false; // `host` belongs to somebody else
+  void* host = nullptr;   // the host address of the same memory, where the device
+                          // shares it
+  size_t size = 0;        // bytes
+  bool borrowed = false;  // `host` belongs to somebody else
 };
 
 class OpenCLDeviceAPI final : public tvm::runtime::DeviceAPI {
-public:
-  static OpenCLDeviceAPI *Global();
+ public:
+  static OpenCLDeviceAPI* Global();
 
   // The device that this thread's kernels run on.
   static int CurrentDevice();
 
   void SetDevice(tvm::Device device) final;
-  void GetAttr(tvm::Device device, tvm::runtime::DeviceAttrKind kind,
-               tvm::ffi::Any *result) final;
-  void GetTargetProperty(tvm::Device device, const std::string &property,
-                         tvm::ffi::Any *result) final;
+  void GetAttr(tvm::Device device, tvm::runtime::DeviceAttrKind kind, tvm::ffi::Any* result) final;
+  void GetTargetProperty(tvm::Device device, const std::string& property, tvm::ffi::Any* result) final;
 
   using DeviceAPI::AllocDataSpace;
-  void *AllocDataSpace(tvm::Device device, size_t nbytes, size_t alignment,
-                       DLDataType type_hint) final;
-  void FreeDataSpace(tvm::Device device, void *data) final;
+  void* AllocDataSpace(tvm::Device device, size_t nbytes, size_t alignment, DLDataType type_hint) final;
+  void FreeDataSpace(tvm::Device device, void* data) final;
   void StreamSync(tvm::Device device, TVMStreamHandle stream) final;
-  void *AllocWorkspace(tvm::Device device, size_t nbytes,
-                       DLDataType type_hint) final;
-  void FreeWorkspace(tvm::Device device, void *data) final;
+  void* AllocWorkspace(tvm::Device device, size_t nbytes, DLDataType type_hint) final;
+  void FreeWorkspace(tvm::Device device, void* data) final;
 
   // A buffer over host memory that the caller keeps alive until the buffer is
   // freed. Only for devices that share the host's memory; `host` must be
   // aligned as the device wants it (DeviceInfo::alignment).
-  void *Borrow(int device, void *host, size_t nbytes);
+  void* Borrow(int device, void* host, size_t nbytes);
 
   // Frees the idle workspaces of all devices; returns their bytes.
   size_t Trim();
 
-protected:
+ protected:
   using DeviceAPI::CopyDataFromTo;
-  void CopyDataFromTo(const void *from, size_t from_offset, void *to,
-                      size_t to_offset, size_t nbytes, tvm::Device from_device,
-                      tvm::Device to_device, DLDataType type_hint,
+  void CopyDataFromTo(const void* from, size_t from_offset, void* to, size_t to_offset, size_t nbytes,
+                      tvm::Device from_device, tvm::Device to_device, DLDataType type_hint,
                       TVMStreamHandle stream) final;
 
-private:
+ private:
   OpenCLDeviceAPI() = default;
 
   std::mutex workspace_mutex_;
-  std::map<int, std::multimap<size_t, Buffer *>>
-      idle_workspaces_; // device → size → buffer
+  std::map<int, std::multimap<size_t, Buffer*>> idle_workspaces_;  // device → size → buffer
 };
 
 // What the sources in `common` know the plug-in by.
@@ -79,8 +73,10 @@ using PluginDeviceAPI = OpenCLDeviceAPI;
 constexpr DLDeviceType kPluginDevice = kDLOpenCL;
 
 // The host address of a buffer's memory; null where the host does not see it.
-inline void *HostAddress(const Buffer &buffer) { return buffer.host; }
+inline void* HostAddress(const Buffer& buffer) {
+  return buffer.host;
+}
 
-} // namespace heterocc::opencl_plugin
+}  // namespace heterocc::opencl_plugin
 
-#endif // HETEROCC_OPENCL_DEVICE_API_H_
+#endif  // HETEROCC_OPENCL_DEVICE_API_H_

@@ -16,8 +16,8 @@ std::string Describe(cl_int code);
 
 // Throws when `code` is not CL_SUCCESS; `call` is the API call, `context` what
 // it was for (may be empty).
-void Check(cl_int code, const char *call, const std::string &context = "");
+void Check(cl_int code, const char* call, const std::string& context = "");
 
-} // namespace heterocc::opencl_plugin
+}  // namespace heterocc::opencl_plugin
 
-#endif // HETEROCC_OPENCL_ERROR_H_
+#endif  // HETEROCC_OPENCL_ERROR_H_

@@ -2,8 +2,8 @@
 
 namespace heterocc::opencl_plugin {
 
-Faults &Faults::Global() {
-  static Faults *faults = new Faults();
+Faults& Faults::Global() {
+  static Faults* faults = new Faults();
   return *faults;
 }
 
@@ -12,4 +12,4 @@ Faults::Faults() {
   ReadEnvironment("HETEROCC_OPENCL_FAULT");
 }
 
-} // namespace heterocc::opencl_plugin
+}  // namespace heterocc::opencl_plugin

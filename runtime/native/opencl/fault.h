@@ -9,17 +9,17 @@
 namespace heterocc::opencl_plugin {
 
 class Faults final : public CommonFaults {
-public:
-  static Faults &Global();
+ public:
+  static Faults& Global();
 
   bool CopyFails() { return copy_.Happens(); }
 
-private:
+ private:
   Faults();
 
   Fault copy_;
 };
 
-} // namespace heterocc::opencl_plugin
+}  // namespace heterocc::opencl_plugin
 
-#endif // HETEROCC_OPENCL_FAULT_H_
+#endif  // HETEROCC_OPENCL_FAULT_H_

@@ -9,13 +9,11 @@ namespace heterocc::opencl_plugin {
 
 namespace ffi = tvm::ffi;
 
-void RegisterOwn(ffi::reflection::GlobalDef *global) {
+void RegisterOwn(ffi::reflection::GlobalDef* global) {
   global
       ->def("ffi.Module.load_from_bytes.opencl",
-            [](const ffi::Bytes &bytes) {
-              return ffi::Module(ffi::make_object<OpenCLModule>(bytes));
-            })
+            [](const ffi::Bytes& bytes) { return ffi::Module(ffi::make_object<OpenCLModule>(bytes)); })
       .def("heterocc.opencl.linked", Linked);
 }
 
-} // namespace heterocc::opencl_plugin
+}  // namespace heterocc::opencl_plugin

@@ -15,61 +15,54 @@ namespace ffi = tvm::ffi;
 
 constexpr uint64_t kAlignment = 64;
 
-bool OnDevice(const ffi::Tensor &tensor) {
+bool OnDevice(const ffi::Tensor& tensor) {
   return tensor.device().device_type == kDLOpenCL;
 }
 
-char *HostAddress(const ffi::Tensor &tensor) {
-  return static_cast<char *>(tensor.data_ptr()) + tensor.byte_offset();
+char* HostAddress(const ffi::Tensor& tensor) {
+  return static_cast<char*>(tensor.data_ptr()) + tensor.byte_offset();
 }
 
-cl_mem Memory(const ffi::Tensor &tensor) {
-  return static_cast<Buffer *>(tensor.data_ptr())->mem;
+cl_mem Memory(const ffi::Tensor& tensor) {
+  return static_cast<Buffer*>(tensor.data_ptr())->mem;
 }
 
 // A command that was given to a queue, and how to tell what became of it.
 class Command {
-public:
-  Command(cl_event event, const char *call, std::string context, bool fails)
-      : event_(event), call_(call), context_(std::move(context)),
-        fails_(fails) {}
+ public:
+  Command(cl_event event, const char* call, std::string context, bool fails)
+      : event_(event), call_(call), context_(std::move(context)), fails_(fails) {}
   ~Command() { RequireDriver().clReleaseEvent(event_); }
-  Command(const Command &) = delete;
-  Command &operator=(const Command &) = delete;
+  Command(const Command&) = delete;
+  Command& operator=(const Command&) = delete;
 
   void Settle() const {
-    const Driver &cl = RequireDriver();
+    const Driver& cl = RequireDriver();
     const cl_int code = cl.clWaitForEvents(1, &event_);
     cl_int status = CL_COMPLETE;
-    cl.clGetEventInfo(event_, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof status,
-                      &status, nullptr);
-    if (status < 0)
-      Check(status, call_, context_);
+    cl.clGetEventInfo(event_, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof status, &status, nullptr);
+    if (status < 0) Check(status, call_, context_);
     Check(code, "clWaitForEvents", context_);
-    if (fails_)
-      Check(CL_OUT_OF_RESOURCES, call_, context_);
+    if (fails_) Check(CL_OUT_OF_RESOURCES, call_, context_);
   }
 
-private:
+ private:
   cl_event event_;
-  const char *call_;
+  const char* call_;
   const std::string context_;
-  const bool fails_; // simulated
+  const bool fails_;  // simulated
 };
 
-ffi::Function Settler(cl_event event, const char *call, std::string context,
-                      bool fails = false) {
-  auto command =
-      std::make_shared<Command>(event, call, std::move(context), fails);
+ffi::Function Settler(cl_event event, const char* call, std::string context, bool fails = false) {
+  auto command = std::make_shared<Command>(event, call, std::move(context), fails);
   return ffi::Function::FromTyped([command]() { command->Settle(); });
 }
 
 // An event for all that a queue was given until now.
-cl_event MarkQueue(Queue &queue) {
+cl_event MarkQueue(Queue& queue) {
   cl_event event = nullptr;
   Check(queue.Run([&](cl_command_queue q) {
-    const cl_int code =
-        RequireDriver().clEnqueueMarkerWithWaitList(q, 0, nullptr, &event);
+    const cl_int code = RequireDriver().clEnqueueMarkerWithWaitList(q, 0, nullptr, &event);
     return code == CL_SUCCESS ? RequireDriver().clFlush(q) : code;
   }),
         "clEnqueueMarkerWithWaitList", "'" + queue.info().name + "'");
@@ -79,67 +72,57 @@ cl_event MarkQueue(Queue &queue) {
 // Pinned memory lies in a buffer that stays mapped; OpenCL has no other way to
 // ask for it.
 class PinnedData {
-public:
+ public:
   PinnedData(int device, size_t nbytes) : device_(device) {
-    const Driver &cl = RequireDriver();
-    Queue &queue = Queue::Of(device);
-    const std::string context = Bytes(nbytes) + " of pinned host memory for '" +
-                                queue.info().name + "'";
-    if (Faults::Global().AllocFails())
-      Check(CL_MEM_OBJECT_ALLOCATION_FAILURE, "clCreateBuffer", context);
+    const Driver& cl = RequireDriver();
+    Queue& queue = Queue::Of(device);
+    const std::string context = Bytes(nbytes) + " of pinned host memory for '" + queue.info().name + "'";
+    if (Faults::Global().AllocFails()) Check(CL_MEM_OBJECT_ALLOCATION_FAILURE, "clCreateBuffer", context);
     cl_int code = CL_SUCCESS;
     const size_t size = nbytes + kAlignment;
-    mem_ = cl.clCreateBuffer(queue.context(),
-                             CL_MEM_READ_WRITE | CL_MEM_ALLOC_HOST_PTR, size,
-                             nullptr, &code);
+    mem_ = cl.clCreateBuffer(queue.context(), CL_MEM_READ_WRITE | CL_MEM_ALLOC_HOST_PTR, size, nullptr, &code);
     Check(code, "clCreateBuffer", context);
     Check(queue.Run([&](cl_command_queue q) {
       mapped_ =
-          cl.clEnqueueMapBuffer(q, mem_, CL_TRUE, CL_MAP_READ | CL_MAP_WRITE, 0,
-                                size, 0, nullptr, nullptr, &code);
-      if (code != CL_SUCCESS)
-        cl.clReleaseMemObject(mem_);
+          cl.clEnqueueMapBuffer(q, mem_, CL_TRUE, CL_MAP_READ | CL_MAP_WRITE, 0, size, 0, nullptr, nullptr, &code);
+      if (code != CL_SUCCESS) cl.clReleaseMemObject(mem_);
       return code;
     }),
           "clEnqueueMapBuffer", context);
   }
 
-  void AllocData(DLTensor *tensor) {
+  void AllocData(DLTensor* tensor) {
     const auto address = reinterpret_cast<uint64_t>(mapped_);
-    tensor->data = reinterpret_cast<void *>((address + kAlignment - 1) /
-                                            kAlignment * kAlignment);
+    tensor->data = reinterpret_cast<void*>((address + kAlignment - 1) / kAlignment * kAlignment);
   }
 
-  void FreeData(DLTensor *) {
-    const Driver &cl = RequireDriver();
-    Queue::Of(device_).Run([&](cl_command_queue q) {
-      return cl.clEnqueueUnmapMemObject(q, mem_, mapped_, 0, nullptr, nullptr);
-    });
+  void FreeData(DLTensor*) {
+    const Driver& cl = RequireDriver();
+    Queue::Of(device_).Run(
+        [&](cl_command_queue q) { return cl.clEnqueueUnmapMemObject(q, mem_, mapped_, 0, nullptr, nullptr); });
     cl.clReleaseMemObject(mem_);
   }
 
-private:
+ private:
   int device_;
   cl_mem mem_ = nullptr;
-  void *mapped_ = nullptr;
+  void* mapped_ = nullptr;
 };
 
-} // namespace
+}  // namespace
 
-ffi::Function StartCopy(const ffi::Tensor &from, const ffi::Tensor &to) {
-  const Driver &cl = RequireDriver();
+ffi::Function StartCopy(const ffi::Tensor& from, const ffi::Tensor& to) {
+  const Driver& cl = RequireDriver();
   const size_t nbytes = ffi::GetDataSize(*from.GetDLTensorPtr());
   if (nbytes != ffi::GetDataSize(*to.GetDLTensorPtr())) {
     Throw(ErrorClass::kDevice, "a copy needs two tensors of one size");
   }
-  if (nbytes == 0)
-    return ffi::Function::FromTyped([]() {});
+  if (nbytes == 0) return ffi::Function::FromTyped([]() {});
   const int index = (OnDevice(to) ? to : from).device().device_id;
-  Queue &queue = Queue::Of(index);
+  Queue& queue = Queue::Of(index);
   const std::string place = "'" + queue.info().name + "'";
   cl_event event = nullptr;
-  const auto start = [&](const char *call, const std::string &context,
-                         auto enqueue) {
+  const auto start = [&](const char* call, const std::string& context, auto enqueue) {
     Check(queue.Run([&](cl_command_queue q) {
       const cl_int code = enqueue(q);
       return code == CL_SUCCESS ? cl.clFlush(q) : code;
@@ -148,54 +131,40 @@ ffi::Function StartCopy(const ffi::Tensor &from, const ffi::Tensor &to) {
     return Settler(event, call, context, Faults::Global().CopyFails());
   };
   if (!OnDevice(from)) {
-    return start("clEnqueueWriteBuffer", Bytes(nbytes) + " to " + place,
-                 [&](cl_command_queue q) {
-                   return cl.clEnqueueWriteBuffer(
-                       q, Memory(to), CL_FALSE, to.byte_offset(), nbytes,
-                       HostAddress(from), 0, nullptr, &event);
-                 });
+    return start("clEnqueueWriteBuffer", Bytes(nbytes) + " to " + place, [&](cl_command_queue q) {
+      return cl.clEnqueueWriteBuffer(q, Memory(to), CL_FALSE, to.byte_offset(), nbytes, HostAddress(from), 0, nullptr,
+                                     &event);
+    });
   }
   if (!OnDevice(to)) {
-    return start("clEnqueueReadBuffer", Bytes(nbytes) + " from " + place,
-                 [&](cl_command_queue q) {
-                   return cl.clEnqueueReadBuffer(
-                       q, Memory(from), CL_FALSE, from.byte_offset(), nbytes,
-                       HostAddress(to), 0, nullptr, &event);
-                 });
+    return start("clEnqueueReadBuffer", Bytes(nbytes) + " from " + place, [&](cl_command_queue q) {
+      return cl.clEnqueueReadBuffer(q, Memory(from), CL_FALSE, from.byte_offset(), nbytes, HostAddress(to), 0, nullptr,
+                                    &event);
+    });
   }
   const int source = from.device().device_id;
-  if (!Linked(source, index))
-    Throw(ErrorClass::kDevice,
-          "the two devices share no context: copy through the host");
+  if (!Linked(source, index)) Throw(ErrorClass::kDevice, "the two devices share no context: copy through the host");
   cl_event before = source == index ? nullptr : MarkQueue(Queue::Of(source));
-  const std::unique_ptr<Command> owner(
-      before == nullptr ? nullptr : new Command(before, "", "", false));
-  return start("clEnqueueCopyBuffer", Bytes(nbytes) + " to " + place,
-               [&](cl_command_queue q) {
-                 return cl.clEnqueueCopyBuffer(
-                     q, Memory(from), Memory(to), from.byte_offset(),
-                     to.byte_offset(), nbytes, before == nullptr ? 0 : 1,
-                     before == nullptr ? nullptr : &before, &event);
-               });
+  const std::unique_ptr<Command> owner(before == nullptr ? nullptr : new Command(before, "", "", false));
+  return start("clEnqueueCopyBuffer", Bytes(nbytes) + " to " + place, [&](cl_command_queue q) {
+    return cl.clEnqueueCopyBuffer(q, Memory(from), Memory(to), from.byte_offset(), to.byte_offset(), nbytes,
+                                  before == nullptr ? 0 : 1, before == nullptr ? nullptr : &before, &event);
+  });
 }
 
 ffi::Function Mark(int64_t device) {
-  Queue &queue = Queue::Of(static_cast<int>(device));
-  return Settler(MarkQueue(queue), "clEnqueueMarkerWithWaitList",
-                 "'" + queue.info().name + "'");
+  Queue& queue = Queue::Of(static_cast<int>(device));
+  return Settler(MarkQueue(queue), "clEnqueueMarkerWithWaitList", "'" + queue.info().name + "'");
 }
 
 bool Linked(int64_t one, int64_t other) {
-  return Queue::Of(static_cast<int>(one)).context() ==
-         Queue::Of(static_cast<int>(other)).context();
+  return Queue::Of(static_cast<int>(one)).context() == Queue::Of(static_cast<int>(other)).context();
 }
 
 ffi::Tensor Pin(int64_t device, int64_t nbytes) {
   const int64_t extent[] = {nbytes};
-  return ffi::Tensor::FromNDAlloc(
-      PinnedData(static_cast<int>(device), static_cast<size_t>(nbytes)),
-      ffi::Shape(extent, extent + 1), DLDataType{kDLUInt, 8, 1},
-      DLDevice{kDLCPU, 0});
+  return ffi::Tensor::FromNDAlloc(PinnedData(static_cast<int>(device), static_cast<size_t>(nbytes)),
+                                  ffi::Shape(extent, extent + 1), DLDataType{kDLUInt, 8, 1}, DLDevice{kDLCPU, 0});
 }
 
-} // namespace heterocc::opencl_plugin
+}  // namespace heterocc::opencl_plugin

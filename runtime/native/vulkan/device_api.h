@@ -21,49 +21,43 @@
 namespace heterocc::vulkan_plugin {
 
 class VulkanDeviceAPI final : public tvm::runtime::DeviceAPI {
-public:
-  static VulkanDeviceAPI *Global();
+ public:
+  static VulkanDeviceAPI* Global();
 
   // The device that this thread's kernels run on.
   static int CurrentDevice();
 
   void SetDevice(tvm::Device device) final;
-  void GetAttr(tvm::Device device, tvm::runtime::DeviceAttrKind kind,
-               tvm::ffi::Any *result) final;
-  void GetTargetProperty(tvm::Device device, const std::string &property,
-                         tvm::ffi::Any *result) final;
+  void GetAttr(tvm::Device device, tvm::runtime::DeviceAttrKind kind, tvm::ffi::Any* result) final;
+  void GetTargetProperty(tvm::Device device, const std::string& property, tvm::ffi::Any* result) final;
 
   using DeviceAPI::AllocDataSpace;
-  void *AllocDataSpace(tvm::Device device, size_t nbytes, size_t alignment,
-                       DLDataType type_hint) final;
-  void FreeDataSpace(tvm::Device device, void *data) final;
+  void* AllocDataSpace(tvm::Device device, size_t nbytes, size_t alignment, DLDataType type_hint) final;
+  void FreeDataSpace(tvm::Device device, void* data) final;
   void StreamSync(tvm::Device device, TVMStreamHandle stream) final;
-  void *AllocWorkspace(tvm::Device device, size_t nbytes,
-                       DLDataType type_hint) final;
-  void FreeWorkspace(tvm::Device device, void *data) final;
+  void* AllocWorkspace(tvm::Device device, size_t nbytes, DLDataType type_hint) final;
+  void FreeWorkspace(tvm::Device device, void* data) final;
 
   // A buffer over host memory that the caller keeps alive until the buffer is
   // freed. Only for devices that share the host's memory; `host` must lie at a
   // 64-byte boundary.
-  void *Borrow(int device, void *host, size_t nbytes);
+  void* Borrow(int device, void* host, size_t nbytes);
 
   // Frees idle workspaces and blocks of all devices in use; returns their
   // bytes.
   size_t Trim();
 
-protected:
+ protected:
   using DeviceAPI::CopyDataFromTo;
-  void CopyDataFromTo(const void *from, size_t from_offset, void *to,
-                      size_t to_offset, size_t nbytes, tvm::Device from_device,
-                      tvm::Device to_device, DLDataType type_hint,
+  void CopyDataFromTo(const void* from, size_t from_offset, void* to, size_t to_offset, size_t nbytes,
+                      tvm::Device from_device, tvm::Device to_device, DLDataType type_hint,
                       TVMStreamHandle stream) final;
 
-private:
+ private:
   VulkanDeviceAPI() = default;
 
   std::mutex workspace_mutex_;
-  std::map<int, std::multimap<size_t, Buffer *>>
-      idle_workspaces_; // device → size → buffer
+  std::map<int, std::multimap<size_t, Buffer*>> idle_workspaces_;  // device → size → buffer
 };
 
 // What the sources in `common` know the plug-in by.
@@ -71,8 +65,10 @@ using PluginDeviceAPI = VulkanDeviceAPI;
 constexpr DLDeviceType kPluginDevice = kDLVulkan;
 
 // The host address of a buffer's memory; null where the host does not see it.
-inline void *HostAddress(const Buffer &buffer) { return buffer.memory.host; }
+inline void* HostAddress(const Buffer& buffer) {
+  return buffer.memory.host;
+}
 
-} // namespace heterocc::vulkan_plugin
+}  // namespace heterocc::vulkan_plugin
 
-#endif // HETEROCC_VULKAN_DEVICE_API_H_
+#endif  // HETEROCC_VULKAN_DEVICE_API_H_

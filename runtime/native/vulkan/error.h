@@ -16,8 +16,8 @@ std::string Describe(VkResult result);
 
 // Throws when `result` is an error; `call` is the API call, `context` what it
 // was for (may be empty).
-void Check(VkResult result, const char *call, const std::string &context = "");
+void Check(VkResult result, const char* call, const std::string& context = "");
 
-} // namespace heterocc::vulkan_plugin
+}  // namespace heterocc::vulkan_plugin
 
-#endif // HETEROCC_VULKAN_ERROR_H_
+#endif  // HETEROCC_VULKAN_ERROR_H_

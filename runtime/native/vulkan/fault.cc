@@ -2,8 +2,8 @@
 
 namespace heterocc::vulkan_plugin {
 
-Faults &Faults::Global() {
-  static Faults *faults = new Faults();
+Faults& Faults::Global() {
+  static Faults* faults = new Faults();
   return *faults;
 }
 
@@ -14,4 +14,4 @@ Faults::Faults() {
   ReadEnvironment("HETEROCC_VULKAN_FAULT");
 }
 
-} // namespace heterocc::vulkan_plugin
+}  // namespace heterocc::vulkan_plugin

@@ -11,14 +11,14 @@
 namespace heterocc::vulkan_plugin {
 
 class Faults final : public CommonFaults {
-public:
-  static Faults &Global();
+ public:
+  static Faults& Global();
 
   bool Integrated() const { return integrated_; }
   bool NoPush() const { return no_push_; }
   bool DeviceIsLost() { return lost_.Happens(); }
 
-private:
+ private:
   Faults();
 
   bool integrated_ = false;
@@ -26,6 +26,6 @@ private:
   Fault lost_;
 };
 
-} // namespace heterocc::vulkan_plugin
+}  // namespace heterocc::vulkan_plugin
 
-#endif // HETEROCC_VULKAN_FAULT_H_
+#endif  // HETEROCC_VULKAN_FAULT_H_

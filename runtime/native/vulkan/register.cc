@@ -12,37 +12,33 @@ namespace {
 
 namespace ffi = tvm::ffi;
 
-ffi::Module CreateModule(const ffi::Bytes &bytes) {
+ffi::Module CreateModule(const ffi::Bytes& bytes) {
   return ffi::Module(ffi::make_object<VulkanModule>(bytes));
 }
 
 ffi::Array<int64_t> Statistics(int64_t device) {
   ffi::Array<int64_t> result;
-  for (const uint64_t number :
-       Queue::Of(static_cast<int>(device))->Statistics()) {
+  for (const uint64_t number : Queue::Of(static_cast<int>(device))->Statistics()) {
     result.push_back(static_cast<int64_t>(number));
   }
   return result;
 }
 
-} // namespace
+}  // namespace
 
-void RegisterOwn(ffi::reflection::GlobalDef *global) {
+void RegisterOwn(ffi::reflection::GlobalDef* global) {
   global
       ->def("device_api.vulkan.get_target_property",
-            [](DLDevice device, const ffi::String &property) {
+            [](DLDevice device, const ffi::String& property) {
               ffi::Any result;
-              VulkanDeviceAPI::Global()->GetTargetProperty(
-                  device, std::string(property), &result);
+              VulkanDeviceAPI::Global()->GetTargetProperty(device, std::string(property), &result);
               return result;
             })
       .def("ffi.Module.load_from_bytes.vulkan", CreateModule)
       .def("heterocc.vulkan.create_module", CreateModule)
       .def("heterocc.vulkan.lends",
-           [](int64_t device) {
-             return RequireDevice(static_cast<int>(device)).LendsMemory();
-           })
+           [](int64_t device) { return RequireDevice(static_cast<int>(device)).LendsMemory(); })
       .def("heterocc.vulkan.statistics", Statistics);
 }
 
-} // namespace heterocc::vulkan_plugin
+}  // namespace heterocc::vulkan_plugin
