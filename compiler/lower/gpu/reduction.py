@@ -18,6 +18,7 @@ from heterocc.compiler.lower.gpu import nest
 from heterocc.compiler.lower.gpu.accumulate import Accumulator
 from heterocc.compiler.lower.gpu.limits import Limits
 from heterocc.compiler.lower.gpu.packed import Packed
+from heterocc.compiler.lower.gpu.plain import UNROLLED
 from heterocc.compiler.lower.gpu.reduction_vectors import VectorWriter, lanes_of
 from heterocc.compiler.lower.gpu.row_code import assign, at_element, hoisted, steps
 from heterocc.compiler.lower.gpu.rows import Axes, Output, Reduction, Rows, rows_of
@@ -52,7 +53,7 @@ MOST_STEPS = 1 << 15
 
 
 def schedule_rows(function: Any, limits: Limits, _: Collection[int] = ()) -> Packed | None:
-    """The scheduled kernel, or None where it reduces no rows, or where a work item for each result does as well."""
+    """The scheduled kernel, or None where it reduces no rows, or where each item would sum a few terms on its own."""
     rows = rows_of(function)
     if rows is None:
         return None
@@ -62,7 +63,8 @@ def schedule_rows(function: Any, limits: Limits, _: Collection[int] = ()) -> Pac
             return None
         return Packed(VectorWriter(rows, lanes, limits.grid).kernel(function))
     team = _software_team(rows, limits) if limits.software else _team(rows, limits)
-    if team.items == 1 and rows.passes == 1 and len(rows.reductions[0].accumulator.targets) == 1:
+    few = rows.length <= UNROLLED and rows.passes == 1 and len(rows.reductions[0].accumulator.targets) == 1
+    if team.items == 1 and few:
         return None
     return Packed(_Writer(rows, team, limits).kernel(function))
 
