@@ -1,17 +1,13 @@
-// Simulated failures, for tests: the environment's HETEROCC_NAME_FAULT or
-// `heterocc.NAME.fault(spec)`.
+// Simulated failures, for tests: the environment's HETEROCC_NAME_FAULT or `heterocc.NAME.fault(spec)`.
 //
-// A spec is a comma-separated list of `alloc:N` (the Nth allocation from now
-// fails), `launch:N`, `build:N`, each counted from 1; with a `+` behind it
-// (`alloc:2+`) all later ones fail too. Read from the environment only, because
-// the driver is opened once: `no-driver`, `discrete` (no device shares the
-// host's memory). Plug-ins add their own.
+// A spec is a comma-separated list of `alloc:N` (the Nth allocation from now fails), `launch:N`, `build:N`, each
+// counted from 1; with a `+` behind it (`alloc:2+`) all later ones fail too. Read from the environment only, because
+// the driver is opened once: `no-driver`, `discrete` (no device shares the host's memory). Plug-ins add their own.
 //
-// Every plug-in compiles this in a namespace of its own, HETEROCC_PLUGIN: two
-// plug-ins that share a class are merged at load.
+// Every plug-in compiles this in a namespace of its own, HETEROCC_PLUGIN: two plug-ins that share a class are merged at
+// load.
 //
-// Threading: counting is atomic; setting a spec while kernels run is not meant
-// to be exact.
+// Threading: counting is atomic; setting a spec while kernels run is not meant to be exact.
 #ifndef HETEROCC_COMMON_COMMON_FAULTS_H_
 #define HETEROCC_COMMON_COMMON_FAULTS_H_
 
@@ -26,8 +22,7 @@ namespace heterocc::HETEROCC_PLUGIN {
 // One kind of failure, and how many calls away it is.
 class Fault {
  public:
-  // The `count`th call from now fails, and all later ones where it is
-  // `lasting`; 0 disarms.
+  // The `count`th call from now fails, and all later ones where it is `lasting`; 0 disarms.
   void Arm(int64_t count, bool lasting);
   // Counts a call; whether it is one that fails.
   bool Happens();
@@ -42,8 +37,8 @@ class Fault {
 
 class CommonFaults {
  public:
-  // Replaces all faults and gives the names of those that never happened,
-  // separated by commas. Throws a `device` error on a spec it cannot read.
+  // Replaces all faults and gives the names of those that never happened, separated by commas. Throws a `device` error
+  // on a spec it cannot read.
   std::string Set(const std::string& spec);
 
   bool NoDriver() const { return no_driver_; }
@@ -58,8 +53,7 @@ class CommonFaults {
 
   void Add(const char* name, Fault* fault) { counted_.emplace_back(name, fault); }
   void Add(const char* name, bool* flag) { flags_.emplace_back(name, flag); }
-  // Sets what the environment's variable says; a spec that cannot be read is
-  // told on stderr.
+  // Sets what the environment's variable says; a spec that cannot be read is told on stderr.
   void ReadEnvironment(const char* variable);
 
  private:

@@ -1,8 +1,7 @@
-// Errors of a plug-in: every one starts with `heterocc.NAME[CLASS]: ` so that
-// Python can tell the classes apart.
+// Errors of a plug-in: every one starts with `heterocc.NAME[CLASS]: ` so that Python can tell the classes apart.
 //
-// Every plug-in compiles this in a namespace of its own, HETEROCC_PLUGIN: two
-// plug-ins that share a class are merged at load.
+// Every plug-in compiles this in a namespace of its own, HETEROCC_PLUGIN: two plug-ins that share a class are merged at
+// load.
 //
 // Threading: stateless.
 #ifndef HETEROCC_COMMON_ERROR_H_
@@ -25,8 +24,7 @@ enum class ErrorClass {
 // Throws a tvm::ffi::Error with the class's prefix.
 [[noreturn]] void Throw(ErrorClass error_class, const std::string& message);
 
-// The same for a call of the API: what it failed with, and what it was for (may
-// be empty).
+// The same for a call of the API: what it failed with, and what it was for (may be empty).
 [[noreturn]] void ThrowFailed(ErrorClass error_class, const char* call, const std::string& reason,
                               const std::string& context);
 
@@ -41,8 +39,7 @@ struct Meaning {
   const char* text;
 };
 
-// `CL_OUT_OF_RESOURCES (-5): the device has no resources left`; `unknown` and
-// the number for a code not listed.
+// `CL_OUT_OF_RESOURCES (-5): the device has no resources left`; `unknown` and the number for a code not listed.
 template <typename Code, size_t kCount>
 std::string Describe(const Meaning<Code> (&meanings)[kCount], Code code, const char* unknown) {
   for (const Meaning<Code>& meaning : meanings) {

@@ -1,5 +1,4 @@
-// The plug-in's folder gives the headers whose names stand without one: every
-// plug-in compiles this with its own.
+// The plug-in's folder gives the headers whose names stand without one: every plug-in compiles this with its own.
 #include "register.h"
 
 #include <dlfcn.h>
@@ -23,12 +22,10 @@ namespace {
 
 namespace ffi = tvm::ffi;
 
-// Entries of DeviceAPI's virtual table in TVM 0.27: twenty functions, the
-// offset to top and the type.
+// Entries of DeviceAPI's virtual table in TVM 0.27: twenty functions, the offset to top and the type.
 constexpr size_t kDeviceApiTableBytes = 22 * sizeof(void*);
 
-// Whether the loaded TVM has the DeviceAPI that this file was compiled against.
-// Another one would call wrong functions.
+// Whether the loaded TVM has the DeviceAPI that this file was compiled against. Another one would call wrong functions.
 bool DeviceApiMatches() {
   void* table = dlsym(RTLD_DEFAULT, "_ZTVN3tvm7runtime9DeviceAPIE");
   if (table == nullptr) return true;  // hidden: nothing to compare
@@ -106,10 +103,7 @@ void Register() {
   if (ffi::Function::GetGlobal(HETEROCC_FUNCTION("problem")).has_value()) return;  // a second copy of the plug-in
   ffi::reflection::GlobalDef global;
   std::string problem;
-  if (!DeviceApiMatches())
-    problem =
-        "the loaded TVM has another DeviceAPI than the one this plug-in "
-        "was built for";
+  if (!DeviceApiMatches()) problem = "the loaded TVM has another DeviceAPI than the one this plug-in was built for";
   const bool foreign = ffi::Function::GetGlobal("device_api." HETEROCC_NAME).has_value();
   global.def(HETEROCC_FUNCTION("problem"), [problem]() { return ffi::String(problem); })
       .def(HETEROCC_FUNCTION("foreign"), [foreign]() { return foreign; })

@@ -1,5 +1,4 @@
-// What loading a plug-in makes known to TVM: the device, and the functions
-// `heterocc.NAME.*` that all plug-ins have.
+// What loading a plug-in makes known to TVM: the device, and the functions `heterocc.NAME.*` that all plug-ins have.
 #ifndef HETEROCC_COMMON_REGISTER_H_
 #define HETEROCC_COMMON_REGISTER_H_
 
@@ -7,8 +6,8 @@
 
 namespace heterocc::HETEROCC_PLUGIN {
 
-// The module loader and the functions that only this plug-in has; called where
-// the plug-in can be used. Each plug-in defines it.
+// The module loader and the functions that only this plug-in has; called where the plug-in can be used. Each plug-in
+// defines it.
 void RegisterOwn(tvm::ffi::reflection::GlobalDef* global);
 
 }  // namespace heterocc::HETEROCC_PLUGIN

@@ -14,8 +14,7 @@ namespace {
 namespace ffi = tvm::ffi;
 using tvm::Device;
 
-// Enough for the widest vector of any device; PoCL reads whole vectors of a
-// buffer.
+// Enough for the widest vector of any device; PoCL reads whole vectors of a buffer.
 constexpr size_t kHostAlignment = 128;
 
 thread_local int current_device = 0;
@@ -47,8 +46,7 @@ std::unique_ptr<Buffer> Allocate(Queue& queue, size_t nbytes, size_t alignment) 
   buffer->host = host;
   buffer->mem = cl.clCreateBuffer(queue.context(), CL_MEM_READ_WRITE | CL_MEM_USE_HOST_PTR, buffer->size, host, &code);
   if (code == CL_SUCCESS) {
-    // The driver calls back when the last command that uses the buffer is done:
-    // freeing needs no wait.
+    // The driver calls back when the last command that uses the buffer is done: freeing needs no wait.
     code = cl.clSetMemObjectDestructorCallback(buffer->mem, FreeHostMemory, host);
     if (code == CL_SUCCESS) return buffer;
     cl.clReleaseMemObject(buffer->mem);
@@ -168,8 +166,7 @@ void* OpenCLDeviceAPI::AllocWorkspace(Device device, size_t nbytes, DLDataType t
 }
 
 void OpenCLDeviceAPI::FreeWorkspace(Device device, void* data) {
-  // Commands may still use it; the queue is in order, so whoever gets it next
-  // comes after them.
+  // Commands may still use it; the queue is in order, so whoever gets it next comes after them.
   auto* buffer = static_cast<Buffer*>(data);
   if (buffer == nullptr) return;
   std::lock_guard<std::mutex> lock(workspace_mutex_);

@@ -1,12 +1,10 @@
 // TVM's device interface for OpenCL: memory, copies, waiting.
 //
-// A data pointer of a TVM tensor on kDLOpenCL is a `Buffer*` of ours, never an
-// address of the device's memory.
+// A data pointer of a TVM tensor on kDLOpenCL is a `Buffer*` of ours, never an address of the device's memory.
 //
-// Ownership: `AllocDataSpace` gives a Buffer that `FreeDataSpace` frees; memory
-// that commands still use is kept by the driver until they are done. Buffers of
-// workspaces go to a free-list per device and are reused. Threading: every
-// member may be called from any thread; `SetDevice` is per thread.
+// Ownership: `AllocDataSpace` gives a Buffer that `FreeDataSpace` frees; memory that commands still use is kept by the
+// driver until they are done. Buffers of workspaces go to a free-list per device and are reused.
+// Threading: every member may be called from any thread; `SetDevice` is per thread.
 #ifndef HETEROCC_OPENCL_DEVICE_API_H_
 #define HETEROCC_OPENCL_DEVICE_API_H_
 
@@ -23,8 +21,7 @@ namespace heterocc::opencl_plugin {
 // What the data pointer of an OpenCL tensor points to.
 struct Buffer {
   cl_mem mem = nullptr;
-  void* host = nullptr;   // the host address of the same memory, where the device
-                          // shares it
+  void* host = nullptr;   // the host address of the same memory, where the device shares it
   size_t size = 0;        // bytes
   bool borrowed = false;  // `host` belongs to somebody else
 };
@@ -47,9 +44,8 @@ class OpenCLDeviceAPI final : public tvm::runtime::DeviceAPI {
   void* AllocWorkspace(tvm::Device device, size_t nbytes, DLDataType type_hint) final;
   void FreeWorkspace(tvm::Device device, void* data) final;
 
-  // A buffer over host memory that the caller keeps alive until the buffer is
-  // freed. Only for devices that share the host's memory; `host` must be
-  // aligned as the device wants it (DeviceInfo::alignment).
+  // A buffer over host memory that the caller keeps alive until the buffer is freed. Only for devices that share the
+  // host's memory; `host` must be aligned as the device wants it (DeviceInfo::alignment).
   void* Borrow(int device, void* host, size_t nbytes);
 
   // Frees the idle workspaces of all devices; returns their bytes.

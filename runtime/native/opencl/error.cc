@@ -56,8 +56,7 @@ ErrorClass ClassOf(cl_int code, const char* call) {
     case CL_OUT_OF_HOST_MEMORY:
     case CL_INVALID_BUFFER_SIZE:
       return ErrorClass::kMemory;
-    case CL_OUT_OF_RESOURCES:  // of a launch it usually means that the kernel
-                               // failed
+    case CL_OUT_OF_RESOURCES:  // of a launch it usually means that the kernel failed
       return std::strcmp(call, "clCreateBuffer") == 0 ? ErrorClass::kMemory : ErrorClass::kDevice;
     default:
       return ErrorClass::kDevice;

@@ -14,8 +14,7 @@ namespace heterocc::opencl_plugin {
 // `CL_OUT_OF_RESOURCES (-5): the device has no resources left`.
 std::string Describe(cl_int code);
 
-// Throws when `code` is not CL_SUCCESS; `call` is the API call, `context` what
-// it was for (may be empty).
+// Throws when `code` is not CL_SUCCESS; `call` is the API call, `context` what it was for (may be empty).
 void Check(cl_int code, const char* call, const std::string& context = "");
 
 }  // namespace heterocc::opencl_plugin

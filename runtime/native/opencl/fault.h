@@ -1,6 +1,5 @@
-// Simulated failures of OpenCL: what `common/common_faults.h` has, by
-// HETEROCC_OPENCL_FAULT, and `copy:N` (the Nth copy that is started and not
-// waited for fails, which shows when somebody waits).
+// Simulated failures of OpenCL: what `common/common_faults.h` has, by HETEROCC_OPENCL_FAULT, and `copy:N` (the Nth copy
+// that is started and not waited for fails, which shows when somebody waits).
 #ifndef HETEROCC_OPENCL_FAULT_H_
 #define HETEROCC_OPENCL_FAULT_H_
 

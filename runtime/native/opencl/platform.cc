@@ -18,8 +18,7 @@ T Number(const Driver& cl, cl_device_id id, cl_device_info what) {
   return value;
 }
 
-// Calls a query of the form (size, value, size_ret) twice: for the length, then
-// for the text.
+// Calls a query of the form (size, value, size_ret) twice: for the length, then for the text.
 template <typename Query>
 std::string Text(Query query) {
   size_t size = 0;

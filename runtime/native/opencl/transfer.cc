@@ -69,8 +69,7 @@ cl_event MarkQueue(Queue& queue) {
   return event;
 }
 
-// Pinned memory lies in a buffer that stays mapped; OpenCL has no other way to
-// ask for it.
+// Pinned memory lies in a buffer that stays mapped; OpenCL has no other way to ask for it.
 class PinnedData {
  public:
   PinnedData(int device, size_t nbytes) : device_(device) {

@@ -1,12 +1,10 @@
 // TVM's device interface for Vulkan: memory, copies, waiting.
 //
-// A data pointer of a TVM tensor on kDLVulkan is a `Buffer*` of ours, never an
-// address of the device's memory.
+// A data pointer of a TVM tensor on kDLVulkan is a `Buffer*` of ours, never an address of the device's memory.
 //
-// Ownership: `AllocDataSpace` gives a Buffer that `FreeDataSpace` frees; memory
-// that commands still use is given out again only to commands behind them.
-// Buffers of workspaces go to a free-list per device and are reused. Threading:
-// every member may be called from any thread; `SetDevice` is per thread.
+// Ownership: `AllocDataSpace` gives a Buffer that `FreeDataSpace` frees; memory that commands still use is given out
+// again only to commands behind them. Buffers of workspaces go to a free-list per device and are reused.
+// Threading: every member may be called from any thread; `SetDevice` is per thread.
 #ifndef HETEROCC_VULKAN_DEVICE_API_H_
 #define HETEROCC_VULKAN_DEVICE_API_H_
 
@@ -38,13 +36,11 @@ class VulkanDeviceAPI final : public tvm::runtime::DeviceAPI {
   void* AllocWorkspace(tvm::Device device, size_t nbytes, DLDataType type_hint) final;
   void FreeWorkspace(tvm::Device device, void* data) final;
 
-  // A buffer over host memory that the caller keeps alive until the buffer is
-  // freed. Only for devices that share the host's memory; `host` must lie at a
-  // 64-byte boundary.
+  // A buffer over host memory that the caller keeps alive until the buffer is freed. Only for devices that share the
+  // host's memory; `host` must lie at a 64-byte boundary.
   void* Borrow(int device, void* host, size_t nbytes);
 
-  // Frees idle workspaces and blocks of all devices in use; returns their
-  // bytes.
+  // Frees idle workspaces and blocks of all devices in use; returns their bytes.
   size_t Trim();
 
  protected:

@@ -14,8 +14,7 @@ namespace heterocc::vulkan_plugin {
 // `VK_ERROR_DEVICE_LOST (-4): the device stopped …`.
 std::string Describe(VkResult result);
 
-// Throws when `result` is an error; `call` is the API call, `context` what it
-// was for (may be empty).
+// Throws when `result` is an error; `call` is the API call, `context` what it was for (may be empty).
 void Check(VkResult result, const char* call, const std::string& context = "");
 
 }  // namespace heterocc::vulkan_plugin

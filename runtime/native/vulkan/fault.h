@@ -1,8 +1,6 @@
-// Simulated failures of Vulkan: what `common/common_faults.h` has, by
-// HETEROCC_VULKAN_FAULT, and `lost:N` (the Nth submission loses the device).
-// Read from the environment only: `integrated` (a CPU passes for an integrated
-// GPU: it lends memory to the host and takes none), `no-push` (descriptors come
-// from pools although they could be pushed).
+// Simulated failures of Vulkan: what `common/common_faults.h` has, by HETEROCC_VULKAN_FAULT, and `lost:N` (the Nth
+// submission loses the device). Read from the environment only: `integrated` (a CPU passes for an integrated GPU: it
+// lends memory to the host and takes none), `no-push` (descriptors come from pools although they could be pushed).
 #ifndef HETEROCC_VULKAN_FAULT_H_
 #define HETEROCC_VULKAN_FAULT_H_
 

@@ -1,5 +1,4 @@
-// What only the Vulkan plug-in makes known to TVM; `common/register.cc` has the
-// rest.
+// What only the Vulkan plug-in makes known to TVM; `common/register.cc` has the rest.
 #include "../common/register.h"
 
 #include <tvm/ffi/container/array.h>
