@@ -10,6 +10,7 @@ from typing import Any
 import tvm_ffi
 
 from heterocc.compiler.lower.cuda.package import with_cubins
+from heterocc.compiler.lower.cuda.source import complete
 
 POSTPROCESS = "tvm_callback_cuda_postproc"
 CREATE = "ffi.Module.create.cuda"
@@ -20,7 +21,7 @@ _LOCK = threading.RLock()  # the functions are the process's
 
 @contextmanager
 def captured_sources() -> Iterator[list[str]]:
-    """While open, TVM's CUDA code is kept as source; gives the source of each module as it is generated.
+    """While open, TVM's CUDA code is completed and kept as source; gives that of each module as it is generated.
 
     Where TVM's CUDA runtime is loaded, a build would compile the source for the GPU that is here: a module that only
     holds the source is what TVM makes without that runtime.
@@ -28,8 +29,8 @@ def captured_sources() -> Iterator[list[str]]:
     sources: list[str] = []
 
     def postprocess(code: str, _target: Any = None) -> str:
-        sources.append(str(code))
-        return str(code)
+        sources.append(complete(str(code)))
+        return sources[-1]
 
     with _LOCK, _replaced(POSTPROCESS, postprocess), _replaced(CREATE, None):
         yield sources

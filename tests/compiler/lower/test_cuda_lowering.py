@@ -148,6 +148,14 @@ def test_the_same_model_gives_the_same_bytes_and_no_path(tmp_path: Path, monkeyp
 
 
 @needs_compiler
+def test_functions_of_halves_that_cuda_lacks_compile() -> None:
+    x = weights(4, 8).astype(np.float16)
+    nodes = [helper.make_node(op, ["x"], [op]) for op in ("Round", "Sinh", "Cosh")]
+    lowered = lowering_for(HOPPER).lower(job(model(nodes, {"x": x}, ["Round", "Sinh", "Cosh"]), HOPPER))
+    assert architecture(lowered.code) == 90
+
+
+@needs_compiler
 def test_the_compiler_names_the_kernel_that_it_refuses() -> None:
     compiler = real_compiler()
     assert compiler is not None
