@@ -6,6 +6,7 @@ files say which rule scheduled what; a rule that no case meets fails.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import re
 import zlib
@@ -19,8 +20,12 @@ from kernel_case import Case, batch
 from kernel_cases import FAMILIES
 from kernel_devices import SETTINGS, Array, Setting
 from kernel_diff import Found, difference, differences, inexact
+from opencl_run import whole
 
+from heterocc.artifacts.errors import CudaCompilerMissingError
+from heterocc.compiler.devices.device import NUMERIC_DTYPES
 from heterocc.compiler.lower import lowering_for
+from heterocc.compiler.lower.cuda.toolchain import CudaCompiler, find_compiler
 from heterocc.compiler.lower.gpu.rules import RULES
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "kernels"
@@ -156,3 +161,21 @@ def test_all_cases_on_all_settings(setting: Setting, family: str) -> None:
         assert differences(part, setting).wrong == ()
         if setting.name in ("pocl", "lavapipe", "cuda"):
             assert inexact(part, setting) == []
+
+
+def _cuda_compiler() -> CudaCompiler | None:
+    try:
+        return find_compiler()
+    except CudaCompilerMissingError:
+        return None
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(_cuda_compiler() is None, reason="neither nvrtc nor nvcc is installed")
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_cuda_compiler_takes_every_kernel_those_of_halves_too(family: str) -> None:
+    setting = next(s for s in SETTINGS if s.backend == "cuda")
+    device = dataclasses.replace(setting.device, dtypes=NUMERIC_DTYPES)
+    cases = [c for c in FAMILIES[family] if "cuda" not in c.refused]
+    if cases:
+        lowering_for(device).lower(whole(batch(cases).model, device))
