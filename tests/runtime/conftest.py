@@ -1,11 +1,14 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import apis
 import pytest
 import standin
 import stress
+import tvm_ffi
+from apis import Api
 
 
 @pytest.fixture
@@ -28,3 +31,34 @@ def bundles(tmp_path_factory: pytest.TempPathFactory) -> stress.Bundles:
 def samples(tmp_path_factory: pytest.TempPathFactory) -> stress.Samples:
     """Inputs of the stress tests' network and ONNX Runtime's results."""
     return stress.Samples.draw(tmp_path_factory.mktemp("samples"))
+
+
+@pytest.fixture(
+    params=[
+        pytest.param(apis.OPENCL, marks=pytest.mark.opencl, id="opencl"),
+        pytest.param(apis.VULKAN, marks=pytest.mark.vulkan, id="vulkan"),
+    ]
+)
+def api(request: pytest.FixtureRequest) -> Api:
+    """Each API that has a device here."""
+    found: Api = request.param
+    reason = found.why_not()
+    if reason is not None:
+        pytest.skip(f"no {found.label} here: {reason}")
+    return found
+
+
+@pytest.fixture
+def api_faults(api: Api) -> Iterator[Callable[[str], None]]:
+    """Simulates failures of the API's plug-in, none after the test."""
+    inject = tvm_ffi.get_global_func(f"heterocc.{api.backend}.fault")
+    yield inject
+    inject("")
+
+
+@pytest.fixture(params=["shared", "copied"])
+def memory(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Both ways to reach a device's memory: aliased where the device is a CPU, and copied as to a device of its own."""
+    if request.param == "copied":
+        monkeypatch.setattr("heterocc.runtime.chain.shared_spaces", lambda _: frozenset())
+    return str(request.param)

@@ -8,40 +8,29 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
+import apis
 import numpy as np
 import pytest
 import standin
-import tvm_ffi
+from apis import Api
 from standin import Model, Op, Part
 
 from heterocc.artifacts.errors import DeviceError
 from heterocc.runtime import load
-from heterocc.runtime.native import unavailable_reason, vulkan_devices, vulkan_unavailable_reason
+from heterocc.runtime.native import vulkan_devices, vulkan_unavailable_reason
 from heterocc.runtime.native.kernel_clock import KernelClock
 from heterocc.runtime.session import Session
 
 Write = Callable[..., Path]
 X = np.arange(16, dtype=np.float32)
-BACKENDS = {"g": "opencl", "v": "vulkan"}
 
 
-def _why_not(letter: str) -> str | None:
-    if letter == "g":
-        return unavailable_reason()
-    reason = vulkan_unavailable_reason()
-    return reason or (None if vulkan_devices()[0].timestamps else "the first Vulkan device has no timestamps")
-
-
-@pytest.fixture(
-    params=[pytest.param("g", marks=pytest.mark.opencl), pytest.param("v", marks=pytest.mark.vulkan)],
-    ids=["opencl", "vulkan"],
-)
-def letter(request: pytest.FixtureRequest) -> str:
-    """The device under test, as `standin.chain` has it."""
-    reason = _why_not(request.param)
-    if reason is not None:
-        pytest.skip(reason)
-    return str(request.param)
+@pytest.fixture
+def clocked(api: Api) -> Api:
+    """Each API whose device here has timestamps."""
+    if api is apis.VULKAN and not vulkan_devices()[0].timestamps:
+        pytest.skip("the first Vulkan device has no timestamps")
+    return api
 
 
 def run(session: Session, times: int = 1) -> None:
@@ -50,9 +39,9 @@ def run(session: Session, times: int = 1) -> None:
         session.run({"x": np.ones(shape, np.float32)})
 
 
-def is_on(letter: str, session: Session) -> bool:
+def is_on(clocked: Api, session: Session) -> bool:
     """Whether the device's clock runs: a kernel of a session that does not profile is timed for whoever asks."""
-    clock = KernelClock.of(BACKENDS[letter])
+    clock = KernelClock.of(clocked.backend)
     assert clock is not None
     owner = -1
     clock.time_for(owner, 0)
@@ -61,7 +50,7 @@ def is_on(letter: str, session: Session) -> bool:
     return len(tuple(clock.take(owner))) > 0
 
 
-def test_kernels_are_timed_by_the_device_and_fit_into_their_partition(bundle_of: Write, letter: str) -> None:
+def test_kernels_are_timed_by_the_device_and_fit_into_their_partition(bundle_of: Write, clocked: Api) -> None:
     names = ["x", "a", "b", "y"]
     ops = tuple(Op(f"op{i}", "add", (names[i], "w"), names[i + 1]) for i in range(3))
     model = Model(
@@ -70,7 +59,7 @@ def test_kernels_are_timed_by_the_device_and_fit_into_their_partition(bundle_of:
         outputs=("y",),
         parts=(Part(1, ("x",), ("y",), ops, ("w",)),),
         weights={"w": np.ones(1 << 16, np.float32)},
-        devices=(standin.CPU, {"g": standin.OPENCL, "v": standin.VULKAN}[letter]),
+        devices=(standin.CPU, clocked.device),
     )
     with load(bundle_of(model), profile=True) as session:
         run(session, 3)
@@ -85,10 +74,10 @@ def test_kernels_are_timed_by_the_device_and_fit_into_their_partition(bundle_of:
     assert [r["clock"] for r in profile.to_json()["records"] if r["kind"] == "kernel"] == ["device"] * 3
 
 
-def test_sessions_and_threads_at_once_have_their_own_times(bundle_of: Write, letter: str, tmp_path: Path) -> None:
-    small = load(bundle_of(standin.chain(2, (16,), device=letter)), profile=True)
+def test_sessions_and_threads_at_once_have_their_own_times(bundle_of: Write, clocked: Api, tmp_path: Path) -> None:
+    small = load(bundle_of(standin.chain(2, (16,), device=clocked.letter)), profile=True)
     large = load(
-        standin.write_bundle(tmp_path / "large.hcb", standin.chain(2, (1 << 21,), device=letter)), profile=True
+        standin.write_bundle(tmp_path / "large.hcb", standin.chain(2, (1 << 21,), device=clocked.letter)), profile=True
     )
     plain = load(tmp_path / "large.hcb")
     with small, large, plain, ThreadPoolExecutor(6) as pool:
@@ -102,39 +91,41 @@ def test_sessions_and_threads_at_once_have_their_own_times(bundle_of: Write, let
     assert 0 < max(brief) < min(long)
 
 
-def test_the_clock_stops_with_the_last_session_that_profiles(bundle_of: Write, letter: str) -> None:
-    path = bundle_of(standin.chain(2, device=letter))
+def test_the_clock_stops_with_the_last_session_that_profiles(bundle_of: Write, clocked: Api) -> None:
+    path = bundle_of(standin.chain(2, device=clocked.letter))
     with load(path) as plain:
         first, second = load(path, profile=True), load(path, profile=True)
         run(first)
         first.close()
         first.close()
-        assert is_on(letter, plain)
+        assert is_on(clocked, plain)
         run(second)
         assert all(k.real_ms > 0 for k in second.profile().of("kernel"))
         second.close()
-        assert not is_on(letter, plain)
+        assert not is_on(clocked, plain)
 
 
-def test_the_clock_stops_when_a_session_is_dropped_without_closing(bundle_of: Write, letter: str) -> None:
-    path = bundle_of(standin.chain(2, device=letter))
+def test_the_clock_stops_when_a_session_is_dropped_without_closing(bundle_of: Write, clocked: Api) -> None:
+    path = bundle_of(standin.chain(2, device=clocked.letter))
     with load(path) as plain:
         dropped = load(path, profile=True)
         run(dropped)
-        assert is_on(letter, plain)
+        assert is_on(clocked, plain)
         del dropped
         gc.collect()
-        assert not is_on(letter, plain)
+        assert not is_on(clocked, plain)
 
 
-def test_after_a_failed_run_other_sessions_of_the_thread_are_not_timed_for_it(bundle_of: Write, letter: str) -> None:
-    path = bundle_of(standin.chain(2, device=letter))
+def test_after_a_failed_run_other_sessions_of_the_thread_are_not_timed_for_it(
+    bundle_of: Write, clocked: Api, api_faults: Callable[[str], None]
+) -> None:
+    path = bundle_of(standin.chain(2, device=clocked.letter))
     with load(path) as plain, load(path, profile=True) as session:
         run(session)
-        tvm_ffi.get_global_func(f"heterocc.{BACKENDS[letter]}.fault")("launch:1")
+        api_faults("launch:1")
         with pytest.raises(DeviceError):
             run(session)
-        clock = KernelClock.of(BACKENDS[letter])
+        clock = KernelClock.of(clocked.backend)
         assert clock is not None
         run(plain)
         assert [len(tuple(clock.take(recorder._owner))) for recorder in session._alive().recorders] == [0]
@@ -164,7 +155,7 @@ def test_kernels_of_a_device_without_timestamps_are_waited_for_and_the_profile_s
 
 
 def test_kernels_of_a_driver_that_refuses_timestamps_are_waited_for_and_the_profile_says_why(
-    bundle_of: Write, letter: str, monkeypatch: pytest.MonkeyPatch
+    bundle_of: Write, clocked: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     switched: list[bool] = []
 
@@ -174,7 +165,7 @@ def test_kernels_of_a_driver_that_refuses_timestamps_are_waited_for_and_the_prof
             raise RuntimeError("no profiling queue")
 
     monkeypatch.setattr(KernelClock, "_switch", refuse)
-    with load(bundle_of(standin.chain(2, device=letter)), profile=True) as session:
+    with load(bundle_of(standin.chain(2, device=clocked.letter)), profile=True) as session:
         run(session)
         profile = session.profile()
     assert switched == [True, False]

@@ -1,0 +1,31 @@
+"""The APIs whose devices the runtime's tests run on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import standin
+
+from heterocc.artifacts.manifest import Device
+from heterocc.runtime import native
+from heterocc.runtime.native import vulkan_api
+
+
+@dataclass(frozen=True)
+class Api:
+    """An API: `letter` is its device in `standin.chain`, `label` what messages call it."""
+
+    letter: str
+    label: str
+    device: Device
+    why_not: Callable[[], str | None]
+    trim: Callable[[], int]
+
+    @property
+    def backend(self) -> str:
+        return self.device.backend
+
+
+OPENCL = Api("g", "OpenCL", standin.OPENCL, native.unavailable_reason, native.trim)
+VULKAN = Api("v", "Vulkan", standin.VULKAN, native.vulkan_unavailable_reason, vulkan_api.trim)
