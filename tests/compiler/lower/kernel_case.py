@@ -20,6 +20,10 @@ Array = np.ndarray[Any, Any]
 
 OPSET = 17
 
+FLOATS = ("float32", "float16", "float64")
+WIDE_INTEGERS = ("int32", "int64", "uint32", "uint64")
+INTEGERS = ("int8", "int16", "uint8", "uint16", *WIDE_INTEGERS)
+
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Case:
@@ -106,6 +110,11 @@ def case(
 def constant(value: Any, dtype: Any = None) -> Constant:
     """An operand that is known when compiling."""
     return Constant(np.array(value, dtype))
+
+
+def no_doubles(dtype: str) -> Mapping[str, str]:
+    """Who refuses a function of numbers of the dtype, and why."""
+    return {"vulkan": "Vulkan code has no form for [a-z]+ of float64"} if dtype == "float64" else {}
 
 
 def draw(shape: Sequence[int], dtype: str = "float32", low: float = -2, high: float = 2) -> Array:

@@ -6,7 +6,7 @@ import dataclasses
 
 from hypothesis import strategies as st
 from kernel_case import Case, case, constant, draw
-from kernel_cases import conv
+from kernel_contractions import conv
 
 SIDES = st.integers(1, 19)
 FEW = st.integers(1, 7)
