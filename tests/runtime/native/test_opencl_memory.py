@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import ctypes
-import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +9,7 @@ import pytest
 import tvm_ffi
 from opencl_sample import empty, opencl, to_device, to_host
 
-from heterocc.artifacts.errors import DeviceError, DeviceMemoryError
+from heterocc.artifacts.errors import DeviceMemoryError
 from heterocc.runtime.native import opencl_devices, trim, typed_error
 
 pytestmark = pytest.mark.opencl
@@ -23,48 +22,6 @@ def plugin(name: str) -> Callable[..., Any]:
 
 def copy(source: Any, target: Any) -> None:
     tvm_ffi.get_global_func("runtime.TVMTensorCopyFromTo")(source, target)
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int64", "int8", "uint16", "bool"])
-@pytest.mark.parametrize("shape", [(), (1,), (3, 5, 7), (1 << 20,)])
-def test_what_is_copied_to_the_device_comes_back(shape: tuple[int, ...], dtype: str) -> None:
-    rng = np.random.default_rng(0)
-    array = np.asarray(rng.random(shape) * 100).astype(dtype)
-    assert np.array_equal(to_host(to_device(array)), array)
-
-
-def test_an_empty_tensor_can_be_made_copied_and_freed() -> None:
-    assert to_host(to_device(np.empty((0, 3), "float32"))).shape == (0, 3)
-
-
-def test_device_to_device_copies_keep_the_data() -> None:
-    array = np.arange(1000, dtype="int32")
-    target = empty((1000,), "int32")
-    copy(to_device(array), target)
-    assert np.array_equal(to_host(target), array)
-
-
-def test_a_view_shares_its_allocation_and_keeps_it_alive() -> None:
-    base = to_device(np.arange(24, dtype="float32"))
-    view = plugin("view")(base, tvm_ffi.Shape((3, 4)), tvm_ffi.dtype("int32"))
-    assert view.data_ptr() == base.data_ptr()
-    del base
-    gc.collect()
-    expected = np.arange(12, dtype="float32").view("int32").reshape(3, 4)
-    assert np.array_equal(to_host(view), expected)
-
-
-@pytest.mark.parametrize("shape", [(7,), (2, 4), (1 << 31, 1 << 31, 4)])
-def test_a_view_that_does_not_fit_is_refused(shape: tuple[int, ...]) -> None:
-    base = to_device(np.zeros(6, "float32"))
-    with pytest.raises(RuntimeError, match="must fit into its allocation of 24 bytes") as caught:
-        plugin("view")(base, tvm_ffi.Shape(shape), tvm_ffi.dtype("float32"))
-    assert isinstance(typed_error(caught.value), DeviceError)
-
-
-def test_a_view_of_a_cpu_tensor_is_refused() -> None:
-    with pytest.raises(RuntimeError, match="not a tensor or device of OpenCL"):
-        plugin("view")(tvm_ffi.from_dlpack(np.zeros(4, "float32")), tvm_ffi.Shape((4,)), tvm_ffi.dtype("float32"))
 
 
 def test_host_memory_of_a_cpu_device_is_used_without_a_copy() -> None:

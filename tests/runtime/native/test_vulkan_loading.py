@@ -129,9 +129,9 @@ print(get("device_api.vulkan")(), get("heterocc.vulkan.view", allow_missing=True
 @pytest.mark.vulkan
 def test_everything_holds_for_a_device_with_memory_of_its_own_and_without_push_descriptors() -> None:
     """Runs the tests of memory and modules again, with copies through staging memory and descriptors from pools."""
-    files = [str(HERE / f"test_vulkan_{name}.py") for name in ("memory", "module")]
+    files = [str(HERE / f"test_{name}.py") for name in ("device_memory", "vulkan_memory", "vulkan_module")]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *files],
+        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", "vulkan", *files],
         env={**os.environ, "HETEROCC_VULKAN_FAULT": "discrete,no-push"},
         capture_output=True,
         text=True,
