@@ -1,12 +1,10 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from fresh_process import fresh
 
 from heterocc.runtime.native import OpenCLDevice, opencl_devices, tvm_runtime
 
@@ -21,20 +19,6 @@ except HeteroccError as error:
     code = [error.code, error.hint]
 print(json.dumps({"code": code, "reason": native.unavailable_reason(), "tvm": "tvm" in sys.modules}))
 """
-
-
-def fresh(program: str, **environment: str) -> str:
-    """What a program prints in a fresh interpreter."""
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", program],
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 @pytest.mark.opencl

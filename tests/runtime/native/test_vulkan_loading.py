@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from fresh_process import fresh
 
 from heterocc.runtime.native import VulkanDevice, vulkan_devices
 from heterocc.runtime.native.vulkan_api import PLUGIN
@@ -37,20 +38,6 @@ print(np.array_equal(run_scale(load(module_bytes()), x, 2.0, 1), x * 2 + 1))
 """
 
 built = pytest.mark.skipif(not PLUGIN.is_built(), reason="the Vulkan plug-in was not built")
-
-
-def fresh(program: str, **environment: str) -> str:
-    """What a program prints in a fresh interpreter."""
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", program],
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 @pytest.mark.vulkan
