@@ -12,6 +12,7 @@ from tvm import tirx
 from heterocc.compiler.lower.vulkan.body import Body
 from heterocc.compiler.lower.vulkan.dtypes import BOOL, UINT32, DType, UnsupportedError, parse
 from heterocc.compiler.lower.vulkan.expressions import Context
+from heterocc.compiler.lower.vulkan.iterations import iterations
 from heterocc.compiler.lower.vulkan.launch import Launch
 from heterocc.compiler.lower.vulkan.memory import MAX_PRIVATE_BYTES, Memory, key_of, memory_of
 from heterocc.compiler.lower.vulkan.scalar import Scalar
@@ -61,7 +62,8 @@ class Kernel:
 
     `launch_tags` are the axes whose extents a launch is given, in order. `local_size` is fixed in the code. `groups`
     are the numbers of work groups where they are constants. `buffer_bytes` is the size of the largest storage buffer
-    as the kernel declares it, 0 where that is unknown. Sizes are in bytes.
+    as the kernel declares it, 0 where that is unknown. Sizes are in bytes. `iterations` says how often an invocation
+    goes round loops.
     """
 
     name: str
@@ -74,6 +76,7 @@ class Kernel:
     buffer_bytes: int
     features: Feature
     code: bytes
+    iterations: int = 0
 
     @property
     def buffers(self) -> int:
@@ -109,6 +112,7 @@ def compile_kernel(name: str, function: Any) -> Kernel:
         buffer_bytes=_largest_buffer(function),
         features=features,
         code=code,
+        iterations=iterations(function.body),
     )
 
 

@@ -11,11 +11,12 @@ is not given, the dtypes of the device decide.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from heterocc.compiler.devices.device import Device, TargetAttr
 from heterocc.compiler.lower.tvm_target import gpu_target
+from heterocc.compiler.lower.vulkan.iterations import LLVMPIPE_ITERATIONS
 from heterocc.compiler.lower.vulkan.kernel import Feature, Kernel
 
 GRID = 65535
@@ -59,7 +60,7 @@ _MISSING = {
 
 @dataclass(frozen=True, slots=True)
 class VulkanLimits:
-    """What kernels for a device must fit into; sizes in bytes."""
+    """What kernels for a device must fit into; sizes in bytes. `iterations`: see lower/vulkan/iterations.py."""
 
     threads: int
     local_size: tuple[int, int, int]
@@ -68,6 +69,7 @@ class VulkanLimits:
     buffer_bytes: int
     buffers: int
     features: Feature
+    iterations: int | None = None
 
     def misfit(self, kernel: Kernel) -> str | None:
         """Why a kernel cannot run on the device, in one sentence, or None."""
@@ -85,14 +87,20 @@ class VulkanLimits:
             return f"a kernel needs {kernel.shared_bytes} bytes of shared memory, the device has {self.shared_bytes}"
         if kernel.push_bytes > self.push_bytes:
             return f"a kernel has {kernel.push_bytes} bytes of scalars, the device takes {self.push_bytes}"
+        if self.iterations is not None and kernel.iterations > self.iterations:
+            return (
+                f"a kernel goes round loops {kernel.iterations} times, the driver leaves them silently after "
+                f"{self.iterations}"
+            )
         if max(kernel.groups) > GRID:
             return f"a kernel has {max(kernel.groups)} work groups along one axis, devices need not take over {GRID}"
         return None
 
 
 def limits_of(device: Device) -> VulkanLimits:
-    """The limits of a device."""
-    return limits_from(device.target, device.dtypes)
+    """The limits of a device. Whatever runs Vulkan in software is taken for llvmpipe."""
+    limits = limits_from(device.target, device.dtypes)
+    return replace(limits, iterations=LLVMPIPE_ITERATIONS) if device.software else limits
 
 
 def limits_from(target: Mapping[str, TargetAttr], dtypes: frozenset[str]) -> VulkanLimits:

@@ -226,6 +226,16 @@ def test_what_a_device_cannot_take_is_refused_with_the_reason(
     assert reason in answer
 
 
+def test_sums_that_a_software_driver_would_leave_early_are_refused_there_alone(tmp_path: Path) -> None:
+    a, b = normal(2, 70_000), normal(70_000, 3)
+    model = imported(Graph({"a": a, "b": b}, [node("MatMul", "a", "b")]), tmp_path)
+    name = model.graph.nodes[0].name
+    refused = VulkanLowering().trial(model, name, dataclasses.replace(ROOMY, software=True))
+    assert refused is not None
+    assert "leaves them silently after 65535" in refused
+    assert VulkanLowering().trial(model, name, ROOMY) is None
+
+
 def test_a_dtype_that_the_device_lacks_is_refused_and_names_the_node(tmp_path: Path) -> None:
     model = imported(Graph({"x": normal(4).astype("float16")}, [node("Exp", "x")]), tmp_path)
     device = dataclasses.replace(ROOMY, dtypes=frozenset(["float32"]))
