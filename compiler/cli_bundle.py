@@ -34,6 +34,9 @@ Inputs = Annotated[
 ]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of inputs that are not given.")]
 
+PROFILED_RUNS = 5
+"""Runs that the profile of `bench` averages, after one that warms up."""
+
 
 def run(
     bundle: Bundle,
@@ -108,7 +111,9 @@ def bench(
             # A session of its own: the hooks of the profile would slow down what is measured above.
             with load(bundle, devices, threads=threads, profile=True) as profiled:
                 profiled.run(feed)
-                profiled.run(feed)
+                profiled.clear_profile()
+                for _ in range(PROFILED_RUNS):
+                    profiled.run(feed)
                 table = profiled.profile()
         if json:
             data = {**result.to_json(), "notes": list(session.notes)}

@@ -41,6 +41,12 @@ class Recorder:
     _owner: int = field(default_factory=lambda: next(_OWNERS))
     _labels: list[Cell] = field(default_factory=list)
 
+    def clear(self) -> None:
+        """Forget the runs so far; between runs only."""
+        self.runs = self.untold = 0
+        for cell in (*self.kernels.values(), *self.steps.values()):
+            cell.real = cell.cpu = cell.calls = 0
+
     def instrument(self, partition: int) -> Instrument:
         """The hook that times the partition's kernels."""
         space = self.plan.spaces[partition]

@@ -199,6 +199,11 @@ class Session:
             raise UsageError("this session does not profile", hint="load(path, profile=True)")
         return build_profile(self._variant, pool.chain.schedule, pool.recorders, pool.timestamps)
 
+    def clear_profile(self) -> None:
+        """Forget the runs profiled so far, such as a first one that warms up; no run may be under way."""
+        for recorder in self._alive().recorders:
+            recorder.clear()
+
     def run_traced(self, feed: Feed) -> Results:
         """Run once and return every value that crosses a partition's border, by the variant's value names.
 

@@ -96,6 +96,18 @@ def test_a_profile_of_a_session_that_has_not_run_executes_nothing(bundle_of: Wri
     assert all(r.status == "NOT_RUN" and r.real_ms == 0 for r in profile.records)
 
 
+def test_a_cleared_profile_counts_only_the_runs_that_follow(bundle_of: Write) -> None:
+    with load(bundle_of(two_kernels()), profile=True) as session:
+        for _ in range(3):
+            session.run({"x": X})
+        session.clear_profile()
+        assert {r.status for r in session.profile().records} == {"NOT_RUN"}
+        session.run({"x": X})
+        profile = session.profile()
+    assert profile.runs == 1
+    assert [r.calls for r in profile.of("kernel")] == [1.0, 1.0, 1.0]
+
+
 def test_a_session_that_does_not_profile_says_so_and_has_no_hooks(bundle_of: Write) -> None:
     with load(bundle_of(two_kernels())) as session:
         with pytest.raises(UsageError, match="does not profile"):
