@@ -53,6 +53,11 @@ def convolutions() -> Iterator[Case]:
     yield conv("c3x3_stride", (1, 6, 15, 17), (8, 6, 3, 3), strides=[2, 2], pads=[1] * 4)
     yield conv("c3x3_lopsided", (1, 4, 8, 6), (6, 4, 3, 3), pads=[0, 2, 1, 0])
     yield conv("c3x3_dilated", (1, 4, 11, 12), (6, 4, 3, 3), dilations=[2, 3], pads=[2, 3, 2, 3])
+    yield conv("c3x3_channels", (1, 33, 17, 15), (37, 33, 3, 3), pads=[1] * 4)
+    yield conv("c3x3_channels_lopsided", (2, 40, 14, 13), (40, 40, 3, 3), pads=[0, 1, 1, 0])
+    yield conv("c3x3_channels_valid", (1, 64, 10, 10), (64, 64, 3, 3))
+    yield conv("c3x3_channels_thin", (1, 48, 3, 40), (48, 48, 3, 3), pads=[1] * 4)
+    yield conv("c3x3_channels_epilogue", (1, 36, 16, 14), (40, 36, 3, 3), "residual", "Relu", bias=True, pads=[1] * 4)
     yield conv("c7x7_stem", (1, 3, 29, 31), (16, 3, 7, 7), "Relu", bias=True, strides=[2, 2], pads=[3] * 4)
     yield conv("c5x2_odd", (2, 3, 17, 19), (10, 3, 5, 2), strides=[2, 1], dilations=[1, 2], pads=[2, 0, 1, 3])
     yield conv("c_one_channel", (1, 1, 5, 5), (1, 1, 3, 3))
@@ -85,6 +90,7 @@ def convolutions() -> Iterator[Case]:
     for dtype in FLOATS[1:]:
         yield conv(f"c1x1_{dtype}", (1, 7, 11, 13), (16, 7, 1, 1), dtype=dtype)
         yield conv(f"c3x3_{dtype}", (1, 5, 7, 11), (13, 5, 3, 3), "Relu", dtype=dtype, bias=True, pads=[1] * 4)
+        yield conv(f"c3x3_channels_{dtype}", (1, 32, 14, 15), (48, 32, 3, 3), dtype=dtype, pads=[1] * 4)
         yield conv(f"depthwise_{dtype}", (1, 7, 9, 8), (7, 1, 3, 3), dtype=dtype, pads=[1] * 4, group=7)
 
 
