@@ -23,10 +23,6 @@ from heterocc.compiler.lower.gpu.rules import RULE
 from heterocc.compiler.lower.relax_kernels import is_kernel_call
 from heterocc.compiler.lower.relax_straight import bindings_of
 
-GROWTH = {"winograd": 4.0}
-"""By how much a rule's way to sum multiplies rounding errors: by the largest numbers of its transforms, for tiles of
-4 x 4 outputs (Barabasz et al., Error Analysis and Improving the Accuracy of Winograd Convolution, 2020)."""
-
 READY = "ready made"
 """In place of a rule: TVM gives the kernel with work items of its own."""
 
@@ -59,7 +55,7 @@ def differences(batch: Batch, setting: Setting) -> Found:
         eps = max((trace.eps[n] for n in kernel.nodes), default=0.0)
         expected = trace.values[call.var.name]
         for got, second, want in zip(first, again, expected if len(first) > 1 else [expected], strict=True):
-            text = difference(got, want, ulps.get(case, 2), terms, eps, GROWTH.get(rule, 1.0))
+            text = difference(got, want, ulps.get(case, 2), terms, eps)
             if text is None and not _same(got, second):
                 text = "differs from run to run, or leaves elements unwritten"
             if text is not None:
@@ -104,11 +100,10 @@ def _twice(call: Any, trace: Trace, scheduled: KernelModule) -> list[Launch]:
     return [(call.args[0].name_hint, arrays, blank(call, fill)) for fill in (FILL, 0)]
 
 
-def difference(got: Array, want: Array, ulps: float, terms: int, eps: float = 0.0, growth: float = 1.0) -> str | None:
+def difference(got: Array, want: Array, ulps: float, terms: int, eps: float = 0.0) -> str | None:
     """How a tensor differs from its reference beyond the tolerance, in words, or None.
 
-    `want` may be wider than what is compared; `eps` is the precision where that is less than the tensor's own, `growth`
-    multiplies what sums may differ by.
+    `want` may be wider than what is compared; `eps` is the precision where that is less than the tensor's own.
     """
     if got.shape != want.shape or (want.dtype != np.float64 and got.dtype != want.dtype):
         return f"{got.dtype}{list(got.shape)} instead of {want.dtype}{list(want.shape)}"
@@ -119,7 +114,7 @@ def difference(got: Array, want: Array, ulps: float, terms: int, eps: float = 0.
     finite = np.abs(exact[np.isfinite(exact)])
     largest = float(finite.max(initial=0.0))
     with np.errstate(invalid="ignore"):
-        limit = eps * (ulps * np.abs(exact) + growth * (2 + 2 * terms**0.5) * largest)
+        limit = eps * (ulps * np.abs(exact) + (2 + 2 * terms**0.5) * largest)
         same = (wide == exact) | (np.isnan(wide) & np.isnan(exact)) | (np.abs(wide - exact) <= limit)
     return _worst(got, want, ~same)
 

@@ -20,9 +20,9 @@ RNG = np.random.default_rng(3)
 each_filtering = pytest.mark.parametrize("filtering", [F2, F4], ids=["F2", "F4"])
 
 
-def by_tiles(filtering: Filtering, image: np.ndarray, weight: np.ndarray) -> np.ndarray:
+def by_tiles(filtering: Filtering, image: np.ndarray, weight: np.ndarray, dtype: type = np.float64) -> np.ndarray:
     """One tile of outputs [out, m, m] for one tile of inputs [in, m + 2, m + 2]."""
-    inputs, outputs = np.array(filtering.inputs), np.array(filtering.outputs)
+    inputs, outputs = np.array(filtering.inputs, dtype), np.array(filtering.outputs, dtype)
     planes = Transformed(filtering, None).apply(weight).reshape(filtering.side, filtering.side, *weight.shape[:2])
     transformed = np.einsum("ki,cij,lj->klc", inputs, image, inputs)
     return np.einsum("ik,kloc,klc,jl->oij", outputs, planes, transformed, outputs)
@@ -66,7 +66,7 @@ def test_filtered_convolutions_match_onnx_runtime(
     api: ModuleType, name: str, filtering: Filtering, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(winograd, "choose_filtering", lambda _: filtering)
-    lowered = api.check(GRAPHS[name], tmp_path, tolerance=1e-4 if filtering is F4 else 2e-5)
+    lowered = api.check(GRAPHS[name], tmp_path, tolerance=3e-5)
     assert scheduled(lowered.dumps)
 
 
@@ -74,9 +74,9 @@ def test_filtered_convolutions_match_onnx_runtime(
 def test_filtering_works_with_tiles_in_shared_memory(api: ModuleType, tmp_path: Path) -> None:
     device = hardware(api.first_device())
     for name in ("odd", "batch"):
-        assert scheduled(api.check(GRAPHS[name], tmp_path, tolerance=1e-4, device=device).dumps)
+        assert scheduled(api.check(GRAPHS[name], tmp_path, tolerance=3e-5, device=device).dumps)
     few = dataclasses.replace(device, target={**device.target, "max_num_threads": 16})
-    assert scheduled(api.check(GRAPHS["odd"], tmp_path, tolerance=1e-4, device=few).dumps)
+    assert scheduled(api.check(GRAPHS["odd"], tmp_path, tolerance=3e-5, device=few).dumps)
 
 
 @each_api
@@ -104,8 +104,13 @@ def test_weights_that_are_read_elsewhere_are_not_transformed(api: ModuleType, tm
 
 
 @each_filtering
-def test_filtering_is_about_as_exact_as_its_authors_say(filtering: Filtering) -> None:
-    image, weight = RNG.standard_normal((256, filtering.side, filtering.side)), RNG.standard_normal((8, 256, 3, 3)) / 48
+def test_filtering_is_about_as_exact_as_a_plain_sum(filtering: Filtering) -> None:
+    image, weight = RNG.standard_normal((64, filtering.side, filtering.side)), RNG.standard_normal((200, 64, 3, 3))
     exact = by_tiles(filtering, image, weight)
-    rounded = by_tiles(filtering, image.astype(np.float32), weight.astype(np.float32))
-    assert np.abs(rounded - exact).max() < (2e-5 if filtering is F4 else 2e-6) * np.abs(exact).max()
+    image, weight = image.astype(np.float32), weight.astype(np.float32)
+    windows = np.lib.stride_tricks.sliding_window_view(image, (3, 3), axis=(1, 2))
+    plain = np.zeros_like(exact, np.float32)
+    for c, i, j in np.ndindex(64, 3, 3):
+        plain += windows[c, :, :, i, j] * weight[:, c, i, j, None, None]
+    error = np.abs(by_tiles(filtering, image, weight, np.float32) - exact).max()
+    assert error < 3 * np.abs(plain - exact).max()
