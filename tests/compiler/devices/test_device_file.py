@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from pathlib import Path
@@ -118,7 +119,8 @@ def test_a_described_vulkan_device_computes_what_the_same_device_here_does(tmp_p
     record = {"name": "TWIN", "backend": "vulkan", "target": dict(here[0].target)}
     twin = read_device_file(write(tmp_path / "twin.json", json.dumps(record)))
     assert twin.dtypes == here[0].dtypes
-    assert limits_of(twin) == limits_of(here[0])
+    # A file does not say what a software driver's loops are limited to.
+    assert limits_of(twin) == dataclasses.replace(limits_of(here[0]), iterations=None)
 
 
 @pytest.mark.parametrize("precision", ["f32", "f16"])
