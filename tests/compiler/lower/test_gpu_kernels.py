@@ -31,9 +31,12 @@ from heterocc.compiler.lower.gpu.rules import RULES
 GOLDEN = Path(__file__).parents[2] / "golden" / "kernels"
 
 CASES = {case.name: case for family in FAMILIES.values() for case in family}
-ROUNDS = {"convolutions": 3, "products": 3, "pools": 4, "reductions": 10, "casts": 28}
-USUAL_ROUND = 14
+ROUNDS = {"convolutions": 4, "products": 5, "pools": 6, "reductions": 14, "casts": 42}
+USUAL_ROUND = 21
 """One setting in so many meets a case in the usual suite; families with schedules of their own meet more."""
+
+CUDA_TOO = frozenset(["c3x3_channels", "c3x3_channels_lopsided", "c3x3_channels_epilogue"])
+"""Cases that the one setting of CUDA meets: few are large enough for the rule that they are for."""
 
 FEWEST = 3
 """Cases that a rule needs on each back end."""
@@ -50,6 +53,9 @@ def _marked(setting: Setting) -> object:
 
 
 each_setting = pytest.mark.parametrize("setting", [_marked(s) for s in SETTINGS])
+each_backend = pytest.mark.parametrize(
+    "setting", [_marked(s) for s in SETTINGS if s.name in ("pocl", "lavapipe", "cuda")]
+)
 
 
 def fitting(setting: Setting, family: str) -> list[Case]:
@@ -61,11 +67,13 @@ def fitting(setting: Setting, family: str) -> list[Case]:
 def chosen(setting: Setting) -> list[Case]:
     """The cases of the usual suite for a setting."""
     place = SETTINGS.index(setting)
+    often = 2 if setting.backend == "cuda" else 1  # the only one of its back end
     return [
         case
         for family in FAMILIES
         for case in fitting(setting, family)
-        if (zlib.crc32(case.name.encode()) + place) % ROUNDS.get(family, USUAL_ROUND) == 0
+        if (often > 1 and case.name in CUDA_TOO)
+        or (zlib.crc32(case.name.encode()) + place) % (ROUNDS.get(family, USUAL_ROUND) // often) == 0
     ]
 
 
@@ -94,7 +102,7 @@ def test_every_rule_has_cases_on_every_back_end(backend: str) -> None:
     assert {r.name: met.count(r.name) for r in RULES if met.count(r.name) < FEWEST} == {}
 
 
-@each_setting
+@each_backend
 def test_what_a_back_end_cannot_do_is_refused_with_the_reason(setting: Setting) -> None:
     device = setting.device
     for case in CASES.values():
@@ -111,7 +119,7 @@ def test_unscheduled_kernels_compute_what_onnx_does_in_float64() -> None:
     assert inexact(batch(chosen(setting)), setting) == []
 
 
-@pytest.mark.parametrize("setting", [_marked(s) for s in SETTINGS if s.backend == "vulkan"])
+@pytest.mark.parametrize("setting", [_marked(s) for s in SETTINGS if s.name == "vulkan-gpu"])
 def test_windows_of_halves_are_stored_as_halves(setting: Setting) -> None:
     cases = [CASES[name] for name in ("depthwise_float16", "MaxPool_float16")]
     assert differences(batch(cases), setting).wrong == ()
@@ -145,7 +153,7 @@ def test_one_wrong_element_in_either_run_is_found(launch: int, told: str, monkey
     assert text.startswith("primes: ") and told in text
 
 
-@each_setting
+@each_backend
 def test_what_follows_a_sum_of_one_term_is_counted_once(setting: Setting) -> None:
     names = ("one_term", "one_term_depthwise", "product_one_term", "GlobalAveragePool_one_term")
     assert differences(batch([CASES[name] for name in names]), setting).wrong == ()
