@@ -12,8 +12,8 @@ from opencl_run import Graph, node
 from test_gpu_shared_tiles import conv, each_api, hardware
 
 from heterocc.compiler.lower.gpu import winograd
+from heterocc.compiler.lower.gpu.filtering import F2, F4, Filtering, Transformed
 from heterocc.compiler.lower.gpu.packed import LanesLast
-from heterocc.compiler.lower.gpu.winograd import F2, F4, Filtering, Transformed
 
 RNG = np.random.default_rng(3)
 
