@@ -14,6 +14,7 @@ from tvm import relax, te, topi
 
 from heterocc.artifacts.errors import LoweringError
 from heterocc.compiler.lower.base import KernelInfo
+from heterocc.compiler.lower.half_functions import through_float32
 from heterocc.compiler.lower.nan_order import numbers_first
 from heterocc.compiler.lower.reduction_start import start_from_infinity
 from heterocc.compiler.lower.relax_account import Account, carry_over, follow_fusion, open_account, values_written
@@ -47,7 +48,7 @@ def to_kernels(function: ImportedFunction, target: Any, before: Sequence[Any] = 
     arrays = dict(function.arrays)
     with target:
         mod = tvm.transform.Sequential([*before, relax.transform.LegalizeOps(enable_warning=False)])(function.mod)
-        mod = _lift_constants(numbers_first(start_from_infinity(mod)), arrays)
+        mod = _lift_constants(through_float32(numbers_first(start_from_infinity(mod))), arrays)
         account = open_account(mod, function)
         mod = relax.transform.AnnotateTIROpPattern()(mod)
         fused = relax.transform.FuseOps()(mod)

@@ -41,6 +41,20 @@ def net() -> object:
     return model(NODES, {"x": X}, ["y"], WEIGHTS)
 
 
+def test_functions_of_halves_run_where_a_trial_says_so() -> None:
+    x = np.linspace(0.1, 0.9, 24).astype(np.float16)
+    ops = ("Sinh", "Cosh", "Asin", "Acos", "Atan", "Asinh", "Atanh", "Acosh")
+    feeds = {"x": x, "above": x + np.float16(1)}
+    nodes = [node(op, ["above" if op == "Acosh" else "x"], [op], name=op) for op in ops]
+    made = model(nodes, feeds, ops)
+    found = run_cpu(made, feeds)
+    for op in ops:
+        function = getattr(np, op.lower().replace("a", "arc", 1) if op[0] == "A" else op.lower())
+        wide = feeds["above" if op == "Acosh" else "x"].astype(np.float64)
+        np.testing.assert_allclose(found[op].astype(np.float64), function(wide), rtol=1e-3)
+        assert CpuLowering().trial(made, op, CPU) is None
+
+
 def test_a_small_network_agrees_with_onnx_runtime() -> None:
     made = model(NODES, {"x": X}, ["y"], WEIGHTS)
     assert_same(run_cpu(made, {"x": X}), run_ort(made, {"x": X}))
