@@ -38,9 +38,6 @@ TRANSFORM = 16
 GAIN = 1.2
 """How much less the work has to be, for three kernels to be faster than one."""
 
-PAGE = 4096000000000000
-"""Bytes after which memory falls to the same place of a first-level cache."""
-
 ITEMS = 64
 """Work items of a group that transforms."""
 
@@ -149,13 +146,11 @@ def _slides(product: Product, pixel: Any, tap: Any) -> bool:
 def _shapes(window: Window, filtering: Filtering, limits: Limits) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
     """Of the transformed inputs [plane, in, tile], and of their products [plane, out, tile].
 
-    A CPU stores vectors of channels: there it is [tile, plane, out]. Planes that lie a multiple of PAGE apart would
-    displace each other from its cache: they get a row that nobody uses.
+    A CPU stores vectors of channels: there it is [tile, plane, out].
     """
     (inner, outer), tiles = window.channels, prod(window.tiles(filtering))
-    spare = int(inner * tiles * 4 % PAGE == 0)
     planes = filtering.side**2
-    return (planes, inner + spare, tiles), (tiles, planes, outer) if limits.vectors else (planes, outer, tiles)
+    return (planes, inner, tiles), (tiles, planes, outer) if limits.vectors else (planes, outer, tiles)
 
 
 def _multiplied(window: Window, filtering: Filtering, limits: Limits) -> Packed | None:
