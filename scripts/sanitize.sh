@@ -30,12 +30,15 @@ asan() {
   # Exceptions are only intercepted where the C++ library is there when the sanitizer starts.
   local preload
   preload="$(g++ -print-file-name=libasan.so) $(g++ -print-file-name=libubsan.so) $(g++ -print-file-name=libstdc++.so)"
+  # Left out: what builds the plug-ins itself, which the preloaded libraries break, and what measures the process's
+  # memory, where AddressSanitizer keeps freed blocks to find their later use.
   echo "sanitize: tests of the plug-ins under AddressSanitizer and UndefinedBehaviorSanitizer"
   LD_PRELOAD="$preload" PYTHONPATH="$folder/site" PYTHONMALLOC=malloc \
     ASAN_OPTIONS="detect_leaks=1:allocator_may_return_null=1:detect_odr_violation=2:strict_string_checks=1" \
     LSAN_OPTIONS="suppressions=$rules/leaks.supp:print_suppressions=0:use_tls=0" \
     UBSAN_OPTIONS="print_stacktrace=1" \
-    "$python" -m pytest -q -p no:cacheprovider tests/runtime/native "$@"
+    "$python" -m pytest -q -p no:cacheprovider tests/runtime/native \
+    --ignore=tests/runtime/native/test_native_build.py -k 'not memory_does_not_grow' "$@"
 }
 
 memcheck() {
