@@ -26,8 +26,7 @@ lint: setup
 	$(VENV)/ruff format --check .
 	$(VENV)/mypy
 	$(VENV)/lint-imports
-	@if command -v clang-format >/dev/null; then git ls-files '*.cc' '*.h' | xargs -r clang-format --dry-run -Werror; \
-	else echo 'clang-format is not installed: C++ formatting not checked'; fi
+	git ls-files '*.cc' '*.h' | xargs $(VENV)/clang-format --dry-run -Werror
 
 test: lint
 	$(REQUIRE) $(VENV)/pytest -q -n 2 --dist loadgroup -m 'not models and not slow'
