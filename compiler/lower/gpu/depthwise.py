@@ -18,7 +18,7 @@ def schedule_windows(function: Any, limits: Limits, _: Collection[int] = ()) -> 
     if windows is None:
         return None
     if limits.vectors:
-        shape = shape_of(windows)
+        shape = shape_of(windows, limits)
         return Packed(VectorWindowWriter(windows, shape, limits.grid).kernel(function)) if shape else None
     if windows.steps > 64:
         return None

@@ -26,6 +26,9 @@ class Filtering:
     weights: Matrix
     outputs: Matrix
 
+    def __str__(self) -> str:
+        return f"F({self.m} x {self.m}, 3 x 3)"
+
     @property
     def side(self) -> int:
         """Inputs, and products, along a side of a tile."""

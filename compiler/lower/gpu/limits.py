@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from heterocc.compiler.lower.gpu.choices import Choose, best
 
 ENDLESS = 2**31 - 1
 
@@ -16,7 +18,8 @@ class Limits:
     vector units (PoCL): they want large tiles per work item, GPUs want many work items. `software` marks devices that
     are the cores of a CPU (PoCL, lavapipe): there shared memory is no nearer than any other, and a barrier costs.
     `tile` is the largest side and the largest area of the tile of outputs that a work item of a GPU computes: a trade
-    of work items and registers against loads per output.
+    of work items and registers against loads per output. `choose` takes one of the options that a schedule has.
+    `buffers` is the most tensors that a launch takes.
     """
 
     group: int
@@ -26,3 +29,5 @@ class Limits:
     tile: tuple[int, int] = (4, 16)
     shared: int = 0
     software: bool = False
+    buffers: int = ENDLESS
+    choose: Choose = field(default=best, compare=False, repr=False)

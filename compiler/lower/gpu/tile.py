@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from heterocc.compiler.lower.gpu.choices import ranked
 from heterocc.compiler.lower.gpu.limits import Limits
 
 MOST_ROWS = 14
@@ -18,6 +20,9 @@ ADDITION = 0.02
 SIMD = 8
 """Items that the narrowest devices run side by side."""
 
+MOST_SIDE = 16
+"""The largest side of a tile on any device: its outputs are written out."""
+
 GPU_GROUP = 64
 """Work items of a group on GPUs: one or two of the hardware's own bundles."""
 
@@ -29,22 +34,37 @@ class Tile:
     rows: int
     lanes: int
 
+    def __str__(self) -> str:
+        return f"{self.rows} x {self.lanes}"
+
 
 def choose_tile(row_extent: int, lane_extent: int, others: int, limits: Limits, pads_lanes: bool) -> Tile:
     """Rows and lanes of a tile, over axes of these extents; `others` are the outputs along all other axes.
 
     Lanes are a power of two, and divide their axis unless its weights can be padded. On CPUs rows are as many as hide
     the latency of an addition; on GPUs the tile is the one with the least work per output that the limits allow.
+    Larger ones are among the other options.
     """
     widths = [n for n in (16, 8, 4, 2, 1) if pads_lanes or lane_extent % n == 0]
     if limits.vectors:
         tiles = [Tile(rows, lanes) for lanes in widths for rows in range(1, MOST_ROWS + 1)]
-        return min(tiles, key=lambda t: (_waste(t, row_extent, lane_extent) * _vector_cost(t), t.lanes, -t.rows))
+        tiles.sort(key=lambda t: (_waste(t, row_extent, lane_extent) * _vector_cost(t), t.lanes, -t.rows))
+        return limits.choose("tile", ranked(tiles[0], _spread(tiles)))
     side, area = limits.tile
-    tiles = [
-        Tile(rows, lanes) for lanes in widths for rows in range(1, side + 1) if lanes <= side and rows * lanes <= area
-    ]
-    return min(tiles, key=lambda t: (_cost(t, row_extent, lane_extent, others), t.rows, t.lanes))
+    tiles = [Tile(rows, lanes) for lanes in widths for rows in range(1, min(2 * side, MOST_SIDE) + 1)]
+    tiles = [t for t in tiles if t.lanes <= 2 * side and t.rows * t.lanes <= min(4 * area, MOST_SIDE**2)]
+    tiles.sort(key=lambda t: (_cost(t, row_extent, lane_extent, others), t.rows, t.lanes))
+    model = next(t for t in tiles if max(t.rows, t.lanes) <= side and t.rows * t.lanes <= area)
+    return limits.choose("tile", ranked(model, _spread(tiles)))
+
+
+def _spread(tiles: Sequence[Tile]) -> list[Tile]:
+    """For each number of lanes the best tile and the best of half its rows: tiles beside them differ little."""
+    found = []
+    for lanes in dict.fromkeys(t.lanes for t in tiles):
+        these = [t for t in tiles if t.lanes == lanes]
+        found += [these[0], next((t for t in these if 2 * t.rows <= these[0].rows), these[0])]
+    return found
 
 
 def _cost(tile: Tile, row_extent: int, lane_extent: int, others: int) -> float:

@@ -16,6 +16,7 @@ from tvm import tirx
 
 from heterocc.compiler.lower.cpu.blocks import dtype_of
 from heterocc.compiler.lower.gpu import nest
+from heterocc.compiler.lower.gpu.choices import ranked
 from heterocc.compiler.lower.gpu.limits import Limits
 from heterocc.compiler.lower.gpu.packed import Packed
 from heterocc.compiler.lower.gpu.product import Axis, Product, last_index, product_of, uses
@@ -36,6 +37,9 @@ class GroupTile:
     terms: int
     high: int
     wide: int
+
+    def __str__(self) -> str:
+        return f"{self.rows} x {self.columns} by {self.high} x {self.wide}"
 
     @property
     def items(self) -> int:
@@ -80,7 +84,8 @@ def choose_group_tile(product: Product, limits: Limits) -> GroupTile | None:
     fitting = [t for t in TILES if t.items <= limits.group and t.shared(product) <= limits.shared]
     if not fitting:
         return None
-    return next((t for t in fitting if t.groups(product) >= BUSY), max(fitting, key=lambda t: t.groups(product)))
+    model = next((t for t in fitting if t.groups(product) >= BUSY), max(fitting, key=lambda t: t.groups(product)))
+    return limits.choose("tile", ranked(model, fitting))
 
 
 class _Kernel:

@@ -10,6 +10,7 @@ from typing import Any
 from tvm import tirx
 
 from heterocc.compiler.lower.gpu import nest
+from heterocc.compiler.lower.gpu.choices import ranked
 from heterocc.compiler.lower.gpu.limits import Limits
 from heterocc.compiler.lower.gpu.window import Side, Windows
 
@@ -40,9 +41,11 @@ def tile_of(windows: Windows, limits: Limits) -> tuple[int, int]:
             for rows, columns in product(range(1, min(down.size, 8) + 1), range(1, min(along.size, 8) + 1))
             if rows * columns <= most
         ]
-        return min(sizes or [(1, 1)], key=lambda tile: (_cost(tile, windows), abs(prod(tile) - LIKED), tile))
-    heights = [n for n in (4, 2) if n <= min(down.size, most) and windows.outputs // n >= BUSY]
-    return (heights[0] if heights else 1), 1
+        best = min(sizes or [(1, 1)], key=lambda tile: (_cost(tile, windows), abs(prod(tile) - LIKED), tile))
+        return limits.choose("tile", ranked(best, [t for t in ((1, 1), (2, 2), (1, 4), (4, 4)) if t in sizes]))
+    fitting = [n for n in (1, 2, 4, 8) if n <= min(down.size, most)]
+    heights = [n for n in (4, 2) if n in fitting and windows.outputs // n >= BUSY]
+    return limits.choose("tile", ranked((heights[0] if heights else 1, 1), [(n, 1) for n in fitting]))
 
 
 def _cost(tile: tuple[int, int], windows: Windows) -> float:

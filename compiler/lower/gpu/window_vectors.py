@@ -15,6 +15,8 @@ from typing import Any
 from tvm import tirx
 
 from heterocc.compiler.lower.gpu import nest
+from heterocc.compiler.lower.gpu.choices import ranked
+from heterocc.compiler.lower.gpu.limits import Limits
 from heterocc.compiler.lower.gpu.window import Windows
 
 CACHED = 3072
@@ -45,7 +47,7 @@ class Shape:
     width: int
 
 
-def shape_of(windows: Windows) -> Shape | None:
+def shape_of(windows: Windows, limits: Limits) -> Shape | None:
     """The shape that suits the kernel, None where none does."""
     down, along = windows.sides
     if windows.steps > MOST_TAPS:
@@ -60,6 +62,7 @@ def shape_of(windows: Windows) -> Shape | None:
     best = max(fitting, default=1)
     if height(best) * width > MOST_COPIED:
         return None
+    best = limits.choose("rows", ranked(best, fitting[-2:-5:-1]))
     return Shape(best, height(best), width)
 
 

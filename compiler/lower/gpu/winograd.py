@@ -18,6 +18,7 @@ from tvm.ir import TensorLoad
 
 from heterocc.compiler.lower.cpu.blocks import dtype_of
 from heterocc.compiler.lower.gpu import nest
+from heterocc.compiler.lower.gpu.choices import ranked
 from heterocc.compiler.lower.gpu.contraction import schedule_contraction
 from heterocc.compiler.lower.gpu.filtering import F2, F4, Filtering, Matrix, Transformed
 from heterocc.compiler.lower.gpu.limits import Limits
@@ -82,8 +83,10 @@ def schedule_winograd(function: Any, limits: Limits, packable: Collection[int] =
     if window is None:
         return None
     parameter = next((i for i, p in enumerate(function.params) if p.same_as(window.weights)), -1)
-    filtering = choose_filtering(window)
-    if parameter not in packable or filtering is None:
+    if parameter not in packable:
+        return None
+    filtering = choose_filtering(window, limits)
+    if filtering is None:
         return None
     multiplied = _multiplied(window, filtering, limits)
     if multiplied is None:
@@ -95,7 +98,7 @@ def schedule_winograd(function: Any, limits: Limits, packable: Collection[int] =
     )
 
 
-def choose_filtering(window: Window) -> Filtering | None:
+def choose_filtering(window: Window, limits: Limits) -> Filtering | None:
     """The filtering with the least work, None where that is the plain convolution's."""
     inner, outer = window.channels
     images, height, width = window.shape
@@ -107,7 +110,8 @@ def choose_filtering(window: Window) -> Filtering | None:
         return filtering.side**2 * tiles * (inner * outer + TRANSFORM * (inner + outer))
 
     best = min((F2, F4), key=work)
-    return best if work(best) * GAIN < 9 * images * height * width * inner * outer else None
+    gains = work(best) * GAIN < 9 * images * height * width * inner * outer
+    return limits.choose("filtering", ranked(best if gains else None, (F2, F4)))
 
 
 def window_of(function: Any) -> Window | None:
@@ -166,7 +170,8 @@ def _multiplied(window: Window, filtering: Filtering, limits: Limits) -> Packed 
         return te.sum(data[plane, term, tile] * weights[plane, channel, term], axis=term)
 
     function = te.create_prim_func([data, weights, te.compute(products, product, "products")])
-    return schedule_tiled(function, limits) or schedule_contraction(function, limits, {1})
+    tiled = schedule_tiled(function, limits) if limits.choose("shared tile", (True, False)) else None
+    return tiled or schedule_contraction(function, limits, {1})
 
 
 class _Kernels:

@@ -65,7 +65,7 @@ GRAPHS = {
 def test_filtered_convolutions_match_onnx_runtime(
     api: ModuleType, name: str, filtering: Filtering, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(winograd, "choose_filtering", lambda _: filtering)
+    monkeypatch.setattr(winograd, "choose_filtering", lambda *_: filtering)
     lowered = api.check(GRAPHS[name], tmp_path, tolerance=3e-5)
     assert scheduled(lowered.dumps)
 
