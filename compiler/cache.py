@@ -1,6 +1,6 @@
-"""Answers of trial lowering on disk, so that a node is asked about once on this machine and not once a compile.
+"""What was found out once on this machine, on disk: answers of trial lowering, and which schedules proved fastest.
 
-One small JSON file per answer, written whole and renamed: readers see an old file, a new file or none. A file that is
+One small JSON file per record, written whole and renamed: readers see an old file, a new file or none. A file that is
 damaged is a miss. `HETEROCC_CACHE` names the directory, or is `off`; without it, `heterocc` in the XDG cache directory.
 """
 
@@ -13,14 +13,15 @@ import importlib.metadata
 import json
 import os
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 FORMAT = 1
 MAX_PER_SHARD = 64
-"""Files in each of 256 shards: 16384 answers, below 64 MiB on any file system with blocks of 4 KiB."""
-MAX_ANSWER_BYTES = 4096
+"""Files in each of 256 shards: 16384 records, below 64 MiB on any file system with blocks of 4 KiB."""
+MAX_RECORD_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,37 +56,34 @@ class NoCache:
 
 
 @dataclass(slots=True)
-class DiskCache:
-    """Answers in files under `root`; many processes may use it at once.
+class DiskRecords:
+    """Small JSON objects in files under `root`, `kind` by kind; many processes may use them at once.
 
-    `failure` says why the last answer could not be stored, None while all is well: a compile goes on without a cache.
+    `failure` says why the last record could not be stored, None while all is well: a compile goes on without a cache.
     """
 
     root: Path
+    kind: str
     failure: str | None = field(default=None, init=False)
 
     def _path(self, key: str) -> Path:
-        return self.root / f"support-v{FORMAT}" / key[:2] / f"{key}.json"
+        return self.root / f"{self.kind}-v{FORMAT}" / key[:2] / f"{key}.json"
 
-    def get(self, key: str) -> Answer | None:
-        """The stored answer; None for a missing, damaged or foreign file."""
+    def read(self, key: str) -> dict[str, object] | None:
+        """The stored record; None for a missing, damaged or foreign file."""
         path = self._path(key)
         try:
             with path.open("rb") as file:
-                data = file.read(MAX_ANSWER_BYTES + 1)
-            record = json.loads(data) if len(data) <= MAX_ANSWER_BYTES else None
+                data = file.read(MAX_RECORD_BYTES + 1)
+            record = json.loads(data) if len(data) <= MAX_RECORD_BYTES else None
         except (OSError, ValueError, RecursionError):
             return None
-        if not isinstance(record, dict) or record.get("key") != key or "reason" not in record:
-            return None
-        reason = record["reason"]
-        return Answer(reason) if reason is None or isinstance(reason, str) else None
+        return record if isinstance(record, dict) and record.get("key") == key else None
 
-    def put(self, key: str, answer: Answer) -> None:
-        """Store an answer under a temporary name and rename it; then drop the shard's oldest files beyond its size."""
+    def write(self, key: str, record: Mapping[str, object]) -> None:
+        """Store a record under a temporary name and rename it; then drop the shard's oldest files beyond its size."""
         path = self._path(key)
-        reason = None if answer.reason is None else answer.reason[:500]
-        data = json.dumps({"key": key, "reason": reason}).encode()
+        data = json.dumps({"key": key, **record}).encode()
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".tmp")
@@ -98,7 +96,32 @@ class DiskCache:
                 raise
             _shrink(path.parent)
         except OSError as error:
-            self.failure = f"the support cache in {self.root} cannot be written: {error.strerror}"
+            self.failure = f"the {self.kind} cache in {self.root} cannot be written: {error.strerror}"
+
+
+class DiskCache:
+    """Answers on disk under `root`."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._records = DiskRecords(root, "support")
+
+    @property
+    def failure(self) -> str | None:
+        """Why the last answer could not be stored, None while all is well."""
+        return self._records.failure
+
+    def get(self, key: str) -> Answer | None:
+        """The stored answer; None for a missing, damaged or foreign file."""
+        record = self._records.read(key)
+        if record is None or "reason" not in record:
+            return None
+        reason = record["reason"]
+        return Answer(reason) if reason is None or isinstance(reason, str) else None
+
+    def put(self, key: str, answer: Answer) -> None:
+        """Store an answer; failing to is no error."""
+        self._records.write(key, {"reason": None if answer.reason is None else answer.reason[:500]})
 
 
 def _shrink(shard: Path) -> None:
@@ -136,9 +159,15 @@ def open_cache() -> DiskCache | NoCache:
     return NoCache() if root is None else DiskCache(root)
 
 
+def open_records(kind: str) -> DiskRecords | None:
+    """The records of a kind that the environment asks for, None for none."""
+    root = cache_dir()
+    return None if root is None else DiskRecords(root, kind)
+
+
 @functools.cache
 def toolchain_digest() -> str:
-    """SHA-256 over all that an answer depends on besides node and target.
+    """SHA-256 over all that a record depends on besides node and target.
 
     The versions of heterocc, TVM, onnx and ONNX Runtime, and the sources of heterocc's lowering: a changed schedule
     must be asked again.
