@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from heterocc.artifacts.manifest import Partition, Variant
 from heterocc.artifacts.reader import Bundle
+from heterocc.runtime.cuda_streams import CudaStreams
 from heterocc.runtime.executable import Executable, Instrument, Library, load_library, synchronizer
 from heterocc.runtime.faults import device_fault, device_was_lost
 from heterocc.runtime.feeds import Array, is_text
 from heterocc.runtime.inflight import InFlight, Settle
 from heterocc.runtime.memory import Allocations, Buffers, Weights, to_host
+from heterocc.runtime.native.cuda_driver import kept_context
 from heterocc.runtime.ort import OrtPartition, to_python
 from heterocc.runtime.schedule import HOST, Call, Copy, Schedule, Space, Step, Wait, numpy_dtype, schedule
 from heterocc.runtime.transfer import bind_copy, bind_mark, direct_pairs, shared_spaces
@@ -137,6 +140,7 @@ class Context:
             if needs_tensors:
                 self.tensors[value, space] = chain.weights.tensor(chain.constants[value], space)
         self._flight = InFlight(chain.describe)
+        self._cuda = CudaStreams() if any(space.backend == "cuda" for space in plan.spaces) else None
         awaited = frozenset(step.step for step in plan.steps if isinstance(step, Wait))
         self._actions = tuple(
             self._bind(step, agent, step in awaited, observer)
@@ -148,6 +152,10 @@ class Context:
 
     def execute(self) -> None:
         """Run the chain on what the input arrays hold. Raises DeviceError naming the partition and the device."""
+        with nullcontext() if self._cuda is None else kept_context():
+            self._execute()
+
+    def _execute(self) -> None:
         if self._threads is not None:
             use_threads(self._threads)
         action: Action | None = None
@@ -158,6 +166,8 @@ class Context:
             self._flight.finish()
         except BaseException as error:
             self._flight.abandon()
+            if self._cuda is not None:
+                self._cuda.abandon()
             if action is None or not isinstance(error, Exception):
                 raise
             step = next(s for s, a in zip(self._steps, self._actions, strict=True) if a is action)
@@ -179,17 +189,16 @@ class Context:
             waited = step.step
             device = waited.carrier if isinstance(waited, Copy) else self._chain.schedule.spaces[waited.partition]
             return lambda: flight.settle(device, waited)
+        cuda = self._cuda if agent.backend == "cuda" else None
         if isinstance(step, Copy):
-            start = bind_copy(step, self.tensors)
+            start = bind_copy(step, self.tensors) if cuda is None else cuda.copy(step, self.tensors)
         else:
             call = self._bind_call(step.partition, agent, observer)
+            if cuda is not None:
+                call = cuda.call(agent, call, self._chain.variant.partitions[step.partition].inputs)
             if not awaited:
                 return call if observer is None else observer.wrap(step, call, synchronizer(agent))
-            mark = bind_mark(agent)
-
-            def start() -> Settle:
-                call()
-                return mark()
+            start = call if cuda is not None else _marked(call, bind_mark(agent))
 
         def action() -> None:
             flight.add(agent, step, start())
@@ -214,6 +223,16 @@ class Context:
         """Whether it writes for another partition what Python cannot hold: sequences of maps, bfloat16 and the like."""
         values, outputs = self._chain.variant.values, self._chain.variant.outputs
         return any(v not in outputs and not _python_holds(values[v].dtype) for v in part.outputs)
+
+
+def _marked(call: Action, mark: Callable[[], Settle]) -> Callable[[], Settle]:
+    """A call that also gives the call that waits for it."""
+
+    def start() -> Settle:
+        call()
+        return mark()
+
+    return start
 
 
 def _python_holds(dtype: str) -> bool:

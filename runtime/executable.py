@@ -9,6 +9,7 @@ from typing import Any
 import tvm_ffi
 
 from heterocc.artifacts.errors import HeteroccError
+from heterocc.runtime.cuda_streams import kernel_stream
 from heterocc.runtime.faults import device_fault
 from heterocc.runtime.native import opencl_api, vulkan_api
 from heterocc.runtime.schedule import HOST, Space
@@ -113,4 +114,12 @@ def synchronizer(space: Space) -> Callable[[], None] | None:
         return None
     device = tvm_ffi.device(space.backend, space.index)
     wait = tvm_api().synchronize
+    if space.backend == "cuda":
+        kernels = kernel_stream(space.index)
+
+        def both() -> None:
+            wait(device, 0)  # TVM's own copies are in the default stream
+            kernels.wait()
+
+        return both
     return lambda: wait(device, 0)

@@ -217,12 +217,12 @@ def _buffers(variant: Variant, flow: Flow, order: Order, objects: frozenset[int]
     spans: dict[tuple[int, Space], list[int]] = {}
     users: dict[tuple[int, Space], set[Space]] = {}
 
-    def touch(value: int, space: Space, agent: Space, number: int) -> None:
+    def touch(value: int, space: Space, agent: Space, number: int, beside: bool = False) -> None:
         if value in objects:
             return
         span = spans.setdefault((value, space), [number, number])
         users.setdefault((value, space), set()).add(agent)
-        if agent != space:
+        if agent != space or beside:
             number = next(wait for awaited, wait in order.seen[agent] if awaited >= number)
         span[1] = max(span[1], number)
 
@@ -230,8 +230,11 @@ def _buffers(variant: Variant, flow: Flow, order: Order, objects: frozenset[int]
         touch(value, HOST, HOST, 0)
     for number, (step, agent) in enumerate(zip(order.steps, order.agents, strict=True), 1):
         if isinstance(step, Copy):
-            touch(step.value, step.source, agent, number)
-            touch(step.value, step.target, agent, number)
+            # CUDA's copies go on beside its kernels: no kernel may use the memory of either end meanwhile.
+            beside = agent.backend == "cuda"
+            touch(step.value, step.source, agent, number, beside)
+            free = _free_since(order, agent, number) if beside and step.target == agent else number
+            touch(step.value, step.target, agent, free)
         elif isinstance(step, Call):
             place = step.partition
             for value in (*flow.reads[place], *flow.writes[place]):
@@ -242,3 +245,9 @@ def _buffers(variant: Variant, flow: Flow, order: Order, objects: frozenset[int]
         Buffer(value, space, Lifetime(nbytes(variant.values[value]), first, last), frozenset(users[value, space]))
         for (value, space), (first, last) in spans.items()
     )
+
+
+def _free_since(order: Order, device: Space, number: int) -> int:
+    """The first step of a device that it may still be at when step `number` starts, as far as the host knows."""
+    done = max((known for known, wait in order.seen.get(device, ()) if wait < number), default=0)
+    return next((n for n in range(done + 1, number) if order.agents[n - 1] == device), number)

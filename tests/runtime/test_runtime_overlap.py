@@ -19,6 +19,8 @@ DEVICES = {
     "g": Device(name="OPENCL", backend="opencl"),
     "h": Device(name="OPENCL.1", backend="opencl", index=1),
     "v": Device(name="VULKAN", backend="vulkan"),
+    "n": Device(name="CUDA", backend="cuda"),
+    "m": Device(name="CUDA.1", backend="cuda", index=1),
 }
 LINKED = frozenset({(CL, CL1), (CL1, CL)})
 

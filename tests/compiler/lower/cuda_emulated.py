@@ -1,7 +1,8 @@
 """Runs bundles for CUDA without a GPU: kernels compiled for the host, under TVM's own CUDA runtime.
 
 Everything but the machine code itself is the real thing: the module in the shared object, how it is loaded, launches
-with their arguments, copies. The kernels' source is what the machine code was made of.
+with their arguments, copies. The kernels' source is what the machine code was made of. The stand-in does what it is
+given as late as CUDA allows: when somebody waits for it.
 """
 
 from __future__ import annotations
@@ -18,12 +19,13 @@ _KERNEL = re.compile(r'^extern "C" __global__ void (?:__launch_bounds__\(\d+\) )
 
 def build_driver(folder: Path) -> None:
     """Put stand-ins for libcuda.so.1 and libcudart.so.13 into a folder."""
-    for name, source, flags in (
-        ("libcuda.so.1", "driver.cc", ["-ldl"]),
-        ("libcudart.so.13", "cudart.cc", [f"-Wl,--version-script={SOURCES / 'cudart.map'}"]),
+    driver = folder / "libcuda.so.1"
+    for name, sources, flags in (
+        (driver.name, ("driver.cc", "streams.cc"), ["-ldl"]),
+        ("libcudart.so.13", ("cudart.cc",), [str(driver), f"-Wl,--version-script={SOURCES / 'cudart.map'}"]),
     ):
         command = ["c++", "-std=c++17", "-O1", "-shared", "-fPIC", f"-Wl,-soname,{name}", "-o", str(folder / name)]
-        subprocess.run([*command, str(SOURCES / source), *flags], check=True)
+        subprocess.run([*command, *(str(SOURCES / source) for source in sources), *flags], check=True)
 
 
 def build_kernels(source: str, folder: Path) -> Path:
@@ -34,7 +36,9 @@ def build_kernels(source: str, folder: Path) -> Path:
     for kernel in _KERNEL.finditer(source):
         types = [p.replace("__restrict__", "").rsplit(maxsplit=1)[0] for p in kernel[2].split(",") if p.strip()]
         given = ", ".join(f"*static_cast<{t}*>(a[{i}])" for i, t in enumerate(types))
+        sizes = ", ".join([str(len(types)), *(f"sizeof({t})" for t in types)])
         calls.append(f'extern "C" void call_{kernel[1]}(void** a) {{ {kernel[1]}({given}); }}\n')
+        calls.append(f'extern "C" const size_t sizes_{kernel[1]}[] = {{{sizes}}};\n')
     path = folder / "kernels.cc"
     path.write_text('#include "kernels.h"\n' + source + "".join(calls))
     library = folder / "kernels.so"

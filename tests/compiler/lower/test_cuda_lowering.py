@@ -338,10 +338,10 @@ def test_machine_code_is_loaded_and_its_source_computes_what_the_cpu_does(
     assert told["error"] < 1e-6
     assert (told["same"], told["allocations"], told["tvm"]) == (True, 0, False)
     seen = cuda_emulated.log(emulator)
-    assert seen[0] == "load elf=1 arch=90"
     assert seen.count("load elf=1 arch=90") == 1
-    assert seen.count("launch") % 3 == 0  # each kernel in each of three runs
-    assert seen.count("launch") >= 15
+    launches = [line for line in seen if line.startswith("launch ")]
+    assert len(launches) % 3 == 0  # each kernel in each of three runs
+    assert len(launches) >= 15
 
 
 @pytest.mark.usefixtures("stand_in")

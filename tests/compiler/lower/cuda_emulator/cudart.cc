@@ -1,32 +1,36 @@
-// A stand-in for libcudart.so.13: device memory is host memory, streams do everything at once.
+// A stand-in for libcudart.so.13, over that for libcuda.so.1.
 #include <cstdlib>
 #include <cstring>
 
+#include "streams.h"
+
+using emulated::sticky;
+
 extern "C" {
 
-int cudaSetDevice(int) {
-  return 0;
+int cudaSetDevice(int device) {
+  return emulated::use_device(device), sticky();
 }
 int cudaGetDevice(int* device) {
-  return *device = 0, 0;
+  return *device = emulated::current_device(), sticky();
 }
 int cudaGetDeviceCount(int* count) {
-  return *count = 1, 0;
+  return *count = emulated::number("EMULATED_COUNT", 1), 0;
 }
 int cudaGetDeviceProperties(void*, int) {
   return 801;
 }
 int cudaGetLastError() {
-  return 0;
+  return sticky();
 }
 int cudaPeekAtLastError() {
-  return 0;
+  return sticky();
 }
-const char* cudaGetErrorName(int) {
-  return "cudaErrorEmulated";
+const char* cudaGetErrorName(int error) {
+  return error == 700 ? "cudaErrorIllegalAddress" : error == 2 ? "cudaErrorMemoryAllocation" : "cudaErrorEmulated";
 }
 const char* cudaGetErrorString(int error) {
-  return error == 2 ? "out of memory" : "emulated failure";
+  return error == 700 ? "an illegal memory access was encountered" : error == 2 ? "out of memory" : "emulated failure";
 }
 
 int cudaDeviceGetAttribute(int* value, int attribute, int) {
@@ -37,43 +41,44 @@ int cudaDeviceGetAttribute(int* value, int attribute, int) {
 
 int cudaMalloc(void** place, size_t bytes) {
   const char* limit = getenv("EMULATED_MEMORY");
-  if (limit && bytes > strtoull(limit, nullptr, 10)) return 2;  // cudaErrorMemoryAllocation
-  return posix_memalign(place, 256, bytes ? bytes : 1) ? 2 : 0;
+  if (sticky() || (limit && bytes > strtoull(limit, nullptr, 10))) return sticky() ? sticky() : 2;
+  return *place = emulated::allocate(bytes, true), *place ? 0 : 2;
 }
 int cudaMallocHost(void** place, size_t bytes) {
-  return posix_memalign(place, 256, bytes) ? 2 : 0;
+  if (sticky()) return sticky();
+  return *place = emulated::allocate(bytes, false), *place ? 0 : 2;
 }
 int cudaFree(void* place) {
-  return free(place), 0;
+  return sticky() ? sticky() : (emulated::release(place), sticky());
 }
 int cudaFreeHost(void* place) {
-  return free(place), 0;
+  return sticky() ? sticky() : (emulated::release(place), sticky());
 }
 int cudaMemGetInfo(size_t* unused, size_t* total) {
-  return *unused = *total = size_t{1} << 30, 0;
+  return *unused = *total = size_t{1} << 30, sticky();
 }
 
-int cudaMemcpyAsync(void* to, const void* from, size_t bytes, int, void*) {
-  return memcpy(to, from, bytes), 0;
+int cudaMemcpyAsync(void* to, const void* from, size_t bytes, int, void* stream) {
+  return cuMemcpyAsync(reinterpret_cast<size_t>(to), reinterpret_cast<size_t>(from), bytes, stream);
 }
-int cudaMemcpyPeerAsync(void* to, int, const void* from, int, size_t bytes, void*) {
-  return memcpy(to, from, bytes), 0;
+int cudaMemcpyPeerAsync(void* to, int, const void* from, int, size_t bytes, void* stream) {
+  return cuMemcpyAsync(reinterpret_cast<size_t>(to), reinterpret_cast<size_t>(from), bytes, stream);
 }
 
 int cudaStreamCreate(void** stream) {
-  return *stream = nullptr, 0;
+  return cuStreamCreate(stream, 0);
 }
-int cudaStreamCreateWithFlags(void** stream, unsigned) {
-  return *stream = nullptr, 0;
+int cudaStreamCreateWithFlags(void** stream, unsigned flags) {
+  return cuStreamCreate(stream, flags);
 }
-int cudaStreamDestroy(void*) {
-  return 0;
+int cudaStreamDestroy(void* stream) {
+  return cuStreamDestroy_v2(stream);
 }
-int cudaStreamSynchronize(void*) {
-  return 0;
+int cudaStreamSynchronize(void* stream) {
+  return cuStreamSynchronize(stream);
 }
 int cudaStreamWaitEvent(void*, void*, unsigned) {
-  return 0;
+  return 801;
 }
 int cudaStreamBeginCapture(void*, int) {
   return 801;
@@ -81,20 +86,20 @@ int cudaStreamBeginCapture(void*, int) {
 int cudaStreamEndCapture(void*, void**) {
   return 801;
 }
-int cudaEventCreate(void** event) {
-  return *event = nullptr, 0;
+int cudaEventCreate(void**) {
+  return 801;
 }
 int cudaEventDestroy(void*) {
-  return 0;
+  return 801;
 }
-int cudaEventElapsedTime(float* ms, void*, void*) {
-  return *ms = 0, 0;
+int cudaEventElapsedTime(float*, void*, void*) {
+  return 801;
 }
 int cudaEventRecord(void*, void*) {
-  return 0;
+  return 801;
 }
 int cudaEventSynchronize(void*) {
-  return 0;
+  return 801;
 }
 int cudaGraphDestroy(void*) {
   return 0;

@@ -1,7 +1,8 @@
 // A stand-in for libcuda.so.1: one device, whose kernels are host functions in the library that EMULATED_KERNELS names.
 //
 // Enough of the driver's interface for TVM's CUDA runtime. What it is asked for is written to the file that
-// EMULATED_LOG names. Threads of a block are fibers, so that barriers work; blocks run one after another.
+// EMULATED_LOG names. Threads of a block are fibers, so that barriers work; blocks run one after another, when their
+// stream is waited for (see streams.cc).
 #include <dlfcn.h>
 #include <ucontext.h>
 
@@ -11,6 +12,11 @@
 #include <cstring>
 #include <string>
 #include <vector>
+
+#include "streams.h"
+
+using emulated::note;
+using emulated::number;
 
 namespace {
 
@@ -26,18 +32,11 @@ struct LaunchConfig {  // CUlaunchConfig of cuda.h
   unsigned attribute_count;
 };
 
-int number(const char* name, int otherwise) {
-  const char* text = getenv(name);
-  return text ? atoi(text) : otherwise;
-}
-
-void note(const std::string& line) {
-  if (const char* path = getenv("EMULATED_LOG")) {
-    FILE* file = fopen(path, "a");
-    fprintf(file, "%s\n", line.c_str());
-    fclose(file);
-  }
-}
+struct Kernel {
+  std::string name;
+  void (*call)(void**);
+  const size_t* sizes;  // of its arguments, after their number
+};
 
 constexpr size_t kStack = 64 * 1024;
 ucontext_t scheduler;
@@ -56,8 +55,49 @@ void fiber() {
 }  // namespace
 
 extern "C" {
-
 Dim emulated_thread, emulated_block, emulated_block_size, emulated_grid_size;
+}
+
+namespace {
+
+void run_blocks(const Kernel& found, const LaunchConfig& config, void** parameters) {
+  kernel = found.call;
+  arguments = parameters;
+  emulated_block_size = config.block;
+  emulated_grid_size = config.grid;
+  size_t count = size_t{config.block.x} * config.block.y * config.block.z;
+  fibers.resize(count);
+  stacks.resize(count);
+  for (auto& stack : stacks) stack.resize(kStack);
+  Dim& at = emulated_block;
+  for (at.z = 0; at.z < config.grid.z; ++at.z)
+    for (at.y = 0; at.y < config.grid.y; ++at.y)
+      for (at.x = 0; at.x < config.grid.x; ++at.x) {
+        done.assign(count, false);
+        for (size_t i = 0; i < count; ++i) {
+          getcontext(&fibers[i]);
+          fibers[i].uc_stack.ss_sp = stacks[i].data();
+          fibers[i].uc_stack.ss_size = kStack;
+          fibers[i].uc_link = &scheduler;
+          makecontext(&fibers[i], fiber, 0);
+        }
+        for (bool left = true; left;) {
+          left = false;
+          for (current = 0; current < count; ++current) {
+            if (done[current]) continue;
+            unsigned i = static_cast<unsigned>(current);
+            emulated_thread = {i % config.block.x, i / config.block.x % config.block.y,
+                               i / (config.block.x * config.block.y)};
+            swapcontext(&scheduler, &fibers[current]);
+            left = left || !done[current];
+          }
+        }
+      }
+}
+
+}  // namespace
+
+extern "C" {
 
 void emulated_barrier() {
   swapcontext(&fibers[current], &scheduler);
@@ -81,11 +121,11 @@ int cuDeviceGetName(char* name, int size, int) {
 int cuDeviceTotalMem_v2(size_t* bytes, int) {
   return *bytes = size_t{1} << 30, 0;
 }
-int cuGetErrorString(int, const char** text) {
-  return *text = "emulated failure", 0;
+int cuGetErrorString(int error, const char** text) {
+  return *text = error == 700 ? "an illegal memory access was encountered" : "emulated failure", 0;
 }
-int cuGetErrorName(int, const char** text) {
-  return *text = "EMULATED_FAILURE", 0;
+int cuGetErrorName(int error, const char** text) {
+  return *text = error == 700 ? "CUDA_ERROR_ILLEGAL_ADDRESS" : "EMULATED_FAILURE", 0;
 }
 
 int cuDeviceGetAttribute(int* value, int attribute, int) {
@@ -140,45 +180,26 @@ int cuTensorMapEncodeTiled() {
 }  // CUDA_ERROR_NOT_SUPPORTED
 
 int cuModuleGetFunction(void** function, void* module, const char* name) {
-  *function = dlsym(module, (std::string("call_") + name).c_str());
+  auto call = reinterpret_cast<void (*)(void**)>(dlsym(module, (std::string("call_") + name).c_str()));
+  auto sizes = static_cast<const size_t*>(dlsym(module, (std::string("sizes_") + name).c_str()));
+  *function = call && sizes ? new Kernel{name, call, sizes} : nullptr;
   return *function ? 0 : 500;  // CUDA_ERROR_NOT_FOUND
 }
 
-int cuLaunchKernelEx(const LaunchConfig* config, void* function, void** parameters, void**) {
-  note("launch");
-  kernel = reinterpret_cast<void (*)(void**)>(function);
-  arguments = parameters;
-  emulated_block_size = config->block;
-  emulated_grid_size = config->grid;
-  size_t count = size_t{config->block.x} * config->block.y * config->block.z;
-  fibers.resize(count);
-  stacks.resize(count);
-  for (auto& stack : stacks) stack.resize(kStack);
-  Dim& at = emulated_block;
-  for (at.z = 0; at.z < config->grid.z; ++at.z)
-    for (at.y = 0; at.y < config->grid.y; ++at.y)
-      for (at.x = 0; at.x < config->grid.x; ++at.x) {
-        done.assign(count, false);
-        for (size_t i = 0; i < count; ++i) {
-          getcontext(&fibers[i]);
-          fibers[i].uc_stack.ss_sp = stacks[i].data();
-          fibers[i].uc_stack.ss_size = kStack;
-          fibers[i].uc_link = &scheduler;
-          makecontext(&fibers[i], fiber, 0);
-        }
-        for (bool left = true; left;) {
-          left = false;
-          for (current = 0; current < count; ++current) {
-            if (done[current]) continue;
-            unsigned i = static_cast<unsigned>(current);
-            emulated_thread = {i % config->block.x, i / config->block.x % config->block.y,
-                               i / (config->block.x * config->block.y)};
-            swapcontext(&scheduler, &fibers[current]);
-            left = left || !done[current];
-          }
-        }
-      }
-  return 0;
+int cuLaunchKernelEx(const LaunchConfig* given, void* function, void** parameters, void**) {
+  auto found = static_cast<const Kernel*>(function);
+  std::vector<std::vector<char>> values;  // a launch keeps its arguments, not where they were
+  for (size_t i = 0; i < found->sizes[0]; ++i) {
+    auto bytes = static_cast<const char*>(parameters[i]);
+    values.emplace_back(bytes, bytes + found->sizes[i + 1]);
+  }
+  return emulated::enqueue(given->stream, "launch", [found, values, config = *given]() mutable {
+    if (const char* bad = getenv("EMULATED_ILLEGAL"); bad && found->name.find(bad) != std::string::npos)
+      return emulated::fail_for_good(700);  // CUDA_ERROR_ILLEGAL_ADDRESS
+    std::vector<void*> places;
+    for (auto& value : values) places.push_back(value.data());
+    run_blocks(*found, config, places.data());
+  });
 }
 
 }  // extern "C"
