@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from heterocc.artifacts.errors import LoweringError
 from heterocc.compiler.blame import at_fault
+from heterocc.compiler.cache import open_records
 from heterocc.compiler.devices.device import Device
 from heterocc.compiler.files import atomic_write
 from heterocc.compiler.imported import ImportedModel
 from heterocc.compiler.lower import lowering_for
-from heterocc.compiler.lower.base import LoweredPartition, PartitionJob
-from heterocc.compiler.report import Reporter
+from heterocc.compiler.lower.base import LoweredPartition, PartitionJob, Timer, Tuning
+from heterocc.compiler.lower.timing import interleaved
+from heterocc.compiler.report import Progress, Reporter
+from heterocc.compiler.tuning import TunedPartition
 from heterocc.passes.plan import Plan
 
 
@@ -25,6 +28,12 @@ class BuiltPlan:
     plan: Plan
     jobs: tuple[PartitionJob, ...]
     lowered: tuple[LoweredPartition, ...]
+
+    @property
+    def tuned(self) -> tuple[TunedPartition, ...]:
+        """What timing kernels chose."""
+        pairs = zip(self.jobs, self.lowered, strict=True)
+        return tuple(TunedPartition(job.name, job.device.name, low.tuned) for job, low in pairs if low.tuned)
 
 
 def jobs_of(plan: Plan, model: ImportedModel, devices: Iterable[Device]) -> tuple[PartitionJob, ...]:
@@ -45,12 +54,16 @@ class DoesNotLower(Exception):  # noqa: N818  # never shown: it tells the driver
 
 
 class Builder:
-    """Lowers partitions and remembers them by device, nodes and interface."""
+    """Lowers partitions and remembers them by device, nodes and interface; `timer` is for kernels that are timed."""
 
-    def __init__(self, model: ImportedModel, devices: Iterable[Device], reporter: Reporter) -> None:
+    def __init__(
+        self, model: ImportedModel, devices: Iterable[Device], reporter: Reporter, timer: Timer = interleaved
+    ) -> None:
         self._model = model
         self._devices = tuple(devices)
         self._reporter = reporter
+        self._timer = timer
+        self._records = open_records("tuning")
         self._done: dict[tuple[str, tuple[str, ...], tuple[str, ...], tuple[str, ...]], LoweredPartition] = {}
 
     def build(self, plan: Plan) -> BuiltPlan:
@@ -59,10 +72,17 @@ class Builder:
         todo = [job for job in jobs if self._key(job) not in self._done]
         with self._reporter.stage("lowering", len(todo)) as progress:
             for job in todo:
-                progress.begin(f"{job.name} for {job.device.name} ({len(job.nodes)} nodes)")
-                self._done[self._key(job)] = self._lower(job)
+                title = f"{job.name} for {job.device.name}"
+                progress.begin(f"{title} ({len(job.nodes)} nodes)")
+                self._done[self._key(job)] = self._lower(self._tuned(job, title, progress))
                 progress.step()
         return BuiltPlan(plan, jobs, tuple(self._done[self._key(job)] for job in jobs))
+
+    def _tuned(self, job: PartitionJob, title: str, progress: Progress) -> PartitionJob:
+        """The job, its kernels to be timed where the device is to be tuned for and is here."""
+        if not (job.device.tunes and job.device.present):
+            return job
+        return replace(job, tuning=Tuning(self._timer, self._records, lambda text: progress.begin(f"{title}: {text}")))
 
     @staticmethod
     def _lower(job: PartitionJob) -> LoweredPartition:

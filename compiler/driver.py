@@ -25,6 +25,7 @@ from heterocc.compiler.precision_cost import PrecisionCost, told
 from heterocc.compiler.query import QueryResult, machine, precisions_of, query_model
 from heterocc.compiler.reference import Reference
 from heterocc.compiler.report import CompileReport, Moved, Reporter, VariantPlan, timed
+from heterocc.compiler.tuning import TunedPartition, left_out, remembered
 from heterocc.compiler.variant_build import BuiltVariant, Variants
 from heterocc.compiler.variants import MAIN, VariantSpec, all_devices, cpu_spec, variant_specs
 from heterocc.passes.base import parse_pipeline, policy_pipeline
@@ -118,6 +119,8 @@ def _prepare(path: Path, options: CompileOptions, reporter: Reporter) -> _Job:
     specs, passed_over = variant_specs(lists, model.graph.nodes, affinity)
     for note in (*model.notes, *notes, *passed_over):
         reporter.note(note)
+    for text in left_out(all_devices(lists)):
+        reporter.warn(text)
     with reporter.stage("querying devices", len(model.graph.nodes)) as progress, timed(seconds, "query"):
         query = query_model(model, all_devices(lists), on_node=progress.step)
     for note in query.notes:
@@ -137,6 +140,7 @@ class _Job:
     unchecked: list[str] = field(default_factory=list)
     moved: list[Moved] = field(default_factory=list)
     costs: list[tuple[str, PrecisionCost]] = field(default_factory=list)
+    tuned: list[tuple[str, TunedPartition]] = field(default_factory=list)
 
     def compile(self, target: Path) -> CompileReport:
         """Place, lower, check and pack all variants."""
@@ -224,6 +228,9 @@ class _Job:
         for job, data in zip(variant.built.jobs, binaries, strict=True):
             if job.device.keeps_binaries and not data:
                 self.reporter.note(f"no binaries of {job.name}: its kernels did not run here")
+        for part in variant.built.tuned:
+            self.reporter.note(part.sentence() + remembered([part]))
+            self.tuned.append((variant.spec.name, part))
         self.costs += [(variant.spec.name, cost) for cost in (checks.costs if checks is not None else ())]
         self.moved += variant.moved
 
@@ -251,6 +258,7 @@ class _Job:
             moved=tuple(self.moved),
             unchecked=tuple(self.unchecked),
             costs=tuple(self.costs),
+            tuned=tuple(self.tuned),
             notes=tuple(self.reporter.notes),
             warnings=tuple(self.reporter.warnings),
             seconds=self.variants.seconds,

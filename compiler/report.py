@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from heterocc.compiler.precision_cost import PrecisionCost
+from heterocc.compiler.tuning import TunedPartition
 from heterocc.passes.plan import Plan
 from heterocc.passes.printer import summary
 
@@ -105,8 +106,8 @@ class CompileReport:
 
     `plan` and `summary` are the main variant's, `plans` has all variants in the bundle's order and `variants` the names
     of those that were packed. `unchecked` are partitions that could not be run here, with the reason. `costs` are the
-    errors of what is computed in half precision, each with its variant. `seconds` is wall time by stage. `output` is
-    None where the compile was stopped before packing.
+    errors of what is computed in half precision, and `tuned` is what timing kernels chose, each with its variant.
+    `seconds` is wall time by stage. `output` is None where the compile was stopped before packing.
     """
 
     plan: Plan
@@ -118,6 +119,7 @@ class CompileReport:
     moved: tuple[Moved, ...] = ()
     unchecked: tuple[str, ...] = ()
     costs: tuple[tuple[str, PrecisionCost], ...] = ()
+    tuned: tuple[tuple[str, TunedPartition], ...] = ()
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     seconds: dict[str, float] = field(default_factory=dict)
@@ -146,6 +148,7 @@ class CompileReport:
             ],
             "unchecked": list(self.unchecked),
             "precision": [{"variant": variant, **cost.to_json()} for variant, cost in self.costs],
+            "tuned": [part.to_json(variant) for variant, part in self.tuned],
             "notes": list(self.notes),
             "warnings": list(self.warnings),
             "seconds": {k: round(v, 3) for k, v in self.seconds.items()},

@@ -44,6 +44,7 @@ class BuiltVariant:
         notes = tuple(f"not checked: {text}" for text in (checks.unchecked if checks else ()))
         if checks is None and pieces:
             notes = ("not checked: compiled without the check",)
+        tuned = tuple(part.sentence() for part in built.tuned)
         moved = tuple(f"{m.op_type} '{m.node}' moved from {m.source} to {m.target}: {m.error}" for m in self.moved)
         return VariantParts(
             name=self.spec.name,
@@ -53,7 +54,7 @@ class BuiltVariant:
             outputs=model.graph.outputs,
             plan=print_plan(built.plan),
             summary=summary(built.plan),
-            notes=notes + told(checks.costs if checks else ()) + moved,
+            notes=notes + told(checks.costs if checks else ()) + tuned + moved,
         )
 
 

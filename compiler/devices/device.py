@@ -66,6 +66,11 @@ class Device:
         """Whether the bundle is to hold what the device's driver makes of the kernels."""
         return self.properties.get("binaries") == "on"
 
+    @property
+    def tunes(self) -> bool:
+        """Whether schedules of kernels are to be chosen by timing them on the device."""
+        return self.properties.get("tune") == "on"
+
     def target_json(self) -> str | None:
         """The TVM target as JSON text with sorted keys, None for a device without one."""
         if not self.target:

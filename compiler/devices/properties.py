@@ -91,6 +91,12 @@ PROPERTIES: tuple[Property, ...] = (
         "keep what the driver makes of the kernels in the bundle, which then differs from run to run: on, off",
         _switch,
     ),
+    Property(
+        "tune",
+        frozenset({"opencl", "vulkan", "cuda"}),
+        "choose schedules of kernels by timing them on the device while compiling, once for each: on, off",
+        _switch,
+    ),
     Property("mcpu", _CPU, "CPU to compile for, as LLVM names it: x86-64-v3, cortex-a76", _word, runtime=False),
     Property("mtriple", _CPU, "target triple to compile for: aarch64-linux-gnu", _word, runtime=False),
     Property("mattr", _CPU, "CPU features to add or drop: +avx2,-fma", _mattr, runtime=False),

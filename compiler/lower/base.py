@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -10,12 +11,58 @@ import numpy as np
 from heterocc.compiler.devices.device import Device
 from heterocc.compiler.imported import ImportedModel
 
+Run = Callable[[], None]
+"""Has the device run a kernel, without waiting for it."""
+
+Timer = Callable[[Sequence[Run], Run], Sequence[float]]
+"""Seconds that each of some kernels takes; the second argument waits until the device is done."""
+
+
+class Records(Protocol):
+    """A store of small JSON objects by key, a SHA-256 in hexadecimal."""
+
+    def read(self, key: str) -> Mapping[str, object] | None:
+        """The stored record, None when there is none."""
+        ...
+
+    def write(self, key: str, record: Mapping[str, object]) -> None:
+        """Store a record; failing to is no error."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """That kernels are timed on the device to choose their schedules: with what, where that is kept, who is told."""
+
+    timer: Timer
+    records: Records | None
+    tell: Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    """A kernel whose schedule was chosen by time: its symbol, the nodes that it computes, what the schedule is.
+
+    `before` is the time of the schedule that the static models choose, `after` that of the chosen one, in seconds;
+    `candidates` were timed. `changed`: the chosen one is not the models'. `remembered`: an earlier compile timed them.
+    """
+
+    kernel: str
+    nodes: tuple[str, ...]
+    schedule: str
+    changed: bool
+    candidates: int
+    before: float
+    after: float
+    remembered: bool
+
 
 @dataclass(frozen=True, slots=True)
 class PartitionJob:
     """One partition to lower: `nodes`, `inputs` and `outputs` are names of the imported graph; `name` is `p0`, `p1`.
 
-    `trial` marks a node asked about alone: its borders would lie inside a partition.
+    `trial` marks a node asked about alone: its borders would lie inside a partition. `tuning` is None where static
+    models choose the schedules.
     """
 
     name: str
@@ -25,6 +72,7 @@ class PartitionJob:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     trial: bool = False
+    tuning: Tuning | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +96,8 @@ class LoweredPartition:
     writes into its outputs, `params` is one tuple in the order of `params`. `kind` "onnx": `code` is an ONNX model, its
     initializers external, to be given under `param_names`. `params` are C-contiguous arrays (possibly packed
     differently from the model's). `kernels` are in run order. `cpu_features` are what the code needs of the CPU.
-    `dumps` are file name → text for `--dump-dir` (IR after each phase, device source).
+    `dumps` are file name → text for `--dump-dir` (IR after each phase, device source). `tuned` are the kernels whose
+    schedules were chosen by time.
     """
 
     kind: Literal["tvm", "onnx"]
@@ -59,6 +108,7 @@ class LoweredPartition:
     cpu_features: tuple[str, ...] = ()
     requires: tuple[str, ...] = ()
     dumps: tuple[tuple[str, str], ...] = ()
+    tuned: tuple[Tuned, ...] = ()
 
 
 class Lowering(Protocol):

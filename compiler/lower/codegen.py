@@ -71,6 +71,11 @@ def build_executable(entry: tvm.IRModule, target: Any, config: Mapping[str, Any]
         return Executable(vm, shared, tuple(objects))
 
 
+def kernels_executable(functions: Mapping[str, Any], target: Any) -> Executable:
+    """Code of scheduled kernels alone, each under its name, without an entry."""
+    return Executable(tvm.compile(_without_scopes(tvm.IRModule(dict(functions))), target), {})
+
+
 def _parts(entry: tvm.IRModule) -> list[tuple[str, ...]]:
     """The kernels to compile apart from the entry. The same on every machine: the code must be."""
     names = sorted(gvar.name_hint for gvar, f in entry.functions_items() if isinstance(f, tirx.PrimFunc))

@@ -13,7 +13,7 @@ import tvm
 from heterocc.artifacts.errors import HeteroccError, LoweringError
 from heterocc.compiler.devices.device import Device
 from heterocc.compiler.imported import ImportedModel
-from heterocc.compiler.lower.base import KernelInfo, LoweredPartition, PartitionJob
+from heterocc.compiler.lower.base import KernelInfo, LoweredPartition, PartitionJob, Tuned
 from heterocc.compiler.lower.frontend import KernelModule, first_line
 
 BEHIND = "list CPU behind the device to keep the model compiling"
@@ -22,11 +22,13 @@ BEHIND = "list CPU behind the device to keep the model compiling"
 
 @dataclass(frozen=True, slots=True)
 class Stages:
-    """A partition on its way to code: its kernels before and after scheduling, and the module with its entry."""
+    """A partition on its way to code: its kernels before and after scheduling, the module with its entry, and what
+    was chosen by timing."""
 
     module: KernelModule
     scheduled: KernelModule
     entry: tvm.IRModule
+    tuned: tuple[Tuned, ...] = ()
 
     def lowered(self, code: bytes, dumps: Iterable[tuple[str, str]] = (), **needs: tuple[str, ...]) -> LoweredPartition:
         """The partition with its code; `needs` are LoweredPartition's `requires` and `cpu_features`."""
@@ -36,6 +38,7 @@ class Stages:
             params=tuple(np.ascontiguousarray(a) for a in self.scheduled.arrays.values()),
             param_names=tuple(self.scheduled.arrays),
             kernels=self.scheduled.kernels,
+            tuned=self.tuned,
             dumps=(
                 ("kernels.py", _text(self.module.mod)),
                 ("scheduled.py", _text(self.scheduled.mod)),

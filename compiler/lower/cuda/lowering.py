@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import tvm
@@ -10,7 +11,7 @@ from heterocc.artifacts.errors import LoweringError
 from heterocc.compiler.devices.device import Device
 from heterocc.compiler.imported import ImportedModel
 from heterocc.compiler.lower.base import LoweredPartition, PartitionJob
-from heterocc.compiler.lower.codegen import Executable, build_executable, shared_object
+from heterocc.compiler.lower.codegen import Executable, build_executable, kernels_executable, shared_object
 from heterocc.compiler.lower.cuda.codegen import captured_sources, packed_cubins
 from heterocc.compiler.lower.cuda.target import arch_of, cuda_target, limits_of
 from heterocc.compiler.lower.cuda.toolchain import CudaCompiler, KernelRefusedError, find_compiler
@@ -18,6 +19,7 @@ from heterocc.compiler.lower.fault import plant_fault
 from heterocc.compiler.lower.frame import Stages, lowering, node_of, refusal, trial_job
 from heterocc.compiler.lower.frontend import KernelModule, destination_passing, kernel_module
 from heterocc.compiler.lower.gpu.schedule import schedule_kernels
+from heterocc.compiler.lower.gpu.tune import tuner_for
 
 
 class CudaLowering:
@@ -49,8 +51,17 @@ class CudaLowering:
 
 def _stages(job: PartitionJob, target: Any) -> Stages:
     module = plant_fault(kernel_module(job, target), job)
-    scheduled = schedule_kernels(module, target, limits_of(job.device))
-    return Stages(module, scheduled, destination_passing(scheduled))
+    tuner = tuner_for(job, lambda functions: _alone(functions, target, arch_of(job.device)))
+    scheduled = schedule_kernels(module, target, limits_of(job.device), tuner)
+    return Stages(module, scheduled, destination_passing(scheduled), tuner.chosen if tuner else ())
+
+
+def _alone(functions: Mapping[str, Any], target: Any, arch: str) -> bytes:
+    with captured_sources() as sources:
+        executable = kernels_executable(functions, target)
+    compiler = find_compiler()
+    with packed_cubins({source: compiler.cubin(source, arch) for source in sources}):
+        return shared_object(executable, None)
 
 
 def _built(entry: tvm.IRModule, target: Any) -> tuple[Executable, tuple[str, ...]]:

@@ -17,7 +17,7 @@ class Choose(Protocol):
         ...
 
 
-def best(_name: str, options: Sequence[Option]) -> Option:
+def best(name: str, options: Sequence[Option]) -> Option:
     """What the model ranks first."""
     return options[0]
 

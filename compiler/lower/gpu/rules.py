@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from heterocc.compiler.lower.gpu.contraction import schedule_contraction
@@ -45,3 +45,10 @@ RULES: tuple[Rule, ...] = (
 """The first that knows a kernel schedules it; the last knows every kernel with plain loops and raises for others."""
 
 RULE = "heterocc.rule"
+"""The attribute of a kernel that names its rule."""
+
+
+def scheduled_by(rule: Rule, function: Any, limits: Limits, packable: Collection[int]) -> Packed | None:
+    """The kernel scheduled by a rule, which it then names; None where the rule does not know it."""
+    packed = rule.schedule(function, limits, packable)
+    return None if packed is None else replace(packed, function=packed.function.with_attr(RULE, rule.name))

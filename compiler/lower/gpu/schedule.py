@@ -16,7 +16,8 @@ from heterocc.compiler.lower.gpu.merge import merge_rows
 from heterocc.compiler.lower.gpu.one_term import without_single_terms
 from heterocc.compiler.lower.gpu.packed import Packed
 from heterocc.compiler.lower.gpu.plain import launches
-from heterocc.compiler.lower.gpu.rules import RULE, RULES
+from heterocc.compiler.lower.gpu.rules import RULES, scheduled_by
+from heterocc.compiler.lower.gpu.tune import Kernel, Tuner
 from heterocc.compiler.lower.relax_kernels import is_kernel_call
 from heterocc.compiler.lower.relax_straight import bindings_of, outputs_of, substitute, vars_of, write_main
 
@@ -25,14 +26,17 @@ _THREADED = frozenset({"scatter_elements_gpu", "scatter_nd_gpu"})
 work items in lock step, or barriers over several work groups."""
 
 
-def schedule_kernels(module: KernelModule, target: Any, limits: Limits) -> KernelModule:
+def schedule_kernels(module: KernelModule, target: Any, limits: Limits, tuner: Tuner | None = None) -> KernelModule:
     """Bind every kernel of the module to work items; weights may get another layout.
+
+    `tuner` chooses schedules by timing them where that pays; static models do without it.
 
     Raises LoweringError naming the node of a kernel that cannot be bound.
     """
     module = merge_rows(module)
     node_of = {k.symbol: k.nodes[-1] for k in reversed(module.kernels) if k.nodes}
-    packable = _packable(module)
+    packable, nodes = _packable(module), {k.symbol: k.nodes for k in module.kernels}
+    inputs = {symbol: len(arguments) for _, symbol, arguments in _calls(module)}
     kernels: dict[str, Packed] = {}
     with target:
         for gvar, function in module.mod.functions_items():
@@ -40,7 +44,12 @@ def schedule_kernels(module: KernelModule, target: Any, limits: Limits) -> Kerne
                 symbol = gvar.name_hint
                 where = f"node '{node_of[symbol]}'" if symbol in node_of else None
                 whole = without_single_terms(function)
-                kernels[symbol] = _scheduled(whole, limits, where, packable.get(symbol, frozenset()))
+                packs = packable.get(symbol, frozenset())
+                packed = None
+                if tuner is not None and symbol in inputs and _fits(whole, limits):
+                    outputs = len(whole.params) - inputs[symbol]
+                    packed = tuner.choose(Kernel(symbol, nodes.get(symbol, ()), whole, packs, outputs), limits)
+                kernels[symbol] = packed or _scheduled(whole, limits, where, packs)
     return _rewritten(module, kernels)
 
 
@@ -61,17 +70,22 @@ def _scheduled(function: Any, limits: Limits, where: str | None, packable: froze
     problem = ""
     for rule in RULES:
         try:
-            packed = rule.schedule(function, limits, packable)
+            packed = scheduled_by(rule, function, limits, packable)
         except s_tir.ScheduleError as error:
             problem = first_line(error)
             continue
         except LoweringError as error:
             raise LoweringError(error.message, where=where, hint=error.hint) from None
         if packed is not None:
-            return dataclasses.replace(packed, function=packed.function.with_attr(RULE, rule.name))
+            return packed
     raise LoweringError(
         f"a kernel cannot be bound to work items: {problem}", where=where, hint="give the node to the CPU"
     )
+
+
+def _fits(function: Any, limits: Limits) -> bool:
+    """Whether the device has the kernel's dtypes, and rules are to schedule it."""
+    return not _ready_made(function)[0] and limits.dtypes.issuperset(tensor_dtypes(function))
 
 
 def _calls(module: KernelModule) -> list[tuple[Any, str, list[Any]]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from tvm import tirx
@@ -9,11 +10,12 @@ from tvm import tirx
 from heterocc.compiler.devices.device import Device
 from heterocc.compiler.imported import ImportedModel
 from heterocc.compiler.lower.base import LoweredPartition, PartitionJob
-from heterocc.compiler.lower.codegen import build_executable, shared_object
+from heterocc.compiler.lower.codegen import build_executable, kernels_executable, shared_object
 from heterocc.compiler.lower.fault import plant_fault
 from heterocc.compiler.lower.frame import Stages, lowering, refusal, trial_job
 from heterocc.compiler.lower.frontend import KernelModule, destination_passing, kernel_module
 from heterocc.compiler.lower.gpu.schedule import schedule_kernels, tensor_dtypes
+from heterocc.compiler.lower.gpu.tune import tuner_for
 from heterocc.compiler.lower.opencl.constants import with_double_infinities
 from heterocc.compiler.lower.opencl.error_function import erf_as_arithmetic
 from heterocc.compiler.lower.opencl.source import completed_source
@@ -49,8 +51,14 @@ def _stages(job: PartitionJob, target: Any) -> Stages:
     module = plant_fault(kernel_module(job, target), job)
     if job.device.software:
         module = erf_as_arithmetic(module)
-    scheduled = with_double_infinities(schedule_kernels(module, target, limits_of(job.device)))
-    return Stages(module, scheduled, destination_passing(scheduled))
+    tuner = tuner_for(job, lambda functions: _alone(functions, target))
+    scheduled = with_double_infinities(schedule_kernels(module, target, limits_of(job.device), tuner))
+    return Stages(module, scheduled, destination_passing(scheduled), tuner.chosen if tuner else ())
+
+
+def _alone(functions: Mapping[str, Any], target: Any) -> bytes:
+    with completed_source():
+        return shared_object(kernels_executable(functions, target), None)
 
 
 def _requires(module: KernelModule) -> tuple[str, ...]:

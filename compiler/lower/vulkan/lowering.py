@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import tvm
@@ -11,12 +12,13 @@ from heterocc.artifacts.errors import LoweringError
 from heterocc.compiler.devices.device import Device
 from heterocc.compiler.imported import ImportedModel
 from heterocc.compiler.lower.base import LoweredPartition, PartitionJob
-from heterocc.compiler.lower.codegen import Executable, build_executable, shared_object
+from heterocc.compiler.lower.codegen import Executable, build_executable, kernels_executable, shared_object
 from heterocc.compiler.lower.fault import plant_fault
 from heterocc.compiler.lower.frame import Stages, lowering, node_of, refusal, trial_job
 from heterocc.compiler.lower.frontend import KernelModule, destination_passing, kernel_module
 from heterocc.compiler.lower.gpu.limits import Limits
 from heterocc.compiler.lower.gpu.schedule import schedule_kernels
+from heterocc.compiler.lower.gpu.tune import tuner_for
 from heterocc.compiler.lower.vulkan.codegen import device_kernels, generating
 from heterocc.compiler.lower.vulkan.disassembly import disassemble
 from heterocc.compiler.lower.vulkan.kernel import Feature, Kernel
@@ -72,22 +74,24 @@ def kernels_of(job: PartitionJob, target: Any, limits: VulkanLimits) -> list[Ker
 
 
 def _stages(job: PartitionJob, target: Any, limits: VulkanLimits) -> Stages:
-    module, scheduled = _fitting(job, target, limits)
-    return Stages(module, scheduled, destination_passing(scheduled))
-
-
-def _fitting(job: PartitionJob, target: Any, limits: VulkanLimits) -> tuple[KernelModule, KernelModule]:
     """The partition's kernels before and after scheduling; not fused where fused ones have too many buffers."""
-    module, scheduled = _scheduled(job, target, limits)
-    if not _crowded(scheduled, limits):
-        return module, scheduled
+    stages = _scheduled(job, target, limits)
+    if not _crowded(stages.scheduled, limits):
+        return stages
     with tvm.transform.PassContext(opt_level=3, config=_UNFUSED):
         return _scheduled(job, target, limits)
 
 
-def _scheduled(job: PartitionJob, target: Any, limits: VulkanLimits) -> tuple[KernelModule, KernelModule]:
+def _scheduled(job: PartitionJob, target: Any, limits: VulkanLimits) -> Stages:
     module = plant_fault(kernel_module(job, target), job)
-    return module, schedule_kernels(module, target, _gpu_limits(job.device, limits))
+    tuner = tuner_for(job, lambda functions: _alone(functions, target, limits))
+    scheduled = schedule_kernels(module, target, _gpu_limits(job.device, limits), tuner)
+    return Stages(module, scheduled, destination_passing(scheduled), tuner.chosen if tuner else ())
+
+
+def _alone(functions: Mapping[str, Any], target: Any, limits: VulkanLimits) -> bytes:
+    with generating(limits):
+        return shared_object(kernels_executable(functions, target), None)
 
 
 def _gpu_limits(device: Device, limits: VulkanLimits) -> Limits:
@@ -99,6 +103,7 @@ def _gpu_limits(device: Device, limits: VulkanLimits) -> Limits:
         tile=_SOFTWARE_TILE if device.software else _TILE,
         shared=limits.shared_bytes,
         software=device.software,
+        buffers=limits.buffers,
     )
 
 
