@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 
 from heterocc.artifacts.errors import DeviceError, HeteroccError
@@ -16,6 +16,7 @@ from heterocc.runtime.executable import synchronizer
 from heterocc.runtime.faults import device_fault
 from heterocc.runtime.memory import Allocations
 from heterocc.runtime.native import vulkan_api
+from heterocc.runtime.native.cuda_driver import kept_context
 from heterocc.runtime.pool import ContextPool
 from heterocc.runtime.select import Selection, choose_threads, device_list, select_variants
 from heterocc.runtime.steps import Space
@@ -46,8 +47,10 @@ def open_variant(
     failed: list[str] = []
     kinds: set[type[DeviceError]] = set()
     for variant in selection.variants:
+        on_cuda = any(device.backend == "cuda" for device in variant.devices)
         try:
-            pool, remarks = _load(bundle, variant, threads, profile)
+            with kept_context() if on_cuda else nullcontext():
+                pool, remarks = _load(bundle, variant, threads, profile)
         except DeviceError as error:
             if len(selection.variants) + len(selection.passed) == 1:
                 raise

@@ -42,8 +42,9 @@ _LOCK = threading.Lock()
 
 @cache
 def driver() -> Any:
-    """The driver's library, its functions typed. Raises OSError where it is missing."""
+    """The driver's library, initialised, its functions typed. Raises OSError where it is missing."""
     library = ctypes.CDLL(LIBRARY)
+    library.cuInit(0)  # may be called again; what is wrong with it, every other call says too
     for name, arguments in _SIGNATURES.items():
         getattr(library, name).argtypes = arguments
     return library

@@ -8,8 +8,11 @@ given as late as CUDA allows: when somebody waits for it.
 from __future__ import annotations
 
 import re
+import struct
 import subprocess
 from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 
 SOURCES = Path(__file__).parent / "cuda_emulator"
@@ -28,8 +31,11 @@ def build_driver(folder: Path) -> None:
         subprocess.run([*command, *(str(SOURCES / source) for source in sources), *flags], check=True)
 
 
-def build_kernels(source: str, folder: Path) -> Path:
-    """A library with a function `call_<kernel>(void** arguments)` for each kernel of a CUDA source."""
+def build_kernels(source: str, folder: Path, driver: Path | None = None) -> Path:
+    """A library with a function `call_<kernel>(void** arguments)` for each kernel of a CUDA source.
+
+    `driver` is the folder with the stand-in driver where `folder` is not.
+    """
     for header in ("cuda.h", "cuda_fp16.h", "math_constants.h"):
         (folder / header).write_text("")
     calls = []
@@ -43,8 +49,30 @@ def build_kernels(source: str, folder: Path) -> Path:
     path.write_text('#include "kernels.h"\n' + source + "".join(calls))
     library = folder / "kernels.so"
     command = ["c++", "-std=c++17", "-O1", "-w", "-shared", "-fPIC", "-o", str(library), str(path)]
-    subprocess.run([*command, f"-I{SOURCES}", f"-I{folder}", str(folder / "libcuda.so.1")], check=True)
+    subprocess.run([*command, f"-I{SOURCES}", f"-I{folder}", str((driver or folder) / "libcuda.so.1")], check=True)
     return library
+
+
+@dataclass
+class HostCompiler:
+    """In place of nvcc: what it makes for the stand-in driver names a library that has the kernels for the host.
+
+    `driver` is the folder that `build_driver` filled.
+    """
+
+    driver: Path
+    name: str = "a compiler for the host"
+
+    def cubin(self, source: str, arch: str) -> bytes:
+        folder = self.driver / sha256(source.encode()).hexdigest()[:16]
+        folder.mkdir(exist_ok=True)
+        library = build_kernels(source, folder, self.driver)
+        return machine_code(arch) + bytes(library) + b"\0"
+
+
+def machine_code(arch: str) -> bytes:
+    """The head of a cubin, which is all that the stand-in driver reads of one."""
+    return b"\x7fELF" + bytes(44) + struct.pack("<I", int(arch[3:]) << 8) + bytes(12)
 
 
 def environment(folder: Path, kernels: Path | None = None, **settings: object) -> dict[str, str]:

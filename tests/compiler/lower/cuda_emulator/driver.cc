@@ -1,4 +1,5 @@
-// A stand-in for libcuda.so.1: one device, whose kernels are host functions in the library that EMULATED_KERNELS names.
+// A stand-in for libcuda.so.1: devices whose kernels are host functions, in the library that the machine code names, or
+// EMULATED_KERNELS where it names none.
 //
 // Enough of the driver's interface for TVM's CUDA runtime. What it is asked for is written to the file that
 // EMULATED_LOG names. Threads of a block are fibers, so that barriers work; blocks run one after another, when their
@@ -163,7 +164,8 @@ int cuModuleLoadData(void** module, const void* image) {
                    4),
            (flags >> 8) & 0xff);
   note(line);
-  const char* path = getenv("EMULATED_KERNELS");
+  const char* named = reinterpret_cast<const char*>(bytes) + 64;  // after the head
+  const char* path = *named ? named : getenv("EMULATED_KERNELS");
   *module = path ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : nullptr;
   if (!*module) note(std::string("no kernels: ") + (path ? dlerror() : "EMULATED_KERNELS is not set"));
   return *module ? 0 : 209;  // CUDA_ERROR_NO_BINARY_FOR_GPU

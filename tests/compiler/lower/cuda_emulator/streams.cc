@@ -13,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <vector>
 
 namespace {
@@ -48,6 +49,7 @@ struct Block {
 std::recursive_mutex lock;
 std::map<const char*, Block> blocks;
 std::map<int, Stream*> defaults;
+std::set<int> contexts;
 std::vector<Stream*> streams;
 int events = 0;
 int broken = 0;
@@ -100,6 +102,11 @@ int give(Stream* stream, Work work) {
   return 0;
 }
 
+void make_context(int device) {
+  Lock held(lock);
+  if (contexts.insert(device).second) emulated::note("context of device " + std::to_string(device));
+}
+
 }  // namespace
 
 namespace emulated {
@@ -130,6 +137,7 @@ int current_device() {
 }
 void use_device(int device) {
   current = device;
+  make_context(device);
 }
 
 int enqueue(void* stream, const std::string& what, std::function<void()> work) {
@@ -254,7 +262,7 @@ int cuEventSynchronize(void* handle) {
 }
 
 int cuDevicePrimaryCtxRetain(void** context, int device) {
-  return *context = reinterpret_cast<void*>(intptr_t{device + 1}), broken;
+  return make_context(device), *context = reinterpret_cast<void*>(intptr_t{device + 1}), broken;
 }
 int cuCtxGetCurrent(void** context) {
   return *context = reinterpret_cast<void*>(intptr_t{current + 1}), 0;

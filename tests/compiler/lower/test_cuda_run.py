@@ -1,0 +1,189 @@
+"""Sessions on CUDA, on the emulated driver (see cuda_emulated), which does nothing before somebody waits for it."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import cuda_emulated
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+
+from heterocc.compiler.devices.device import Device
+from heterocc.compiler.driver import compile_model
+from heterocc.compiler.lower.cuda import lowering
+
+SIZE = 64
+PLACES = {"first": "CUDA", "beside": "CPU", "between": "CPU", "joined": "CUDA", "last": "CPU"}
+
+
+def network() -> onnx.ModelProto:
+    """Partitions in turns on both devices, and one of the CPU's that waits for nobody; `early` is done before y."""
+    nodes = [
+        helper.make_node("Sin", ["x"], ["c"], name="beside"),
+        helper.make_node("MatMul", ["x", "w"], ["early"], name="first"),
+        helper.make_node("Tanh", ["early"], ["b"], name="between"),
+        helper.make_node("Add", ["b", "early"], ["d"], name="joined"),
+        helper.make_node("Sub", ["d", "c"], ["y"], name="last"),
+    ]
+    weight = np.random.default_rng(0).uniform(-1, 1, (SIZE, SIZE)).astype(np.float32)
+    graph = helper.make_graph(
+        nodes,
+        "turns",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, (8, SIZE))],
+        [helper.make_tensor_value_info(y, onnx.TensorProto.FLOAT, (8, SIZE)) for y in ("y", "early")],
+        [numpy_helper.from_array(weight, "w")],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The emulated driver and the network's bundle, `turns.hcb`."""
+    made = tmp_path_factory.mktemp("cuda")
+    cuda_emulated.build_driver(made)
+    onnx.save(network(), made / "turns.onnx")
+    gpu = Device("CUDA", "cuda", target={"kind": "cuda", "arch": "sm_90"}, present=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lowering, "find_compiler", lambda: cuda_emulated.HostCompiler(made))
+        compile_model(
+            made / "turns.onnx",
+            made / "turns.hcb",
+            devices="CUDA,CPU",
+            device_files=(gpu,),
+            policy="greedy",  # does not merge: what can go on side by side, does
+            affinity=PLACES,
+        )
+    return made
+
+
+HEAD = """
+import ctypes, json, sys, threading
+import numpy as np
+from heterocc.runtime import load
+from heterocc.runtime.native import cuda_api, cuda_driver
+folder = sys.argv[1]
+cuda_api.cudart_candidates = lambda: iter([folder + '/libcudart.so.13'])
+bundle = folder + '/turns.hcb'
+def feed(seed):
+    return {'x': np.random.default_rng(seed).uniform(-1, 1, (8, 64)).astype(np.float32)}
+def error(session, cpu, seed):
+    got, expected = session.run(feed(seed)), cpu.run(feed(seed))
+    return max(float(abs(got[y] - expected[y]).max()) for y in expected)
+def current():
+    context = ctypes.c_void_p()
+    cuda_driver.check('cuCtxGetCurrent', ctypes.byref(context))
+    return context.value
+"""
+
+
+def run(folder: Path, code: str, **settings: object) -> tuple[Any, list[str]]:
+    """What code prints as JSON in a process of its own, and what the driver was asked for."""
+    (folder / "log.txt").unlink(missing_ok=True)
+    done = subprocess.run(
+        [sys.executable, "-c", HEAD + code, str(folder)],
+        env={**os.environ, **cuda_emulated.environment(folder, **settings)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1]), list(cuda_emulated.log(folder))
+
+
+def test_copies_are_asynchronous_and_the_host_waits_right_before_it_reads(folder: Path) -> None:
+    code = """
+from heterocc.runtime.chain import Context
+whole = Context._bind_call
+def bind(self, index, space, observer):
+    call = whole(self, index, space, observer)
+    if space.backend != 'cpu':
+        return call
+    def noted():
+        with open(folder + '/log.txt', 'a') as log:
+            print('host', file=log)
+        call()
+    return noted
+cpu = load(bundle, 'CPU')
+Context._bind_call = bind
+s = load(bundle)
+open(folder + '/log.txt', 'w').close()
+Context._bind_call = whole
+print(json.dumps(error(s, cpu, 1)))
+"""
+    worst, log = run(folder, code)
+    assert worst < 1e-5
+    assert not [line for line in log if "pageable" in line or "default stream" in line]
+    wanted = ("copy in", "launch", "copy out", "host", "wait")
+    done = [next(w for w in wanted if line.startswith(w)) for line in log if line.startswith(wanted)]
+    assert [what for what, _ in itertools.groupby(done)] == [
+        *("copy in", "launch", "copy out"),
+        "host",  # beside: nobody waits
+        "wait",
+        "host",  # between
+        *("copy in", "launch", "copy out"),
+        "wait",
+        "host",  # last
+    ]
+
+
+def test_a_wait_that_is_forgotten_is_a_wrong_number_on_the_emulated_driver(folder: Path) -> None:
+    for broken in ("Event.wait = lambda self: None", "Stream.follow = lambda self, events: None"):
+        code = f"cuda_driver.{broken}\nprint(json.dumps(error(load(bundle), load(bundle, 'CPU'), 1) < 1e-5))\n"
+        assert run(folder, code)[0] is False
+
+
+def test_eight_threads_on_two_sessions_get_their_own_numbers_and_leave_nothing_in_use(folder: Path) -> None:
+    code = (
+        "sessions, cpu = [load(bundle), load(bundle)], load(bundle, 'CPU', threads=1)\n"
+        "worst = [0.0] * 8\n"
+        "def caller(i):\n"
+        "    for seed in range(12):\n"
+        "        worst[i] = max(worst[i], error(sessions[i % 2], cpu, 100 * i + seed))\n"
+        "threads = [threading.Thread(target=caller, args=(i,)) for i in range(8)]\n"
+        "for t in threads: t.start()\n"
+        "for t in threads: t.join()\n"
+        "counts = [s.allocations for s in sessions]\n"
+        "for s in sessions: s.run(feed(0))\n"
+        "grew = [s.allocations for s in sessions] != counts\n"
+        "for s in sessions: s.close()\n"
+        "print(json.dumps([max(worst), grew]))\n"
+    )
+    (worst, grew), log = run(folder, code)
+    assert worst < 1e-5
+    assert not grew
+    assert not [line for line in log if "while used" in line or "work to do" in line]
+
+
+def test_the_thread_keeps_the_device_that_it_had_before_a_run(folder: Path) -> None:
+    """As where PyTorch works on cuda:1 in the same thread: TVM makes device 0 current."""
+    code = (
+        "s = load(bundle)\n"
+        "other = cuda_driver._primary_context(1)\n"
+        "cuda_driver.check('cuCtxSetCurrent', other)\n"
+        "s.run(feed(0))\n"
+        "after_run = current() == other\n"
+        "load(bundle).close()\n"
+        "print(json.dumps([after_run, current() == other]))\n"
+    )
+    assert run(folder, code, count=2)[0] == [True, True]
+
+
+def test_looking_for_devices_makes_no_context(folder: Path) -> None:
+    """A context takes some hundred megabytes of every GPU."""
+    code = (
+        "from heterocc.runtime.devices import inventory\n"
+        "labels = [d.label for d in inventory().devices if d.backend == 'cuda']\n"
+        "print(json.dumps([labels, current()]))\n"
+    )
+    (labels, context), log = run(folder, code, count=2)
+    assert labels == ["CUDA", "CUDA.1"]
+    assert context is None
+    assert not [line for line in log if line.startswith("context")]
