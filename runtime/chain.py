@@ -14,6 +14,7 @@ from heterocc.runtime.executable import Executable, Instrument, Library, load_li
 from heterocc.runtime.faults import device_fault, device_was_lost
 from heterocc.runtime.feeds import Array, is_text
 from heterocc.runtime.inflight import InFlight, Settle
+from heterocc.runtime.lending import Lending
 from heterocc.runtime.memory import Allocations, Buffers, Weights, to_host
 from heterocc.runtime.native.cuda_driver import kept_context
 from heterocc.runtime.ort import OrtPartition, to_python
@@ -142,9 +143,11 @@ class Context:
         self._flight = InFlight(chain.describe)
         self._cuda = CudaStreams() if any(space.backend == "cuda" for space in plan.spaces) else None
         awaited = frozenset(step.step for step in plan.steps if isinstance(step, Wait))
+        buffers = self.buffers
+        self._lending = Lending(plan, chain.variant, buffers.lent, buffers.slots, all_rest=not reuse)
         self._actions = tuple(
-            self._bind(step, agent, step in awaited, observer)
-            for step, agent in zip(plan.steps, plan.agents, strict=True)
+            self._lending.wrap(number, step, agent, self._bind(step, agent, step in awaited, observer), self._flight)
+            for number, (step, agent) in enumerate(zip(plan.steps, plan.agents, strict=True))
         )
         self._steps = plan.steps
         self.observer = observer
@@ -164,8 +167,10 @@ class Context:
                 action()
             action = None
             self._flight.finish()
+            self._lending.rest()
         except BaseException as error:
             self._flight.abandon()
+            self._lending.recover()
             if self._cuda is not None:
                 self._cuda.abandon()
             if action is None or not isinstance(error, Exception):

@@ -27,7 +27,7 @@ class InFlight:
         self._queues: dict[Space, deque[tuple[Copy | Call, Settle]]] = {}
 
     def add(self, device: Space, step: Copy | Call, settle: Settle) -> None:
-        """Note what a device was given last."""
+        """Note what a device was given last; what belongs to one step may come in several parts."""
         self._queues.setdefault(device, deque()).append((step, settle))
 
     def settle(self, device: Space, until: Copy | Call) -> None:
@@ -45,14 +45,19 @@ class InFlight:
                 wait()
             except Exception as error:
                 raise device_fault(error, *self._describe(step)) from error
-            if step is until:
+            if step is until and not (queue and queue[0][0] is until):
                 return
 
     def finish(self) -> None:
         """Wait for all that is left. Raises as `settle` does."""
-        for device, queue in self._queues.items():
-            if queue:
-                self.settle(device, queue[-1][0])
+        for device in self._queues:
+            self.drain(device)
+
+    def drain(self, device: Space) -> None:
+        """Wait for all that a device was given. Raises as `settle` does."""
+        queue = self._queues.get(device)
+        if queue:
+            self.settle(device, queue[-1][0])
 
     def abandon(self) -> None:
         """Wait for all that is left, whatever comes of it: memory must not go while a device uses it."""

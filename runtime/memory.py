@@ -14,10 +14,11 @@ from heterocc.artifacts.errors import HeteroccError
 from heterocc.artifacts.manifest import TensorSpec
 from heterocc.runtime.faults import device_fault
 from heterocc.runtime.feeds import Array
+from heterocc.runtime.native import plugin_function
 from heterocc.runtime.pinned import lent_bytes, pinned_bytes, pinning_device
 from heterocc.runtime.planner import ALIGNMENT, Slots, plan_slots
 from heterocc.runtime.schedule import HOST, Buffer, Schedule, Space, numpy_dtype
-from heterocc.runtime.transfer import lender
+from heterocc.runtime.transfer import lender, turner
 from heterocc.runtime.tvm_api import tvm_api
 
 
@@ -91,6 +92,19 @@ def alias(array: Array, space: Space) -> Any:
     return make(array.ctypes.data, tvm_ffi.Shape(array.shape), tvm_ffi.dtype(array.dtype.name), device_of(space))
 
 
+def lent_tensor(space: Space, size: int, allocations: Allocations) -> Any:
+    """`size` bytes in memory that a device lends to the host, on the host's side. Raises as `device_tensor` does."""
+    lend = plugin_function(space.backend, "lend")
+    if lend is None:  # all of its memory is where the host sees it
+        return device_tensor(space, (size,), "uint8", allocations)
+    try:
+        tensor = lend(space.index, size)
+    except Exception as error:
+        raise device_fault(error, f"lending {size} bytes to the host", str(space)) from error
+    allocations.add(size)
+    return tensor
+
+
 class Weights:
     """The bundle's weights as arrays and tensors, each made once and shared by partitions and contexts.
 
@@ -140,7 +154,8 @@ class Buffers:
 
     Host values that are copied to a device or from one lie in memory that its driver has pinned, if it can; those that
     a device uses in place because it lends its memory lie in that. `arrays` holds the host views by value, `tensors`
-    the TVM tensors by value and memory.
+    the TVM tensors by value and memory. Where lent memory must be turned from one side to the other, `lent` holds it
+    piece by piece and `slots` the number of the piece that a value lies in; what only the device touches is its own.
     """
 
     def __init__(
@@ -155,19 +170,24 @@ class Buffers:
         self.arrays: dict[int, Array] = {}
         self.tensors: dict[tuple[int, Space], Any] = {}
         self.nbytes = 0
+        self.lent: list[Any] = []
+        self.slots: dict[int, int] = {}
         self._values = values
         self._allocations = allocations
         self._shared = plan.shared
         self._lender = lender(plan.shared)
+        turns = self._lender if self._lender is not None and turner(self._lender) is not None else None
         self._with_tensors = tensors
         pinner = pinning_device(plan, values)
         groups: dict[tuple[Space, Space | None], list[Buffer]] = {}  # by memory and, of the host's, whose it is
         for buffer in plan.buffers:
-            owner = None
-            if buffer.space == HOST:
+            space, owner = buffer.space, None
+            if turns is not None and space == HOST and buffer.users == {turns}:
+                space = turns
+            elif space == HOST:
                 copied = any(user not in (HOST, *plan.shared) for user in buffer.users)
                 owner = self._lender if self._lender in buffer.users else pinner if copied else None
-            groups.setdefault((buffer.space, owner), []).append(buffer)
+            groups.setdefault((space, owner), []).append(buffer)
         for (space, owner), buffers in groups.items():
             slots = plan_slots([b.lifetime for b in buffers], reuse=reuse)
             self.nbytes += slots.nbytes
@@ -178,8 +198,12 @@ class Buffers:
 
     def _place_on_host(self, buffers: Sequence[Buffer], slots: Slots, owner: Space | None) -> None:
         if owner is not None and owner == self._lender:
-            pools = self._place_on_device(owner, buffers, slots)
-            places = [lent_bytes(pool, size) for pool, size in zip(pools, slots.sizes, strict=True)]
+            pools = [lent_tensor(owner, size, self._allocations) for size in slots.sizes]
+            self._view(owner, buffers, slots, pools)
+            places = [lent_bytes(owner, pool, size) for pool, size in zip(pools, slots.sizes, strict=True)]
+            if turner(owner) is not None:
+                self.lent = pools
+                self.slots = {b.value: number for b, number in zip(buffers, slots.slot, strict=True)}
         else:
             try:
                 places = _host_places(slots, owner)
@@ -195,8 +219,11 @@ class Buffers:
             for space in self._shared.intersection(buffer.users) - {self._lender}:
                 self.tensors[buffer.value, space] = _share(array, space, self._allocations)
 
-    def _place_on_device(self, space: Space, buffers: Sequence[Buffer], slots: Slots) -> list[Any]:
+    def _place_on_device(self, space: Space, buffers: Sequence[Buffer], slots: Slots) -> None:
         pools = [device_tensor(space, (size,), "uint8", self._allocations) for size in slots.sizes]
+        self._view(space, buffers, slots, pools)
+
+    def _view(self, space: Space, buffers: Sequence[Buffer], slots: Slots, pools: Sequence[Any]) -> None:
         for buffer, number in zip(buffers, slots.slot, strict=True):
             spec = self._values[buffer.value]
             try:
@@ -206,7 +233,6 @@ class Buffers:
             except Exception as error:
                 raise device_fault(error, f"placing '{spec.name}'", str(space)) from error
             self.tensors[buffer.value, space] = view
-        return pools
 
 
 def _host_places(slots: Slots, pinner: Space | None) -> list[Array]:

@@ -44,9 +44,9 @@ def pinned_bytes(space: Space, size: int) -> Array | None:
     return None if tensor is None else np.asarray(_Memory(tensor, size, int(tensor.data_ptr())))
 
 
-def lent_bytes(tensor: Any, size: int) -> Array:
-    """The bytes of a tensor that a Vulkan device has where the host sees them; the array keeps the tensor."""
-    address = plugin_function("vulkan", "host_ptr")
+def lent_bytes(space: Space, tensor: Any, size: int) -> Array:
+    """The bytes of a tensor that a device has where the host sees them; the array keeps the tensor."""
+    address = plugin_function(space.backend, "host_ptr")
     place = 0 if address is None else int(address(tensor))
     if not place:
         raise RuntimeError("the device has put the memory where the host does not see it")

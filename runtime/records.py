@@ -81,8 +81,8 @@ def unit_of(device: OpenCLDevice | VulkanDevice | CudaDevice) -> Unit:
         return "cpu"
     if device.type != "gpu":
         return "other"
-    shares = device.integrated if isinstance(device, VulkanDevice) else device.shares_host_memory
-    return "integrated" if shares else "discrete"
+    integrated = device.integrated if isinstance(device, VulkanDevice) else device.unified
+    return "integrated" if integrated else "discrete"
 
 
 def dtypes_of(device: OpenCLDevice | VulkanDevice | CudaDevice) -> frozenset[str]:

@@ -18,13 +18,15 @@ def shared_spaces(variant: Variant) -> frozenset[Space]:
     """Devices of the variant that compute in the host's memory, so that nothing need be sent.
 
     PoCL and lavapipe work in what the host allocates, and one integrated GPU lends memory that it allocates to the host
-    (see `lender`). OpenCL's integrated GPUs are not among them: their buffers must be mapped and unmapped around the
-    host's use, and what the driver makes of that is its own affair.
+    (see `lender`); further ones copy.
     """
     used = {(d.backend, d.index) for d in (variant.devices[p.device] for p in variant.partitions)}
-    indices = sorted(index for backend, index in used if backend == "vulkan")
-    lends = plugin_function("vulkan", "lends") if indices and vulkan_devices() else None
-    lenders = [Space("vulkan", i) for i in indices if lends and lends(i) and not vulkan_devices()[i].shares_host_memory]
+    lenders = []
+    for backend, devices in _SHARERS.items():
+        indices = sorted(index for name, index in used if name == backend)
+        lends = plugin_function(backend, "lends") if indices and devices() else None
+        if lends is not None:
+            lenders += [Space(backend, i) for i in indices if not devices()[i].shares_host_memory and lends(i)]
     return frozenset(lenders[:1]) | frozenset(
         Space(backend, index)
         for backend, devices in _SHARERS.items()
@@ -42,8 +44,16 @@ _SHARERS: Mapping[str, Callable[[], Sequence[OpenCLDevice | VulkanDevice]]] = {
 
 def lender(shared: frozenset[Space]) -> Space | None:
     """The device among `shared` that lends its memory to the host, because it cannot work in that of others."""
-    vulkan = sorted(space for space in shared if space.backend == "vulkan")
-    return next((space for space in vulkan if not vulkan_devices()[space.index].shares_host_memory), None)
+    spaces = sorted(space for space in shared if space.backend in _SHARERS)
+    return next((s for s in spaces if not _SHARERS[s.backend]()[s.index].shares_host_memory), None)
+
+
+def turner(space: Space) -> Callable[..., Settle] | None:
+    """What brings memory that a device lends from side to side (see `borders`); None where both sides use it as it is.
+
+    Called with tensors and sides, it starts that and gives the call that waits for it.
+    """
+    return plugin_function(space.backend, "turn")
 
 
 def direct_pairs(variant: Variant) -> frozenset[tuple[Space, Space]]:

@@ -38,7 +38,8 @@ class OpenCLDevice:
     """An OpenCL device of this machine; its index in `opencl_devices()` is its device index in TVM.
 
     Sizes are in bytes. `max_alloc` limits one buffer, `local_memory` and `max_group` one work group. `software` marks
-    implementations that run on the CPU (PoCL, llvmpipe). `shares_host_memory`: its buffers are host memory.
+    implementations that run on the CPU (PoCL, llvmpipe). `unified`: its memory is the host's own, so that both can see
+    a buffer. `shares_host_memory`: its buffers can lie in what the host allocated.
     """
 
     name: str
@@ -60,6 +61,7 @@ class OpenCLDevice:
     fp64: bool
     shares_host_memory: bool
     extensions: tuple[str, ...]
+    unified: bool = False
 
 
 def load_opencl() -> None:
@@ -100,6 +102,20 @@ def register() -> None:
 def trim() -> int:
     """Free workspaces that no kernel uses now; gives the number of bytes."""
     return int(_call("heterocc.opencl.trim"))
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """What a device has done in this process, all counts but `copied`: bytes of copies. `maps` are of lent memory."""
+
+    copies: int
+    copied: int
+    maps: int
+
+
+def statistics(device: int = 0) -> Statistics:
+    """The statistics of an OpenCL device."""
+    return Statistics(*(int(number) for number in _call("heterocc.opencl.statistics", device)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import standin
 import stress
 from discrete_run import THREADS
@@ -62,12 +63,13 @@ def run(
     faults: str = "-",
     rounds: int = 20,
     vulkan: str = "discrete",
+    opencl: str = "discrete",
 ) -> dict[str, Any]:
-    """What `discrete_run` tells; `vulkan` is what lavapipe passes for."""
+    """What `discrete_run` tells; `vulkan` is what lavapipe passes for, `opencl` what PoCL does."""
     np.savez(tmp_path / "arrays.npz", **arrays)
     environment = {
         **os.environ,
-        "HETEROCC_OPENCL_FAULT": "discrete",
+        "HETEROCC_OPENCL_FAULT": opencl,
         "HETEROCC_VULKAN_FAULT": vulkan,
         "POCL_DEVICES": "pthread pthread",
     }
@@ -93,7 +95,65 @@ def test_an_integrated_gpu_lends_its_memory_and_nothing_is_copied_to_it_or_from_
     model, given, expected = web(0)
     bundle = standin.write_bundle(tmp_path / "m.hcb", model)
     told = run(tmp_path, [bundle], {"x0": given, "y0": expected}, vulkan="integrated")
-    assert told == {"errors": [], "grew": False, "copies": 0}
+    assert (told["errors"], told["grew"], told["copies"]) == ([], False, 0)
+
+
+@pytest.mark.parametrize("opencl", ["integrated", "incoherent"])
+def test_an_integrated_gpu_on_opencl_lends_its_memory_and_nothing_is_copied_to_it_or_from_it(
+    tmp_path: Path, opencl: str
+) -> None:
+    """Beside it a second one, which copies, and Vulkan; what is not mapped where it should be is garbage."""
+    bundles, arrays = [], {}
+    for i in range(2):
+        model, arrays[f"x{i}"], arrays[f"y{i}"] = web(i)
+        bundles.append(standin.write_bundle(tmp_path / f"{i}.hcb", model))
+    told = run(tmp_path, bundles, arrays, rounds=10, opencl=opencl)
+    assert (told["errors"], told["grew"], told["opencl"]) == ([], False, 0)
+    assert told["copies"] > 0
+
+
+BOUND = """
+import sys, numpy as np, tvm_ffi
+from heterocc.artifacts.errors import DeviceError, DeviceMemoryError
+from heterocc.runtime import load
+from heterocc.runtime.native import load_opencl
+load_opencl()
+fault = tvm_ffi.get_global_func("heterocc.opencl.fault")
+x = np.arange(16, dtype=np.float32)
+with load(sys.argv[1], threads=1) as session:
+    bound = session.bind()
+    for number in range(1, 5):
+        bound.inputs["x"][:] = x * number
+        fault(f"map:{number}")
+        try:
+            bound.run()
+        except DeviceError as error:
+            print(error.message)
+        assert fault("") == ""
+        np.testing.assert_array_equal(bound.inputs["x"], x * number)
+        np.testing.assert_array_equal(bound.run()["v2"], x * number + 3)
+fault("alloc:3")
+try:
+    load(sys.argv[1])
+except DeviceMemoryError as error:
+    print(error.message)
+with load(sys.argv[1]) as session:
+    np.testing.assert_array_equal(session.run({"x": x})["v2"], x + 3)
+"""
+
+
+def test_a_map_or_an_allocation_that_fails_is_an_error_that_costs_one_run(tmp_path: Path) -> None:
+    bundle, _ = relay(tmp_path / "m.hcb", 1, 0, 1)
+    environment = {**os.environ, "HETEROCC_OPENCL_FAULT": "incoherent"}
+    command = [sys.executable, "-W", "error", "-c", BOUND, str(bundle)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, env=environment)
+    assert done.returncode == 0, done.stderr[-3000:]
+    *maps, memory = done.stdout.splitlines()
+    assert [line.split(":")[0] for line in maps] == [
+        f"OPENCL failed while running partition 'p{i}'" for i in (0, 0, 2, 2)
+    ]
+    assert all("clEnqueueMapBuffer failed with CL_MAP_FAILURE" in line for line in maps)
+    assert "CL_MEM_OBJECT_ALLOCATION_FAILURE" in memory
 
 
 def test_a_network_over_three_devices_that_share_no_memory_equals_onnx_runtime(

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <vector>
 
@@ -21,6 +22,12 @@ thread_local int current_device = 0;
 
 void CL_CALLBACK FreeHostMemory(cl_mem, void* memory) {
   std::free(memory);
+}
+
+// Whether a buffer's memory is lent and the host's at present, which commands must not touch.
+bool OnHostSide(const void* data) {
+  const auto* buffer = static_cast<const Buffer*>(data);
+  return buffer->lent != nullptr && buffer->lent->side() == Side::kHost;
 }
 
 std::unique_ptr<Buffer> Allocate(Queue& queue, size_t nbytes, size_t alignment) {
@@ -141,7 +148,7 @@ void* OpenCLDeviceAPI::AllocDataSpace(Device device, size_t nbytes, size_t align
 
 void OpenCLDeviceAPI::FreeDataSpace(Device device, void* data) {
   std::unique_ptr<Buffer> buffer(static_cast<Buffer*>(data));
-  if (buffer == nullptr) return;
+  if (buffer == nullptr || buffer->lent != nullptr) return;
   // The owner of borrowed memory may reuse it as soon as we return.
   if (buffer->borrowed) Queue::Of(device.device_id).Run([](cl_command_queue q) { return RequireDriver().clFinish(q); });
   RequireDriver().clReleaseMemObject(buffer->mem);
@@ -214,10 +221,21 @@ void* OpenCLDeviceAPI::Borrow(int device, void* host, size_t nbytes) {
 void OpenCLDeviceAPI::CopyDataFromTo(const void* from, size_t from_offset, void* to, size_t to_offset, size_t nbytes,
                                      Device from_device, Device to_device, DLDataType, TVMStreamHandle) {
   if (nbytes == 0) return;
+  bool from_opencl = from_device.device_type == kDLOpenCL;
+  bool to_opencl = to_device.device_type == kDLOpenCL;
+  if (from_opencl && OnHostSide(from)) {
+    from = static_cast<const Buffer*>(from)->host;
+    from_opencl = false;
+  }
+  if (to_opencl && OnHostSide(to)) {
+    to = static_cast<Buffer*>(to)->host;
+    to_opencl = false;
+  }
   const Driver& cl = RequireDriver();
   const auto read = [&](void* target) {
     const auto* source = static_cast<const Buffer*>(from);
     Queue& queue = Queue::Of(from_device.device_id);
+    queue.CountCopy(nbytes);
     Check(queue.Run([&](cl_command_queue q) {
       return cl.clEnqueueReadBuffer(q, source->mem, CL_TRUE, from_offset, nbytes, target, 0, nullptr, nullptr);
     }),
@@ -226,17 +244,17 @@ void OpenCLDeviceAPI::CopyDataFromTo(const void* from, size_t from_offset, void*
   const auto write = [&](const void* source) {
     auto* target = static_cast<Buffer*>(to);
     Queue& queue = Queue::Of(to_device.device_id);
+    queue.CountCopy(nbytes);
     Check(queue.Run([&](cl_command_queue q) {
       return cl.clEnqueueWriteBuffer(q, target->mem, CL_TRUE, to_offset, nbytes, source, 0, nullptr, nullptr);
     }),
           "clEnqueueWriteBuffer", Bytes(nbytes) + " to '" + queue.info().name + "'");
   };
-  const bool from_opencl = from_device.device_type == kDLOpenCL;
-  const bool to_opencl = to_device.device_type == kDLOpenCL;
   if (from_opencl && to_opencl && from_device.device_id == to_device.device_id) {
     const auto* source = static_cast<const Buffer*>(from);
     auto* target = static_cast<Buffer*>(to);
     Queue& queue = Queue::Of(from_device.device_id);
+    queue.CountCopy(nbytes);
     Check(queue.Run([&](cl_command_queue q) {
       return cl.clEnqueueCopyBuffer(q, source->mem, target->mem, from_offset, to_offset, nbytes, 0, nullptr, nullptr);
     }),
@@ -247,8 +265,10 @@ void OpenCLDeviceAPI::CopyDataFromTo(const void* from, size_t from_offset, void*
     write(staging.data());
   } else if (from_opencl) {
     read(static_cast<char*>(to) + to_offset);
-  } else {
+  } else if (to_opencl) {
     write(static_cast<const char*>(from) + from_offset);
+  } else {
+    std::memcpy(static_cast<char*>(to) + to_offset, static_cast<const char*>(from) + from_offset, nbytes);
   }
 }
 

@@ -11,9 +11,11 @@
 #include <tvm/runtime/device_api.h>
 
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 
+#include "lent.h"
 #include "queue.h"
 
 namespace heterocc::opencl_plugin {
@@ -21,9 +23,10 @@ namespace heterocc::opencl_plugin {
 // What the data pointer of an OpenCL tensor points to.
 struct Buffer {
   cl_mem mem = nullptr;
-  void* host = nullptr;   // the host address of the same memory, where the device shares it
-  size_t size = 0;        // bytes
-  bool borrowed = false;  // `host` belongs to somebody else
+  void* host = nullptr;        // the host address of the same memory, where the device shares it
+  size_t size = 0;             // bytes
+  bool borrowed = false;       // `host` belongs to somebody else
+  std::unique_ptr<Lent> lent;  // where the memory is that of `Lend`
 };
 
 class OpenCLDeviceAPI final : public tvm::runtime::DeviceAPI {

@@ -43,6 +43,7 @@ namespace heterocc::opencl_plugin {
   X(clWaitForEvents)                  \
   X(clGetEventInfo)                   \
   X(clGetEventProfilingInfo)          \
+  X(clRetainEvent)                    \
   X(clReleaseEvent)                   \
   X(clFinish)
 

@@ -9,6 +9,9 @@ Faults& Faults::Global() {
 
 Faults::Faults() {
   Add("copy", &copy_);
+  Add("map", &map_);
+  Add("integrated", &integrated_);
+  Add("incoherent", &incoherent_);
   ReadEnvironment("HETEROCC_OPENCL_FAULT");
 }
 

@@ -72,6 +72,12 @@ void Kernel::Launch(const TVMFFIAny* arguments, int32_t count, const Binaries& b
         given != ffi::TypeIndex::kTVMFFINone) {
       Throw(ErrorClass::kModule, "argument " + std::to_string(i) + " of kernel '" + name_ + "' is no buffer");
     }
+    const auto* buffer = given == ffi::TypeIndex::kTVMFFIOpaquePtr && spec_.arguments[i].code == kDLOpaqueHandle
+                             ? static_cast<const Buffer*>(arguments[i].v_ptr)
+                             : nullptr;
+    if (buffer != nullptr && buffer->lent != nullptr && buffer->lent->side() == Side::kHost) {
+      Throw(ErrorClass::kDevice, "argument " + std::to_string(i) + " of kernel '" + name_ + "' is mapped for the host");
+    }
     const cl_int code = SetArgument(cl, kernel, static_cast<cl_uint>(i), spec_.arguments[i], arguments[i]);
     Check(code, "clSetKernelArg", "argument " + std::to_string(i) + " of kernel '" + name_ + "'");
   }

@@ -68,7 +68,11 @@ DeviceInfo Inspect(const Driver& cl, cl_platform_id platform, cl_device_id id) {
   info.kind = (type & CL_DEVICE_TYPE_CPU)   ? DeviceKind::kCpu
               : (type & CL_DEVICE_TYPE_GPU) ? DeviceKind::kGpu
                                             : DeviceKind::kAccelerator;
-  info.shares_host_memory = info.kind == DeviceKind::kCpu && !Faults::Global().Discrete();
+  const Faults& faults = Faults::Global();
+  info.shares_host_memory = info.kind == DeviceKind::kCpu && !faults.Discrete() && !faults.Integrated();
+  // Deprecated since OpenCL 2.0, whose way to ask (fine-grained sharing) says less; all drivers still answer.
+  const bool unified = Number<cl_bool>(cl, id, CL_DEVICE_HOST_UNIFIED_MEMORY) != CL_FALSE;
+  info.unified = !faults.Discrete() && (unified || faults.Integrated());
   info.software = info.kind == DeviceKind::kCpu || NamesSoftware(info);
   info.memory = Number<cl_ulong>(cl, id, CL_DEVICE_GLOBAL_MEM_SIZE);
   info.max_alloc = Number<cl_ulong>(cl, id, CL_DEVICE_MAX_MEM_ALLOC_SIZE);
@@ -171,6 +175,7 @@ std::string DevicesAsJson() {
         << d.max_group_sizes[1] << ", " << d.max_group_sizes[2] << "], \"compute_units\": " << d.compute_units
         << ", \"clock_mhz\": " << d.clock_mhz << ", \"alignment\": " << d.alignment
         << ", \"fp16\": " << (d.fp16 ? "true" : "false") << ", \"fp64\": " << (d.fp64 ? "true" : "false")
+        << ", \"unified\": " << (d.unified ? "true" : "false")
         << ", \"shares_host_memory\": " << (d.shares_host_memory ? "true" : "false") << ", \"extensions\": [";
     const char* comma = "";
     for (const std::string& extension : d.extensions) {

@@ -37,6 +37,7 @@ struct DeviceInfo {
   uint32_t alignment = 1;
   bool fp16 = false;
   bool fp64 = false;
+  bool unified = false;             // its memory is the host's own: nothing need be copied
   bool shares_host_memory = false;  // kernels run on the host's own memory: host pointers can be used without a copy
 };
 

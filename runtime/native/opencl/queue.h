@@ -6,6 +6,8 @@
 #ifndef HETEROCC_OPENCL_QUEUE_H_
 #define HETEROCC_OPENCL_QUEUE_H_
 
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <mutex>
 #include <shared_mutex>
@@ -58,6 +60,16 @@ class Queue {
   // Waits until every command given so far is done.
   void Finish();
 
+  // Notes a copy or a map that the queue was given.
+  void CountCopy(size_t nbytes) {
+    ++copies_;
+    copied_bytes_ += nbytes;
+  }
+  void CountMap() { ++maps_; }
+
+  // So far: copies, their bytes, maps of lent memory.
+  std::vector<uint64_t> Statistics() const { return {copies_, copied_bytes_, maps_}; }
+
  private:
   Queue(const DeviceInfo& info, cl_context context) : info_(info), context_(context) {}
   void Switch(bool profiling);
@@ -72,6 +84,9 @@ class Queue {
   cl_command_queue queues_[2] = {nullptr, nullptr};  // without and with timestamps
   cl_command_queue queue_ = nullptr;
   bool profiling_ = false;
+  std::atomic<uint64_t> copies_{0};
+  std::atomic<uint64_t> copied_bytes_{0};
+  std::atomic<uint64_t> maps_{0};
   std::mutex profile_mutex_;
   std::vector<std::pair<TimedFor, cl_event>> pending_;
   KernelTimes times_;

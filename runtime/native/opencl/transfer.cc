@@ -120,6 +120,7 @@ ffi::Function StartCopy(const ffi::Tensor& from, const ffi::Tensor& to) {
   const int index = (OnDevice(to) ? to : from).device().device_id;
   Queue& queue = Queue::Of(index);
   const std::string place = "'" + queue.info().name + "'";
+  queue.CountCopy(nbytes);
   cl_event event = nullptr;
   const auto start = [&](const char* call, const std::string& context, auto enqueue) {
     Check(queue.Run([&](cl_command_queue q) {

@@ -91,8 +91,9 @@ DIE = OpenCLDevice(
     alignment=128,
     fp16=True,
     fp64=False,
-    shares_host_memory=True,
+    shares_host_memory=False,
     extensions=("cl_khr_fp16",),
+    unified=True,
 )
 
 

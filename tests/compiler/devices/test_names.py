@@ -318,7 +318,7 @@ def test_an_opencl_device_tells_its_limits() -> None:
 
 @pytest.mark.parametrize(
     ("change", "unit"),
-    [({"shares_host_memory": True}, "integrated"), ({"type": "cpu"}, "cpu"), ({"software": True}, "cpu")],
+    [({"unified": True}, "integrated"), ({"type": "cpu"}, "cpu"), ({"software": True}, "cpu")],
 )
 def test_what_shares_the_hosts_memory_or_cores_is_no_discrete_gpu(change: dict[str, Any], unit: str) -> None:
     assert opencl_device(dataclasses.replace(PLAIN, **change), 0).unit == unit

@@ -1,0 +1,154 @@
+"""When lent memory changes sides: nobody touches it on the wrong one, however late the device."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from hypothesis import given
+from hypothesis import strategies as st
+from test_runtime_overlap import CL, CL1, VK, chains, variant
+
+from heterocc.artifacts.manifest import Variant
+from heterocc.runtime.borders import Borders, Side, plan_borders
+from heterocc.runtime.planner import plan_slots
+from heterocc.runtime.schedule import HOST, Call, Copy, Schedule, Space, Wait, schedule
+
+LENDER = CL
+
+
+def borders_of(model: Variant, plan: Schedule) -> tuple[Borders, dict[int, int]]:
+    """The turns, and the slots as `Buffers` plans them."""
+    shared = [b for b in plan.buffers if b.space == HOST and LENDER in b.users and b.users != {LENDER}]
+    planned = plan_slots([b.lifetime for b in shared])
+    slots = {b.value: number for b, number in zip(shared, planned.slot, strict=True)}
+    reads = {i: part.inputs for i, part in enumerate(model.partitions)}
+    writes = {i: part.outputs for i, part in enumerate(model.partitions)}
+    return plan_borders(plan, reads, writes, LENDER, slots, frozenset((*model.inputs, *model.outputs))), slots
+
+
+@dataclass
+class Machine:
+    """The device's queue, and for each slot the side it is on and the side that it has been told to go to."""
+
+    model: Variant
+    plan: Schedule
+    chance: random.Random
+    laziness: float
+    is_on: dict[int, Side] = field(default_factory=dict)
+    goes_to: dict[int, Side] = field(default_factory=dict)
+    queue: list[tuple[int, str, int, Side]] = field(default_factory=list)  # step, what, slot, side
+
+    def __post_init__(self) -> None:
+        self.borders, self.slots = borders_of(self.model, self.plan)
+        self.is_on = dict.fromkeys(self.slots.values(), Side.HOST)
+        self.goes_to = dict(self.is_on)
+        self.busy: dict[int, Space] = {}  # steps of other devices in host memory that nobody has waited for
+
+    def run(self) -> None:
+        resting = {self.slots[v] for v in (*self.model.inputs, *self.model.outputs) if v in self.slots}
+        self.use(resting, writes=True)
+        for number, (step, agent) in enumerate(zip(self.plan.steps, self.plan.agents, strict=True)):
+            if isinstance(step, Wait):
+                awaited = self.plan.steps.index(step.step)
+                if self.plan.agents[awaited] == LENDER:
+                    self.advance(awaited)
+                for other in [n for n, a in self.busy.items() if a == self.plan.agents[awaited] and n <= awaited]:
+                    del self.busy[other]
+                continue
+            idle = self.borders.idle.get(number, frozenset())
+            self.busy = {n: a for n, a in self.busy.items() if a not in idle}
+            self.turn(number, self.borders.before.get(number, {}), wait=agent != LENDER)
+            used = {(self.slots[v], w) for v, w in self.touched(step) if v in self.slots}
+            if agent == LENDER:
+                for slot, writes in used:
+                    self.queue.append((number, "write" if writes else "read", slot, Side.DEVICE))
+                assert not any(self.goes_to[slot] == Side.HOST for slot, _ in used), "a kernel on mapped memory"
+            else:
+                for slot, writes in used:
+                    self.use({slot}, writes)
+                if agent != HOST:
+                    self.busy[number] = agent
+            self.turn(number, self.borders.after.get(number, {}), wait=False)
+            while self.queue and self.chance.random() > self.laziness:
+                self.advance_one()
+        self.advance(len(self.plan.steps))
+        self.busy.clear()
+        self.turn(len(self.plan.steps), self.borders.rest, wait=True)
+        self.use(resting, writes=True)
+
+    def turn(self, number: int, turns: object, *, wait: bool) -> None:
+        assert isinstance(turns, dict)
+        for slot, side in turns.items():
+            if self.goes_to[slot] != side:
+                using = [n for n in self.busy for v, _ in self.touched(self.plan.steps[n]) if self.slots.get(v) == slot]
+                assert not using, "another device still reads memory that is turned"
+                self.goes_to[slot] = side
+                self.queue.append((number, "turn", slot, side))
+        if wait and turns:
+            self.advance(number)
+
+    def use(self, slots: set[int], writes: bool) -> None:
+        """The host, or another device, reads or writes."""
+        for slot in slots:
+            allowed = {Side.HOST} if writes else {Side.HOST, Side.BOTH}
+            assert self.goes_to[slot] in allowed, f"slot {slot} was told to go to {self.goes_to[slot].name}"
+            assert self.is_on[slot] in allowed, f"slot {slot} is on {self.is_on[slot].name} still"
+
+    def advance(self, until: int) -> None:
+        while self.queue and self.queue[0][0] <= until:
+            self.advance_one()
+
+    def advance_one(self) -> None:
+        _, what, slot, side = self.queue.pop(0)
+        if what == "turn":
+            self.is_on[slot] = side
+        else:
+            assert self.is_on[slot] in ({Side.DEVICE} if what == "write" else {Side.DEVICE, Side.BOTH})
+
+    def touched(self, step: object) -> Iterator[tuple[int, bool]]:
+        if isinstance(step, Copy) and HOST in (step.source, step.target):
+            yield step.value, step.target == HOST
+        elif isinstance(step, Call):
+            part = self.model.partitions[step.partition]
+            yield from ((v, False) for v in part.inputs)
+            yield from ((v, True) for v in part.outputs)
+
+
+OTHERS = st.sets(st.sampled_from([CL1, VK])).map(lambda others: frozenset({LENDER, *others}))
+
+
+@given(chains(), OTHERS, st.integers(0, 1 << 30), st.sampled_from([0.0, 0.5, 1.0]))
+def test_nobody_touches_lent_memory_on_the_wrong_side(
+    model: Variant, shared: frozenset[Space], seed: int, laziness: float
+) -> None:
+    machine = Machine(model, schedule(model, shared), random.Random(seed), laziness)
+    for _ in range(3):  # the second run begins where the first has left memory
+        machine.run()
+
+
+def test_memory_comes_back_right_after_the_device_and_goes_right_before_it() -> None:
+    model = variant([("c", "x", "a"), ("g", "a", "b"), ("c", "b", "y")])
+    plan = schedule(model, frozenset({CL}))
+    assert plan.steps == (Call(0), Call(1), Wait(Call(1)), Call(2))
+    borders, slots = borders_of(model, plan)
+    a, b = slots[1], slots[2]
+    assert borders.before == {1: {a: Side.DEVICE, b: Side.DEVICE}}
+    assert borders.after == {1: {a: Side.HOST, b: Side.HOST}}
+    assert borders.rest == {}
+
+
+def test_what_host_and_device_read_at_once_is_mapped_for_reading() -> None:
+    model = variant([("g", "x", "a"), ("c", "x", "b"), ("c", "ab", "y")])
+    borders, slots = borders_of(model, schedule(model, frozenset({CL})))
+    assert borders.before[0] == {slots[0]: Side.BOTH, slots[1]: Side.DEVICE}
+    assert borders.before[1] == {slots[0]: Side.BOTH}  # the host waits for it
+    assert borders.rest == {slots[0]: Side.HOST}
+
+
+def test_what_only_the_device_reads_after_it_stays_with_the_device() -> None:
+    model = variant([("c", "x", "a"), ("g", "a", "b"), ("g", "ab", "y")])
+    borders, slots = borders_of(model, schedule(model, frozenset({CL})))
+    assert 2 not in slots
+    assert borders.after == {2: {slots[1]: Side.HOST, slots[3]: Side.HOST}}
