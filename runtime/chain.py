@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from heterocc.artifacts.manifest import Partition, Variant
 from heterocc.artifacts.reader import Bundle
-from heterocc.runtime.cuda_streams import CudaStreams
+from heterocc.runtime.cuda_streams import CudaStreams, hold
 from heterocc.runtime.executable import Executable, Instrument, Library, load_library, synchronizer
 from heterocc.runtime.faults import device_fault, device_was_lost
 from heterocc.runtime.feeds import Array, is_text
@@ -55,6 +55,8 @@ class Chain:
         self.weights = Weights(bundle.weights_view, allocations, self.schedule.shared)
         self.compiled: dict[int, Executable] = {}
         self.onnx: dict[int, OrtPartition] = {}
+        if any(space.backend == "cuda" for space in self.schedule.spaces):
+            hold(self.weights, self.weights.tensors)
         self._bundle = bundle
         self._libraries: dict[str, Library] = {}
         # TVM's pools may hold memory of a device that was lost, by whomever, and would hand it to this chain.
@@ -142,6 +144,8 @@ class Context:
                 self.tensors[value, space] = chain.weights.tensor(chain.constants[value], space)
         self._flight = InFlight(chain.describe)
         self._cuda = CudaStreams() if any(space.backend == "cuda" for space in plan.spaces) else None
+        if self._cuda is not None:
+            hold(self, (self.tensors, self.arrays))
         awaited = frozenset(step.step for step in plan.steps if isinstance(step, Wait))
         buffers = self.buffers
         self._lending = Lending(plan, chain.variant, buffers.lent, buffers.slots, all_rest=not reuse)

@@ -8,7 +8,9 @@ wrote; that buffers are not written again too early is the planner's work (see `
 
 from __future__ import annotations
 
+import ctypes
 import threading
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -29,6 +31,22 @@ def kernel_stream(device: int) -> Stream:
         if device not in _KERNELS:
             _KERNELS[device] = Stream(device)
         return _KERNELS[device]
+
+
+def hold(owner: object, memory: object) -> None:
+    """Let tensors and arrays in CUDA's memory go with their owner, but never where a device has failed for good.
+
+    Freeing fails then, and where it does TVM ends the process. The same holds in a forked child.
+    """
+    weakref.finalize(owner, _let_go, memory)
+
+
+def _let_go(memory: object) -> None:
+    try:
+        for stream in list(_KERNELS.values()):
+            stream.wait()
+    except RuntimeError:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(memory))  # for good
 
 
 class CudaStreams:

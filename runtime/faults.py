@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from heterocc.artifacts.errors import DeviceError, DeviceMemoryError, HeteroccError
 from heterocc.runtime.native import typed_error
 
@@ -16,6 +18,13 @@ _MEMORY_WORDS = (
     "Failed to allocate memory",
 )
 _LOST_WORDS = ("VK_ERROR_DEVICE_LOST", "was lost")
+_CUDA_FATAL = re.compile(
+    r"CUDA_?ERROR_?(ILLEGAL_?ADDRESS|LAUNCH_?(FAILED|FAILURE|TIMEOUT)|ASSERT|HARDWARE_?STACK_?ERROR|ILLEGAL_?INSTRUCTION"
+    r"|MISALIGNED_?ADDRESS|INVALID_?(ADDRESS_?SPACE|PC)|(ECC|NVLINK)_?UNCORRECTABLE)",
+    re.IGNORECASE,
+)
+"""Errors that a CUDA context does not recover from, by the driver's and the runtime's names. Source: CUDA Driver API,
+"CUresult": "the process must be terminated and relaunched"."""
 _WITHOUT = "load(path, devices='CPU') takes the CPU variant"
 
 
@@ -56,6 +65,12 @@ def device_fault(error: BaseException, doing: str, device: str) -> HeteroccError
             f"{device} is out of memory while {doing}: {detail}",
             where=where,
             hint="close other sessions" + ("" if device == "CPU" else f", or leave the device out: {_WITHOUT}"),
+        )
+    if _CUDA_FATAL.search(str(error)):
+        return DeviceError(
+            f"{device} failed while {doing}, for good: {detail}",
+            where=where,
+            hint=f"CUDA cannot be used in this process any more: start it again; {_WITHOUT}",
         )
     return DeviceError(
         f"{device} failed while {doing}: {detail}",

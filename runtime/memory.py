@@ -109,7 +109,7 @@ class Weights:
     """The bundle's weights as arrays and tensors, each made once and shared by partitions and contexts.
 
     `array_of` gives the mapped array of a weight. Host tensors alias it, and so do devices in `shared` that work in
-    what the host allocates; any other device gets one copy.
+    what the host allocates; any other device gets one copy. `tensors` are those made so far, by weight and memory.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class Weights:
         self._lender = lender(shared)
         self._allocations = allocations
         self._arrays: dict[int, Array] = {}
-        self._tensors: dict[tuple[int, Space], Any] = {}
+        self.tensors: dict[tuple[int, Space], Any] = {}
 
     def array(self, index: int) -> Array:
         """Weight `index` in host memory, 64-byte aligned."""
@@ -131,7 +131,7 @@ class Weights:
 
     def tensor(self, index: int, space: Space) -> Any:
         """Weight `index` in a memory."""
-        found = self._tensors.get((index, space))
+        found = self.tensors.get((index, space))
         if found is None:
             array = self.array(index)
             found = host_tensor(array)
@@ -145,7 +145,7 @@ class Weights:
                     except Exception as error:
                         raise device_fault(error, f"uploading {array.nbytes} bytes of weights", str(space)) from error
                 found = there
-            self._tensors[index, space] = found
+            self.tensors[index, space] = found
         return found
 
 

@@ -74,8 +74,15 @@ def tvm_api() -> TvmApi:
 
 
 def release_pools() -> None:
-    """Give back the memory that TVM's pooled allocators keep for later; what is in use stays."""
-    tvm_ffi.get_global_func("vm.builtin.memory_manager.clear")()
+    """Give back the memory that TVM's pooled allocators keep for later; what is in use stays.
+
+    That of a CUDA device that has failed for good stays as well: it goes with the process.
+    """
+    try:
+        tvm_ffi.get_global_func("vm.builtin.memory_manager.clear")()
+    except RuntimeError as error:
+        if "CUDA Runtime Error" not in str(error):
+            raise
 
 
 def max_threads() -> int:

@@ -131,6 +131,7 @@ print(json.dumps(error(s, cpu, 1)))
         *("copy in", "launch", "copy out"),
         "wait",
         "host",  # last
+        "wait",  # before the memory goes
     ]
 
 
@@ -187,3 +188,23 @@ def test_looking_for_devices_makes_no_context(folder: Path) -> None:
     assert labels == ["CUDA", "CUDA.1"]
     assert context is None
     assert not [line for line in log if line.startswith("context")]
+
+
+def test_a_kernel_that_touches_what_it_may_not_is_a_typed_error_and_leaves_the_process_to_the_cpu(folder: Path) -> None:
+    """From then on every call of CUDA fails, freeing memory too: TVM would end the process over that."""
+    code = (
+        "s, told = load(bundle), []\n"
+        "for _ in range(2):\n"
+        "    try:\n        s.run(feed(0))\n"
+        "    except Exception as e:\n        told.append([e.code, e.message, e.hint])\n"
+        "s.close()\n"
+        "del s\n"
+        "print(json.dumps([told, load(bundle).notes, error(load(bundle, 'CPU'), load(bundle, 'CPU'), 0)]))\n"
+    )
+    (told, notes, difference), _ = run(folder, code, illegal="joined")
+    assert [code for code, _, _ in told] == ["HC401", "HC401"]
+    assert told[0][1].startswith("CUDA failed while sending 'd' from cuda:0 to host, for good: cuEventSynchronize: ")
+    assert "CUDA_ERROR_ILLEGAL_ADDRESS (an illegal memory access was encountered)" in told[0][1]
+    assert "CUDA cannot be used in this process any more" in told[0][2]
+    assert notes[-1] == "runs on CPU instead"
+    assert difference == 0
