@@ -1,4 +1,4 @@
-"""Folding: what can be computed before a run becomes a constant.
+"""Folding: what can be computed before a run becomes a constant, and what has no elements.
 
 ONNX Runtime computes the values, but does not rewrite the model: its own offline optimiser loses the names of nodes and
 what the user said of them, orders its result by hash tables, and wants the weights inside the proto.
@@ -17,6 +17,7 @@ from heterocc.compiler.onnx_draft import (
     INLINE_BYTES,
     Draft,
     bodies,
+    np_type,
     reads,
     tensor_type,
     to_array,
@@ -52,9 +53,9 @@ def fold(draft: Draft, values: Mapping[str, Value], refused: set[str]) -> bool:
     ready: list[onnx.NodeProto] = []
     known = set(draft.weights)
     for node in draft.graph.node:
-        shortcut = _shortcut(node, values)
-        if shortcut is not None:
-            draft.weights[node.output[0]] = shortcut
+        shortcut, empty = _shortcut(node, values), _empty(node, values)
+        if shortcut is not None or empty:
+            draft.weights.update({node.output[0]: shortcut} if shortcut is not None else empty)
             folded.add(node.name)
         elif node.name in refused or not known.issuperset(reads(node)) or not _may_fold(node, values):
             continue
@@ -93,6 +94,17 @@ def _shortcut(node: onnx.NodeProto, values: Mapping[str, Value]) -> np.ndarray |
         return np.array(math.prod(dims), np.int64)
     attributes = {a.name: a.i for a in node.attribute}
     return np.array(dims[slice(attributes.get("start", 0), attributes.get("end"))], np.int64)
+
+
+def _empty(node: onnx.NodeProto, values: Mapping[str, Value]) -> dict[str, np.ndarray]:
+    """The outputs of a node that computes nothing: all of them are tensors without elements."""
+    found: dict[str, np.ndarray] = {}
+    for name in filter(None, node.output):
+        value = values.get(name)
+        if value is None or value.is_opaque or value.shape is None or not value.is_static or 0 not in value.shape:
+            return {}
+        found[name] = np.zeros([d or 0 for d in value.shape], helper.tensor_dtype_to_np_dtype(np_type(value.dtype)))
+    return found
 
 
 def constant_of(node: onnx.NodeProto) -> np.ndarray | None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 from tvm import relax
 
 from heterocc.compiler.lower.relax_converters import CONVERTERS as COMMON
@@ -60,6 +63,29 @@ def reduce_extreme(ctx: Context, data: Any, *rest: Any) -> Any:
     return op.astype(ctx.bb.normalize(convert(ctx, number, *rest)), "bool")
 
 
+def rms_normalization(ctx: Context, data: Any, scale: Any) -> Any:
+    """As rows of a matrix: TVM's kernel wants a scale of one dimension, and an input of more."""
+    shape = shape_of(data)
+    axis = int(ctx.attrs.get("axis", -1)) % len(shape)
+    whole = math.prod(shape[axis:])
+    if shape_of(scale) != shape[axis:]:
+        scale = op.broadcast_to(scale, shape[axis:])
+    flat = ctx.bb.emit(op.reshape(data, (math.prod(shape[:axis]), whole)))
+    last = dataclasses.replace(ctx, attrs={**ctx.attrs, "axis": -1})
+    scaled = last.original(flat, ctx.bb.emit(op.reshape(scale, (whole,))))
+    return op.reshape(ctx.bb.emit(scaled), shape)
+
+
+def split(ctx: Context, data: Any, sizes: Any = None) -> Any:
+    """Into parts without elements too, each of which is then a slice of its own."""
+    parts = ctx.attrs.get("split") if sizes is None else ctx.known(sizes)
+    if parts is None or all(parts):
+        return ctx.original(data) if sizes is None else ctx.original(data, sizes)
+    axis = int(ctx.attrs.get("axis", 0)) % len(shape_of(data))
+    ends = [int(e) for e in np.cumsum(parts)]
+    return [op.strided_slice(data, [axis], [e - int(n)], [e]) for n, e in zip(parts, ends, strict=True)]
+
+
 def top_k(ctx: Context, data: Any, *rest: Any) -> Any:
     """Of dtypes that TVM's runtime does not sort as wider ones, which order them alike."""
     wider = {"float16": "float32", "int8": "int32", "uint8": "int32", "int16": "int32", "uint16": "int32"}
@@ -78,6 +104,8 @@ CONVERTERS: Mapping[str, Converter] = MappingProxyType(
         "ReduceMax": reduce_extreme,
         "ReduceMean": reduce_mean,
         "ReduceMin": reduce_extreme,
+        "RMSNormalization": rms_normalization,
+        "Split": split,
         "TopK": top_k,
     }
 )

@@ -99,6 +99,22 @@ def test_every_form_of_constant_node_becomes_a_constant(tmp_path: Path) -> None:
     assert op_types(found) == ["Sum"]
 
 
+def test_what_has_no_elements_is_a_constant_and_nothing_computes_it(tmp_path: Path) -> None:
+    nodes = [
+        node("Slice", "x two two", "none"),
+        node("MatMul", "none w", "product"),
+        node("TopK", "none one", "best index", axis=1),
+        node("Concat", "product y0", "y", axis=0),
+        node("Cast", "index", "i", to=F32),
+    ]
+    constants = {"two": np.array([2]), "one": np.array([1]), "w": noise(3, 5), "y0": noise(2, 5)}
+    outputs = [value("y"), value("best"), value("i"), value("product")]
+    proto = model(nodes, [value("x", [4, 3]), value("unread", [0, 3])], outputs, constants)
+    found = imported_like(save(tmp_path, proto), {"x": noise(4, 3), "unread": noise(0, 3)})
+    assert op_types(found) == []
+    assert found.weights["best"].shape == (0, 1) and found.weights["i"].dtype == np.float32
+
+
 def test_large_constants_are_folded_without_entering_a_proto(tmp_path: Path) -> None:
     proto = model(
         [node("Transpose", "w", "t"), node("MatMul", "x t", "y")],

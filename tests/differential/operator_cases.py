@@ -282,6 +282,10 @@ CASES["opset23"] = [
     case("Attention", draw(1, 4, 4, 8), draw(1, 2, 6, 8, seed=1), draw(1, 2, 6, 8, seed=2), opset=23, is_causal=1),
     case("RotaryEmbedding", draw(1, 2, 4, 8), draw(10, 4), draw(10, 4, seed=5), ints(1, 4, lo=0, hi=9), opset=23),
     case("RotaryEmbedding", draw(1, 4, 16), draw(1, 4, 4), draw(1, 4, 4, seed=5), num_heads=2, interleaved=1, opset=23),
+    case("RMSNormalization", X, constant(draw(2, 3, 4)), axis=0, opset=23),
+    case("RMSNormalization", X, constant(draw(3, 4)), axis=-2, opset=23),
+    case("RMSNormalization", X, constant(draw(4)), axis=1, opset=23),
+    case("RMSNormalization", draw(5), constant(draw(5)), opset=23),
 ]
 CASES["norm"] = [
     case("LayerNormalization", X, constant(draw(4)), constant(draw(4, seed=2))),
@@ -403,6 +407,7 @@ CASES["move"] = (
         case("Split", X, constant([1, 2], np.int64), outputs=2, axis=1),
         case("Split", draw(4, 6), outputs=2, axis=1),
         case("Split", X, outputs=1, axis=1),
+        case("Split", X, constant([0, 2, 0, 1, 0], np.int64), outputs=5, axis=1),
         case("Slice", X, constant([1], np.int64), constant([100], np.int64), constant([1], np.int64)),
         case(
             "Slice",
