@@ -13,6 +13,7 @@ from heterocc.compiler.lower import (
     relax_quantized,
     relax_recurrent,
     relax_reduction,
+    relax_transposed,
 )
 from heterocc.compiler.lower.relax_converters import Context, Converter
 
@@ -28,6 +29,7 @@ CONVERTERS: Mapping[str, Converter] = MappingProxyType(
         **relax_quantized.CONVERTERS,
         **relax_recurrent.CONVERTERS,
         **relax_reduction.CONVERTERS,
+        **relax_transposed.CONVERTERS,
         **relax_contrib.STANDARD,
     }
 )

@@ -25,17 +25,20 @@ from heterocc.compiler.lower.gpu.axes import (
     lane_axis,
     split_groups,
 )
-from heterocc.compiler.lower.gpu.groups import LostGuardError, bind_items, move_to
+from heterocc.compiler.lower.gpu.groups import LostGuardError, bind_items, move_to, needs_guard
 from heterocc.compiler.lower.gpu.limits import Limits
 from heterocc.compiler.lower.gpu.packed import LanesLast, Layouts, Packed
 from heterocc.compiler.lower.gpu.padding import padded
 from heterocc.compiler.lower.gpu.plain import bind_block, branches
-from heterocc.compiler.lower.gpu.tile import GPU_GROUP, Tile, choose_tile, multiple
+from heterocc.compiler.lower.gpu.tile import GPU_GROUP, Tile, choose_tile
 
 _FUNCTIONS = ("erf", "exp", "log", "pow", "sigmoid", "sin", "cos", "tanh")
 
 UNROLLED_TAPS = 3
 """Terms of a sum's last axis up to which it is written out: neighbouring taps read the same elements again."""
+
+MOST_IDLE = 1.25
+"""Work, over what is needed, that is better done than guarded against."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,27 +126,56 @@ def _fitted(nest: _Nest, axes: Axes, limits: Limits, packable: Collection[int]) 
     rank = len(weight.region)
     parameter = next((i for i, p in enumerate(function.params) if p.name == weight.source.name), -1)
     packs = parameter in packable
-    if axes.weight_axis != rank - 1 and not packs:
+    if axes.weight_axis != rank - 1 and not packs and limits.vectors:
         return None
     extents = {i: int(v.dom.extent) for i, v in enumerate(node.iter_vars)}
     shape = [int(n) for n in weight.source.shape]
     pads = packs and extents[axes.lane] == shape[axes.weight_axis]
     others = prod(e for i, e in extents.items() if is_spatial(node, i) and i not in (axes.row, axes.lane))
-    tile = choose_tile(extents[axes.row], extents[axes.lane], others, limits, pads)
-    longer = {axes.row: multiple(extents[axes.row], tile.rows), axes.lane: multiple(extents[axes.lane], tile.lanes)}
+    reaches_beyond = pads or not (packs or limits.vectors)
+    tile = choose_tile(extents[axes.row], extents[axes.lane], others, limits, reaches_beyond)
+    sizes = -(-extents[axes.row] // tile.rows), -(-extents[axes.lane] // tile.lanes)
+    rows, lanes = sizes if limits.vectors else _even(*sizes, others, reaches_beyond, limits)
+    longer = {axes.row: rows * tile.rows, axes.lane: lanes * tile.lanes}
     whole = longer[axes.lane] == extents[axes.lane]
     if not whole or longer[axes.row] != extents[axes.row]:
-        shape[axes.weight_axis] += longer[axes.lane] - extents[axes.lane]
+        shape[axes.weight_axis] = longer[axes.lane]
         names = [str(schedule.get(b).name_hint) for b in (nest.block, nest.store, *nest.others)]
         schedule = s_tir.Schedule(padded(function, node, longer, {weight.source.name: tuple(shape)} if pads else {}))
         block, store, *before = (schedule.get_sblock(name) for name in names)
         nest = _Nest(schedule, block, store, tuple(before), nest.kinds)
     layouts: Layouts = ()
     if packs and (axes.weight_axis != rank - 1 or not whole):
-        layout = LanesLast(axes.weight_axis, tile.lanes)
+        least = lanes if lanes * tile.lanes - extents[axes.lane] >= tile.lanes else 0
+        layout = LanesLast(axes.weight_axis, tile.lanes, least)
         schedule.transform_layout(nest.block, ("read", axes.weight), layout.index_map(rank))
         layouts = ((parameter, layout),)
     return nest, tile, layouts
+
+
+def _even(rows: int, lanes: int, others: int, pads_lanes: bool, limits: Limits) -> tuple[int, int]:
+    """Tiles along rows and lanes: a few more than there are, where groups of them then need no guard.
+
+    A guard puts sums under a condition, and TVM cannot show of all stores that it holds for them.
+    """
+    most = min(GPU_GROUP, limits.group)
+
+    def even(rows: int, lanes: int) -> bool:
+        shared = _shares_lanes(others * rows, lanes, limits)
+        return not needs_guard(others * rows * (1 if shared else lanes), most)
+
+    sizes = [
+        (r, n)
+        for r in range(rows, min(rows + most, int(rows * MOST_IDLE) + 1))
+        for n in range(lanes, min(lanes + most, int(lanes * MOST_IDLE) + 1) if pads_lanes else lanes + 1)
+        if r * n <= MOST_IDLE * rows * lanes
+    ]
+    return next((size for size in sorted(sizes, key=lambda s: (s[0] * s[1], s)) if even(*size)), (rows, lanes))
+
+
+def _shares_lanes(tiles: int, lane_groups: int, limits: Limits) -> bool:
+    """Whether there are enough `tiles` with the same lanes for the items of a group to have them in common."""
+    return tiles >= min(GPU_GROUP, limits.group) // 2 and lane_groups <= limits.grid
 
 
 def _scheduled(nest: _Nest, axes: Axes, tile: Tile, limits: Limits) -> bool:
@@ -191,7 +223,7 @@ def _bind_tiles(schedule: Any, lane_groups: Any, others: list[Any], limits: Limi
         return bind_items(schedule, schedule.fuse(lane_groups, *others), 1, limits)
     most = min(GPU_GROUP, limits.group)
     tiles = prod(int(schedule.get(loop).extent) for loop in others)
-    if tiles < most // 2 or int(schedule.get(lane_groups).extent) > limits.grid:
+    if not _shares_lanes(tiles, int(schedule.get(lane_groups).extent), limits):
         return bind_items(schedule, schedule.fuse(lane_groups, *others), most, limits)
     schedule.bind(lane_groups, "blockIdx.z")
     return bind_items(schedule, schedule.fuse(*others), most, limits)

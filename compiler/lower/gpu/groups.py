@@ -82,6 +82,11 @@ def _guards(schedule: Any, block: Any) -> list[Any]:
     return [p for p in found if not isinstance(p, tirx.IntImm)]
 
 
+def needs_guard(extent: int, most: int) -> bool:
+    """Whether groups of at most `most` work items leave some of them beyond the end, on devices without `vectors`."""
+    return extent % _group_size(extent, most, vectors=False) != 0
+
+
 def _used(size: int) -> float:
     return size / (-(-size // _SIMD) * _SIMD)
 

@@ -33,16 +33,18 @@ class Packed:
 class LanesLast:
     """Axis `axis` in groups of `lanes`: groups become the first axis, lanes the last, the others stay in order.
 
-    A work item then reads its weights from one end to the other. Zeros fill up the last group.
+    A work item then reads its weights from one end to the other. Zeros fill up the last group, and groups up to
+    `least` of them.
     """
 
     axis: int
     lanes: int
+    least: int = 0
 
     def apply(self, array: np.ndarray) -> np.ndarray:
         """The array in this layout."""
         last = np.moveaxis(array, self.axis, -1)
-        missing = -last.shape[-1] % self.lanes
+        missing = max(-(-last.shape[-1] // self.lanes), self.least) * self.lanes - last.shape[-1]
         last = np.pad(last, [(0, 0)] * (last.ndim - 1) + [(0, missing)])
         groups = last.reshape(*last.shape[:-1], -1, self.lanes)
         return np.ascontiguousarray(np.moveaxis(groups, -2, 0))

@@ -7,6 +7,9 @@ from collections.abc import Iterator
 from kernel_case import FLOATS, WIDE_INTEGERS, Case, case, constant, draw
 from onnx import helper
 
+DOUBLING = {"strides": [2, 2], "pads": [1] * 4}
+"""Attributes of a transposed convolution of 4 x 4 that makes an image twice as large."""
+
 RELU = (helper.make_node("Relu", ["y"], ["z"]),)
 
 
@@ -42,6 +45,7 @@ def conv(
 def convolutions() -> Iterator[Case]:
     """Convolutions of every form."""
     yield conv("c1x1", (1, 7, 11, 13), (5, 7, 1, 1))
+    yield conv("c1x1_prime", (1, 24, 47, 47), (21, 24, 1, 1), "Relu", bias=True)
     yield conv("c1x1_wide", (1, 48, 14, 14), (64, 48, 1, 1), bias=True)
     yield conv("c1x1_stride", (1, 13, 9, 7), (17, 13, 1, 1), strides=[2, 2])
     yield conv("c1x1_one_pixel", (1, 37, 1, 1), (10, 37, 1, 1), bias=True)
@@ -64,6 +68,7 @@ def convolutions() -> Iterator[Case]:
     yield conv("c_whole_image", (2, 3, 5, 7), (11, 3, 5, 7))
     yield conv("group2", (1, 8, 9, 9), (12, 4, 3, 3), "Relu", pads=[1] * 4, group=2)
     yield conv("group4", (1, 12, 14, 14), (8, 3, 1, 1), "Sigmoid", "Relu", group=4)
+    yield conv("group2_odd", (1, 6, 31, 29), (22, 3, 3, 3), pads=[1] * 4, group=2)
     yield conv("group3_prime", (1, 15, 7, 5), (21, 5, 3, 3), pads=[1] * 4, group=3)
     yield conv("depthwise", (1, 16, 9, 9), (16, 1, 3, 3), pads=[1] * 4, group=16)
     yield conv("depthwise_prime", (1, 13, 7, 11), (13, 1, 3, 3), "Relu", bias=True, pads=[1] * 4, group=13)
@@ -81,6 +86,22 @@ def convolutions() -> Iterator[Case]:
     )
     yield conv("transposed_group", (1, 6, 5, 4), (6, 2, 3, 3), op_type="ConvTranspose", group=2, strides=[2, 2])
     yield conv("transposed1d", (1, 3, 9), (3, 5, 4), op_type="ConvTranspose", strides=[2])
+    yield conv("transposed_double", (1, 6, 5, 7), (6, 5, 4, 4), "Relu", op_type="ConvTranspose", bias=True, **DOUBLING)
+    yield conv("transposed_pixels", (2, 7, 6, 5), (7, 4, 2, 2), op_type="ConvTranspose", strides=[2, 2])
+    yield conv(
+        "transposed_longer",
+        (1, 3, 5, 4),
+        (3, 4, 3, 5),
+        op_type="ConvTranspose",
+        strides=[2, 3],
+        pads=[0, 4, 2, 0],
+        output_padding=[1, 2],
+    )
+    yield conv("transposed_cut", (1, 3, 4, 6), (3, 2, 3, 2), op_type="ConvTranspose", pads=[3, 2, 2, 3])
+    yield conv("transposed_apart", (1, 3, 4, 5), (3, 2, 2, 1), op_type="ConvTranspose", strides=[2, 3])
+    yield conv("transposed_dilated", (1, 3, 4, 5), (3, 2, 2, 3), op_type="ConvTranspose", dilations=[2, 1])
+    yield conv("transposed3d", (1, 2, 3, 4, 3), (2, 3, 3, 2, 4), op_type="ConvTranspose", strides=[2, 1, 3])
+    yield case("transposed_fed", "ConvTranspose", draw((1, 4, 5, 3)), draw((4, 3, 4, 3)), strides=[2, 2])
     yield case("conv_fed_weights", "Conv", draw((1, 4, 7, 9)), draw((6, 4, 3, 3)), pads=[1] * 4)
     yield conv("epilogue", (1, 8, 14, 13), (24, 8, 3, 3), "residual", "Relu", bias=True, pads=[1] * 4)
     yield conv("epilogue_1x1", (2, 20, 7, 7), (12, 20, 1, 1), "residual", "Relu", bias=True)
@@ -108,6 +129,8 @@ def products() -> Iterator[Case]:
     yield product("even_fed", (64, 96), (96, 64), fixed=False)
     yield product("tall", (197, 64), (64, 48))
     yield product("wide", (5, 33), (33, 257))
+    yield product("wide_prime", (40, 24), (24, 1327))
+    yield product("wide_prime_batched", (3, 40, 24), (3, 24, 331), fixed=False)
     yield product("long", (6, 1031), (1031, 10))
     yield product("gemv", (1, 129), (129, 64))
     yield product("gemv_prime", (1, 257), (257, 101), fixed=False)
@@ -123,9 +146,11 @@ def products() -> Iterator[Case]:
     yield product("batched_broadcast", (2, 1, 5, 9), (3, 9, 4), fixed=False)
     yield product("batched_left", (7, 9), (2, 9, 6), fixed=False)
     yield product("attention", (1, 3, 17, 16), (1, 3, 16, 17), fixed=False)
+    yield product("attention_prime", (1, 3, 97, 16), (1, 3, 16, 97), fixed=False)
     w, v = draw((48, 40)), draw((40,))
     yield case("gemm", "Gemm", draw((6, 40)), constant(draw((40, 24))), constant(draw((24,))), alpha=0.5, beta=2.0)
     yield case("gemm_bt", "Gemm", draw((9, 40)), constant(w), constant(draw((48,))), transB=1)
+    yield case("gemm_fed_turned", "Gemm", draw((37, 40)), draw((53, 40)), draw((53,)), transB=1)
     yield case("gemm_at", "Gemm", draw((40, 7)), draw((40, 24)), transA=1)
     yield case("gemm_both", "Gemm", draw((11, 5)), draw((13, 11)), transA=1, transB=1)
     yield case("gemm_bt_relu", "Gemm", draw((3, 40)), constant(w), constant(draw((48,))), then=RELU, transB=1)
