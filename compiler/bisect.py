@@ -10,6 +10,7 @@ import numpy as np
 
 from heterocc.artifacts.manifest import Variant
 from heterocc.compiler.compare import Difference
+from heterocc.compiler.half import LARGEST
 from heterocc.compiler.imported import ImportedModel
 from heterocc.compiler.judge import Judge
 from heterocc.compiler.reference import Reference
@@ -118,6 +119,28 @@ def first_wrong_kernel(
 
     session.trace_kernels(feed, look, partition)
     return found[0] if found else None
+
+
+def beyond_half(
+    session: Session, feed: Mapping[str, Any], partition: str, expected: Mapping[str, Any]
+) -> dict[str, float]:
+    """The values that kernels of `partition` keep in float16 and whose reference it does not hold, with their largest.
+
+    `feed` is by the session's input names, `expected` by the graph's values.
+    """
+    found: dict[str, float] = {}
+
+    def look(trace: KernelTrace) -> None:
+        outputs = trace.kernel.outputs if trace.kernel is not None else ()
+        for name, got in zip(outputs, trace.outputs, strict=False):
+            reference = expected.get(name)
+            if got.dtype == np.float16 and isinstance(reference, np.ndarray) and reference.dtype == np.float32:
+                largest = float(np.abs(reference[np.isfinite(reference)]).max(initial=0))
+                if largest > LARGEST:
+                    found[name] = largest
+
+    session.trace_kernels(feed, look, partition)
+    return found
 
 
 def _whole(session: Session, model: ImportedModel, partition: str, difference: Difference) -> Culprit:

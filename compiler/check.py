@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 
 from heterocc.artifacts.errors import HeteroccError, InputError
-from heterocc.compiler.bisect import first_wrong_kernel
+from heterocc.compiler.bisect import beyond_half, first_wrong_kernel
 from heterocc.compiler.build import BuiltPlan
 from heterocc.compiler.compare import FLOAT32, Difference, Tolerance
 from heterocc.compiler.devices.device import Device
+from heterocc.compiler.half import LARGEST
 from heterocc.compiler.imported import ImportedModel
 from heterocc.compiler.judge import Judge
 from heterocc.compiler.lower import lowering_for
@@ -91,10 +92,10 @@ class Checker:
                 if found is None:
                     self._right.add(id(lowered))
                     self._kept.append(lowered)
-                elif not found.nodes:
-                    unchecked.append(f"{job.name} on {job.device.name} ({len(job.nodes)} nodes): {found.error}")
+                elif not found[0].nodes:
+                    unchecked.append(f"{job.name} on {job.device.name} ({len(job.nodes)} nodes): {found[0].error}")
                 else:
-                    wrong.append(found)
+                    wrong += found
                 progress.step()
         costs = () if wrong else self._all_costs(built, complete=not unchecked)
         binaries = tuple(self._binaries.get(id(lowered), b"") for lowered in built.lowered)
@@ -111,20 +112,27 @@ class Checker:
             return "it reads a value that is no tensor"
         return None
 
-    def _check_one(self, job: PartitionJob, lowered: LoweredPartition, values: Mapping[str, Any]) -> Wrong | None:
+    def _check_one(
+        self, job: PartitionJob, lowered: LoweredPartition, values: Mapping[str, Any]
+    ) -> tuple[Wrong, ...] | None:
+        """What is wrong with a partition, None when nothing is: one node, or all whose values float16 does not hold."""
         found = self._difference(job, lowered, values)
         if found is None:
             return None
         if job.device.last_resort and isinstance(found, Difference):
             # ONNX Runtime against itself, with and without its fusions: both are right, and no device is left.
-            return Wrong(job.device.name, (), f"ONNX Runtime's own fusions change {found.name}: {found.reason}")
+            return (Wrong(job.device.name, (), f"ONNX Runtime's own fusions change {found.name}: {found.reason}"),)
+        if isinstance(found, Difference) and job.device.half:
+            beyond = self._beyond_half(job, lowered, values)
+            if beyond:
+                return beyond
         suspects, error = self._suspects(job, lowered, values, found)
         for name in suspects:
             alone = self._alone(job.device, name)
             if alone is not None:
-                return Wrong(job.device.name, (name,), alone)
+                return (Wrong(job.device.name, (name,), alone),)
         # Right one by one, wrong together: all that the kernel fuses must go.
-        return Wrong(job.device.name, suspects, error)
+        return (Wrong(job.device.name, suspects, error),)
 
     def _difference(
         self, job: PartitionJob, lowered: LoweredPartition, values: Mapping[str, Any]
@@ -176,6 +184,25 @@ class Checker:
         cost = cost_of(tuple(dict.fromkeys(job.device.name for job in halved)), None, found, expected)
         return [cost] if cost is not None else []
 
+    def _beyond_half(
+        self, job: PartitionJob, lowered: LoweredPartition, values: Mapping[str, Any]
+    ) -> tuple[Wrong, ...]:
+        """The nodes whose values lie between kernels in float16 and are too large for it, all at once."""
+        graph, feed = self._model.graph, {name: values[name] for name in job.inputs}
+        inside = [v for v in _written_inside(lowered) if v in graph.producer]
+        if not inside:
+            return ()
+        expected = Reference(self._model, inside, nodes=job.nodes, inputs=job.inputs).run(feed)
+        with (
+            tempfile.TemporaryDirectory(prefix="heterocc-check-") as folder,
+            load(self._pack(Path(folder), job, lowered)) as session,
+        ):
+            found = beyond_half(session, feed, job.name, expected)
+        return tuple(
+            Wrong(job.device.name, (graph.producer[v],), f"{v} reaches {largest:.4g}; float16 ends at {LARGEST:.0f}")
+            for v, largest in found.items()
+        )
+
     def _suspects(
         self,
         job: PartitionJob,
@@ -187,7 +214,7 @@ class Checker:
         if isinstance(found, HeteroccError):
             return job.nodes, found.message
         error = f"{found.name} {found.reason}"
-        inside = [v for k in lowered.kernels for v in k.outputs if v in self._model.graph.producer]
+        inside = [v for v in _written_inside(lowered) if v in self._model.graph.producer]
         if lowered.kind == "tvm" and inside:
             feed = {name: values[name] for name in job.inputs}
             wanted = list(dict.fromkeys((*inside, *job.outputs)))
@@ -236,3 +263,8 @@ class Checker:
         parts = VariantParts("check", devices, tuple(pieces), tuple(inputs), tuple(outputs), "", "")
         pack(path, self._plain(), [parts])
         return path
+
+
+def _written_inside(lowered: LoweredPartition) -> list[str]:
+    """The graph values that kernels write, in run order, each once."""
+    return list(dict.fromkeys(v for k in lowered.kernels for v in k.outputs))

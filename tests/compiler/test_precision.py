@@ -12,6 +12,8 @@ from small import conv_net, save
 from typer.testing import CliRunner
 
 from heterocc.artifacts.reader import open_bundle
+from heterocc.compiler.build import BuiltPlan
+from heterocc.compiler.check import Checker, CheckResult
 from heterocc.compiler.cli import app
 from heterocc.compiler.devices.names import resolve_devices
 from heterocc.compiler.driver import compile_model
@@ -118,6 +120,39 @@ def test_a_node_that_overflows_half_precision_goes_to_the_next_device(tmp_path: 
     assert "gain" in [m.node for m in report.moved] and "second" not in [m.node for m in report.moved]
     assert {m.target for m in report.moved} == {"CPU"}
     assert any("computes a wrong result on VULKAN" in w and "float16 ends at 65504" in w for w in report.warnings)
+    assert verify_bundle(tmp_path / "m.hcb", model).ok
+
+
+def test_all_nodes_that_overflow_go_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    constants: dict[str, np.ndarray] = {
+        "gain": np.full((32,), 6e4, np.float32),
+        "loss": np.full((32,), 2e-5, np.float32),
+    }
+    nodes, last = [], "x"
+    for i in range(4):
+        constants[f"w{i}"] = rng.standard_normal((32, 32)).astype(np.float32) / 4
+        constants[f"v{i}"] = rng.standard_normal((32, 32)).astype(np.float32) / 4
+        nodes += [
+            helper.make_node("MatMul", [last, f"w{i}"], [f"a{i}"], name=f"first{i}"),
+            helper.make_node("Mul", [f"a{i}", "gain"], [f"b{i}"], name=f"gain{i}"),
+            helper.make_node("MatMul", [f"b{i}", f"v{i}"], [f"c{i}"], name=f"second{i}"),
+            helper.make_node("Mul", [f"c{i}", "loss"], [f"d{i}"], name=f"loss{i}"),
+            helper.make_node("Tanh", [f"d{i}"], [f"e{i}"], name=f"tanh{i}"),
+        ]
+        last = f"e{i}"
+    model = save(tmp_path / "m.onnx", nodes, {"x": [4, 32]}, {last: [4, 32]}, constants)
+    rounds: list[int] = []
+    check = Checker.check
+
+    def counted(self: Checker, built: BuiltPlan) -> CheckResult:
+        rounds.append(1)
+        return check(self, built)
+
+    monkeypatch.setattr(Checker, "check", counted)
+    report = compile_model(model, tmp_path / "m.hcb", devices="VULKAN,CPU", properties=HALF, cpu_variant=False)
+    assert {m.node for m in report.moved} == {f"gain{i}" for i in range(4)} and len(rounds) == 2
+    assert all("float16 ends at 65504" in m.error for m in report.moved)
     assert verify_bundle(tmp_path / "m.hcb", model).ok
 
 
