@@ -14,7 +14,7 @@ THREADS = 1024
 """Threads of a block that every GPU of compute capability 2.0 or later takes."""
 
 SHARED_BYTES = 48 * 1024
-"""Shared memory of a block that a kernel may declare on every such GPU."""
+"""Shared memory of a block that a kernel may declare; what newer GPUs have beyond has to be asked for at the launch."""
 
 
 def arch_of(device: Device) -> str:
@@ -33,10 +33,10 @@ def arch_of(device: Device) -> str:
 
 
 def limits_of(device: Device) -> Limits:
-    """The limits of a device."""
+    """The limits of a device, as far as kernels may use them."""
     threads = int(device.target.get("max_num_threads", THREADS))  # type: ignore[arg-type]  # a number by its name
     shared = int(device.target.get("max_shared_memory_per_block", SHARED_BYTES))  # type: ignore[arg-type]
-    return Limits(max(1, threads), False, device.dtypes, shared=shared)
+    return Limits(max(1, min(threads, THREADS)), False, device.dtypes, shared=min(shared, SHARED_BYTES))
 
 
 def cuda_target(device: Device) -> Any:

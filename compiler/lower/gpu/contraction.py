@@ -26,7 +26,7 @@ from heterocc.compiler.lower.gpu.axes import (
     split_groups,
 )
 from heterocc.compiler.lower.gpu.groups import LostGuardError, bind_items, move_to, needs_guard
-from heterocc.compiler.lower.gpu.limits import Limits
+from heterocc.compiler.lower.gpu.limits import GRID_DEPTH, Limits
 from heterocc.compiler.lower.gpu.packed import LanesLast, Layouts, Packed
 from heterocc.compiler.lower.gpu.padding import padded
 from heterocc.compiler.lower.gpu.plain import bind_block, branches
@@ -175,7 +175,7 @@ def _even(rows: int, lanes: int, others: int, pads_lanes: bool, limits: Limits) 
 
 def _shares_lanes(tiles: int, lane_groups: int, limits: Limits) -> bool:
     """Whether there are enough `tiles` with the same lanes for the items of a group to have them in common."""
-    return tiles >= min(GPU_GROUP, limits.group) // 2 and lane_groups <= limits.grid
+    return tiles >= min(GPU_GROUP, limits.group) // 2 and lane_groups <= min(limits.grid, GRID_DEPTH)
 
 
 def _scheduled(nest: _Nest, axes: Axes, tile: Tile, limits: Limits) -> bool:

@@ -8,6 +8,9 @@ from heterocc.compiler.lower.gpu.choices import Choose, best
 
 ENDLESS = 2**31 - 1
 
+GRID_DEPTH = 65535
+"""The most groups along the third axis of a grid: CUDA takes more along the first alone."""
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:

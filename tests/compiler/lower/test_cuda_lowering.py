@@ -30,6 +30,7 @@ from heterocc.compiler.lower import lowering_for
 from heterocc.compiler.lower.cuda import lowering as under_test
 from heterocc.compiler.lower.cuda.codegen import CREATE, captured_sources
 from heterocc.compiler.lower.cuda.package import with_cubins
+from heterocc.compiler.lower.cuda.target import limits_of
 from heterocc.compiler.lower.cuda.toolchain import CudaCompiler, KernelRefusedError, Nvcc, find_compiler
 
 HOPPER = Device("CUDA", "cuda", target={"kind": "cuda", "arch": "sm_90"}, present=False)
@@ -221,6 +222,12 @@ def test_a_trial_needs_no_compiler_and_says_why_not(monkeypatch: pytest.MonkeyPa
     assert lowering_for(HOPPER).trial(multiply().model, "n0", HOPPER) is None
     scan = model([helper.make_node("CumSum", ["x", "a"], ["y"])], {"x": weights(64)}, ["y"], {"a": np.array(0)})
     assert "cumsum" in str(lowering_for(HOPPER).trial(scan, "n0", HOPPER))
+
+
+def test_kernels_use_no_more_shared_memory_than_a_launch_gives_unasked() -> None:
+    """A device file may state what the data sheet says, 227 KiB for an H200."""
+    roomy = Device("CUDA", "cuda", target={"kind": "cuda", "arch": "sm_90", "max_shared_memory_per_block": 232448})
+    assert limits_of(roomy).shared == 48 * 1024
 
 
 # ---- what TVM packs -----------------------------------------------------------------------------------------------

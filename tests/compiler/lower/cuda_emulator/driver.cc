@@ -61,6 +61,14 @@ Dim emulated_thread, emulated_block, emulated_block_size, emulated_grid_size;
 
 namespace {
 
+/// The limits of compute capability 9.0. Source: CUDA C++ Programming Guide, "Technical Specifications".
+bool is_allowed(const LaunchConfig& config) {
+  const auto& [grid, block] = std::pair(config.grid, config.block);
+  return grid.x && grid.y && grid.z && block.x && block.y && block.z && grid.x <= 0x7fffffff && grid.y <= 65535 &&
+         grid.z <= 65535 && size_t{block.x} * block.y * block.z <= 1024 && block.z <= 64 &&
+         config.shared_bytes <= 48 * 1024;
+}
+
 void run_blocks(const Kernel& found, const LaunchConfig& config, void** parameters) {
   kernel = found.call;
   arguments = parameters;
@@ -189,6 +197,7 @@ int cuModuleGetFunction(void** function, void* module, const char* name) {
 }
 
 int cuLaunchKernelEx(const LaunchConfig* given, void* function, void** parameters, void**) {
+  if (!is_allowed(*given)) return 1;  // CUDA_ERROR_INVALID_VALUE
   auto found = static_cast<const Kernel*>(function);
   std::vector<std::vector<char>> values;  // a launch keeps its arguments, not where they were
   for (size_t i = 0; i < found->sizes[0]; ++i) {
