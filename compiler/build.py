@@ -14,7 +14,7 @@ from heterocc.compiler.devices.device import Device
 from heterocc.compiler.files import atomic_write
 from heterocc.compiler.imported import ImportedModel
 from heterocc.compiler.lower import lowering_for
-from heterocc.compiler.lower.base import LoweredPartition, PartitionJob, Timer, Tuning
+from heterocc.compiler.lower.base import LoweredPartition, PartitionJob, Tuning
 from heterocc.compiler.lower.timing import interleaved
 from heterocc.compiler.report import Progress, Reporter
 from heterocc.compiler.tuning import TunedPartition
@@ -54,15 +54,12 @@ class DoesNotLower(Exception):  # noqa: N818  # never shown: it tells the driver
 
 
 class Builder:
-    """Lowers partitions and remembers them by device, nodes and interface; `timer` is for kernels that are timed."""
+    """Lowers partitions and remembers them by device, nodes and interface."""
 
-    def __init__(
-        self, model: ImportedModel, devices: Iterable[Device], reporter: Reporter, timer: Timer = interleaved
-    ) -> None:
+    def __init__(self, model: ImportedModel, devices: Iterable[Device], reporter: Reporter) -> None:
         self._model = model
         self._devices = tuple(devices)
         self._reporter = reporter
-        self._timer = timer
         self._records = open_records("tuning")
         self._done: dict[tuple[str, tuple[str, ...], tuple[str, ...], tuple[str, ...]], LoweredPartition] = {}
 
@@ -76,13 +73,17 @@ class Builder:
                 progress.begin(f"{title} ({len(job.nodes)} nodes)")
                 self._done[self._key(job)] = self._lower(self._tuned(job, title, progress))
                 progress.step()
+        if self._records is not None and self._records.failure is not None:
+            self._reporter.note(self._records.failure)
         return BuiltPlan(plan, jobs, tuple(self._done[self._key(job)] for job in jobs))
 
     def _tuned(self, job: PartitionJob, title: str, progress: Progress) -> PartitionJob:
         """The job, its kernels to be timed where the device is to be tuned for and is here."""
         if not (job.device.tunes and job.device.present):
             return job
-        return replace(job, tuning=Tuning(self._timer, self._records, lambda text: progress.begin(f"{title}: {text}")))
+        if self._records is None:
+            self._reporter.note(f"{job.device.name}.tune=on without a cache: the next compile times its kernels again")
+        return replace(job, tuning=Tuning(interleaved, self._records, lambda text: progress.begin(f"{title}: {text}")))
 
     @staticmethod
     def _lower(job: PartitionJob) -> LoweredPartition:

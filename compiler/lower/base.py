@@ -14,8 +14,17 @@ from heterocc.compiler.imported import ImportedModel
 Run = Callable[[], None]
 """Has the device run a kernel, without waiting for it."""
 
-Timer = Callable[[Sequence[Run], Run], Sequence[float]]
-"""Seconds that each of some kernels takes; the second argument waits until the device is done."""
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A kernel as one of several schedules has it: which one, and what runs it."""
+
+    schedule: str
+    run: Run
+
+
+Timer = Callable[[Sequence[Candidate], Run], Sequence[float]]
+"""Seconds that each candidate takes; the second argument waits until the device is done."""
 
 
 class Records(Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from heterocc.compiler.lower.base import Run
+from heterocc.compiler.lower.base import Candidate, Run
 
 ALONE = 2
 """Launches that are timed one by one, to know how many fill a batch."""
@@ -26,7 +26,9 @@ LONG = 0.5
 """Seconds of a round above which there are two rounds only."""
 
 
-def interleaved(runs: Sequence[Run], wait: Run, clock: Callable[[], float] = time.perf_counter) -> list[float]:
+def interleaved(
+    candidates: Sequence[Candidate], wait: Run, clock: Callable[[], float] = time.perf_counter
+) -> list[float]:
     """The least time of each, in seconds, taken in turns, so that what slows the machine for a while slows all."""
 
     def taken(run: Run, count: int) -> float:
@@ -36,6 +38,7 @@ def interleaved(runs: Sequence[Run], wait: Run, clock: Callable[[], float] = tim
         wait()
         return (clock() - start) / count
 
+    runs = [c.run for c in candidates]
     least = [min(taken(run, 1) for _ in range(ALONE)) for run in runs]
     counts = [max(1, min(MOST_LAUNCHES, int(BATCH / max(seconds, 1e-9)))) for seconds in least]
     for turn in range(ROUNDS if sum(least) < LONG else EVEN):

@@ -26,7 +26,8 @@ def best(name: str, options: Sequence[Option]) -> Option:
 class Trail:
     """Takes the options of `path`, one for each choice in the order in which a rule makes them, then the first ones.
 
-    `counts` is how many options each choice had, `taken` which was taken, `names` what that was.
+    `counts` is how many options each choice had, `taken` which was taken, `names` what that was where there was
+    another.
     """
 
     path: tuple[int, ...] = ()
@@ -41,7 +42,8 @@ class Trail:
         option = options[index]
         self.counts.append(len(options))
         self.taken.append(index)
-        self.names.append(f"{name} {option}")
+        if len(options) > 1:
+            self.names.append(f"{name} {option}")
         return option
 
     def neighbours(self) -> list[tuple[int, ...]]:

@@ -49,21 +49,22 @@ def choose_tile(row_extent: int, lane_extent: int, others: int, limits: Limits, 
     if limits.vectors:
         tiles = [Tile(rows, lanes) for lanes in widths for rows in range(1, MOST_ROWS + 1)]
         tiles.sort(key=lambda t: (_waste(t, row_extent, lane_extent) * _vector_cost(t), t.lanes, -t.rows))
-        return limits.choose("tile", ranked(tiles[0], _spread(tiles)))
+        return limits.choose("tile", ranked(tiles[0], _spread(tiles, 1)))
     side, area = limits.tile
     tiles = [Tile(rows, lanes) for lanes in widths for rows in range(1, min(2 * side, MOST_SIDE) + 1)]
     tiles = [t for t in tiles if t.lanes <= 2 * side and t.rows * t.lanes <= min(4 * area, MOST_SIDE**2)]
     tiles.sort(key=lambda t: (_cost(t, row_extent, lane_extent, others), t.rows, t.lanes))
     model = next(t for t in tiles if max(t.rows, t.lanes) <= side and t.rows * t.lanes <= area)
-    return limits.choose("tile", ranked(model, _spread(tiles)))
+    return limits.choose("tile", ranked(model, _spread(tiles, 1 if limits.software else 2)))
 
 
-def _spread(tiles: Sequence[Tile]) -> list[Tile]:
-    """For each number of lanes the best tile and the best of half its rows: tiles beside them differ little."""
+def _spread(tiles: Sequence[Tile], heights: int) -> list[Tile]:
+    """For each number of lanes the best tile, then that of half its rows: tiles between them differ little."""
     found = []
     for lanes in dict.fromkeys(t.lanes for t in tiles):
         these = [t for t in tiles if t.lanes == lanes]
-        found += [these[0], next((t for t in these if 2 * t.rows <= these[0].rows), these[0])]
+        for part in range(heights):
+            found += [t for t in these if t.rows << part <= these[0].rows][:1]
     return found
 
 

@@ -12,11 +12,8 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tvm import s_tir
-
-from heterocc.artifacts.errors import LoweringError
 from heterocc.compiler.devices.device import Device
-from heterocc.compiler.lower.base import PartitionJob, Run, Tuned, Tuning
+from heterocc.compiler.lower.base import Candidate, PartitionJob, Run, Tuned, Tuning
 from heterocc.compiler.lower.gpu.choices import Trail
 from heterocc.compiler.lower.gpu.limits import Limits
 from heterocc.compiler.lower.gpu.packed import Packed
@@ -51,7 +48,7 @@ class Kernel:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class Way:
     """A way to schedule a kernel: a rule and its choices; `neighbours` are the paths one choice away."""
 
     rule: Rule
@@ -66,23 +63,32 @@ class Candidate:
         return f"{self.packed.layouts}{self.packed.function.script(show_meta=False)}"
 
 
-def candidate(rule: Rule, path: tuple[int, ...], kernel: Kernel, limits: Limits) -> Candidate | None:
-    """The kernel scheduled by a rule with these choices; None where it cannot be."""
-    trail = Trail(path)
+def way_by(rule: Rule, trail: Trail, kernel: Kernel, limits: Limits) -> Way | None:
+    """The kernel scheduled by a rule that chooses along a trail; None where it cannot be."""
     try:
         packed = scheduled_by(rule, kernel.function, replace(limits, choose=trail), kernel.packable)
-    except (s_tir.ScheduleError, LoweringError, IndexError):
+    except Exception:  # choices that do not go together: TVM raises classes of its own
         return None
     if packed is None:
         return None
     label = ", ".join([rule.name, *trail.names])
-    return Candidate(rule, tuple(trail.taken), packed, label, tuple(trail.neighbours()))
+    return Way(rule, tuple(trail.taken), packed, label, tuple(trail.neighbours()))
 
 
-def defaults(kernel: Kernel, limits: Limits) -> list[Candidate]:
-    """What each rule that knows the kernel makes of it; the first is what is taken without timing."""
-    found = (candidate(rule, (), kernel, limits) for rule in RULES)
-    return [c for c in found if c is not None]
+def first_ways(kernel: Kernel, limits: Limits) -> list[Way]:
+    """What each rule that knows the kernel makes of it, the first of them without timing.
+
+    Then those of rules whose models would leave the kernel to others, with their other choices.
+    """
+    found, others = [], []
+    for rule in RULES:
+        trail = Trail()
+        first = way_by(rule, trail, kernel, limits)
+        if first is not None:
+            found.append(first)
+        else:
+            others += [way_by(rule, Trail(path), kernel, limits) for path in trail.neighbours()]
+    return found + [way for way in others if way is not None]
 
 
 @dataclass
@@ -124,7 +130,7 @@ class Tuner:
                 rule = next((r for r in RULES if r.name == name), None)
                 if rule is None or not all(isinstance(i, int) and i >= 0 for i in path):
                     return None
-                known = candidate(rule, tuple(path), kernel, limits)
+                known = way_by(rule, Trail(tuple(path)), kernel, limits)
                 if known is None:
                     return None
                 told = Tuned(kernel.symbol, kernel.nodes, known.label, changed, count, before, after, remembered=True)
@@ -137,7 +143,9 @@ class Tuner:
             tensors = tensors_of(kernel.function)
         except (TypeError, ValueError, AttributeError):  # a size that is known only at run time
             return None
-        start = defaults(kernel, limits)
+        start = first_ways(kernel, limits)
+        if not start:
+            return None
         if len(start) == 1 and not start[0].neighbours:
             return None
         self.tuning.tell(f"timing {', '.join(kernel.nodes) or kernel.symbol}")
@@ -172,7 +180,7 @@ class _Search:
         self._seen: set[str] = set()
         self.right: dict[str, Run] = {}
 
-    def run(self, start: Sequence[Candidate]) -> Candidate | None:
+    def run(self, start: Sequence[Way]) -> Way | None:
         """The fastest candidate; None where the first, which says what is right, does not run."""
         begun = self._tuner.clock()
         best = self._fastest(None, self._unseen(start[:1]))
@@ -185,7 +193,7 @@ class _Search:
             batch = []
         return best
 
-    def gain(self, before: Candidate, after: Candidate) -> tuple[float, float]:
+    def gain(self, before: Way, after: Way) -> tuple[float, float]:
         """Seconds that two candidates take, timed in turns."""
         if before is after:
             seconds = self._timed([before])
@@ -193,17 +201,17 @@ class _Search:
         first, second = self._timed([before, after])
         return first, second
 
-    def _around(self, best: Candidate) -> list[Candidate]:
-        found = (candidate(best.rule, path, self._kernel, self._limits) for path in best.neighbours)
+    def _around(self, best: Way) -> list[Way]:
+        found = (way_by(best.rule, Trail(path), self._kernel, self._limits) for path in best.neighbours)
         return self._unseen(c for c in found if c is not None)
 
-    def _unseen(self, candidates: Iterable[Candidate]) -> list[Candidate]:
+    def _unseen(self, candidates: Iterable[Way]) -> list[Way]:
         new = {c.text: c for c in candidates if c.text not in self._seen}
         taken = list(new.items())[: MOST_CANDIDATES - len(self._seen)]
         self._seen.update(text for text, _ in taken)
         return [c for _, c in taken]
 
-    def _fastest(self, best: Candidate | None, others: Sequence[Candidate]) -> Candidate | None:
+    def _fastest(self, best: Way | None, others: Sequence[Way]) -> Way | None:
         """The fastest of the best so far and others; those that do not run, or run wrong, are left out."""
         runs = self._bench.runs([c.packed for c in others])
         self.right.update({c.text: run for c, run in zip(others, runs, strict=True) if not isinstance(run, str)})
@@ -213,5 +221,6 @@ class _Search:
         times = self._timed(racing)
         return racing[min(range(len(racing)), key=times.__getitem__)]
 
-    def _timed(self, candidates: Sequence[Candidate]) -> Sequence[float]:
-        return self._bench.timed([self.right[c.text] for c in candidates], self._tuner.tuning.timer)
+    def _timed(self, candidates: Sequence[Way]) -> Sequence[float]:
+        racing = [Candidate(c.label, self.right[c.text]) for c in candidates]
+        return self._tuner.tuning.timer(racing, self._bench.wait)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from heterocc.compiler.lower.base import Run, Timer
+from heterocc.compiler.lower.base import Run
 from heterocc.compiler.lower.gpu.packed import Layouts, Packed
 from heterocc.runtime.executable import load_library, synchronizer
 from heterocc.runtime.faults import first_line
@@ -67,11 +67,8 @@ class Bench:
             return [run for candidate in candidates for run in self.runs([candidate])]
         return [self._tried(f, c) for f, c in zip(functions, candidates, strict=True)]
 
-    def timed(self, runs: Sequence[Run], timer: Timer) -> Sequence[float]:
-        """Seconds of each."""
-        return timer(runs, self._wait)
-
-    def _wait(self) -> None:
+    def wait(self) -> None:
+        """Wait until the device is done."""
         wait = synchronizer(self.space)
         if wait is not None:
             wait()
@@ -91,7 +88,7 @@ class Bench:
             given = [self._value(i, candidate.layouts) for i in range(count)]
             wrote = self._wrote(count)
             function(*given, *wrote)
-            self._wait()
+            self.wait()
             found = [to_host(t) for t in wrote]
         except Exception as error:
             return f"it does not run: {first_line(error)}"
@@ -130,7 +127,7 @@ class Bench:
             aligned = aligned_bytes(array.nbytes).view(array.dtype).reshape(array.shape)
             np.copyto(aligned, array)
             tvm_api().copy(host_tensor(aligned), tensor)
-            self._wait()  # some copies are only enqueued, and the array goes
+            self.wait()  # some copies are only enqueued, and the array goes
 
 
 def _random(tensor: Tensor, seed: int) -> Array:

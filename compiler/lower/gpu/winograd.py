@@ -170,7 +170,8 @@ def _multiplied(window: Window, filtering: Filtering, limits: Limits) -> Packed 
         return te.sum(data[plane, term, tile] * weights[plane, channel, term], axis=term)
 
     function = te.create_prim_func([data, weights, te.compute(products, product, "products")])
-    tiled = schedule_tiled(function, limits) if limits.choose("shared tile", (True, False)) else None
+    ways = ("register tile",) if limits.software or limits.vectors else ("shared tile", "register tile")
+    tiled = schedule_tiled(function, limits) if limits.choose("products by", ways) == "shared tile" else None
     return tiled or schedule_contraction(function, limits, {1})
 
 
