@@ -44,7 +44,11 @@ DeviceFile = Annotated[
 Property = Annotated[
     list[str] | None,
     typer.Option(
-        "--property", "-p", help="A device's property: CPU.threads=4. Repeatable.", metavar="DEVICE.KEY=VALUE"
+        "--property",
+        "-p",
+        help="A device's property: CPU.threads=4, GPU.precision=f16, GPU.tune=on (time kernels' schedules on the "
+        "device). Repeatable.",
+        metavar="DEVICE.KEY=VALUE",
     ),
 ]
 Affinity = Annotated[
