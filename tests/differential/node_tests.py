@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import tempfile
 import warnings
 from collections.abc import Mapping, Sequence
@@ -195,11 +194,10 @@ def call(
     """Load a partition's code and call its entry on its device; gives the outputs that it wrote."""
     space = Space(device.backend, device.index)
     # The loader caches by path: a file of its own for every load.
-    with tempfile.NamedTemporaryFile(suffix=".so", delete=False) as file:
-        file.write(lowered.code)
-    with contextlib.ExitStack() as cleanup:
-        cleanup.callback(Path(file.name).unlink)
-        library = load_library(file.name, "p0", space).module
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "code.so"
+        path.write_bytes(lowered.code)
+        library = load_library(str(path), "p0", space).module
     params = [_given(a, space) for a in lowered.params]
     results = [_given(a, space) for a in outputs]
     Executable(library, "p0", "main", space, params).bind([*(_given(a, space) for a in inputs), *results])()

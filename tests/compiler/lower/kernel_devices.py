@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import dataclasses
 import functools
 import os
+import shutil
 import struct
 import subprocess
 import sys
@@ -171,6 +173,7 @@ _HEAD = b"\x7fELF" + bytes(44) + struct.pack("<I", 90 << 8) + bytes(12)
 @functools.cache
 def _driver() -> Path:
     folder = Path(tempfile.mkdtemp(prefix="heterocc-test-cuda-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     cuda_emulated.build_driver(folder)
     return folder
 
