@@ -1,18 +1,20 @@
-"""From CUDA C++ to a cubin, with NVIDIA's run-time compiler (a Python package) or nvcc; neither needs a GPU.
+"""From CUDA C++ to a cubin, or to PTX for a GPU newer than the compiler; needs no GPU.
 
-The same source, compiler and architecture give the same bytes: no path and no time gets into a cubin.
+The compiler is NVIDIA's run-time compiler (a Python package) or nvcc. The same source, compiler and architecture give
+the same bytes: no path and no time gets into a cubin.
 """
 
 from __future__ import annotations
 
 import ctypes
 import importlib.util
+import logging
 import os
 import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -21,6 +23,8 @@ from heterocc.artifacts.errors import CudaCompilerMissingError, DeviceError
 
 TOOLKIT = Path("/usr/local/cuda")
 """Where the toolkit lies if nothing says so."""
+
+_log = logging.getLogger("heterocc.compiler")
 
 _SOURCE = "kernels.cu"
 _TIMEOUT = 1800
@@ -42,9 +46,28 @@ class CudaCompiler(Protocol):
     def cubin(self, source: str, arch: str) -> bytes:
         """The machine code of a source for an architecture such as `sm_90`.
 
+        For one that is newer than the compiler it is that of an older one which runs there too, or PTX, from which the
+        driver makes machine code when it is loaded; the log says so.
+
         Raises KernelRefusedError for a source that does not compile, DeviceError where the compiler does not run.
         """
         ...
+
+
+def fitting(arch: str, supported: Sequence[int]) -> str:
+    """What to compile for, of the architectures that a compiler supports (90 for `sm_90`), to run on `arch`.
+
+    Machine code runs on a newer minor version of the same major one, PTX on all that is newer; anything else is left
+    for the compiler to refuse. Source: CUDA C++ Programming Guide, "Binary Compatibility" and "PTX Compatibility".
+    """
+    digits = arch.removeprefix("sm_")
+    if not digits.isdigit() or int(digits) in supported:
+        return arch
+    older = [known for known in supported if known < int(digits)]
+    same = [known for known in older if known // 10 == int(digits) // 10]
+    if same:
+        return f"sm_{max(same)}"
+    return f"compute_{max(older)}" if older and max(older) == max(supported) else arch
 
 
 class KernelRefusedError(Exception):
@@ -72,8 +95,11 @@ class Nvrtc:
         program = ctypes.c_void_p()
         _call(library, "nvrtcCreateProgram", ctypes.byref(program), source.encode(), _SOURCE.encode(), 0, None, None)
         try:
+            known = fitting(arch, _supported(library))
+            if known != arch:
+                _log.warning("%s does not know %s: its kernels are compiled for %s", self.name, arch, known)
             flags = [
-                f"--gpu-architecture={arch}",
+                f"--gpu-architecture={known}",
                 *_FLAGS,
                 "--device-int128",
                 *(f"-I{folder}" for folder in self.include),
@@ -81,7 +107,7 @@ class Nvrtc:
             options = (ctypes.c_char_p * len(flags))(*(flag.encode() for flag in flags))
             if library.nvrtcCompileProgram(program, len(flags), options) != 0:
                 raise _refusal(self.name, _bytes(library, program, "ProgramLog").rstrip(b"\0").decode(), source, arch)
-            return _bytes(library, program, "CUBIN")
+            return _bytes(library, program, "PTX" if known.startswith("compute_") else "CUBIN")
         finally:
             library.nvrtcDestroyProgram(ctypes.byref(program))
 
@@ -158,6 +184,14 @@ def _refusal(compiler: str, log: str, source: str, arch: str) -> Exception:
     start = sum(len(line) for line in source.splitlines(keepends=True)[: int(found[1])])
     before = [kernel[1] for kernel in _KERNEL.finditer(source) if kernel.start() < start]
     return KernelRefusedError(f"{compiler} refuses its code: {found[2]}", before[-1] if before else None)
+
+
+def _supported(library: Any) -> list[int]:
+    count = ctypes.c_int()
+    _call(library, "nvrtcGetNumSupportedArchs", ctypes.byref(count))
+    found = (ctypes.c_int * count.value)()
+    _call(library, "nvrtcGetSupportedArchs", found)
+    return list(found)
 
 
 def _call(library: Any, function: str, *arguments: Any) -> None:

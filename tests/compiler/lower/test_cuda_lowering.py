@@ -31,7 +31,7 @@ from heterocc.compiler.lower.cuda import lowering as under_test
 from heterocc.compiler.lower.cuda.codegen import CREATE, captured_sources
 from heterocc.compiler.lower.cuda.package import with_cubins
 from heterocc.compiler.lower.cuda.target import limits_of
-from heterocc.compiler.lower.cuda.toolchain import CudaCompiler, KernelRefusedError, Nvcc, find_compiler
+from heterocc.compiler.lower.cuda.toolchain import CudaCompiler, KernelRefusedError, Nvcc, Nvrtc, find_compiler, fitting
 
 HOPPER = Device("CUDA", "cuda", target={"kind": "cuda", "arch": "sm_90"}, present=False)
 RNG = np.random.default_rng(0)
@@ -167,6 +167,30 @@ def test_the_compiler_names_the_kernel_that_it_refuses() -> None:
     assert caught.value.kernel == "bad"
     with pytest.raises(DeviceError, match="cannot compile for sm_11"):
         compiler.cubin(good, "sm_11")
+
+
+@pytest.mark.parametrize(
+    ("arch", "known"),
+    [
+        *(("sm_90", "sm_90"), ("sm_90a", "sm_90a")),
+        *(("sm_91", "sm_90"), ("sm_129", "sm_121")),
+        ("sm_130", "compute_121"),
+        *(("sm_70", "sm_70"), ("sm_110", "sm_110")),  # for the compiler to refuse
+    ],
+)
+def test_a_gpu_that_the_compiler_does_not_know_gets_what_runs_on_it(arch: str, known: str) -> None:
+    assert fitting(arch, (75, 80, 90, 100, 120, 121)) == known
+
+
+@needs_compiler
+def test_a_gpu_newer_than_the_compiler_gets_code_that_its_driver_compiles(caplog: pytest.LogCaptureFixture) -> None:
+    compiler = real_compiler()
+    if not isinstance(compiler, Nvrtc):
+        pytest.skip("nvcc does not do this")
+    code = compiler.cubin('extern "C" __global__ void good(float* a) {\n  a[0] = 1;\n}\n', "sm_999")
+    assert b".visible .entry good(" in code
+    assert code.endswith(b"\0")  # the driver takes it as C text
+    assert "nvrtc does not know sm_999: its kernels are compiled for compute_" in caplog.text
 
 
 def test_without_a_compiler_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
