@@ -45,7 +45,7 @@ class Bench:
     """A device, and one kernel's values there: `outputs` is how many of the tensors it writes, the last ones.
 
     Floating-point values lie between a quarter and five quarters, so that no function of them is NaN or denormal;
-    integers are zero, which is an index into anything.
+    integers that may be indices are zero, which is one into anything, narrower ones up to three.
     """
 
     space: Space
@@ -131,9 +131,11 @@ class Bench:
 
 
 def _random(tensor: Tensor, seed: int) -> Array:
-    if not tensor.dtype.startswith("float"):
-        return np.zeros(tensor.shape, tensor.dtype)
-    return (np.random.default_rng(seed).random(tensor.shape, np.float32) + 0.25).astype(tensor.dtype)
+    rng = np.random.default_rng(seed)
+    if tensor.dtype.startswith("float"):
+        return (rng.random(tensor.shape, np.float32) + 0.25).astype(tensor.dtype)
+    most = 1 if tensor.dtype.endswith(("32", "64")) else 2 if tensor.dtype == "bool" else 4
+    return rng.integers(0, most, tensor.shape).astype(tensor.dtype)
 
 
 def _same(found: Array, expected: Array) -> bool:
