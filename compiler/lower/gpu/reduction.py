@@ -7,49 +7,44 @@ same order of additions.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from math import prod
 from typing import Any
 
 from tvm import tirx
 
-from heterocc.compiler.lower.cpu.blocks import dtype_of, itemsize
+from heterocc.compiler.lower.cpu.blocks import dtype_of
 from heterocc.compiler.lower.gpu import nest
-from heterocc.compiler.lower.gpu.accumulate import Accumulator
+from heterocc.compiler.lower.gpu.accumulate import Accumulator, Exprs
 from heterocc.compiler.lower.gpu.limits import Limits
 from heterocc.compiler.lower.gpu.packed import Packed
 from heterocc.compiler.lower.gpu.plain import UNROLLED
-from heterocc.compiler.lower.gpu.reduction_vectors import VectorWriter, lanes_of
-from heterocc.compiler.lower.gpu.row_code import assign, at_element, hoisted, steps
-from heterocc.compiler.lower.gpu.rows import Axes, Output, Reduction, Rows, rows_of
+from heterocc.compiler.lower.gpu.reduction_vectors import VectorWriter
+from heterocc.compiler.lower.gpu.row_code import assign, at_element, hoisted
+from heterocc.compiler.lower.gpu.row_lanes import share_of
+from heterocc.compiler.lower.gpu.row_parts import Parts
+from heterocc.compiler.lower.gpu.rows import Axes, Output, Reduction, Rows, multiplies, rows_of
+from heterocc.compiler.lower.gpu.teams import MOST_STEPS, Team, teams_of
+
+FEW = 64
+"""Results of a kernel up to which more than one work group at each is worth reading operands again for each."""
+
+LONG_SUM = 1 << 12
+"""Terms of each of them from which it is; on the cores of a CPU only where one item would go round too many loops."""
 
 
-@dataclass(frozen=True, slots=True)
-class Team:
-    """A work group: `rows` rows of `items` items each; neighbours in the group are so in the row or `across` rows."""
-
-    items: int
-    rows: int
-    across: bool
-
-
-GROUP = 256
-"""Most work items of a group: what every device of the last decade takes."""
-
-BUNDLE = 32
-"""Items that share an access to memory on GPUs, if they read neighbours."""
-
-BUSY = 1 << 16
-"""Work items that keep a large GPU busy."""
-
-TERMS = 4
-"""Terms that an item should have at least, for the merging afterwards to be worth it."""
-
-FEW_ROWS = 32
-"""Rows below which the cores of a CPU that plays a GPU want several items a row: a vector of them runs side by side."""
-
-MOST_STEPS = 1 << 15
-"""Steps of loops that one item may make on such a device: lavapipe ends all loops of a shader after 65535 in all."""
+def schedule_few_sums(function: Any, limits: Limits, _: Collection[int] = ()) -> Packed | None:
+    """The scheduled kernel where it is a few long sums, as products of a few rows and columns are; None for others."""
+    if limits.vectors or prod(int(n) for n in function.params[-1].ty.shape if isinstance(n, tirx.IntImm)) > FEW:
+        return None
+    rows = rows_of(function)
+    least = 2 * MOST_STEPS if limits.software else LONG_SUM
+    if rows is None or rows.length < least or not any(multiplies(r) for r in rows.reductions):
+        return None
+    return schedule_rows(function, limits)
 
 
 def schedule_rows(function: Any, limits: Limits, _: Collection[int] = ()) -> Packed | None:
@@ -57,70 +52,30 @@ def schedule_rows(function: Any, limits: Limits, _: Collection[int] = ()) -> Pac
     rows = rows_of(function)
     if rows is None:
         return None
+    few = rows.length <= UNROLLED and rows.passes == 1
     if limits.vectors:
-        lanes = lanes_of(rows)
-        if lanes.count == 1 and rows.passes == 1:
+        share = share_of(rows)
+        if few and (share.lanes.count == 1 or (share.lanes.along == "row" and not share.lanes.vector)):
             return None
-        return Packed(VectorWriter(rows, lanes, limits.grid).kernel(function))
-    team = _software_team(rows, limits) if limits.software else _team(rows, limits)
-    few = rows.length <= UNROLLED and rows.passes == 1 and len(rows.reductions[0].accumulator.targets) == 1
-    if team.items == 1 and few:
+        return Packed(VectorWriter(rows, share, limits.grid).kernel(function))
+    team = limits.choose("team", teams_of(rows, limits, len(function.params)))
+    if team.items == 1 and few and len(rows.reductions[0].accumulator.targets) == 1:
         return None
     return Packed(_Writer(rows, team, limits).kernel(function))
 
 
-def _team(rows: Rows, limits: Limits) -> Team:
-    """Neighbouring items read neighbours in memory; a row has as many as it takes to keep the device busy."""
-    most = _most_items(rows, limits)
-    across = _across(rows)
-    abreast = min(BUNDLE, _power_up_to(rows.extents[-1]), most) if across else 1
-    items = 1 if across or rows.length < BUNDLE else min(BUNDLE, most)
-    while items * 2 * abreast <= most and rows.length >= 2 * items * TERMS and rows.count * items < BUSY:
-        items *= 2
-    if items == 1:
-        return Team(1, min(2 * BUNDLE, most), True)
-    while not across and items * abreast * 2 <= min(2 * BUNDLE, most) and abreast * 2 <= rows.count:
-        abreast *= 2
-    return Team(items, abreast, across)
-
-
-def _software_team(rows: Rows, limits: Limits) -> Team:
-    """Barriers cost more than they save where there are rows enough."""
-    most = _most_items(rows, limits)
-    items = 1 if rows.count >= FEW_ROWS else min(_SIMD, _power_up_to(rows.length), most)
-    while items * 2 <= most and rows.passes * rows.length // items > MOST_STEPS:
-        items *= 2
-    if items == 1:
-        return Team(1, min(8 * _SIMD if rows.count >= 64 * _SIMD else _SIMD, most), True)
-    return Team(items, 1, False)
-
-
-_SIMD = 8
-
-
-def _across(rows: Rows) -> bool:
-    """Whether neighbouring rows, rather than neighbours in a row, lie side by side."""
-    return bool(rows.extents) and steps(rows, across=True) <= {0, 1} and not steps(rows, across=False) <= {0, 1}
-
-
-def _most_items(rows: Rows, limits: Limits) -> int:
-    """The most items of a group, a power of two: each has its results in shared memory, twice."""
-    each = sum(2 * itemsize(d) for r in rows.reductions for d in r.accumulator.dtypes)
-    return _power_up_to(max(1, min(GROUP, limits.group, limits.shared // each)))
-
-
-def _power_up_to(number: int) -> int:
-    return 1 << (number.bit_length() - 1)
-
-
 @dataclass(frozen=True, slots=True)
 class _Item:
-    """A work item: its number in the group, its row's number there, its place in the row, which row of all this is by
-    its axes, and whether there is such a row (None where there always is)."""
+    """A work item: its number in the group, its row's number there, its place in the row, which part of the row the
+    group has and of how many, which row of all this is, by its axes too, and whether there is such a row (None where
+    there always is)."""
 
     number: Any
     row: Any
     place: Any
+    part: Any
+    parts: int
+    linear: Any
     at: list[Any]
     inside: Any
 
@@ -136,55 +91,124 @@ class _Writer:
     values: list[tuple[Any, Any]] = field(default_factory=list)
 
     def kernel(self, function: Any) -> Any:
-        groups = -(-self.rows.count // self.team.rows)
-        partial = self.rows.count % self.team.rows != 0 or nest.beyond(groups, self.limits.grid)
+        """The function with one launch, or with one for every reduction and one for what follows."""
+        rows, parts = self.rows, self.team.parts
+        if parts == 1:
+            return nest.kernel(function, self.buffers, self._launch(1, self._whole))
+        left = Parts(rows, parts)
+        last = parts if any(o.axes.length > 1 for o in rows.outputs) else 1
+        launches = [self._launch(parts, partial(self._part, i, left)) for i in range(len(rows.reductions))]
+        launches.append(self._launch(last, partial(self._rest, left)))
+        return nest.kernel(function, [*left.buffers.values(), *self.buffers], nest.sequence(launches))
+
+    def _launch(self, parts: int, body: Callable[[_Item], list[Any]]) -> Any:
+        """All items do `body`. Beyond the last row they repeat that one, so that all of a group meet at barriers."""
+        team, count = self.team, self.rows.count
+        groups = -(-count // team.rows) * parts
+        open_end = count % team.rows != 0 or nest.beyond(groups, self.limits.grid)
+
+        def item(group: Any, number: Any) -> Any:
+            part = nest.index(0)
+            if parts > 1:
+                group, part = tirx.floordiv(group, nest.index(parts)), tirx.floormod(group, nest.index(parts))
+            if team.across:
+                place, row = tirx.floordiv(number, nest.index(team.rows)), tirx.floormod(number, nest.index(team.rows))
+            elif team.rows > 1:
+                place, row = (
+                    tirx.floormod(number, nest.index(team.items)),
+                    tirx.floordiv(number, nest.index(team.items)),
+                )
+            else:
+                place, row = number, nest.index(0)
+            linear = group * nest.index(team.rows) + row if team.rows > 1 else group
+            inside = linear < nest.index(count) if open_end else None
+            linear = tirx.min(linear, nest.index(count - 1)) if open_end else linear
+            at = nest.split_index(linear, self.rows.extents)
+            self.values = []
+            return nest.sequence(body(_Item(number, row, place, part, parts, linear, at, inside)))
 
         def items(group: Any) -> Any:
-            size = self.team.items * self.team.rows
-            return nest.launch("threadIdx.x", size, lambda item: self._item(group, item, partial))
+            return nest.launch("threadIdx.x", team.items * team.rows, lambda number: item(group, number))
 
-        return nest.kernel(function, self.buffers, nest.launch_groups(groups, self.limits.grid, items))
+        return nest.launch_groups(groups, self.limits.grid, items)
 
-    def _item(self, group: Any, item: Any, partial: bool) -> Any:
-        """All that one item does. Beyond the last row it repeats that one, so that all items meet at barriers."""
-        team = self.team
-        if team.across:
-            place, row = tirx.floordiv(item, nest.index(team.rows)), tirx.floormod(item, nest.index(team.rows))
-        elif team.rows > 1:
-            place, row = tirx.floormod(item, nest.index(team.items)), tirx.floordiv(item, nest.index(team.items))
-        else:
-            place, row = item, nest.index(0)
-        number = group * nest.index(team.rows) + row if team.rows > 1 else group
-        inside = number < nest.index(self.rows.count) if partial else None
-        number = tirx.min(number, nest.index(self.rows.count - 1)) if partial else number
-        who = _Item(item, row, place, nest.split_index(number, self.rows.extents), inside)
-        steps = [step for r in self.rows.reductions for step in self._reduction(r, who)]
-        return nest.sequence([*steps, *(self._output(o, who) for o in self.rows.outputs)])
+    def _whole(self, who: _Item) -> list[Any]:
+        """All reductions of a row, then what follows from them."""
+        steps = []
+        for reduction in self.rows.reductions:
+            found, results = self._reduced(reduction, who)
+            steps += [*found, *self._stored(reduction, results, who)]
+            self._know(reduction, results)
+        return [*steps, *(self._output(o, who) for o in self.rows.outputs)]
 
-    def _reduction(self, reduction: Reduction, who: _Item) -> list[Any]:
-        accumulator = reduction.accumulator
+    def _part(self, which: int, left: Parts, who: _Item) -> list[Any]:
+        """One reduction of a part of a row, from the results of those before it."""
+        steps = []
+        for reduction in self.rows.reductions[:which]:
+            found, results = self._gathered(reduction, left, who)
+            steps += found
+            self._know(reduction, results)
+        reduction = self.rows.reductions[which]
+        found, results = self._reduced(reduction, who)
+        first = _both(who.inside, who.place < nest.index(1) if self.team.items > 1 else None)
+        stores = left.stores(reduction, who.linear, who.part, [r[nest.index(0)] for r in results])
+        return [*steps, *found, nest.when(first, nest.sequence(stores))]
+
+    def _rest(self, left: Parts, who: _Item) -> list[Any]:
+        """What follows from the results of all parts."""
+        steps = []
+        for reduction in self.rows.reductions:
+            found, results = self._gathered(reduction, left, who)
+            steps += [*found, *self._stored(reduction, results, who)]
+            self._know(reduction, results)
+        return [*steps, *(self._output(o, who) for o in self.rows.outputs)]
+
+    def _gathered(self, reduction: Reduction, left: Parts, who: _Item) -> tuple[list[Any], list[Any]]:
+        """The results of a reduction from those of the parts, in every group anew."""
+        alone = dataclasses.replace(who, part=nest.index(0), parts=1)
+        return self._accumulated(
+            reduction.accumulator, self.team.parts, lambda part: left.loads(reduction, who.linear, part), alone
+        )
+
+    def _reduced(self, reduction: Reduction, who: _Item) -> tuple[list[Any], list[Any]]:
+        """Reduce the item's part of a row; the registers that then have the results."""
+        axes = reduction.axes
+        once, named = self._once(reduction.accumulator.terms, axes, who)
+        steps, results = self._accumulated(
+            reduction.accumulator, axes.length, lambda e: tuple(self._at(t, axes, who, e) for t in named), who
+        )
+        return [*once, *steps], results
+
+    def _accumulated(
+        self, accumulator: Accumulator, length: int, terms: Callable[[Any], Exprs], who: _Item
+    ) -> tuple[list[Any], list[Any]]:
         sums = [self._buffer(1, d, "local", "part") for d in accumulator.dtypes]
         zero = nest.index(0)
         steps = [tirx.BufferStore(b, v, [zero]) for b, v in zip(sums, accumulator.starts, strict=True)]
 
-        once, hoisted_terms = self._once(accumulator.terms, reduction.axes, who)
-        steps += once
-
         def add(element: Any) -> Any:
-            terms = tuple(self._at(t, reduction.axes, who, element) for t in hoisted_terms)
-            merged = accumulator.merge(tuple(b[zero] for b in sums), terms)
+            merged = accumulator.merge(tuple(b[zero] for b in sums), terms(element))
             return assign(merged, [(b, [zero]) for b in sums])
 
-        steps += self._elements(reduction.axes.length, who, add)
-        results = sums
-        if self.team.items > 1:
-            results = [self._buffer(1, d, "local", "value") for d in accumulator.dtypes]
-            steps += self._merged(accumulator, sums, results, who)
-        for (buffer, _), result in zip(accumulator.targets, results, strict=True):
-            self.values.append((buffer, result[zero].astype(dtype_of(buffer))))
-        first = _both(who.inside, who.place < nest.index(1) if self.team.items > 1 else None)
+        steps += self._elements(length, who, add)
+        if self.team.items == 1:
+            return steps, sums
+        results = [self._buffer(1, d, "local", "value") for d in accumulator.dtypes]
+        return [*steps, *self._merged(accumulator, sums, results, who)], results
+
+    def _know(self, reduction: Reduction, results: Sequence[Any]) -> None:
+        """What reads the results from now on reads the registers."""
+        for (buffer, _), result in zip(reduction.accumulator.targets, results, strict=True):
+            self.values.append((buffer, result[nest.index(0)].astype(dtype_of(buffer))))
+
+    def _stored(self, reduction: Reduction, results: Sequence[Any], who: _Item) -> list[Any]:
+        """Store the results that a parameter takes."""
+        zero = nest.index(0)
+        first = who.place < nest.index(1) if self.team.items > 1 else None
+        first = _both(_both(who.inside, first), who.part < nest.index(1) if who.parts > 1 else None)
+        steps = []
         for which in reduction.stored:
-            buffer, indices = accumulator.targets[which]
+            buffer, indices = reduction.accumulator.targets[which]
             where = [self._at(i, reduction.axes, who, zero) for i in indices]
             value = results[which][zero].astype(dtype_of(buffer))
             steps.append(nest.when(first, tirx.BufferStore(buffer, value, where)))
@@ -230,14 +254,18 @@ class _Writer:
         return nest.when(who.inside, nest.sequence([*once, *self._elements(output.axes.length, who, store)]))
 
     def _elements(self, length: int, who: _Item, body: Callable[[Any], Any]) -> list[Any]:
-        """Run `body` for the item's elements of a row."""
+        """Run `body` for the item's elements of its group's part of a row."""
         items = self.team.items
-        whole, rest = divmod(length, items)
+        whole, rest = divmod(length, items * who.parts)
+        start, place = who.place, who.place
+        if who.parts > 1:
+            start = who.part * nest.index(whole * items) + who.place
+            place = who.part * nest.index(items) + who.place
         steps = []
         if whole:
-            steps.append(nest.loop("step", whole, lambda i: body(i * nest.index(items) + who.place)))
+            steps.append(nest.loop("step", whole, lambda i: body(i * nest.index(items) + start)))
         if rest:
-            steps.append(nest.when(who.place < nest.index(rest), body(nest.index(whole * items) + who.place)))
+            steps.append(nest.when(place < nest.index(rest), body(nest.index(whole * items * who.parts) + place)))
         return steps
 
     def _at(self, expr: Any, axes: Axes, who: _Item, element: Any) -> Any:

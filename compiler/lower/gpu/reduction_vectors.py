@@ -1,64 +1,36 @@
 """Reductions of rows where work items run one after another on vector units: an item takes a row, or 16 side by side.
 
 Terms that lie side by side are accumulated in the lanes of a vector, which are merged by halves at the end; where rows
-lie side by side, each lane has a row of its own.
+lie side by side, each lane has a row of its own. What vectors do not know (integers, positions) has sums in as many
+registers, written out: the processor then waits for none of them. Long rows are shared by several items.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from functools import partial
+from typing import Any
 
-from tvm import ir, tirx
-from tvm.ir import TensorLoad
+from tvm import tirx
 
 from heterocc.compiler.lower.cpu.blocks import dtype_of
 from heterocc.compiler.lower.gpu import nest
-from heterocc.compiler.lower.gpu.accumulate import Accumulator
-from heterocc.compiler.lower.gpu.row_code import assign, at_element, hoisted, steps
+from heterocc.compiler.lower.gpu.accumulate import Accumulator, Exprs
+from heterocc.compiler.lower.gpu.row_code import assign, at_element, hoisted
+from heterocc.compiler.lower.gpu.row_lanes import Lanes, Share
+from heterocc.compiler.lower.gpu.row_parts import Parts
 from heterocc.compiler.lower.gpu.rows import Axes, Output, Reduction, Rows
-
-LANES = (16, 8, 4)
-"""Widths of vectors, the best first."""
-
-_VECTOR_CALLS = frozenset(f"tirx.{name}" for name in ("exp", "log", "sqrt", "rsqrt", "tanh", "fabs", "erf", "pow"))
-_VECTOR_NODES = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Max, tirx.Min)
 
 
 @dataclass(frozen=True, slots=True)
-class Lanes:
-    """What the lanes of a vector are: neighbours in a row, or neighbouring rows; one lane where nothing lies so."""
+class _Place:
+    """Where an item is: its (first) row by the rows' axes and of all, the part of it and of how many."""
 
-    count: int
-    along: Literal["row", "rows"]
-
-
-def lanes_of(rows: Rows) -> Lanes:
-    """The lanes that suit the kernel."""
-    parts = [(e, r.axes) for r in rows.reductions for e in r.accumulator.terms]
-    parts += [(o.store.value, o.axes) for o in rows.outputs]
-    if all(vectorizable(hoisted(e, axes)[0]) for e, axes in parts) and steps(rows, across=False) <= {0, 1}:
-        shortest = min(axes.length for _, axes in parts if axes.length > 1 or rows.length == 1)
-        return Lanes(next((n for n in LANES if n <= shortest), 1), "row")
-    if all(vectorizable(e) for e, _ in parts) and rows.extents and steps(rows, across=True) <= {0, 1}:
-        return Lanes(next((n for n in LANES if rows.extents[-1] % n == 0), 1), "rows")
-    return Lanes(1, "row")
-
-
-def vectorizable(expr: Any) -> bool:
-    """Whether an expression is arithmetic of float32 that vectors know."""
-    if dtype_of(expr) != "float32":
-        return False
-    if isinstance(expr, TensorLoad | tirx.FloatImm | tirx.Var):
-        return True
-    if isinstance(expr, _VECTOR_NODES):
-        return vectorizable(expr.a) and vectorizable(expr.b)
-    if isinstance(expr, tirx.Cast):
-        return vectorizable(expr.value)
-    if isinstance(expr, ir.Call):
-        return getattr(expr.op, "name", "") in _VECTOR_CALLS and all(vectorizable(a) for a in expr.args)
-    return False
+    at: list[Any]
+    linear: Any
+    part: Any
+    parts: int
 
 
 @dataclass
@@ -66,127 +38,227 @@ class VectorWriter:
     """Writes the kernel; `results` are those of a row, each with the expression of it in a lane."""
 
     rows: Rows
-    lanes: Lanes
+    share: Share
     grid: int
     buffers: list[Any] = field(default_factory=list)
     results: list[tuple[Any, Callable[[Any], Any]]] = field(default_factory=list)
 
-    def kernel(self, function: Any) -> Any:
-        """The function with all its loops bound."""
-        together = self.lanes.count if self.lanes.along == "rows" else 1
-        count = self.rows.count // together
+    @property
+    def lanes(self) -> Lanes:
+        """Of an item."""
+        return self.share.lanes
 
-        def item(number: Any) -> Any:
-            at = nest.split_index(number * nest.index(together), self.rows.extents)
-            parts = [step for r in self.rows.reductions for step in self._reduction(r, at)]
-            return nest.sequence([*parts, *(self._output(o, at) for o in self.rows.outputs)])
+    def kernel(self, function: Any) -> Any:
+        """The function with one launch, or with one for every reduction and one for what follows."""
+        rows, parts = self.rows, self.share.parts
+        if parts == 1:
+            return nest.kernel(function, self.buffers, self._launch(1, self._whole))
+        left = Parts(rows, parts)
+        last = parts if any(o.axes.length > 1 for o in rows.outputs) else 1
+        launches = [self._launch(parts, partial(self._part, i, left)) for i in range(len(rows.reductions))]
+        launches.append(self._launch(last, partial(self._rest, left)))
+        return nest.kernel(function, [*left.buffers.values(), *self.buffers], nest.sequence(launches))
+
+    def _launch(self, parts: int, body: Callable[[_Place], list[Any]]) -> Any:
+        """`body` for every part of every bundle. The last bundle of an axis overlaps the one before where it must."""
+        together = self.lanes.count if self.lanes.along == "rows" else 1
+        length = self.rows.extents[-1] if self.rows.extents else 1
+        along = -(-length // together)
+        count = self.rows.count // length * along
+        bundles = self.share.bundles if parts == 1 else 1
+        items = -(-count // bundles) * parts
+
+        def item(number: Any, part: Any) -> Any:
+            at = nest.split_index(number, [*self.rows.extents[:-1], along])
+            linear = number
+            if together > 1:
+                last = tirx.min(at[-1] * nest.index(together), nest.index(length - together))
+                at = [*at[:-1], last if length % together else at[-1] * nest.index(together)]
+                line = tirx.floordiv(number, nest.index(along)) if along != count else nest.index(0)
+                linear = line * nest.index(length) + at[-1]
+            self.results = []
+            return nest.sequence(body(_Place(at if self.rows.extents else [], linear, part, parts)))
+
+        def several(number: Any) -> Any:
+            if parts > 1:
+                return item(tirx.floordiv(number, nest.index(parts)), tirx.floormod(number, nest.index(parts)))
+
+            def one(place: Any) -> Any:
+                bundle = number * nest.index(bundles) + place
+                inside = bundle < nest.index(count) if count % bundles else None
+                return nest.when(inside, item(bundle, nest.index(0)))
+
+            return nest.loop("bundle", bundles, one)
 
         def group(number: Any) -> Any:
-            inside = number < nest.index(count) if nest.beyond(count, self.grid) else None
-            return nest.launch("threadIdx.x", 1, lambda _: nest.when(inside, item(number)))
+            inside = number < nest.index(items) if nest.beyond(items, self.grid) else None
+            return nest.launch("threadIdx.x", 1, lambda _: nest.when(inside, several(number)))
 
-        return nest.kernel(function, self.buffers, nest.launch_groups(count, self.grid, group))
+        return nest.launch_groups(items, self.grid, group)
 
-    def _reduction(self, reduction: Reduction, at: list[Any]) -> list[Any]:
+    def _whole(self, place: _Place) -> list[Any]:
+        """All reductions of a row, then what follows from them."""
+        found = [step for r in self.rows.reductions for step in (*self._reduced(r, place), *self._stored(r, place))]
+        return [*found, *(self._output(o, place) for o in self.rows.outputs)]
+
+    def _part(self, which: int, left: Parts, place: _Place) -> list[Any]:
+        """One reduction of a part of a row, from the results of those before it."""
+        found = [step for r in self.rows.reductions[:which] for step in self._gathered(r, left, place)]
+        reduction = self.rows.reductions[which]
+        found += self._reduced(reduction, place)
+        values = [value for _, value in self.results[-len(reduction.accumulator.targets) :]]
+
+        def store(lane: Any) -> Any:
+            wide = zip(values, reduction.accumulator.dtypes, strict=True)
+            stores = left.stores(reduction, place.linear + lane, place.part, [v(lane).astype(d) for v, d in wide])
+            return nest.sequence(stores)
+
+        return [*found, self._lanes(self._rows(), store)]
+
+    def _rest(self, left: Parts, place: _Place) -> list[Any]:
+        """What follows from the results of all parts."""
+        found = []
+        for reduction in self.rows.reductions:
+            found += [*self._gathered(reduction, left, place), *self._stored(reduction, place)]
+        return [*found, *(self._output(o, place) for o in self.rows.outputs)]
+
+    def _gathered(self, reduction: Reduction, left: Parts, place: _Place) -> list[Any]:
+        """The results of a reduction from those of the parts, in every item anew."""
+        accumulator, width = reduction.accumulator, self._rows()
+        sums = [self._buffer(d, width) for d in accumulator.dtypes]
+        start = self._lanes(width, lambda lane: assign(accumulator.starts, [(b, [lane]) for b in sums]))
+
+        def add(part: Any) -> Any:
+            def one(lane: Any) -> Any:
+                terms = left.loads(reduction, place.linear + lane, part)
+                merged = accumulator.merge(tuple(b[lane] for b in sums), terms)
+                return assign(merged, [(b, [lane]) for b in sums])
+
+            return self._lanes(width, one)
+
+        self._know(accumulator, sums)
+        return [start, nest.loop("part", self.share.parts, add)]
+
+    def _reduced(self, reduction: Reduction, place: _Place) -> list[Any]:
+        """Reduce the item's part of its rows."""
         accumulator, axes, width = reduction.accumulator, reduction.axes, self.lanes.count
-        sums = [self._buffer(d) for d in accumulator.dtypes]
-        parts = [
-            _vector(width, lambda lane: assign(accumulator.starts, [(b, [lane]) for b in sums])),
-        ]
-
-        once, named_terms = self._once(accumulator.terms, axes, at)
-        parts += once
+        sums = [self._buffer(d, width) for d in accumulator.dtypes]
+        found = [self._lanes(width, lambda lane: assign(accumulator.starts, [(b, [lane]) for b in sums]))]
+        once, named_terms = self._once(accumulator.terms, axes, place)
+        found += once
 
         def add(element: Any, lane: Any) -> Any:
-            terms = tuple(self._at(t, axes, at, element, lane) for t in named_terms)
+            terms = tuple(self._at(t, axes, place, element, lane) for t in named_terms)
             merged = accumulator.merge(tuple(b[lane] for b in sums), terms)
             return assign(merged, [(b, [lane]) for b in sums])
 
-        parts += self._elements(axes.length, add)
+        found += self._elements(axes.length, place, add)
         if self.lanes.along == "row":
-            parts += _halved(accumulator, sums, width)
-        for (buffer, indices), total, index in zip(accumulator.targets, sums, range(len(sums)), strict=True):
-            self.results.append((buffer, _lane_of(total, buffer, self.lanes.along == "row")))
-            if index in reduction.stored:
-                parts.append(self._stored(buffer, indices, axes, at))
-        return parts
+            found += self._halved(accumulator, sums, width)
+        self._know(accumulator, sums)
+        return found
 
-    def _stored(self, buffer: Any, indices: Any, axes: Axes, at: list[Any]) -> Any:
-        result = self.results[-1][1]
+    def _know(self, accumulator: Accumulator, sums: Sequence[Any]) -> None:
+        """What reads the results from now on reads the registers."""
+        first = self.lanes.along == "row"
+        for (buffer, _), total in zip(accumulator.targets, sums, strict=True):
+            self.results.append((buffer, _lane_of(total, buffer, first)))
 
-        def store(lane: Any) -> Any:
-            where = [self._at(i, axes, at, nest.index(0), lane) for i in indices]
-            return tirx.BufferStore(buffer, result(lane), where)
+    def _stored(self, reduction: Reduction, place: _Place) -> list[Any]:
+        """Store the results, the last that are known, that a parameter takes."""
+        targets = reduction.accumulator.targets
+        values = self.results[-len(targets) :]
+        found = []
+        for which in reduction.stored:
+            (buffer, indices), value = targets[which], values[which][1]
 
-        return _vector(self.lanes.count if self.lanes.along == "rows" else 1, store)
+            def store(lane: Any, buffer: Any = buffer, indices: Any = indices, value: Any = value) -> Any:
+                where = [self._at(i, reduction.axes, place, nest.index(0), lane) for i in indices]
+                return tirx.BufferStore(buffer, value(lane), where)
 
-    def _once(self, exprs: Sequence[Any], axes: Axes, at: list[Any]) -> tuple[list[Any], list[Any]]:
+            found.append(nest.when(_first(place), self._lanes(self._rows(), store)))
+        return found
+
+    def _rows(self) -> int:
+        """Rows side by side."""
+        return self.lanes.count if self.lanes.along == "rows" else 1
+
+    def _once(self, exprs: Exprs, axes: Axes, place: _Place) -> tuple[list[Any], list[Any]]:
         """What the expressions need once a row, and the expressions with names for it; nothing for rows in lanes."""
         if self.lanes.along == "rows":
             return [], list(exprs)
         found = [hoisted(e, axes) for e in exprs]
         zero = nest.index(0)
         named = [part for _, parts in found for part in parts]
-        return [tirx.Bind(n, self._at(e, axes, at, zero, zero)) for n, e in named], [e for e, _ in found]
+        return [tirx.Bind(n, self._at(e, axes, place, zero, zero)) for n, e in named], [e for e, _ in found]
 
-    def _output(self, output: Output, at: list[Any]) -> Any:
-        once, (result,) = self._once([output.store.value], output.axes, at)
+    def _output(self, output: Output, place: _Place) -> Any:
+        once, (result,) = self._once((output.store.value,), output.axes, place)
 
         def store(element: Any, lane: Any) -> Any:
-            value = self._at(result, output.axes, at, element, lane)
-            where = [self._at(i, output.axes, at, element, lane) for i in output.store.indices]
+            value = self._at(result, output.axes, place, element, lane)
+            where = [self._at(i, output.axes, place, element, lane) for i in output.store.indices]
             return tirx.BufferStore(output.store.buffer, value, where)
 
-        return nest.sequence([*once, *self._elements(output.axes.length, store)])
+        return nest.sequence([*once, *self._elements(output.axes.length, place, store)])
 
-    def _elements(self, length: int, body: Callable[[Any, Any], Any]) -> list[Any]:
-        """Run `body(element, lane)` for all elements of an item's rows."""
-        width = self.lanes.count
-        if self.lanes.along == "rows":
-            return [nest.loop("step", length, lambda i: _vector(width, lambda lane: body(i, lane)))]
-        whole, rest = divmod(length, width)
-        parts = []
-        if whole:
-            parts.append(
-                nest.loop(
-                    "step",
-                    whole,
-                    lambda i: _vector(width, lambda lane: body(i * nest.index(width) + lane, lane)),
-                )
-            )
-        if rest:
-            parts.append(nest.loop("rest", rest, lambda i: body(nest.index(whole * width) + i, i)))
+    def _elements(self, length: int, place: _Place, body: Callable[[Any, Any], Any]) -> list[Any]:
+        """Run `body(element, lane)` for all elements of the item's part of its rows; the last part has what is over."""
+        width, along = self.lanes.count, self.lanes.along == "row"
+        step = width if along else 1
+
+        def run(start: Any, count: int) -> Any:
+            def one(i: Any) -> Any:
+                first = start + i * nest.index(step)
+                return self._lanes(width, lambda lane: body(first + lane if along else first, lane))
+
+            return nest.loop("step", count, one)
+
+        each = length // step // place.parts
+        parts = [run(place.part * nest.index(each * step), each)] if each else []
+        over = (
+            [run(nest.index(each * step * place.parts), more)] if (more := length // step - each * place.parts) else []
+        )
+        if rest := length % step:
+            over.append(nest.loop("rest", rest, lambda i: body(nest.index(length - rest) + i, i)))
+        if over:
+            last = place.part >= nest.index(place.parts - 1) if place.parts > 1 else None
+            parts.append(nest.when(last, nest.sequence(over)))
         return parts
 
-    def _at(self, expr: Any, axes: Axes, at: list[Any], element: Any, lane: Any) -> Any:
-        row = [*at[:-1], at[-1] + lane] if self.lanes.along == "rows" else at
+    def _at(self, expr: Any, axes: Axes, place: _Place, element: Any, lane: Any) -> Any:
+        row = [*place.at[:-1], place.at[-1] + lane] if self.lanes.along == "rows" else place.at
         return at_element(expr, axes, row, element, [(buffer, value(lane)) for buffer, value in self.results])
 
-    def _buffer(self, dtype: str) -> Any:
-        buffer = tirx.decl_buffer((self.lanes.count,), dtype, f"part{len(self.buffers)}", scope="local")
+    def _buffer(self, dtype: str, width: int) -> Any:
+        buffer = tirx.decl_buffer((width,), dtype, f"part{len(self.buffers)}", scope="local")
         self.buffers.append(buffer)
         return buffer
 
+    def _lanes(self, count: int, body: Callable[[Any], Any]) -> Any:
+        if self.lanes.vector:
+            return nest.loop("lane", count, body, tirx.ForKind.VECTORIZED)
+        return nest.sequence([body(nest.index(lane)) for lane in range(count)])
 
-def _halved(accumulator: Accumulator, sums: list[Any], width: int) -> list[Any]:
-    """Merge the lanes into the first, by halves."""
-    parts = []
-    half = width // 2
-    while half:
-        far = nest.index(half)
+    def _halved(self, accumulator: Accumulator, sums: list[Any], width: int) -> list[Any]:
+        """Merge the lanes into the first, by halves."""
+        parts = []
+        half = width // 2
+        while half:
+            far = nest.index(half)
 
-        def step(lane: Any, far: Any = far) -> Any:
-            merged = accumulator.merge(tuple(b[lane] for b in sums), tuple(b[lane + far] for b in sums))
-            return assign(merged, [(b, [lane]) for b in sums])
+            def step(lane: Any, far: Any = far) -> Any:
+                merged = accumulator.merge(tuple(b[lane] for b in sums), tuple(b[lane + far] for b in sums))
+                return assign(merged, [(b, [lane]) for b in sums])
 
-        parts.append(_vector(half, step))
-        half //= 2
-    return parts
+            parts.append(self._lanes(half, step))
+            half //= 2
+        return parts
+
+
+def _first(place: _Place) -> Any:
+    return place.part < nest.index(1) if place.parts > 1 else None
 
 
 def _lane_of(total: Any, buffer: Any, first: bool) -> Callable[[Any], Any]:
     return lambda lane: total[nest.index(0) if first else lane].astype(dtype_of(buffer))
-
-
-def _vector(count: int, body: Callable[[Any], Any]) -> Any:
-    return nest.loop("lane", count, body, tirx.ForKind.VECTORIZED)

@@ -11,7 +11,7 @@ from heterocc.compiler.lower.gpu.depthwise import schedule_windows
 from heterocc.compiler.lower.gpu.limits import Limits
 from heterocc.compiler.lower.gpu.packed import Packed
 from heterocc.compiler.lower.gpu.plain import schedule_plain
-from heterocc.compiler.lower.gpu.reduction import schedule_rows
+from heterocc.compiler.lower.gpu.reduction import schedule_few_sums, schedule_rows
 from heterocc.compiler.lower.gpu.tiled import schedule_tiled
 from heterocc.compiler.lower.gpu.winograd import schedule_winograd
 
@@ -36,6 +36,7 @@ def _plain(function: Any, limits: Limits, _: Collection[int]) -> Packed:
 
 RULES: tuple[Rule, ...] = (
     Rule("winograd", schedule_winograd),
+    Rule("rows", schedule_few_sums),
     Rule("shared tile", schedule_tiled),
     Rule("register tile", schedule_contraction),
     Rule("windows", schedule_windows),

@@ -31,6 +31,7 @@ def reductions() -> Iterator[Case]:
             ("scalar", (1,), [0]),
         ):
             yield _reduced(f"{op}_{name}", op, draw(big), axes, 1)
+    yield from _shared_rows()
     for dtype in ("float16", "float64", "int32", "int64"):
         for op in ("ReduceSum", "ReduceMax", "ReduceMean", "ReduceProd"):
             low = 0.5 if dtype[0] == "f" else 1
@@ -82,6 +83,42 @@ def reductions() -> Iterator[Case]:
     yield case("LpNormalization", "LpNormalization", draw((5, 37)), axis=1, p=2, ulps=8)
     # ONNX's evaluator leaves out a part of the window that ONNX Runtime counts.
     yield case("LRN", "LRN", draw((1, 7, 5, 3)), exact=False, size=3, alpha=0.01, beta=0.75, bias=1.0, ulps=16)
+
+
+def _shared_rows() -> Iterator[Case]:
+    """Rows so long that several work groups share each, on every set of limits.
+
+    A plain sum of so many terms, which these are held against, is itself off by a thousand units of the last place.
+    """
+    long, off = 70_001, 2000
+    for op in ("Sum", "Mean", "Max", "L2", "LogSumExp"):
+        yield _reduced(f"shared_{op}", f"Reduce{op}", draw((3, long)), [1], 0)
+    twos = np.where(draw((1, long)) > 1.998, 2, 1).astype(np.float32)  # exact in any order
+    yield _reduced("shared_Prod", "ReduceProd", twos, None, 0)
+    yield _reduced("shared_columns", "ReduceSum", draw((long, 3)), [0], 0)
+    yield _reduced("shared_pixels", "ReduceMean", draw((5, 3, 163, 131)), [0, 2, 3], 1)
+    for dtype, op in (
+        ("float16", "Max"),
+        ("float64", "Sum"),
+        ("int32", "Sum"),
+        ("int64", "SumSquare"),
+        ("int8", "Min"),
+    ):
+        yield _reduced(f"shared_{dtype}", f"Reduce{op}", draw((1, long), dtype, -3, 3), [1], 1)
+    for op, axis, last in (("ArgMax", 1, 0), ("ArgMin", 1, 1), ("ArgMax", 0, 1)):
+        ties = np.round(draw((2, long) if axis else (long, 2), "float32", -3, 3))
+        yield case(f"shared_{op}_{axis}", op, ties, axis=axis, select_last_index=last, exact=False)
+    yield case("shared_ArgMin_int32", "ArgMin", draw((1, long), "int32", -99999, 99999), axis=1, exact=False)
+    yield case("shared_Softmax", "Softmax", draw((2, long), "float32", -6, 6), axis=1, ulps=off)
+    yield case("shared_LogSoftmax", "LogSoftmax", draw((long, 2), "float32", -6, 6), axis=0, ulps=24)
+    scale = constant(draw((long,)))
+    yield case("shared_LayerNormalization", "LayerNormalization", draw((2, long)), scale, scale, ulps=16)
+    positive = helper.make_node("Greater", ["x", "zero"], ["b"]), helper.make_node("Cast", ["b"], ["i"], to=6)
+    any_ = helper.make_node("ReduceMax", ["i"], ["y"], axes=[1])
+    x = draw((2, long), "float32", -2, 1e-4)
+    yield Case("shared_any", [*positive, any_], {"x": x}, {"zero": np.float32(0)})
+    yield case("shared_product", "MatMul", draw((1, long)), draw((long, 1)))
+    yield case("shared_products", "MatMul", draw((1, long)), draw((long, 3)))
 
 
 def _reduced(name: str, op: str, x: np.ndarray, axes: list[int] | None, keep: int) -> Case:

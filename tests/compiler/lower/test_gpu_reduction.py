@@ -5,15 +5,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 import vulkan_run
 from gpu_places import PLACES, device, outputs, runner, wrong
+from onnx import helper
 from opencl_run import Graph, node
 from tvm import te, tirx
 
 from heterocc.compiler.devices.device import NUMERIC_DTYPES
 from heterocc.compiler.lower.gpu.limits import Limits
 from heterocc.compiler.lower.gpu.reduction import schedule_rows
+from heterocc.compiler.lower.gpu.teams import Team
+from heterocc.compiler.lower.vulkan.lowering import VulkanLowering
+from heterocc.compiler.onnx_import import import_model
 from heterocc.runtime.native.vulkan_api import vulkan_unavailable_reason
 
 RNG = np.random.default_rng(11)
@@ -208,6 +213,63 @@ def test_sums_of_more_terms_than_a_software_device_loops_are_right() -> None:
     assert packed is not None
     found = vulkan_run.call(packed.function, [x], np.zeros(1, np.float32))
     assert wrong([found], [(wide(x) ** 2).sum(1) - 1], 1e-5) == []
+
+
+@pytest.mark.skipif(NO_VULKAN is not None, reason=f"no Vulkan device: {NO_VULKAN}")
+@pytest.mark.parametrize(
+    "team",
+    [Team(8, 1, False, 7), Team(4, 8, True, 3), Team(1, 4, True, 5), Team(2, 4, False, 2), Team(16, 1, False, 64)],
+)
+@pytest.mark.parametrize("shape", [(1, 997), (61, 43)])
+def test_every_number_of_groups_that_share_a_row_gives_the_same_sums(team: Team, shape: tuple[int, int]) -> None:
+    x = normal(*shape)
+    limits = Limits(256, False, NUMERIC_DTYPES, grid=7, shared=16384, choose=lambda _name, _options: team)
+    packed = schedule_rows(rows_kernel(shape), limits)
+    assert packed is not None
+    kernels = vulkan_run.kernels_of(packed.function)
+    vulkan_run.assert_valid(kernels)
+    assert len(kernels) == 2
+    found = vulkan_run.call(packed.function, [x], np.full(shape[0], np.nan, np.float32))
+    assert wrong([found], [(wide(x) ** 2).sum(1) - 1], 2e-6) == []
+
+
+@pytest.mark.parametrize("place", [PLACES[0], PLACES[3]])  # the kernel suite has all
+def test_sums_of_many_terms_are_shared_by_groups_and_round_little(place: str, tmp_path: Path) -> None:
+    x = RNG.uniform(0, 1, (1, 1_000_003)).astype(np.float32)
+    x[0, ::1000] = -1
+    graph = Graph({"x": x}, [node("ReduceMean", "x", axes=[1]), node("ArgMin", "x", axis=1, select_last_index=1)])
+    api = runner(place)
+    model, lowered = api.lower(graph, tmp_path, device(place))
+    launches = str(dict(lowered.dumps)["scheduled.py"]).count('thread="threadIdx.x"')
+    mean, place_of = api.run(model, lowered, graph.inputs)
+    assert launches == 4
+    assert abs(float(mean[0, 0]) / wide(x).mean() - 1) < 3e-7
+    assert place_of[0, 0] == 1_000_000
+
+
+def test_rows_are_shared_where_the_device_takes_the_results_of_the_parts_too() -> None:
+    function = rows_kernel((1, 1 << 20))
+    for buffers, launches in ((3, 2), (2, 1)):
+        packed = schedule_rows(function, Limits(64, False, NUMERIC_DTYPES, shared=16384, buffers=buffers))
+        assert packed is not None
+        assert str(packed.function.script()).count('thread="threadIdx.x"') == launches
+
+
+@pytest.mark.skipif(NO_VULKAN is not None, reason=f"no Vulkan device: {NO_VULKAN}")
+@pytest.mark.parametrize("operator", ["ReduceMax", "Softmax", "MatMul"])
+def test_what_one_group_would_go_round_too_often_for_is_taken_by_many(operator: str, tmp_path: Path) -> None:
+    terms = 20_000_000
+    shapes = {"a": [1, terms], **({"b": [terms, 1]} if operator == "MatMul" else {})}
+    graph = helper.make_graph(
+        [helper.make_node(operator, list(shapes), ["y"], name="n")],
+        "long",
+        [helper.make_tensor_value_info(name, 1, shape) for name, shape in shapes.items()],
+        [helper.make_tensor_value_info("y", 1, None)],
+    )
+    path = tmp_path / "long.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    model = import_model(path)
+    assert VulkanLowering().trial(model, model.graph.nodes[0].name, device("vulkan")) is None
 
 
 def test_all_items_of_a_group_meet_at_every_barrier() -> None:

@@ -227,7 +227,7 @@ def test_what_a_device_cannot_take_is_refused_with_the_reason(
 
 
 def test_sums_that_a_software_driver_would_leave_early_are_refused_there_alone(tmp_path: Path) -> None:
-    a, b = normal(2, 70_000), normal(70_000, 3)
+    a, b = normal(2, 70_000), normal(70_000, 33)
     model = imported(Graph({"a": a, "b": b}, [node("MatMul", "a", "b")]), tmp_path)
     name = model.graph.nodes[0].name
     refused = VulkanLowering().trial(model, name, dataclasses.replace(ROOMY, software=True))
