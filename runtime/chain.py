@@ -60,7 +60,7 @@ class Chain:
         self._bundle = bundle
         self._libraries: dict[str, Library] = {}
         # TVM's pools may hold memory of a device that was lost, by whomever, and would hand it to this chain.
-        if device_was_lost() or any(space.backend == "vulkan" for space in self.schedule.spaces):
+        if device_was_lost() or any(s.backend in ("opencl", "vulkan") for s in self.schedule.spaces):
             release_pools()
         if any(p.kind == "onnx" and p.params for p in variant.partitions):
             bundle.verify_weights()  # ONNX Runtime folds constants, that is, it computes with them, at load
@@ -180,7 +180,10 @@ class Context:
             if action is None or not isinstance(error, Exception):
                 raise
             step = next(s for s, a in zip(self._steps, self._actions, strict=True) if a is action)
-            raise device_fault(error, *self._chain.describe(step)) from error
+            fault = device_fault(error, *self._chain.describe(step))
+            if device_was_lost():
+                release_pools()  # what this run took from TVM's pools has gone back to them
+            raise fault from error
 
     def values(self) -> dict[int, Any]:
         """Copies of all values after a run, in value order; right only in a context without reuse."""

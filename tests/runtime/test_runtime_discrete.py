@@ -189,3 +189,15 @@ def test_a_device_that_is_lost_with_a_copy_under_way_is_an_error_that_names_the_
     ((kind, message),) = run(tmp_path, [bundle], arrays, faults="vulkan=lost:1")["errors"]
     assert kind == "DeviceError"
     assert "VULKAN failed while sending 'v1' from vulkan:0 to host: vkQueueSubmit" in message
+
+
+@pytest.mark.parametrize("opencl", ["discrete", "incoherent"])
+@pytest.mark.parametrize("command", [2, 5])
+def test_an_opencl_device_that_is_lost_fails_the_run_and_is_opened_anew(
+    tmp_path: Path, opencl: str, command: int
+) -> None:
+    bundle, arrays = relay(tmp_path / "m.hcb", 1, 0, 1, 2)
+    ((kind, message),) = run(tmp_path, [bundle], arrays, f"opencl=lost:{command}", opencl=opencl)["errors"]
+    assert kind == "DeviceError"
+    assert "OPENCL failed while" in message
+    assert "the device was lost, and what was on it is gone: load the bundle again" in message

@@ -109,7 +109,7 @@ def test_kernels_that_do_not_build_fail_their_session_and_no_other(
     check(opened(bundles.of(device)).run({"x": samples.given[0]})["y"], samples.expected[0])
 
 
-@pytest.mark.parametrize("device", [pytest.param("VULKAN", marks=OPENCL_MARKS + VULKAN_MARKS)])
+@pytest.mark.parametrize("device", BOTH)
 def test_a_device_lost_among_eight_threads_fails_typed_until_the_bundle_is_loaded_again(
     bundles: Bundles, samples: Samples, faults: Inject, opened: Callable[..., Session], device: str
 ) -> None:
@@ -133,6 +133,7 @@ FAULTS = ("alloc:1", "alloc:2", "alloc:3", "launch:1", "launch:3", "build:1", "b
     [
         *(pytest.param(*device.values, fault, marks=device.marks) for device in (OPENCL, VULKAN) for fault in FAULTS),
         pytest.param("VULKAN", "lost:1", marks=VULKAN_MARKS),
+        pytest.param("OPENCL", "lost:1", marks=OPENCL_MARKS),
     ],
 )
 def test_a_failure_set_in_the_environment_is_typed_and_the_process_goes_on(

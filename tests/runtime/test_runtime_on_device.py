@@ -161,3 +161,20 @@ def test_threads_share_a_device(bundle_of: Write, api: Api, sessions: int) -> No
             np.testing.assert_array_equal(got, X + i + 4)
     for session in loaded:
         session.close()
+
+
+@pytest.mark.usefixtures("memory")
+def test_a_session_on_a_lost_device_fails_and_a_new_one_works(
+    bundle_of: Write, api: Api, api_faults: Callable[[str], None]
+) -> None:
+    path = bundle_of(chain(3, "cdc", api))
+    with load(path) as session:
+        np.testing.assert_array_equal(session.run({"x": X})["v2"], X + 3)
+        api_faults("lost:1")
+        for _ in range(2):
+            with pytest.raises(DeviceError, match="load the bundle again"):
+                session.run({"x": X})
+        with load(path) as other:
+            np.testing.assert_array_equal(other.run({"x": X})["v2"], X + 3)
+        with pytest.raises(DeviceError, match="load the bundle again"):
+            session.run({"x": X})

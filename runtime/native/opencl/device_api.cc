@@ -30,10 +30,11 @@ bool OnHostSide(const void* data) {
   return buffer->lent != nullptr && buffer->lent->side() == Side::kHost;
 }
 
-std::unique_ptr<Buffer> Allocate(Queue& queue, size_t nbytes, size_t alignment) {
+std::unique_ptr<Buffer> Allocate(const std::shared_ptr<Queue>& queue, size_t nbytes, size_t alignment) {
   const Driver& cl = RequireDriver();
-  const DeviceInfo& info = queue.info();
+  const DeviceInfo& info = queue->info();
   auto buffer = std::make_unique<Buffer>();
+  buffer->queue = queue;
   buffer->size = std::max<size_t>(nbytes, 1);
   const std::string context = Bytes(buffer->size) + " on '" + info.name + "'";
   if (info.max_alloc != 0 && buffer->size > info.max_alloc) {
@@ -43,15 +44,15 @@ std::unique_ptr<Buffer> Allocate(Queue& queue, size_t nbytes, size_t alignment) 
   if (Faults::Global().AllocFails()) Check(CL_MEM_OBJECT_ALLOCATION_FAILURE, "clCreateBuffer", context);
   cl_int code = CL_SUCCESS;
   if (!info.shares_host_memory) {
-    buffer->mem = cl.clCreateBuffer(queue.context(), CL_MEM_READ_WRITE, buffer->size, nullptr, &code);
-    Check(code, "clCreateBuffer", context);
+    buffer->mem = cl.clCreateBuffer(queue->context(), CL_MEM_READ_WRITE, buffer->size, nullptr, &code);
+    queue->Check(code, "clCreateBuffer", context);
     return buffer;
   }
   const size_t unit = std::max({kHostAlignment, alignment, static_cast<size_t>(info.alignment)});
   void* host = std::aligned_alloc(unit, (buffer->size + unit - 1) / unit * unit);
   if (host == nullptr) Check(CL_OUT_OF_HOST_MEMORY, "aligned_alloc", context);
   buffer->host = host;
-  buffer->mem = cl.clCreateBuffer(queue.context(), CL_MEM_READ_WRITE | CL_MEM_USE_HOST_PTR, buffer->size, host, &code);
+  buffer->mem = cl.clCreateBuffer(queue->context(), CL_MEM_READ_WRITE | CL_MEM_USE_HOST_PTR, buffer->size, host, &code);
   if (code == CL_SUCCESS) {
     // The driver calls back when the last command that uses the buffer is done: freeing needs no wait.
     code = cl.clSetMemObjectDestructorCallback(buffer->mem, FreeHostMemory, host);
@@ -137,7 +138,7 @@ void OpenCLDeviceAPI::GetTargetProperty(Device device, const std::string& proper
 }
 
 void* OpenCLDeviceAPI::AllocDataSpace(Device device, size_t nbytes, size_t alignment, DLDataType) {
-  Queue& queue = Queue::Of(device.device_id);
+  const std::shared_ptr<Queue> queue = Queue::Of(device.device_id);
   try {
     return Allocate(queue, nbytes, alignment).release();
   } catch (const ffi::Error&) {
@@ -146,29 +147,39 @@ void* OpenCLDeviceAPI::AllocDataSpace(Device device, size_t nbytes, size_t align
   return Allocate(queue, nbytes, alignment).release();
 }
 
-void OpenCLDeviceAPI::FreeDataSpace(Device device, void* data) {
+void OpenCLDeviceAPI::FreeDataSpace(Device, void* data) {
   std::unique_ptr<Buffer> buffer(static_cast<Buffer*>(data));
   if (buffer == nullptr || buffer->lent != nullptr) return;
   // The owner of borrowed memory may reuse it as soon as we return.
-  if (buffer->borrowed) Queue::Of(device.device_id).Run([](cl_command_queue q) { return RequireDriver().clFinish(q); });
+  if (buffer->borrowed) {
+    try {
+      buffer->queue->Finish();
+    } catch (const std::exception&) {
+      // Lost, or failed: whoever runs next on the device is told.
+    }
+  }
   RequireDriver().clReleaseMemObject(buffer->mem);
 }
 
 void OpenCLDeviceAPI::StreamSync(Device device, TVMStreamHandle) {
-  Queue::Of(device.device_id).Finish();
+  Queue::LastUsed(device.device_id)->Finish();
 }
 
 void* OpenCLDeviceAPI::AllocWorkspace(Device device, size_t nbytes, DLDataType type_hint) {
+  const std::shared_ptr<Queue> queue = Queue::Of(device.device_id);
+  std::vector<Buffer*> dead;
+  Buffer* buffer = nullptr;
   {
     std::lock_guard<std::mutex> lock(workspace_mutex_);
     auto& idle = idle_workspaces_[device.device_id];
-    const auto found = idle.lower_bound(nbytes);
-    if (found != idle.end() && found->first <= 2 * nbytes + 4096) {
-      Buffer* buffer = found->second;
-      idle.erase(found);
-      return buffer;
+    auto found = idle.lower_bound(nbytes);
+    while (found != idle.end() && found->first <= 2 * nbytes + 4096 && buffer == nullptr) {
+      (found->second->queue == queue ? buffer : dead.emplace_back()) = found->second;  // dead: of a lost device
+      found = idle.erase(found);
     }
   }
+  for (Buffer* old : dead) FreeDataSpace(device, old);
+  if (buffer != nullptr) return buffer;
   return AllocDataSpace(device, nbytes, tvm::runtime::kTempAllocaAlignment, type_hint);
 }
 
@@ -176,6 +187,10 @@ void OpenCLDeviceAPI::FreeWorkspace(Device device, void* data) {
   // Commands may still use it; the queue is in order, so whoever gets it next comes after them.
   auto* buffer = static_cast<Buffer*>(data);
   if (buffer == nullptr) return;
+  if (buffer->queue->Lost()) {
+    FreeDataSpace(device, data);
+    return;
+  }
   std::lock_guard<std::mutex> lock(workspace_mutex_);
   idle_workspaces_[device.device_id].emplace(buffer->size, buffer);
 }
@@ -192,14 +207,14 @@ size_t OpenCLDeviceAPI::Trim() {
       freed += size;
       FreeDataSpace(Device{kDLOpenCL, index}, buffer);
     }
-    if (!buffers.empty()) Queue::Of(index).Finish();  // only then has the driver the memory back
+    if (!buffers.empty()) Queue::Of(index)->Finish();  // only then has the driver the memory back
   }
   return freed;
 }
 
 void* OpenCLDeviceAPI::Borrow(int device, void* host, size_t nbytes) {
-  Queue& queue = Queue::Of(device);
-  const DeviceInfo& info = queue.info();
+  const std::shared_ptr<Queue> queue = Queue::Of(device);
+  const DeviceInfo& info = queue->info();
   if (!info.shares_host_memory) {
     Throw(ErrorClass::kDevice, "'" + info.name + "' does not share the host's memory: copy instead");
   }
@@ -208,12 +223,13 @@ void* OpenCLDeviceAPI::Borrow(int device, void* host, size_t nbytes) {
     Throw(ErrorClass::kDevice, "memory to share with '" + info.name + "' must lie at a 64-byte boundary");
   }
   auto buffer = std::make_unique<Buffer>();
+  buffer->queue = queue;
   buffer->host = host;
   buffer->size = nbytes;
   buffer->borrowed = true;
   cl_int code = CL_SUCCESS;
   buffer->mem =
-      RequireDriver().clCreateBuffer(queue.context(), CL_MEM_READ_WRITE | CL_MEM_USE_HOST_PTR, nbytes, host, &code);
+      RequireDriver().clCreateBuffer(queue->context(), CL_MEM_READ_WRITE | CL_MEM_USE_HOST_PTR, nbytes, host, &code);
   Check(code, "clCreateBuffer", Bytes(nbytes) + " of host memory on '" + info.name + "'");
   return buffer.release();
 }
@@ -234,31 +250,31 @@ void OpenCLDeviceAPI::CopyDataFromTo(const void* from, size_t from_offset, void*
   const Driver& cl = RequireDriver();
   const auto read = [&](void* target) {
     const auto* source = static_cast<const Buffer*>(from);
-    Queue& queue = Queue::Of(from_device.device_id);
+    Queue& queue = *source->queue;
     queue.CountCopy(nbytes);
-    Check(queue.Run([&](cl_command_queue q) {
+    const cl_int code = queue.Run([&](cl_command_queue q) {
       return cl.clEnqueueReadBuffer(q, source->mem, CL_TRUE, from_offset, nbytes, target, 0, nullptr, nullptr);
-    }),
-          "clEnqueueReadBuffer", Bytes(nbytes) + " from '" + queue.info().name + "'");
+    });
+    queue.Check(code, "clEnqueueReadBuffer", Bytes(nbytes) + " from '" + queue.info().name + "'");
   };
   const auto write = [&](const void* source) {
     auto* target = static_cast<Buffer*>(to);
-    Queue& queue = Queue::Of(to_device.device_id);
+    Queue& queue = *target->queue;
     queue.CountCopy(nbytes);
-    Check(queue.Run([&](cl_command_queue q) {
+    const cl_int code = queue.Run([&](cl_command_queue q) {
       return cl.clEnqueueWriteBuffer(q, target->mem, CL_TRUE, to_offset, nbytes, source, 0, nullptr, nullptr);
-    }),
-          "clEnqueueWriteBuffer", Bytes(nbytes) + " to '" + queue.info().name + "'");
+    });
+    queue.Check(code, "clEnqueueWriteBuffer", Bytes(nbytes) + " to '" + queue.info().name + "'");
   };
-  if (from_opencl && to_opencl && from_device.device_id == to_device.device_id) {
+  if (from_opencl && to_opencl && static_cast<const Buffer*>(from)->queue == static_cast<Buffer*>(to)->queue) {
     const auto* source = static_cast<const Buffer*>(from);
     auto* target = static_cast<Buffer*>(to);
-    Queue& queue = Queue::Of(from_device.device_id);
+    Queue& queue = *target->queue;
     queue.CountCopy(nbytes);
-    Check(queue.Run([&](cl_command_queue q) {
+    const cl_int code = queue.Run([&](cl_command_queue q) {
       return cl.clEnqueueCopyBuffer(q, source->mem, target->mem, from_offset, to_offset, nbytes, 0, nullptr, nullptr);
-    }),
-          "clEnqueueCopyBuffer", Bytes(nbytes) + " on '" + queue.info().name + "'");
+    });
+    queue.Check(code, "clEnqueueCopyBuffer", Bytes(nbytes) + " on '" + queue.info().name + "'");
   } else if (from_opencl && to_opencl) {
     std::vector<char> staging(nbytes);
     read(staging.data());

@@ -22,6 +22,7 @@ namespace heterocc::opencl_plugin {
 
 // What the data pointer of an OpenCL tensor points to.
 struct Buffer {
+  std::shared_ptr<Queue> queue;
   cl_mem mem = nullptr;
   void* host = nullptr;        // the host address of the same memory, where the device shares it
   size_t size = 0;             // bytes

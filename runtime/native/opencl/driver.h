@@ -18,7 +18,9 @@ namespace heterocc::opencl_plugin {
   X(clGetDeviceIDs)                   \
   X(clGetDeviceInfo)                  \
   X(clCreateContext)                  \
+  X(clReleaseContext)                 \
   X(clCreateCommandQueue)             \
+  X(clReleaseCommandQueue)            \
   X(clCreateBuffer)                   \
   X(clReleaseMemObject)               \
   X(clSetMemObjectDestructorCallback) \

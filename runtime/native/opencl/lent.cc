@@ -23,7 +23,7 @@ constexpr int kGarbage = 0xff;  // a NaN in every floating-point type
 // What the host waits for before it touches memory that was brought to its side.
 class Maps {
  public:
-  explicit Maps(std::string context) : context_(std::move(context)) {}
+  Maps(std::shared_ptr<Queue> queue, std::string context) : queue_(std::move(queue)), context_(std::move(context)) {}
   ~Maps() {
     for (cl_event event : events_) RequireDriver().clReleaseEvent(event);
   }
@@ -33,29 +33,31 @@ class Maps {
   // Keeps the event of a map.
   void Add(cl_event event) {
     events_.reserve(events_.size() + 1);
-    Check(RequireDriver().clRetainEvent(event), "clRetainEvent", context_);
+    queue_->Check(RequireDriver().clRetainEvent(event), "clRetainEvent", context_);
     events_.push_back(event);
   }
 
   // Has the queue begin with what it was given.
-  void Start(Queue* queue) const {
+  void Start() const {
     if (events_.empty()) return;
-    Check(queue->Run([](cl_command_queue q) { return RequireDriver().clFlush(q); }), "clFlush", context_);
+    queue_->Check(queue_->Run([](cl_command_queue q) { return RequireDriver().clFlush(q); }), "clFlush", context_);
   }
 
   void Settle() const {
     if (events_.empty()) return;
+    queue_->CheckAlive();
     const Driver& cl = RequireDriver();
     const cl_int code = cl.clWaitForEvents(static_cast<cl_uint>(events_.size()), events_.data());
     for (cl_event event : events_) {
       cl_int status = CL_COMPLETE;
       cl.clGetEventInfo(event, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof status, &status, nullptr);
-      if (status < 0) Check(status, "clEnqueueMapBuffer", context_);
+      if (status < 0) queue_->Check(status, "clEnqueueMapBuffer", context_);
     }
-    Check(code, "clWaitForEvents", context_);
+    queue_->Check(code, "clWaitForEvents", context_);
   }
 
  private:
+  const std::shared_ptr<Queue> queue_;
   std::vector<cl_event> events_;
   const std::string context_;
 };
@@ -67,7 +69,8 @@ class LentData {
   void AllocData(DLTensor* tensor) {
     auto buffer = std::make_unique<Buffer>();
     const size_t size = ffi::GetDataSize(*tensor);
-    buffer->lent = std::make_unique<Lent>(&Queue::Of(tensor->device.device_id), size);
+    buffer->queue = Queue::Of(tensor->device.device_id);
+    buffer->lent = std::make_unique<Lent>(buffer->queue, size);
     buffer->mem = buffer->lent->mem();
     buffer->host = buffer->lent->host();
     buffer->size = size;
@@ -76,17 +79,19 @@ class LentData {
   void FreeData(DLTensor* tensor) { OpenCLDeviceAPI::Global()->FreeDataSpace(tensor->device, tensor->data); }
 };
 
-Lent& LentOf(const ffi::Tensor& tensor) {
+Buffer* LentBuffer(const ffi::Tensor& tensor) {
   const bool ours = tensor.device().device_type == kDLOpenCL;
   auto* buffer = ours ? static_cast<Buffer*>(tensor.data_ptr()) : nullptr;
   if (buffer == nullptr || buffer->lent == nullptr) Throw(ErrorClass::kDevice, "the tensor is not in lent memory");
-  return *buffer->lent;
+  return buffer;
 }
 
 }  // namespace
 
-Lent::Lent(Queue* queue, size_t nbytes)
-    : queue_(queue), size_(nbytes), context_(Bytes(nbytes) + " lent to the host by '" + queue->info().name + "'") {
+Lent::Lent(std::shared_ptr<Queue> queue, size_t nbytes)
+    : queue_(std::move(queue)),
+      size_(nbytes),
+      context_(Bytes(nbytes) + " lent to the host by '" + queue_->info().name + "'") {
   const Driver& cl = RequireDriver();
   if (Faults::Global().AllocFails()) Check(CL_MEM_OBJECT_ALLOCATION_FAILURE, "clCreateBuffer", context_);
   const bool apart = Faults::Global().Incoherent();
@@ -100,9 +105,9 @@ Lent::Lent(Queue* queue, size_t nbytes)
       host_ = static_cast<char*>(std::aligned_alloc(kAlignment, whole));
       if (host_ == nullptr) Check(CL_OUT_OF_HOST_MEMORY, "aligned_alloc", context_);
     }
-    Maps maps(context_);
+    Maps maps(queue_, context_);
     Turn(Side::kHost, &maps);
-    maps.Start(queue_);
+    maps.Start();
     maps.Settle();
     if (reinterpret_cast<uintptr_t>(host_) % kAlignment != 0) {
       Throw(ErrorClass::kDevice, "the driver maps memory at odd addresses: " + context_);
@@ -126,7 +131,11 @@ void Lent::Free() {
   }
   cl.clReleaseMemObject(mem_);
   if (!Faults::Global().Incoherent()) return;
-  queue_->Run([&](cl_command_queue q) { return cl.clFinish(q); });
+  try {
+    queue_->Finish();
+  } catch (const std::exception&) {
+    // Lost: nothing uses it any more.
+  }
   std::free(host_);
 }
 
@@ -147,7 +156,7 @@ void Lent::Unmap() {
     return cl.clEnqueueWriteBuffer(q, mem_, CL_TRUE, 0, size_, host_, 0, nullptr, nullptr);
   });
   if (Faults::Global().Incoherent()) std::memset(host_, kGarbage, size_);
-  Check(code, "clEnqueueUnmapMemObject", context_);
+  queue_->Check(code, "clEnqueueUnmapMemObject", context_);
 }
 
 void Lent::Map(Side side) {
@@ -164,7 +173,7 @@ void Lent::Map(Side side) {
     if (result == CL_SUCCESS) host_ = static_cast<char*>(place);
     return result;
   });
-  Check(code, "clEnqueueMapBuffer", context_);
+  queue_->Check(code, "clEnqueueMapBuffer", context_);
   queue_->CountMap();
   side_ = side;
   if (known == nullptr || known == host_) return;
@@ -182,13 +191,13 @@ void Lent::Turn(Side side, Maps* maps) {
 }
 
 bool Lends(int64_t device) {
-  Queue& queue = Queue::Of(static_cast<int>(device));
-  if (!queue.info().unified || queue.info().shares_host_memory) return false;
+  const std::shared_ptr<Queue> queue = Queue::Of(static_cast<int>(device));
+  if (!queue->info().unified || queue->info().shares_host_memory) return false;
   try {
-    Lent probe(&queue, kProbed);
-    Maps maps("");
+    Lent probe(queue, kProbed);
+    Maps maps(queue, "");
     for (Side side : {Side::kDevice, Side::kBoth, Side::kHost}) probe.Turn(side, &maps);
-    maps.Start(&queue);
+    maps.Start();
     maps.Settle();
     return true;
   } catch (const ffi::Error&) {
@@ -203,15 +212,13 @@ ffi::Tensor Lend(int64_t device, int64_t nbytes) {
 }
 
 ffi::Function Turn(const ffi::Array<ffi::Tensor>& tensors, const ffi::Array<int64_t>& sides) {
-  auto maps = std::make_shared<Maps>("memory lent to the host");
-  Queue* queue = nullptr;
+  if (tensors.empty()) return ffi::Function::FromTyped([]() {});
+  auto maps = std::make_shared<Maps>(LentBuffer(tensors[0])->queue, "memory lent to the host");
   size_t place = 0;
   for (const ffi::Tensor& tensor : tensors) {
-    Lent& lent = LentOf(tensor);
-    lent.Turn(static_cast<Side>(sides[place++]), maps.get());
-    queue = &lent.queue();
+    LentBuffer(tensor)->lent->Turn(static_cast<Side>(sides[place++]), maps.get());
   }
-  maps->Start(queue);
+  maps->Start();
   return ffi::Function::FromTyped([maps]() { maps->Settle(); });
 }
 

@@ -36,7 +36,7 @@ class Maps;
 class Lent {
  public:
   // On the host's side when made. Throws `memory` and `device` errors.
-  Lent(Queue* queue, size_t nbytes);
+  Lent(std::shared_ptr<Queue> queue, size_t nbytes);
   // What the device was given is done with it before it goes.
   ~Lent();
   Lent(const Lent&) = delete;
@@ -45,8 +45,6 @@ class Lent {
   cl_mem mem() const { return mem_; }
   char* host() const { return host_; }
   Side side() const { return side_; }
-
-  Queue& queue() const { return *queue_; }
 
   // Starts to bring it to a side; adds what the host must wait for.
   void Turn(Side side, Maps* maps);
@@ -57,7 +55,7 @@ class Lent {
   void ReleaseEvent();
   void Free();
 
-  Queue* const queue_;
+  const std::shared_ptr<Queue> queue_;
   const size_t size_;
   const std::string context_;
   cl_mem mem_ = nullptr;

@@ -45,6 +45,27 @@ std::string Extent(const size_t* sizes, int dimensions) {
 
 }  // namespace
 
+std::shared_ptr<Queue> Kernel::QueueOf(const TVMFFIAny* arguments) const {
+  std::shared_ptr<Queue> queue;
+  for (size_t i = 0; i < spec_.arguments.size(); ++i) {
+    const int32_t given = arguments[i].type_index;
+    if (spec_.arguments[i].code != kDLOpaqueHandle || given == ffi::TypeIndex::kTVMFFINone) continue;
+    const std::string place = "argument " + std::to_string(i) + " of kernel '" + name_ + "' ";
+    if (given != ffi::TypeIndex::kTVMFFIOpaquePtr) Throw(ErrorClass::kModule, place + "is no buffer");
+    const auto* buffer = static_cast<const Buffer*>(arguments[i].v_ptr);
+    if (buffer == nullptr) continue;
+    if (buffer->queue->Lost()) {
+      buffer->queue->Refuse(place + "is of a device that was lost: load the bundle again");
+    }
+    if (queue == nullptr) queue = buffer->queue;
+    if (buffer->queue != queue) Throw(ErrorClass::kDevice, place + "lies on another device than those before");
+    if (buffer->lent != nullptr && buffer->lent->side() == Side::kHost) {
+      Throw(ErrorClass::kDevice, place + "is mapped for the host");
+    }
+  }
+  return queue == nullptr ? Queue::Of(OpenCLDeviceAPI::CurrentDevice()) : queue;
+}
+
 void Kernel::Launch(const TVMFFIAny* arguments, int32_t count, const Binaries& bundled) {
   const size_t expected = spec_.arguments.size() + spec_.launch_axes.size();
   if (count < 0 || static_cast<size_t>(count) != expected) {
@@ -62,36 +83,24 @@ void Kernel::Launch(const TVMFFIAny* arguments, int32_t count, const Binaries& b
   for (int i = 0; i < 3; ++i) global[i] = extents[i] * local[i];
 
   const Driver& cl = RequireDriver();
-  const int device = OpenCLDeviceAPI::CurrentDevice();
-  Queue& queue = Queue::Of(device);
-  cl_kernel kernel = program_->Get(name_, device, bundled);
+  const std::shared_ptr<Queue> queue = QueueOf(arguments);
+  const std::shared_ptr<_cl_kernel> kernel = program_->Get(name_, queue, bundled);
   std::lock_guard<std::mutex> lock(mutex_);
   for (size_t i = 0; i < spec_.arguments.size(); ++i) {
-    const int32_t given = arguments[i].type_index;
-    if (spec_.arguments[i].code == kDLOpaqueHandle && given != ffi::TypeIndex::kTVMFFIOpaquePtr &&
-        given != ffi::TypeIndex::kTVMFFINone) {
-      Throw(ErrorClass::kModule, "argument " + std::to_string(i) + " of kernel '" + name_ + "' is no buffer");
-    }
-    const auto* buffer = given == ffi::TypeIndex::kTVMFFIOpaquePtr && spec_.arguments[i].code == kDLOpaqueHandle
-                             ? static_cast<const Buffer*>(arguments[i].v_ptr)
-                             : nullptr;
-    if (buffer != nullptr && buffer->lent != nullptr && buffer->lent->side() == Side::kHost) {
-      Throw(ErrorClass::kDevice, "argument " + std::to_string(i) + " of kernel '" + name_ + "' is mapped for the host");
-    }
-    const cl_int code = SetArgument(cl, kernel, static_cast<cl_uint>(i), spec_.arguments[i], arguments[i]);
-    Check(code, "clSetKernelArg", "argument " + std::to_string(i) + " of kernel '" + name_ + "'");
+    const cl_int code = SetArgument(cl, kernel.get(), static_cast<cl_uint>(i), spec_.arguments[i], arguments[i]);
+    queue->Check(code, "clSetKernelArg", "argument " + std::to_string(i) + " of kernel '" + name_ + "'");
   }
-  const cl_int code = queue.RunKernel([&](cl_command_queue q, cl_event* event) {
+  const cl_int code = queue->RunKernel([&](cl_command_queue q, cl_event* event) {
     if (Faults::Global().LaunchFails()) return static_cast<cl_int>(CL_OUT_OF_RESOURCES);
-    return cl.clEnqueueNDRangeKernel(q, kernel, spec_.dimensions, nullptr, global, local, 0, nullptr, event);
+    return cl.clEnqueueNDRangeKernel(q, kernel.get(), spec_.dimensions, nullptr, global, local, 0, nullptr, event);
   });
   if (code == CL_SUCCESS) return;
   size_t limit = 0;
-  cl.clGetKernelWorkGroupInfo(kernel, queue.info().id, CL_KERNEL_WORK_GROUP_SIZE, sizeof limit, &limit, nullptr);
-  Check(code, "clEnqueueNDRangeKernel",
-        "kernel '" + name_ + "' on '" + queue.info().name + "', " + Extent(global, spec_.dimensions) +
-            " work items in groups of " + Extent(local, spec_.dimensions) + "; the kernel's largest group is " +
-            std::to_string(limit));
+  cl.clGetKernelWorkGroupInfo(kernel.get(), queue->info().id, CL_KERNEL_WORK_GROUP_SIZE, sizeof limit, &limit, nullptr);
+  queue->Check(code, "clEnqueueNDRangeKernel",
+               "kernel '" + name_ + "' on '" + queue->info().name + "', " + Extent(global, spec_.dimensions) +
+                   " work items in groups of " + Extent(local, spec_.dimensions) + "; the kernel's largest group is " +
+                   std::to_string(limit));
 }
 
 OpenCLModule::OpenCLModule(ffi::Bytes bytes) : bytes_(std::move(bytes)) {

@@ -36,6 +36,10 @@ class Kernel {
   void Launch(const TVMFFIAny* arguments, int32_t count, const Binaries& bundled);
 
  private:
+  // The queue that the buffers among the arguments lie on, this thread's device's where there are none. Throws where
+  // they cannot be used, those of a lost device included.
+  std::shared_ptr<Queue> QueueOf(const TVMFFIAny* arguments) const;
+
   const std::string name_;
   const KernelSpec spec_;
   Program* const program_;

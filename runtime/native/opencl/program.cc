@@ -81,20 +81,22 @@ Program::Program(std::vector<Source> kernels) : sources_(std::move(kernels)) {
 
 Program::~Program() = default;
 
-cl_kernel Program::Get(const std::string& name, int device, const Binaries& bundled) {
+std::shared_ptr<_cl_kernel> Program::Get(const std::string& name, const std::shared_ptr<Queue>& queue,
+                                         const Binaries& bundled) {
   std::lock_guard<std::mutex> lock(mutex_);
-  return BuildLocked(device, bundled).kernels.at(name);
+  const std::shared_ptr<Built> built = BuildLocked(queue, bundled);
+  return std::shared_ptr<_cl_kernel>(built, built->kernels.at(name));
 }
 
 void Program::Build(int device, const Binaries& bundled) {
   std::lock_guard<std::mutex> lock(mutex_);
-  BuildLocked(device, bundled);
+  BuildLocked(Queue::Of(device), bundled);
 }
 
 void Program::Count(int device, Origins* origins) {
   std::lock_guard<std::mutex> lock(mutex_);
   const auto found = built_.find(device);
-  if (found == built_.end()) return;
+  if (found == built_.end() || found->second == nullptr) return;
   const Origins& own = found->second->origins;
   origins->bundle += own.bundle;
   origins->disk += own.disk;
@@ -105,39 +107,39 @@ void Program::Count(int device, Origins* origins) {
 void Program::Collect(int device, Binaries* binaries) {
   std::lock_guard<std::mutex> lock(mutex_);
   const auto found = built_.find(device);
-  if (found == built_.end() || found->second->programs.size() != 1) return;
+  if (found == built_.end() || found->second == nullptr || found->second->programs.size() != 1) return;
   const DeviceInfo& info = RequireDevice(device);
   std::string binary = BinaryOf(found->second->programs[0], info.id);
   if (!binary.empty()) binaries->emplace(ProgramKey(info, source_), std::move(binary));
 }
 
-Program::Built& Program::BuildLocked(int device, const Binaries& bundled) {
-  const auto found = built_.find(device);
-  if (found != built_.end()) return *found->second;
-  Queue& queue = Queue::Of(device);
-  const DeviceInfo& info = queue.info();
+std::shared_ptr<Program::Built> Program::BuildLocked(const std::shared_ptr<Queue>& queue, const Binaries& bundled) {
+  const DeviceInfo& info = queue->info();
+  std::shared_ptr<Built>& known = built_[static_cast<int>(&info - AllDevices().data())];
+  if (known != nullptr && known->queue == queue) return known;
   const bool keeps = KeepsBinaries(info);
-  auto built = std::make_unique<Built>();
+  auto built = std::make_shared<Built>();
+  built->queue = queue;
   common::Digest key{};
   if (keeps || !bundled.empty()) key = ProgramKey(info, source_);
   const auto brought = bundled.find(key);
   if (brought != bundled.end()) {
-    built->origins.bundle = FromBinary(info, queue.context(), brought->second, built.get());
+    built->origins.bundle = FromBinary(info, queue->context(), brought->second, built.get());
     built->origins.refused += 1 - built->origins.bundle;
   }
   if (built->origins.bundle == 0 && keeps) {
     const std::string kept = LoadBinary(key);
     if (!kept.empty()) {
-      built->origins.disk = FromBinary(info, queue.context(), kept, built.get());
+      built->origins.disk = FromBinary(info, queue->context(), kept, built.get());
       built->origins.refused += 1 - built->origins.disk;
     }
   }
   if (built->programs.empty()) {
-    FromSource(info, queue.context(), built.get());
+    FromSource(info, queue->context(), built.get());
     built->origins.source = 1;
     if (keeps && built->programs.size() == 1) StoreBinary(key, BinaryOf(built->programs[0], info.id));
   }
-  return *(built_[device] = std::move(built));
+  return known = std::move(built);
 }
 
 bool Program::FromBinary(const DeviceInfo& info, cl_context context, const std::string& binary, Built* built) const {

@@ -39,8 +39,9 @@ class Program {
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
 
-  // A kernel of it on a device, built unless that is done; the program keeps it. `bundled` are the bundle's binaries.
-  cl_kernel Get(const std::string& name, int device, const Binaries& bundled);
+  // A kernel of it on a queue's device, built unless that is done. `bundled` are the bundle's binaries.
+  std::shared_ptr<_cl_kernel> Get(const std::string& name, const std::shared_ptr<Queue>& queue,
+                                  const Binaries& bundled);
 
   // Builds it for a device, unless that is done.
   void Build(int device, const Binaries& bundled);
@@ -53,20 +54,21 @@ class Program {
 
  private:
   struct Built {
+    std::shared_ptr<Queue> queue;
     std::vector<cl_program> programs;  // one, or one per kernel where they do not compile together
     std::map<std::string, cl_kernel> kernels;
     Origins origins;
     ~Built();
   };
 
-  Built& BuildLocked(int device, const Binaries& bundled);
+  std::shared_ptr<Built> BuildLocked(const std::shared_ptr<Queue>& queue, const Binaries& bundled);
   bool FromBinary(const DeviceInfo& info, cl_context context, const std::string& binary, Built* built) const;
   void FromSource(const DeviceInfo& info, cl_context context, Built* built) const;
 
   const std::vector<Source> sources_;
   std::string source_;  // of all kernels
   std::mutex mutex_;
-  std::map<int, std::unique_ptr<Built>> built_;  // by device
+  std::map<int, std::shared_ptr<Built>> built_;  // by device; what is of a lost one is built anew
 };
 
 }  // namespace heterocc::opencl_plugin

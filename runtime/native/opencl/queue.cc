@@ -13,8 +13,8 @@ constexpr size_t kMaxPendingEvents = 4096;
 
 struct Registry {
   std::mutex mutex;
-  std::vector<Queue*> queues;  // by device index; null until used
-  std::map<std::pair<cl_platform_id, DeviceKind>, cl_context> contexts;
+  std::vector<std::shared_ptr<Queue>> queues;  // by device index; null until used
+  std::map<std::pair<cl_platform_id, DeviceKind>, std::weak_ptr<Context>> contexts;
   bool profiling = false;
 };
 
@@ -26,9 +26,10 @@ Registry& Queues() {
 // The context of a device: one for all devices of a kind and platform, so that their memories copy without the host.
 // Not of a GPU and a CPU together, which drivers treat as if every buffer were needed on both. Where the driver refuses
 // to have several devices in one, the device has a context of its own and is linked to no other.
-cl_context ContextOf(Registry* registry, const DeviceInfo& info) {
-  cl_context& context = registry->contexts[{info.platform, info.kind}];
-  if (context != nullptr) return context;
+std::shared_ptr<Context> ContextOf(Registry* registry, const DeviceInfo& info) {
+  std::weak_ptr<Context>& known = registry->contexts[{info.platform, info.kind}];
+  const std::shared_ptr<Context> context = known.lock();
+  if (context != nullptr && !context->lost()) return context;
   const Driver& cl = RequireDriver();
   std::vector<cl_device_id> ids;
   for (const DeviceInfo& other : AllDevices()) {
@@ -36,34 +37,121 @@ cl_context ContextOf(Registry* registry, const DeviceInfo& info) {
   }
   cl_int code = CL_SUCCESS;
   cl_context made = cl.clCreateContext(nullptr, static_cast<cl_uint>(ids.size()), ids.data(), nullptr, nullptr, &code);
-  if (code == CL_SUCCESS) return context = made;
+  if (code == CL_SUCCESS) {
+    auto shared = std::make_shared<Context>(made);
+    known = shared;
+    return shared;
+  }
   if (ids.size() > 1) made = cl.clCreateContext(nullptr, 1, &info.id, nullptr, nullptr, &code);
   Check(code, "clCreateContext", "device '" + info.name + "'");
-  return made;
+  return std::make_shared<Context>(made);
+}
+
+// By device: the queue that the calling thread has given commands to since it last waited.
+std::vector<std::weak_ptr<Queue>>& Given() {
+  thread_local std::vector<std::weak_ptr<Queue>> given;
+  return given;
+}
+
+// Codes that only a device gives that is gone.
+bool TellsLoss(cl_int code) {
+  constexpr cl_int kIllegalAccess = -9999;  // NVIDIA: a kernel left its buffers, and the context with it
+  return code == CL_INVALID_COMMAND_QUEUE || code == CL_INVALID_CONTEXT || code == CL_DEVICE_NOT_AVAILABLE ||
+         code == kIllegalAccess;
 }
 
 }  // namespace
 
-Queue& Queue::Of(int index) {
+Queue::Queue(const DeviceInfo& info, std::shared_ptr<Context> context) : info_(info), context_(std::move(context)) {}
+
+Queue::~Queue() {
+  const Driver& cl = RequireDriver();
+  for (auto& [timed, event] : pending_) cl.clReleaseEvent(event);
+  for (cl_command_queue queue : queues_) {
+    if (queue != nullptr) cl.clReleaseCommandQueue(queue);
+  }
+}
+
+void Queue::Begin() {
+  CheckAlive();
+  std::vector<std::weak_ptr<Queue>>& given = Given();
+  const auto index = static_cast<size_t>(&info_ - AllDevices().data());
+  if (given.size() <= index) given.resize(index + 1);
+  given[index] = weak_from_this();
+}
+
+std::shared_ptr<Queue> Queue::LastUsed(int index) {
+  std::vector<std::weak_ptr<Queue>>& given = Given();
+  std::shared_ptr<Queue> queue;
+  if (index >= 0 && static_cast<size_t>(index) < given.size()) {
+    queue = given[index].lock();
+    given[index].reset();
+  }
+  return queue == nullptr ? Of(index) : queue;
+}
+
+void Queue::CheckAlive() {
+  if (Lost()) Refuse("'" + info_.name + "' was lost: what was on it is gone; load the bundle again");
+}
+
+void Queue::Refuse(const std::string& message) {
+  Forget();
+  Throw(ErrorClass::kDevice, message);
+}
+
+void Queue::Forget() {
+  for (std::weak_ptr<Queue>& given : Given()) {
+    if (given.lock().get() == this) given.reset();
+  }
+}
+
+void Queue::Check(cl_int code, const char* call, const std::string& context) {
+  if (code == CL_SUCCESS) return;
+  bool lost = TellsLoss(code);
+  if (code == CL_OUT_OF_RESOURCES || code == CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST) {
+    std::shared_lock<std::shared_mutex> lock(mutex_);
+    lost = RequireDriver().clFinish(queue_) != CL_SUCCESS;
+  }
+  if (lost) {
+    Lose();
+    Forget();
+  }
+  const char* advice = lost ? "; the device was lost, and what was on it is gone: load the bundle again" : "";
+  opencl_plugin::Check(code, call, context + advice);
+}
+
+void Queue::Lose() {
+  context_->Lose();
+  // A device that really is lost returns at once; with a simulated loss, memory must not go while it is used.
+  Registry& registry = Queues();
+  std::lock_guard<std::mutex> registry_lock(registry.mutex);
+  for (const std::shared_ptr<Queue>& queue : registry.queues) {
+    if (queue == nullptr || queue->context_ != context_) continue;
+    std::unique_lock<std::shared_mutex> lock(queue->mutex_);
+    RequireDriver().clFinish(queue->queue_);
+  }
+}
+
+std::shared_ptr<Queue> Queue::Of(int index) {
   const DeviceInfo& info = RequireDevice(index);
   Registry& registry = Queues();
   std::lock_guard<std::mutex> lock(registry.mutex);
   registry.queues.resize(AllDevices().size());
-  Queue*& queue = registry.queues[index];
-  if (queue == nullptr) {
-    std::unique_ptr<Queue> made(new Queue(info, ContextOf(&registry, info)));
+  std::shared_ptr<Queue>& queue = registry.queues[index];
+  if (queue == nullptr || queue->Lost()) {
+    auto made = std::make_shared<Queue>(info, ContextOf(&registry, info));
     made->Switch(registry.profiling);
-    queue = made.release();
+    queue = std::move(made);
   }
-  return *queue;
+  return queue;
 }
 
 void Queue::SetProfiling(bool enabled) {
   Registry& registry = Queues();
   std::lock_guard<std::mutex> lock(registry.mutex);
   registry.profiling = enabled;
-  for (Queue* queue : registry.queues) {
-    if (queue == nullptr) continue;
+  for (const std::shared_ptr<Queue>& queue : registry.queues) {
+    if (queue == nullptr || queue->Lost()) continue;
     queue->Switch(enabled);
     std::lock_guard<std::mutex> profile_lock(queue->profile_mutex_);
     queue->Settle(0);
@@ -75,8 +163,8 @@ std::vector<KernelTime> Queue::TakeProfile(int64_t owner) {
   Registry& registry = Queues();
   std::lock_guard<std::mutex> registry_lock(registry.mutex);
   std::vector<KernelTime> all;
-  for (Queue* queue : registry.queues) {
-    if (queue == nullptr) continue;
+  for (const std::shared_ptr<Queue>& queue : registry.queues) {
+    if (queue == nullptr || queue->Lost()) continue;
     std::lock_guard<std::mutex> lock(queue->profile_mutex_);
     queue->Settle(owner);
     queue->times_.Take(owner, &all);
@@ -90,10 +178,12 @@ void Queue::Switch(bool profiling) {
   cl_command_queue& wanted = queues_[profiling ? 1 : 0];
   if (wanted == nullptr) {
     cl_int code = CL_SUCCESS;
-    wanted = cl.clCreateCommandQueue(context_, info_.id, profiling ? CL_QUEUE_PROFILING_ENABLE : 0, &code);
-    Check(code, "clCreateCommandQueue", "device '" + info_.name + "'");
+    wanted = cl.clCreateCommandQueue(context_->handle(), info_.id, profiling ? CL_QUEUE_PROFILING_ENABLE : 0, &code);
+    opencl_plugin::Check(code, "clCreateCommandQueue", "device '" + info_.name + "'");
   }
-  if (queue_ != nullptr && queue_ != wanted) Check(cl.clFinish(queue_), "clFinish", "before switching profiling");
+  if (queue_ != nullptr && queue_ != wanted) {
+    opencl_plugin::Check(cl.clFinish(queue_), "clFinish", "before switching profiling");
+  }
   queue_ = wanted;
   profiling_ = profiling;
 }

@@ -1,14 +1,18 @@
 // One in-order command queue per device, shared by all threads, and the timestamps of the kernels that ran on it.
 //
-// Ownership: queues are made on first use and never freed, so that tensors can be freed while the process exits.
-// Threading: any thread. Commands of one thread run in its program order. Switching profiling waits for all
-// commands given before, so that the order holds across the switch.
+// A queue whose device is lost refuses everything but to free what it holds; `Of` then opens the device anew, for those
+// who come later. Devices of one context are lost together.
+//
+// Ownership: `Of` shares a queue with its tensors and programs. The registry is never freed, so that tensors can be
+// freed while the process exits. Threading: any thread. Commands of one thread run in its program order. Switching
+// profiling waits for all commands given before, so that the order holds across the switch.
 #ifndef HETEROCC_OPENCL_QUEUE_H_
 #define HETEROCC_OPENCL_QUEUE_H_
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <shared_mutex>
 #include <string>
@@ -16,14 +20,35 @@
 #include <vector>
 
 #include "../common/kernel_times.h"
+#include "fault.h"
 #include "platform.h"
 
 namespace heterocc::opencl_plugin {
 
-class Queue {
+// What a context's devices share, and whether they are lost.
+class Context {
+ public:
+  explicit Context(cl_context handle) : handle_(handle) {}
+  ~Context() { RequireDriver().clReleaseContext(handle_); }
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+
+  cl_context handle() const { return handle_; }
+  bool lost() const { return lost_; }
+  void Lose() { lost_ = true; }
+
+ private:
+  const cl_context handle_;
+  std::atomic<bool> lost_{false};
+};
+
+class Queue : public std::enable_shared_from_this<Queue> {
  public:
   // The queue of device `index`; throws `driver` errors for a device that does not exist.
-  static Queue& Of(int index);
+  static std::shared_ptr<Queue> Of(int index);
+
+  // The queue of device `index` that the calling thread gave commands to last, which may be lost; else that of `Of`.
+  static std::shared_ptr<Queue> LastUsed(int index);
 
   // Switches timestamps on or off for all devices, those not used yet included. Times that nobody took are dropped.
   static void SetProfiling(bool enabled);
@@ -31,16 +56,22 @@ class Queue {
   // The owner's kernels not taken yet, device by device in launch order; waits for them.
   static std::vector<KernelTime> TakeProfile(int64_t owner);
 
+  Queue(const DeviceInfo& info, std::shared_ptr<Context> context);
+  ~Queue();
   Queue(const Queue&) = delete;
   Queue& operator=(const Queue&) = delete;
 
   const DeviceInfo& info() const { return info_; }
-  cl_context context() const { return context_; }
+  cl_context context() const { return context_->handle(); }
+  bool Lost() const { return context_->lost(); }
 
-  // Calls `enqueue(cl_command_queue)`, which returns an error code, while the queue cannot be switched.
+  // Calls `enqueue(cl_command_queue)`, which returns an error code, while the queue cannot be switched. Throws where
+  // the device is lost.
   template <typename Enqueue>
   cl_int Run(Enqueue enqueue) {
+    Begin();
     std::shared_lock<std::shared_mutex> lock(mutex_);
+    if (Faults::Global().DeviceIsLost()) return CL_INVALID_COMMAND_QUEUE;
     return enqueue(queue_);
   }
 
@@ -48,7 +79,9 @@ class Queue {
   // timed and profiling is on.
   template <typename Enqueue>
   cl_int RunKernel(Enqueue enqueue) {
+    Begin();
     std::shared_lock<std::shared_mutex> lock(mutex_);
+    if (Faults::Global().DeviceIsLost()) return CL_INVALID_COMMAND_QUEUE;
     const TimedFor timed = TimedFor::OfThread();
     if (!profiling_ || timed.owner == 0) return enqueue(queue_, nullptr);
     cl_event event = nullptr;
@@ -56,6 +89,16 @@ class Queue {
     if (code == CL_SUCCESS) Record(timed, event);
     return code;
   }
+
+  // Throws for a code other than CL_SUCCESS, and finds out whether the device is lost: where the code says so, or the
+  // driver cannot finish what it was given.
+  void Check(cl_int code, const char* call, const std::string& context);
+
+  // Throws where the device is lost.
+  void CheckAlive();
+
+  // Throws: the calling thread learns that the device is lost.
+  [[noreturn]] void Refuse(const std::string& message);
 
   // Waits until every command given so far is done.
   void Finish();
@@ -71,7 +114,12 @@ class Queue {
   std::vector<uint64_t> Statistics() const { return {copies_, copied_bytes_, maps_}; }
 
  private:
-  Queue(const DeviceInfo& info, cl_context context) : info_(info), context_(context) {}
+  // Before a command: refuses it where the device is lost, and remembers that the calling thread uses this queue.
+  void Begin();
+  // The calling thread has been told what became of its commands.
+  void Forget();
+  // Marks the devices of the context as lost.
+  void Lose();
   void Switch(bool profiling);
   void Record(const TimedFor& timed, cl_event event);
   // Reads the times of an owner's kernels, 0 for all, and waits for those that are not done. Called with
@@ -79,7 +127,7 @@ class Queue {
   void Settle(int64_t owner);
 
   const DeviceInfo& info_;
-  const cl_context context_;  // of all devices of this kind and platform
+  const std::shared_ptr<Context> context_;  // of all devices of this kind and platform
   std::shared_mutex mutex_;
   cl_command_queue queues_[2] = {nullptr, nullptr};  // without and with timestamps
   cl_command_queue queue_ = nullptr;

@@ -15,7 +15,7 @@ namespace {
 
 ffi::Array<int64_t> Statistics(int64_t device) {
   ffi::Array<int64_t> result;
-  for (const uint64_t number : Queue::Of(static_cast<int>(device)).Statistics()) {
+  for (const uint64_t number : Queue::Of(static_cast<int>(device))->Statistics()) {
     result.push_back(static_cast<int64_t>(number));
   }
   return result;

@@ -1,15 +1,17 @@
 from __future__ import annotations
 
 import ctypes
+import gc
+import threading
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 import tvm_ffi
-from opencl_sample import empty, opencl, to_device, to_host
+from opencl_sample import empty, load, module_bytes, opencl, pointer, to_device, to_host
 
-from heterocc.artifacts.errors import DeviceMemoryError
+from heterocc.artifacts.errors import DeviceError, DeviceMemoryError
 from heterocc.runtime.native import opencl_devices, trim, typed_error
 
 pytestmark = pytest.mark.opencl
@@ -105,3 +107,59 @@ def test_a_freed_workspace_is_given_out_again() -> None:
 def test_a_device_that_does_not_exist_is_named() -> None:
     with pytest.raises(RuntimeError, match="no OpenCL device 99"):
         empty((4,), device=tvm_ffi.device("opencl", 99))
+
+
+def scaled(module: Any, x: np.ndarray, factor: float) -> np.ndarray:
+    source, target = to_device(x), empty(x.shape)
+    module.get_function("scale")(pointer(target), pointer(source), factor, 0, 8, 8)
+    return to_host(target)
+
+
+@pytest.mark.parametrize("command", [1, 2, 3])
+def test_a_lost_device_fails_what_was_on_it_and_opens_anew(command: int) -> None:
+    module = load(module_bytes())
+    x = np.ones(64, "float32")
+    old = to_device(x)
+    assert np.array_equal(scaled(module, x, 2.0), x * 2)
+    plugin("fault")(f"lost:{command}")
+    with pytest.raises(RuntimeError, match=r"CL_INVALID_COMMAND_QUEUE .* load the bundle again") as caught:
+        scaled(module, x, 3.0)
+    assert isinstance(typed_error(caught.value), DeviceError)
+    with pytest.raises(RuntimeError, match="was lost"):
+        to_host(old)
+    fresh = empty((64,))
+    with pytest.raises(RuntimeError, match="argument 1 of kernel 'scale' is of a device that was lost"):
+        module.get_function("scale")(pointer(fresh), pointer(old), 1.0, 0, 8, 8)
+    assert np.array_equal(scaled(module, x, 4.0), x * 4)
+    del old
+    gc.collect()
+    assert np.array_equal(scaled(module, x, 5.0), x * 5)
+
+
+def test_who_waits_for_a_device_that_another_thread_lost_and_opened_anew_is_told() -> None:
+    module = load(module_bytes())
+    source, target = to_device(np.ones(64, "float32")), empty((64,))
+    module.get_function("scale")(pointer(target), pointer(source), 1.0, 0, 8, 8)
+
+    def lose() -> None:
+        plugin("fault")("lost:1")
+        with pytest.raises(RuntimeError, match="was lost"):
+            to_device(np.ones(4, "float32"))
+        to_device(np.ones(4, "float32"))
+
+    thread = threading.Thread(target=lose)
+    thread.start()
+    thread.join()
+    with pytest.raises(RuntimeError, match="was lost"):
+        tvm_ffi.get_global_func("runtime.Device_StreamSync")(opencl(), 0)
+    tvm_ffi.get_global_func("runtime.Device_StreamSync")(opencl(), 0)
+
+
+def test_a_workspace_of_a_lost_device_is_not_given_out_again() -> None:
+    trim()
+    _leave_idle_workspace()
+    plugin("fault")("lost:1")
+    with pytest.raises(RuntimeError, match="was lost"):
+        to_device(np.ones(4, "float32"))
+    _leave_idle_workspace()
+    assert trim() == 1 << 20
