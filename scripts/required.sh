@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Print what the tests must find here, as HETEROCC_REQUIRE takes it: the drivers and tools that scripts/setup.sh installs
-# and that are installed. A test of theirs that is skipped is an error then.
+# and that are installed, and an NVIDIA GPU. A test of theirs that is skipped is an error then.
 set -euo pipefail
 
 installed() {
@@ -13,4 +13,5 @@ if command -v c++ >/dev/null; then # the plug-ins are built here
   installed mesa-vulkan-drivers libvulkan1 libvulkan-dev && found+=(vulkan)
 fi
 installed spirv-tools && found+=(spirv-val)
+nvidia-smi -L >/dev/null 2>&1 && found+=(cuda)
 (IFS=, && echo "${found[*]-}")

@@ -34,11 +34,15 @@ if [ ! -x .venv/bin/python ]; then
   fi
 fi
 
+extras=dev,linker
+# NVIDIA's compiler and runtime library, where there is a GPU for them; TVM brings the rest.
+if nvidia-smi -L >/dev/null 2>&1; then extras+=,cuda; fi
+
 stamp=.venv/.heterocc-stamp
-digest=$(cat pyproject.toml CMakeLists.txt scripts/setup.sh $(find runtime/native -name '*.cc' -o -name '*.h' | sort) | sha256sum)
+digest=$extras-$(cat pyproject.toml CMakeLists.txt scripts/setup.sh $(find runtime/native -name '*.cc' -o -name '*.h' | sort) | sha256sum)
 if [ "$(cat "$stamp" 2>/dev/null)" != "$digest" ]; then
   echo "setup: installing heterocc and what it needs into .venv (a few minutes the first time)"
   .venv/bin/python -m pip install -q --disable-pip-version-check "scikit-build-core>=1.0" cmake ninja "apache-tvm==0.27.*"
-  .venv/bin/python -m pip install -q --disable-pip-version-check --no-build-isolation -e ".[dev,linker]"
+  .venv/bin/python -m pip install -q --disable-pip-version-check --no-build-isolation -e ".[$extras]"
   printf '%s\n' "$digest" >"$stamp"
 fi

@@ -10,7 +10,7 @@ import pytest
 from golden_files import Golden
 from hypothesis import HealthCheck, settings
 
-from heterocc.runtime.native import unavailable_reason, vulkan_unavailable_reason
+from heterocc.runtime.native import cuda_unavailable_reason, unavailable_reason, vulkan_unavailable_reason
 
 # A busy machine is no defect of the code: examples have no deadline and may be slow to draw.
 settings.register_profile("heterocc", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -20,6 +20,7 @@ MISSING: Mapping[str, Callable[[], str | None]] = {
     "opencl": unavailable_reason,
     "vulkan": vulkan_unavailable_reason,
     "spirv-val": lambda: None if shutil.which("spirv-val") else "it is not on the PATH (Debian: spirv-tools)",
+    "cuda": cuda_unavailable_reason,
 }
 """What HETEROCC_REQUIRE may name, and why it is missing here, if it is."""
 

@@ -30,6 +30,13 @@ def test_a_required_device_that_is_missing_ends_the_run(device: str) -> None:
     assert collect(HETEROCC_REQUIRE="", **fault)[0] == pytest.ExitCode.OK
 
 
+def test_a_required_gpu_that_is_missing_ends_the_run(tmp_path: Path) -> None:
+    (tmp_path / "libcuda.so.1").write_bytes(b"not a library")
+    status, told = collect(HETEROCC_REQUIRE="cuda", LD_LIBRARY_PATH=str(tmp_path))
+    assert status == pytest.ExitCode.USAGE_ERROR
+    assert "asks for cuda, which the tests cannot use: CUDA cannot be used" in told
+
+
 def test_a_requirement_that_nobody_knows_ends_the_run() -> None:
     status, told = collect(HETEROCC_REQUIRE="opencI")
     assert status == pytest.ExitCode.USAGE_ERROR

@@ -81,8 +81,10 @@ def cuda_devices() -> tuple[CudaDevice, ...]:
     """
     try:
         driver = ctypes.CDLL(DRIVER)
-    except OSError:
-        raise DriverMissingError(f"CUDA cannot be used: {DRIVER} was not found", hint=_DRIVER_HINT) from None
+    except OSError as error:
+        missing = "No such file" in str(error)
+        why = f"{DRIVER} was not found" if missing else f"{DRIVER} cannot be loaded: {error}"
+        raise DriverMissingError(f"CUDA cannot be used: {why}", hint=_DRIVER_HINT) from None
     _check(driver, "cuInit", 0)
     version = _number(driver, "cuDriverGetVersion")
     count = _number(driver, "cuDeviceGetCount")

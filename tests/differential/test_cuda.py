@@ -37,6 +37,7 @@ KNOWN: dict[str, str] = {}
 """Cases that are wrong on CUDA and known to be, with the reason."""
 
 
+@pytest.mark.models
 @pytest.mark.parametrize("name", NETWORKS)
 def test_a_network_on_a_gpu_equals_onnx_runtime(name: str, tmp_path: Path) -> None:
     path, shapes, tolerance = fetch(name)
@@ -46,6 +47,7 @@ def test_a_network_on_a_gpu_equals_onnx_runtime(name: str, tmp_path: Path) -> No
     assert {p.device for p in outcome.report.plan.partitions} == {"CUDA"}
 
 
+@pytest.mark.models
 @pytest.mark.parametrize("name", ["squeezenet", "shufflenet"])
 def test_a_random_half_of_the_nodes_on_a_gpu_equals_onnx_runtime(name: str, tmp_path: Path) -> None:
     path, shapes, tolerance = fetch(name)
