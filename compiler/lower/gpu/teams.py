@@ -108,14 +108,16 @@ def _team(rows: Rows, limits: Limits, shares: bool) -> Team:
 
 def _software_team(rows: Rows, limits: Limits, shares: bool) -> Team:
     """Barriers cost more than they save where there are rows enough; groups share what is too long for one of them."""
-    most = _most_items(rows, limits)
-    items = 1 if rows.count >= FEW_ROWS else min(_SIMD, _power_up_to(rows.length), most)
-    abreast = 1 if items > 1 else min(8 * _SIMD if rows.count >= 64 * _SIMD else _SIMD, most)
+    most, across = _most_items(rows, limits), _across(rows)
+    items, abreast = 1, min(8 * _SIMD if rows.count >= 64 * _SIMD else _SIMD, most)
+    if rows.count < FEW_ROWS:
+        abreast = min(_SIMD, _power_from(rows.extents[-1]), most) if across else 1
+        items = max(1, min(_SIMD, _power_up_to(rows.length), most) // abreast)
     parts = 1
     if shares:
         needed = -(-rows.passes * rows.length // (items * MOST_STEPS))
         parts = min(max(parts_for_cores(rows, -(-rows.count // abreast)), needed), MOST_PARTS)
-    team = Team(items, abreast, items == 1, parts)
+    team = Team(items, abreast, across or items == 1, parts)
     while team.items * 2 <= most and _rounds(rows, team) > MOST_STEPS:
         team = Team(team.items * 2, 1, False, parts)
     return team
