@@ -14,7 +14,7 @@ from heterocc.runtime.executable import Executable, Instrument, Library, load_li
 from heterocc.runtime.faults import device_fault, device_was_lost
 from heterocc.runtime.feeds import Array, is_text
 from heterocc.runtime.inflight import InFlight, Settle
-from heterocc.runtime.lending import Lending
+from heterocc.runtime.lending import Lending, copying_notes
 from heterocc.runtime.memory import Allocations, Buffers, Weights, to_host
 from heterocc.runtime.native.cuda_driver import kept_context
 from heterocc.runtime.ort import OrtPartition, to_python
@@ -76,8 +76,9 @@ class Chain:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What there is to say of how its code was loaded."""
-        return tuple(library.note for library in self._libraries.values() if library.note is not None)
+        """What there is to say of how its code was loaded and its values travel."""
+        loaded = tuple(library.note for library in self._libraries.values() if library.note is not None)
+        return (*loaded, *copying_notes(self.schedule))
 
     def _load_compiled(self, part: Partition, space: Space) -> Executable:
         params = [self.weights.tensor(index, space) for index in part.params]

@@ -14,11 +14,25 @@ from heterocc.artifacts.manifest import Variant
 from heterocc.runtime.borders import Borders, Side, Turns, plan_borders
 from heterocc.runtime.faults import device_fault
 from heterocc.runtime.inflight import InFlight, Settle
+from heterocc.runtime.native import opencl_devices, plugin_function
 from heterocc.runtime.schedule import Call, Copy, Schedule, Space, Wait
 from heterocc.runtime.transfer import lender, turner
 
 Action = Callable[[], Any]
 _Start = Callable[[], Settle]
+
+
+def copying_notes(plan: Schedule) -> tuple[str, ...]:
+    """That values are copied, for each device that shares the host's memory and has a driver that cannot lend it."""
+    notes = []
+    for space in dict.fromkeys(plan.spaces):
+        lends = plugin_function("opencl", "lends") if space.backend == "opencl" and space not in plan.shared else None
+        if lends is None:
+            continue
+        device = opencl_devices()[space.index]
+        if device.unified and not device.shares_host_memory and not lends(space.index):
+            notes.append(f"{space} shares the host's memory, but its driver moves what it maps: values are copied")
+    return tuple(notes)
 
 
 class Lending:

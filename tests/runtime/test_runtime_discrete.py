@@ -201,3 +201,23 @@ def test_an_opencl_device_that_is_lost_fails_the_run_and_is_opened_anew(
     assert kind == "DeviceError"
     assert "OPENCL failed while" in message
     assert "the device was lost, and what was on it is gone: load the bundle again" in message
+
+
+MOVING = """
+import sys, numpy as np
+from heterocc.runtime import load
+x = np.arange(16, dtype=np.float32)
+with load(sys.argv[1], threads=1) as session:
+    np.testing.assert_array_equal(session.run({"x": x})["v2"], x + 3)
+    print([note for note in session.notes if "copied" in note])
+"""
+
+
+def test_a_driver_that_moves_what_it_maps_is_copied_to_and_the_session_says_so(tmp_path: Path) -> None:
+    bundle, _ = relay(tmp_path / "m.hcb", 1, 0, 1)
+    environment = {**os.environ, "HETEROCC_OPENCL_FAULT": "integrated,move:1+"}
+    command = [sys.executable, "-W", "error", "-c", MOVING, str(bundle)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, env=environment)
+    assert done.returncode == 0, done.stderr[-3000:]
+    note = "opencl:0 shares the host's memory, but its driver moves what it maps: values are copied"
+    assert done.stdout.strip() == repr([note])

@@ -10,6 +10,7 @@ Faults& Faults::Global() {
 Faults::Faults() {
   Add("copy", &copy_);
   Add("map", &map_);
+  Add("move", &move_);
   Add("lost", &lost_);
   Add("integrated", &integrated_);
   Add("incoherent", &incoherent_);

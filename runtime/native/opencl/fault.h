@@ -1,9 +1,11 @@
 // Simulated failures of OpenCL: what `common/common_faults.h` has, by HETEROCC_OPENCL_FAULT, and `copy:N` (the Nth copy
 // that is started and not waited for fails, which shows when somebody waits), `map:N` (the Nth map of lent memory
-// fails), `lost:N` (the Nth command loses the device). Read from the environment only: `integrated` (a CPU passes for
-// an integrated GPU: it lends memory to the host and takes none), `incoherent` (the same, and what one side of lent
-// memory has written is nowhere but there until it is mapped or unmapped; host memory that is not mapped is filled with
-// garbage).
+// fails), `move:N` (the Nth, those of new memory left out, finds it elsewhere), `lost:N` (the Nth command loses the
+// device).
+//
+// Read from the environment only: `integrated` (a CPU passes for an integrated GPU: it lends memory to the host and
+// takes none), `incoherent` (the same, and what one side of lent memory has written is nowhere but there until it is
+// mapped or unmapped; host memory that is not mapped is filled with garbage).
 #ifndef HETEROCC_OPENCL_FAULT_H_
 #define HETEROCC_OPENCL_FAULT_H_
 
@@ -17,6 +19,7 @@ class Faults final : public CommonFaults {
 
   bool CopyFails() { return copy_.Happens(); }
   bool DeviceIsLost() { return lost_.Happens(); }
+  bool MapMoves() { return move_.Happens(); }
   bool MapFails() { return map_.Happens(); }
   bool Integrated() const { return integrated_ || incoherent_; }
   bool Incoherent() const { return incoherent_; }
@@ -26,6 +29,7 @@ class Faults final : public CommonFaults {
 
   Fault copy_;
   Fault map_;
+  Fault move_;
   Fault lost_;
   bool integrated_ = false;
   bool incoherent_ = false;

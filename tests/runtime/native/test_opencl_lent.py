@@ -133,16 +133,28 @@ def test_a_map_that_fails_is_a_typed_error_and_the_memory_can_be_mapped_again() 
     assert (there == 5).all()
 
 
+def test_memory_that_the_driver_moves_is_an_error() -> None:
+    tensor, there = lend()
+    there[:] = 5
+    turn(Side.DEVICE, tensor)
+    plugin("fault")("move:1")
+    with pytest.raises(RuntimeError, match="where the host cannot use it: at another address than before"):
+        turn(Side.HOST, tensor)
+    turn(Side.HOST, tensor)
+    assert (there == 5).all()
+
+
 def test_memory_that_is_not_lent_cannot_be_turned() -> None:
     with pytest.raises(RuntimeError, match="not in lent memory"):
         turn(Side.HOST, to_device(np.zeros(4, np.float32)))
 
 
-def test_a_device_that_works_in_the_hosts_memory_lends_none() -> None:
+def test_what_lends_is_a_device_that_shares_memory_and_whose_driver_leaves_it_in_place() -> None:
     program = "from heterocc.runtime.native import load_opencl; load_opencl(); import tvm_ffi\n"
     program += "print(tvm_ffi.get_global_func('heterocc.opencl.lends')(0))"
-    told = {fault: fresh(program, HETEROCC_OPENCL_FAULT=fault).strip() for fault in ("", "discrete", "integrated")}
-    assert told == {"": "False", "discrete": "False", "integrated": "True"}
+    faults = ("", "discrete", "integrated", "integrated,move:2")
+    told = {fault: fresh(program, HETEROCC_OPENCL_FAULT=fault).strip() for fault in faults}
+    assert told == {"": "False", "discrete": "False", "integrated": "True", "integrated,move:2": "False"}
 
 
 FORGETFUL = """
