@@ -32,6 +32,7 @@ import numpy as np  # noqa: E402
 from overlap import Overlap, measure_overlap  # noqa: E402
 from raw_copy import ACROSS, DOWN, RAW, UP  # noqa: E402
 
+from heterocc.runtime.cuda_streams import CudaStreams  # noqa: E402
 from heterocc.runtime.devices import inventory  # noqa: E402
 from heterocc.runtime.memory import Allocations, aligned_bytes, device_tensor, host_tensor  # noqa: E402
 from heterocc.runtime.pinned import pinned_bytes  # noqa: E402
@@ -90,10 +91,11 @@ def our_copies(space: Space, size: int) -> dict[str, Callable[[], object]]:
     host = host_tensor(aligned_bytes(size) if pinned is None else pinned)
     count = Allocations()
     here, there = (device_tensor(space, (size,), "uint8", count) for _ in range(2))
+    bind = CudaStreams().copy if space.backend == "cuda" else bind_copy
     starts = {
-        UP: bind_copy(Copy(0, HOST, space), {(0, HOST): host, (0, space): here}),
-        DOWN: bind_copy(Copy(0, space, HOST), {(0, HOST): host, (0, space): here}),
-        ACROSS: bind_copy(Copy(0, HOST, space), {(0, HOST): here, (0, space): there}),
+        UP: bind(Copy(0, HOST, space), {(0, HOST): host, (0, space): here}),
+        DOWN: bind(Copy(0, space, HOST), {(0, HOST): host, (0, space): here}),
+        ACROSS: bind(Copy(0, HOST, space), {(0, HOST): here, (0, space): there}),
     }
     return {direction: partial(_copy_and_wait, start) for direction, start in starts.items()}
 

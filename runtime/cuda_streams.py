@@ -65,7 +65,6 @@ class CudaStreams:
         done = Event(carrier.index)
         source, target = tensors[step.value, step.source], tensors[step.value, step.target]
         size = int(source.numel()) * int(source.dtype.itemsize)
-        addresses = int(source.data_ptr()), int(target.data_ptr())
         devices = [space for space in dict.fromkeys((step.source, carrier)) if space != HOST]
         called = [self._called[space] for space in devices if space in self._called]
         # A copy to a device waits for none of its kernels: none of them uses the buffer any more. Whoever waits for the
@@ -85,7 +84,7 @@ class CudaStreams:
         def start() -> Settle:
             stream.follow(first)
             if size:
-                stream.copy(*addresses, size)
+                stream.copy(source.data_ptr(), target.data_ptr(), size)
             stream.record(done)
             return settle
 

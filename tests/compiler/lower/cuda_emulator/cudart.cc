@@ -65,6 +65,9 @@ int cudaMemcpyPeerAsync(void* to, int, const void* from, int, size_t bytes, void
   return cuMemcpyAsync(reinterpret_cast<size_t>(to), reinterpret_cast<size_t>(from), bytes, stream);
 }
 
+int cudaDeviceSynchronize() {
+  return emulated::drain_all(), sticky();
+}
 int cudaStreamCreate(void** stream) {
   return cuStreamCreate(stream, 0);
 }
