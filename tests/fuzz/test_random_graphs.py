@@ -8,8 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
-from random_graphs import Network, networks
+from hypothesis import HealthCheck, Phase, given, reject, settings
+from onnxruntime.capi.onnxruntime_pybind11_state import NotImplemented
+from random_graphs import networks
+from random_network import Network
 
 sys.path.append(str(Path(__file__).parents[1] / "compiler" / "lower"))
 
@@ -43,9 +45,13 @@ def agree(network: Network) -> None:
     used = {name for n in network.nodes for name in n.input}
     inputs = {name: a for name, a in network.inputs.items() if name in used}
     graph = opencl_run.Graph(inputs, network.nodes, {n: a for n, a in network.constants.items() if n in used})
-    expected = graph.reference()
+    try:
+        expected = graph.reference()
+    except NotImplemented:
+        reject()  # an operator that ONNX Runtime has for float32 alone
     wrong = []
-    for device in DEVICES:
+    # Vulkan has no functions of float64.
+    for device in (d for d in DEVICES if network.dtype == "float32" or d != "VULKAN"):
         with tempfile.TemporaryDirectory() as folder:
             found = results(device, graph, Path(folder))
         differences = (compare(f"{device} {i}", a, b) for i, (a, b) in enumerate(zip(found, expected, strict=True)))
