@@ -52,12 +52,7 @@ def find_axes(schedule: Any, block: Any) -> Axes | None:
         return None
     if any(dtype_of(r) not in ("float32", "float16") for r in [*node.reads, *node.writes]):
         return None
-    spatial = [i for i, v in enumerate(node.iter_vars) if v.iter_type == tirx.IterVar.DataPar]
-    used = [_variables(r, node) for r in node.reads]
-    own = [
-        [i for i in spatial if node.iter_vars[i].var in used[k] and node.iter_vars[i].var not in used[1 - k]]
-        for k in (0, 1)
-    ]
+    own = operand_axes(node)
     if not own[0] or not own[1]:
         return None
     lane = own[1][-1]
@@ -65,6 +60,17 @@ def find_axes(schedule: Any, block: Any) -> Axes | None:
     if axis is None:
         return None
     return Axes(lane, own[0][-1], 1, axis)
+
+
+def operand_axes(node: Any) -> tuple[list[int], list[int]]:
+    """The spatial iterators, by position, that only the first or only the second of a block's operands has."""
+    spatial = [i for i, v in enumerate(node.iter_vars) if v.iter_type == tirx.IterVar.DataPar]
+    used = [_variables(r, node) for r in node.reads]
+    first, second = (
+        [i for i in spatial if node.iter_vars[i].var in used[k] and node.iter_vars[i].var not in used[1 - k]]
+        for k in (0, 1)
+    )
+    return first, second
 
 
 def _variables(region: Any, node: Any) -> set[Any]:

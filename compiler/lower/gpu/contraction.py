@@ -25,11 +25,14 @@ from heterocc.compiler.lower.gpu.axes import (
     lane_axis,
     split_groups,
 )
+from heterocc.compiler.lower.gpu.depthwise import schedule_windows
 from heterocc.compiler.lower.gpu.groups import LostGuardError, bind_items, move_to, needs_guard
+from heterocc.compiler.lower.gpu.inlining import inlined
 from heterocc.compiler.lower.gpu.limits import GRID_DEPTH, Limits
+from heterocc.compiler.lower.gpu.one_sided import schedule_one_sided
 from heterocc.compiler.lower.gpu.packed import LanesLast, Layouts, Packed
 from heterocc.compiler.lower.gpu.padding import padded
-from heterocc.compiler.lower.gpu.plain import bind_block, branches
+from heterocc.compiler.lower.gpu.plain import bind_block
 from heterocc.compiler.lower.gpu.tile import GPU_GROUP, Tile, choose_tile
 
 _FUNCTIONS = ("erf", "exp", "log", "pow", "sigmoid", "sin", "cos", "tanh")
@@ -67,8 +70,8 @@ def schedule_contraction(function: Any, limits: Limits, packable: Collection[int
     block = sums[0].block_rv
     split_groups(schedule, block)
     if find_axes(schedule, block) is None:
-        return None
-    before, after = _inlined(schedule, blocks, block)
+        return schedule_one_sided(function, limits) if schedule_windows(function, limits) is None else None
+    before, after = inlined(schedule, blocks, block)
     if len(after) > 1:
         return None
     if after and limits.software and not limits.vectors and _computes(schedule, after[0].block_rv):
@@ -91,31 +94,10 @@ def schedule_contraction(function: Any, limits: Limits, packable: Collection[int
     return Packed(scheduled.with_attrs(dict(function.attrs.items())), layouts)
 
 
-def _inlined(schedule: Any, blocks: list[Any], block: Any) -> tuple[list[Any], list[Any]]:
-    """Inline around the sum: what remains before it (padding: a branch per load costs more) and after it."""
-    place = next(i for i, b in enumerate(blocks) if b.block_rv.same_as(block))
-    before = [b for b in blocks[:place] if branches(schedule, b) or not _try(schedule.compute_inline, b.block_rv)]
-    after = list(blocks[place + 1 :])
-    while len(after) > 1:
-        inlined = next((b for b in after if _try(schedule.compute_inline, b.block_rv)), None)
-        if inlined is None:
-            break
-        after.remove(inlined)
-    return before, after
-
-
 def _computes(schedule: Any, block: Any) -> bool:
     """Whether a block calls functions: written out for a large tile they take longer than a kernel of their own."""
     text = str(schedule.get(block).body)
     return any(f"T.{name}(" in text for name in _FUNCTIONS)
-
-
-def _try(step: Any, block: Any) -> bool:
-    try:
-        step(block)
-    except s_tir.ScheduleError:
-        return False
-    return True
 
 
 def _fitted(nest: _Nest, axes: Axes, limits: Limits, packable: Collection[int]) -> tuple[_Nest, Tile, Layouts] | None:

@@ -1,0 +1,30 @@
+"""What is computed where it is read: blocks around a sum."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import s_tir
+
+from heterocc.compiler.lower.gpu.plain import branches
+
+
+def inlined(schedule: Any, blocks: list[Any], block: Any) -> tuple[list[Any], list[Any]]:
+    """Inline around the sum: what remains before it (padding: a branch per load costs more) and after it."""
+    place = next(i for i, b in enumerate(blocks) if b.block_rv.same_as(block))
+    before = [b for b in blocks[:place] if branches(schedule, b) or not _try(schedule.compute_inline, b.block_rv)]
+    after = list(blocks[place + 1 :])
+    while len(after) > 1:
+        inlined = next((b for b in after if _try(schedule.compute_inline, b.block_rv)), None)
+        if inlined is None:
+            break
+        after.remove(inlined)
+    return before, after
+
+
+def _try(step: Any, block: Any) -> bool:
+    try:
+        step(block)
+    except s_tir.ScheduleError:
+        return False
+    return True
