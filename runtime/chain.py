@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from heterocc.artifacts.manifest import Partition, Variant
 from heterocc.artifacts.reader import Bundle
-from heterocc.runtime.cuda_streams import CudaStreams, hold
+from heterocc.runtime.cuda_streams import CudaStreams, device_kept, hold
 from heterocc.runtime.executable import Executable, Instrument, Library, load_library, synchronizer
 from heterocc.runtime.faults import device_fault, device_was_lost
 from heterocc.runtime.feeds import Array, is_text
 from heterocc.runtime.inflight import InFlight, Settle
 from heterocc.runtime.lending import Lending, copying_notes
 from heterocc.runtime.memory import Allocations, Buffers, Weights, to_host
-from heterocc.runtime.native.cuda_driver import kept_context
 from heterocc.runtime.ort import OrtPartition, to_python
 from heterocc.runtime.schedule import HOST, Call, Copy, Schedule, Space, Step, Wait, numpy_dtype, schedule
 from heterocc.runtime.transfer import bind_copy, bind_mark, direct_pairs, shared_spaces
@@ -160,7 +158,7 @@ class Context:
 
     def execute(self) -> None:
         """Run the chain on what the input arrays hold. Raises DeviceError naming the partition and the device."""
-        with nullcontext() if self._cuda is None else kept_context():
+        with device_kept(self._chain.variant):
             self._execute()
 
     def _execute(self) -> None:

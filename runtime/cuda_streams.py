@@ -12,13 +12,14 @@ import ctypes
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any
 
 import tvm_ffi
 
+from heterocc.artifacts.manifest import Variant
 from heterocc.runtime.inflight import Settle
-from heterocc.runtime.native.cuda_driver import Event, Stream
+from heterocc.runtime.native.cuda_driver import Event, Stream, kept_context
 from heterocc.runtime.steps import HOST, Copy, Space
 
 _KERNELS: dict[int, Stream] = {}
@@ -47,6 +48,11 @@ def _let_go(memory: object) -> None:
             stream.wait()
     except RuntimeError:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(memory))  # for good
+
+
+def device_kept(variant: Variant) -> AbstractContextManager[None]:
+    """Whatever is done for a variant inside, the calling thread has the CUDA device that it had before."""
+    return kept_context() if any(device.backend == "cuda" for device in variant.devices) else nullcontext()
 
 
 class CudaStreams:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 
 from heterocc.artifacts.errors import DeviceError, HeteroccError
@@ -12,11 +12,11 @@ from heterocc.artifacts.manifest import Variant
 from heterocc.artifacts.reader import Bundle
 from heterocc.runtime import native
 from heterocc.runtime.chain import Chain
+from heterocc.runtime.cuda_streams import device_kept
 from heterocc.runtime.executable import synchronizer
 from heterocc.runtime.faults import device_fault
 from heterocc.runtime.memory import Allocations
 from heterocc.runtime.native import vulkan_api
-from heterocc.runtime.native.cuda_driver import kept_context
 from heterocc.runtime.pool import ContextPool
 from heterocc.runtime.select import Selection, choose_threads, device_list, select_variants
 from heterocc.runtime.steps import Space
@@ -47,9 +47,8 @@ def open_variant(
     failed: list[str] = []
     kinds: set[type[DeviceError]] = set()
     for variant in selection.variants:
-        on_cuda = any(device.backend == "cuda" for device in variant.devices)
         try:
-            with kept_context() if on_cuda else nullcontext():
+            with device_kept(variant):
                 pool, remarks = _load(bundle, variant, threads, profile)
         except DeviceError as error:
             if len(selection.variants) + len(selection.passed) == 1:

@@ -14,6 +14,7 @@ from heterocc.artifacts.manifest import TensorSpec, Variant
 from heterocc.artifacts.reader import Bundle, open_bundle
 from heterocc.runtime.binding import Binding
 from heterocc.runtime.chain import Context
+from heterocc.runtime.cuda_streams import device_kept
 from heterocc.runtime.feeds import Array, FeedCheck, TensorInfo, check_out, nearest
 from heterocc.runtime.opening import open_variant
 from heterocc.runtime.ort import to_python
@@ -244,7 +245,9 @@ class Session:
         """Free code, buffers and the mapping; runs that are under way finish. A closed session runs no more."""
         pool, self._pool = self._pool, None
         if pool is not None:
-            pool.close()
+            with device_kept(self._variant):
+                pool.close()
+                del pool  # and with it the weights
         self._bundle.close()
 
     def __enter__(self) -> Self:

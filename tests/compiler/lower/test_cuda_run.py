@@ -16,7 +16,7 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from heterocc.compiler.devices.device import Device
+from heterocc.compiler.devices.device import Device, TargetAttr
 from heterocc.compiler.driver import compile_model
 from heterocc.compiler.lower.cuda import lowering
 
@@ -46,21 +46,26 @@ def network() -> onnx.ModelProto:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The emulated driver and the network's bundle, `turns.hcb`."""
+    """The emulated driver and the network's bundles: `turns.hcb`, and `two.hcb` on two GPUs."""
     made = tmp_path_factory.mktemp("cuda")
     cuda_emulated.build_driver(made)
     onnx.save(network(), made / "turns.onnx")
-    gpu = Device("CUDA", "cuda", target={"kind": "cuda", "arch": "sm_90"}, present=False)
+    target: dict[str, TargetAttr] = {"kind": "cuda", "arch": "sm_90"}
+    gpus = tuple(Device(n, "cuda", i, target=target, present=False) for i, n in enumerate(("CUDA", "CUDA.1")))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lowering, "find_compiler", lambda: cuda_emulated.HostCompiler(made))
-        compile_model(
-            made / "turns.onnx",
-            made / "turns.hcb",
-            devices="CUDA,CPU",
-            device_files=(gpu,),
-            policy="greedy",  # does not merge: what can go on side by side, does
-            affinity=PLACES,
-        )
+        for name, devices, places in (
+            ("turns", "CUDA,CPU", PLACES),
+            ("two", "CUDA,CUDA.1,CPU", {**PLACES, "joined": "CUDA.1", "last": "CUDA"}),
+        ):
+            compile_model(
+                made / "turns.onnx",
+                made / f"{name}.hcb",
+                devices=devices,
+                device_files=gpus,
+                policy="greedy",  # does not merge: what can go on side by side, does
+                affinity=places,
+            )
     return made
 
 
@@ -171,10 +176,38 @@ def test_the_thread_keeps_the_device_that_it_had_before_a_run(folder: Path) -> N
         "cuda_driver.check('cuCtxSetCurrent', other)\n"
         "s.run(feed(0))\n"
         "after_run = current() == other\n"
-        "load(bundle).close()\n"
-        "print(json.dumps([after_run, current() == other]))\n"
+        "another = load(bundle)\n"
+        "after_load = current() == other\n"
+        "another.close()\n"
+        "print(json.dumps([after_run, after_load, current() == other]))\n"
     )
-    assert run(folder, code, count=2)[0] == [True, True]
+    assert run(folder, code, count=2)[0] == [True, True, True]
+
+
+def test_two_gpus_send_to_each_other_while_the_host_goes_on(folder: Path) -> None:
+    code = "print(json.dumps(error(load(folder + '/two.hcb'), load(bundle, 'CPU'), 3)))\n"
+    worst, log = run(folder, code, count=2)
+    assert worst < 1e-5
+    start = next(i for i, line in enumerate(log) if line.startswith("copy between devices"))
+    assert [line for line in log[:start] if line.startswith("launch")]
+    between = log[start : next(i for i, line in enumerate(log) if i > start and line.startswith("launch"))]
+    assert not [line for line in between if line.startswith("wait")]
+
+
+def test_a_run_that_finds_no_memory_leaves_the_session_usable(folder: Path) -> None:
+    code = (
+        "import os\n"
+        "s, told = load(bundle), []\n"
+        "os.environ['EMULATED_MEMORY'] = '8'\n"
+        "try:\n    s.run_traced(feed(0))\n"
+        "except Exception as e:\n    told = [e.code, e.message]\n"
+        "del os.environ['EMULATED_MEMORY']\n"
+        "print(json.dumps([told, error(s, load(bundle, 'CPU'), 0)]))\n"
+    )
+    ((code, message), worst), _ = run(folder, code)
+    assert code == "HC404"
+    assert message.startswith("cuda:0 is out of memory while allocating ")
+    assert worst < 1e-5
 
 
 def test_looking_for_devices_makes_no_context(folder: Path) -> None:
