@@ -22,7 +22,7 @@ class Reference:
     `inputs` and `outputs` are names of the imported graph. With `shaken` inputs and weights are changed in their last
     bits: results then differ as far as rounding alone takes them. What the nodes in `half` write and the weights they
     read is rounded to float16 where a device that computes them may do so. One CPU session; not safe to share between
-    threads.
+    threads. Raises InputError when ONNX Runtime lacks an operator of the model.
     """
 
     def __init__(
@@ -58,7 +58,10 @@ class Reference:
         self._weights = [ort.OrtValue.ortvalue_from_numpy(self._change(array)) for array in given]
         if names:
             options.add_external_initializers(names, self._weights)
-        self._session = ort.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        try:
+            self._session = ort.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # its classes have no common base; it lacks an operator for a type, for instance
+            raise _cannot_run(error) from error
 
     def run(self, feed: Mapping[str, Any], scale: float = 1.0) -> dict[str, Any]:
         """Every value asked for, by name; of a model that rounds, in multiples of `scale`.
@@ -76,12 +79,16 @@ class Reference:
                 values = self._session.run(list(self.outputs), given)
             except Exception as error:
                 # ONNX Runtime raises bare C++ exceptions of several types; all mean that this feed does not run.
-                raise InputError(
-                    f"ONNX Runtime cannot run the model: {str(error).splitlines()[0]}",
-                    hint="give real inputs with --inputs, or compile with --no-check",
-                ) from error
+                raise _cannot_run(error) from error
             result.update(zip(self.outputs, values, strict=True))
         return result
+
+
+def _cannot_run(error: Exception) -> InputError:
+    return InputError(
+        f"ONNX Runtime cannot run the model: {str(error).splitlines()[0]}",
+        hint="give real inputs with --inputs, or compile with --no-check",
+    )
 
 
 def _shaken(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -35,6 +35,16 @@ def test_a_nan_where_a_number_is_due_is_wrong() -> None:
     assert not compare("y", np.array([np.inf], np.float32), np.array([-np.inf], np.float32)).ok
 
 
+def test_large_integers_are_compared_exactly() -> None:
+    """Neighbours above 2**53 are one number in float64."""
+    reference = np.array([2**53, 2**63 - 1])
+    assert compare("y", reference.copy(), reference).ok
+    found = compare("y", np.array([2**53 + 1, 2**63 - 1]), reference)
+    assert not found.ok and found.max_abs == 1
+    unsigned = np.array([2**64 - 1], np.uint64)
+    assert not compare("y", unsigned - np.uint64(1), unsigned).ok
+
+
 def test_integers_are_compared_exactly_unless_steps_are_allowed() -> None:
     got, reference = np.array([3], np.uint8), np.array([4], np.uint8)
     assert not compare("y", got, reference).ok

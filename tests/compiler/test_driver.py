@@ -137,3 +137,17 @@ def test_an_output_on_a_full_disk_leaves_nothing_behind(tmp_path: Path) -> None:
     )
     assert done.returncode == 1 and "error[HC111]" in done.stderr, done.stderr
     assert sorted(p.name for p in tmp_path.iterdir()) == ["m.onnx"]
+
+
+def test_a_model_with_types_that_onnx_runtime_lacks_compiles_unchecked(tmp_path: Path) -> None:
+    model = onnx.parser.parse_model("""
+      <ir_version: 9, opset_import: ["" : 17]>
+      g (int32[2, 3] a, int32[3, 2] b) => (int32[2, 2] y) { y = Gemm(a, b) }
+    """)
+    onnx.save(model, tmp_path / "m.onnx")
+    report = compile_model(tmp_path / "m.onnx", tmp_path / "m.hcb", devices="CPU")
+    assert any("nothing is checked" in w and "Gemm" in w for w in report.warnings)
+    a, b = np.arange(6, dtype=np.int32).reshape(2, 3), np.arange(6, dtype=np.int32).reshape(3, 2)
+    np.testing.assert_array_equal(load(tmp_path / "m.hcb").run({"a": a, "b": b})["y"], a @ b)
+    found = heterocc("compile", tmp_path / "m.onnx", "-d", "ORT", "-o", tmp_path / "n.hcb")
+    assert found.returncode == 1 and "Traceback" not in found.stderr
