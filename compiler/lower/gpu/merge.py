@@ -1,7 +1,7 @@
 """Joins the kernels of a normalisation into one: reductions of the same rows, with what lies between them.
 
 TVM fuses a reduction with what follows, but not with the next reduction: a LayerNormalization is three kernels, with a
-tensor of the size of its input between each.
+tensor of the size of its input between each. Cheap arithmetic before the first of them is joined too.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import tvm_ffi
-from tvm import relax, s_tir, tirx
+from tvm import ir, relax, s_tir, tirx
 
 from heterocc.compiler.lower.base import KernelInfo
 from heterocc.compiler.lower.gpu.nest import sequence
@@ -23,6 +23,9 @@ from heterocc.compiler.lower.relax_straight import bindings_of, outputs_of, vars
 
 MOST = 8
 """Kernels that are joined, at most."""
+
+_BROADCAST, _OPAQUE = 1, 8
+"""TVM's kinds of kernels: element by element, perhaps with some of one operand for many of the other; anything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +50,23 @@ def merge_rows(module: KernelModule) -> KernelModule:
     groups: list[tuple[list[_Call], Any]] = []
     index = 0
     while index < len(calls):
-        found = _group(module, calls[index : index + MOST], uses) if reduces[calls[index].symbol] else None
+        leads = reduces[calls[index].symbol] or (
+            index + 1 < len(calls) and reduces[calls[index + 1].symbol] and _cheap(module.mod[calls[index].symbol])
+        )
+        found = _group(module, calls[index : index + MOST], uses) if leads else None
         if found is not None:
             groups.append(found)
         index += len(found[0]) if found is not None else 1
     return _rewritten(module, bindings, groups) if groups else module
+
+
+def _cheap(function: Any) -> bool:
+    """Whether a kernel is arithmetic on elements, which costs less in every pass over a row than a tensor between."""
+    if int((function.attrs or {}).get("op_pattern", _OPAQUE)) > _BROADCAST:
+        return False
+    found: list[bool] = []
+    tvm_ffi.structural_walk(function.body, [(ir.Call, lambda _: found.append(True))], order="post")
+    return not found
 
 
 def _calls(bindings: Sequence[Any], kernels: Sequence[KernelInfo]) -> list[_Call]:

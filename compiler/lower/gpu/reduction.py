@@ -2,7 +2,8 @@
 
 Each item of a group accumulates every so manyth term of a row in a register; then half of the items take in what the
 other half has, through shared memory, until one is left: log2 barriers, nothing assumed in lock step, and always the
-same order of additions.
+same order of additions. Where rows are few and long, groups share each: they leave the results of their parts to the
+next kernel, whose groups all merge them, again in the same order. No atomic operations.
 """
 
 from __future__ import annotations

@@ -152,7 +152,7 @@ class VectorWriter:
             merged = accumulator.merge(tuple(b[lane] for b in sums), terms)
             return assign(merged, [(b, [lane]) for b in sums])
 
-        found += self._elements(axes.length, place, add)
+        found += self._elements(axes.length, place, width, add)
         if self.lanes.along == "row":
             found += self._halved(accumulator, sums, width)
         self._know(accumulator, sums)
@@ -200,11 +200,13 @@ class VectorWriter:
             where = [self._at(i, output.axes, place, element, lane) for i in output.store.indices]
             return tirx.BufferStore(output.store.buffer, value, where)
 
-        return nest.sequence([*once, *self._elements(output.axes.length, place, store)])
+        loop = self.lanes.along == "row" and not self.lanes.vector  # nothing to wait for: no need to write it out
+        width = 1 if loop else self.lanes.count
+        return nest.sequence([*once, *self._elements(output.axes.length, place, width, store)])
 
-    def _elements(self, length: int, place: _Place, body: Callable[[Any, Any], Any]) -> list[Any]:
+    def _elements(self, length: int, place: _Place, width: int, body: Callable[[Any, Any], Any]) -> list[Any]:
         """Run `body(element, lane)` for all elements of the item's part of its rows; the last part has what is over."""
-        width, along = self.lanes.count, self.lanes.along == "row"
+        along = self.lanes.along == "row"
         step = width if along else 1
 
         def run(start: Any, count: int) -> Any:

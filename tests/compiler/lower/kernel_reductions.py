@@ -76,6 +76,10 @@ def reductions() -> Iterator[Case]:
         yield case(f"LayerNormalization_{dtype}", "LayerNormalization", *operands, ulps=16, exact=exact)
     wide = draw((2, 3, 5, 7)), constant(draw((3, 5, 7))), constant(draw((3, 5, 7)))
     yield case("LayerNormalization_axis", "LayerNormalization", *wide, axis=1, ulps=16)
+    squares = helper.make_node("Mul", ["x", "x"], ["q"]), helper.make_node("ReduceMean", ["q"], ["m"], axes=[1])
+    divided = helper.make_node("Sqrt", ["m"], ["r"]), helper.make_node("Div", ["x", "r"], ["y"])
+    for dtype in FLOATS:
+        yield Case(f"root_mean_square_{dtype}", [*squares, *divided], {"x": draw((5, 77), dtype)}, ulps=8)
     image = draw((2, 6, 5, 7))
     yield case(
         "InstanceNormalization", "InstanceNormalization", image, constant(draw((6,))), constant(draw((6,))), ulps=16

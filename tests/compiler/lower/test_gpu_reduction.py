@@ -306,3 +306,25 @@ def test_a_normalisation_is_one_kernel(place: str, tmp_path: Path) -> None:
     assert str(dict(lowered.dumps)["scheduled.py"]).count("@T.prim_func") == 1  # equal ones share their code
     found = api.run(model, lowered, graph.inputs)
     assert wrong(found, [normalised(normalised(wide(x), (1,)) * scale, (1,)) * scale], 1e-5) == []
+
+
+@pytest.mark.parametrize("place", [PLACES[0], PLACES[3]])
+def test_cheap_arithmetic_before_a_normalisation_is_part_of_its_kernel(place: str, tmp_path: Path) -> None:
+    x, z = normal(6, 50), normal(4, 30)
+    graph = Graph(
+        {"x": x, "z": z},
+        [
+            node("Mul", "x", "x", outputs=["squares"]),
+            node("ReduceMean", "squares", outputs=["mean"], axes=[1]),
+            node("Sqrt", "mean", outputs=["root"]),
+            node("Div", "x", "root"),
+            node("Tanh", "z", outputs=["dear"]),
+            node("Softmax", "dear"),
+        ],
+    )
+    api = runner(place)
+    model, lowered = api.lower(graph, tmp_path, device(place))
+    assert sorted(len(k.nodes) for k in lowered.kernels) == [1, 1, 4]
+    found = api.run(model, lowered, graph.inputs)
+    root = np.sqrt((wide(x) ** 2).mean(1, keepdims=True))
+    assert wrong(found, [wide(x) / root, softmax(np.tanh(wide(z)), 1)], 1e-5) == []
