@@ -7,6 +7,7 @@
 #include <dlfcn.h>
 #include <ucontext.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -44,6 +45,7 @@ ucontext_t scheduler;
 std::vector<ucontext_t> fibers;
 std::vector<std::vector<char>> stacks;
 std::vector<bool> done;
+std::vector<int> places;  // the lines of the barriers that threads wait at, 0 of those that are done
 size_t current;
 void (*kernel)(void**);
 void** arguments;
@@ -51,6 +53,7 @@ void** arguments;
 void fiber() {
   kernel(arguments);
   done[current] = true;
+  places[current] = 0;
 }
 
 }  // namespace
@@ -69,6 +72,7 @@ bool is_allowed(const LaunchConfig& config) {
          config.shared_bytes <= 48 * 1024;
 }
 
+/// All threads of a block must come to the same barrier, or a GPU hangs or goes on with half of what is written.
 void run_blocks(const Kernel& found, const LaunchConfig& config, void** parameters) {
   kernel = found.call;
   arguments = parameters;
@@ -83,6 +87,7 @@ void run_blocks(const Kernel& found, const LaunchConfig& config, void** paramete
     for (at.y = 0; at.y < config.grid.y; ++at.y)
       for (at.x = 0; at.x < config.grid.x; ++at.x) {
         done.assign(count, false);
+        places.assign(count, 0);
         for (size_t i = 0; i < count; ++i) {
           getcontext(&fibers[i]);
           fibers[i].uc_stack.ss_sp = stacks[i].data();
@@ -90,16 +95,19 @@ void run_blocks(const Kernel& found, const LaunchConfig& config, void** paramete
           fibers[i].uc_link = &scheduler;
           makecontext(&fibers[i], fiber, 0);
         }
-        for (bool left = true; left;) {
-          left = false;
-          for (current = 0; current < count; ++current) {
-            if (done[current]) continue;
+        // Backwards in every other block: what reads or writes too early, without a barrier, is wrong in one of them.
+        bool backwards = (at.x + at.y + at.z) % 2;
+        for (size_t left = count; left;) {
+          for (size_t turn = 0; turn < count; ++turn) {
+            current = backwards ? count - 1 - turn : turn;
             unsigned i = static_cast<unsigned>(current);
             emulated_thread = {i % config.block.x, i / config.block.x % config.block.y,
                                i / (config.block.x * config.block.y)};
             swapcontext(&scheduler, &fibers[current]);
-            left = left || !done[current];
           }
+          left = std::count(done.begin(), done.end(), false);
+          if (!std::all_of(places.begin(), places.end(), [](int place) { return place == places[0]; }))
+            return note("the threads of a block part at a barrier of " + found.name), emulated::fail_for_good(719);
         }
       }
 }
@@ -108,7 +116,8 @@ void run_blocks(const Kernel& found, const LaunchConfig& config, void** paramete
 
 extern "C" {
 
-void emulated_barrier() {
+void emulated_barrier(int place) {
+  places[current] = place;
   swapcontext(&fibers[current], &scheduler);
 }
 

@@ -11,14 +11,14 @@ struct EmulatedDim {
 };
 extern "C" {
 extern EmulatedDim emulated_thread, emulated_block, emulated_block_size, emulated_grid_size;
-void emulated_barrier();
+void emulated_barrier(int place);
 }
 
 #define threadIdx emulated_thread
 #define blockIdx emulated_block
 #define blockDim emulated_block_size
 #define gridDim emulated_grid_size
-#define __syncthreads emulated_barrier
+#define __syncthreads() emulated_barrier(__LINE__)
 #define __global__
 #define __device__
 #define __forceinline__ inline
