@@ -144,9 +144,7 @@ class Tuner:
         except (TypeError, ValueError, AttributeError):  # a size that is known only at run time
             return None
         start = first_ways(kernel, limits)
-        if not start:
-            return None
-        if len(start) == 1 and not start[0].neighbours:
+        if not start or (len(start) == 1 and not start[0].neighbours):
             return None
         self.tuning.tell(f"timing {', '.join(kernel.nodes) or kernel.symbol}")
         search = _Search(self, kernel, limits, tensors)
@@ -188,7 +186,7 @@ class _Search:
         while best is not None and (batch or (batch := self._around(best))):
             for first in range(0, len(batch), ROUND):
                 best = self._fastest(best, batch[first : first + ROUND])
-                if self._tuner.clock() - begun > SECONDS or len(self._seen) >= MOST_CANDIDATES:
+                if self._tuner.clock() - begun > SECONDS:
                     return best
             batch = []
         return best

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection
+from dataclasses import fields
 from math import prod
 from typing import Any
 
@@ -37,7 +38,8 @@ def identity(device: Device) -> str:
 def key_of(function: Any, limits: Limits, packable: Collection[int], device: str) -> str:
     """SHA-256 of the kernel, of what may be assumed and changed, of the device, and of the compiler's sources."""
     digest = hashlib.sha256(toolchain_digest().encode())
-    known = (limits.group, limits.vectors, limits.grid, limits.tile, limits.shared, limits.software)
+    known = {f.name: getattr(limits, f.name) for f in fields(limits) if f.name != "choose"}
+    known["dtypes"] = sorted(limits.dtypes)
     text = function.with_attr("global_symbol", "kernel").script(show_meta=True)
     for part in (device, repr(known), repr(sorted(packable)), text):
         digest.update(f"\n{part}\n".encode())

@@ -22,7 +22,7 @@ from opencl_run import Graph, node, whole
 from tvm import tirx
 from tvm_ffi import structural_map
 
-from heterocc.artifacts.errors import CudaCompilerMissingError, LoweringError
+from heterocc.artifacts.errors import CudaCompilerMissingError
 from heterocc.compiler.lower import lowering_for
 from heterocc.compiler.lower.base import Candidate, LoweredPartition, Tuning
 from heterocc.compiler.lower.cuda import lowering as cuda
@@ -34,7 +34,10 @@ from heterocc.compiler.lower.gpu.choices import Option
 from heterocc.compiler.lower.gpu.packed import Packed
 from heterocc.compiler.lower.gpu.plain import schedule_plain
 from heterocc.compiler.lower.gpu.rules import RULES, Rule
+from heterocc.compiler.lower.gpu.tune_key import key_of
 from heterocc.compiler.lower.opencl import lowering as opencl
+from heterocc.compiler.lower.opencl.target import limits_of as opencl_limits
+from heterocc.compiler.lower.opencl.target import opencl_target
 from heterocc.compiler.lower.timing import interleaved
 from heterocc.compiler.lower.vulkan import lowering as vulkan
 
@@ -149,6 +152,20 @@ def test_a_record_that_fits_nothing_is_timed_again(tmp_path: Path) -> None:
         assert records[key] == good
 
 
+@pytest.mark.opencl
+def test_the_key_of_a_kernel_says_all_that_its_schedule_depends_on(tmp_path: Path) -> None:
+    device = opencl_run.first_device()
+    module = kernel_module(whole(opencl_run.imported(CONV, tmp_path), device), opencl_target(device))
+    function = next(f for _, f in module.mod.functions_items() if isinstance(f, tirx.PrimFunc))
+    limits = opencl_limits(device)
+    key = key_of(function, limits, {1}, "device")
+    named = function.with_attr("global_symbol", "another")
+    other = dataclasses.replace(limits, choose=taking(1), dtypes=frozenset(sorted(limits.dtypes, reverse=True)))
+    assert key_of(named, other, {1}, "device") == key
+    changed = [(dataclasses.replace(limits, group=8), {1}, "device"), (limits, {}, "device"), (limits, {1}, "other")]
+    assert len({key, *(key_of(function, *what) for what in changed)}) == 4
+
+
 def wrong(function: Any, limits: Any, _: Any) -> Packed:
     """Sums that start from one."""
     plain = schedule_plain(function, limits)
@@ -162,12 +179,8 @@ def unknown(function: Any, limits: Any, _: Any) -> Packed:
     return Packed(structural_map(schedule_plain(function, limits), call))
 
 
-def refusing(_function: Any, _limits: Any, _: Any) -> Packed:
-    raise LoweringError("it never applies")
-
-
 @each_api
-@pytest.mark.parametrize("broken", [wrong, unknown, refusing])
+@pytest.mark.parametrize("broken", [wrong, unknown])
 def test_what_is_wrong_or_does_not_build_is_never_taken(
     api: ModuleType, broken: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
