@@ -18,8 +18,6 @@ using tvm::Device;
 // Enough for the widest vector of any device; PoCL reads whole vectors of a buffer.
 constexpr size_t kHostAlignment = 128;
 
-thread_local int current_device = 0;
-
 void CL_CALLBACK FreeHostMemory(cl_mem, void* memory) {
   std::free(memory);
 }
@@ -71,59 +69,11 @@ OpenCLDeviceAPI* OpenCLDeviceAPI::Global() {
   return api;
 }
 
-int OpenCLDeviceAPI::CurrentDevice() {
-  return current_device;
-}
-
-void OpenCLDeviceAPI::SetDevice(Device device) {
-  RequireDevice(device.device_id);
-  current_device = device.device_id;
-}
-
-void OpenCLDeviceAPI::GetAttr(Device device, tvm::runtime::DeviceAttrKind kind, ffi::Any* result) {
+void OpenCLDeviceAPI::GetOwnAttr(const DeviceInfo& info, tvm::runtime::DeviceAttrKind kind, ffi::Any* result) {
   using namespace tvm::runtime;
-  const auto count = static_cast<int64_t>(AllDevices().size());
-  if (kind == kExist) {
-    *result = static_cast<int64_t>(device.device_id >= 0 && device.device_id < count);
-    return;
-  }
-  const DeviceInfo& info = RequireDevice(device.device_id);
-  switch (kind) {
-    case kMaxThreadsPerBlock:
-      *result = static_cast<int64_t>(info.max_group);
-      break;
-    case kWarpSize:
-      *result = static_cast<int64_t>(1);  // OpenCL 1.2 promises no lock-step execution at all
-      break;
-    case kMaxSharedMemoryPerBlock:
-      *result = static_cast<int64_t>(info.local_memory);
-      break;
-    case kComputeVersion:
-      *result = ffi::String(info.version);
-      break;
-    case kDeviceName:
-      *result = ffi::String(info.name);
-      break;
-    case kMaxClockRate:
-      *result = static_cast<int64_t>(info.clock_mhz) * 1000;
-      break;
-    case kMultiProcessorCount:
-      *result = static_cast<int64_t>(info.compute_units);
-      break;
-    case kMaxThreadDimensions:
-      *result =
-          ffi::String("[" + std::to_string(info.max_group_sizes[0]) + ", " + std::to_string(info.max_group_sizes[1]) +
-                      ", " + std::to_string(info.max_group_sizes[2]) + "]");
-      break;
-    case kDriverVersion:
-      *result = ffi::String(info.driver);
-      break;
-    case kTotalGlobalMemory:
-      *result = static_cast<int64_t>(info.memory);
-      break;
-    default:
-      break;
-  }
+  if (kind == kMaxSharedMemoryPerBlock) *result = static_cast<int64_t>(info.local_memory);
+  if (kind == kMaxClockRate) *result = static_cast<int64_t>(info.clock_mhz) * 1000;
+  if (kind == kMultiProcessorCount) *result = static_cast<int64_t>(info.compute_units);
 }
 
 void OpenCLDeviceAPI::GetTargetProperty(Device device, const std::string& property, ffi::Any* result) {
@@ -161,53 +111,11 @@ void OpenCLDeviceAPI::FreeDataSpace(Device, void* data) {
   RequireDriver().clReleaseMemObject(buffer->mem);
 }
 
-void OpenCLDeviceAPI::StreamSync(Device device, TVMStreamHandle) {
-  Queue::LastUsed(device.device_id)->Finish();
-}
-
-void* OpenCLDeviceAPI::AllocWorkspace(Device device, size_t nbytes, DLDataType type_hint) {
-  const std::shared_ptr<Queue> queue = Queue::Of(device.device_id);
-  std::vector<Buffer*> dead;
-  Buffer* buffer = nullptr;
-  {
-    std::lock_guard<std::mutex> lock(workspace_mutex_);
-    auto& idle = idle_workspaces_[device.device_id];
-    auto found = idle.lower_bound(nbytes);
-    while (found != idle.end() && found->first <= 2 * nbytes + 4096 && buffer == nullptr) {
-      (found->second->queue == queue ? buffer : dead.emplace_back()) = found->second;  // dead: of a lost device
-      found = idle.erase(found);
-    }
-  }
-  for (Buffer* old : dead) FreeDataSpace(device, old);
-  if (buffer != nullptr) return buffer;
-  return AllocDataSpace(device, nbytes, tvm::runtime::kTempAllocaAlignment, type_hint);
-}
-
-void OpenCLDeviceAPI::FreeWorkspace(Device device, void* data) {
-  // Commands may still use it; the queue is in order, so whoever gets it next comes after them.
-  auto* buffer = static_cast<Buffer*>(data);
-  if (buffer == nullptr) return;
-  if (buffer->queue->Lost()) {
-    FreeDataSpace(device, data);
-    return;
-  }
-  std::lock_guard<std::mutex> lock(workspace_mutex_);
-  idle_workspaces_[device.device_id].emplace(buffer->size, buffer);
-}
-
 size_t OpenCLDeviceAPI::Trim() {
-  std::map<int, std::multimap<size_t, Buffer*>> taken;
-  {
-    std::lock_guard<std::mutex> lock(workspace_mutex_);
-    taken.swap(idle_workspaces_);
-  }
   size_t freed = 0;
-  for (auto& [index, buffers] : taken) {
-    for (auto& [size, buffer] : buffers) {
-      freed += size;
-      FreeDataSpace(Device{kDLOpenCL, index}, buffer);
-    }
-    if (!buffers.empty()) Queue::Of(index)->Finish();  // only then has the driver the memory back
+  for (const auto& [index, nbytes] : FreeIdleWorkspaces()) {
+    freed += nbytes;
+    Queue::Of(index)->Finish();  // only then has the driver the memory back
   }
   return freed;
 }

@@ -8,13 +8,10 @@
 #ifndef HETEROCC_OPENCL_DEVICE_API_H_
 #define HETEROCC_OPENCL_DEVICE_API_H_
 
-#include <tvm/runtime/device_api.h>
-
-#include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 
+#include "../common/device_base.h"
 #include "lent.h"
 #include "queue.h"
 
@@ -30,23 +27,15 @@ struct Buffer {
   std::unique_ptr<Lent> lent;  // where the memory is that of `Lend`
 };
 
-class OpenCLDeviceAPI final : public tvm::runtime::DeviceAPI {
+class OpenCLDeviceAPI final : public DeviceBase {
  public:
   static OpenCLDeviceAPI* Global();
 
-  // The device that this thread's kernels run on.
-  static int CurrentDevice();
-
-  void SetDevice(tvm::Device device) final;
-  void GetAttr(tvm::Device device, tvm::runtime::DeviceAttrKind kind, tvm::ffi::Any* result) final;
   void GetTargetProperty(tvm::Device device, const std::string& property, tvm::ffi::Any* result) final;
 
   using DeviceAPI::AllocDataSpace;
   void* AllocDataSpace(tvm::Device device, size_t nbytes, size_t alignment, DLDataType type_hint) final;
   void FreeDataSpace(tvm::Device device, void* data) final;
-  void StreamSync(tvm::Device device, TVMStreamHandle stream) final;
-  void* AllocWorkspace(tvm::Device device, size_t nbytes, DLDataType type_hint) final;
-  void FreeWorkspace(tvm::Device device, void* data) final;
 
   // A buffer over host memory that the caller keeps alive until the buffer is freed. Only for devices that share the
   // host's memory; `host` must be aligned as the device wants it (DeviceInfo::alignment).
@@ -56,6 +45,7 @@ class OpenCLDeviceAPI final : public tvm::runtime::DeviceAPI {
   size_t Trim();
 
  protected:
+  void GetOwnAttr(const DeviceInfo& info, tvm::runtime::DeviceAttrKind kind, tvm::ffi::Any* result) final;
   using DeviceAPI::CopyDataFromTo;
   void CopyDataFromTo(const void* from, size_t from_offset, void* to, size_t to_offset, size_t nbytes,
                       tvm::Device from_device, tvm::Device to_device, DLDataType type_hint,
@@ -63,9 +53,6 @@ class OpenCLDeviceAPI final : public tvm::runtime::DeviceAPI {
 
  private:
   OpenCLDeviceAPI() = default;
-
-  std::mutex workspace_mutex_;
-  std::map<int, std::multimap<size_t, Buffer*>> idle_workspaces_;  // device → size → buffer
 };
 
 // What the sources in `common` know the plug-in by.

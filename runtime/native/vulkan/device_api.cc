@@ -11,8 +11,6 @@ namespace {
 namespace ffi = tvm::ffi;
 using tvm::Device;
 
-thread_local int current_device = 0;
-
 Buffer* Cast(const void* data) {
   return static_cast<Buffer*>(const_cast<void*>(data));
 }
@@ -24,53 +22,8 @@ VulkanDeviceAPI* VulkanDeviceAPI::Global() {
   return api;
 }
 
-int VulkanDeviceAPI::CurrentDevice() {
-  return current_device;
-}
-
-void VulkanDeviceAPI::SetDevice(Device device) {
-  RequireDevice(device.device_id);
-  current_device = device.device_id;
-}
-
-void VulkanDeviceAPI::GetAttr(Device device, tvm::runtime::DeviceAttrKind kind, ffi::Any* result) {
-  using namespace tvm::runtime;
-  const auto count = static_cast<int64_t>(AllDevices().size());
-  if (kind == kExist) {
-    *result = static_cast<int64_t>(device.device_id >= 0 && device.device_id < count);
-    return;
-  }
-  const DeviceInfo& info = RequireDevice(device.device_id);
-  switch (kind) {
-    case kMaxThreadsPerBlock:
-      *result = static_cast<int64_t>(info.max_group);
-      break;
-    case kWarpSize:
-      *result = static_cast<int64_t>(1);  // a driver may run any kernel with another subgroup size
-      break;
-    case kMaxSharedMemoryPerBlock:
-      *result = static_cast<int64_t>(info.shared_memory);
-      break;
-    case kComputeVersion:
-      *result = ffi::String(info.version);
-      break;
-    case kDeviceName:
-      *result = ffi::String(info.name);
-      break;
-    case kMaxThreadDimensions:
-      *result =
-          ffi::String("[" + std::to_string(info.max_group_sizes[0]) + ", " + std::to_string(info.max_group_sizes[1]) +
-                      ", " + std::to_string(info.max_group_sizes[2]) + "]");
-      break;
-    case kDriverVersion:
-      *result = ffi::String(info.driver);
-      break;
-    case kTotalGlobalMemory:
-      *result = static_cast<int64_t>(info.memory);
-      break;
-    default:
-      break;
-  }
+void VulkanDeviceAPI::GetOwnAttr(const DeviceInfo& info, tvm::runtime::DeviceAttrKind kind, ffi::Any* result) {
+  if (kind == tvm::runtime::kMaxSharedMemoryPerBlock) *result = static_cast<int64_t>(info.shared_memory);
 }
 
 void VulkanDeviceAPI::GetTargetProperty(Device device, const std::string& property, ffi::Any* result) {
@@ -125,53 +78,9 @@ void VulkanDeviceAPI::FreeDataSpace(Device, void* data) {
   queue->Free(buffer);
 }
 
-void VulkanDeviceAPI::StreamSync(Device device, TVMStreamHandle) {
-  Queue::FinishFor(device.device_id);
-}
-
-void* VulkanDeviceAPI::AllocWorkspace(Device device, size_t nbytes, DLDataType type_hint) {
-  const std::shared_ptr<Queue> queue = Queue::Of(device.device_id);
-  std::vector<Buffer*> dead;
-  Buffer* buffer = nullptr;
-  {
-    std::lock_guard<std::mutex> lock(workspace_mutex_);
-    auto& idle = idle_workspaces_[device.device_id];
-    auto found = idle.lower_bound(nbytes);
-    while (found != idle.end() && found->first <= 2 * nbytes + 4096 && buffer == nullptr) {
-      (found->second->queue == queue ? buffer : dead.emplace_back()) = found->second;  // dead: of a lost device
-      found = idle.erase(found);
-    }
-  }
-  for (Buffer* old : dead) FreeDataSpace(device, old);
-  if (buffer != nullptr) return buffer;
-  return AllocDataSpace(device, nbytes, tvm::runtime::kTempAllocaAlignment, type_hint);
-}
-
-void VulkanDeviceAPI::FreeWorkspace(Device device, void* data) {
-  // Commands may still use it; the queue is in order, so whoever gets it next comes after them.
-  auto* buffer = static_cast<Buffer*>(data);
-  if (buffer == nullptr) return;
-  if (buffer->queue->Lost()) {
-    FreeDataSpace(device, data);
-    return;
-  }
-  std::lock_guard<std::mutex> lock(workspace_mutex_);
-  idle_workspaces_[device.device_id].emplace(buffer->size, buffer);
-}
-
 size_t VulkanDeviceAPI::Trim() {
-  std::map<int, std::multimap<size_t, Buffer*>> taken;
-  {
-    std::lock_guard<std::mutex> lock(workspace_mutex_);
-    taken.swap(idle_workspaces_);
-  }
   size_t freed = 0;
-  for (auto& [index, buffers] : taken) {
-    for (auto& [size, buffer] : buffers) {
-      freed += size;
-      FreeDataSpace(Device{kDLVulkan, index}, buffer);
-    }
-  }
+  for (const auto& [index, nbytes] : FreeIdleWorkspaces()) freed += nbytes;
   return freed + Queue::TrimAll();
 }
 

@@ -8,33 +8,22 @@
 #ifndef HETEROCC_VULKAN_DEVICE_API_H_
 #define HETEROCC_VULKAN_DEVICE_API_H_
 
-#include <tvm/runtime/device_api.h>
-
-#include <map>
-#include <mutex>
 #include <string>
 
+#include "../common/device_base.h"
 #include "queue.h"
 
 namespace heterocc::vulkan_plugin {
 
-class VulkanDeviceAPI final : public tvm::runtime::DeviceAPI {
+class VulkanDeviceAPI final : public DeviceBase {
  public:
   static VulkanDeviceAPI* Global();
 
-  // The device that this thread's kernels run on.
-  static int CurrentDevice();
-
-  void SetDevice(tvm::Device device) final;
-  void GetAttr(tvm::Device device, tvm::runtime::DeviceAttrKind kind, tvm::ffi::Any* result) final;
   void GetTargetProperty(tvm::Device device, const std::string& property, tvm::ffi::Any* result) final;
 
   using DeviceAPI::AllocDataSpace;
   void* AllocDataSpace(tvm::Device device, size_t nbytes, size_t alignment, DLDataType type_hint) final;
   void FreeDataSpace(tvm::Device device, void* data) final;
-  void StreamSync(tvm::Device device, TVMStreamHandle stream) final;
-  void* AllocWorkspace(tvm::Device device, size_t nbytes, DLDataType type_hint) final;
-  void FreeWorkspace(tvm::Device device, void* data) final;
 
   // A buffer over host memory that the caller keeps alive until the buffer is freed. Only for devices that share the
   // host's memory; `host` must lie at a 64-byte boundary.
@@ -44,6 +33,7 @@ class VulkanDeviceAPI final : public tvm::runtime::DeviceAPI {
   size_t Trim();
 
  protected:
+  void GetOwnAttr(const DeviceInfo& info, tvm::runtime::DeviceAttrKind kind, tvm::ffi::Any* result) final;
   using DeviceAPI::CopyDataFromTo;
   void CopyDataFromTo(const void* from, size_t from_offset, void* to, size_t to_offset, size_t nbytes,
                       tvm::Device from_device, tvm::Device to_device, DLDataType type_hint,
@@ -51,9 +41,6 @@ class VulkanDeviceAPI final : public tvm::runtime::DeviceAPI {
 
  private:
   VulkanDeviceAPI() = default;
-
-  std::mutex workspace_mutex_;
-  std::map<int, std::multimap<size_t, Buffer*>> idle_workspaces_;  // device → size → buffer
 };
 
 // What the sources in `common` know the plug-in by.

@@ -60,12 +60,9 @@ class Queue : public std::enable_shared_from_this<Queue> {
   // The queue of device `index`; throws `driver` errors for a device that does not exist.
   static std::shared_ptr<Queue> Of(int index);
 
-  // The queue of device `index` that the calling thread gave commands to last, which may be lost; else that of `Of`.
+  // The queue of device `index` that the calling thread gave commands to last, which may be lost, also where another
+  // thread has opened the device anew since: those commands never ran, and waiting for it throws. Else that of `Of`.
   static std::shared_ptr<Queue> LastUsed(int index);
-
-  // Waits for what the calling thread has given to device `index`. Throws when the queue it gave commands to was lost
-  // meanwhile, also when another thread has opened the device anew since: those commands never ran.
-  static void FinishFor(int index);
 
   // Switches timestamps on or off for all devices, those not used yet included. Times that nobody took are dropped.
   static void SetProfiling(bool enabled);
@@ -131,7 +128,7 @@ class Queue : public std::enable_shared_from_this<Queue> {
   void Retire(Pipeline* pipeline);
 
  private:
-  // Remembers that the calling thread gives commands to this queue, for `FinishFor`.
+  // Remembers that the calling thread gives commands to this queue, for `LastUsed`.
   void GivenTo();
 
   // What follows is called with `mutex_` held, except Wait, WaitForUser and Staged*.

@@ -41,10 +41,6 @@ std::shared_ptr<Queue> Queue::LastUsed(int index) {
   return queue == nullptr ? Of(index) : queue;
 }
 
-void Queue::FinishFor(int index) {
-  LastUsed(index)->Finish();
-}
-
 std::shared_ptr<Queue> Queue::Of(int index) {
   const DeviceInfo& info = RequireDevice(index);
   Registry& registry = Queues();
