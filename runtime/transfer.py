@@ -10,7 +10,7 @@ from heterocc.artifacts.manifest import Variant
 from heterocc.runtime.executable import synchronizer
 from heterocc.runtime.inflight import Settle
 from heterocc.runtime.native import OpenCLDevice, VulkanDevice, opencl_devices, plugin_function, vulkan_devices
-from heterocc.runtime.schedule import HOST, Copy, Space
+from heterocc.runtime.schedule import Copy, Space
 from heterocc.runtime.tvm_api import tvm_api
 
 
@@ -76,31 +76,18 @@ def direct_pairs(variant: Variant) -> frozenset[tuple[Space, Space]]:
 
 
 def bind_copy(step: Copy, tensors: Mapping[tuple[int, Space], Any]) -> Callable[[], Settle]:
-    """A call that starts to send the value and gives the call that waits until it is there."""
+    """A call that starts to send the value and gives the call that waits until it is there. CUDA has CudaStreams."""
     source, target = tensors[step.value, step.source], tensors[step.value, step.target]
     start = plugin_function(step.carrier.backend, "start_copy")
     if start is not None:
         return partial(start, source, target)
-    # TVM only enqueues copies of CUDA; where it waits for them itself, waiting again costs little.
     copy, wait = partial(tvm_api().copy, source, target), device_wait(step.carrier)
-    if HOST in (step.source, step.target):
 
-        def start_and_go_on() -> Settle:
-            copy()
-            return wait
-
-        return start_and_go_on
-    # A copy between two CUDA devices is in the first one's order: the second must be done with the memory before, and
-    # may read it after.
-    first = device_wait(step.source)
-
-    def copy_at_once() -> Settle:
-        wait()
+    def start_and_go_on() -> Settle:
         copy()
-        first()
-        return first
+        return wait
 
-    return copy_at_once
+    return start_and_go_on
 
 
 def bind_mark(space: Space) -> Callable[[], Settle]:
