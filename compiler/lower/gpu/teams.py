@@ -23,6 +23,9 @@ class Team:
     across: bool
     parts: int = 1
 
+    def __str__(self) -> str:
+        return f"{self.items} x {self.rows}{' across' * self.across}{f' in {self.parts} parts' * (self.parts > 1)}"
+
 
 GROUP = 256
 """Most work items of a group: what every device of the last decade takes."""
