@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from heterocc.artifacts.manifest import Partition, Variant
 from heterocc.artifacts.reader import Bundle
 from heterocc.runtime.cuda_streams import CudaStreams, device_kept, hold
-from heterocc.runtime.executable import Executable, Instrument, Library, load_library, synchronizer
+from heterocc.runtime.executable import Executable, Instrument, Library, load_library, synchronizer, told_origins
 from heterocc.runtime.faults import device_fault, device_was_lost
 from heterocc.runtime.feeds import Array, is_text
 from heterocc.runtime.inflight import InFlight, Settle
@@ -75,8 +75,7 @@ class Chain:
     @property
     def notes(self) -> tuple[str, ...]:
         """What there is to say of how its code was loaded and its values travel."""
-        loaded = tuple(library.note for library in self._libraries.values() if library.note is not None)
-        return (*loaded, *copying_notes(self.schedule))
+        return (*told_origins(self._libraries.values()), *copying_notes(self.schedule))
 
     def _load_compiled(self, part: Partition, space: Space) -> Executable:
         params = [self.weights.tensor(index, space) for index in part.params]

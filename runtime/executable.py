@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,10 +65,23 @@ class Executable:
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """A loaded shared object, and where the machine code of its kernels came from where the driver makes that."""
+    """The loaded shared object of partition `name`, and where the machine code of its kernels came from where the
+    driver makes that: the end of a sentence.
+    """
 
     module: Any
-    note: str | None = None
+    name: str
+    origin: str | None = None
+
+
+def told_origins(libraries: Iterable[Library]) -> tuple[str, ...]:
+    """Where the machine code of libraries came from, one sentence for all that it came from the same place."""
+    names: dict[str, list[str]] = {}
+    for library in libraries:
+        if library.origin is not None:
+            names.setdefault(library.origin, []).append(library.name)
+    who = {origin: f"'{of[0]}'" if len(of) == 1 else f"{len(of)} partitions" for origin, of in names.items()}
+    return tuple(f"the OpenCL code of {name} {origin}" for origin, name in who.items())
 
 
 def load_library(path: str, name: str, space: Space, binaries: bytes = b"") -> Library:
@@ -88,19 +101,19 @@ def load_library(path: str, name: str, space: Space, binaries: bytes = b"") -> L
             vulkan_api.build_kernels(library, space.index)
         elif space.backend == "opencl":
             opencl_api.build_kernels(library, space.index, binaries)
-            return Library(library, _told(name, opencl_api.origins(library, space.index), bool(binaries)))
-        return Library(library)
+            return Library(library, name, _told(opencl_api.origins(library, space.index), bool(binaries)))
+        return Library(library, name)
     except Exception as error:
         raise device_fault(error, f"loading partition '{name}'", str(space)) from error
 
 
-def _told(name: str, found: opencl_api.Origins, offered: bool) -> str | None:
-    """Where the OpenCL code of a partition came from, in one sentence; None where TVM's own OpenCL has it."""
+def _told(found: opencl_api.Origins, offered: bool) -> str | None:
+    """Where OpenCL code came from, as the end of a sentence; None where TVM's own OpenCL has it."""
     places = ((found.bundle, "the bundle's binaries"), (found.disk, "binaries kept on disk"), (found.source, "source"))
     used = [place for count, place in places if count]
     if not used:
         return None
-    text = f"the OpenCL code of '{name}' comes from {' and '.join(used)}"
+    text = f"comes from {' and '.join(used)}"
     if found.refused:
         return f"{text}: the driver refused {found.refused} binaries"
     if offered and found.bundle == 0:

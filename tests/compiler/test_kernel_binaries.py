@@ -18,7 +18,7 @@ from heterocc.artifacts.reader import open_bundle
 from heterocc.compiler import compile_model
 from heterocc.compiler.report import Reporter
 from heterocc.runtime import load
-from heterocc.runtime.executable import load_library
+from heterocc.runtime.executable import Library, load_library, told_origins
 from heterocc.runtime.native.opencl_api import opencl_devices
 from heterocc.runtime.schedule import Space
 
@@ -99,8 +99,17 @@ def test_binaries_for_another_driver_are_passed_over_and_told(bundle: Path) -> N
     binaries[12] ^= 1  # the first byte of the first key
     with found.sealed_member(part.code) as code:
         library = load_library(code.path, part.name, Space("opencl", 0), bytes(binaries))
-    assert library.note == (
-        "the OpenCL code of 'p0' comes from source: the bundle's binaries are for another device or driver"
+    assert told_origins([library]) == (
+        "the OpenCL code of 'p0' comes from source: the bundle's binaries are for another device or driver",
+    )
+
+
+def test_partitions_whose_code_comes_from_the_same_place_share_a_note() -> None:
+    sources = [Library(None, f"p{i}", "comes from source") for i in range(5)]
+    others = [Library(None, "p5", "comes from binaries kept on disk"), Library(None, "p6")]
+    assert told_origins([*sources, *others]) == (
+        "the OpenCL code of 5 partitions comes from source",
+        "the OpenCL code of 'p5' comes from binaries kept on disk",
     )
 
 
