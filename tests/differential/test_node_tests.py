@@ -105,9 +105,7 @@ def wrong(found: Mapping[str, Outcome], device: str) -> list[str]:
 
 def devices(*marks: pytest.MarkDecorator, names: Iterable[str] = DEVICES) -> pytest.MarkDecorator:
     """A test for every device; each but the CPU under the mark of its name."""
-    named = [
-        pytest.param(d, marks=[*marks, *([getattr(pytest.mark, d.lower())] if d != "CPU" else [])]) for d in names
-    ]
+    named = [pytest.param(d, marks=[*marks, *([getattr(pytest.mark, d.lower())] if d != "CPU" else [])]) for d in names]
     return pytest.mark.parametrize("device", named)
 
 
