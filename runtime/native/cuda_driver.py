@@ -99,6 +99,13 @@ def _current(device: int) -> Iterator[None]:
             check("cuCtxSetCurrent", before)
 
 
+def _use(device: int) -> None:
+    """Make a device's primary context current."""
+    mine = _primary_context(device)
+    if _made("cuCtxGetCurrent") != mine:
+        check("cuCtxSetCurrent", mine)
+
+
 def _primary_context(device: int) -> int:
     """Retained for good: it goes with the process, as TVM's use of it does."""
     found = _CONTEXTS.get(device)
@@ -130,7 +137,10 @@ class Event:
 
 
 class Stream:
-    """A queue of a device: what it is given is done in order, beside the host and beside other streams."""
+    """A queue of a device: what it is given is done in order, beside the host and beside other streams.
+
+    What gives it work leaves the device current (see `kept_context`).
+    """
 
     __slots__ = ("__weakref__", "device", "handle")
 
@@ -142,19 +152,20 @@ class Stream:
 
     def follow(self, events: Sequence[Event]) -> None:
         """What is given from now on waits until the events, as recorded now, are reached."""
-        with _current(self.device):
-            for event in events:
-                check("cuStreamWaitEvent", self.handle, event.handle, 0)
+        if events:
+            _use(self.device)
+        for event in events:
+            check("cuStreamWaitEvent", self.handle, event.handle, 0)
 
     def copy(self, source: int, target: int, size: int) -> None:
         """Start to copy bytes between two addresses, of devices or of the host."""
-        with _current(self.device):
-            check("cuMemcpyAsync", target, source, size, self.handle)
+        _use(self.device)
+        check("cuMemcpyAsync", target, source, size, self.handle)
 
     def record(self, event: Event) -> None:
         """Have an event of this device stand for all that was given so far."""
-        with _current(self.device):
-            check("cuEventRecord", event.handle, self.handle)
+        _use(self.device)
+        check("cuEventRecord", event.handle, self.handle)
 
     def wait(self) -> None:
         """The host waits until all is done."""
