@@ -185,7 +185,9 @@ void Lent::Map(Side side) {
   if (known == nullptr || (known == host_ && !Faults::Global().MapMoves())) return;
   Unmap();
   host_ = known;
-  Throw(ErrorClass::kDevice, std::string(kMoves) + ": at another address than before; " + context_);
+  queue_->NoteMoves();
+  Throw(ErrorClass::kDevice, std::string(kMoves) + ": at another address than before; load the bundle again, then " +
+                                 "values are copied; " + context_);
 }
 
 void Lent::Turn(Side side, Maps* maps) {
@@ -198,7 +200,7 @@ void Lent::Turn(Side side, Maps* maps) {
 
 bool Lends(int64_t device) {
   const std::shared_ptr<Queue> queue = Queue::Of(static_cast<int>(device));
-  if (!queue->info().unified || queue->info().shares_host_memory) return false;
+  if (!queue->info().unified || queue->info().shares_host_memory || queue->Moves()) return false;
   try {
     Lent probe(queue, kProbed);
     Maps maps(queue, "");

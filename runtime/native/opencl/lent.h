@@ -5,8 +5,8 @@
 // given later come after it, the host must wait for it. Nothing is copied, unless the driver does.
 //
 // The address must not move from one mapping to the next, which OpenCL promises only for memory that the host has
-// allocated, and that is what drivers of GPUs copy. `Lends` asks the driver once; a turn that finds it elsewhere
-// throws.
+// allocated, and that is what drivers of GPUs copy. `Lends` tries it; a turn that finds it elsewhere throws, and the
+// device lends no more.
 //
 // Threading: one thread at a time for one piece of memory.
 #ifndef HETEROCC_OPENCL_LENT_H_

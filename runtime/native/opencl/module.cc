@@ -50,17 +50,17 @@ std::shared_ptr<Queue> Kernel::QueueOf(const TVMFFIAny* arguments) const {
   for (size_t i = 0; i < spec_.arguments.size(); ++i) {
     const int32_t given = arguments[i].type_index;
     if (spec_.arguments[i].code != kDLOpaqueHandle || given == ffi::TypeIndex::kTVMFFINone) continue;
-    const std::string place = "argument " + std::to_string(i) + " of kernel '" + name_ + "' ";
-    if (given != ffi::TypeIndex::kTVMFFIOpaquePtr) Throw(ErrorClass::kModule, place + "is no buffer");
+    const auto place = [&]() { return "argument " + std::to_string(i) + " of kernel '" + name_ + "' "; };
+    if (given != ffi::TypeIndex::kTVMFFIOpaquePtr) Throw(ErrorClass::kModule, place() + "is no buffer");
     const auto* buffer = static_cast<const Buffer*>(arguments[i].v_ptr);
     if (buffer == nullptr) continue;
     if (buffer->queue->Lost()) {
-      buffer->queue->Refuse(place + "is of a device that was lost: load the bundle again");
+      buffer->queue->Refuse(place() + "is of a device that was lost: load the bundle again");
     }
     if (queue == nullptr) queue = buffer->queue;
-    if (buffer->queue != queue) Throw(ErrorClass::kDevice, place + "lies on another device than those before");
+    if (buffer->queue != queue) Throw(ErrorClass::kDevice, place() + "lies on another device than those before");
     if (buffer->lent != nullptr && buffer->lent->side() == Side::kHost) {
-      Throw(ErrorClass::kDevice, place + "is mapped for the host");
+      Throw(ErrorClass::kDevice, place() + "is mapped for the host");
     }
   }
   return queue == nullptr ? Queue::Of(OpenCLDeviceAPI::CurrentDevice()) : queue;

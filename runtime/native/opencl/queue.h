@@ -110,6 +110,10 @@ class Queue : public std::enable_shared_from_this<Queue> {
   }
   void CountMap() { ++maps_; }
 
+  // Notes that the driver moves memory from one map to the next; whether it does, as far as anybody has seen.
+  void NoteMoves() { moves_ = true; }
+  bool Moves() const { return moves_; }
+
   // So far: copies, their bytes, maps of lent memory.
   std::vector<uint64_t> Statistics() const { return {copies_, copied_bytes_, maps_}; }
 
@@ -135,6 +139,7 @@ class Queue : public std::enable_shared_from_this<Queue> {
   std::atomic<uint64_t> copies_{0};
   std::atomic<uint64_t> copied_bytes_{0};
   std::atomic<uint64_t> maps_{0};
+  std::atomic<bool> moves_{false};
   std::mutex profile_mutex_;
   std::vector<std::pair<TimedFor, cl_event>> pending_;
   KernelTimes times_;

@@ -157,6 +157,27 @@ def test_what_lends_is_a_device_that_shares_memory_and_whose_driver_leaves_it_in
     assert told == {"": "False", "discrete": "False", "integrated": "True", "integrated,move:2": "False"}
 
 
+MOVED = """
+import tvm_ffi
+from heterocc.runtime.native import load_opencl
+load_opencl()
+get = lambda name: tvm_ffi.get_global_func("heterocc.opencl." + name)
+tensor = get("lend")(0, 256)
+print(get("lends")(0))
+get("fault")("move:1")
+for side in (0, 2):
+    try:
+        get("turn")(tvm_ffi.Array([tensor]), tvm_ffi.Array([side]))()
+    except RuntimeError as error:
+        print("load the bundle again" in str(error))
+print(get("lends")(0))
+"""
+
+
+def test_a_device_whose_memory_has_moved_once_lends_no_more() -> None:
+    assert fresh(MOVED, HETEROCC_OPENCL_FAULT="integrated").split() == ["True", "True", "False"]
+
+
 FORGETFUL = """
 import ctypes, numpy as np, tvm_ffi
 from heterocc.runtime.native import load_opencl
