@@ -222,6 +222,8 @@ def static_shape(ty: Any) -> tuple[int, ...] | None:
 
 def first_line(error: BaseException) -> str:
     """The first line with content of an exception's message, or its class: TVM's messages carry whole backtraces."""
+    if isinstance(error, KeyError):
+        return f"there is no {error}"  # its message is the key alone
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0][:300] if lines else type(error).__name__
 

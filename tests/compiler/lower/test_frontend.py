@@ -7,7 +7,7 @@ from lowered import job, model, run_cpu
 from onnx import helper
 
 from heterocc.artifacts.errors import LoweringError
-from heterocc.compiler.lower.frontend import KernelModule, kernel_module
+from heterocc.compiler.lower.frontend import KernelModule, first_line, kernel_module
 from heterocc.compiler.lower.relax_resize import axis_table
 
 X = np.arange(24, dtype=np.float32).reshape(2, 3, 4) - 11
@@ -170,3 +170,9 @@ def test_gather_counts_negative_indices_from_the_end_and_never_reads_outside() -
     np.testing.assert_array_equal(run_cpu(made, {"x": x})["y"], [1, 10, 10, 1])
     with pytest.raises(LoweringError, match="outside of 10 elements"):
         kernels(model([node("Gather", ["x", "i"], ["y"])], {"x": x}, ["y"], {"i": where}))
+
+
+def test_a_reason_is_a_sentence_where_a_converter_misses_an_attribute() -> None:
+    assert first_line(KeyError("num_heads")) == "there is no 'num_heads'"
+    assert first_line(ValueError("\n  no such axis\nstack of TVM")) == "no such axis"
+    assert first_line(NotImplementedError()) == "NotImplementedError"
