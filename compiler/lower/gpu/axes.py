@@ -11,10 +11,13 @@ from tvm import ir, sym, tirx
 
 @dataclass(frozen=True, slots=True)
 class Axes:
-    """Positions among the block's iterators; `weight` is the operand that has the lanes, on axis `weight_axis`."""
+    """Positions among the block's iterators; `weight` is the operand that has the lanes, on axis `weight_axis`.
+
+    The product of a vector has no row.
+    """
 
     lane: int
-    row: int
+    row: int | None
     weight: int
     weight_axis: int
 
@@ -45,21 +48,26 @@ def _grouped(place: int, size: int, rank: int) -> Any:
     return tirx.IndexMap.from_func(mapped, ndim=rank)
 
 
-def find_axes(schedule: Any, block: Any) -> Axes | None:
-    """Which iterators become lanes and rows; None unless each of two operands has a spatial axis of its own."""
+def find_axes(schedule: Any, block: Any, least: int | None = None) -> Axes | None:
+    """Which iterators become lanes and rows; None unless each of two operands has a spatial axis of its own.
+
+    With `least`, the product of a vector counts too, if it has as many outputs.
+    """
     node = schedule.get(block)
     if len(node.reads) != 2 or len(node.writes) != 1:
         return None
     if any(dtype_of(r) not in ("float32", "float16") for r in [*node.reads, *node.writes]):
         return None
     own = operand_axes(node)
-    if not own[0] or not own[1]:
+    if not own[1] or (not own[0] and least is None):
         return None
     lane = own[1][-1]
+    if not own[0] and int(node.iter_vars[lane].dom.extent) < (least or 0):
+        return None
     axis = lane_axis(node.reads[1], node.iter_vars[lane].var)
     if axis is None:
         return None
-    return Axes(lane, own[0][-1], 1, axis)
+    return Axes(lane, own[0][-1] if own[0] else None, 1, axis)
 
 
 def operand_axes(node: Any) -> tuple[list[int], list[int]]:

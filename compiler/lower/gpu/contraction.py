@@ -40,6 +40,9 @@ _FUNCTIONS = ("erf", "exp", "log", "pow", "sigmoid", "sin", "cos", "tanh")
 UNROLLED_TAPS = 3
 """Terms of a sum's last axis up to which it is written out: neighbouring taps read the same elements again."""
 
+LEAST_VECTOR = 512
+"""Outputs from which on a product of a vector has tiles for all cores; of fewer ones the sums are divided."""
+
 MOST_IDLE = 1.25
 """Work, over what is needed, that is better done than guarded against."""
 
@@ -69,18 +72,19 @@ def schedule_contraction(function: Any, limits: Limits, packable: Collection[int
         return None
     block = sums[0].block_rv
     split_groups(schedule, block)
-    if find_axes(schedule, block) is None:
+    least = LEAST_VECTOR if _on_processor(limits) else None
+    if find_axes(schedule, block, least) is None:
         return schedule_one_sided(function, limits) if schedule_windows(function, limits) is None else None
     before, after = inlined(schedule, blocks, block)
     if len(after) > 1:
         return None
-    if after and limits.software and not limits.vectors and _computes(schedule, after[0].block_rv):
+    if after and _on_processor(limits) and _computes(schedule, after[0].block_rv):
         before, after = [*before, *after], []  # what is left gets work items of its own
     store = after[0].block_rv if after else schedule.cache_write(block, 0, "local")
     if after:
         schedule.set_scope(block, 0, "local")
     fuse_pixels(schedule, block, store)
-    axes = find_axes(schedule, block)
+    axes = find_axes(schedule, block, least)
     if axes is None:
         return None
     nest = _Nest(schedule, block, store, tuple(b.block_rv for b in before), tuple(b.dom_kind() for b in before))
@@ -92,6 +96,15 @@ def schedule_contraction(function: Any, limits: Limits, packable: Collection[int
         return None
     scheduled = flat_pixels(nest.schedule.mod["main"])
     return Packed(scheduled.with_attrs(dict(function.attrs.items())), layouts)
+
+
+def _on_processor(limits: Limits) -> bool:
+    """Whether the device is a CPU that runs work items side by side, as lavapipe does.
+
+    Weights there are always repacked: a work item that goes down the columns of a wide matrix touches a page for each
+    row of it.
+    """
+    return limits.software and not limits.vectors
 
 
 def _computes(schedule: Any, block: Any) -> bool:
@@ -115,19 +128,20 @@ def _fitted(nest: _Nest, axes: Axes, limits: Limits, packable: Collection[int]) 
     pads = packs and extents[axes.lane] == shape[axes.weight_axis]
     others = prod(e for i, e in extents.items() if is_spatial(node, i) and i not in (axes.row, axes.lane))
     reaches_beyond = pads or not (packs or limits.vectors)
-    tile = choose_tile(extents[axes.row], extents[axes.lane], others, limits, reaches_beyond)
-    sizes = -(-extents[axes.row] // tile.rows), -(-extents[axes.lane] // tile.lanes)
+    height = 1 if axes.row is None else extents[axes.row]
+    tile = choose_tile(height, extents[axes.lane], others, limits, reaches_beyond)
+    sizes = -(-height // tile.rows), -(-extents[axes.lane] // tile.lanes)
     rows, lanes = sizes if limits.vectors else _even(*sizes, others, reaches_beyond, limits)
-    longer = {axes.row: rows * tile.rows, axes.lane: lanes * tile.lanes}
+    longer = {axes.lane: lanes * tile.lanes} | ({} if axes.row is None else {axes.row: rows * tile.rows})
     whole = longer[axes.lane] == extents[axes.lane]
-    if not whole or longer[axes.row] != extents[axes.row]:
+    if any(longer[i] != extents[i] for i in longer):
         shape[axes.weight_axis] = longer[axes.lane]
         names = [str(schedule.get(b).name_hint) for b in (nest.block, nest.store, *nest.others)]
         schedule = s_tir.Schedule(padded(function, node, longer, {weight.source.name: tuple(shape)} if pads else {}))
         block, store, *before = (schedule.get_sblock(name) for name in names)
         nest = _Nest(schedule, block, store, tuple(before), nest.kinds)
     layouts: Layouts = ()
-    if packs and (axes.weight_axis != rank - 1 or not whole):
+    if packs and (axes.weight_axis != rank - 1 or not whole or _on_processor(limits)):
         least = lanes if lanes * tile.lanes - extents[axes.lane] >= tile.lanes else 0
         layout = LanesLast(axes.weight_axis, tile.lanes, least)
         schedule.transform_layout(nest.block, ("read", axes.weight), layout.index_map(rank))
@@ -173,20 +187,25 @@ def _scheduled(nest: _Nest, axes: Axes, tile: Tile, limits: Limits) -> bool:
     sums = [loops[i] for i in range(len(loops)) if not is_spatial(node, i)]
     outer = [loops[i] for i in range(len(loops)) if is_spatial(node, i) and i not in (axes.lane, axes.row)]
     lane_groups, lane = schedule.split(loops[axes.lane], factors=[None, tile.lanes])
-    row_groups, row = schedule.split(loops[axes.row], factors=[None, tile.rows])
-    schedule.reorder(lane_groups, *outer, row_groups, *sums, row, lane)
-    item = _bind_tiles(schedule, lane_groups, [*outer, row_groups], limits)
+    tiles, rows = outer, []
+    if axes.row is not None:
+        groups, row = schedule.split(loops[axes.row], factors=[None, tile.rows])
+        tiles, rows = [*outer, groups], [row]
+    schedule.reorder(lane_groups, *tiles, *sums, *rows, lane)
+    item = _bind_tiles(schedule, lane_groups, tiles, limits)
     try:
         move_to(schedule, store, item)
     except LostGuardError:
         return False
     if not limits.vectors and 1 < int(schedule.get(sums[-1]).extent) <= UNROLLED_TAPS:
         schedule.unroll(sums[-1])
-    schedule.unroll(row)
+    for row in rows:
+        schedule.unroll(row)
     schedule.vectorize(lane)  # before the next step: its result counts as no reduction any more
     start = schedule.decompose_reduction(block, sums[0])
-    row, lane = schedule.get_loops(start)[-2:]
-    schedule.unroll(row)
+    *_, row, lane = schedule.get_loops(start)
+    if rows:
+        schedule.unroll(row)
     schedule.vectorize(lane)
     whole = int(schedule.get(store).iter_vars[-1].dom.extent) % tile.lanes == 0
     _bind_store(schedule, store, item, tile.lanes if written == rank - 1 and whole else 0)
