@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from heterocc.compiler.devices.device import Device
-from heterocc.compiler.lower.base import Tuned
+if TYPE_CHECKING:  # the command line starts without what lowering and devices need
+    from heterocc.compiler.devices.device import Device
+    from heterocc.compiler.lower.base import Tuned
 
 
 @dataclass(frozen=True, slots=True)
