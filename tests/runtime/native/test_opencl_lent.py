@@ -113,10 +113,14 @@ def test_lent_memory_may_go_while_the_device_still_works_on_it() -> None:
 
 
 def test_a_device_without_memory_to_lend_is_a_memory_error_and_lends_later() -> None:
-    empty((1,))
-    plugin("fault")("alloc:1")
-    with pytest.raises(RuntimeError, match="CL_MEM_OBJECT_ALLOCATION_FAILURE") as caught:
-        lend()
+    """No memory at all: of memory that other tests left in the pool, a first failure would be made good."""
+    empty((1,))  # loads the plug-in
+    plugin("fault")("alloc:1+")
+    try:
+        with pytest.raises(RuntimeError, match="CL_MEM_OBJECT_ALLOCATION_FAILURE") as caught:
+            plugin("lend")(0, 4 * N)
+    finally:
+        plugin("fault")("")
     assert isinstance(typed_error(caught.value), DeviceMemoryError)
     lend()
 
