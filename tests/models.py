@@ -101,7 +101,7 @@ def real(file: str) -> Path:
         found = _sha256(data)
         if found != row.sha256:
             raise ModelUnavailableError(f"{file}: SHA-256 is {found}, expected {row.sha256}")
-        _write(path, data)
+        write_entry(path, data)
     return path
 
 
@@ -112,7 +112,7 @@ def light(name: str) -> Path:
         source = resources.files("onnx") / "backend" / "test" / "data" / "light" / f"light_{name}.onnx"
         if not source.is_file():
             raise ModelUnavailableError(f"the installed onnx package carries no light_{name}.onnx")
-        _write(path, _with_weights(onnx.load_model_from_string(source.read_bytes())).SerializeToString())
+        write_entry(path, _with_weights(onnx.load_model_from_string(source.read_bytes())).SerializeToString())
     return path
 
 
@@ -227,7 +227,7 @@ def _downloaded(row: Row) -> bytes:
             if other.file == row.file:
                 wanted = data
             elif data is not None and _sha256(data) == other.sha256:
-                _write(cache_dir() / other.file, data)
+                write_entry(cache_dir() / other.file, data)
         if wanted is None:
             raise ModelUnavailableError(f"{row.file}: {archives[0].name} has no member {row.member}")
         return wanted
@@ -250,7 +250,7 @@ def _sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _write(path: Path, data: bytes) -> None:
+def write_entry(path: Path, data: bytes) -> None:
     """Write a cache entry so that a test that runs beside this one never sees half of it."""
     with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
         file.write(data)
