@@ -1,7 +1,9 @@
 """Latency on Vulkan and OpenCL devices, beside ncnn's Vulkan back end on the same driver, interleaved in one run.
 
-Usage: python benchmarks/gpu.py [--devices VULKAN,OPENCL] [--seconds 8] [MODEL …]
-MODEL is a light network (squeezenet) or an .onnx file with one input; the default is four light networks.
+Usage: python benchmarks/gpu.py [--devices VULKAN,OPENCL] [--seconds 8] [--set {light,kinds}] [MODEL …]
+MODEL is a light network (squeezenet), a network of tests/networks.py (unet, vit) or an .onnx file; only a model with
+one input is run by ncnn too. Without any, the four light networks of the set `light` are measured; `--set kinds` means
+all of tests/networks.py, small ones of the kinds that people bring.
 Everything runs in float32, and every runner's result is compared with ONNX Runtime's before it is timed.
 ncnn is optional: PyPI `ncnn`, with models converted by the binary in PyPI `pnnx` (`pip install --no-deps pnnx`), both
 found on PYTHONPATH too. Prints a table and writes benchmarks/results/gpu.json.
@@ -12,6 +14,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
+import math
 import os
 import platform
 import subprocess
@@ -79,6 +82,8 @@ def ncnn_runner(model: Path, feed: dict[str, Array], work: Path, stack: ExitStac
     if len(feed) != 1:
         raise RuntimeError("only models with one input are converted")
     (image,) = feed.values()
+    if image.shape[0] != 1:
+        raise RuntimeError("only a batch of one is converted: ncnn's images have no batch axis")
     source = work / "m.onnx"
     onnx.save(_for_pnnx(onnx.load(model)), source)
     shape = ",".join(map(str, image.shape))
@@ -139,7 +144,9 @@ def _for_pnnx(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def far(found: Array, expected: Array) -> float:
-    """Largest difference over the largest expected value; NaN where a value is not finite."""
+    """Largest difference over the largest expected value; NaN where a value is not finite or the sizes differ."""
+    if found.size != expected.size:
+        return math.nan
     return float(np.max(np.abs(found.reshape(-1) - expected.reshape(-1))) / np.max(np.abs(expected)))
 
 
@@ -155,11 +162,26 @@ def devices_here() -> dict[str, str]:
     return found
 
 
+def model_path(name: str) -> Path:
+    """Where a model lies that the command line names."""
+    import models
+    import networks
+
+    if name.endswith(".onnx"):
+        return Path(name)
+    return networks.network(name) if name in networks.NETWORKS else models.light(name)
+
+
+def names_of(chosen: str) -> list[str]:
+    """The models of a set, by its name on the command line."""
+    import networks
+
+    return list(DEFAULT) if chosen == "light" else list(networks.NETWORKS)
+
+
 def measure(name: str, devices: tuple[str, ...], seconds: float, with_ncnn: bool) -> dict[str, Any]:
     """Times of one model in milliseconds by runner, what was compiled, and how far results lie from ONNX Runtime's."""
-    import models
-
-    path = Path(name) if name.endswith(".onnx") else models.light(name)
+    path = model_path(name)
     row: dict[str, Any] = {"model": name, "compiled": {}, "failed": {}, "error": {}, "ms": {}}
     with ExitStack() as stack:
         work = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -186,8 +208,10 @@ def measure(name: str, devices: tuple[str, ...], seconds: float, with_ncnn: bool
             return row
         if with_ncnn:
             try:
-                runners.append((NCNN, ncnn_runner(path, feed, work, stack)))
-            except RuntimeError as error:
+                run = ncnn_runner(path, feed, work, stack)
+                run()
+                runners.append((NCNN, run))
+            except (RuntimeError, subprocess.TimeoutExpired) as error:
                 row["failed"][NCNN] = str(error)
         (expected, *_) = onnxruntime_runner(path, feed, None)()  # type: ignore[misc]
         for runner, run in runners:
@@ -229,10 +253,13 @@ def line(row: dict[str, Any], devices: tuple[str, ...]) -> str:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("models", nargs="*", default=list(DEFAULT))
+    parser.add_argument("models", nargs="*", help="light networks, networks of tests/networks.py, .onnx files")
+    parser.add_argument("--set", choices=("light", "kinds"), help="without models: these (default: light)")
     parser.add_argument("--devices", default="VULKAN,OPENCL")
     parser.add_argument("--seconds", type=float, default=8.0, help="per model and runner")
     options = parser.parse_args()
+    if options.models and options.set:
+        parser.error("give models or --set, not both")
     devices = tuple(options.devices.split(","))
     here = devices_here()
     for name, text in here.items():
@@ -244,7 +271,7 @@ def main() -> None:
     head += [f"{text:>14}" for d in devices for text in (f"{d}/ncnn", "of medians")]
     print(f"{'model':<16}" + "".join(head))
     rows = []
-    for name in options.models:
+    for name in options.models or names_of(options.set or "light"):
         row = measure(name, devices, options.seconds, missing is None)
         rows.append(row)
         print(line(row, devices), flush=True)
