@@ -20,6 +20,7 @@ from heterocc.compiler.lower.reduction_start import start_from_infinity
 from heterocc.compiler.lower.relax_account import Account, carry_over, follow_fusion, open_account, values_written
 from heterocc.compiler.lower.relax_fusion import without_blowup
 from heterocc.compiler.lower.relax_importer import ImportedFunction, dtype_name, static_shape
+from heterocc.compiler.lower.relax_legalise import legalised
 from heterocc.compiler.lower.relax_straight import bindings_of, outputs_of, substitute, vars_of, write_main
 
 SYMBOL_LENGTH = 100
@@ -48,7 +49,7 @@ def to_kernels(function: ImportedFunction, target: Any, before: Sequence[Any] = 
     """
     arrays = dict(function.arrays)
     with target:
-        mod = tvm.transform.Sequential([*before, relax.transform.LegalizeOps(enable_warning=False)])(function.mod)
+        mod = legalised(tvm.transform.Sequential([*before])(function.mod))
         mod = _lift_constants(through_float32(numbers_first(start_from_infinity(mod))), arrays)
         mod = without_blowup(relax.transform.AnnotateTIROpPattern()(mod))
         account = open_account(mod, function)

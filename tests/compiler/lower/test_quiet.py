@@ -45,3 +45,13 @@ def test_operators_that_tvm_legalised_wrongly_are_quiet(capfd: pytest.CaptureFix
     outputs = ["normal", "first", "second", "third"]
     CpuLowering().lower(job(model(QUIET_SINCE_THEY_LOWER, {"x": X}, outputs, constants, opset=23)))
     assert capfd.readouterr() == ("", "")
+
+
+def test_an_operator_that_tvm_refuses_to_legalise_is_a_reason_and_leaves_no_builder_open(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """The mean of more terms than float16 can count."""
+    node = helper.make_node("ReduceMean", ["x"], ["y"], name="refused", axes=[1], keepdims=0)
+    made = model([node], {"x": np.ones((1, 70000), np.float16)}, ["y"], opset=13)
+    assert "exceeds maximum of float16" in str(CpuLowering().trial(made, "refused", CPU))
+    assert capfd.readouterr() == ("", "")
