@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 
 import pytest
+import sample_devices
+from sample_devices import DIE, HOPPER
 
 from heterocc.artifacts.errors import DeviceError, DeviceMemoryError, DriverMissingError, FeedError
 from heterocc.artifacts.manifest import Device
@@ -12,75 +15,8 @@ from heterocc.runtime.devices import Absent, driver_reason, inventory
 from heterocc.runtime.faults import device_fault
 from heterocc.runtime.native import CudaDevice, OpenCLDevice, VulkanDevice
 
-GPU = OpenCLDevice(
-    name="A GPU",
-    vendor="V",
-    platform="P",
-    version="OpenCL 3.0",
-    driver="1",
-    type="gpu",
-    software=False,
-    memory=1 << 30,
-    max_alloc=1 << 28,
-    local_memory=1 << 16,
-    max_group=256,
-    max_group_sizes=(256, 256, 256),
-    compute_units=8,
-    clock_mhz=1000,
-    alignment=128,
-    fp16=False,
-    fp64=True,
-    shares_host_memory=False,
-    extensions=("cl_khr_subgroups",),
-)
-HOPPER = CudaDevice(
-    name="A Hopper",
-    capability=(9, 0),
-    memory=1 << 37,
-    multiprocessors=132,
-    clock_khz=1_980_000,
-    memory_clock_khz=3_201_000,
-    memory_bus_bits=6144,
-    l2_cache=62_914_560,
-    max_group=1024,
-    shared_memory=49152,
-    integrated=False,
-    driver="13.0",
-)
-CARD = VulkanDevice(
-    name="A card",
-    driver="D 1",
-    version="1.3.0",
-    type="gpu",
-    integrated=False,
-    software=False,
-    vendor_id=1,
-    uuid="00",
-    memory=1 << 30,
-    max_alloc=1 << 28,
-    storage_range=1 << 28,
-    storage_buffers=16,
-    push_constants=128,
-    shared_memory=1 << 15,
-    max_group=256,
-    max_group_sizes=(256, 256, 64),
-    max_group_counts=(65535, 65535, 65535),
-    subgroup_size=32,
-    subgroup_operations=1,
-    int64=True,
-    fp64=False,
-    fp16=True,
-    int16=True,
-    int8=False,
-    storage8=True,
-    storage16=True,
-    subgroups=False,
-    preserves_nan=True,
-    push_descriptors=True,
-    timestamps=True,
-    unified=False,
-    shares_host_memory=False,
-)
+GPU = dataclasses.replace(DIE, name="A GPU", fp16=False, fp64=True, extensions=("cl_khr_subgroups",))
+CARD = dataclasses.replace(sample_devices.CARD, name="A card", fp64=False, subgroups=False)
 
 
 def test_the_inventory_has_the_cpu_first_and_a_reason_for_every_absent_back_end() -> None:
@@ -123,7 +59,7 @@ def test_code_for_another_gpu_architecture_is_a_reason(monkeypatch: pytest.Monke
     }
     assert reasons["sm_90"] is None
     assert reasons["sm_90a"] is None
-    assert reasons["sm_80"] == "the code for CUDA is for sm_80, A Hopper is sm_90"
+    assert reasons["sm_80"] == "the code for CUDA is for sm_80, NVIDIA H100 80GB HBM3 is sm_90"
     assert reasons["sm_100f"] and reasons["sm_92"]
     assert driver_reason(Device(name="CUDA", backend="cuda")) == (
         "the bundle does not say which GPU architecture the code for CUDA is for"

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from sample_devices import CARD, DIE, HOPPER
 
 from heterocc.compiler import device_report as under_test
 from heterocc.compiler.device_report import device_report, device_table, human
@@ -21,80 +22,9 @@ from heterocc.compiler.devices.device import Device
 from heterocc.compiler.devices.names import resolve_devices
 from heterocc.compiler.devices.present import Inventory
 from heterocc.runtime import devices as runtime_devices
-from heterocc.runtime.native import CudaDevice, OpenCLDevice, VulkanDevice
 from heterocc.runtime.records import DeviceRecord, Limits, cuda_record, opencl_record, vulkan_record
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "devices.md"
-HOPPER = CudaDevice(
-    name="NVIDIA H100 80GB HBM3",
-    capability=(9, 0),
-    memory=85_000_000_000,
-    multiprocessors=132,
-    clock_khz=1_980_000,
-    memory_clock_khz=3_201_000,
-    memory_bus_bits=6144,
-    l2_cache=62_914_560,
-    max_group=1024,
-    shared_memory=49152,
-    integrated=False,
-    driver="13.0",
-)
-CARD = VulkanDevice(
-    name="AMD Radeon RX 7900 XTX (RADV NAVI31)",
-    driver="radv Mesa 25.2.1",
-    version="1.4.313",
-    type="gpu",
-    integrated=False,
-    software=False,
-    vendor_id=0x1002,
-    uuid="00",
-    memory=24 << 30,
-    max_alloc=4 << 30,
-    storage_range=(4 << 30) - 1,
-    storage_buffers=8_388_606,
-    push_constants=256,
-    shared_memory=1 << 16,
-    max_group=1024,
-    max_group_sizes=(1024, 1024, 1024),
-    max_group_counts=(65535, 65535, 65535),
-    subgroup_size=64,
-    subgroup_operations=0xFF,
-    int64=True,
-    fp64=True,
-    fp16=True,
-    int16=True,
-    int8=True,
-    storage8=True,
-    storage16=True,
-    subgroups=True,
-    preserves_nan=True,
-    push_descriptors=True,
-    timestamps=True,
-    unified=False,
-    shares_host_memory=False,
-)
-DIE = OpenCLDevice(
-    name="Intel(R) UHD Graphics 770",
-    vendor="Intel(R) Corporation",
-    platform="Intel(R) OpenCL Graphics",
-    version="OpenCL 3.0 NEO",
-    driver="25.31.34666.3",
-    type="gpu",
-    software=False,
-    memory=16 << 30,
-    max_alloc=4 << 30,
-    local_memory=65536,
-    max_group=512,
-    max_group_sizes=(512, 512, 512),
-    compute_units=32,
-    clock_mhz=1600,
-    alignment=128,
-    fp16=True,
-    fp64=False,
-    shares_host_memory=False,
-    extensions=("cl_khr_fp16",),
-    unified=True,
-)
 
 
 def shown(report: dict[str, Any], width: int) -> str:

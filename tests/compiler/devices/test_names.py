@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
+from sample_devices import DIE
 
 from heterocc.artifacts.errors import DeviceFileError, DriverMissingError, PropertyError, UnknownDeviceError
 from heterocc.compiler.devices.device import Device
 from heterocc.compiler.devices.names import known_devices, resolve_devices
 from heterocc.compiler.devices.present import Inventory, inventory, opencl_device
-from heterocc.runtime.native import OpenCLDevice
 
 DISCRETE = Device("OPENCL", "opencl", 0, {"kind": "opencl"}, unit="discrete", description="a card")
 INTEGRATED = Device("OPENCL.1", "opencl", 1, {"kind": "opencl"}, unit="integrated", description="on the die")
@@ -282,26 +282,8 @@ def test_a_generic_gpu_says_why_there_is_none() -> None:
     assert "no driver" in notes[0]
 
 
-PLAIN = OpenCLDevice(
-    name="A card",
-    vendor="V",
-    platform="P",
-    version="3.0",
-    driver="1",
-    type="gpu",
-    software=False,
-    memory=8 << 30,
-    max_alloc=2 << 30,
-    local_memory=65536,
-    max_group=1024,
-    max_group_sizes=(1024, 1024, 64),
-    compute_units=40,
-    clock_mhz=2000,
-    alignment=128,
-    fp16=True,
-    fp64=False,
-    shares_host_memory=False,
-    extensions=(),
+PLAIN = dataclasses.replace(
+    DIE, memory=8 << 30, max_alloc=2 << 30, max_group=1024, compute_units=40, clock_mhz=2000, unified=False
 )
 
 

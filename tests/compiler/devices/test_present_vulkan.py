@@ -8,45 +8,23 @@ from typing import Any
 
 import onnx
 import pytest
+import sample_devices
 
 from heterocc.compiler.devices.present import inventory, vulkan_device
 from heterocc.compiler.driver import compile_model
 from heterocc.runtime import load
-from heterocc.runtime.native import VulkanDevice, vulkan_unavailable_reason
+from heterocc.runtime.native import vulkan_unavailable_reason
 
-CARD = VulkanDevice(
-    name="A card",
-    driver="D 1",
-    version="1.3.0",
-    type="gpu",
-    integrated=False,
-    software=False,
-    vendor_id=1,
-    uuid="00",
+CARD = dataclasses.replace(
+    sample_devices.CARD,
     memory=8 << 30,
     max_alloc=1 << 30,
     storage_range=1 << 31,
     storage_buffers=12,
-    push_constants=256,
     shared_memory=48 << 10,
-    max_group=1024,
     max_group_sizes=(1024, 512, 64),
-    max_group_counts=(65535, 65535, 65535),
-    subgroup_size=32,
     subgroup_operations=0x35,
-    int64=True,
     fp64=False,
-    fp16=True,
-    int16=True,
-    int8=True,
-    storage8=True,
-    storage16=True,
-    subgroups=True,
-    preserves_nan=True,
-    push_descriptors=True,
-    timestamps=True,
-    unified=False,
-    shares_host_memory=False,
 )
 
 
