@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import tempfile
 from pathlib import Path
 from typing import Any
 
+import device_run
 import numpy as np
 import pytest
 import tvm_ffi
+from device_run import download, upload
 from operator_cases import CASES
 from operators import Case, save_model
 
@@ -84,17 +85,13 @@ def ran(job: PartitionJob, given: dict[str, np.ndarray]) -> dict[str, np.ndarray
     inputs = [str(p.ty.dtype.dtype) for p in main.params if p.name not in module.arrays]
     outputs = [str(ty.dtype.dtype) for ty in main.ret_ty.fields]
     lowered = VulkanLowering().lower(job)
-    with tempfile.NamedTemporaryFile(suffix=".so") as file:
-        file.write(lowered.code)
-        file.flush()
-        library = tvm_ffi.get_global_func("ffi.Module.load_from_file.so")(file.name, "so")
-    machine = library.get_function("vm_load_executable")()
-    machine.get_function("vm_initialization")(7, 0, 2, 1, 0, 2)
+    on = tvm_ffi.device("vulkan", 0)
+    machine = device_run.machine(lowered.code, on)
     graph = job.model.graph
-    fed = [upload(given[n].astype(dtype)) for n, dtype in zip(graph.inputs, inputs, strict=True)]
+    fed = [upload(given[n].astype(dtype), on) for n, dtype in zip(graph.inputs, inputs, strict=True)]
     shapes = [shape_of(job.model, n) for n in graph.outputs]
-    written = [upload(np.ones(shape, dtype)) for shape, dtype in zip(shapes, outputs, strict=True)]
-    machine.get_function("main")(*fed, *written, tvm_ffi.Array([upload(a) for a in lowered.params]))
+    written = [upload(np.ones(shape, dtype), on) for shape, dtype in zip(shapes, outputs, strict=True)]
+    machine.get_function("main")(*fed, *written, tvm_ffi.Array([upload(a, on) for a in lowered.params]))
     return dict(zip(graph.outputs, (download(t) for t in written), strict=True))
 
 
@@ -102,16 +99,3 @@ def shape_of(model: ImportedModel, name: str) -> tuple[int, ...]:
     shape = model.graph.values[name].shape
     assert shape is not None
     return tuple(d or 0 for d in shape)
-
-
-def upload(array: np.ndarray) -> Any:
-    allocate = tvm_ffi.get_global_func("runtime.TVMTensorAllocWithScope")
-    tensor = allocate(tvm_ffi.Shape(array.shape), tvm_ffi.dtype(str(array.dtype)), tvm_ffi.device("vulkan", 0), None)
-    tvm_ffi.get_global_func("runtime.TVMTensorCopyFromTo")(tvm_ffi.from_dlpack(np.array(array)), tensor)
-    return tensor
-
-
-def download(tensor: Any) -> np.ndarray:
-    array = np.empty(tuple(tensor.shape), str(tensor.dtype))
-    tvm_ffi.get_global_func("runtime.TVMTensorCopyFromTo")(tensor, tvm_ffi.from_dlpack(array))
-    return array

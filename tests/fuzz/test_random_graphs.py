@@ -15,6 +15,7 @@ from random_network import Network
 
 sys.path.append(str(Path(__file__).parents[1] / "compiler" / "lower"))
 
+import gpu_run
 import lowered
 import opencl_run
 import vulkan_run
@@ -30,10 +31,10 @@ DEVICES = [
 ]
 
 
-def results(device: str, graph: opencl_run.Graph, folder: Path) -> list[np.ndarray]:
+def results(device: str, graph: gpu_run.Graph, folder: Path) -> list[np.ndarray]:
     """The outputs on a device."""
     if device == "CPU":
-        model = opencl_run.imported(graph, folder)
+        model = gpu_run.imported(graph, folder)
         feeds = {name: graph.inputs[model.sources[name]] for name in model.graph.inputs}
         return list(lowered.run_cpu(model, feeds).values())
     runner = opencl_run if device == "OPENCL" else vulkan_run
@@ -44,7 +45,7 @@ def agree(network: Network) -> None:
     """Every device gives what ONNX Runtime gives."""
     used = {name for n in network.nodes for name in n.input}
     inputs = {name: a for name, a in network.inputs.items() if name in used}
-    graph = opencl_run.Graph(inputs, network.nodes, {n: a for n, a in network.constants.items() if n in used})
+    graph = gpu_run.Graph(inputs, network.nodes, {n: a for n, a in network.constants.items() if n in used})
     try:
         expected = graph.reference()
     except NotImplemented:

@@ -6,43 +6,42 @@ import dataclasses
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
+from typing import Any
 
 import numpy as np
 import opencl_run
 import pytest
 import vulkan_run
-from opencl_run import Graph
+from gpu_run import Graph, Runner
 
 from heterocc.compiler.devices.device import Device
 from heterocc.runtime.native import unavailable_reason
 from heterocc.runtime.native.vulkan_api import vulkan_unavailable_reason
 
 _REASONS = {"opencl": unavailable_reason(), "vulkan": vulkan_unavailable_reason()}
-_RUNNERS = {"opencl": opencl_run, "vulkan": vulkan_run}
+_RUNNERS = {r.backend: r for r in (opencl_run.RUNNER, vulkan_run.RUNNER)}
 
-PLACES = [
-    pytest.param(
-        f"{api}{form}",
-        marks=[
-            pytest.mark.skipif(_REASONS[api] is not None, reason=f"no {api} device: {_REASONS[api]}"),
-            *([pytest.mark.opencl] if api == "opencl" else []),
-        ],
-    )
-    for api in ("opencl", "vulkan")
-    for form in ("", "-as-gpu")
-]
+
+def _place(api: str, form: str = "") -> Any:
+    skip = pytest.mark.skipif(_REASONS[api] is not None, reason=f"no {api} device: {_REASONS[api]}")
+    return pytest.param(f"{api}{form}", marks=[skip, getattr(pytest.mark, api)])
+
+
+APIS = [_place(api) for api in _RUNNERS]
+"""The devices as they are."""
+
+PLACES = [_place(api, form) for api in _RUNNERS for form in ("", "-as-gpu")]
 """Where to run: `opencl` is scheduled for what is there, `opencl-as-gpu` as if that were hardware."""
 
 
-def runner(place: str) -> ModuleType:
-    """The module that lowers and runs for the API."""
+def runner(place: str) -> Runner:
+    """What lowers and runs for the API."""
     return _RUNNERS[place.removesuffix("-as-gpu")]
 
 
 def device(place: str) -> Device:
     """The device of a place."""
-    found: Device = runner(place).first_device()
+    found = runner(place).first_device()
     if not place.endswith("-as-gpu"):
         return found
     return dataclasses.replace(found, software=False, unit="discrete")

@@ -22,6 +22,8 @@ import opencl_run
 import tvm
 import tvm_ffi
 import vulkan_run
+from device_run import download
+from gpu_run import Runner
 
 from heterocc.compiler.devices.device import NUMERIC_DTYPES, Device
 from heterocc.compiler.lower.base import PartitionJob
@@ -121,20 +123,20 @@ def _run_opencl(functions: Mapping[str, Any], launches: Sequence[Launch], device
         path = Path(folder) / "kernels.so"
         _export(built, path)
         library = tvm_ffi.get_global_func("ffi.Module.load_from_file.so")(str(path), "so")
-    return [_launch(library.get_function(name), given, wrote, opencl_run) for name, given, wrote in launches]
+    return [_launch(library.get_function(name), given, wrote, opencl_run.RUNNER) for name, given, wrote in launches]
 
 
 def _run_vulkan(functions: Mapping[str, Any], launches: Sequence[Launch], device: Device) -> list[list[Array]]:
     load_vulkan()
     with generating(limits_of(device)):
         built = tvm.compile(_module(functions), vulkan_target(device))
-    return [_launch(built[name], given, wrote, vulkan_run) for name, given, wrote in launches]
+    return [_launch(built[name], given, wrote, vulkan_run.RUNNER) for name, given, wrote in launches]
 
 
-def _launch(function: Any, given: Sequence[Array], wrote: Sequence[Array], on: Any) -> list[Array]:
+def _launch(function: Any, given: Sequence[Array], wrote: Sequence[Array], on: Runner) -> list[Array]:
     tensors = [on.upload(np.array(a, order="C")) for a in (*given, *wrote)]
     function(*tensors)
-    return [on.download(t) for t in tensors[len(given) :]]
+    return [download(t) for t in tensors[len(given) :]]
 
 
 def _run_cuda(functions: Mapping[str, Any], launches: Sequence[Launch], device: Device) -> list[list[Array]]:

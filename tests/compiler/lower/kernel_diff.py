@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 import tvm
+from gpu_run import whole
 from kernel_case import Batch
 from kernel_devices import Array, Launch, Setting
 from kernel_reference import FILL, Reference, Trace, arguments_of, blank, kernels_of
-from opencl_run import whole
 
 from heterocc.compiler.lower.frontend import KernelModule
 from heterocc.compiler.lower.gpu.rules import RULE

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import vulkan_run
 from gpu_places import PLACES, outputs, wrong
-from opencl_run import Graph, node
+from gpu_run import Graph, node
 from tvm import te, tirx
 
 from heterocc.compiler.devices.device import NUMERIC_DTYPES

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from gpu_places import PLACES, outputs, wrong
-from opencl_run import Graph, node
+from gpu_run import Graph, node
 
 RNG = np.random.default_rng(17)
 

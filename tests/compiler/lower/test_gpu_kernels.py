@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 import pytest
 from golden_files import Golden
+from gpu_run import whole
 from kernel_case import Case, batch
 from kernel_cases import FAMILIES
 from kernel_devices import SETTINGS, Array, Setting
 from kernel_diff import Found, difference, differences, inexact
-from opencl_run import whole
 
 from heterocc.artifacts.errors import CudaCompilerMissingError
 from heterocc.compiler.devices.device import NUMERIC_DTYPES

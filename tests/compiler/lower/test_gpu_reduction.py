@@ -9,8 +9,8 @@ import onnx
 import pytest
 import vulkan_run
 from gpu_places import PLACES, device, outputs, runner, wrong
+from gpu_run import Graph, node
 from onnx import helper
-from opencl_run import Graph, node
 from tvm import te, tirx
 
 from heterocc.compiler.devices.device import NUMERIC_DTYPES

@@ -5,13 +5,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import opencl_run
 import pytest
 import vulkan_run
-from opencl_run import Graph, node
+from gpu_run import Graph, Runner, node
 from tvm import te
 
 from heterocc.artifacts.errors import HeteroccError
@@ -34,7 +33,7 @@ def missing(devices: Callable[[], object]) -> str | None:
     return None
 
 
-def api(module: ModuleType, devices: Callable[[], object], name: str) -> object:
+def api(module: Runner, devices: Callable[[], object], name: str) -> object:
     reason = missing(devices)
     marks = [
         pytest.mark.skipif(reason is not None, reason=f"no {name} device: {reason}"),
@@ -44,7 +43,7 @@ def api(module: ModuleType, devices: Callable[[], object], name: str) -> object:
 
 
 each_api = pytest.mark.parametrize(
-    "api", [api(vulkan_run, vulkan_devices, "vulkan"), api(opencl_run, opencl_devices, "opencl")]
+    "api", [api(vulkan_run.RUNNER, vulkan_devices, "vulkan"), api(opencl_run.RUNNER, opencl_devices, "opencl")]
 )
 
 
@@ -85,14 +84,14 @@ def rules(dumps: tuple[tuple[str, str], ...]) -> int:
 
 @each_api
 @pytest.mark.parametrize("name", GRAPHS)
-def test_shared_tiles_match_onnx_runtime(api: ModuleType, name: str, tmp_path: Path) -> None:
+def test_shared_tiles_match_onnx_runtime(api: Runner, name: str, tmp_path: Path) -> None:
     lowered = api.check(GRAPHS[name], tmp_path, device=hardware(api.first_device()))
     assert rules(lowered.dumps) == 1
     assert not rules(api.check(GRAPHS[name], tmp_path).dumps), "a CPU that plays the device has no use for them"
 
 
 @each_api
-def test_small_groups_get_small_tiles(api: ModuleType, tmp_path: Path) -> None:
+def test_small_groups_get_small_tiles(api: Runner, tmp_path: Path) -> None:
     device = hardware(api.first_device())
     small = dataclasses.replace(device, target={**device.target, "max_num_threads": 64})
     assert rules(api.check(GRAPHS["padded"], tmp_path, device=small).dumps) == 1

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from opencl_run import Graph, imported, node, whole
+from gpu_run import Graph, imported, node, whole
 from tvm import s_tir, te, tirx
 from vulkan_run import ROOMY
 

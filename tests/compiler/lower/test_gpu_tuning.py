@@ -7,18 +7,18 @@ import re
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+import gpu_run
 import numpy as np
 import opencl_run
 import pytest
 import vulkan_run
+from gpu_run import Graph, Runner, node, whole
 from kernel_case import batch
 from kernel_cases import FAMILIES
 from kernel_devices import SETTINGS, Setting
 from kernel_diff import differences
-from opencl_run import Graph, node, whole
 from tvm import tirx
 from tvm_ffi import structural_map
 
@@ -59,8 +59,12 @@ def cuda_compiler() -> CudaCompiler | None:
 each_api = pytest.mark.parametrize(
     "api",
     [
-        pytest.param(opencl_run, marks=[pytest.mark.opencl, pytest.mark.xdist_group("kernels-opencl")], id="opencl"),
-        pytest.param(vulkan_run, marks=[pytest.mark.vulkan, pytest.mark.xdist_group("kernels-vulkan")], id="vulkan"),
+        pytest.param(
+            opencl_run.RUNNER, marks=[pytest.mark.opencl, pytest.mark.xdist_group("kernels-opencl")], id="opencl"
+        ),
+        pytest.param(
+            vulkan_run.RUNNER, marks=[pytest.mark.vulkan, pytest.mark.xdist_group("kernels-vulkan")], id="vulkan"
+        ),
     ],
 )
 
@@ -89,9 +93,9 @@ class Timer:
         return [self.price(c.schedule) for c in candidates]
 
 
-def lowered(api: ModuleType, folder: Path, timer: Timer, records: Memory | None = None) -> LoweredPartition:
+def lowered(api: Runner, folder: Path, timer: Timer, records: Memory | None = None) -> LoweredPartition:
     """The convolution, tuned; its outputs are right."""
-    model = api.imported(CONV, folder)
+    model = gpu_run.imported(CONV, folder)
     tuning = Tuning(timer, records, lambda _: None)
     device = api.first_device()
     found = lowering_for(device).lower(dataclasses.replace(whole(model, device), tuning=tuning))
@@ -102,7 +106,7 @@ def lowered(api: ModuleType, folder: Path, timer: Timer, records: Memory | None 
 
 @each_api
 @pytest.mark.parametrize("fastest", ["plain", r"winograd, filtering F\(2", r"register tile, tile \d+ x 2"])
-def test_the_fastest_schedule_is_taken_and_right(api: ModuleType, fastest: str, tmp_path: Path) -> None:
+def test_the_fastest_schedule_is_taken_and_right(api: Runner, fastest: str, tmp_path: Path) -> None:
     timer = Timer(lambda schedule: 1e-6 if re.match(fastest, schedule) else 1e-3)
     (found,) = lowered(api, tmp_path, timer).tuned
     assert re.match(fastest, found.schedule)
@@ -119,7 +123,7 @@ def two_plain_rules(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("two_plain_rules")
 @pytest.mark.parametrize(("other", "changed"), [(0.98e-3, False), (0.96e-3, True)])
 def test_no_other_schedule_is_taken_for_what_may_be_noise(other: float, changed: bool, tmp_path: Path) -> None:
-    (found,) = lowered(opencl_run, tmp_path, Timer(lambda s: other if s == "other" else 1e-3)).tuned
+    (found,) = lowered(opencl_run.RUNNER, tmp_path, Timer(lambda s: other if s == "other" else 1e-3)).tuned
     assert found.changed == changed
     assert found.before == 1e-3
     assert found.after == (other if changed else 1e-3)
@@ -129,10 +133,10 @@ def test_no_other_schedule_is_taken_for_what_may_be_noise(other: float, changed:
 @pytest.mark.usefixtures("two_plain_rules")
 def test_what_was_timed_is_remembered_and_gives_the_same_bytes(tmp_path: Path) -> None:
     records, timer = Memory(), Timer(lambda schedule: 1e-6 if schedule == "other" else 1e-3)
-    first = lowered(opencl_run, tmp_path, timer, records)
+    first = lowered(opencl_run.RUNNER, tmp_path, timer, records)
     asked = len(timer.asked)
     assert asked
-    second = lowered(opencl_run, tmp_path, timer, records)
+    second = lowered(opencl_run.RUNNER, tmp_path, timer, records)
     assert len(timer.asked) == asked
     assert second.code == first.code
     assert second.tuned == (dataclasses.replace(first.tuned[0], remembered=True),)
@@ -142,12 +146,12 @@ def test_what_was_timed_is_remembered_and_gives_the_same_bytes(tmp_path: Path) -
 @pytest.mark.usefixtures("two_plain_rules")
 def test_a_record_that_fits_nothing_is_timed_again(tmp_path: Path) -> None:
     records, timer = Memory(), Timer(lambda _: 1e-3)
-    lowered(opencl_run, tmp_path, timer, records)
+    lowered(opencl_run.RUNNER, tmp_path, timer, records)
     ((key, good),) = records.items()
     for change in ({"rule": "none such"}, {"path": "0"}, {"path": [-1]}, {"after": None}):
         before = len(timer.asked)
         records[key] = {**good, **change}
-        assert not lowered(opencl_run, tmp_path, timer, records).tuned[0].remembered
+        assert not lowered(opencl_run.RUNNER, tmp_path, timer, records).tuned[0].remembered
         assert len(timer.asked) > before
         assert records[key] == good
 
@@ -155,7 +159,7 @@ def test_a_record_that_fits_nothing_is_timed_again(tmp_path: Path) -> None:
 @pytest.mark.opencl
 def test_the_key_of_a_kernel_says_all_that_its_schedule_depends_on(tmp_path: Path) -> None:
     device = opencl_run.first_device()
-    module = kernel_module(whole(opencl_run.imported(CONV, tmp_path), device), opencl_target(device))
+    module = kernel_module(whole(gpu_run.imported(CONV, tmp_path), device), opencl_target(device))
     function = next(f for _, f in module.mod.functions_items() if isinstance(f, tirx.PrimFunc))
     limits = opencl_limits(device)
     key = key_of(function, limits, {1}, "device")
@@ -182,7 +186,7 @@ def unknown(function: Any, limits: Any, _: Any) -> Packed:
 @each_api
 @pytest.mark.parametrize("broken", [wrong, unknown])
 def test_what_is_wrong_or_does_not_build_is_never_taken(
-    api: ModuleType, broken: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    api: Runner, broken: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = next(rule for rule in RULES if rule.name == "register tile")
     monkeypatch.setattr(tune, "RULES", (first, Rule("broken", broken)))
@@ -202,7 +206,7 @@ def test_small_kernels_and_those_with_one_schedule_are_not_timed(tmp_path: Path)
         {"w": RNG.random((8, 8), np.float32)},
     )
     device = opencl_run.first_device()
-    job = whole(opencl_run.imported(graph, tmp_path), device)
+    job = whole(gpu_run.imported(graph, tmp_path), device)
     tuned = lowering_for(device).lower(dataclasses.replace(job, tuning=Tuning(timer, None, lambda _: None)))
     assert tuned.tuned == ()
     assert timer.asked == []
@@ -260,7 +264,7 @@ def forced(monkeypatch: pytest.MonkeyPatch, index: int, without: int) -> None:
 def test_candidates_for_cuda_compile(tmp_path: Path) -> None:
     device = SETTINGS[-1].device
     target = cuda_target(device)
-    job = whole(opencl_run.imported(CONV, tmp_path), device)
+    job = whole(gpu_run.imported(CONV, tmp_path), device)
     function = next(f for _, f in kernel_module(job, target).mod.functions_items() if isinstance(f, tirx.PrimFunc))
     with target:
         ways = tune.first_ways(tune.Kernel("conv", (), function, {1}, 1), limits_of(device))

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
-from opencl_run import Graph, node
+from gpu_run import Graph, Runner, node
 from test_gpu_shared_tiles import conv, each_api, hardware
 
 from heterocc.compiler.lower.gpu import winograd
@@ -63,7 +62,7 @@ GRAPHS = {
 @each_filtering
 @pytest.mark.parametrize("name", GRAPHS)
 def test_filtered_convolutions_match_onnx_runtime(
-    api: ModuleType, name: str, filtering: Filtering, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    api: Runner, name: str, filtering: Filtering, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(winograd, "choose_filtering", lambda *_: filtering)
     lowered = api.check(GRAPHS[name], tmp_path, tolerance=3e-5)
@@ -71,7 +70,7 @@ def test_filtered_convolutions_match_onnx_runtime(
 
 
 @each_api
-def test_filtering_works_with_tiles_in_shared_memory(api: ModuleType, tmp_path: Path) -> None:
+def test_filtering_works_with_tiles_in_shared_memory(api: Runner, tmp_path: Path) -> None:
     device = hardware(api.first_device())
     for name in ("odd", "batch"):
         assert scheduled(api.check(GRAPHS[name], tmp_path, tolerance=3e-5, device=device).dumps)
@@ -92,12 +91,12 @@ def test_filtering_works_with_tiles_in_shared_memory(api: ModuleType, tmp_path: 
     ],
     ids=["strided", "dilated", "grouped", "line", "few channels", "few pixels"],
 )
-def test_other_convolutions_are_not_filtered(api: ModuleType, graph: Graph, tmp_path: Path) -> None:
+def test_other_convolutions_are_not_filtered(api: Runner, graph: Graph, tmp_path: Path) -> None:
     assert not scheduled(api.check(graph, tmp_path).dumps)
 
 
 @each_api
-def test_weights_that_are_read_elsewhere_are_not_transformed(api: ModuleType, tmp_path: Path) -> None:
+def test_weights_that_are_read_elsewhere_are_not_transformed(api: Runner, tmp_path: Path) -> None:
     graph = GRAPHS["bare"]
     shared = dataclasses.replace(graph, nodes=[*graph.nodes, node("Conv", "x", "w", strides=[2, 2])])
     assert not scheduled(api.check(shared, tmp_path).dumps)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import gpu_run
 import numpy as np
 import opencl_run
 import pytest
@@ -52,7 +53,7 @@ def on_opencl(nodes: list[NodeProto], inputs: Arrays, constants: Arrays, folder:
     for n in nodes:
         copies.append(NodeProto())
         copies[-1].CopyFrom(n)
-    graph = opencl_run.Graph(inputs, copies, constants)
+    graph = gpu_run.Graph(inputs, copies, constants)
     made, lowered = opencl_run.lower(graph, folder)
     values = opencl_run.run(made, lowered, inputs)
     return dict(zip([made.sources[v] for v in made.graph.outputs], values, strict=True))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import gpu_run
 import numpy as np
 import opencl_run
 import pytest
@@ -132,5 +133,5 @@ def test_reductions_of_infinite_rows_agree_with_onnx_runtime_on_opencl(tmp_path:
     nodes = []
     for node in REDUCTIONS:
         attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
-        nodes.append(opencl_run.node(node.op_type, "rows", **attributes))
-    opencl_run.check(opencl_run.Graph({"rows": ROWS}, nodes), tmp_path)
+        nodes.append(gpu_run.node(node.op_type, "rows", **attributes))
+    opencl_run.check(gpu_run.Graph({"rows": ROWS}, nodes), tmp_path)

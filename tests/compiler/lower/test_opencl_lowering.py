@@ -5,7 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from opencl_run import Graph, check, first_device, imported, lower, node, run, whole
+from gpu_run import Graph, imported, node, whole
+from opencl_run import check, first_device, lower, run
 
 from heterocc.artifacts.errors import LoweringError
 from heterocc.compiler.devices.names import generic_gpu

@@ -4,7 +4,8 @@ import models
 import numpy as np
 import onnxruntime
 import pytest
-from opencl_run import first_device, run, whole
+from gpu_run import whole
+from opencl_run import first_device, run
 
 from heterocc.compiler.lower.opencl.lowering import OpenclLowering
 from heterocc.compiler.onnx_import import import_model

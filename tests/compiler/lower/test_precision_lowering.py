@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm_ffi
+from gpu_run import Graph, Node, imported, node, whole
 from onnx import helper
-from opencl_run import Graph, Node, imported, node, whole
 from test_cuda_lowering import HOPPER, real_compiler
 from tvm import s_tir, tirx
 from vulkan_run import ROOMY, assert_valid, first_device, run

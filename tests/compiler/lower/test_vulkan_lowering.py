@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from opencl_run import Graph, imported, node, whole
+from gpu_run import Graph, imported, node, whole
 from vulkan_run import ROOMY, check, first_device, lower, run
 
 from heterocc.artifacts.errors import LoweringError

@@ -6,7 +6,7 @@ import models
 import numpy as np
 import onnxruntime
 import pytest
-from opencl_run import whole
+from gpu_run import whole
 from vulkan_run import first_device, run
 
 from heterocc.compiler.lower.vulkan.lowering import VulkanLowering

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
-from opencl_run import Graph, Node, imported, node, whole
+from gpu_run import Graph, Node, imported, node, whole
 from tvm import s_tir, te, tirx
 from tvm.script import tirx as T  # noqa: N812
 from vulkan_run import ROOMY, VALIDATOR, assert_valid, kernels_of
