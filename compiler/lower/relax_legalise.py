@@ -32,8 +32,9 @@ def legalised(mod: tvm.IRModule) -> tvm.IRModule:
         return call
 
     operators = {b.value.op for b in bindings_of(mod["main"]) if isinstance(b.value, relax.Call)}
-    rules = {o.name: o.get_attr(_RULE) for o in operators if isinstance(o, tvm.ir.Op) and o.has_attr(_RULE)}
-    guards = {name: guarded(rule) for name, rule in rules.items()}
+    # An operator without the attribute answers None: `has_attr` is true wherever another operator has it.
+    rules = {o.name: o.get_attr(_RULE) for o in operators if isinstance(o, tvm.ir.Op)}
+    guards = {name: guarded(rule) for name, rule in rules.items() if rule is not None}
     done = relax.transform.LegalizeOps(guards, enable_warning=False)(mod)
     if refusals:
         raise refusals[0]
