@@ -72,6 +72,16 @@ def _info(name: str, array: np.ndarray) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
 
 
+def conv_of(
+    rng: np.random.Generator, shape: tuple[int, ...], weight: tuple[int, ...], *after: str, **attributes: object
+) -> Graph:
+    """A convolution with bias of normal numbers, followed by elementwise operators."""
+    nodes = [node("Conv", "x", "w", "b", outputs=["c0"], **attributes)]
+    nodes += [node(op_type, f"c{i}", outputs=[f"c{i + 1}"]) for i, op_type in enumerate(after)]
+    x, w, b = (rng.standard_normal(s, dtype=np.float32) for s in (shape, weight, weight[:1]))
+    return Graph({"x": x}, nodes, {"w": w / 8, "b": b})
+
+
 def imported(graph: Graph, folder: Path) -> ImportedModel:
     """The graph as the compiler imports it."""
     path = folder / "model.onnx"

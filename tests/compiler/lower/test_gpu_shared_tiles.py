@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import opencl_run
 import pytest
 import vulkan_run
-from gpu_run import Graph, Runner, node
+from gpu_run import Graph, Runner, conv_of, node
 from tvm import te
 
 from heterocc.artifacts.errors import HeteroccError
@@ -23,6 +24,7 @@ from heterocc.runtime.native.opencl_api import opencl_devices
 from heterocc.runtime.native.vulkan_api import vulkan_devices
 
 RNG = np.random.default_rng(11)
+conv = partial(conv_of, RNG)
 
 
 def missing(devices: Callable[[], object]) -> str | None:
@@ -54,12 +56,6 @@ def hardware(device: Device) -> Device:
 
 def normal(*shape: int) -> np.ndarray:
     return RNG.standard_normal(shape, dtype=np.float32)
-
-
-def conv(shape: tuple[int, ...], weight: tuple[int, ...], *after: str, **attributes: object) -> Graph:
-    nodes = [node("Conv", "x", "w", "b", outputs=["c0"], **attributes)]
-    nodes += [node(op_type, f"c{i}", outputs=[f"c{i + 1}"]) for i, op_type in enumerate(after)]
-    return Graph({"x": normal(*shape)}, nodes, {"w": normal(*weight) / 8, "b": normal(weight[0])})
 
 
 GRAPHS = {

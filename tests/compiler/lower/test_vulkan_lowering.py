@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
-from gpu_run import Graph, imported, node, whole
+from gpu_run import Graph, conv_of, imported, node, whole
 from vulkan_run import ROOMY, check, first_device, lower, run
 
 from heterocc.artifacts.errors import LoweringError
@@ -20,109 +21,15 @@ on_device = pytest.mark.skipif(REASON is not None, reason=f"no Vulkan device: {R
 pytestmark = pytest.mark.vulkan
 
 RNG = np.random.default_rng(7)
+conv = partial(conv_of, RNG)
 
 
 def normal(*shape: int) -> np.ndarray:
     return RNG.standard_normal(shape, dtype=np.float32)
 
 
-def conv(shape: tuple[int, ...], weight: tuple[int, ...], *after: str, **attributes: object) -> Graph:
-    """A convolution with bias, followed by elementwise operators."""
-    nodes = [node("Conv", "x", "w", "b", outputs=["c0"], **attributes)]
-    for index, op_type in enumerate(after):
-        nodes.append(node(op_type, f"c{index}", outputs=[f"c{index + 1}"]))
-    return Graph({"x": normal(*shape)}, nodes, {"w": normal(*weight) / 8, "b": normal(weight[0])})
-
-
 def limited(**target: int | bool) -> Device:
     return dataclasses.replace(ROOMY, target={**ROOMY.target, **target})
-
-
-@on_device
-@pytest.mark.parametrize("software", [True, False], ids=["large tiles", "small tiles"])
-@pytest.mark.parametrize(
-    "graph",
-    [
-        conv((1, 8, 14, 14), (32, 8, 3, 3), "Relu", pads=[1, 1, 1, 1]),
-        conv((2, 3, 17, 19), (10, 3, 5, 3), strides=[2, 1], dilations=[1, 2], pads=[2, 0, 1, 3]),
-        conv((1, 12, 14, 14), (8, 3, 1, 1), "Sigmoid", "Relu", group=4),
-        conv((1, 136, 28, 28), (136, 34, 1, 1), group=4),
-        conv((1, 16, 9, 9), (16, 1, 3, 3), pads=[1, 1, 1, 1], group=16),
-        conv((1, 4, 11), (6, 4, 3)),
-        conv((1, 5, 13, 13), (67, 5, 1, 1), "Tanh"),
-        conv((1, 5, 19, 23), (21, 5, 3, 3), "Relu", pads=[1, 1, 1, 1]),
-    ],
-    ids="padded strided-dilated-odd grouped grouped-partial depthwise one-dimensional prime prime-window".split(),
-)
-def test_convolutions_match_onnx_runtime(graph: Graph, software: bool, tmp_path: Path) -> None:
-    check(graph, tmp_path, device=dataclasses.replace(first_device(), software=software))
-
-
-@on_device
-def test_matrix_products_of_every_form_match_onnx_runtime(tmp_path: Path) -> None:
-    graph = Graph(
-        {"a": normal(6, 40), "b": normal(40, 24), "p": normal(3, 5, 20), "q": normal(3, 20, 7), "v": normal(1, 40)},
-        [
-            node("MatMul", "a", "b"),
-            node("MatMul", "p", "q"),
-            node("MatMul", "a", "w"),
-            node("Gemm", "a", "wt", "bias", transB=1, alpha=0.5),
-            node("Gemm", "v", "w", "bias"),
-            node("Gemm", "b", "b", transA=1),
-        ],
-        {"w": normal(40, 48), "wt": normal(48, 40), "bias": normal(48)},
-    )
-    check(graph, tmp_path)
-
-
-@on_device
-def test_reductions_pools_and_norms_match_onnx_runtime(tmp_path: Path) -> None:
-    graph = Graph(
-        {"x": normal(2, 6, 9, 10), "m": normal(8, 33)},
-        [
-            node("ReduceMean", "x", axes=[2, 3]),
-            node("ReduceMax", "m", keepdims=0),
-            node("ReduceL2", "m", axes=[0]),
-            node("ArgMax", "m", axis=1),
-            node("Softmax", "m"),
-            node("LayerNormalization", "m", "scale", "shift"),
-            node("MaxPool", "x", kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1]),
-            node("AveragePool", "x", kernel_shape=[2, 2]),
-            node("GlobalAveragePool", "x"),
-        ],
-        {"scale": normal(33), "shift": normal(33)},
-    )
-    check(graph, tmp_path)
-
-
-@on_device
-def test_integers_booleans_and_casts_match_onnx_runtime(tmp_path: Path) -> None:
-    wide = RNG.integers(-9, 9, (4, 6))
-    graph = Graph(
-        {
-            "i": wide,
-            "j": RNG.integers(1, 5, (4, 6)),
-            "u": wide.astype("uint8"),
-            "k": wide.astype("int32"),
-            "f": normal(4, 6) * 5,
-            "t": wide > 0,
-        },
-        [
-            node("Div", "i", "j"),
-            node("Mod", "i", "j"),
-            node("Greater", "i", "j"),
-            node("Equal", "k", "k"),
-            node("Not", "t"),
-            node("Cast", "i", to=1),
-            node("Cast", "f", to=6),
-            node("Cast", "f", to=9),
-            node("Cast", "u", to=7),
-            node("Cast", "t", to=1),
-            node("BitShift", "u", "u2", direction="RIGHT"),
-        ],
-        {"u2": np.full((4, 6), 2, "uint8")},
-    )
-    check(graph, tmp_path)
 
 
 @on_device
@@ -138,48 +45,11 @@ def test_float16_and_float64_match_onnx_runtime(tmp_path: Path) -> None:
 
 
 @on_device
-def test_data_movement_matches_onnx_runtime(tmp_path: Path) -> None:
-    graph = Graph(
-        {"x": normal(3, 4, 5), "u": normal(3, 4, 5)},
-        [
-            node("Transpose", "x", perm=[2, 0, 1]),
-            node("Concat", "x", "u", axis=1),
-            node("Gather", "x", "index"),
-            node("GatherElements", "x", "along", axis=1),
-            node("ScatterND", "x", "rows", "planes"),
-            node("Pad", "x", "pads"),
-            node("Slice", "x", "starts", "ends", "axes", "steps"),
-            node("Resize", "image", "", "", "sizes", mode="linear", coordinate_transformation_mode="half_pixel"),
-        ],
-        {
-            "index": np.array([2, 0, 1]),
-            "along": RNG.integers(0, 4, (3, 2, 5)),
-            "rows": np.array([[1], [2]]),
-            "planes": normal(2, 4, 5),
-            "pads": np.array([0, 1, 2, 1, 0, 0]),
-            "starts": np.array([3]),
-            "ends": np.array([0]),
-            "axes": np.array([1]),
-            "steps": np.array([-2]),
-            "image": normal(1, 2, 5, 5),
-            "sizes": np.array([1, 2, 9, 7]),
-        },
-    )
-    check(graph, tmp_path)
-
-
-@on_device
 def test_more_work_groups_than_an_axis_takes_are_folded(tmp_path: Path) -> None:
     count = 256 * 65537  # a prime number of groups: no even split
     x = np.arange(count, dtype=np.float32)
     model, lowered = lower(Graph({"x": x}, [node("Neg", "x")]), tmp_path)
     np.testing.assert_array_equal(run(model, lowered, {"x": x})[0], -x)
-
-
-@on_device
-def test_lowering_twice_gives_the_same_bytes(tmp_path: Path) -> None:
-    graph = conv((1, 4, 8, 8), (8, 4, 3, 3), "Relu")
-    assert lower(graph, tmp_path)[1].code == lower(graph, tmp_path)[1].code
 
 
 @on_device
