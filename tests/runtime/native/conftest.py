@@ -1,9 +1,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
+import opencl_sample
 import pytest
 import tvm_ffi
+import vulkan_sample
 
 from heterocc.runtime.native import unavailable_reason, vulkan_unavailable_reason
 
@@ -25,3 +28,16 @@ def _device_or_skip(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
     for name in used:
         tvm_ffi.get_global_func(f"heterocc.{name}.fault")("")
+
+
+@pytest.fixture(
+    params=[pytest.param("opencl", marks=pytest.mark.opencl), pytest.param("vulkan", marks=pytest.mark.vulkan)]
+)
+def backend(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def sample(backend: str) -> Any:
+    """The functions of the API's sample: tensors, and a kernel that scales one."""
+    return {"opencl": opencl_sample, "vulkan": vulkan_sample}[backend]

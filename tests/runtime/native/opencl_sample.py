@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import ctypes
 import struct
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
+import device_run
+import device_sample
 import tvm_ffi
+from device_sample import Tensors
 
 from heterocc.runtime.native import load_opencl
 
@@ -23,8 +24,9 @@ __kernel void scale(__global float* restrict y, __global float* restrict x, floa
 }
 """
 
-_ALLOCATE = "runtime.TVMTensorAllocWithScope"
-_COPY = "runtime.TVMTensorCopyFromTo"
+_TENSORS = Tensors("opencl", load_opencl)
+opencl, empty, to_device, run_scale = _TENSORS.device, _TENSORS.empty, _TENSORS.upload, _TENSORS.run_scale
+to_host, pointer = device_run.download, device_sample.pointer
 
 
 def _text(text: str) -> bytes:
@@ -63,32 +65,6 @@ def load(data: bytes) -> Any:
     return tvm_ffi.get_global_func("ffi.Module.load_from_bytes.opencl")(data)
 
 
-def opencl() -> Any:
-    """The first OpenCL device."""
-    return tvm_ffi.device("opencl", 0)
-
-
-def empty(shape: tuple[int, ...], dtype: str = "float32", device: Any = None) -> Any:
-    """An uninitialised tensor, on the first OpenCL device unless told otherwise."""
-    load_opencl()
-    target = opencl() if device is None else device
-    return tvm_ffi.get_global_func(_ALLOCATE)(tvm_ffi.Shape(shape), tvm_ffi.dtype(dtype), target, None)
-
-
-def to_device(array: np.ndarray) -> Any:
-    """A copy of an array on the first OpenCL device."""
-    tensor = empty(array.shape, str(array.dtype))
-    tvm_ffi.get_global_func(_COPY)(tvm_ffi.from_dlpack(array), tensor)
-    return tensor
-
-
-def to_host(tensor: Any) -> np.ndarray:
-    """A copy of a device tensor as an array."""
-    host = np.empty(tuple(tensor.shape), str(tensor.dtype))
-    tvm_ffi.get_global_func(_COPY)(tensor, tvm_ffi.from_dlpack(host))
-    return host
-
-
-def pointer(tensor: Any) -> ctypes.c_void_p:
-    """The data handle that host code passes to a kernel."""
-    return ctypes.c_void_p(tensor.data_ptr())
+def header_size() -> int:
+    """Bytes of `module_bytes()` before its source."""
+    return len(module_bytes()) - len(SCALE.encode())

@@ -7,10 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import opencl_sample
 import pytest
 import tvm_ffi
-import vulkan_sample
+from device_run import copy
 
 from heterocc.artifacts.errors import DeviceError
 from heterocc.runtime.native import typed_error
@@ -21,19 +20,6 @@ STAGED = 37_000_001
 View = Callable[[Any, tuple[int, ...], str], Any]
 
 
-@pytest.fixture(
-    params=[pytest.param("opencl", marks=pytest.mark.opencl), pytest.param("vulkan", marks=pytest.mark.vulkan)]
-)
-def backend(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture
-def sample(backend: str) -> Any:
-    """The functions of the API's sample: tensors, and a kernel that scales one."""
-    return {"opencl": opencl_sample, "vulkan": vulkan_sample}[backend]
-
-
 @pytest.fixture
 def view(backend: str) -> View:
     def make(base: Any, shape: tuple[int, ...], dtype: str) -> Any:
@@ -41,10 +27,6 @@ def view(backend: str) -> View:
         return found(base, tvm_ffi.Shape(shape), tvm_ffi.dtype(dtype))
 
     return make
-
-
-def copy(source: Any, target: Any) -> None:
-    tvm_ffi.get_global_func("runtime.TVMTensorCopyFromTo")(source, target)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int64", "int8", "uint16", "bool"])

@@ -127,7 +127,7 @@ print(sorted(m.kind for m in check.imports))
     assert fresh(program).strip() == "['opencl']"
     run = f"""
 import sys
-sys.path.insert(0, {str(Path(__file__).parent)!r})
+sys.path[:0] = [{str(Path(__file__).parent)!r}, {str(Path(__file__).parents[2])!r}]
 import numpy as np, tvm_ffi
 from opencl_sample import to_device, to_host, empty
 from heterocc.runtime.native import build_kernels, load_opencl

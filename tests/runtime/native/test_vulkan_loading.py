@@ -30,7 +30,7 @@ print(json.dumps({"code": code, "reason": native.vulkan_unavailable_reason(), "t
 
 SCALE = f"""
 import sys
-sys.path.insert(0, {str(HERE)!r})
+sys.path[:0] = [{str(HERE)!r}, {str(HERE.parents[1])!r}]
 import numpy as np
 from vulkan_sample import load, module_bytes, run_scale
 x = np.arange(64, dtype="float32")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import ctypes
 import struct
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
+import device_run
+import device_sample
 import tvm_ffi
+from device_sample import Tensors
 
 from heterocc.runtime.native.vulkan_api import load_vulkan
 
@@ -16,6 +17,10 @@ BUFFER, PUSH = 0, 1
 INT, FLOAT = 0, 2
 INT32 = (PUSH, INT, 32)
 FLOAT32 = (PUSH, FLOAT, 32)
+
+_TENSORS = Tensors("vulkan", load_vulkan)
+vulkan, empty, to_device, run_scale = _TENSORS.device, _TENSORS.empty, _TENSORS.upload, _TENSORS.run_scale
+to_host, copy, pointer = device_run.download, device_run.copy, device_sample.pointer
 
 _OPS = {
     "Capability": 17, "MemoryModel": 14, "EntryPoint": 15, "ExecutionMode": 16, "Decorate": 71, "MemberDecorate": 72,
@@ -147,41 +152,9 @@ def load(data: bytes) -> Any:
     return tvm_ffi.get_global_func("ffi.Module.load_from_bytes.vulkan")(data)
 
 
-def vulkan() -> Any:
-    """The first Vulkan device."""
-    return tvm_ffi.device("vulkan", 0)
-
-
-def empty(shape: tuple[int, ...], dtype: str = "float32", device: Any = None) -> Any:
-    """An uninitialised tensor, on the first Vulkan device unless told otherwise."""
-    load_vulkan()
-    target = vulkan() if device is None else device
-    allocate = tvm_ffi.get_global_func("runtime.TVMTensorAllocWithScope")
-    return allocate(tvm_ffi.Shape(shape), tvm_ffi.dtype(dtype), target, None)
-
-
-def copy(source: Any, target: Any) -> None:
-    """Copies between tensors of any devices."""
-    tvm_ffi.get_global_func("runtime.TVMTensorCopyFromTo")(source, target)
-
-
-def to_device(array: np.ndarray) -> Any:
-    """A copy of an array on the first Vulkan device."""
-    tensor = empty(array.shape, str(array.dtype))
-    copy(tvm_ffi.from_dlpack(array), tensor)
-    return tensor
-
-
-def to_host(tensor: Any) -> np.ndarray:
-    """A copy of a device tensor as an array."""
-    host = np.empty(tuple(tensor.shape), str(tensor.dtype))
-    copy(tensor, tvm_ffi.from_dlpack(host))
-    return host
-
-
-def pointer(tensor: Any) -> ctypes.c_void_p:
-    """The data handle that host code passes to a kernel."""
-    return ctypes.c_void_p(tensor.data_ptr())
+def header_size() -> int:
+    """Bytes of `module_bytes()` before its SPIR-V."""
+    return len(module_bytes()) - 4 * len(scale_words())
 
 
 def synchronize() -> None:
@@ -193,11 +166,3 @@ def plugin(name: str) -> Any:
     """A function of the plug-in."""
     load_vulkan()
     return tvm_ffi.get_global_func(f"heterocc.vulkan.{name}")
-
-
-def run_scale(module: Any, x: np.ndarray, factor: float, bias: int, group: int = 8) -> np.ndarray:
-    """`x * factor + bias` by the kernel `scale`, for a size that is a multiple of the group's."""
-    source, target = to_device(x), empty(x.shape)
-    kernel = module.get_function("scale")
-    kernel(pointer(target), pointer(source), factor, bias, x.size // group, group)
-    return to_host(target)
