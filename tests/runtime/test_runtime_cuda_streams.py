@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_runtime_overlap import variant
+from letter_variants import chains, variant
 
 from heterocc.artifacts.manifest import Variant
 from heterocc.runtime import cuda_streams as under_test
@@ -171,21 +171,9 @@ def simulate(model: Variant, plan: Schedule, seed: int, laziness: float) -> Mach
     return machine
 
 
-@st.composite
-def chains(draw: st.DrawFn) -> Variant:
-    """Random partitions on the host and two GPUs, each reading a few earlier values."""
-    parts: list[tuple[str, str, str]] = []
-    known = "xz"
-    for i in range(draw(st.integers(1, 12))):
-        reads = draw(st.lists(st.sampled_from(known), min_size=1, max_size=3, unique=True))
-        writes = [chr(0x100 + 4 * i + k) for k in range(draw(st.integers(1, 2)))]
-        parts.append((draw(st.sampled_from("cnnm")), "".join(reads), "".join(writes)))
-        known += "".join(writes)
-    outputs = draw(st.lists(st.sampled_from(known), min_size=1, max_size=3, unique=True))
-    return variant(parts, inputs="xz", outputs="".join(outputs), size=draw(st.sampled_from([4, 1 << 19])))
-
-
-@given(chains(), st.sampled_from([frozenset(), LINKED]), st.integers(0, 1 << 30), st.sampled_from([0.0, 0.5, 1.0]))
+@given(
+    chains("cnnm"), st.sampled_from([frozenset(), LINKED]), st.integers(0, 1 << 30), st.sampled_from([0.0, 0.5, 1.0])
+)
 def test_however_late_streams_are_nothing_reads_memory_that_another_value_has_taken(
     model: Variant, direct: frozenset[tuple[Space, Space]], seed: int, laziness: float
 ) -> None:

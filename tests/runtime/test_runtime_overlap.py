@@ -3,53 +3,18 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from hypothesis import given
 from hypothesis import strategies as st
+from letter_variants import chains, variant
 
-from heterocc.artifacts.manifest import Device, Partition, TensorSpec, Variant
+from heterocc.artifacts.manifest import Variant
 from heterocc.runtime.planner import plan_slots
 from heterocc.runtime.schedule import HOST, Call, Copy, Schedule, Space, Wait, schedule
 
 CL, CL1, VK = Space("opencl", 0), Space("opencl", 1), Space("vulkan", 0)
-DEVICES = {
-    "c": Device(name="CPU", backend="cpu"),
-    "g": Device(name="OPENCL", backend="opencl"),
-    "h": Device(name="OPENCL.1", backend="opencl", index=1),
-    "v": Device(name="VULKAN", backend="vulkan"),
-    "n": Device(name="CUDA", backend="cuda"),
-    "m": Device(name="CUDA.1", backend="cuda", index=1),
-}
 LINKED = frozenset({(CL, CL1), (CL1, CL)})
-
-
-def variant(parts: Sequence[tuple[str, str, str]], inputs: str = "x", outputs: str = "", size: int = 4) -> Variant:
-    """A partition is (letter of its device, what it reads, what it writes); values are letters of `size` floats."""
-    values = [*inputs, *(v for _, _, writes in parts for v in writes)]
-    letters = list(DEVICES)
-    return Variant(
-        name="v",
-        devices=tuple(DEVICES.values()),
-        values=tuple(TensorSpec(name=v, dtype="float32", shape=(size,)) for v in values),
-        inputs=tuple(values.index(v) for v in inputs),
-        outputs=tuple(values.index(v) for v in outputs or parts[-1][2]),
-        partitions=tuple(
-            Partition(
-                name=f"p{i}",
-                device=letters.index(device),
-                kind="tvm",
-                code="c",
-                inputs=tuple(values.index(v) for v in reads),
-                outputs=tuple(values.index(v) for v in writes),
-                nodes=(f"n{i}",),
-            )
-            for i, (device, reads, writes) in enumerate(parts)
-        ),
-        plan="plan",
-        summary="",
-    )
 
 
 def test_a_result_starts_back_at_once_and_the_host_waits_right_before_its_reader() -> None:
@@ -197,32 +162,18 @@ class Machine:
         assert self.memory.get(self.slot[value, space]) == value, f"v{value} is not in {space}"
 
 
-@st.composite
-def chains(draw: st.DrawFn) -> Variant:
-    """Random partitions on random devices, each reading a few earlier values."""
-    parts: list[tuple[str, str, str]] = []
-    known = "xz"
-    for i in range(draw(st.integers(1, 12))):
-        reads = draw(st.lists(st.sampled_from(known), min_size=1, max_size=3, unique=True))
-        writes = [chr(0x100 + 4 * i + k) for k in range(draw(st.integers(1, 2)))]
-        parts.append((draw(st.sampled_from("cghv")), "".join(reads), "".join(writes)))
-        known += "".join(writes)
-    outputs = draw(st.lists(st.sampled_from(known), min_size=1, max_size=3, unique=True))
-    return variant(parts, inputs="xz", outputs="".join(outputs), size=draw(st.sampled_from([4, 1 << 19])))
-
-
 SHARED = st.sets(st.sampled_from([CL, CL1, VK])).map(frozenset)
 DIRECT = st.sampled_from([frozenset[tuple[Space, Space]](), LINKED])
 
 
-@given(chains(), SHARED, DIRECT, st.integers(0, 1 << 30), st.sampled_from([0.0, 0.5, 1.0]))
+@given(chains("cghv"), SHARED, DIRECT, st.integers(0, 1 << 30), st.sampled_from([0.0, 0.5, 1.0]))
 def test_however_late_devices_are_nothing_reads_memory_that_another_value_has_taken(
     model: Variant, shared: frozenset[Space], direct: frozenset[tuple[Space, Space]], seed: int, laziness: float
 ) -> None:
     Machine(model, schedule(model, shared, direct), random.Random(seed), laziness).run()
 
 
-@given(chains(), SHARED)
+@given(chains("cghv"), SHARED)
 def test_no_slot_is_written_while_a_copy_that_is_under_way_uses_it(model: Variant, shared: frozenset[Space]) -> None:
     plan = schedule(model, shared)
     machine = Machine(model, plan, random.Random(0), 1.0)
@@ -246,7 +197,7 @@ def test_no_slot_is_written_while_a_copy_that_is_under_way_uses_it(model: Varian
                 assert not used.intersection(machine.slot[v, home] for v in written)
 
 
-@given(chains(), SHARED, DIRECT)
+@given(chains("cghv"), SHARED, DIRECT)
 def test_each_partition_runs_once_and_each_value_is_sent_to_a_memory_once(
     model: Variant, shared: frozenset[Space], direct: frozenset[tuple[Space, Space]]
 ) -> None:
