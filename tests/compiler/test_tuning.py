@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
-from onnx import helper, numpy_helper
+from product_model import WEIGHT, save_product
 
 from heterocc.artifacts.errors import PropertyError
 from heterocc.artifacts.reader import open_bundle
@@ -22,18 +21,7 @@ pytestmark = pytest.mark.opencl
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A product of 64 x 96 and 96 x 80, large enough to be timed."""
-    weight = np.random.default_rng(4).standard_normal((96, 80), dtype=np.float32)
-    graph = helper.make_graph(
-        [helper.make_node("MatMul", ["x", "w"], ["y"], name="product")],
-        "m",
-        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [64, 96])],
-        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [64, 80])],
-        [numpy_helper.from_array(weight, "w")],
-    )
-    path = tmp_path_factory.mktemp("tuning") / "m.onnx"
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
-    return path
+    return save_product(tmp_path_factory.mktemp("tuning"))
 
 
 @pytest.fixture
@@ -68,8 +56,7 @@ def test_a_kernel_is_timed_once_and_the_bundle_stays_the_same(
     assert (tmp_path / "second.hcb").read_bytes() == (tmp_path / "first.hcb").read_bytes()
     with load(tmp_path / "first.hcb") as session:
         x = np.ones((64, 96), np.float32)
-        weight = numpy_helper.to_array(onnx.load(model).graph.initializer[0])
-        np.testing.assert_allclose(session.run({"x": x})["y"], x @ weight, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(session.run({"x": x})["y"], x @ WEIGHT, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.usefixtures("cache")

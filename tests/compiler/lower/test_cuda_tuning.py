@@ -10,8 +10,7 @@ from pathlib import Path
 
 import cuda_emulated
 import numpy as np
-import onnx
-from onnx import helper, numpy_helper
+from product_model import WEIGHT, save_product
 
 CODE = """
 import json, sys
@@ -38,15 +37,7 @@ print(json.dumps([report.to_json()['tuned'], list(report.warnings), y.tolist()])
 
 
 def test_kernels_for_cuda_are_timed_and_the_chosen_ones_are_right(tmp_path: Path) -> None:
-    weight = np.random.default_rng(4).standard_normal((96, 80), dtype=np.float32)
-    graph = helper.make_graph(
-        [helper.make_node("MatMul", ["x", "w"], ["y"], name="product")],
-        "m",
-        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [64, 96])],
-        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [64, 80])],
-        [numpy_helper.from_array(weight, "w")],
-    )
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "m.onnx")
+    save_product(tmp_path)
     cuda_emulated.build_driver(tmp_path)
     done = subprocess.run(
         [sys.executable, "-c", CODE, str(tmp_path), str(Path(__file__).parent)],
@@ -62,5 +53,5 @@ def test_kernels_for_cuda_are_timed_and_the_chosen_ones_are_right(tmp_path: Path
     (kernel,) = part["kernels"]
     assert kernel["candidates"] > 1 and not kernel["remembered"]
     assert 0 < kernel["after"] <= kernel["before"]
-    np.testing.assert_allclose(y, np.ones((64, 96), np.float32) @ weight, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(y, np.ones((64, 96), np.float32) @ WEIGHT, rtol=1e-4, atol=1e-4)
     assert list((tmp_path / "cache").glob("tuning-*/*/*.json"))
