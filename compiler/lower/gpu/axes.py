@@ -7,6 +7,7 @@ from typing import Any
 
 import tvm_ffi
 from tvm import ir, sym, tirx
+from tvm.s_tir.dlight.analysis import normalize_prim_func
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,17 @@ class Axes:
     row: int | None
     weight: int
     weight_axis: int
+
+
+def only_sum(schedule: Any) -> tuple[list[Any], Any] | None:
+    """What TVM knows of a kernel's blocks, and the block that sums; None unless there is one and all loops bind."""
+    blocks = normalize_prim_func(schedule)
+    if blocks is None:
+        return None
+    sums = [b for b in blocks if "R" in b.dom_kind()]
+    if len(sums) != 1 or any("O" in b.dom_kind() for b in blocks):
+        return None
+    return blocks, sums[0].block_rv
 
 
 def split_groups(schedule: Any, block: Any) -> None:

@@ -13,7 +13,6 @@ from math import prod
 from typing import Any
 
 from tvm import s_tir, tirx
-from tvm.s_tir.dlight.analysis import normalize_prim_func
 
 from heterocc.compiler.lower.gpu.axes import (
     Axes,
@@ -23,6 +22,7 @@ from heterocc.compiler.lower.gpu.axes import (
     fuse_pixels,
     is_spatial,
     lane_axis,
+    only_sum,
     split_groups,
 )
 from heterocc.compiler.lower.gpu.depthwise import schedule_windows
@@ -64,13 +64,10 @@ def schedule_contraction(function: Any, limits: Limits, packable: Collection[int
     Raises tvm's ScheduleError where a step does not apply; the caller falls back on the plain schedule.
     """
     schedule = s_tir.Schedule(function)
-    blocks = normalize_prim_func(schedule)
-    if blocks is None:
+    found = only_sum(schedule)
+    if found is None:
         return None
-    sums = [b for b in blocks if "R" in b.dom_kind()]
-    if len(sums) != 1 or any("O" in b.dom_kind() for b in blocks):
-        return None
-    block = sums[0].block_rv
+    blocks, block = found
     split_groups(schedule, block)
     least = LEAST_VECTOR if _on_processor(limits) else None
     if find_axes(schedule, block, least) is None:

@@ -10,9 +10,8 @@ from math import prod
 from typing import Any
 
 from tvm import s_tir
-from tvm.s_tir.dlight.analysis import normalize_prim_func
 
-from heterocc.compiler.lower.gpu.axes import dtype_of, fuse_pixels, is_spatial, operand_axes
+from heterocc.compiler.lower.gpu.axes import dtype_of, fuse_pixels, is_spatial, only_sum, operand_axes
 from heterocc.compiler.lower.gpu.groups import LostGuardError, bind_items, move_to, needs_guard
 from heterocc.compiler.lower.gpu.inlining import inlined
 from heterocc.compiler.lower.gpu.limits import Limits
@@ -42,13 +41,10 @@ def schedule_one_sided(function: Any, limits: Limits) -> Packed | None:
     if not limits.software or limits.vectors:
         return None
     schedule = s_tir.Schedule(function)
-    blocks = normalize_prim_func(schedule)
-    if blocks is None:
+    found = only_sum(schedule)
+    if found is None:
         return None
-    sums = [b for b in blocks if "R" in b.dom_kind()]
-    if len(sums) != 1 or any("O" in b.dom_kind() for b in blocks):
-        return None
-    block = sums[0].block_rv
+    blocks, block = found
     if _axis(schedule, block) is None:
         return None
     before, after = inlined(schedule, blocks, block)
