@@ -27,7 +27,7 @@ from heterocc.compiler.lower.gpu.axes import (
 )
 from heterocc.compiler.lower.gpu.depthwise import schedule_windows
 from heterocc.compiler.lower.gpu.groups import LostGuardError, bind_items, move_to, needs_guard
-from heterocc.compiler.lower.gpu.inlining import inlined
+from heterocc.compiler.lower.gpu.inlining import broadens, inlined
 from heterocc.compiler.lower.gpu.limits import GRID_DEPTH, Limits
 from heterocc.compiler.lower.gpu.one_sided import schedule_one_sided
 from heterocc.compiler.lower.gpu.packed import LanesLast, Layouts, Packed
@@ -75,7 +75,7 @@ def schedule_contraction(function: Any, limits: Limits, packable: Collection[int
     before, after = inlined(schedule, blocks, block)
     if len(after) > 1:
         return None
-    if after and _on_processor(limits) and _computes(schedule, after[0].block_rv):
+    if after and _apart(schedule, block, after[0].block_rv, limits):
         before, after = [*before, *after], []  # what is left gets work items of its own
     store = after[0].block_rv if after else schedule.cache_write(block, 0, "local")
     if after:
@@ -102,6 +102,11 @@ def _on_processor(limits: Limits) -> bool:
     row of it.
     """
     return limits.software and not limits.vectors
+
+
+def _apart(schedule: Any, block: Any, after: Any, limits: Limits) -> bool:
+    """Whether what comes after a sum is better computed by work items of its own."""
+    return broadens(schedule, block, after) or (_on_processor(limits) and _computes(schedule, after))
 
 
 def _computes(schedule: Any, block: Any) -> bool:

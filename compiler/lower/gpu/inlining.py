@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
-from tvm import s_tir
+from tvm import s_tir, tirx
 
 from heterocc.compiler.lower.gpu.plain import branches
 
@@ -20,6 +21,13 @@ def inlined(schedule: Any, blocks: list[Any], block: Any) -> tuple[list[Any], li
             break
         after.remove(inlined)
     return before, after
+
+
+def broadens(schedule: Any, block: Any, after: Any) -> bool:
+    """Whether what comes after a sum has more elements than it: each sum would be stored once for all that read it."""
+    node, reader = schedule.get(block), schedule.get(after)
+    sums = prod(int(v.dom.extent) for v in node.iter_vars if v.iter_type == tirx.IterVar.DataPar)
+    return prod(int(v.dom.extent) for v in reader.iter_vars) > sums
 
 
 def _try(step: Any, block: Any) -> bool:

@@ -13,7 +13,7 @@ from tvm import s_tir
 
 from heterocc.compiler.lower.gpu.axes import dtype_of, fuse_pixels, is_spatial, only_sum, operand_axes
 from heterocc.compiler.lower.gpu.groups import LostGuardError, bind_items, move_to, needs_guard
-from heterocc.compiler.lower.gpu.inlining import inlined
+from heterocc.compiler.lower.gpu.inlining import broadens, inlined
 from heterocc.compiler.lower.gpu.limits import Limits
 from heterocc.compiler.lower.gpu.packed import Packed
 from heterocc.compiler.lower.gpu.padding import padded
@@ -48,7 +48,7 @@ def schedule_one_sided(function: Any, limits: Limits) -> Packed | None:
     if _axis(schedule, block) is None:
         return None
     before, after = inlined(schedule, blocks, block)
-    if len(after) > 1:
+    if len(after) > 1 or (after and broadens(schedule, block, after[0].block_rv)):
         return None
     store = after[0].block_rv if after else schedule.cache_write(block, 0, "local")
     if after:

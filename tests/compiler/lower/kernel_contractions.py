@@ -23,7 +23,10 @@ def conv(
     bias: bool = False,
     **attributes: object,
 ) -> Case:
-    """A convolution with constant weights; `after` are "residual" or elementwise operators of one operand."""
+    """A convolution with constant weights; `after` are elementwise operators of one operand, or
+
+    "residual", which adds a tensor of the output's shape, or "gate", which multiplies a larger one by the output.
+    """
     channels = w[0] if op_type == "Conv" else w[1] * int(str(attributes.get("group", 1)))
     operands = [draw(x, dtype), constant(draw(w, dtype)), *([constant(draw((channels,), dtype))] if bias else [])]
     grouped = op_type == "ConvTranspose" and "group" in attributes  # ONNX's evaluator fails on it
@@ -37,6 +40,9 @@ def conv(
         if op == "residual":
             extra["r"] = draw([d.dim_value for d in spatial], dtype)
             op, operands_ = "Add", [value, "r"]
+        if op == "gate":
+            extra["g"] = draw([*(d.dim_value for d in spatial[:2]), 19, 18], dtype)
+            op, operands_ = "Mul", ["g", value]
         value = f"z{index}"
         nodes.append(helper.make_node(op, operands_, [value]))
     return Case(name, nodes, extra, made.constants, made.ulps)
@@ -50,6 +56,8 @@ def convolutions() -> Iterator[Case]:
     yield conv("c1x1_stride", (1, 13, 9, 7), (17, 13, 1, 1), strides=[2, 2])
     yield conv("c1x1_one_pixel", (1, 37, 1, 1), (10, 37, 1, 1), bias=True)
     yield conv("c1x1_one_pixel_wide", (1, 29, 1, 1), (610, 29, 1, 1), "Sigmoid", "residual", bias=True)
+    yield conv("c1x1_gate", (1, 29, 1, 1), (610, 29, 1, 1), "HardSigmoid", "gate", bias=True)
+    yield conv("c1x1_gate_batch", (8, 33, 1, 1), (24, 33, 1, 1), "Sigmoid", "gate", bias=True)
     yield conv("c3x3", (1, 5, 7, 11), (13, 5, 3, 3), pads=[1] * 4)
     yield conv("c3x3_even", (1, 16, 16, 16), (32, 16, 3, 3), "Relu", bias=True, pads=[1] * 4)
     yield conv("c3x3_large", (1, 32, 28, 28), (64, 32, 3, 3), pads=[1] * 4)
