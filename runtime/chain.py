@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from heterocc.artifacts.manifest import Partition, Variant
 from heterocc.artifacts.reader import Bundle
-from heterocc.runtime.cuda_streams import CudaStreams, device_kept, hold
+from heterocc.runtime.cuda_streams import CudaStreams, device_keeper, hold
 from heterocc.runtime.executable import Executable, Instrument, Library, load_library, synchronizer, told_origins
 from heterocc.runtime.faults import device_fault, device_was_lost
 from heterocc.runtime.feeds import Array, is_text
@@ -140,6 +140,7 @@ class Context:
                 self.arrays[value] = chain.weights.array(chain.constants[value])
             if needs_tensors:
                 self.tensors[value, space] = chain.weights.tensor(chain.constants[value], space)
+        self._device_kept = device_keeper(chain.variant)
         self._flight = InFlight(chain.describe)
         self._cuda = CudaStreams() if any(space.backend == "cuda" for space in plan.spaces) else None
         if self._cuda is not None:
@@ -157,7 +158,7 @@ class Context:
 
     def execute(self) -> None:
         """Run the chain on what the input arrays hold. Raises DeviceError naming the partition and the device."""
-        with device_kept(self._chain.variant):
+        with self._device_kept():
             self._execute()
 
     def _execute(self) -> None:

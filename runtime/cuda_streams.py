@@ -50,9 +50,9 @@ def _let_go(memory: object) -> None:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(memory))  # for good
 
 
-def device_kept(variant: Variant) -> AbstractContextManager[None]:
-    """Whatever is done for a variant inside, the calling thread has the CUDA device that it had before."""
-    return kept_context() if any(device.backend == "cuda" for device in variant.devices) else nullcontext()
+def device_keeper(variant: Variant) -> Callable[[], AbstractContextManager[None]]:
+    """Gives contexts: whatever is done for a variant inside, the calling thread has the CUDA device it had before."""
+    return kept_context if any(device.backend == "cuda" for device in variant.devices) else nullcontext
 
 
 class CudaStreams:

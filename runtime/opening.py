@@ -12,7 +12,7 @@ from heterocc.artifacts.manifest import Variant
 from heterocc.artifacts.reader import Bundle
 from heterocc.runtime import native
 from heterocc.runtime.chain import Chain
-from heterocc.runtime.cuda_streams import device_kept
+from heterocc.runtime.cuda_streams import device_keeper
 from heterocc.runtime.executable import synchronizer
 from heterocc.runtime.faults import device_fault
 from heterocc.runtime.memory import Allocations
@@ -48,7 +48,7 @@ def open_variant(
     kinds: set[type[DeviceError]] = set()
     for variant in selection.variants:
         try:
-            with device_kept(variant):
+            with device_keeper(variant)():
                 pool, remarks = _load(bundle, variant, threads, profile)
         except DeviceError as error:
             if len(selection.variants) + len(selection.passed) == 1:

@@ -14,7 +14,7 @@ from heterocc.artifacts.manifest import TensorSpec, Variant
 from heterocc.artifacts.reader import Bundle, open_bundle
 from heterocc.runtime.binding import Binding
 from heterocc.runtime.chain import Context
-from heterocc.runtime.cuda_streams import device_kept
+from heterocc.runtime.cuda_streams import device_keeper
 from heterocc.runtime.feeds import Array, FeedCheck, TensorInfo, check_out, nearest
 from heterocc.runtime.opening import open_variant
 from heterocc.runtime.ort import to_python
@@ -245,7 +245,7 @@ class Session:
         """Free code, buffers and the mapping; runs that are under way finish. A closed session runs no more."""
         pool, self._pool = self._pool, None
         if pool is not None:
-            with device_kept(self._variant):
+            with device_keeper(self._variant)():
                 pool.close()
                 del pool  # and with it the weights
         self._bundle.close()

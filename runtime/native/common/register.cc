@@ -99,6 +99,14 @@ ffi::Array<ffi::Tuple<int64_t, int64_t>> TakeProfile(int64_t owner) {
   return result;
 }
 
+ffi::Array<int64_t> Statistics(int64_t device) {
+  ffi::Array<int64_t> result;
+  for (const uint64_t number : Queue::Of(static_cast<int>(device))->Statistics()) {
+    result.push_back(static_cast<int64_t>(number));
+  }
+  return result;
+}
+
 void Register() {
   if (ffi::Function::GetGlobal(HETEROCC_FUNCTION("problem")).has_value()) return;  // a second copy of the plug-in
   ffi::reflection::GlobalDef global;
@@ -123,6 +131,7 @@ void Register() {
       .def(HETEROCC_FUNCTION("start_copy"), StartCopy)
       .def(HETEROCC_FUNCTION("mark"), Mark)
       .def(HETEROCC_FUNCTION("pin"), Pin)
+      .def(HETEROCC_FUNCTION("statistics"), Statistics)
       .def(HETEROCC_FUNCTION("trim"), []() { return static_cast<int64_t>(PluginDeviceAPI::Global()->Trim()); })
       .def(HETEROCC_FUNCTION("profiling"), [](bool enabled) { Queue::SetProfiling(enabled); })
       .def(HETEROCC_FUNCTION("time_for"),

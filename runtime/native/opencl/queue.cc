@@ -3,6 +3,7 @@
 #include <map>
 #include <memory>
 
+#include "../common/given_queues.h"
 #include "error.h"
 
 namespace heterocc::opencl_plugin {
@@ -47,12 +48,6 @@ std::shared_ptr<Context> ContextOf(Registry* registry, const DeviceInfo& info) {
   return std::make_shared<Context>(made);
 }
 
-// By device: the queue that the calling thread has given commands to since it last waited.
-std::vector<std::weak_ptr<Queue>>& Given() {
-  thread_local std::vector<std::weak_ptr<Queue>> given;
-  return given;
-}
-
 // Codes that only a device gives that is gone.
 bool TellsLoss(cl_int code) {
   constexpr cl_int kIllegalAccess = -9999;  // NVIDIA: a kernel left its buffers, and the context with it
@@ -74,19 +69,11 @@ Queue::~Queue() {
 
 void Queue::Begin() {
   CheckAlive();
-  std::vector<std::weak_ptr<Queue>>& given = Given();
-  const auto index = static_cast<size_t>(&info_ - AllDevices().data());
-  if (given.size() <= index) given.resize(index + 1);
-  given[index] = weak_from_this();
+  GivenQueues<Queue>::OfThread().Note(&info_ - AllDevices().data(), weak_from_this());
 }
 
 std::shared_ptr<Queue> Queue::LastUsed(int index) {
-  std::vector<std::weak_ptr<Queue>>& given = Given();
-  std::shared_ptr<Queue> queue;
-  if (index >= 0 && static_cast<size_t>(index) < given.size()) {
-    queue = given[index].lock();
-    given[index].reset();
-  }
+  std::shared_ptr<Queue> queue = GivenQueues<Queue>::OfThread().Take(index);
   return queue == nullptr ? Of(index) : queue;
 }
 
@@ -100,9 +87,7 @@ void Queue::Refuse(const std::string& message) {
 }
 
 void Queue::Forget() {
-  for (std::weak_ptr<Queue>& given : Given()) {
-    if (given.lock().get() == this) given.reset();
-  }
+  GivenQueues<Queue>::OfThread().Forget(this);
 }
 
 void Queue::Check(cl_int code, const char* call, const std::string& context) {

@@ -1,4 +1,5 @@
 // The queues of all devices, and what is asked of all of them.
+#include "../common/given_queues.h"
 #include "queue.h"
 
 namespace heterocc::vulkan_plugin {
@@ -16,28 +17,14 @@ Registry& Queues() {
   return *registry;
 }
 
-// By device: the queue that the calling thread has given commands to since it last waited.
-std::vector<std::weak_ptr<Queue>>& Given() {
-  thread_local std::vector<std::weak_ptr<Queue>> given;
-  return given;
-}
-
 }  // namespace
 
 void Queue::GivenTo() {
-  std::vector<std::weak_ptr<Queue>>& given = Given();
-  const auto index = static_cast<size_t>(&info() - AllDevices().data());
-  if (given.size() <= index) given.resize(index + 1);
-  given[index] = weak_from_this();
+  GivenQueues<Queue>::OfThread().Note(&info() - AllDevices().data(), weak_from_this());
 }
 
 std::shared_ptr<Queue> Queue::LastUsed(int index) {
-  std::vector<std::weak_ptr<Queue>>& given = Given();
-  std::shared_ptr<Queue> queue;
-  if (index >= 0 && static_cast<size_t>(index) < given.size()) {
-    queue = given[index].lock();
-    given[index].reset();
-  }
+  std::shared_ptr<Queue> queue = GivenQueues<Queue>::OfThread().Take(index);
   return queue == nullptr ? Of(index) : queue;
 }
 

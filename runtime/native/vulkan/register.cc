@@ -1,8 +1,6 @@
 // What only the Vulkan plug-in makes known to TVM; `common/register.cc` has the rest.
 #include "../common/register.h"
 
-#include <tvm/ffi/container/array.h>
-
 #include "device_api.h"
 #include "module.h"
 
@@ -13,14 +11,6 @@ namespace ffi = tvm::ffi;
 
 ffi::Module CreateModule(const ffi::Bytes& bytes) {
   return ffi::Module(ffi::make_object<VulkanModule>(bytes));
-}
-
-ffi::Array<int64_t> Statistics(int64_t device) {
-  ffi::Array<int64_t> result;
-  for (const uint64_t number : Queue::Of(static_cast<int>(device))->Statistics()) {
-    result.push_back(static_cast<int64_t>(number));
-  }
-  return result;
 }
 
 }  // namespace
@@ -36,8 +26,7 @@ void RegisterOwn(ffi::reflection::GlobalDef* global) {
       .def("ffi.Module.load_from_bytes.vulkan", CreateModule)
       .def("heterocc.vulkan.create_module", CreateModule)
       .def("heterocc.vulkan.lends",
-           [](int64_t device) { return RequireDevice(static_cast<int>(device)).LendsMemory(); })
-      .def("heterocc.vulkan.statistics", Statistics);
+           [](int64_t device) { return RequireDevice(static_cast<int>(device)).LendsMemory(); });
 }
 
 }  // namespace heterocc::vulkan_plugin
