@@ -25,9 +25,8 @@ from heterocc.compiler.lower.gpu.axes import (
     only_sum,
     split_groups,
 )
-from heterocc.compiler.lower.gpu.depthwise import schedule_windows
-from heterocc.compiler.lower.gpu.groups import LostGuardError, bind_items, move_to, needs_guard
-from heterocc.compiler.lower.gpu.inlining import broadens, inlined
+from heterocc.compiler.lower.gpu.groups import MOST_IDLE, LostGuardError, bind_items, move_to, needs_guard
+from heterocc.compiler.lower.gpu.inlining import broadens, inlined, store_of
 from heterocc.compiler.lower.gpu.limits import GRID_DEPTH, Limits
 from heterocc.compiler.lower.gpu.one_sided import schedule_one_sided
 from heterocc.compiler.lower.gpu.packed import LanesLast, Layouts, Packed
@@ -42,9 +41,6 @@ UNROLLED_TAPS = 3
 
 LEAST_VECTOR = 512
 """Outputs from which on a product of a vector has tiles for all cores; of fewer ones the sums are divided."""
-
-MOST_IDLE = 1.25
-"""Work, over what is needed, that is better done than guarded against."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,17 +65,15 @@ def schedule_contraction(function: Any, limits: Limits, packable: Collection[int
         return None
     blocks, block = found
     split_groups(schedule, block)
-    least = LEAST_VECTOR if _on_processor(limits) else None
+    least = LEAST_VECTOR if limits.side_by_side else None
     if find_axes(schedule, block, least) is None:
-        return schedule_one_sided(function, limits) if schedule_windows(function, limits) is None else None
+        return schedule_one_sided(function, limits)
     before, after = inlined(schedule, blocks, block)
     if len(after) > 1:
         return None
     if after and _apart(schedule, block, after[0].block_rv, limits):
         before, after = [*before, *after], []  # what is left gets work items of its own
-    store = after[0].block_rv if after else schedule.cache_write(block, 0, "local")
-    if after:
-        schedule.set_scope(block, 0, "local")
+    store = store_of(schedule, block, after)
     fuse_pixels(schedule, block, store)
     axes = find_axes(schedule, block, least)
     if axes is None:
@@ -95,18 +89,9 @@ def schedule_contraction(function: Any, limits: Limits, packable: Collection[int
     return Packed(scheduled.with_attrs(dict(function.attrs.items())), layouts)
 
 
-def _on_processor(limits: Limits) -> bool:
-    """Whether the device is a CPU that runs work items side by side, as lavapipe does.
-
-    Weights there are always repacked: a work item that goes down the columns of a wide matrix touches a page for each
-    row of it.
-    """
-    return limits.software and not limits.vectors
-
-
 def _apart(schedule: Any, block: Any, after: Any, limits: Limits) -> bool:
     """Whether what comes after a sum is better computed by work items of its own."""
-    return broadens(schedule, block, after) or (_on_processor(limits) and _computes(schedule, after))
+    return broadens(schedule, block, after) or (limits.side_by_side and _computes(schedule, after))
 
 
 def _computes(schedule: Any, block: Any) -> bool:
@@ -143,7 +128,8 @@ def _fitted(nest: _Nest, axes: Axes, limits: Limits, packable: Collection[int]) 
         block, store, *before = (schedule.get_sblock(name) for name in names)
         nest = _Nest(schedule, block, store, tuple(before), nest.kinds)
     layouts: Layouts = ()
-    if packs and (axes.weight_axis != rank - 1 or not whole or _on_processor(limits)):
+    # Side by side weights are always repacked: an item that goes down a wide matrix touches a page for each row of it.
+    if packs and (axes.weight_axis != rank - 1 or not whole or limits.side_by_side):
         least = lanes if lanes * tile.lanes - extents[axes.lane] >= tile.lanes else 0
         layout = LanesLast(axes.weight_axis, tile.lanes, least)
         schedule.transform_layout(nest.block, ("read", axes.weight), layout.index_map(rank))

@@ -16,6 +16,9 @@ _SIMD = 8
 _WORTHWHILE = 0.75
 """Share of a group's lanes that must be in use, for it to be better than a partial group at the end."""
 
+MOST_IDLE = 1.25
+"""Work, over what is needed, that is better done than guarded against."""
+
 _TRIES = 4096
 
 

@@ -23,6 +23,14 @@ def inlined(schedule: Any, blocks: list[Any], block: Any) -> tuple[list[Any], li
     return before, after
 
 
+def store_of(schedule: Any, block: Any, after: list[Any]) -> Any:
+    """The block that stores the sum, which then lies in registers: what comes `after`, at most one, or a copy."""
+    if not after:
+        return schedule.cache_write(block, 0, "local")
+    schedule.set_scope(block, 0, "local")
+    return after[0].block_rv
+
+
 def broadens(schedule: Any, block: Any, after: Any) -> bool:
     """Whether what comes after a sum has more elements than it: each sum would be stored once for all that read it."""
     node, reader = schedule.get(block), schedule.get(after)

@@ -34,3 +34,8 @@ class Limits:
     software: bool = False
     buffers: int = ENDLESS
     choose: Choose = field(default=best, compare=False, repr=False)
+
+    @property
+    def side_by_side(self) -> bool:
+        """Whether the device is a CPU that runs work items side by side, as lavapipe does."""
+        return self.software and not self.vectors

@@ -12,8 +12,9 @@ from typing import Any
 from tvm import s_tir
 
 from heterocc.compiler.lower.gpu.axes import dtype_of, fuse_pixels, is_spatial, only_sum, operand_axes
-from heterocc.compiler.lower.gpu.groups import LostGuardError, bind_items, move_to, needs_guard
-from heterocc.compiler.lower.gpu.inlining import broadens, inlined
+from heterocc.compiler.lower.gpu.depthwise import slides_items
+from heterocc.compiler.lower.gpu.groups import MOST_IDLE, LostGuardError, bind_items, move_to, needs_guard
+from heterocc.compiler.lower.gpu.inlining import broadens, inlined, store_of
 from heterocc.compiler.lower.gpu.limits import Limits
 from heterocc.compiler.lower.gpu.packed import Packed
 from heterocc.compiler.lower.gpu.padding import padded
@@ -32,13 +33,11 @@ FEWEST = 1024
 WRITTEN_OUT = 512
 """Products of an item, at most, along the sum's last axis that are written out."""
 
-MOST_IDLE = 1.25
-"""Work, over what is needed, that is better done than guarded against."""
-
 
 def schedule_one_sided(function: Any, limits: Limits) -> Packed | None:
-    """The scheduled kernel, None where it is of another form or the device is no CPU that runs items side by side."""
-    if not limits.software or limits.vectors:
+    """The scheduled kernel; None where it is of another form, slides a window that another rule writes out, or the
+    device is no CPU that runs items side by side."""
+    if not limits.side_by_side or slides_items(function):
         return None
     schedule = s_tir.Schedule(function)
     found = only_sum(schedule)
@@ -50,9 +49,7 @@ def schedule_one_sided(function: Any, limits: Limits) -> Packed | None:
     before, after = inlined(schedule, blocks, block)
     if len(after) > 1 or (after and broadens(schedule, block, after[0].block_rv)):
         return None
-    store = after[0].block_rv if after else schedule.cache_write(block, 0, "local")
-    if after:
-        schedule.set_scope(block, 0, "local")
+    store = store_of(schedule, block, after)
     fuse_pixels(schedule, block, store)
     axis = _axis(schedule, block)
     if axis is None:

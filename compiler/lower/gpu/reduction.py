@@ -11,7 +11,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from math import prod
 from typing import Any
 
@@ -26,7 +25,7 @@ from heterocc.compiler.lower.gpu.plain import UNROLLED
 from heterocc.compiler.lower.gpu.reduction_vectors import VectorWriter
 from heterocc.compiler.lower.gpu.row_code import assign, at_element, hoisted
 from heterocc.compiler.lower.gpu.row_lanes import share_of
-from heterocc.compiler.lower.gpu.row_parts import Parts
+from heterocc.compiler.lower.gpu.row_parts import Parts, PartsWriter
 from heterocc.compiler.lower.gpu.rows import Axes, Output, Reduction, Rows, multiplies, rows_of
 from heterocc.compiler.lower.gpu.teams import MOST_STEPS, Team, teams_of
 
@@ -82,7 +81,7 @@ class _Item:
 
 
 @dataclass
-class _Writer:
+class _Writer(PartsWriter[_Item]):
     """Writes the kernel of one team; `values` are the results of a row, each with the register that has it."""
 
     rows: Rows
@@ -91,16 +90,10 @@ class _Writer:
     buffers: list[Any] = field(default_factory=list)
     values: list[tuple[Any, Any]] = field(default_factory=list)
 
-    def kernel(self, function: Any) -> Any:
-        """The function with one launch, or with one for every reduction and one for what follows."""
-        rows, parts = self.rows, self.team.parts
-        if parts == 1:
-            return nest.kernel(function, self.buffers, self._launch(1, self._whole))
-        left = Parts(rows, parts)
-        last = parts if any(o.axes.length > 1 for o in rows.outputs) else 1
-        launches = [self._launch(parts, partial(self._part, i, left)) for i in range(len(rows.reductions))]
-        launches.append(self._launch(last, partial(self._rest, left)))
-        return nest.kernel(function, [*left.buffers.values(), *self.buffers], nest.sequence(launches))
+    @property
+    def parts(self) -> int:
+        """Groups, or items, that share each row."""
+        return self.team.parts
 
     def _launch(self, parts: int, body: Callable[[_Item], list[Any]]) -> Any:
         """All items do `body`. Beyond the last row they repeat that one, so that all of a group meet at barriers."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 from tvm import tirx
@@ -19,7 +18,7 @@ from heterocc.compiler.lower.gpu import nest
 from heterocc.compiler.lower.gpu.accumulate import Accumulator, Exprs
 from heterocc.compiler.lower.gpu.row_code import assign, at_element, hoisted
 from heterocc.compiler.lower.gpu.row_lanes import Lanes, Share
-from heterocc.compiler.lower.gpu.row_parts import Parts
+from heterocc.compiler.lower.gpu.row_parts import Parts, PartsWriter
 from heterocc.compiler.lower.gpu.rows import Axes, Output, Reduction, Rows
 
 
@@ -34,7 +33,7 @@ class _Place:
 
 
 @dataclass
-class VectorWriter:
+class VectorWriter(PartsWriter[_Place]):
     """Writes the kernel; `results` are those of a row, each with the expression of it in a lane."""
 
     rows: Rows
@@ -48,16 +47,10 @@ class VectorWriter:
         """Of an item."""
         return self.share.lanes
 
-    def kernel(self, function: Any) -> Any:
-        """The function with one launch, or with one for every reduction and one for what follows."""
-        rows, parts = self.rows, self.share.parts
-        if parts == 1:
-            return nest.kernel(function, self.buffers, self._launch(1, self._whole))
-        left = Parts(rows, parts)
-        last = parts if any(o.axes.length > 1 for o in rows.outputs) else 1
-        launches = [self._launch(parts, partial(self._part, i, left)) for i in range(len(rows.reductions))]
-        launches.append(self._launch(last, partial(self._rest, left)))
-        return nest.kernel(function, [*left.buffers.values(), *self.buffers], nest.sequence(launches))
+    @property
+    def parts(self) -> int:
+        """Groups, or items, that share each row."""
+        return self.share.parts
 
     def _launch(self, parts: int, body: Callable[[_Place], list[Any]]) -> Any:
         """`body` for every part of every bundle. The last bundle of an axis overlaps the one before where it must."""

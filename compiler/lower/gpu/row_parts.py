@@ -1,9 +1,11 @@
-"""What work groups that share rows leave to later kernels."""
+"""Rows that work groups share: the launches that this takes, and what each leaves to later ones."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Generic, TypeVar
 
 from tvm import tirx
 
@@ -44,3 +46,46 @@ class Parts:
     def _at(self, reduction: Reduction, row: Any, part: Any) -> list[tuple[str, list[Any]]]:
         found = next(places for known, places in self._places if known is reduction)
         return [(dtype, [nest.index(number), part, row]) for dtype, number in found]
+
+
+Who = TypeVar("Who")
+"""What a work item knows of itself: its rows, and which part of them it has."""
+
+
+class PartsWriter(ABC, Generic[Who]):
+    """Writes a kernel of rows: one launch, or one for every reduction and one for what follows."""
+
+    rows: Rows
+    buffers: list[Any]
+
+    @property
+    @abstractmethod
+    def parts(self) -> int:
+        """How many share each row."""
+
+    def kernel(self, function: Any) -> Any:
+        """The function with its launches."""
+        rows = self.rows
+        if self.parts == 1:
+            return nest.kernel(function, self.buffers, self._launch(1, self._whole))
+        left = Parts(rows, self.parts)
+        last = self.parts if any(o.axes.length > 1 for o in rows.outputs) else 1
+        launches = [self._launch(self.parts, partial(self._part, i, left)) for i in range(len(rows.reductions))]
+        launches.append(self._launch(last, partial(self._rest, left)))
+        return nest.kernel(function, [*left.buffers.values(), *self.buffers], nest.sequence(launches))
+
+    @abstractmethod
+    def _launch(self, parts: int, body: Callable[[Who], list[Any]]) -> Any:
+        """`body` for every row, or for each of so many parts of it."""
+
+    @abstractmethod
+    def _whole(self, who: Who) -> list[Any]:
+        """All reductions of a row, then what follows from them."""
+
+    @abstractmethod
+    def _part(self, which: int, left: Parts, who: Who) -> list[Any]:
+        """One reduction of a part of a row, from the results of those before it."""
+
+    @abstractmethod
+    def _rest(self, left: Parts, who: Who) -> list[Any]:
+        """What follows from the results of all parts."""
