@@ -109,3 +109,32 @@ def noise(*shape: int, seed: int = 0) -> np.ndarray:
 
 def op_types(imported: ImportedModel) -> list[str]:
     return [n.op_type for n in imported.graph.nodes]
+
+
+def branch(
+    name: str, *nodes: onnx.NodeProto, output: str = "r", constants: dict[str, np.ndarray] | None = None
+) -> object:
+    tensors = [numpy_helper.from_array(a, n) for n, a in (constants or {}).items()]
+    return helper.make_graph(list(nodes), name, [], [onnx.ValueInfoProto(name=output)], tensors)
+
+
+def conv_chain(*, bias: bool = True, dtype: type = np.float32) -> tuple[list[onnx.NodeProto], dict[str, np.ndarray]]:
+    constants = {
+        "w": noise(4, 3, 3, 3),
+        "b": noise(4, seed=1),
+        "gamma": noise(4, seed=2),
+        "beta": noise(4, seed=3),
+        "mean": noise(4, seed=4),
+        "var": np.abs(noise(4, seed=5)) + 0.1,
+        "m": noise(4, 1, 1, seed=6),
+        "a": noise(1, seed=7),
+    }
+    nodes = [
+        node("Conv", "x w b" if bias else "x w", "c", "conv"),
+        node("BatchNormalization", "c gamma beta mean var", "n", "norm"),
+        node("Mul", "m n", "p", "scale"),
+        node("Add", "p a", "y", "shift"),
+    ]
+    if not bias:
+        del constants["b"]
+    return nodes, {k: v.astype(dtype) for k, v in constants.items()}
