@@ -12,7 +12,7 @@ help:
 	@echo 'make test         lint, types, layers and the test suite (minutes)'
 	@echo 'make test-models  every real model (downloads them; an hour)'
 	@echo 'make test-slow    the long suites: all of onnx'"'"'s node tests, fuzzing'
-	@echo 'make test-native  the native plug-ins under AddressSanitizer and valgrind'
+	@echo 'make test-native  the native plug-ins under AddressSanitizer, valgrind and the Vulkan layer; kernels on Oclgrind'
 	@echo 'make bench        the benchmarks, against ONNX Runtime in the same run'
 
 setup:

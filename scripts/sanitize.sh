@@ -1,9 +1,13 @@
 #!/usr/bin/env bash
-# Run the native plug-ins under memory checkers: AddressSanitizer, its leak detector and UndefinedBehaviorSanitizer on
-# their tests; then valgrind's memcheck on loading, running, closing and the end of the process, per API. Needs g++ and,
-# for the second part, valgrind.
+# Run the native plug-ins and the kernels under checkers:
 #
-#   scripts/sanitize.sh [asan|valgrind|all] [pytest arguments]
+#   asan      AddressSanitizer, its leak detector and UndefinedBehaviorSanitizer on the plug-ins' tests; needs g++
+#   valgrind  memcheck on loading, running, closing and the end of the process, per API; needs g++, valgrind
+#   layers    Khronos' validation layer, that of synchronisation too, on all that tests of the runtime do with Vulkan;
+#             needs vulkan-validationlayers
+#   races     every kernel of the kernel suite on Oclgrind, which tells data races between work items; needs oclgrind
+#
+#   scripts/sanitize.sh [asan|valgrind|layers|races|all] [pytest arguments, of asan and layers]
 #
 # What drivers, TVM and Python do is suppressed in scripts/sanitize/. Builds go to build/sanitize and build/valgrind; the
 # installed plug-ins stay as they are.
@@ -54,15 +58,56 @@ memcheck() {
   done
 }
 
+layers() {
+  local folder=$PWD/build/layers
+  mkdir -p "$folder"
+  # Tests start processes: each would begin a file anew, so that all write to one pipe.
+  cat >"$folder/vk_layer_settings.txt" <<'END'
+khronos_validation.debug_action = VK_DBG_LAYER_ACTION_LOG_MSG
+khronos_validation.log_filename = /dev/stderr
+khronos_validation.report_flags = error,warn,info
+khronos_validation.enables = VK_VALIDATION_FEATURE_ENABLE_SYNCHRONIZATION_VALIDATION_EXT
+END
+  echo "sanitize: what tests of the runtime do with Vulkan under the validation layer"
+  {
+    VK_INSTANCE_LAYERS=VK_LAYER_KHRONOS_validation VK_LAYER_SETTINGS_PATH=$folder/vk_layer_settings.txt \
+      "$python" -m pytest -q -s -p no:cacheprovider -m 'not slow and not models' tests/runtime -k 'vulkan or VULKAN' \
+      "$@" 2>&1 >&3 | cat >"$folder/said.txt"
+  } 3>&1
+  grep -q 'Khronos Validation Layer Active' "$folder/said.txt" || {
+    echo "sanitize: the validation layer was not there; it is in Debian's vulkan-validationlayers" >&2
+    return 1
+  }
+  ! grep -E '\((WARN|ERROR) / ' "$folder/said.txt"
+}
+
+races() {
+  local folder=$PWD/build/races simulator setting
+  simulator=$(ls /usr/lib/oclgrind/liboclgrind-rt-icd.so /usr/local/lib/liboclgrind-rt-icd.so 2>/dev/null | head -1)
+  mkdir -p "$folder/vendors"
+  echo "${simulator:?Oclgrind is not there; it is in the Debian package of this name}" >"$folder/vendors/oclgrind.icd"
+  for setting in unguarded pocl opencl-gpu opencl-least; do
+    echo "sanitize: kernels for $setting on Oclgrind"
+    rm -f "$folder/$setting.log"
+    OCL_ICD_VENDORS=$folder/vendors HETEROCC_CACHE=$folder/cache OCLGRIND_DATA_RACES=1 OCLGRIND_CHECK_API=1 \
+      OCLGRIND_LOG=$folder/$setting.log "$python" "$rules/kernel_races.py" "$folder/$setting.log" "$setting" |
+      { grep -v ': clean$' || true; }
+  done
+}
+
 case $part in
 asan) asan "$@" ;;
 valgrind) memcheck ;;
+layers) layers "$@" ;;
+races) races ;;
 all)
   asan "$@"
   memcheck
+  layers "$@"
+  races
   ;;
 *)
-  echo "usage: scripts/sanitize.sh [asan|valgrind|all] [pytest arguments]" >&2
+  echo "usage: scripts/sanitize.sh [asan|valgrind|layers|races|all] [pytest arguments]" >&2
   exit 2
   ;;
 esac
