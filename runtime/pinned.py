@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import tvm_ffi
 
+from heterocc.artifacts.errors import DeviceMemoryError
 from heterocc.artifacts.manifest import TensorSpec
 from heterocc.runtime.faults import device_fault
 from heterocc.runtime.feeds import Array
@@ -33,14 +34,18 @@ def pinning_device(plan: Schedule, values: Sequence[TensorSpec]) -> Space | None
 
 
 def pinned_bytes(space: Space, size: int) -> Array | None:
-    """`size` bytes of host memory pinned for a device, 64-byte aligned; None where the back end cannot pin any.
+    """`size` bytes of host memory pinned for a device, 64-byte aligned; None where there is none to be had.
 
-    The array keeps the memory. Raises DeviceMemoryError or DeviceError.
+    Drivers limit what they pin, in one piece and in all, below what the host has: copies from and to ordinary memory
+    then take its place. The array keeps the memory. Raises DeviceError.
     """
     try:
         tensor = _allocate(space, size)
     except Exception as error:
-        raise device_fault(error, f"pinning {size} bytes of host memory", str(space)) from error
+        fault = device_fault(error, f"pinning {size} bytes of host memory", str(space))
+        if isinstance(fault, DeviceMemoryError):
+            return None
+        raise fault from error
     return None if tensor is None else np.asarray(_Memory(tensor, size, int(tensor.data_ptr())))
 
 

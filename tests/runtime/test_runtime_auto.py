@@ -306,7 +306,7 @@ def test_what_a_failed_variant_held_is_freed(size: int, bundle_of: Write, monkey
     before = statistics()
     gc.disable()
     try:
-        fault("alloc:2")
+        fault("alloc:2+")
         with load(path) as session:
             assert session.devices == ("CPU",)
             after = statistics()
@@ -314,6 +314,26 @@ def test_what_a_failed_variant_held_is_freed(size: int, bundle_of: Write, monkey
         gc.enable()
         fault("")
     assert after.used <= before.used and after.held <= before.held
+
+
+@pytest.mark.vulkan
+@pytest.mark.skipif(NO_VULKAN is not None, reason=f"no Vulkan here: {NO_VULKAN}")
+def test_where_no_memory_can_be_pinned_the_variant_runs_from_ordinary_memory(
+    bundle_of: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("heterocc.runtime.chain.shared_spaces", lambda _: frozenset())
+    path = bundle_of(standin.chain(1, device="v"), standin.chain(1))
+    fault = tvm_ffi.get_global_func("heterocc.vulkan.fault")
+    trim()
+    fault("alloc:2")  # the first is the device's own memory
+    try:
+        with load(path) as session:
+            assert fault("") == ""  # it was met
+            assert session.devices == ("VULKAN",)
+            x = np.arange(16, dtype=np.float32)
+            assert np.array_equal(session.run({"x": x})["v0"], x + 1)
+    finally:
+        fault("")
 
 
 def test_a_damaged_bundle_is_no_reason_to_try_the_next_variant(bundle_of: Write) -> None:

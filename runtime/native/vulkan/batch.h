@@ -4,6 +4,7 @@
 #ifndef HETEROCC_VULKAN_BATCH_H_
 #define HETEROCC_VULKAN_BATCH_H_
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -28,6 +29,8 @@ class Batch {
   uint64_t serial = 0;
   // Kernels and copies recorded.
   size_t count = 0;
+  // When the device was given the batch.
+  std::chrono::steady_clock::time_point submitted;
 
   // Starts recording; everything of an earlier use must have been finished by the device.
   void Begin(bool timestamps);

@@ -10,6 +10,8 @@ Faults& Faults::Global() {
 Faults::Faults() {
   Add("lost", &lost_);
   Add("integrated", &integrated_);
+  Add("uncached", &uncached_);
+  Add("slow", &slow_);
   Add("no-push", &no_push_);
   ReadEnvironment("HETEROCC_VULKAN_FAULT");
 }

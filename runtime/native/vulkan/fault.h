@@ -1,6 +1,8 @@
 // Simulated failures of Vulkan: what `common/common_faults.h` has, by HETEROCC_VULKAN_FAULT, and `lost:N` (the Nth
 // submission loses the device). Read from the environment only: `integrated` (a CPU passes for an integrated GPU: it
-// lends memory to the host and takes none), `no-push` (descriptors come from pools although they could be pushed).
+// lends memory to the host and takes none), `uncached` (the host reads no device's memory as fast as its own), `slow`
+// (submissions pass for a million times as long as they are), `no-push` (descriptors come from pools although they
+// could be pushed).
 #ifndef HETEROCC_VULKAN_FAULT_H_
 #define HETEROCC_VULKAN_FAULT_H_
 
@@ -13,6 +15,8 @@ class Faults final : public CommonFaults {
   static Faults& Global();
 
   bool Integrated() const { return integrated_; }
+  bool Uncached() const { return uncached_; }
+  bool Slow() const { return slow_; }
   bool NoPush() const { return no_push_; }
   bool DeviceIsLost() { return lost_.Happens(); }
 
@@ -20,6 +24,8 @@ class Faults final : public CommonFaults {
   Faults();
 
   bool integrated_ = false;
+  bool uncached_ = false;
+  bool slow_ = false;
   bool no_push_ = false;
   Fault lost_;
 };

@@ -80,6 +80,7 @@ struct Block {
   VkDeviceMemory memory = VK_NULL_HANDLE;
   VkBuffer buffer = VK_NULL_HANDLE;
   char* host = nullptr;
+  bool cached = false;
   uint64_t address = 0;
 };
 
@@ -123,6 +124,7 @@ Allocation Heap::Allocate(uint64_t nbytes, uint64_t alignment) {
   result.offset = offset;
   result.size = size;
   result.host = chosen->host == nullptr ? nullptr : chosen->host + offset;
+  result.cached = chosen->cached;
   result.address = chosen->address + offset;
   result.last_use = last_use;
   result.block = chosen;
@@ -139,17 +141,18 @@ Block* Heap::NewBlock(uint64_t size, bool dedicated) {
     Check(vk.vkCreateBuffer(device_.handle(), &info, nullptr, &block->buffer), "vkCreateBuffer", context);
     VkMemoryRequirements needs{};
     vk.vkGetBufferMemoryRequirements(device_.handle(), block->buffer, &needs);
-    bool mapped = false;
     VkMemoryAllocateInfo allocate{};
     allocate.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO;
     allocate.allocationSize = needs.size;
-    allocate.memoryTypeIndex = MemoryType(needs.memoryTypeBits, &mapped);
+    allocate.memoryTypeIndex = MemoryType(needs.memoryTypeBits);
     Check(vk.vkAllocateMemory(device_.handle(), &allocate, nullptr, &block->memory), "vkAllocateMemory", context);
     Check(vk.vkBindBufferMemory(device_.handle(), block->buffer, block->memory, 0), "vkBindBufferMemory", context);
-    if (mapped) {
+    const VkMemoryPropertyFlags flags = device_.info().memory_types.memoryTypes[allocate.memoryTypeIndex].propertyFlags;
+    if ((flags & kMapped) == kMapped && (placement_ == Placement::kStaging || device_.info().unified)) {
       void* host = nullptr;
       Check(vk.vkMapMemory(device_.handle(), block->memory, 0, VK_WHOLE_SIZE, 0, &host), "vkMapMemory", context);
       block->host = static_cast<char*>(host);
+      block->cached = (flags & VK_MEMORY_PROPERTY_HOST_CACHED_BIT) != 0;
     }
   } catch (...) {
     Destroy(block.get());
@@ -212,6 +215,7 @@ Allocation Heap::Import(void* host, uint64_t nbytes) {
   result.buffer = block->buffer;
   result.size = RoundUp(nbytes, 4);
   result.host = static_cast<char*>(host);
+  result.cached = true;
   result.address = begin;
   result.block = block.get();
   uint64_t unused = 0;
@@ -257,7 +261,7 @@ void Heap::Destroy(Block* block) {
   vk.vkFreeMemory(device_.handle(), block->memory, nullptr);  // unmaps it
 }
 
-uint32_t Heap::MemoryType(uint32_t allowed, bool* mapped) const {
+uint32_t Heap::MemoryType(uint32_t allowed) const {
   constexpr VkMemoryPropertyFlags kLocal = VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT;
   constexpr VkMemoryPropertyFlags kCached = VK_MEMORY_PROPERTY_HOST_CACHED_BIT;
   struct Wish {
@@ -277,7 +281,6 @@ uint32_t Heap::MemoryType(uint32_t allowed, bool* mapped) const {
       if ((allowed >> i & 1) == 0 || (flags & kSpecial) != 0 || (flags & wish.has) != wish.has ||
           (flags & wish.lacks) != 0)
         continue;
-      *mapped = (flags & kMapped) == kMapped && (placement_ == Placement::kStaging || device_.info().unified);
       return i;
     }
   }

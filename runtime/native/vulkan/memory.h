@@ -47,6 +47,7 @@ struct Allocation {
   uint64_t offset = 0;    // within `buffer`
   uint64_t size = 0;      // bytes, a multiple of the device's alignment
   char* host = nullptr;   // where the host sees it, if it does
+  bool cached = false;    // the host also reads it as fast as its own
   uint64_t address = 0;   // unique among the memory of a queue, host addresses included: tells overlaps
   uint64_t last_use = 0;  // serial of the last submission that uses it
   Block* block = nullptr;
@@ -85,7 +86,7 @@ class Heap {
  private:
   Block* NewBlock(uint64_t size, bool dedicated);
   void Destroy(Block* block);
-  uint32_t MemoryType(uint32_t allowed, bool* mapped) const;
+  uint32_t MemoryType(uint32_t allowed) const;
 
   const LogicalDevice& device_;
   const Placement placement_;

@@ -126,6 +126,9 @@ std::string Inspect(const Driver& vk, VkPhysicalDevice id, DeviceInfo* info) {
   std::memcpy(info->cache_uuid, properties.pipelineCacheUUID, VK_UUID_SIZE);
   std::memcpy(info->device_uuid, eleven.deviceUUID, VK_UUID_SIZE);
   vk.vkGetPhysicalDeviceMemoryProperties(id, &info->memory_types);
+  for (uint32_t i = 0; Faults::Global().Uncached() && i < info->memory_types.memoryTypeCount; ++i) {
+    info->memory_types.memoryTypes[i].propertyFlags &= ~VK_MEMORY_PROPERTY_HOST_CACHED_BIT;
+  }
   for (uint32_t i = 0; i < info->memory_types.memoryHeapCount; ++i) {
     const VkMemoryHeap& heap = info->memory_types.memoryHeaps[i];
     if (heap.flags & VK_MEMORY_HEAP_DEVICE_LOCAL_BIT) info->memory = std::max<uint64_t>(info->memory, heap.size);

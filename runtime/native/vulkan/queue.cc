@@ -11,6 +11,10 @@ namespace {
 // Submissions grow up to this many commands.
 constexpr size_t kLargestSubmission = 64;
 
+// What a submission may take. Drivers take a device for hung that is not done with one after a few seconds (Linux:
+// amdgpu after 2 to 10, xe after 5), and end everything on it.
+constexpr std::chrono::milliseconds kLongestSubmission{100};
+
 // Batches that the device may have before it; past this the caller waits.
 constexpr size_t kMostFlying = 16;
 
@@ -20,6 +24,7 @@ Queue::Queue(const DeviceInfo& info)
     : device_(info),
       cache_(device_),
       submit_at_(kFirstSubmission),
+      most_at_once_(kFirstSubmission),
       heap_(device_, Placement::kDevice),
       staging_heap_(device_, Placement::kStaging) {
   VkSemaphoreTypeCreateInfo type{};
@@ -106,7 +111,8 @@ VkCommandBuffer Queue::Record(const Span* spans, size_t count) {
 void Queue::Recorded() {
   ++open_->count;
   if (open_->count < submit_at_ && !open_->Full()) return;
-  submit_at_ = std::min(2 * submit_at_, kLargestSubmission);
+  Collect();
+  submit_at_ = std::min(2 * submit_at_, most_at_once_);
   Submit();
 }
 
@@ -131,6 +137,7 @@ void Queue::Submit() {
                               : device_.vk().vkQueueSubmit(device_.queue(), 1, &submit, VK_NULL_HANDLE);
   CheckOrLose(result, "vkQueueSubmit");
   submitted_ = open_->serial;
+  open_->submitted = std::chrono::steady_clock::now();
   flying_.push_back(std::move(open_));
 }
 
@@ -152,7 +159,7 @@ void Queue::Finish() {
     std::lock_guard<std::mutex> lock(mutex_);
     CheckAlive();
     Submit();
-    submit_at_ = kFirstSubmission;
+    submit_at_ = FirstSubmission();
     serial = Completed() < submitted_ ? submitted_ : 0;
   }
   Wait(serial);
@@ -164,8 +171,24 @@ void Queue::Finish() {
   cache_.SaveIfGrown();
 }
 
+void Queue::LearnPace(std::chrono::steady_clock::time_point submitted, size_t commands) {
+  // Seen late, they count as slower than they were: submissions are then too small for a while, which only costs time.
+  const auto now = std::chrono::steady_clock::now();
+  const auto took = (now - std::max(submitted, seen_done_)) * (Faults::Global().Slow() ? 1000000 : 1);
+  seen_done_ = now;
+  const double fitting = static_cast<double>(commands) * (kLongestSubmission / std::chrono::duration<double>(took));
+  const auto most = static_cast<double>(std::min(2 * most_at_once_, kLargestSubmission));
+  most_at_once_ = static_cast<size_t>(std::clamp(fitting, 1.0, most));
+}
+
 void Queue::Collect() {
   const uint64_t completed = Completed();
+  if (!flying_.empty() && flying_.front()->serial <= completed) {
+    const auto first = flying_.front()->submitted;
+    size_t commands = 0;
+    for (const std::unique_ptr<Batch>& batch : flying_) commands += batch->serial <= completed ? batch->count : 0;
+    LearnPace(first, commands);
+  }
   while (!flying_.empty() && flying_.front()->serial <= completed) {
     flying_.front()->TakeTimes(&times_);
     idle_.push_back(std::move(flying_.front()));
@@ -206,7 +229,7 @@ void Queue::Dispatch(Pipeline* pipeline, const std::vector<Access>& bindings, co
   for (const Access& access : bindings) {
     const Allocation& memory = access.buffer->memory;
     spans_.push_back(Span{memory.address, memory.address + memory.size, access.write});
-    infos_.push_back(VkDescriptorBufferInfo{memory.buffer, memory.offset, memory.size});
+    infos_.push_back(VkDescriptorBufferInfo{memory.buffer, memory.offset, std::min(memory.size, info().storage_range)});
   }
   const VkCommandBuffer commands = Record(spans_.data(), spans_.size());
   VkDescriptorSet set = pipeline->pushes || bindings.empty() ? VK_NULL_HANDLE : open_->NewSet(pipeline->set_layout);

@@ -12,7 +12,9 @@
 #ifndef HETEROCC_VULKAN_QUEUE_H_
 #define HETEROCC_VULKAN_QUEUE_H_
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -140,6 +142,8 @@ class Queue : public std::enable_shared_from_this<Queue> {
   void Submit();
   uint64_t Completed();
   void Collect();
+  // Bounds submissions by what these took, which the device is now seen to have done.
+  void LearnPace(std::chrono::steady_clock::time_point submitted, size_t commands);
   void DestroyPipeline(const Pipeline& pipeline);
   // Submits what uses memory last used at `last_use`; gives what to wait for before the host may touch it, or 0.
   uint64_t SubmitUser(uint64_t last_use);
@@ -159,14 +163,18 @@ class Queue : public std::enable_shared_from_this<Queue> {
   // The first submissions are small, so that the device starts early; later ones cost less a command.
   static constexpr size_t kFirstSubmission = 8;
 
+  size_t FirstSubmission() const { return std::min(kFirstSubmission, most_at_once_); }
+
   LogicalDevice device_;
   PipelineCache cache_;
   std::mutex mutex_;
   std::atomic<bool> lost_{false};
   VkSemaphore timeline_ = VK_NULL_HANDLE;
-  uint64_t submitted_ = 0;  // serial of the last submission; the open batch has the next one
-  uint64_t completed_ = 0;  // the largest serial known to be done
-  size_t submit_at_;        // commands in the open batch that make it go
+  uint64_t submitted_ = 0;                           // serial of the last submission; the open batch has the next one
+  uint64_t completed_ = 0;                           // the largest serial known to be done
+  size_t submit_at_;                                 // commands in the open batch that make it go
+  size_t most_at_once_;                              // commands that one submission may have
+  std::chrono::steady_clock::time_point seen_done_;  // when submissions were last seen to be done
   std::unique_ptr<Batch> open_;
   std::deque<std::unique_ptr<Batch>> flying_;
   std::vector<std::unique_ptr<Batch>> idle_;
@@ -177,8 +185,8 @@ class Queue : public std::enable_shared_from_this<Queue> {
   std::vector<Pipeline> retired_;
   Heap heap_;
   Heap staging_heap_;
-  std::mutex staging_mutex_;  // one staged copy at a time; taken before `mutex_`
-  std::vector<Allocation> chunks_;
+  std::mutex staging_mutex_;               // one staged copy at a time; taken before `mutex_`
+  std::deque<Allocation> chunks_;          // copies under way point to its elements, which stay in place
   std::map<uint64_t, Allocation> pinned_;  // by host address
   size_t next_chunk_ = 0;
   bool profiling_ = false;

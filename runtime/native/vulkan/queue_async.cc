@@ -108,7 +108,7 @@ void Queue::Await(uint64_t serial) {
   {
     std::lock_guard<std::mutex> lock(mutex_);
     serial = SubmitUser(serial);
-    submit_at_ = kFirstSubmission;
+    submit_at_ = FirstSubmission();
   }
   Wait(serial);
   {

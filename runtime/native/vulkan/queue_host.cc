@@ -102,7 +102,7 @@ void Queue::Write(const void* from, Buffer* to, uint64_t offset, uint64_t nbytes
 }
 
 void Queue::Read(Buffer* from, uint64_t offset, void* to, uint64_t nbytes) {
-  if (from->memory.host == nullptr) {
+  if (from->memory.host == nullptr || !from->memory.cached) {
     StagedRead(from, offset, static_cast<char*>(to), nbytes);
   } else {
     WaitForUser(from);

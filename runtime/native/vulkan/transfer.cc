@@ -28,6 +28,7 @@ class Pinned {
   Pinned(const Pinned&) = delete;
   Pinned& operator=(const Pinned&) = delete;
   char* host() const { return memory_.host; }
+  bool cached() const { return memory_.cached; }
 
  private:
   const std::shared_ptr<Queue> queue_;
@@ -85,9 +86,10 @@ ffi::Function Mark(int64_t device) {
   return Settler(std::move(queue), serial);
 }
 
-ffi::Tensor Pin(int64_t device, int64_t nbytes) {
+ffi::Optional<ffi::Tensor> Pin(int64_t device, int64_t nbytes) {
   const int64_t extent[] = {nbytes};
   auto memory = std::make_shared<Pinned>(Queue::Of(static_cast<int>(device)), static_cast<uint64_t>(nbytes));
+  if (!memory->cached()) return std::nullopt;
   return ffi::Tensor::FromNDAlloc(PinnedData(std::move(memory)), ffi::Shape(extent, extent + 1),
                                   DLDataType{kDLUInt, 8, 1}, DLDevice{kDLCPU, 0});
 }

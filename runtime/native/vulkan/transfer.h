@@ -7,6 +7,7 @@
 
 #include <tvm/ffi/container/tensor.h>
 #include <tvm/ffi/function.h>
+#include <tvm/ffi/optional.h>
 
 #include <cstdint>
 
@@ -19,8 +20,9 @@ tvm::ffi::Function StartCopy(const tvm::ffi::Tensor& from, const tvm::ffi::Tenso
 // Gives the function that waits for what the calling thread gave to the device until now.
 tvm::ffi::Function Mark(int64_t device);
 
-// Host memory, as bytes of a CPU tensor at a 64-byte boundary, that the device copies from and to.
-tvm::ffi::Tensor Pin(int64_t device, int64_t nbytes);
+// Host memory, as bytes of a CPU tensor at a 64-byte boundary, that the device copies from and to; null where the host
+// would read what the driver has for that slower than its own.
+tvm::ffi::Optional<tvm::ffi::Tensor> Pin(int64_t device, int64_t nbytes);
 
 }  // namespace heterocc::vulkan_plugin
 

@@ -114,12 +114,16 @@ print(get("device_api.vulkan")(), get("heterocc.vulkan.view", allow_missing=True
 
 
 @pytest.mark.vulkan
-def test_everything_holds_for_a_device_with_memory_of_its_own_and_without_push_descriptors() -> None:
+@pytest.mark.parametrize(
+    ("fault", "left_out"),
+    [("discrete,no-push", "memory of its own"), ("integrated,uncached,slow", "does not run in the host's memory")],
+)
+def test_everything_holds_for_devices_of_other_kinds(fault: str, left_out: str) -> None:
     """Runs the tests of memory and modules again, with copies through staging memory and descriptors from pools."""
     files = [str(HERE / f"test_{name}.py") for name in ("device_memory", "vulkan_memory", "vulkan_module")]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", "vulkan", *files],
-        env={**os.environ, "HETEROCC_VULKAN_FAULT": "discrete,no-push"},
+        env={**os.environ, "HETEROCC_VULKAN_FAULT": fault},
         capture_output=True,
         text=True,
         timeout=300,
@@ -127,7 +131,64 @@ def test_everything_holds_for_a_device_with_memory_of_its_own_and_without_push_d
         cwd=HERE.parents[2],
     )
     assert done.returncode == 0, done.stdout[-3000:]
-    assert "memory of its own" in done.stdout  # what only unified devices can do was left out, so the fault had effect
+    assert left_out in done.stdout  # what such devices cannot do was left out, so the fault had effect
+
+
+FIRST_READ = f"""
+import sys
+sys.path[:0] = [{str(HERE)!r}, {str(HERE.parents[1])!r}]
+from vulkan_sample import empty, to_host
+print(to_host(empty((24 << 20,), "int8")).shape)
+"""
+
+
+@pytest.mark.vulkan
+def test_the_first_copy_of_a_process_may_be_a_long_read() -> None:
+    told = fresh(FIRST_READ, HETEROCC_VULKAN_FAULT="discrete", MALLOC_PERTURB_="85")  # freed memory is overwritten
+    assert told.split() == ["(25165824,)"]
+
+
+SUBMISSIONS = f"""
+import sys
+sys.path[:0] = [{str(HERE)!r}, {str(HERE.parents[1])!r}]
+import numpy as np
+import vulkan_sample as sample
+from heterocc.runtime.native.vulkan_api import statistics
+x, y = sample.to_device(np.ones(1 << 18, "float32")), sample.empty((1 << 18,))
+kernel = sample.load(sample.module_bytes()).get_function("scale")
+for _ in range(3):
+    before = statistics().submissions
+    for _ in range(32):
+        kernel(sample.pointer(y), sample.pointer(x), 2.0, 1, x.shape[0] // 8, 8)
+    sample.synchronize()
+    print(statistics().submissions - before)
+"""
+
+
+@pytest.mark.vulkan
+def test_kernels_that_take_long_are_submitted_one_by_one() -> None:
+    """So that drivers do not take the device for hung."""
+    told = [int(word) for word in fresh(SUBMISSIONS, HETEROCC_VULKAN_FAULT="slow").split()]
+    assert told[-1] == 32
+    assert int(fresh(SUBMISSIONS).split()[-1]) < 32
+
+
+UNCACHED = f"""
+import sys
+sys.path[:0] = [{str(HERE)!r}, {str(HERE.parents[1])!r}]
+import numpy as np
+from vulkan_sample import plugin, to_device, to_host
+from heterocc.runtime.native.vulkan_api import statistics
+x = np.arange(1 << 21, dtype="float32")
+there, before = to_device(x), statistics().copies
+print(np.array_equal(to_host(there), x), statistics().copies - before, plugin("pin")(0, 64), plugin("lends")(0))
+"""
+
+
+@pytest.mark.vulkan
+def test_memory_that_the_host_reads_slowly_is_read_by_copies_alone() -> None:
+    assert fresh(UNCACHED, HETEROCC_VULKAN_FAULT="integrated,uncached").split() == ["True", "2", "None", "False"]
+    assert fresh(UNCACHED, HETEROCC_VULKAN_FAULT="integrated").split()[:2] == ["True", "0"]
 
 
 def pipelines(folder: Path) -> list[Path]:
