@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,6 +11,7 @@ import tvm_ffi
 
 from heterocc.compiler.lower.cuda.package import with_cubins
 from heterocc.compiler.lower.cuda.source import complete
+from heterocc.compiler.lower.global_functions import replaced
 
 POSTPROCESS = "tvm_callback_cuda_postproc"
 CREATE = "ffi.Module.create.cuda"
@@ -32,7 +33,7 @@ def captured_sources() -> Iterator[list[str]]:
         sources.append(complete(str(code)))
         return sources[-1]
 
-    with _LOCK, _replaced(POSTPROCESS, postprocess), _replaced(CREATE, None):
+    with _LOCK, replaced(POSTPROCESS, postprocess), replaced(CREATE, None):
         yield sources
 
 
@@ -45,22 +46,5 @@ def packed_cubins(cubins: Mapping[str, bytes]) -> Iterator[None]:
         def packed(data: Any, *arguments: Any) -> Any:
             return pack(with_cubins(bytes(data), cubins.__getitem__), *arguments)
 
-        with _replaced(PACK, packed):
+        with replaced(PACK, packed):
             yield
-
-
-@contextmanager
-def _replaced(name: str, function: Callable[..., Any] | None) -> Iterator[None]:
-    """A global function of TVM's replaced, or taken away, for a while."""
-    previous = tvm_ffi.get_global_func(name, allow_missing=True)
-    if function is not None:
-        tvm_ffi.register_global_func(name, function, override=True)
-    elif previous is not None:
-        tvm_ffi.remove_global_func(name)
-    try:
-        yield
-    finally:
-        if previous is not None:
-            tvm_ffi.register_global_func(name, previous, override=True)
-        elif function is not None:
-            tvm_ffi.remove_global_func(name)

@@ -9,8 +9,15 @@ from contextlib import contextmanager
 from typing import Any
 
 import tvm_ffi
+from tvm import tirx
 
-CALLBACK = "tvm_callback_opencl_postproc"
+from heterocc.compiler.lower.global_functions import replaced
+
+BUILD = "target.build.opencl"
+POSTPROCESS = "tvm_callback_opencl_postproc"
+
+WorkGroup = tuple[int, int, int]
+"""Work items in x, y and z."""
 
 _FLOAT_FUNCTIONS = (
     "acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh erf erfc exp exp10 exp2 expm1 fabs floor fma "
@@ -23,7 +30,8 @@ _DECLARATION = re.compile(r"^__kernel void \w+\([^)]*\);\n", re.MULTILINE)
 _NAME = re.compile(r"__kernel void (\w+)\(")
 _ARRAY = re.compile(r"^ *float (\w+)\[\d+\];", re.MULTILINE)
 _VECTOR_CALL = re.compile(r"\bv(load|store)(\d+)\(")
-_LOCK = threading.Lock()
+_ITEMS = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
+_LOCK = threading.Lock()  # the functions are the process's
 
 
 def complete(code: str) -> str:
@@ -36,6 +44,29 @@ def complete(code: str) -> str:
     used = set(re.findall(r"\b(\w+)f\(", code))
     lines = [f"#define {name}f {name}" for name in _FLOAT_FUNCTIONS if name in used]
     return "\n".join([*lines, code]) if lines else code
+
+
+def with_work_group(code: str, group: WorkGroup) -> str:
+    """The source of a kernel that can be launched with groups of this size only.
+
+    Drivers then spend registers for this size, and say of a kernel that does not fit when they build it. Without, they
+    assume a size of their own (AMD's at most 256), and a launch with larger groups fails.
+    """
+    x, y, z = group
+    return code.replace("__kernel ", f"__kernel __attribute__((reqd_work_group_size({x}, {y}, {z}))) ", 1)
+
+
+def work_group(function: tirx.PrimFunc) -> WorkGroup | None:
+    """The group that a device function is launched with; None where its size is no constant."""
+    extents: dict[str, Any] = {}
+
+    def note(mark: Any) -> None:
+        if mark.attr_key == "thread_extent":
+            extents[str(mark.node.thread_tag)] = getattr(mark.value, "value", None)
+
+    tvm_ffi.structural_walk(function.body, [(tirx.AttrStmt, note)])
+    x, y, z = (extents.get(tag, 1) for tag in _ITEMS)
+    return None if None in (x, y, z) else (int(x), int(y), int(z))
 
 
 def _private_vectors(code: str) -> str:
@@ -100,20 +131,26 @@ def _arguments(code: str, start: int) -> tuple[list[str], int]:
 def completed_source() -> Iterator[dict[str, str]]:
     """While open, TVM's OpenCL code is completed; gives the source of each kernel by name, as it is generated."""
     sources: dict[str, str] = {}
+    groups: dict[str, WorkGroup] = {}
 
     def postprocess(code: str, _target: Any = None) -> str:
         text = complete(str(code))
         found = _NAME.search(text)
-        if found is not None:
-            sources[found[1]] = text.strip() + "\n"
+        if found is None:
+            return text
+        name = found[1]
+        if name in groups:
+            text = with_work_group(text, groups[name])
+        sources[name] = text.strip() + "\n"
         return text
 
-    with _LOCK:  # the callback is the process's
-        previous = tvm_ffi.get_global_func(CALLBACK, allow_missing=True)
-        tvm_ffi.register_global_func(CALLBACK, postprocess, override=True)
-        try:
+    with _LOCK:
+        generate = tvm_ffi.get_global_func(BUILD)
+
+        def build(mod: Any, target: Any) -> Any:
+            sizes = {gvar.name_hint: work_group(function) for gvar, function in mod.functions_items()}
+            groups.update({name: size for name, size in sizes.items() if size is not None})
+            return generate(mod, target)
+
+        with replaced(POSTPROCESS, postprocess), replaced(BUILD, build):
             yield sources
-        finally:
-            tvm_ffi.remove_global_func(CALLBACK)
-            if previous is not None:
-                tvm_ffi.register_global_func(CALLBACK, previous)

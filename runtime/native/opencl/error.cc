@@ -72,5 +72,11 @@ std::string Describe(cl_int code) {
 void Check(cl_int code, const char* call, const std::string& context) {
   if (code != CL_SUCCESS) ThrowFailed(ClassOf(code, call), call, Describe(code), context);
 }
+std::string Extent(const size_t* sizes, int dimensions) {
+  std::string text = std::to_string(sizes[0]);
+  for (int i = 1; i < dimensions; ++i) text += "x" + std::to_string(sizes[i]);
+  return text;
+}
+
 
 }  // namespace heterocc::opencl_plugin

@@ -14,6 +14,9 @@ namespace heterocc::opencl_plugin {
 // `CL_OUT_OF_RESOURCES (-5): the device has no resources left`.
 std::string Describe(cl_int code);
 
+// `64x2`: sizes along the axes.
+std::string Extent(const size_t* sizes, int dimensions);
+
 // Throws when `code` is not CL_SUCCESS; `call` is the API call, `context` what it was for (may be empty).
 void Check(cl_int code, const char* call, const std::string& context = "");
 

@@ -37,12 +37,6 @@ cl_int SetArgument(const Driver& cl, cl_kernel kernel, cl_uint index, DLDataType
   return cl.clSetKernelArg(kernel, index, type.bits / 8, &argument.v_int64);
 }
 
-std::string Extent(const size_t* sizes, int dimensions) {
-  std::string text = std::to_string(sizes[0]);
-  for (int i = 1; i < dimensions; ++i) text += "x" + std::to_string(sizes[i]);
-  return text;
-}
-
 }  // namespace
 
 std::shared_ptr<Queue> Kernel::QueueOf(const TVMFFIAny* arguments) const {

@@ -31,7 +31,7 @@ struct DeviceInfo {
   uint64_t max_alloc = 0;
   uint64_t local_memory = 0;
   uint64_t max_group = 1;
-  uint64_t max_group_sizes[3] = {1, 1, 1};
+  size_t max_group_sizes[3] = {1, 1, 1};
   uint32_t compute_units = 1;
   uint32_t clock_mhz = 0;
   uint32_t alignment = 1;

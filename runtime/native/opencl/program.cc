@@ -38,6 +38,22 @@ cl_int Compile(const DeviceInfo& info, cl_context context, const std::string& so
   return code;
 }
 
+// Throws where the device cannot run a kernel with the work group that its source asks for: every kernel has a limit of
+// its own, by the registers it takes, and a launch over it fails.
+void CheckWorkGroup(const DeviceInfo& info, const std::string& name, cl_kernel kernel) {
+  const Driver& cl = RequireDriver();
+  size_t group[3] = {0, 0, 0};  // zeros where the source asks for none
+  size_t most = info.max_group;
+  cl.clGetKernelWorkGroupInfo(kernel, info.id, CL_KERNEL_COMPILE_WORK_GROUP_SIZE, sizeof group, group, nullptr);
+  cl.clGetKernelWorkGroupInfo(kernel, info.id, CL_KERNEL_WORK_GROUP_SIZE, sizeof most, &most, nullptr);
+  bool fits = group[0] * group[1] * group[2] <= most;
+  for (int i = 0; i < 3; ++i) fits = fits && group[i] <= info.max_group_sizes[i];
+  if (fits) return;
+  Throw(ErrorClass::kBuild, "kernel '" + name + "' needs work groups of " + Extent(group, 3) + " items; '" + info.name +
+                                "' runs it with " + std::to_string(most) + " at most, and " +
+                                Extent(info.max_group_sizes, 3) + " along the axes");
+}
+
 // The binary of a program built for a device, one of the program's context; empty where the driver gives none.
 std::string BinaryOf(cl_program program, cl_device_id device) {
   const Driver& cl = RequireDriver();
@@ -139,6 +155,7 @@ std::shared_ptr<Program::Built> Program::BuildLocked(const std::shared_ptr<Queue
     built->origins.source = 1;
     if (keeps && built->programs.size() == 1) StoreBinary(key, BinaryOf(built->programs[0], info.id));
   }
+  for (const auto& [name, kernel] : built->kernels) CheckWorkGroup(info, name, kernel);
   return known = std::move(built);
 }
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from functools import partial
 from pathlib import Path
 
@@ -99,6 +100,23 @@ def test_code_for_a_device_with_small_groups_runs_on_a_larger_one(tmp_path: Path
     device = dataclasses.replace(generic_gpu(), target={**generic_gpu().target, "max_num_threads": 16})
     model, lowered = lower(graph, tmp_path, device)
     assert np.allclose(run(model, lowered, graph.inputs)[0], graph.reference()[0], atol=1e-5)
+
+
+def test_every_kernel_says_which_work_group_it_is_launched_with(tmp_path: Path) -> None:
+    """PoCL refuses a launch with another group than the source says, so that the run shows whether they agree."""
+    x = normal(1, 8, 20, 20)
+    nodes = [node("Conv", "x", "w", outputs=["c"]), node("Softmax", "c"), node("ReduceSum", "c", keepdims=0)]
+    graph = Graph({"x": x}, nodes, {"w": normal(32, 8, 3, 3) / 8})
+    device = dataclasses.replace(first_device(), software=False, unit="discrete")
+    lowered = check(graph, tmp_path, device=device)
+    sources = [text for name, text in lowered.dumps if name.endswith(".cl")]
+    groups = [
+        re.search(r"^__kernel __attribute__\(\(reqd_work_group_size\((\d+), 1, 1\)\)\) void \w+\(", s, re.MULTILINE)
+        for s in sources
+    ]
+    assert len(groups) == sum(text.count("__kernel ") for text in sources)
+    assert all(groups), sources
+    assert len({found[1] for found in groups if found}) > 1
 
 
 def test_the_parts_of_a_lowered_partition_are_named_and_dumped(tmp_path: Path) -> None:

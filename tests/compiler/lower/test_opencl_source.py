@@ -1,6 +1,10 @@
 from __future__ import annotations
 
-from heterocc.compiler.lower.opencl.source import complete
+import pytest
+from tvm import tirx
+from tvm.script import tirx as T  # noqa: N812
+
+from heterocc.compiler.lower.opencl.source import complete, with_work_group, work_group
 
 KERNEL = """__kernel void other(__global float* restrict y);
 __kernel void k(__global float* restrict y, __global float* restrict x);
@@ -30,3 +34,41 @@ def test_vectors_of_private_arrays_are_accessed_through_a_pointer_and_others_are
 def test_source_without_anything_to_complete_is_unchanged() -> None:
     text = "__kernel void k(__global int* y) {\n  y[0] = 1;\n}\n"
     assert complete(text) == text
+
+
+def test_the_work_group_stands_between_kernel_and_its_type_and_nowhere_else() -> None:
+    text = with_work_group(complete(KERNEL), (16, 4, 1))
+    assert "\n__kernel __attribute__((reqd_work_group_size(16, 4, 1))) void k(__global float* restrict y" in text
+    assert text.replace("__attribute__((reqd_work_group_size(16, 4, 1))) ", "") == complete(KERNEL)
+
+
+@T.prim_func(s_tir=True)
+def _two_axes(y: T.handle("float32", "global")) -> None:
+    groups = T.launch_thread("blockIdx.x", 3)
+    item = T.launch_thread("threadIdx.x", 16)
+    row = T.launch_thread("threadIdx.z", T.int64(4))
+    out = T.decl_buffer((192,), data=y)
+    out[groups * 64 + T.Cast("int32", row) * 16 + item] = T.float32(0)
+
+
+@T.prim_func(s_tir=True)
+def _no_items(y: T.handle("float32", "global")) -> None:
+    groups = T.launch_thread("blockIdx.x", 3)
+    out = T.decl_buffer((3,), data=y)
+    out[groups] = T.float32(0)
+
+
+@T.prim_func(s_tir=True)
+def _as_many_as_told(y: T.handle("float32", "global"), n: T.int32) -> None:
+    item = T.launch_thread("threadIdx.x", n)
+    out = T.decl_buffer((64,), data=y)
+    out[item] = T.float32(0)
+
+
+@pytest.mark.parametrize(
+    ("function", "group"), [(_two_axes, (16, 1, 4)), (_no_items, (1, 1, 1)), (_as_many_as_told, None)]
+)
+def test_the_work_group_is_what_the_host_code_launches(
+    function: tirx.PrimFunc, group: tuple[int, int, int] | None
+) -> None:
+    assert work_group(function) == group

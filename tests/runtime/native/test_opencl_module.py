@@ -8,7 +8,7 @@ import tvm_ffi
 from opencl_sample import SCALE, load, module_bytes, run_scale
 
 from heterocc.artifacts.errors import DeviceError
-from heterocc.runtime.native import typed_error
+from heterocc.runtime.native import opencl_devices, typed_error
 
 pytestmark = pytest.mark.opencl
 
@@ -37,6 +37,31 @@ def test_a_work_group_over_the_limit_names_kernel_sizes_and_limit() -> None:
         RuntimeError, match=r"kernel 'scale' .*65536 work items in groups of 65536.*largest group is \d+"
     ):
         run_scale(load(module_bytes()), x, 1.0, 1, group=1 << 16)
+
+
+def with_group(x: int, y: int, z: int) -> str:
+    """SCALE for groups of one size."""
+    return SCALE.replace("__kernel ", f"__kernel __attribute__((reqd_work_group_size({x}, {y}, {z}))) ")
+
+
+@pytest.mark.parametrize("group", [(65536, 1, 1), (1, 8192, 8)])
+def test_a_kernel_whose_work_group_the_device_cannot_run_fails_when_it_is_loaded(group: tuple[int, int, int]) -> None:
+    device, sizes = opencl_devices()[0], "x".join(map(str, group))
+    with pytest.raises(RuntimeError, match="needs work groups") as caught:
+        load(module_bytes(with_group(*group))).get_function("heterocc_build")(0)
+    error = typed_error(caught.value)
+    assert isinstance(error, DeviceError)
+    assert f"kernel 'scale' needs work groups of {sizes} items; '{device.name}' runs it with " in error.message
+    assert "x".join(map(str, device.max_group_sizes)) in error.message
+
+
+def test_a_kernel_is_launched_with_the_work_group_that_its_source_says_or_not_at_all() -> None:
+    module = load(module_bytes(with_group(16, 1, 1)))
+    assert module.get_function("heterocc_build")(0) == 1
+    x = np.ones(N, "float32")
+    assert np.array_equal(run_scale(module, x, 2.0, 0, group=16), x * 2)
+    with pytest.raises(RuntimeError, match="CL_INVALID_WORK_GROUP_SIZE"):
+        run_scale(module, x, 2.0, 0, group=8)
 
 
 @pytest.mark.parametrize("fault", ["launch:1", "build:1"])

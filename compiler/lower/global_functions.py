@@ -1,0 +1,26 @@
+"""Global functions of TVM's, replaced for a while. They are the process's: callers hold a lock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import tvm_ffi
+
+
+@contextmanager
+def replaced(name: str, function: Callable[..., Any] | None) -> Iterator[None]:
+    """A global function replaced, or taken away, while open."""
+    previous = tvm_ffi.get_global_func(name, allow_missing=True)
+    if function is not None:
+        tvm_ffi.register_global_func(name, function, override=True)
+    elif previous is not None:
+        tvm_ffi.remove_global_func(name)
+    try:
+        yield
+    finally:
+        if previous is not None:
+            tvm_ffi.register_global_func(name, previous, override=True)
+        elif function is not None:
+            tvm_ffi.remove_global_func(name)
