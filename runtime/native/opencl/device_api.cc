@@ -28,6 +28,18 @@ bool OnHostSide(const void* data) {
   return buffer->lent != nullptr && buffer->lent->side() == Side::kHost;
 }
 
+// Has the driver find a new buffer's memory now. Most look for it when the buffer is first used, which is too late to
+// free idle memory or to load another variant. Nobody waits: what uses the buffer comes later in the same queue.
+void FindMemory(Queue* queue, cl_mem mem, const std::string& context) {
+  const Driver& cl = RequireDriver();
+  const cl_int code = queue->Run([&](cl_command_queue q) {
+    const cl_int result =
+        cl.clEnqueueMigrateMemObjects(q, 1, &mem, CL_MIGRATE_MEM_OBJECT_CONTENT_UNDEFINED, 0, nullptr, nullptr);
+    return Faults::Global().MigrateFails() ? CL_OUT_OF_RESOURCES : result;
+  });
+  queue->Check(code, "clEnqueueMigrateMemObjects", context);
+}
+
 std::unique_ptr<Buffer> Allocate(const std::shared_ptr<Queue>& queue, size_t nbytes, size_t alignment) {
   const Driver& cl = RequireDriver();
   const DeviceInfo& info = queue->info();
@@ -44,6 +56,12 @@ std::unique_ptr<Buffer> Allocate(const std::shared_ptr<Queue>& queue, size_t nby
   if (!info.shares_host_memory) {
     buffer->mem = cl.clCreateBuffer(queue->context(), CL_MEM_READ_WRITE, buffer->size, nullptr, &code);
     queue->Check(code, "clCreateBuffer", context);
+    try {
+      FindMemory(queue.get(), buffer->mem, context);
+    } catch (...) {
+      cl.clReleaseMemObject(buffer->mem);
+      throw;
+    }
     return buffer;
   }
   const size_t unit = std::max({kHostAlignment, alignment, static_cast<size_t>(info.alignment)});

@@ -40,6 +40,7 @@ namespace heterocc::opencl_plugin {
   X(clEnqueueCopyBuffer)              \
   X(clEnqueueMapBuffer)               \
   X(clEnqueueUnmapMemObject)          \
+  X(clEnqueueMigrateMemObjects)       \
   X(clEnqueueMarkerWithWaitList)      \
   X(clFlush)                          \
   X(clWaitForEvents)                  \

@@ -56,8 +56,11 @@ ErrorClass ClassOf(cl_int code, const char* call) {
     case CL_OUT_OF_HOST_MEMORY:
     case CL_INVALID_BUFFER_SIZE:
       return ErrorClass::kMemory;
-    case CL_OUT_OF_RESOURCES:  // of a launch it usually means that the kernel failed
-      return std::strcmp(call, "clCreateBuffer") == 0 ? ErrorClass::kMemory : ErrorClass::kDevice;
+    case CL_OUT_OF_RESOURCES: {  // of a launch it usually means that the kernel failed
+      const bool allocates =
+          std::strcmp(call, "clCreateBuffer") == 0 || std::strcmp(call, "clEnqueueMigrateMemObjects") == 0;
+      return allocates ? ErrorClass::kMemory : ErrorClass::kDevice;
+    }
     default:
       return ErrorClass::kDevice;
   }
@@ -69,14 +72,14 @@ std::string Describe(cl_int code) {
   return Describe(kMeanings, code, "error");
 }
 
-void Check(cl_int code, const char* call, const std::string& context) {
-  if (code != CL_SUCCESS) ThrowFailed(ClassOf(code, call), call, Describe(code), context);
-}
 std::string Extent(const size_t* sizes, int dimensions) {
   std::string text = std::to_string(sizes[0]);
   for (int i = 1; i < dimensions; ++i) text += "x" + std::to_string(sizes[i]);
   return text;
 }
 
+void Check(cl_int code, const char* call, const std::string& context) {
+  if (code != CL_SUCCESS) ThrowFailed(ClassOf(code, call), call, Describe(code), context);
+}
 
 }  // namespace heterocc::opencl_plugin

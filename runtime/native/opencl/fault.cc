@@ -9,9 +9,11 @@ Faults& Faults::Global() {
 
 Faults::Faults() {
   Add("copy", &copy_);
+  Add("migrate", &migrate_);
   Add("map", &map_);
   Add("move", &move_);
   Add("lost", &lost_);
+  Add("foreign", &foreign_);
   Add("integrated", &integrated_);
   Add("incoherent", &incoherent_);
   ReadEnvironment("HETEROCC_OPENCL_FAULT");

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
-import ctypes
+import ast
 import gc
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -9,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm_ffi
-from opencl_sample import empty, load, module_bytes, opencl, pointer, to_device, to_host
+from fresh_process import fresh
+from opencl_sample import empty, leave_idle_workspace, load, module_bytes, opencl, pointer, to_device, to_host
 
 from heterocc.artifacts.errors import DeviceError, DeviceMemoryError
 from heterocc.runtime.native import opencl_devices, trim, typed_error
@@ -73,34 +75,64 @@ def test_a_failed_allocation_is_a_memory_error_and_the_next_one_works() -> None:
 
 def test_an_allocation_that_fails_frees_idle_workspaces_and_tries_again() -> None:
     trim()
-    _leave_idle_workspace()
+    leave_idle_workspace()
     plugin("fault")("alloc:1")
     assert empty((4,)) is not None
     assert trim() == 0
 
 
-def _leave_idle_workspace() -> None:
-    """Takes and gives back a workspace as TVM's host code does."""
+APART = f"""
+import sys
+sys.path[:] = {sys.path!r}
+import numpy as np
+import tvm_ffi
+from opencl_sample import empty, leave_idle_workspace, to_device, to_host
+from heterocc.runtime.native import trim, typed_error
 
-    library = ctypes.CDLL("libtvm_runtime.so")
-    library.TVMBackendAllocWorkspace.restype = ctypes.c_void_p
-    library.TVMBackendAllocWorkspace.argtypes = [
-        ctypes.c_int,
-        ctypes.c_int,
-        ctypes.c_uint64,
-        ctypes.c_int,
-        ctypes.c_int,
-    ]
-    library.TVMBackendFreeWorkspace.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_void_p]
-    workspace = library.TVMBackendAllocWorkspace(4, 0, 1 << 20, 2, 32)
-    assert workspace
-    assert library.TVMBackendFreeWorkspace(4, 0, workspace) == 0
+def failure():
+    try:
+        empty((1 << 26,), "int8")
+    except RuntimeError as error:
+        return type(typed_error(error)).__name__, str(error)
+
+def mapped():
+    return 1024 * int(next(line for line in open("/proc/self/status") if line.startswith("VmSize")).split()[1])
+
+empty((4,))
+trim()
+fault = tvm_ffi.get_global_func("heterocc.opencl.fault")
+"""
+
+
+def told(program: str) -> list[Any]:
+    """What a program of one expression per line gives where PoCL passes for a device with memory of its own."""
+    lines = "".join(f"print(repr({line}))\n" for line in program.split("; "))
+    return [ast.literal_eval(line) for line in fresh(APART + lines, HETEROCC_OPENCL_FAULT="discrete").splitlines()]
+
+
+def test_memory_that_the_driver_does_not_find_for_a_new_buffer_is_a_memory_error_at_once() -> None:
+    program = "fault('migrate:1'); failure(); to_host(to_device(np.arange(3))).tolist(); fault('')"
+    _, (name, text), values, waiting = told(program)
+    assert name == "DeviceMemoryError"
+    assert "clEnqueueMigrateMemObjects failed with CL_OUT_OF_RESOURCES (-5)" in text
+    assert (values, waiting) == ([0, 1, 2], "")
+
+
+def test_idle_workspaces_are_freed_where_the_driver_does_not_find_memory() -> None:
+    *_, failed, idle, waiting = told("leave_idle_workspace(); fault('migrate:1'); failure(); trim(); fault('')")
+    assert (failed, idle, waiting) == (None, 0, "")
+
+
+def test_buffers_without_memory_are_released_and_memory_does_not_grow() -> None:
+    *_, before, failed, after = told("fault('migrate:1+'); mapped(); [failure() for _ in range(40)]; mapped()")
+    assert [name for name, _ in failed] == ["DeviceMemoryError"] * 40
+    assert after - before < 10 << 26
 
 
 def test_a_freed_workspace_is_given_out_again() -> None:
     trim()
-    _leave_idle_workspace()
-    _leave_idle_workspace()
+    leave_idle_workspace()
+    leave_idle_workspace()
     assert trim() == 1 << 20
 
 
@@ -157,9 +189,9 @@ def test_who_waits_for_a_device_that_another_thread_lost_and_opened_anew_is_told
 
 def test_a_workspace_of_a_lost_device_is_not_given_out_again() -> None:
     trim()
-    _leave_idle_workspace()
+    leave_idle_workspace()
     plugin("fault")("lost:1")
     with pytest.raises(RuntimeError, match="was lost"):
         to_device(np.ones(4, "float32"))
-    _leave_idle_workspace()
+    leave_idle_workspace()
     assert trim() == 1 << 20
