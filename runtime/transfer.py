@@ -17,8 +17,8 @@ from heterocc.runtime.tvm_api import tvm_api
 def shared_spaces(variant: Variant) -> frozenset[Space]:
     """Devices of the variant that compute in the host's memory, so that nothing need be sent.
 
-    PoCL and lavapipe work in what the host allocates, and one integrated GPU lends memory that it allocates to the host
-    (see `lender`); further ones copy.
+    PoCL and lavapipe work in what the host allocates. One integrated GPU or CPU of another driver lends memory that it
+    allocates to the host (see `lender`); further ones copy.
     """
     used = {(d.backend, d.index) for d in (variant.devices[p.device] for p in variant.partitions)}
     lenders = []

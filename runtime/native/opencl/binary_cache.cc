@@ -72,7 +72,7 @@ void Shrink(uint64_t limit) {
 }  // namespace
 
 bool KeepsBinaries(const DeviceInfo& info) {
-  if (info.platform_name != "Portable Computing Language") return true;
+  if (!IsPocl(info)) return true;
   const char* named = std::getenv("HETEROCC_OPENCL_CACHE");
   return named != nullptr && std::strcmp(named, "all") == 0;
 }

@@ -55,7 +55,8 @@ DeviceInfo Inspect(const Driver& cl, cl_platform_id platform, cl_device_id id) {
     return Text(
         [&](size_t size, void* value, size_t* ret) { return cl.clGetPlatformInfo(platform, what, size, value, ret); });
   };
-  info.platform_name = platform_text(CL_PLATFORM_NAME);
+  const Faults& faults = Faults::Global();
+  info.platform_name = faults.Foreign() ? "Another Platform" : platform_text(CL_PLATFORM_NAME);
   info.platform_version = platform_text(CL_PLATFORM_VERSION);
   std::istringstream words(DeviceText(cl, id, CL_DEVICE_EXTENSIONS));
   for (std::string word; words >> word;) info.extensions.push_back(word);
@@ -68,11 +69,13 @@ DeviceInfo Inspect(const Driver& cl, cl_platform_id platform, cl_device_id id) {
   info.kind = (type & CL_DEVICE_TYPE_CPU)   ? DeviceKind::kCpu
               : (type & CL_DEVICE_TYPE_GPU) ? DeviceKind::kGpu
                                             : DeviceKind::kAccelerator;
-  const Faults& faults = Faults::Global();
-  info.shares_host_memory = info.kind == DeviceKind::kCpu && !faults.Discrete() && !faults.Integrated();
   // Deprecated since OpenCL 2.0, whose way to ask (fine-grained sharing) says less; all drivers still answer.
   const bool unified = Number<cl_bool>(cl, id, CL_DEVICE_HOST_UNIFIED_MEMORY) != CL_FALSE;
   info.unified = !faults.Discrete() && (unified || faults.Integrated());
+  // The standard lets drivers keep a copy of what a host pointer points to. Intel's for CPUs do, PoCL's work in place,
+  // but for those of other machines (PoCL-Remote), which do not say that their memory is the host's.
+  const bool in_place = info.kind == DeviceKind::kCpu && IsPocl(info) && !faults.Integrated();
+  info.shares_host_memory = info.unified && in_place;
   info.software = info.kind == DeviceKind::kCpu || NamesSoftware(info);
   info.memory = Number<cl_ulong>(cl, id, CL_DEVICE_GLOBAL_MEM_SIZE);
   info.max_alloc = Number<cl_ulong>(cl, id, CL_DEVICE_MAX_MEM_ALLOC_SIZE);
@@ -142,6 +145,10 @@ const char* NameOf(DeviceKind kind) {
 }
 
 }  // namespace
+
+bool IsPocl(const DeviceInfo& info) {
+  return info.platform_name == "Portable Computing Language";
+}
 
 const std::vector<DeviceInfo>& AllDevices() {
   return Find().devices;

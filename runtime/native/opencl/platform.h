@@ -38,8 +38,11 @@ struct DeviceInfo {
   bool fp16 = false;
   bool fp64 = false;
   bool unified = false;             // its memory is the host's own: nothing need be copied
-  bool shares_host_memory = false;  // kernels run on the host's own memory: host pointers can be used without a copy
+  bool shares_host_memory = false;  // and kernels use what lies at a host pointer, at any time, where it lies
 };
+
+// Whether a device is of PoCL's own platform.
+bool IsPocl(const DeviceInfo& info);
 
 // All usable devices; empty where there are none.
 const std::vector<DeviceInfo>& AllDevices();
