@@ -28,6 +28,9 @@ VULKAN_SUPPORTS: tuple[tuple[tuple[str, ...], frozenset[str]], ...] = (
 )
 """Attributes of a Vulkan target, and the dtypes that a device holds and computes where it has all of them."""
 
+VULKAN_NAN = frozenset(["supports_nan16", "supports_nan32", "supports_nan64"])
+"""Attributes of a Vulkan target that are not TVM's: NaN, infinities and the sign of zero are kept where code asks."""
+
 _TARGET_KIND: dict[Backend, str] = {"cpu": "llvm", "opencl": "opencl", "vulkan": "vulkan", "cuda": "cuda"}
 _TARGET_KEYS: dict[Backend, frozenset[str]] = {
     "cpu": frozenset(["kind", "mtriple", "mcpu", "mattr", "mabi", "mfloat-abi", "num-cores", "keys"]),
@@ -61,6 +64,7 @@ _TARGET_KEYS: dict[Backend, frozenset[str]] = {
             "thread_warp_size",
             "keys",
             *(key for keys, _ in VULKAN_SUPPORTS for key in keys),
+            *VULKAN_NAN,
         ]
     ),
     "cuda": frozenset(

@@ -109,6 +109,9 @@ def vulkan_device(found: VulkanDevice, index: int) -> Device:
         "supports_int64": found.int64,
         "supports_8bit_buffer": found.storage8,
         "supports_16bit_buffer": found.storage16,
+        "supports_nan16": found.nan16,
+        "supports_nan32": found.nan32,
+        "supports_nan64": found.nan64,
         "supported_subgroup_operations": found.subgroup_operations,
         "thread_warp_size": 1,
     }

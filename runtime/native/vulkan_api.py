@@ -26,8 +26,9 @@ class VulkanDevice:
     `max_group_counts` a launch. `software` marks implementations that run on the CPU (lavapipe). `subgroup_operations`
     are Vulkan's flags for compute shaders. The flags from `int64` to `subgroups` (sums and shuffles) are what kernels
     may compute with; `storage8` and `storage16` are buffers of such elements.
-    `preserves_nan`: 32-bit arithmetic can be told to keep NaN and infinity. `unified`: the host reads and writes
-    buffers where they are. `shares_host_memory`: buffers can lie on memory that the host allocated.
+    `nan16` to `nan64`: arithmetic of that width can be told to keep NaN, infinities and the sign of zero.
+    `unified`: the host reads and writes buffers where they are. `shares_host_memory`: buffers can lie on
+    memory that the host allocated.
     """
 
     name: str
@@ -57,7 +58,9 @@ class VulkanDevice:
     storage8: bool
     storage16: bool
     subgroups: bool
-    preserves_nan: bool
+    nan16: bool
+    nan32: bool
+    nan64: bool
     push_descriptors: bool
     timestamps: bool
     unified: bool
@@ -78,6 +81,9 @@ _FEATURES = {
     "storage8": "storage8",
     "storage16": "storage16",
     "subgroup_arithmetic": "subgroups",
+    "nan16": "nan16",
+    "nan32": "nan32",
+    "nan64": "nan64",
 }
 
 

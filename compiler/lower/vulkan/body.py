@@ -67,7 +67,8 @@ class Body:
     def pure(self, op: Op, type_: int, *operands: int, exact: bool = False) -> int:
         """The result of an instruction that depends on its operands alone.
 
-        `exact` forbids the driver to contract it with another one, or to assume anything of its operands.
+        `exact` forbids the driver to contract it with another one. It may still assume that no operand is NaN or
+        infinite: `Module.preserve_nan` forbids that.
         """
         key = (op, type_, *operands, -1 - exact)
         for scope in reversed(self._known):

@@ -79,7 +79,7 @@ def _kernels(mod: Any, limits: VulkanLimits) -> list[Kernel]:
     kernels = []
     for name, function in sorted((g.name_hint, f) for g, f in mod.functions_items()):
         try:
-            kernel = compile_kernel(name, function)
+            kernel = compile_kernel(name, function, limits.features)
         except UnsupportedError as error:
             raise LoweringError(f"Vulkan code has no form for {error}", where=f"kernel '{name}'") from None
         problem = limits.misfit(kernel)

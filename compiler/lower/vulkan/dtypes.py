@@ -75,7 +75,13 @@ class DType:
         capability = _ARITHMETIC.get((self.is_float, self.bits))
         if capability is not None:
             module.require(capability)
+        self.computed(module)
         return self.declare(module)
+
+    def computed(self, module: Module) -> None:
+        """Note that the code computes in the type, if it is a floating-point one."""
+        if self.is_float:
+            module.float_widths.add(self.bits)
 
     def in_buffer(self, module: Module) -> int:
         """The SPIR-V type of an element in a buffer."""

@@ -33,6 +33,9 @@ class Feature(IntFlag):
     STORAGE_16BIT = 32
     INT16 = 64
     SUBGROUP_ARITHMETIC = 128
+    NAN16 = 256
+    NAN32 = 512
+    NAN64 = 1024
 
 
 _FEATURES: dict[Capability, Feature] = {
@@ -45,6 +48,9 @@ _FEATURES: dict[Capability, Feature] = {
     Capability.INT16: Feature.INT16,
     Capability.GROUP_NON_UNIFORM_ARITHMETIC: Feature.SUBGROUP_ARITHMETIC,
 }
+
+_NAN = {16: Feature.NAN16, 32: Feature.NAN32, 64: Feature.NAN64}
+"""By the width of a float: the device can be told to keep NaN, infinities and the sign of zero in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +90,12 @@ class Kernel:
         return sum(a.kind == "buffer" for a in self.arguments)
 
 
-def compile_kernel(name: str, function: Any) -> Kernel:
-    """The kernel of a device function as TVM's pipeline leaves it. Raises UnsupportedError saying what does not fit."""
+def compile_kernel(name: str, function: Any, offered: Feature) -> Kernel:
+    """The kernel of a device function as TVM's pipeline leaves it.
+
+    Of `offered` it takes what makes results right and does not need the rest: whether NaN is kept. Raises
+    UnsupportedError saying what does not fit.
+    """
     module = Module()
     body = Body(module)
     memory = Memory(module, body, aliased="tirx.noalias" not in function.attrs)
@@ -96,8 +106,12 @@ def compile_kernel(name: str, function: Any) -> Kernel:
     if memory.private_bytes > MAX_PRIVATE_BYTES:
         raise UnsupportedError(f"arrays of {memory.private_bytes} bytes in every invocation")
     memory.finish()
-    code = module.assemble(name, launch.local_size, launch.interface, body.words())
     features = Feature(0)
+    for bits, feature in _NAN.items():
+        if bits in module.float_widths and feature in offered:
+            module.preserve_nan(bits)
+            features |= feature
+    code = module.assemble(name, launch.local_size, launch.interface, body.words())
     for capability in module.capabilities:
         features |= _FEATURES.get(capability, Feature(0))
     x, y, z = (launch.groups.get(axis, 1) for axis in range(3))

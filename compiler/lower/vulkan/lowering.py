@@ -33,6 +33,9 @@ _REQUIRED: dict[Feature, str] = {
     Feature.STORAGE_8BIT: "storage8",
     Feature.STORAGE_16BIT: "storage16",
     Feature.SUBGROUP_ARITHMETIC: "subgroup_arithmetic",
+    Feature.NAN16: "nan16",
+    Feature.NAN32: "nan32",
+    Feature.NAN64: "nan64",
 }
 
 _TILE = (4, 16)

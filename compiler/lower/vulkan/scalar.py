@@ -293,5 +293,7 @@ def _converted(value: Scalar, dtype: DType) -> Scalar:
 
 
 def _cast(value: Scalar, op: Op, dtype: DType) -> Scalar:
-    type_ = dtype.declare(value.body.module)
-    return Scalar(value.body, dtype, value.body.pure(op, type_, value.id))
+    module = value.body.module
+    value.dtype.computed(module)
+    dtype.computed(module)
+    return Scalar(value.body, dtype, value.body.pure(op, dtype.declare(module), value.id))

@@ -151,6 +151,7 @@ class Capability(IntEnum):
     GROUP_NON_UNIFORM_ARITHMETIC = 63
     STORAGE_BUFFER_16BIT = 4433
     STORAGE_BUFFER_8BIT = 4448
+    SIGNED_ZERO_INF_NAN_PRESERVE = 4466
 
 
 class Decoration(IntEnum):
@@ -181,7 +182,14 @@ REDUCE = 0
 """The group operation that gives every invocation the whole result."""
 SEMANTICS_WORKGROUP = 0x8 | 0x100  # AcquireRelease | WorkgroupMemory
 
-_EXTENSIONS = {Capability.STORAGE_BUFFER_8BIT: "SPV_KHR_8bit_storage"}
+_LOCAL_SIZE = 17
+_SIGNED_ZERO_INF_NAN_PRESERVE = 4461
+"""Execution modes."""
+
+_EXTENSIONS = {
+    Capability.STORAGE_BUFFER_8BIT: "SPV_KHR_8bit_storage",
+    Capability.SIGNED_ZERO_INF_NAN_PRESERVE: "SPV_KHR_float_controls",
+}
 
 
 def text_words(text: str) -> tuple[int, ...]:
@@ -206,7 +214,10 @@ class Module:
         self._decorations: list[int] = []
         self._globals: list[int] = []
         self._known: dict[tuple[int, ...], int] = {}
+        self._preserved: list[int] = []
         self._glsl = self.new_id()
+        self.float_widths: set[int] = set()
+        """Bits of the floating-point types that the code computes in or converts."""
 
     def new_id(self) -> int:
         """An id that nothing has yet."""
@@ -226,6 +237,11 @@ class Module:
     def require(self, capability: Capability) -> None:
         """Declare a capability."""
         self._capabilities[capability] = None
+
+    def preserve_nan(self, bits: int) -> None:
+        """Have drivers keep NaN, infinities and the sign of zero in floats of a width; else they may assume none."""
+        self.require(Capability.SIGNED_ZERO_INF_NAN_PRESERVE)
+        self._preserved.append(bits)
 
     def decorate(self, target: int, decoration: Decoration, *operands: int) -> None:
         """Decorate an id."""
@@ -277,7 +293,9 @@ class Module:
         words += instruction(Op.EXT_INST_IMPORT, (self._glsl, *text_words("GLSL.std.450")))
         words += instruction(Op.MEMORY_MODEL, (0, 1))  # logical addressing, GLSL450
         words += instruction(Op.ENTRY_POINT, (5, function, *text_words(ENTRY_POINT), *interface))  # GLCompute
-        words += instruction(Op.EXECUTION_MODE, (function, 17, *local_size))  # LocalSize
+        words += instruction(Op.EXECUTION_MODE, (function, _LOCAL_SIZE, *local_size))
+        for bits in self._preserved:
+            words += instruction(Op.EXECUTION_MODE, (function, _SIGNED_ZERO_INF_NAN_PRESERVE, bits))
         words += instruction(Op.NAME, (function, *text_words(name)))
         words += self._decorations
         words += self._globals

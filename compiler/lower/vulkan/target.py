@@ -1,11 +1,13 @@
 """The TVM target of a Vulkan device, and what its code must fit into.
 
-A device says what it offers by TVM's own target attributes: `max_num_threads` (invocations of a work group),
+A device says what it offers by TVM's target attributes: `max_num_threads` (invocations of a work group),
 `max_block_size_x/y/z`, `max_shared_memory_per_block`, `max_push_constants_size`, `max_storage_buffer_range`,
 `max_per_stage_descriptor_storage_buffer`, `supports_float16`, `supports_float64`, `supports_int8`, `supports_int16`,
 `supports_int64`, `supports_8bit_buffer`, `supports_16bit_buffer`, and `supported_subgroup_operations` (bits as in
-VkSubgroupFeatureFlagBits). Where a limit is not given, what the Vulkan specification promises holds; where a `supports`
-is not given, the dtypes of the device decide.
+VkSubgroupFeatureFlagBits). Of our own are `supports_nan16`, `supports_nan32` and `supports_nan64`: arithmetic of that
+width keeps NaN, infinities and the sign of zero where code asks for it (shaderSignedZeroInfNanPreserveFloat16 …). Where
+a limit is not given, what the Vulkan specification promises holds; where a `supports` is not given, the dtypes of the
+device decide, except that no NaN is kept.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from heterocc.compiler.devices.device import Device, TargetAttr
+from heterocc.compiler.devices.file import VULKAN_NAN
 from heterocc.compiler.lower.tvm_target import gpu_target
 from heterocc.compiler.lower.vulkan.iterations import LLVMPIPE_ITERATIONS
 from heterocc.compiler.lower.vulkan.kernel import Feature, Kernel
@@ -45,6 +48,10 @@ _SUPPORTS: tuple[tuple[Feature, str, frozenset[str]], ...] = (
     (Feature.INT64, "supports_int64", frozenset(["int64", "uint64"])),
     (Feature.STORAGE_8BIT, "supports_8bit_buffer", frozenset(["int8", "uint8", "bool"])),
     (Feature.STORAGE_16BIT, "supports_16bit_buffer", frozenset(["int16", "uint16", "float16"])),
+    # No dtype needs these: a device that does not name them gets code without.
+    (Feature.NAN16, "supports_nan16", frozenset()),
+    (Feature.NAN32, "supports_nan32", frozenset()),
+    (Feature.NAN64, "supports_nan64", frozenset()),
 )
 _MISSING = {
     Feature.INT64: "64-bit integers",
@@ -133,4 +140,6 @@ def vulkan_target(device: Device) -> Any:
     Raises DeviceError for attributes that TVM refuses.
     """
     threads = device.target.get("max_num_threads", GUARANTEED["max_num_threads"])
+    known = {name: value for name, value in device.target.items() if name not in VULKAN_NAN}
+    device = replace(device, target=known)
     return gpu_target(device, "vulkan", max_num_threads=threads, max_threads_per_block=threads, thread_warp_size=1)

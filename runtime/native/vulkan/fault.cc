@@ -13,6 +13,7 @@ Faults::Faults() {
   Add("uncached", &uncached_);
   Add("slow", &slow_);
   Add("no-push", &no_push_);
+  Add("no-nan", &no_nan_);
   ReadEnvironment("HETEROCC_VULKAN_FAULT");
 }
 

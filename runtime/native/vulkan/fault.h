@@ -2,7 +2,7 @@
 // submission loses the device). Read from the environment only: `integrated` (a CPU passes for an integrated GPU: it
 // lends memory to the host and takes none), `uncached` (the host reads no device's memory as fast as its own), `slow`
 // (submissions pass for a million times as long as they are), `no-push` (descriptors come from pools although they
-// could be pushed).
+// could be pushed), `no-nan` (floats keep no NaN, whatever a shader asks for).
 #ifndef HETEROCC_VULKAN_FAULT_H_
 #define HETEROCC_VULKAN_FAULT_H_
 
@@ -18,6 +18,7 @@ class Faults final : public CommonFaults {
   bool Uncached() const { return uncached_; }
   bool Slow() const { return slow_; }
   bool NoPush() const { return no_push_; }
+  bool NoNan() const { return no_nan_; }
   bool DeviceIsLost() { return lost_.Happens(); }
 
  private:
@@ -27,6 +28,7 @@ class Faults final : public CommonFaults {
   bool uncached_ = false;
   bool slow_ = false;
   bool no_push_ = false;
+  bool no_nan_ = false;
   Fault lost_;
 };
 

@@ -85,8 +85,8 @@ void Kernel::CheckDevice(const DeviceInfo& info) const {
     }
   };
   const uint32_t missing = spec_.features & ~info.features;
+  if ((missing & kNanFeatures) != 0) lacks("the device does not keep NaN and infinity");
   if (missing != 0) lacks("the device lacks " + FeatureNames(missing));
-  if (spec_.spirv.preserves_nan && !info.preserves_nan) lacks("the device does not keep NaN and infinity");
   over("storage buffers", spec_.buffers, info.storage_buffers);
   over("bytes of push constants", spec_.push_bytes, info.push_constants);
   over("bytes of shared memory", spec_.shared_bytes, info.shared_memory);

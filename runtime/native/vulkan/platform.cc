@@ -16,6 +16,7 @@ constexpr struct {
 } kFeatureNames[] = {
     {kInt64, "int64"},       {kFloat64, "float64"},     {kFloat16, "float16"}, {kInt8, "int8"},
     {kStorage8, "storage8"}, {kStorage16, "storage16"}, {kInt16, "int16"},     {kSubgroups, "subgroups"},
+    {kNan16, "nan16"},       {kNan32, "nan32"},         {kNan64, "nan64"},
 };
 
 std::string VersionText(uint32_t version) {
@@ -83,6 +84,13 @@ uint32_t FindFeatures(const Driver& vk, VkPhysicalDevice id, uint32_t subgroup_o
          ((subgroup_operations & kOperations) == kOperations ? kSubgroups : 0u);
 }
 
+uint32_t NanFeatures(const VkPhysicalDeviceVulkan12Properties& twelve) {
+  if (Faults::Global().NoNan()) return 0;
+  return (twelve.shaderSignedZeroInfNanPreserveFloat16 ? kNan16 : 0u) |
+         (twelve.shaderSignedZeroInfNanPreserveFloat32 ? kNan32 : 0u) |
+         (twelve.shaderSignedZeroInfNanPreserveFloat64 ? kNan64 : 0u);
+}
+
 // Fills `info` for a device; gives why it cannot be used, or an empty text.
 std::string Inspect(const Driver& vk, VkPhysicalDevice id, DeviceInfo* info) {
   const std::vector<std::string> extensions = Extensions(vk, id);
@@ -144,7 +152,6 @@ std::string Inspect(const Driver& vk, VkPhysicalDevice id, DeviceInfo* info) {
   std::copy_n(limits.maxComputeWorkGroupSize, 3, info->max_group_sizes);
   std::copy_n(limits.maxComputeWorkGroupCount, 3, info->max_group_counts);
   info->subgroup_size = eleven.subgroupSize;
-  info->preserves_nan = twelve.shaderSignedZeroInfNanPreserveFloat32 != VK_FALSE;
   info->push_descriptors = push.maxPushDescriptors;
   info->import_alignment = Faults::Global().Integrated() ? 0 : import.minImportedHostPointerAlignment;
   info->timestamp_period = limits.timestampPeriod;
@@ -154,7 +161,7 @@ std::string Inspect(const Driver& vk, VkPhysicalDevice id, DeviceInfo* info) {
   if ((eleven.subgroupSupportedStages & VK_SHADER_STAGE_COMPUTE_BIT) != 0) {
     info->subgroup_operations = eleven.subgroupSupportedOperations;
   }
-  info->features = FindFeatures(vk, id, info->subgroup_operations, &timeline);
+  info->features = FindFeatures(vk, id, info->subgroup_operations, &timeline) | NanFeatures(twelve);
   if (!timeline) return "it has no timeline semaphores";
   return FindQueueFamily(vk, info) ? "" : "it has no compute queue";
 }

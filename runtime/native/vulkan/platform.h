@@ -22,8 +22,12 @@ enum Feature : uint32_t {
   kStorage16 = 32,
   kInt16 = 64,
   kSubgroups = 128,  // sums and shuffles within a subgroup
+  kNan16 = 256,      // floats of so many bits keep NaN, infinities and the sign of zero where a shader asks for it
+  kNan32 = 512,
+  kNan64 = 1024,
 };
-constexpr uint32_t kAllFeatures = 255;
+constexpr uint32_t kAllFeatures = 2047;
+constexpr uint32_t kNanFeatures = kNan16 | kNan32 | kNan64;
 
 // `int64, float16` for a set of features.
 std::string FeatureNames(uint32_t features);
@@ -59,8 +63,7 @@ struct DeviceInfo {
   uint32_t queue_family = 0;
   float timestamp_period = 0;  // nanoseconds a tick; 0 where there are no timestamps
   uint64_t timestamp_mask = 0;
-  bool preserves_nan = false;  // shaders can ask for NaN and infinity in 32 bits
-  bool unified = false;        // the device's memory is the host's: buffers are mapped and used without staging
+  bool unified = false;  // the device's memory is the host's: buffers are mapped and used without staging
 
   // Whether kernels can run on memory that the host allocated.
   bool SharesHostMemory() const { return unified && import_alignment != 0 && type == VK_PHYSICAL_DEVICE_TYPE_CPU; }

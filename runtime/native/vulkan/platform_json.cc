@@ -57,7 +57,8 @@ std::string DevicesAsJson() {
         << ", \"fp16\": " << feature(kFloat16) << ", \"int16\": " << feature(kInt16) << ", \"int8\": " << feature(kInt8)
         << ", \"storage8\": " << feature(kStorage8) << ", \"storage16\": " << feature(kStorage16)
         << ", \"subgroups\": " << feature(kSubgroups) << ", \"subgroup_operations\": " << d.subgroup_operations
-        << ", \"preserves_nan\": " << yes(d.preserves_nan) << ", \"push_descriptors\": " << yes(d.push_descriptors != 0)
+        << ", \"nan16\": " << feature(kNan16) << ", \"nan32\": " << feature(kNan32)
+        << ", \"nan64\": " << feature(kNan64) << ", \"push_descriptors\": " << yes(d.push_descriptors != 0)
         << ", \"timestamps\": " << yes(d.timestamp_period > 0) << ", \"unified\": " << yes(d.unified)
         << ", \"shares_host_memory\": " << yes(d.SharesHostMemory()) << "}";
     separator = ", ";

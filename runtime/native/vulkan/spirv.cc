@@ -26,6 +26,7 @@ enum Op : uint32_t {
 enum Number : uint32_t {
   kModelGlCompute = 5,
   kModeLocalSize = 17,
+  kModeSignedZeroInfNanPreserve = 4461,
   kDecorationNonWritable = 24,
   kDecorationBinding = 33,
   kDecorationDescriptorSet = 34,
@@ -38,9 +39,10 @@ enum Number : uint32_t {
 
 void AddCapability(uint32_t capability, SpirvInfo* info) {
   switch (capability) {
-    case 0:   // Matrix
-    case 1:   // Shader
-    case 61:  // GroupNonUniform
+    case 0:     // Matrix
+    case 1:     // Shader
+    case 61:    // GroupNonUniform
+    case 4466:  // SignedZeroInfNanPreserve; the execution mode says of which width
       return;
     case 9:
       info->features |= kFloat16;
@@ -68,12 +70,22 @@ void AddCapability(uint32_t capability, SpirvInfo* info) {
     case 4448:
       info->features |= kStorage8;
       return;
-    case 4466:
-      info->preserves_nan = true;
-      return;
     default:
       Throw(ErrorClass::kModule,
             "the kernel needs SPIR-V capability " + std::to_string(capability) + ", which is not supported");
+  }
+}
+
+Feature NanFeature(uint32_t bits) {
+  switch (bits) {
+    case 16:
+      return kNan16;
+    case 32:
+      return kNan32;
+    case 64:
+      return kNan64;
+    default:
+      Damaged("floats of " + std::to_string(bits) + " bits");
   }
 }
 
@@ -112,6 +124,7 @@ class Reader {
         if (count == 5 && operands[1] == kModeLocalSize) {
           for (int i = 0; i < 3; ++i) info_->group[i] = operands[2 + i];
         }
+        if (count == 3 && operands[1] == kModeSignedZeroInfNanPreserve) info_->features |= NanFeature(operands[2]);
         break;
       case kOpTypePointer:
         if (count == 3) pointee_[operands[0]] = operands[2];

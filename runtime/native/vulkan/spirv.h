@@ -13,8 +13,7 @@ namespace heterocc::vulkan_plugin {
 struct SpirvInfo {
   std::string entry;              // of the one compute shader
   uint32_t group[3] = {0, 0, 0};  // work items of a work group; zeros where no literal says it
-  uint32_t features = 0;          // of enum Feature, by the capabilities declared
-  bool preserves_nan = false;     // the shader asks for NaN and infinity as IEEE 754 has them
+  uint32_t features = 0;          // of enum Feature, by the capabilities and execution modes declared
   std::vector<bool> writable;     // by binding of set 0: buffers that are not marked NonWritable
 };
 

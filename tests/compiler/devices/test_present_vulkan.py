@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from pathlib import Path
 from typing import Any
 
 import onnx
 import pytest
 import sample_devices
+from fresh_process import fresh
 
 from heterocc.compiler.devices.present import inventory, vulkan_device
 from heterocc.compiler.driver import compile_model
@@ -25,6 +27,7 @@ CARD = dataclasses.replace(
     max_group_sizes=(1024, 512, 64),
     subgroup_operations=0x35,
     fp64=False,
+    nan64=False,
 )
 
 
@@ -42,6 +45,8 @@ def test_a_vulkan_device_tells_its_limits_as_target_attributes() -> None:
         "max_shared_memory_per_block": 48 << 10,
         "supports_float64": False,
         "supports_8bit_buffer": True,
+        "supports_nan32": True,
+        "supports_nan64": False,
         "supported_subgroup_operations": 0x35,
     }
     assert {key: device.target[key] for key in wanted} == wanted
@@ -89,6 +94,28 @@ def test_what_code_may_require_the_runtime_knows_by_the_same_name() -> None:
 
 
 @pytest.mark.vulkan
+def test_a_bundle_that_asks_for_nan_says_so_to_a_device_that_keeps_none(tmp_path: Path) -> None:
+    here = next((d for d in inventory().devices if d.backend == "vulkan"), None)
+    if here is None or not here.target["supports_nan32"]:
+        pytest.skip("no Vulkan device that keeps NaN is here")
+    model = onnx.parser.parse_model("""
+      <ir_version: 9, opset_import: ["" : 17]>
+      g (float[4,8] x) => (float[4,8] y) { y = Relu(x) }""")
+    onnx.save(model, tmp_path / "m.onnx")
+    compile_model(tmp_path / "m.onnx", tmp_path / "m.hcb", devices="VULKAN,CPU", cpu_variant=False)
+    program = f"""
+from heterocc.artifacts.errors import HeteroccError
+from heterocc.runtime import load
+try:
+    load({str(tmp_path / "m.hcb")!r})
+except HeteroccError as error:
+    print(error)
+"""
+    said = fresh(program, HETEROCC_VULKAN_FAULT="no-nan")
+    assert re.search(r"device VULKAN \(.*\) lacks nan32", said), said
+
+
+@pytest.mark.vulkan
 def test_a_node_that_writes_booleans_stays_on_vulkan(tmp_path: Path) -> None:
     here = next((d for d in inventory().devices if d.backend == "vulkan"), None)
     if here is None or "bool" not in here.dtypes:
@@ -101,4 +128,4 @@ def test_a_node_that_writes_booleans_stays_on_vulkan(tmp_path: Path) -> None:
     assert report.moved == ()
     assert set(report.plan.device_of.values()) == {"VULKAN"}
     with load(tmp_path / "m.hcb") as session:
-        assert session.variant.devices[0].requires == ("storage8",)
+        assert set(session.variant.devices[0].requires) - {"nan32"} == {"storage8"}

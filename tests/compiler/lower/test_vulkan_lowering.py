@@ -59,13 +59,15 @@ def test_the_parts_of_a_lowered_partition_are_named_and_dumped(tmp_path: Path) -
     dumps = dict(lowered.dumps)
     text = next(text for name, text in dumps.items() if name.endswith(".spvasm"))
     assert "OpEntryPoint" in text
-    assert lowered.requires == ()
+    assert set(lowered.requires) <= {"nan32"}
 
 
 @on_device
 def test_a_partition_says_what_it_needs_of_a_device(tmp_path: Path) -> None:
     graph = Graph({"x": normal(4).astype("float16"), "i": RNG.integers(0, 9, 4)}, [node("Exp", "x"), node("Neg", "i")])
-    assert lower(graph, tmp_path)[1].requires == ("int64", "storage16")  # exp of float16 is computed in float32
+    device = limited(supports_nan16=False, supports_nan64=False)
+    lowered = VulkanLowering().lower(whole(imported(graph, tmp_path), device))
+    assert lowered.requires == ("int64", "nan32", "storage16")  # exp of float16 is computed in float32
 
 
 @pytest.mark.parametrize(

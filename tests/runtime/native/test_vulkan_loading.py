@@ -51,7 +51,8 @@ def test_the_devices_are_described_and_hardware_comes_first() -> None:
         assert d.max_alloc <= d.storage_range and d.storage_range >= 1 << 27
         assert all(count >= 65535 for count in d.max_group_counts)
         assert set(d.features) <= {
-            "fp16", "fp64", "int8", "int16", "int64", "storage8", "storage16", "subgroup_arithmetic"
+            "fp16", "fp64", "int8", "int16", "int64", "storage8", "storage16", "subgroup_arithmetic",
+            "nan16", "nan32", "nan64",
         }  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import vulkan_sample as sample
+from fresh_process import fresh
 from vulkan_sample import FLOAT32, INT32, empty, kernel_bytes, load, module_bytes, plugin, pointer, run_scale
 
 from heterocc.artifacts.errors import BundleError, DeviceError
@@ -17,6 +18,8 @@ from heterocc.runtime.native import typed_error, vulkan_devices
 from heterocc.runtime.native.vulkan_api import statistics
 
 pytestmark = pytest.mark.vulkan
+
+HERE = Path(__file__).parent
 
 N = 64
 
@@ -176,6 +179,31 @@ def test_a_module_keeps_its_bytes_and_tells_its_kernels() -> None:
 def test_capabilities_of_the_code_count_as_features() -> None:
     module = load(module_bytes(kernel_bytes(words=sample.scale_words(capabilities=(11, 4448)))))
     assert "needs int64, storage8" in str(module.inspect_source())
+    module = load(module_bytes(kernel_bytes(words=sample.scale_words(keeps_nan=(16, 32, 64)))))
+    assert "needs nan16, nan32, nan64" in str(module.inspect_source())
+
+
+KEEPS_NAN = f"""
+import sys
+sys.path[:0] = [{str(HERE)!r}, {str(HERE.parents[1])!r}]
+import numpy as np
+from vulkan_sample import kernel_bytes, load, module_bytes, run_scale, scale_words
+from heterocc.runtime.native import typed_error
+x = np.arange(64, dtype="float32")
+try:
+    words = scale_words(keeps_nan=(32,))
+    print(np.array_equal(run_scale(load(module_bytes(kernel_bytes(words=words))), x, 2.0, 1), x * 2 + 1))
+except RuntimeError as error:
+    print(repr(typed_error(error)))
+"""
+
+
+def test_a_kernel_that_asks_for_nan_runs_only_on_a_device_that_keeps_it() -> None:
+    if vulkan_devices()[0].nan32:
+        assert fresh(KEEPS_NAN).strip() == "True"
+    refused = fresh(KEEPS_NAN, HETEROCC_VULKAN_FAULT="no-nan")
+    assert refused.startswith("DeviceError(")
+    assert "the device does not keep NaN and infinity" in refused
 
 
 def test_spirv_with_any_word_changed_loads_or_is_refused() -> None:
@@ -223,6 +251,7 @@ def test_a_count_larger_than_the_module_is_refused(count: int) -> None:
         ({"buffers": 1, "arguments": ((0, 0, 0, 0),)}, "a buffer that the host code does not pass"),
         ({"words": ()}, "does not begin as SPIR-V does"),
         ({"words": sample.scale_words(capabilities=(2,))}, "capability 2, which is not supported"),
+        ({"words": sample.scale_words(keeps_nan=(8,))}, "floats of 8 bits"),
     ],
 )
 def test_a_module_that_contradicts_itself_is_refused(change: dict[str, object], words: str) -> None:

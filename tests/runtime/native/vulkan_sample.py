@@ -23,15 +23,16 @@ vulkan, empty, to_device, run_scale = _TENSORS.device, _TENSORS.empty, _TENSORS.
 to_host, copy, pointer = device_run.download, device_run.copy, device_sample.pointer
 
 _OPS = {
-    "Capability": 17, "MemoryModel": 14, "EntryPoint": 15, "ExecutionMode": 16, "Decorate": 71, "MemberDecorate": 72,
-    "TypeVoid": 19, "TypeFunction": 33, "TypeInt": 21, "TypeFloat": 22, "TypeVector": 23, "TypePointer": 32,
-    "TypeRuntimeArray": 29, "TypeStruct": 30, "Constant": 43, "Variable": 59, "Function": 54, "Label": 248,
-    "AccessChain": 65, "Load": 61, "Store": 62, "FMul": 133, "FAdd": 129, "ConvertSToF": 111, "Return": 253,
-    "FunctionEnd": 56,
+    "Capability": 17, "Extension": 10, "MemoryModel": 14, "EntryPoint": 15, "ExecutionMode": 16, "Decorate": 71,
+    "MemberDecorate": 72, "TypeVoid": 19, "TypeFunction": 33, "TypeInt": 21, "TypeFloat": 22, "TypeVector": 23,
+    "TypePointer": 32, "TypeRuntimeArray": 29, "TypeStruct": 30, "Constant": 43, "Variable": 59, "Function": 54,
+    "Label": 248, "AccessChain": 65, "Load": 61, "Store": 62, "FMul": 133, "FAdd": 129, "ConvertSToF": 111,
+    "Return": 253, "FunctionEnd": 56,
 }  # fmt: skip
 _INPUT, _STORAGE, _PUSH_CLASS = 1, 12, 9
 _BLOCK, _STRIDE, _BUILTIN, _NON_WRITABLE, _BINDING, _SET, _OFFSET = 2, 6, 11, 24, 33, 34, 35
 _GLOBAL_ID = 28
+_KEEP_NAN_CAPABILITY, _KEEP_NAN = 4466, 4461
 
 
 def name_words(text: str) -> list[int]:
@@ -41,8 +42,13 @@ def name_words(text: str) -> list[int]:
     return list(struct.unpack(f"<{len(data) // 4}I", data))
 
 
-def scale_words(group: int = 8, capabilities: Sequence[int] = (), entry: str = "main") -> list[int]:
-    """`y[i] = x[i] * factor + bias` for i below groups × `group`; y is binding 0, x binding 1, then {float, int}."""
+def scale_words(
+    group: int = 8, capabilities: Sequence[int] = (), entry: str = "main", keeps_nan: Sequence[int] = ()
+) -> list[int]:
+    """`y[i] = x[i] * factor + bias` for i below groups × `group`; y is binding 0, x binding 1, then {float, int}.
+
+    `keeps_nan` are the widths of floats that the shader asks to keep NaN in.
+    """
     ids: dict[str, int] = {}
     words: list[int] = []
 
@@ -54,11 +60,15 @@ def scale_words(group: int = 8, capabilities: Sequence[int] = (), entry: str = "
         words.append(len(flat) + 1 << 16 | _OPS[op])
         words.extend(flat)
 
-    for capability in (1, *capabilities):
+    for capability in (1, *capabilities, *([_KEEP_NAN_CAPABILITY] if keeps_nan else [])):
         emit("Capability", capability)
+    if keeps_nan:
+        emit("Extension", name_words("SPV_KHR_float_controls"))
     emit("MemoryModel", 0, 1)
     emit("EntryPoint", 5, "main", name_words(entry), "id")
     emit("ExecutionMode", "main", 17, group, 1, 1)
+    for bits in keeps_nan:
+        emit("ExecutionMode", "main", _KEEP_NAN, bits)
     emit("Decorate", "id", _BUILTIN, _GLOBAL_ID)
     emit("Decorate", "array", _STRIDE, 4)
     for name, binding in (("y", 0), ("x", 1)):
