@@ -136,6 +136,8 @@ class Memory:
     def store(self, view: View, index: Scalar, value: Scalar) -> None:
         """Store one scalar."""
         held = _seen(value, view.held)
+        if view.storage == Storage.STORAGE_BUFFER and held.wide is not None:
+            held = held.wide.rounded()
         self._body.effect(Op.STORE, self.pointer(view, index), held.id)
 
     def pointer(self, view: View, index: Scalar) -> int:

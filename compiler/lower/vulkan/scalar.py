@@ -8,13 +8,14 @@ from dataclasses import dataclass, replace
 from heterocc.compiler.lower.vulkan.body import Body
 from heterocc.compiler.lower.vulkan.dtypes import (
     BOOL,
+    FLOAT16,
     INT32,
     UINT32,
     DType,
     Number,
     UnsupportedError,
 )
-from heterocc.compiler.lower.vulkan.spirv import Glsl, Op
+from heterocc.compiler.lower.vulkan.spirv import ROUND_TO_NEAREST_EVEN, Decoration, Glsl, Op
 
 _BINARY: dict[str, tuple[Op, Op, Op]] = {  # float, int, uint
     "+": (Op.F_ADD, Op.I_ADD, Op.I_ADD),
@@ -50,7 +51,7 @@ class Scalar:
 
     Operators take scalars of one type, or numbers, which become constants of it. Float arithmetic is exact: the driver
     may not contract it; `times` and `plus` leave it free to fuse a product with a sum. Comparisons with NaN are false,
-    but `!=`. `narrow` is what a 64-bit integer was widened from.
+    but `!=`. `narrow` is what a 64-bit integer was widened from, `wide` what a float was converted to float16 from.
     """
 
     body: Body
@@ -58,6 +59,7 @@ class Scalar:
     id: int
     known: Number | None = None
     narrow: Scalar | None = None
+    wide: Scalar | None = None
 
     def constant(self, value: Number, dtype: DType | None = None) -> Scalar:
         """A constant, of this scalar's type unless told otherwise."""
@@ -214,6 +216,16 @@ class Scalar:
         """The value as another type: towards zero from float to integer, modulo 2^n between integers."""
         return _converted(self, dtype)
 
+    def rounded(self) -> Scalar:
+        """The value as float16, to the nearest, to be used by stores to storage buffers alone.
+
+        Drivers choose the rounding of any other conversion. SPIR-V lets code choose it only where every use of the
+        result is such a store, so that no other use may find this one.
+        """
+        converted = _cast(self, Op.F_CONVERT, FLOAT16, shared=False)
+        self.body.module.decorate(converted.id, Decoration.FP_ROUNDING_MODE, ROUND_TO_NEAREST_EVEN)
+        return converted
+
 
 def constant(body: Body, dtype: DType, value: Number) -> Scalar:
     """A constant."""
@@ -273,7 +285,8 @@ def _converted(value: Scalar, dtype: DType) -> Scalar:
             return select(value, value.constant(1, UINT32), 0).to(dtype)
         return select(value, value.constant(1, dtype), 0)
     if source.is_float and dtype.is_float:
-        return _cast(value, Op.F_CONVERT, dtype)
+        converted = _cast(value, Op.F_CONVERT, dtype)
+        return replace(converted, wide=value) if dtype == FLOAT16 else converted
     if source.is_float:
         # Narrow results by way of 32 bits: a float out of their range then wraps as it does on CPUs.
         whole = dtype if dtype.bits >= 32 else INT32
@@ -292,8 +305,8 @@ def _converted(value: Scalar, dtype: DType) -> Scalar:
     return value.to(DType(source.kind, dtype.bits)).bitcast(dtype)
 
 
-def _cast(value: Scalar, op: Op, dtype: DType) -> Scalar:
-    module = value.body.module
+def _cast(value: Scalar, op: Op, dtype: DType, shared: bool = True) -> Scalar:
+    module, write = value.body.module, value.body.pure if shared else value.body.fresh
     value.dtype.computed(module)
     dtype.computed(module)
-    return Scalar(value.body, dtype, value.body.pure(op, dtype.declare(module), value.id))
+    return Scalar(value.body, dtype, write(op, dtype.declare(module), value.id))

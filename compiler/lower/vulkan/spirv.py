@@ -166,6 +166,7 @@ class Decoration(IntEnum):
     BINDING = 33
     DESCRIPTOR_SET = 34
     OFFSET = 35
+    FP_ROUNDING_MODE = 39
     NO_CONTRACTION = 42
 
 
@@ -175,6 +176,9 @@ class BuiltIn(IntEnum):
     WORKGROUP_ID = 26
     LOCAL_INVOCATION_ID = 27
 
+
+ROUND_TO_NEAREST_EVEN = 0
+"""The operand of Decoration.FP_ROUNDING_MODE."""
 
 SCOPE_WORKGROUP = 2
 SCOPE_SUBGROUP = 3

@@ -1,15 +1,19 @@
-"""Floats in Vulkan code: kernels ask for NaN to be kept where the device can."""
+"""Floats in Vulkan code: kernels ask for NaN to be kept where the device can, and halves are stored to the nearest."""
 
 from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 from gpu_run import Graph, imported, node, whole
-from vulkan_run import ROOMY, VALIDATOR, assert_valid, first_device, lower, run
+from tvm import tirx
+from tvm.script import tirx as T  # noqa: N812
+from vulkan_run import ROOMY, VALIDATOR, assert_valid, elementwise, first_device, lower, run
+from vulkan_run import kernels_of as kernels_of_function
 
 from heterocc.compiler.devices.device import Device
 from heterocc.compiler.devices.file import read_device_file
@@ -107,3 +111,84 @@ def test_nan_and_infinities_come_through_bounds(tmp_path: Path) -> None:
     np.testing.assert_array_equal(clip, np.clip(x, bounds["low"], bounds["high"]))
     np.testing.assert_array_equal(larger, np.where(x > y, x, y))
     np.testing.assert_array_equal(smaller, np.where(x < y, x, y))
+
+
+def assert_stores_round(made: Sequence[Kernel]) -> int:
+    """Every conversion to float16 that goes into a buffer is rounded to the nearest; gives the number of these.
+
+    None of them is used by anything else, which SPIR-V demands.
+    """
+    found = 0
+    for kernel in made:
+        text = disassemble(kernel.code)
+        half = re.search(r"%(\d+) = OpTypeFloat 16\n", text)
+        if half is None:
+            continue
+        converted = set(re.findall(rf"%(\d+) = OpFConvert %{half[1]} ", text))
+        buffers = set(re.findall(r"%(\d+) = OpTypePointer 12 ", text))
+        places = {place for place, type_ in re.findall(r"%(\d+) = OpAccessChain %(\d+) ", text) if type_ in buffers}
+        stored = {value for place, value in re.findall(r"OpStore (\d+) (\d+)\n", text) if place in places}
+        rounded = set(re.findall(r"OpDecorate (\d+) 39 0\n", text))
+        assert rounded == converted & stored
+        elsewhere = (line.split()[4:] for line in text.splitlines() if line.startswith("%"))
+        assert not rounded & {operand for operands in elsewhere for operand in operands}
+        found += len(rounded)
+    return found
+
+
+@validated
+@pytest.mark.parametrize("source", ["float32", "float64"])
+def test_a_cast_to_half_is_stored_to_the_nearest(source: str, tmp_path: Path) -> None:
+    made = kernels(Graph({"x": values(source)}, [node("Cast", "x", to=10)]), tmp_path, ROOMY)
+    assert assert_stores_round(made) == 1
+    assert_valid(made)
+
+
+@validated
+def test_a_half_that_is_also_used_otherwise_is_stored_from_a_conversion_of_its_own() -> None:
+    @T.prim_func(s_tir=True)
+    def both(a: T.Buffer((64,), "float32"), b: T.Buffer((64,), "float16"), c: T.Buffer((64,), "float32")) -> None:
+        for i in T.thread_binding(64, "threadIdx.x"):
+            with T.sblock("whole"):
+                T.reads(a[i])
+                T.writes(b[i], c[i])
+                b[i] = T.Cast("float16", a[i])
+                c[i] = T.Cast("float32", T.Cast("float16", a[i]))
+
+    made = kernels_of_function(both, ROOMY)
+    assert assert_stores_round(made) == 1
+    assert_valid(made)
+    text = disassemble(made[0].code)
+    assert text.count("OpFConvert") == 3  # to float16 for b, and to float16 and back for c
+
+
+@validated
+def test_kernels_that_store_values_as_halves_store_them_to_the_nearest(tmp_path: Path) -> None:
+    graph = Graph(
+        {"x": RNG.random((1, 8, 9, 9), np.float32)},
+        [
+            node("Conv", "x", "w", outputs=["c"], pads=[1, 1, 1, 1]),
+            node("Relu", "c", outputs=["r"]),
+            node("MaxPool", "r", outputs=["m"], kernel_shape=[3, 3]),
+            node("Softmax", "m", outputs=["s"], axis=1),
+            node("MatMul", "s", "n"),
+        ],
+        {"w": RNG.random((16, 8, 3, 3), np.float32), "n": RNG.random((7, 5), np.float32)},
+    )
+    made = kernels(graph, tmp_path, dataclasses.replace(ROOMY, properties={"precision": "f16"}))
+    assert assert_stores_round(made) >= 3
+    assert_valid(made)
+
+
+@pytest.mark.vulkan
+@on_device
+def test_floats_become_halves_as_numpy_rounds_them() -> None:
+    """All halves, what lies in the middle of two and beside that, and what overflows."""
+    halves = np.arange(0x7C00, dtype=np.uint16).view(np.float16).astype(np.float32)
+    middles = (halves[1:] + halves[:-1]) / 2
+    near = [np.nextafter(middles, np.float32(end)) for end in (0, np.inf)]
+    x = np.concatenate([halves, middles, *near, np.float32([65519, 65520, 1e9, 1e-9, np.inf, np.nan])])
+    x = np.concatenate([x, -x])
+    with np.errstate(over="ignore"):
+        want = x.astype(np.float16)
+    np.testing.assert_array_equal(elementwise(lambda v: tirx.Cast("float16", v), x), want)
