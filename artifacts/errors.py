@@ -245,7 +245,7 @@ class NativePluginError(DeviceError):
 
 
 class CudaCompilerMissingError(DeviceError):
-    """No compiler for CUDA kernels was found: neither the package nvidia-cuda-nvrtc nor nvcc."""
+    """No compiler for CUDA kernels was found, neither the package nvidia-cuda-nvrtc nor nvcc, or none for the GPU."""
 
     code = "HC408"
 

@@ -24,6 +24,11 @@ SIDECAR = "libtvm_runtime_cuda.so"
 OLDEST_DRIVER = 13000
 """The first CUDA version (1000 · major + 10 · minor) whose drivers serve libcudart.so.13."""
 
+TEGRA = frozenset([(5, 3), (6, 2), (7, 2), (8, 7), (10, 1), (11, 0)])
+"""Compute capabilities of Tegra's GPUs, Jetson and DRIVE. CUDA 13 calls (11, 0) what CUDA 12 called (10, 1).
+
+Source: NVIDIA's lists "CUDA GPU Compute Capability" and "Legacy CUDA GPU Compute Capability"."""
+
 _LOCK = threading.Lock()
 _DRIVER_HINT = "install NVIDIA's driver, release 580 or later, and see that `nvidia-smi` lists the GPU"
 _CUDART_HINT = "pip install 'heterocc[cuda]', or install the CUDA 13 toolkit"
@@ -60,18 +65,27 @@ class CudaDevice:
         return f"sm_{self.capability[0]}{self.capability[1]}"
 
     def runs(self, arch: str) -> bool:
-        """Whether code compiled for an architecture runs: same major number, no newer minor one.
+        """Whether code compiled for an architecture runs: see `machine_code_runs`.
 
         Code for `sm_90a` runs on that one alone, for `sm_100f` on its family, which is the same major number. Source:
-        CUDA C++ Programming Guide, "Binary Compatibility" and "Feature Set Compiler Targets".
+        CUDA C++ Programming Guide, "Feature Set Compiler Targets".
         """
         digits = arch.removeprefix("sm_").rstrip("af")
         if not digits.isdigit() or len(digits) < 2:
             return False
-        wanted = (int(digits[:-1]), int(digits[-1]))
-        if arch.endswith("a"):
-            return wanted == self.capability
-        return wanted[0] == self.capability[0] and wanted[1] <= self.capability[1]
+        made_for = divmod(int(digits), 10)
+        return made_for == self.capability if arch.endswith("a") else machine_code_runs(made_for, self.capability)
+
+
+def machine_code_runs(made_for: tuple[int, int], on: tuple[int, int]) -> bool:
+    """Whether machine code for one compute capability runs on a GPU of another: same major number, no newer minor one.
+
+    Tegra's GPUs run what was made for their own number, which nothing else runs. Source: CUDA C++ Programming Guide,
+    "Binary Compatibility".
+    """
+    if made_for in TEGRA or on in TEGRA:
+        return made_for == on
+    return made_for[0] == on[0] and made_for[1] <= on[1]
 
 
 def cuda_devices() -> tuple[CudaDevice, ...]:

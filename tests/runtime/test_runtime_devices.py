@@ -68,6 +68,23 @@ def test_code_for_another_gpu_architecture_is_a_reason(monkeypatch: pytest.Monke
     assert driver_reason(far) == "device CUDA.1 is CUDA device 1, this machine has 1"
 
 
+@pytest.mark.parametrize(
+    ("capability", "runs", "refused"),
+    [
+        ((8, 9), ("sm_80", "sm_86", "sm_89"), ("sm_87", "sm_90", "sm_75", "sm_89x", "sm_86a")),
+        ((8, 7), ("sm_87", "sm_87a"), ("sm_80", "sm_86")),
+        ((7, 5), ("sm_70", "sm_75"), ("sm_72",)),
+        ((11, 0), ("sm_110", "sm_110a", "sm_110f"), ("sm_101", "sm_100")),
+        ((10, 3), ("sm_100", "sm_100f", "sm_103"), ("sm_100a", "sm_101", "sm_101f")),
+    ],
+)
+def test_machine_code_runs_within_a_major_version_but_for_tegra(
+    capability: tuple[int, int], runs: tuple[str, ...], refused: tuple[str, ...]
+) -> None:
+    gpu = dataclasses.replace(HOPPER, capability=capability)
+    assert [arch for arch in (*runs, *refused) if gpu.runs(arch)] == list(runs)
+
+
 def test_a_missing_cuda_driver_is_a_reason_and_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing() -> tuple[CudaDevice, ...]:
         raise DriverMissingError("CUDA cannot be used: no library", hint="install one")

@@ -31,7 +31,7 @@ class CudaLowering:
         Raises LoweringError (HC203), LinkerMissingError (HC406), CudaCompilerMissingError (HC408), DeviceError.
         """
         target = cuda_target(job.device)
-        compiler = find_compiler()  # first: without one the rest is in vain
+        compiler = find_compiler(arch_of(job.device))  # first: without one the rest is in vain
         with lowering(job):
             stages = _stages(job, target)
             executable, sources = _built(stages.entry, target)
@@ -59,7 +59,7 @@ def _stages(job: PartitionJob, target: Any) -> Stages:
 def _alone(functions: Mapping[str, Any], target: Any, arch: str) -> bytes:
     with captured_sources() as sources:
         executable = kernels_executable(functions, target)
-    compiler = find_compiler()
+    compiler = find_compiler(arch)
     with packed_cubins({source: compiler.cubin(source, arch) for source in sources}):
         return shared_object(executable, None)
 

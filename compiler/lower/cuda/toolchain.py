@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from heterocc.artifacts.errors import CudaCompilerMissingError, DeviceError
+from heterocc.runtime.native.cuda_api import machine_code_runs
 
 TOOLKIT = Path("/usr/local/cuda")
 """Where the toolkit lies if nothing says so."""
@@ -31,7 +32,11 @@ _TIMEOUT = 1800
 _FLAGS = ("-std=c++17", "--fmad=true")
 """No --use_fast_math: functions of real numbers keep the errors that CUDA's documentation states."""
 
+_LEFT_TO_CUDA_12 = range(50, 75)
+"""Architectures that CUDA 12 was the last to compile for."""
+
 _ERROR = re.compile(r"^kernels\.cu\((\d+)\): (?:catastrophic )?error: (.*)$", re.MULTILINE)
+_LISTED = re.compile(r"^compute_(\d+)$", re.MULTILINE)
 _KERNEL = re.compile(r'^extern "C" __global__ .*?(\w+)\([^)]*\) \{', re.MULTILINE)
 
 
@@ -49,25 +54,29 @@ class CudaCompiler(Protocol):
         For one that is newer than the compiler it is that of an older one which runs there too, or PTX, from which the
         driver makes machine code when it is loaded; the log says so.
 
-        Raises KernelRefusedError for a source that does not compile, DeviceError where the compiler does not run.
+        Raises KernelRefusedError for a source that does not compile, CudaCompilerMissingError (HC408) for an
+        architecture that it makes nothing for, DeviceError where the compiler does not run.
         """
         ...
 
 
-def fitting(arch: str, supported: Sequence[int]) -> str:
+def fitting(arch: str, supported: Sequence[int]) -> str | None:
     """What to compile for, of the architectures that a compiler supports (90 for `sm_90`), to run on `arch`.
 
-    Machine code runs on a newer minor version of the same major one, PTX on all that is newer; anything else is left
-    for the compiler to refuse. Source: CUDA C++ Programming Guide, "Binary Compatibility" and "PTX Compatibility".
+    The architecture itself, else the newest whose machine code runs there, else the newest older one, as PTX; None
+    where there is none. Source: CUDA C++ Programming Guide, "Binary Compatibility" and "PTX Compatibility".
     """
     digits = arch.removeprefix("sm_")
-    if not digits.isdigit() or int(digits) in supported:
+    base = digits.rstrip("af")
+    if base.isdigit() and int(base) in supported:
         return arch
-    older = [known for known in supported if known < int(digits)]
-    same = [known for known in older if known // 10 == int(digits) // 10]
-    if same:
-        return f"sm_{max(same)}"
-    return f"compute_{max(older)}" if older and max(older) == max(supported) else arch
+    if not digits.isdigit():  # what sm_90a has beyond sm_90 may be wanted: nothing else will do
+        return None
+    older = sorted(known for known in supported if known < int(digits))
+    alike = [known for known in older if machine_code_runs(divmod(known, 10), divmod(int(digits), 10))]
+    if alike:
+        return f"sm_{alike[-1]}"
+    return f"compute_{older[-1]}" if older else None
 
 
 class KernelRefusedError(Exception):
@@ -86,18 +95,22 @@ class Nvrtc:
     include: tuple[Path, ...]
     name: str = "nvrtc"
 
+    def supported(self) -> Sequence[int]:
+        """The architectures that it compiles for, 90 for `sm_90`."""
+        library = self._loaded()
+        count = ctypes.c_int()
+        _call(library, "nvrtcGetNumSupportedArchs", ctypes.byref(count))
+        found = (ctypes.c_int * count.value)()
+        _call(library, "nvrtcGetSupportedArchs", found)
+        return tuple(found)
+
     def cubin(self, source: str, arch: str) -> bytes:
         """See CudaCompiler."""
-        try:
-            library = ctypes.CDLL(str(self.library))
-        except OSError as error:
-            raise DeviceError(f"{self.library.name} cannot be loaded: {error}", hint=_HINT) from error
+        known = _known(arch, self)
+        library = self._loaded()
         program = ctypes.c_void_p()
         _call(library, "nvrtcCreateProgram", ctypes.byref(program), source.encode(), _SOURCE.encode(), 0, None, None)
         try:
-            known = fitting(arch, _supported(library))
-            if known != arch:
-                _log.warning("%s does not know %s: its kernels are compiled for %s", self.name, arch, known)
             flags = [
                 f"--gpu-architecture={known}",
                 *_FLAGS,
@@ -107,9 +120,15 @@ class Nvrtc:
             options = (ctypes.c_char_p * len(flags))(*(flag.encode() for flag in flags))
             if library.nvrtcCompileProgram(program, len(flags), options) != 0:
                 raise _refusal(self.name, _bytes(library, program, "ProgramLog").rstrip(b"\0").decode(), source, arch)
-            return _bytes(library, program, "PTX" if known.startswith("compute_") else "CUBIN")
+            return _bytes(library, program, "PTX" if _is_ptx(known) else "CUBIN")
         finally:
             library.nvrtcDestroyProgram(ctypes.byref(program))
+
+    def _loaded(self) -> Any:
+        try:
+            return ctypes.CDLL(str(self.library))
+        except OSError as error:
+            raise DeviceError(f"{self.library.name} cannot be loaded: {error}", hint=_HINT) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,50 +138,59 @@ class Nvcc:
     program: Path
     name: str = "nvcc"
 
+    def supported(self) -> Sequence[int]:
+        """The architectures that it compiles for, 90 for `sm_90`."""
+        done = _run([str(self.program), "--list-gpu-arch"])
+        found = tuple(int(number) for number in _LISTED.findall(done.stdout))
+        if done.returncode != 0 or not found:
+            raise DeviceError(f"{self.program} does not say what it compiles for", hint=_HINT)
+        return found
+
     def cubin(self, source: str, arch: str) -> bytes:
         """See CudaCompiler."""
+        known = _known(arch, self)
+        ptx = _is_ptx(known)
         with tempfile.TemporaryDirectory(prefix="heterocc-cuda-") as folder:
             Path(folder, _SOURCE).write_text(source, encoding="utf-8")
-            command = [str(self.program), "--cubin", f"-arch={arch}", "-O3", *_FLAGS, "-o", "kernels.cubin", _SOURCE]
-            try:
-                done = subprocess.run(
-                    command,
-                    cwd=folder,
-                    env={**os.environ, "LC_ALL": "C"},
-                    capture_output=True,
-                    text=True,
-                    timeout=_TIMEOUT,
-                    check=False,
-                )
-            except (OSError, subprocess.TimeoutExpired) as error:
-                raise DeviceError(f"nvcc did not run: {error}", hint=_HINT) from error
+            kind = "--ptx" if ptx else "--cubin"
+            done = _run([str(self.program), kind, f"-arch={known}", "-O3", *_FLAGS, "-o", "kernels", _SOURCE], folder)
             if done.returncode != 0:
                 raise _refusal(self.name, f"{done.stdout}\n{done.stderr}", source, arch)
-            return Path(folder, "kernels.cubin").read_bytes()
+            code = Path(folder, "kernels").read_bytes()
+        return code + b"\0" if ptx else code  # the driver takes PTX as C text
 
 
 _HINT = "pip install 'heterocc[cuda]', or install NVIDIA's CUDA toolkit (nvcc)"
 
 
-def find_compiler(env: Mapping[str, str] | None = None) -> CudaCompiler:
-    """The compiler to use: that of the installed package nvidia-cuda-nvrtc, else nvcc.
+def find_compiler(arch: str, env: Mapping[str, str] | None = None) -> CudaCompiler:
+    """The first compiler that makes code for `arch`, of that in the installed package nvidia-cuda-nvrtc, then nvcc.
 
     nvcc is looked for in $CUDA_HOME, $CUDA_PATH, $PATH and /usr/local/cuda. Raises CudaCompilerMissingError (HC408).
     """
-    env = os.environ if env is None else env
+    found = _compilers(os.environ if env is None else env)
+    if not found:
+        raise CudaCompilerMissingError("no compiler for CUDA kernels was found, neither nvrtc nor nvcc", hint=_HINT)
+    known: dict[Nvrtc | Nvcc, Sequence[int]] = {}
+    for compiler in found:
+        known[compiler] = compiler.supported()
+        if fitting(arch, known[compiler]) is not None:
+            return compiler
+    raise _unsupported(arch, known)
+
+
+def _compilers(env: Mapping[str, str]) -> list[Nvrtc | Nvcc]:
+    """Those that are installed, in the order in which they are used."""
+    found: list[Nvrtc | Nvcc] = []
     for home in nvidia_folders():
         library = home / "lib" / "libnvrtc.so.13"
         include = (home / "include", home / "include" / "cccl")
         if library.is_file() and (include[0] / "cuda_fp16.h").is_file() and (include[1] / "cuda").is_dir():
-            return Nvrtc(library, include)
-    homes = [env[name] for name in ("CUDA_HOME", "CUDA_PATH") if env.get(name)]
-    found = [shutil.which("nvcc", path=str(Path(home, "bin"))) for home in homes]
-    found.append(shutil.which("nvcc", path=env.get("PATH", os.defpath)))
-    found.append(shutil.which("nvcc", path=str(TOOLKIT / "bin")))
-    program = next((path for path in found if path is not None), None)
-    if program is None:
-        raise CudaCompilerMissingError("no compiler for CUDA kernels was found, neither nvrtc nor nvcc", hint=_HINT)
-    return Nvcc(Path(program))
+            found.append(Nvrtc(library, include))
+    homes = [Path(env[name], "bin") for name in ("CUDA_HOME", "CUDA_PATH") if env.get(name)]
+    places = [*map(str, homes), env.get("PATH", os.defpath), str(TOOLKIT / "bin")]
+    programs = [program for place in places if (program := shutil.which("nvcc", path=place)) is not None]
+    return [*found, *(Nvcc(Path(program)) for program in dict.fromkeys(programs))]
 
 
 def nvidia_folders() -> tuple[Path, ...]:
@@ -170,6 +198,44 @@ def nvidia_folders() -> tuple[Path, ...]:
     spec = importlib.util.find_spec("nvidia")
     places = spec.submodule_search_locations if spec is not None else None
     return tuple(folder for place in places or () if (folder := Path(place, "cu13")).is_dir())
+
+
+def _known(arch: str, compiler: Nvrtc | Nvcc) -> str:
+    """What a compiler is told to compile for; the log says where that is not the architecture itself."""
+    supported = compiler.supported()
+    known = fitting(arch, supported)
+    if known is None:
+        raise _unsupported(arch, {compiler: supported})
+    if known != arch:
+        _log.warning("%s does not know %s: its kernels are compiled for %s", compiler.name, arch, known)
+    return known
+
+
+def _is_ptx(known: str) -> bool:
+    return known.startswith("compute_")
+
+
+def _unsupported(arch: str, known: Mapping[Nvrtc | Nvcc, Sequence[int]]) -> CudaCompilerMissingError:
+    """The error for an architecture that no compiler makes code for; `known` is what each of them supports."""
+    lists = [f"{c.name} supports {', '.join(f'sm_{n}' for n in sorted(numbers))}" for c, numbers in known.items()]
+    told = "; ".join(dict.fromkeys(lists))  # one toolkit may be found by two ways
+    base = arch.removeprefix("sm_").rstrip("af")
+    if base.isdigit() and int(base) in _LEFT_TO_CUDA_12:
+        hint = f"install the CUDA 12 toolkit, the last that compiles for {arch}, and set CUDA_HOME to its folder"
+    else:
+        hint = "check target.arch of the device file, or install a CUDA toolkit that knows it and set CUDA_HOME"
+    return CudaCompilerMissingError(f"no compiler here compiles for {arch}: {told}", hint=hint)
+
+
+def _run(command: Sequence[str], folder: str | None = None) -> subprocess.CompletedProcess[str]:
+    """What nvcc did; raises DeviceError where it did not run."""
+    environment = {**os.environ, "LC_ALL": "C"}
+    try:
+        return subprocess.run(
+            command, cwd=folder, env=environment, capture_output=True, text=True, timeout=_TIMEOUT, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise DeviceError(f"nvcc did not run: {error}", hint=_HINT) from error
 
 
 def _refusal(compiler: str, log: str, source: str, arch: str) -> Exception:
@@ -184,14 +250,6 @@ def _refusal(compiler: str, log: str, source: str, arch: str) -> Exception:
     start = sum(len(line) for line in source.splitlines(keepends=True)[: int(found[1])])
     before = [kernel[1] for kernel in _KERNEL.finditer(source) if kernel.start() < start]
     return KernelRefusedError(f"{compiler} refuses its code: {found[2]}", before[-1] if before else None)
-
-
-def _supported(library: Any) -> list[int]:
-    count = ctypes.c_int()
-    _call(library, "nvrtcGetNumSupportedArchs", ctypes.byref(count))
-    found = (ctypes.c_int * count.value)()
-    _call(library, "nvrtcGetSupportedArchs", found)
-    return list(found)
 
 
 def _call(library: Any, function: str, *arguments: Any) -> None:

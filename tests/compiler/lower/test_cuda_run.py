@@ -53,7 +53,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     target: dict[str, TargetAttr] = {"kind": "cuda", "arch": "sm_90"}
     gpus = tuple(Device(n, "cuda", i, target=target, present=False) for i, n in enumerate(("CUDA", "CUDA.1")))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lowering, "find_compiler", lambda: cuda_emulated.HostCompiler(made))
+        patch.setattr(lowering, "find_compiler", lambda arch: cuda_emulated.HostCompiler(made))
         for name, devices, places in (
             ("turns", "CUDA,CPU", PLACES),
             ("two", "CUDA,CUDA.1,CPU", {**PLACES, "joined": "CUDA.1", "last": "CUDA"}),

@@ -25,7 +25,7 @@ from heterocc.compiler.lower.gpu import tune
 from heterocc.runtime import load
 from heterocc.runtime.native import cuda_api
 cuda_api.cudart_candidates = lambda: iter([str(folder / 'libcudart.so.13')])
-lowering.find_compiler = lambda: cuda_emulated.HostCompiler(folder)
+lowering.find_compiler = lambda arch: cuda_emulated.HostCompiler(folder)
 tune.MOST_CANDIDATES = 4
 report = compile_model(
     folder / 'm.onnx', folder / 'm.hcb', devices='CUDA', properties=('CUDA.tune=on',), cpu_variant=False

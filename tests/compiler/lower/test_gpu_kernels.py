@@ -176,7 +176,7 @@ def test_all_cases_on_all_settings(setting: Setting, family: str) -> None:
 
 def _cuda_compiler() -> CudaCompiler | None:
     try:
-        return find_compiler()
+        return find_compiler("sm_90")
     except CudaCompilerMissingError:
         return None
 

@@ -51,7 +51,7 @@ CONV = Graph(
 
 def cuda_compiler() -> CudaCompiler | None:
     try:
-        return find_compiler()
+        return find_compiler("sm_90")
     except CudaCompilerMissingError:
         return None
 
