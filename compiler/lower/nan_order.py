@@ -1,7 +1,7 @@
 """Lets NaN through where a value is held against a number, as ONNX Runtime does in Relu, Clip and their like.
 
-Compiled code of `max(a, b)` is `a > b ? a : b` on CPUs, on Vulkan, and with PoCL: it gives b where one of them is NaN.
-With the number first, b is the value. CUDA's own maximum gives the other operand wherever one is NaN.
+Compiled code of `max(a, b)` is `a > b ? a : b` on CPUs, on Vulkan, with PoCL, and on CUDA, where `cuda/source.py` sees
+to it: it gives b where one of them is NaN. With the number first, b is the value.
 """
 
 from __future__ import annotations

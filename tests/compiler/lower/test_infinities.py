@@ -123,7 +123,21 @@ def test_nan_held_against_a_number_stays_nan_on_every_device() -> None:
         for n in HELD_AGAINST_NUMBERS
     ]
     for setting in SETTINGS:
-        if setting.missing is None and setting.backend != "cuda":  # CUDA's own maximum drops NaN
+        if setting.missing is None:
+            assert differences(batch(cases), setting).wrong == ()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_of_two_tensors_the_second_is_given_where_one_is_nan_on_every_device(dtype: type[np.floating]) -> None:
+    first, second = np.array([NAN, 1, NAN, 3, INF], dtype), np.array([1, NAN, NAN, 2, NAN], dtype)
+    nodes = [helper.make_node(op, ["first", "second"], [op]) for op in ("Max", "Min")]
+    feeds = {"first": first, "second": second}
+    found = run_cpu(model(nodes, feeds, ["Max", "Min"]), feeds)
+    np.testing.assert_array_equal(found["Max"], np.array([1, NAN, NAN, 3, NAN], dtype))
+    np.testing.assert_array_equal(found["Min"], np.array([1, NAN, NAN, 2, NAN], dtype))
+    cases = [Case(f"{n.op_type}_{np.dtype(dtype)}", [n], feeds) for n in nodes]
+    for setting in SETTINGS:
+        if setting.missing is None and np.dtype(dtype).name in setting.device.dtypes:
             assert differences(batch(cases), setting).wrong == ()
 
 

@@ -50,6 +50,19 @@ VECTORS(double, double)
 
 using std::max;
 using std::min;
+// CUDA's give the operand that is no NaN, wherever it stands.
+inline float max(float a, float b) {
+  return std::fmax(a, b);
+}
+inline float min(float a, float b) {
+  return std::fmin(a, b);
+}
+inline double max(double a, double b) {
+  return std::fmax(a, b);
+}
+inline double min(double a, double b) {
+  return std::fmin(a, b);
+}
 inline float rsqrtf(float x) {
   return 1 / std::sqrt(x);
 }
