@@ -4,6 +4,10 @@ A group computes a tile of outputs. Step by step along the terms it loads a tile
 have stored their part, and adds up the products; an item keeps its outputs in registers. Convolutions are products
 whose left operand is gathered from the image (implicit GEMM). Operands are filled up with zeros where a tile reaches
 beyond them, so any shape will do. Items are never assumed in lock step: barriers part loading from computing.
+
+Shared memory lies in banks, 32 of 4 bytes on most GPUs, and items that use one bank at the same time wait for each
+other. Where neighbouring items bring neighbouring terms, which lie a whole row of the tile apart, gaps between the
+terms put them into different banks.
 """
 
 from __future__ import annotations
@@ -23,6 +27,9 @@ from heterocc.compiler.lower.gpu.product import Axis, Product, last_index, produ
 
 SMALLEST = 16
 """Rows, columns and terms from which sharing operands pays for the barriers."""
+
+GAP = 2
+"""Elements between the terms of such a tile: 32 items bring 16 terms of two places, 2·term + place banks apart."""
 
 BUSY = 64
 """Work groups that keep a GPU busy: smaller tiles are taken to have as many."""
@@ -46,10 +53,18 @@ class GroupTile:
         """Items of the group."""
         return self.rows // self.high * (self.columns // self.wide)
 
+    def pitches(self, product: Product) -> tuple[int, int]:
+        """Elements from one term to the next in the shared tiles of the left and the right operand."""
+        return (
+            self.rows + (0 if _neighbours(product.left, product.rows) else GAP),
+            self.columns + (0 if _neighbours(product.right, product.columns) else GAP),
+        )
+
     def shared(self, product: Product) -> int:
         """Bytes of shared memory."""
         left, right = (2 if dtype_of(f) == "float16" else 4 for f in (product.left, product.right))
-        return self.terms * (self.rows * left + self.columns * right)
+        rows, columns = self.pitches(product)
+        return self.terms * (rows * left + columns * right)
 
     def groups(self, product: Product) -> int:
         """Work groups of a kernel."""
@@ -96,8 +111,11 @@ class _Kernel:
         self._tile = tile
         self._limits = limits
         self._sums = tirx.decl_buffer([tile.high * tile.wide], "float32", "sums", scope="local")
-        self._left = tirx.decl_buffer([tile.terms * tile.rows], dtype_of(product.left), "left", scope="shared")
-        self._right = tirx.decl_buffer([tile.terms * tile.columns], dtype_of(product.right), "right", scope="shared")
+        self._pitches = tile.pitches(product)
+        self._left, self._right = (
+            tirx.decl_buffer([tile.terms * pitch], dtype_of(factor), name, scope="shared")
+            for pitch, factor, name in zip(self._pitches, (product.left, product.right), ("left", "right"), strict=True)
+        )
 
     def written(self, function: Any) -> Any:
         """The function with the tiled body."""
@@ -130,9 +148,10 @@ class _Kernel:
         )
 
         def step(number: Any) -> Any:
+            product = self._product
             load = [
-                self._load(self._left, (self._product.left, self._product.rows, at.row), number, at),
-                self._load(self._right, (self._product.right, self._product.columns, at.column), number, at),
+                self._load(self._left, _Operand(product.left, product.rows, at.row, tile.rows), number, at),
+                self._load(self._right, _Operand(product.right, product.columns, at.column, tile.columns), number, at),
             ]
             add = nest.loop("term", tile.terms, lambda term: self._add(term, at))
             return nest.sequence([*load, nest.barrier(), add, nest.barrier()])
@@ -140,19 +159,19 @@ class _Kernel:
         steps = nest.loop("step", -(-self._product.terms.length // tile.terms), step)
         return nest.sequence([start, steps, self._outputs(at)])
 
-    def _load(self, shared: Any, operand: tuple[Any, Axis, Any], step: Any, at: _Place) -> Any:
+    def _load(self, shared: Any, operand: _Operand, step: Any, at: _Place) -> Any:
         """Each item brings some elements of an operand's tile; neighbouring items bring neighbouring ones."""
-        expr, axis, first = operand
+        expr, axis, width = operand.expr, operand.axis, operand.width
         product, depth, items = self._product, self._tile.terms, self._tile.items
-        width = int(shared.shape[0]) // depth
+        pitch = int(shared.shape[0]) // depth
 
         def one(turn: Any) -> Any:
             linear = turn * items + at.item
-            if uses(last_index(expr), axis):
+            if _neighbours(expr, axis):
                 term, place = nest.split_index(linear, [depth, width])
             else:
                 place, term = nest.split_index(linear, [width, depth])
-            across, along = first + place, step * depth + term
+            across, along = operand.first + place, step * depth + term
             values = [*axis.at(across), *product.terms.at(along), *product.batch.at(at.batch)]
             inside = all_of(
                 at.here,
@@ -162,15 +181,16 @@ class _Kernel:
             value = nest.substituted(expr, [(old, new.astype(dtype_of(old))) for old, new in values])
             if inside is not None:
                 value = tirx.if_then_else(inside, value, tirx.const(0, dtype_of(expr)))
-            return tirx.BufferStore(shared, value, [term * width + place])
+            return tirx.BufferStore(shared, value, [term * pitch + place])
 
         return nest.loop("turn", depth * width // items, one, tirx.ForKind.UNROLLED)
 
     def _add(self, term: Any, at: _Place) -> Any:
         """One term for all outputs of an item."""
         tile = self._tile
-        left = [tirx.BufferLoad(self._left, [term * tile.rows + r]) for r in self._rows(at.up)]
-        right = [tirx.BufferLoad(self._right, [term * tile.columns + c]) for c in self._columns(at.along)]
+        rows, columns = self._pitches
+        left = [tirx.BufferLoad(self._left, [term * rows + r]) for r in self._rows(at.up)]
+        right = [tirx.BufferLoad(self._right, [term * columns + c]) for c in self._columns(at.along)]
         names = [tirx.Var(f"factor{i}", "float32") for i in range(tile.high + tile.wide)]
         binds = [tirx.Bind(n, v.astype("float32")) for n, v in zip(names, [*left, *right], strict=True)]
         sums = []
@@ -218,6 +238,21 @@ class _Place:
     up: Any
     along: Any
     item: Any
+
+
+@dataclass(frozen=True, slots=True)
+class _Operand:
+    """A factor of the product, its axis beside the terms, the group's first place there and how many it has."""
+
+    expr: Any
+    axis: Axis
+    first: Any
+    width: int
+
+
+def _neighbours(expr: Any, axis: Axis) -> bool:
+    """Whether places along an axis are neighbours in an operand's memory; else its terms are."""
+    return uses(last_index(expr), axis)
 
 
 def all_of(*conditions: Any) -> Any:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import re
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -10,15 +12,18 @@ from pathlib import Path
 import numpy as np
 import opencl_run
 import pytest
+import tvm
 import vulkan_run
 from gpu_run import Graph, Runner, conv_of, node
-from tvm import te
+from tvm import te, tirx
 
 from heterocc.artifacts.errors import HeteroccError
 from heterocc.compiler.devices.device import Device
+from heterocc.compiler.lower.cuda.codegen import captured_sources
+from heterocc.compiler.lower.cuda.target import cuda_target
 from heterocc.compiler.lower.gpu.limits import Limits
 from heterocc.compiler.lower.gpu.product import Product, product_of
-from heterocc.compiler.lower.gpu.tiled import TILES, GroupTile, choose_group_tile
+from heterocc.compiler.lower.gpu.tiled import TILES, GroupTile, choose_group_tile, schedule_tiled
 from heterocc.compiler.lower.vulkan import lowering
 from heterocc.runtime.native.opencl_api import opencl_devices
 from heterocc.runtime.native.vulkan_api import vulkan_devices
@@ -117,21 +122,52 @@ def test_tiles_leave_the_gpu_enough_groups_and_keep_to_its_limits() -> None:
     assert best(4096, 4096, roomy) == TILES[0]
     assert best(49, 512, roomy) == TILES[-1]
     assert best(4096, 4096, dataclasses.replace(roomy, group=64)) == GroupTile(32, 32, 16, 4, 4)
-    assert best(4096, 4096, dataclasses.replace(roomy, shared=4096)) == GroupTile(32, 32, 16, 4, 4)
+    assert best(4096, 4096, dataclasses.replace(roomy, shared=4224)) == GroupTile(32, 32, 16, 4, 4)
+    assert best(4096, 4096, dataclasses.replace(roomy, shared=4223)) == GroupTile(16, 16, 16, 2, 2)
     assert best(4096, 4096, dataclasses.replace(roomy, shared=1024)) is None
+
+
+def matmul(rows: int, terms: int, columns: int, dtype: str = "float32") -> tirx.PrimFunc:
+    left, right = te.placeholder((rows, terms), dtype, "a"), te.placeholder((terms, columns), dtype, "b")
+    k = te.reduce_axis((0, terms), "k")
+    out = te.compute((rows, columns), lambda i, j: te.sum(left[i, k] * right[k, j], k))
+    return te.create_prim_func([left, right, out])
 
 
 def sized(rows: int, columns: int) -> Product:
     """A product of 64 terms."""
-    left, right = te.placeholder((rows, 64), "float32", "a"), te.placeholder((64, columns), "float32", "b")
-    k = te.reduce_axis((0, 64), "k")
-    found = product_of(
-        te.create_prim_func(
-            [left, right, te.compute((rows, columns), lambda i, j: te.sum(left[i, k] * right[k, j], k))]
-        )
-    )
+    found = product_of(matmul(rows, 64, columns))
     assert found is not None
     return found
+
+
+def words_of_a_bank(index: str, element: int) -> int:
+    """How many words of one bank the first 32 threads use at most, for an index of an array in CUDA's shared memory.
+
+    `element` is the size of an element in bytes. Threads that use the same word do not wait for each other.
+    """
+    words = {eval(index.replace("((int)threadIdx.x)", str(thread))) * element // 4 for thread in range(32)}
+    return max(Counter(word % 32 for word in words).values())
+
+
+def test_terms_a_power_of_two_apart_would_be_in_one_bank() -> None:
+    index = "(((int)threadIdx.x) & 15) * {} + (((int)threadIdx.x) >> 4)"
+    assert [words_of_a_bank(index.format(pitch), 4) for pitch in (128, 129, 130)] == [16, 2, 1]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("tile", TILES, ids=str)
+def test_no_two_threads_of_a_warp_wait_for_one_bank_of_shared_memory(tile: GroupTile, dtype: str) -> None:
+    limits = Limits(1024, False, frozenset([dtype]), shared=49152, choose=lambda name, options: tile)
+    packed = schedule_tiled(matmul(1024, 512, 1024, dtype), limits)
+    assert packed is not None
+    target = Device("CUDA", "cuda", target={"kind": "cuda", "arch": "sm_90"}, present=False)
+    with captured_sources() as sources:
+        tvm.compile(tvm.IRModule({"kernel": packed.function.with_attr("global_symbol", "kernel")}), cuda_target(target))
+    found = re.findall(r"\b(?:left|right)_ptr\[(.*?)\](?= = |;)", sources[0])
+    element = np.dtype(dtype).itemsize
+    assert len(found) > 4
+    assert max(words_of_a_bank(index.replace("term", "3"), element) for index in found) == 1
 
 
 def test_maxima_and_products_of_integers_are_no_matrix_products() -> None:
