@@ -11,9 +11,11 @@ from heterocc.compiler.devices.device import Device
 from heterocc.compiler.imported import ImportedModel
 from heterocc.compiler.lower.base import LoweredPartition, PartitionJob
 from heterocc.compiler.lower.codegen import build_executable, kernels_executable, shared_object
+from heterocc.compiler.lower.crowding import refuse_crowded, uncrowded
 from heterocc.compiler.lower.fault import plant_fault
 from heterocc.compiler.lower.frame import Stages, lowering, refusal, trial_job
 from heterocc.compiler.lower.frontend import KernelModule, destination_passing, kernel_module
+from heterocc.compiler.lower.gpu.limits import Limits
 from heterocc.compiler.lower.gpu.schedule import schedule_kernels, tensor_dtypes
 from heterocc.compiler.lower.gpu.tune import tuner_for
 from heterocc.compiler.lower.opencl.constants import with_double_infinities
@@ -48,11 +50,19 @@ class OpenclLowering:
 
 
 def _stages(job: PartitionJob, target: Any) -> Stages:
+    """The partition's kernels before and after scheduling. Raises LoweringError and what TVM raises."""
+    limits = limits_of(job.device)
+    stages = uncrowded(lambda: _scheduled(job, target, limits), limits.buffers)
+    refuse_crowded(stages.scheduled, limits.buffers)
+    return stages
+
+
+def _scheduled(job: PartitionJob, target: Any, limits: Limits) -> Stages:
     module = plant_fault(kernel_module(job, target), job)
     if job.device.software:
         module = erf_as_arithmetic(module)
     tuner = tuner_for(job, lambda functions: _alone(functions, target))
-    scheduled = with_double_infinities(schedule_kernels(module, target, limits_of(job.device), tuner))
+    scheduled = with_double_infinities(schedule_kernels(module, target, limits, tuner))
     return Stages(module, scheduled, destination_passing(scheduled), tuner.chosen if tuner else ())
 
 

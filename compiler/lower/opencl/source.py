@@ -26,6 +26,13 @@ _FLOAT_FUNCTIONS = (
 ).split()
 """C's math functions, which OpenCL C has under the name for double alone: `tanf` must become `tan`."""
 
+_EXTREME = re.compile(r"\b(max|min)\(\(((?:float|double|half)\d*)\)")
+_EXTREME_CODE = """#ifndef {name}
+#define {name} {name}
+{dtype} {name}({dtype} a, {dtype} b) {{ return a {sign} b ? a : b; }}
+#endif
+"""  # kernels share programs
+_SIGNS = {"max": ">", "min": "<"}
 _DECLARATION = re.compile(r"^__kernel void \w+\([^)]*\);\n", re.MULTILINE)
 _NAME = re.compile(r"__kernel void (\w+)\(")
 _ARRAY = re.compile(r"^ *float (\w+)\[\d+\];", re.MULTILINE)
@@ -38,12 +45,23 @@ def complete(code: str) -> str:
     """The source with what TVM leaves out or writes badly put right.
 
     C's names of math functions are defined. Declarations of other kernels go: TVM repeats those of the whole module
-    before each kernel, which makes the text quadratic. Vectors in private arrays are accessed as vectors.
+    before each kernel, which makes the text quadratic. Vectors in private arrays are accessed as vectors. Maxima and
+    minima are defined for NaN and infinities, for which OpenCL leaves its own open: the second operand is given where
+    one is NaN, on which `lower/nan_order.py` relies.
     """
-    code = _private_vectors(_DECLARATION.sub("", code))
+    code = _with_extremes(_private_vectors(_DECLARATION.sub("", code)))
     used = set(re.findall(r"\b(\w+)f\(", code))
     lines = [f"#define {name}f {name}" for name in _FLOAT_FUNCTIONS if name in used]
     return "\n".join([*lines, code]) if lines else code
+
+
+def _with_extremes(code: str) -> str:
+    used = sorted(set(_EXTREME.findall(code)))
+    head, kernel, body = _EXTREME.sub(r"heterocc_\1_\2((\2)", code).partition("__kernel")
+    defined = [
+        _EXTREME_CODE.format(name=f"heterocc_{name}_{dtype}", dtype=dtype, sign=_SIGNS[name]) for name, dtype in used
+    ]
+    return head + "".join(defined) + kernel + body
 
 
 def with_work_group(code: str, group: WorkGroup) -> str:

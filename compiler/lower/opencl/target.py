@@ -15,12 +15,16 @@ SMALLEST_SHARED = 16384
 """Bytes that the work items of a group share where the device does not say: half of what OpenCL 1.2 promises."""
 
 
+MOST_TENSORS = 128
+"""Tensors of a kernel that every device takes: OpenCL 1.2 promises 1024 bytes of arguments, pointers of 8."""
+
+
 def limits_of(device: Device) -> Limits:
     """The limits of a device."""
     group = int(device.target.get("max_num_threads", SMALLEST_GROUP))  # type: ignore[arg-type]  # a number by its name
     shared = int(device.target.get("max_shared_memory_per_block", SMALLEST_SHARED))  # type: ignore[arg-type]
     processor = device.software or device.unit == "cpu"
-    return Limits(max(1, group), processor, device.dtypes, shared=shared, software=processor)
+    return Limits(max(1, group), processor, device.dtypes, shared=shared, software=processor, buffers=MOST_TENSORS)
 
 
 def opencl_target(device: Device) -> Any:

@@ -13,6 +13,7 @@ from heterocc.compiler.devices.device import Device
 from heterocc.compiler.imported import ImportedModel
 from heterocc.compiler.lower.base import LoweredPartition, PartitionJob
 from heterocc.compiler.lower.codegen import Executable, build_executable, kernels_executable, shared_object
+from heterocc.compiler.lower.crowding import uncrowded
 from heterocc.compiler.lower.fault import plant_fault
 from heterocc.compiler.lower.frame import Stages, lowering, node_of, refusal, trial_job
 from heterocc.compiler.lower.frontend import KernelModule, destination_passing, kernel_module
@@ -42,8 +43,6 @@ _TILE = (4, 16)
 _SOFTWARE_TILE = (16, 256)
 """Largest side and area of a tile of sums. lavapipe runs invocations side by side in vectors, as GPUs do, but needs few
 of them; a load costs it a branch for each, as much as fifty additions: a tile that spills registers still wins."""
-
-_UNFUSED = {"relax.FuseOps.max_depth": 1}
 
 
 class VulkanLowering:
@@ -78,11 +77,7 @@ def kernels_of(job: PartitionJob, target: Any, limits: VulkanLimits) -> list[Ker
 
 def _stages(job: PartitionJob, target: Any, limits: VulkanLimits) -> Stages:
     """The partition's kernels before and after scheduling; not fused where fused ones have too many buffers."""
-    stages = _scheduled(job, target, limits)
-    if not _crowded(stages.scheduled, limits):
-        return stages
-    with tvm.transform.PassContext(opt_level=3, config=_UNFUSED):
-        return _scheduled(job, target, limits)
+    return uncrowded(lambda: _scheduled(job, target, limits), limits.buffers)
 
 
 def _scheduled(job: PartitionJob, target: Any, limits: VulkanLimits) -> Stages:
@@ -108,11 +103,6 @@ def _gpu_limits(device: Device, limits: VulkanLimits) -> Limits:
         software=device.software,
         buffers=limits.buffers,
     )
-
-
-def _crowded(module: KernelModule, limits: VulkanLimits) -> bool:
-    """Whether a kernel has more parameters than the device has buffers."""
-    return any(len(f.params) > limits.buffers for f in _functions(module).values())
 
 
 def _built(stages: Stages, target: Any, limits: VulkanLimits) -> tuple[Executable, tuple[Kernel, ...]]:

@@ -65,6 +65,8 @@ DeviceInfo Inspect(const Driver& cl, cl_platform_id platform, cl_device_id id) {
   };
   info.fp16 = has("cl_khr_fp16");
   info.fp64 = has("cl_khr_fp64") || Number<cl_device_fp_config>(cl, id, CL_DEVICE_DOUBLE_FP_CONFIG) != 0;
+  info.exact_division =
+      (Number<cl_device_fp_config>(cl, id, CL_DEVICE_SINGLE_FP_CONFIG) & CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT) != 0;
   const auto type = Number<cl_device_type>(cl, id, CL_DEVICE_TYPE);
   info.kind = (type & CL_DEVICE_TYPE_CPU)   ? DeviceKind::kCpu
               : (type & CL_DEVICE_TYPE_GPU) ? DeviceKind::kGpu

@@ -37,6 +37,7 @@ struct DeviceInfo {
   uint32_t alignment = 1;
   bool fp16 = false;
   bool fp64 = false;
+  bool exact_division = false;      // of 32-bit numbers, and their square root, rounded to the nearest where asked for
   bool unified = false;             // its memory is the host's own: nothing need be copied
   bool shares_host_memory = false;  // and kernels use what lies at a host pointer, at any time, where it lies
 };

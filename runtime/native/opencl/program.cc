@@ -9,8 +9,12 @@
 namespace heterocc::opencl_plugin {
 namespace {
 
-constexpr char kOptions[] = "";
 constexpr size_t kMaxBuildLog = 4000;
+
+// Without the option a quotient may be 2.5 units of the last place off, and 41 / 41 less than 1: its floor is then 0.
+const char* OptionsFor(const DeviceInfo& info) {
+  return info.exact_division ? "-cl-fp32-correctly-rounded-divide-sqrt" : "";
+}
 
 std::string BuildLog(const Driver& cl, cl_program program, cl_device_id device) {
   size_t size = 0;
@@ -30,7 +34,7 @@ cl_int Compile(const DeviceInfo& info, cl_context context, const std::string& so
   cl_int code = CL_SUCCESS;
   *program = cl.clCreateProgramWithSource(context, 1, &text, &size, &code);
   Check(code, "clCreateProgramWithSource", "device '" + info.name + "'");
-  code = cl.clBuildProgram(*program, 1, &info.id, kOptions, nullptr, nullptr);
+  code = cl.clBuildProgram(*program, 1, &info.id, OptionsFor(info), nullptr, nullptr);
   if (code == CL_SUCCESS) return code;
   *log = BuildLog(cl, *program, info.id);
   cl.clReleaseProgram(*program);
@@ -79,7 +83,7 @@ std::string BinaryOf(cl_program program, cl_device_id device) {
 common::Digest ProgramKey(const DeviceInfo& info, const std::string& source) {
   std::string text;
   for (const std::string& part : {info.name, info.vendor, info.version, info.driver, info.platform_name,
-                                  info.platform_version, std::string(kOptions), source}) {
+                                  info.platform_version, std::string(OptionsFor(info)), source}) {
     text += std::to_string(part.size()) + ":" + part;
   }
   return common::Sha256(text.data(), text.size());
@@ -169,7 +173,8 @@ bool Program::FromBinary(const DeviceInfo& info, cl_context context, const std::
   if (code != CL_SUCCESS) return false;
   Built made;
   made.programs.push_back(program);
-  if (status != CL_SUCCESS || cl.clBuildProgram(program, 1, &info.id, kOptions, nullptr, nullptr) != CL_SUCCESS) {
+  if (status != CL_SUCCESS ||
+      cl.clBuildProgram(program, 1, &info.id, OptionsFor(info), nullptr, nullptr) != CL_SUCCESS) {
     return false;
   }
   for (const auto& [name, source] : sources_) {

@@ -54,6 +54,20 @@ def test_a_matrix_product_that_is_masked_by_booleans_matches_onnx_runtime(tmp_pa
     check(graph, tmp_path)
 
 
+def test_kernels_have_no_more_tensors_than_every_device_takes(tmp_path: Path) -> None:
+    names = [f"x{i}" for i in range(140)]
+    nodes = [node("Add", "x0", "x1", outputs=["s1"])]
+    nodes += [node("Add", f"s{i - 1}", f"x{i}", outputs=[f"s{i}"]) for i in range(2, 140)]
+    inputs = {name: normal(2) for name in names}
+    lowered = check(Graph(inputs, nodes), tmp_path)
+    assert len(lowered.kernels) > 1
+    joined = imported(Graph(inputs, [node("Concat", *names, axis=0)]), tmp_path)
+    with pytest.raises(LoweringError, match="a kernel has 141 tensors, and the device takes 128"):
+        OpenclLowering().lower(whole(joined, first_device()))
+    refused = OpenclLowering().trial(joined, joined.graph.nodes[0].name, first_device())
+    assert refused == "a kernel has 141 tensors, and the device takes 128"
+
+
 def test_elementwise_functions_match_onnx_runtime(tmp_path: Path) -> None:
     names = "Exp Tanh Sigmoid Erf Sin Tan Sinh Atan Asinh Floor Ceil Round Abs Neg Sign Softplus HardSwish Elu".split()
     positive = "Log Sqrt Reciprocal".split()

@@ -36,6 +36,21 @@ def test_source_without_anything_to_complete_is_unchanged() -> None:
     assert complete(text) == text
 
 
+def test_maxima_and_minima_of_floats_are_defined_for_nan_and_those_of_integers_left() -> None:
+    text = complete(
+        "__kernel void k(__global float* y, __global int* z) {\n"
+        "  y[0] = max((float)0.0f, (float)min((float4)(y[1]), (float4)(y[2])).x);\n"
+        "  z[0] = max((int)z[1], (int)z[2]) + umax(z[3]);\n}\n"
+    )
+    head, _, body = text.partition("__kernel")
+    assert "float heterocc_max_float(float a, float b) { return a > b ? a : b; }" in head
+    assert "float4 heterocc_min_float4(float4 a, float4 b) { return a < b ? a : b; }" in head
+    assert (
+        "y[0] = heterocc_max_float((float)0.0f, (float)heterocc_min_float4((float4)(y[1]), (float4)(y[2])).x);" in body
+    )
+    assert "z[0] = max((int)z[1], (int)z[2]) + umax(z[3]);" in body
+
+
 def test_the_work_group_stands_between_kernel_and_its_type_and_nowhere_else() -> None:
     text = with_work_group(complete(KERNEL), (16, 4, 1))
     assert "\n__kernel __attribute__((reqd_work_group_size(16, 4, 1))) void k(__global float* restrict y" in text
