@@ -137,7 +137,7 @@ class Memory:
         """Store one scalar."""
         held = _seen(value, view.held)
         if view.storage == Storage.STORAGE_BUFFER and held.wide is not None:
-            held = held.wide.rounded()
+            held = held.wide.rounded()  # drivers drop the conversion before where nothing else uses it
         self._body.effect(Op.STORE, self.pointer(view, index), held.id)
 
     def pointer(self, view: View, index: Scalar) -> int:
