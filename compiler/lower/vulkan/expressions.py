@@ -11,8 +11,9 @@ from tvm import sym
 from heterocc.compiler.lower.vulkan.body import Body
 from heterocc.compiler.lower.vulkan.dtypes import BOOL, DType, UnsupportedError, parse
 from heterocc.compiler.lower.vulkan.integers import floor_div, floor_mod, truncated_mod
-from heterocc.compiler.lower.vulkan.intrinsics import barrier, call
+from heterocc.compiler.lower.vulkan.intrinsics import barrier, call, is_rounding
 from heterocc.compiler.lower.vulkan.memory import QUAD, Memory, View, key_of
+from heterocc.compiler.lower.vulkan.quotients import exact_quotient
 from heterocc.compiler.lower.vulkan.scalar import Scalar, constant, select
 
 Lanes = tuple[Scalar, ...]
@@ -155,7 +156,14 @@ class Context:
 
     def _cast(self, node: Any) -> Lanes:
         dtype, _ = parse(node.ty.dtype)
-        return tuple(lane.to(dtype) for lane in self.evaluate(node.value))
+        lanes = self.evaluate(node.value) if dtype.is_float else self._to_be_rounded(node.value)
+        return tuple(lane.to(dtype) for lane in lanes)
+
+    def _to_be_rounded(self, node: Any) -> Lanes:
+        """The value of an expression that becomes an integer, where a quotient that is a little off is one off."""
+        if type(node).__name__ != "Div":
+            return self.evaluate(node)
+        return tuple(exact_quotient(a, b) for a, b in _paired(self.evaluate(node.a), self.evaluate(node.b)))
 
     def _let(self, node: Any) -> Lanes:
         self.variables[key_of(node.var)] = self.evaluate(node.value)
@@ -202,7 +210,8 @@ class Context:
             barrier(self.body, str(arguments[0].value))
             return ()
         dtype, lanes = parse(node.ty.dtype)
-        given = [self.evaluate(a) for a in arguments]
+        evaluate = self._to_be_rounded if is_rounding(name) else self.evaluate
+        given = [evaluate(a) for a in arguments]
         width = max([lanes, *(len(g) for g in given)])
         spread = [g * width if len(g) == 1 else g for g in given]
         return tuple(call(name, dtype, [s[i] for s in spread]) for i in range(width))

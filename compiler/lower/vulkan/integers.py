@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from heterocc.compiler.lower.vulkan.dtypes import BOOL, INT32, UINT32, DType, UnsupportedError
 from heterocc.compiler.lower.vulkan.maths import remainder
+from heterocc.compiler.lower.vulkan.quotients import exact_quotient
 from heterocc.compiler.lower.vulkan.scalar import Scalar, select
 from heterocc.compiler.lower.vulkan.spirv import Glsl, Op
 
@@ -18,9 +19,9 @@ def truncated_mod(a: Scalar, b: Scalar) -> Scalar:
 
 def floor_div(a: Scalar, b: Scalar) -> Scalar:
     """The quotient rounded down."""
-    quotient = a / b
     if a.dtype.is_float:
-        return quotient.glsl(Glsl.FLOOR)
+        return exact_quotient(a, b).glsl(Glsl.FLOOR)
+    quotient = a / b
     if a.dtype.kind == "uint":
         return quotient
     shift = _exponent_of_two(b)

@@ -61,6 +61,7 @@ _ANY_FLOAT: dict[str, Callable[..., Scalar]] = {
     "sqrt": maths.sqrt,
     "trunc": lambda x: x.glsl(Glsl.TRUNC),
 }
+_ROUNDING = ("floor", "ceil", "trunc", "round", "nearbyint", "rint")
 _CLASSES: dict[str, Callable[[Scalar], Scalar]] = {
     "isnan": maths.is_nan,
     "isinf": maths.is_infinite,
@@ -72,6 +73,11 @@ _SUBGROUP: dict[str, tuple[Op, Op, Op]] = {  # float, int, uint
     "subgroup_max": (Op.GROUP_NON_UNIFORM_F_MAX, Op.GROUP_NON_UNIFORM_S_MAX, Op.GROUP_NON_UNIFORM_U_MAX),
 }
 """Reductions over the active invocations of a subgroup, for schedules to call as external functions."""
+
+
+def is_rounding(name: str) -> bool:
+    """Whether a TVM operator or C function rounds to an integer."""
+    return name.rpartition(".")[2].removesuffix("f") in _ROUNDING
 
 
 def call(name: str, dtype: DType, arguments: Sequence[Scalar]) -> Scalar:
@@ -89,7 +95,7 @@ def call(name: str, dtype: DType, arguments: Sequence[Scalar]) -> Scalar:
         return _in_float32(plain, dtype, arguments)
     if plain in _ANY_FLOAT and dtype.is_float:
         return _ANY_FLOAT[plain](*arguments)
-    if short in ("floor", "ceil", "trunc", "round", "nearbyint"):
+    if short in _ROUNDING:
         return first  # of integers
     other = _OTHERS.get(short)
     return other(dtype, arguments) if other is not None else _no(name)

@@ -17,6 +17,7 @@ from heterocc.compiler.lower.vulkan.maths_basic import (
     times_power_of_two,
 )
 from heterocc.compiler.lower.vulkan.maths_exponential import LN2, LOG, exp_near_zero, split_exponent
+from heterocc.compiler.lower.vulkan.quotients import exact_product
 from heterocc.compiler.lower.vulkan.scalar import Scalar, select
 from heterocc.compiler.lower.vulkan.spirv import Glsl
 
@@ -76,12 +77,12 @@ def _constant_power(x: Scalar, y: float) -> Scalar | None:
 def _power_of_positive(a: Scalar, y: Scalar) -> Scalar:
     """a^y for finite a > 0: the logarithm to base 2 in two floats, times y in two floats."""
     e, f = split_exponent(a)
-    square, square_rest = _exact_product(f, f)
+    square, square_rest = exact_product(f, f)
     high = f - square * 0.5
     low = ((f - high) - square * 0.5) - square_rest * 0.5 + polynomial(f, LOG) * f * square
     log2e = 1 / LN2
     log2e_high = float.fromhex("0x1.715476p+0")
-    scaled, scaled_rest = _exact_product(high, a.constant(log2e_high))
+    scaled, scaled_rest = exact_product(high, a.constant(log2e_high))
     scaled_rest = scaled_rest + (high * (log2e - log2e_high) + low * log2e_high)
     total = e + scaled
     # Two-sum: the exponent need not be the larger one, it may be zero.
@@ -89,25 +90,12 @@ def _power_of_positive(a: Scalar, y: Scalar) -> Scalar:
     total_rest = ((e - (total - virtual)) + (scaled - virtual)) + scaled_rest
     whole = total + total_rest
     total, total_rest = whole, (total - whole) + total_rest
-    product, product_rest = _exact_product(total, y)
+    product, product_rest = exact_product(total, y)
     product_rest = product_rest + total_rest * y
     n = clamped(product, -200.0, 200.0).glsl(Glsl.ROUND_EVEN)
     value = times_power_of_two(exp_near_zero(((product - n) + product_rest) * LN2), n.to(INT32))
     value = select(product > 129.0, a.constant(math.inf), value)
     return select(product < -152.0, a.constant(0.0), value)
-
-
-def _exact_product(a: Scalar, b: Scalar) -> tuple[Scalar, Scalar]:
-    """a · b rounded, and what rounding took away; from halves of the factors (Dekker's method)."""
-    a_high, b_high = _upper_half(a), _upper_half(b)
-    a_low, b_low = a - a_high, b - b_high
-    product = a * b
-    rest = ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low
-    return product, rest
-
-
-def _upper_half(x: Scalar) -> Scalar:
-    return (bits_of(x) & -0x1000).bitcast(FLOAT32)
 
 
 def _exact_remainder(x: Scalar, y: Scalar) -> Scalar:

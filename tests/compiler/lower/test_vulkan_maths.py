@@ -11,6 +11,9 @@ import pytest
 from tvm import tirx
 from vulkan_run import elementwise
 
+from heterocc.compiler.lower.vulkan import expressions
+from heterocc.compiler.lower.vulkan.dtypes import FLOAT32
+from heterocc.compiler.lower.vulkan.scalar import Scalar
 from heterocc.runtime.native.vulkan_api import vulkan_unavailable_reason
 
 REASON = vulkan_unavailable_reason()
@@ -162,3 +165,28 @@ def test_classes_of_floats_are_told_from_their_bits() -> None:
         np.testing.assert_array_equal(elementwise(tirx.isnan, x), np.isnan(x))
         np.testing.assert_array_equal(elementwise(tirx.isinf, x), np.isinf(x))
         np.testing.assert_array_equal(elementwise(tirx.isfinite, x), np.isfinite(x))
+
+
+@pytest.mark.parametrize("corrected", [True, False])
+def test_a_quotient_that_is_rounded_is_exact_where_a_device_multiplies_by_reciprocals(
+    corrected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    divide = Scalar.__truediv__
+
+    def by_reciprocal(a: Scalar, b: Scalar | float) -> Scalar:
+        return a * divide(a.constant(1), b) if a.dtype == FLOAT32 else divide(a, b)
+
+    monkeypatch.setattr(Scalar, "__truediv__", by_reciprocal)
+    if not corrected:
+        monkeypatch.setattr(expressions, "exact_quotient", by_reciprocal)
+    a, b = (m.ravel().astype(np.float32) for m in np.meshgrid(np.arange(-1024, 1024), np.arange(1, 256)))
+    floors = elementwise(lambda x, y: tirx.floor(x / y), a, b)
+    integers = elementwise(lambda x, y: (x / y).astype("int32"), a, b)
+    want = a / b
+    assert np.array_equal(floors, np.floor(want)) == corrected
+    assert np.array_equal(integers, np.trunc(want).astype("int32")) == corrected
+    special = elementwise(lambda x, y: tirx.floor(x / y), SPECIAL.repeat(SPECIAL.size), np.tile(SPECIAL, SPECIAL.size))
+    with np.errstate(all="ignore"):
+        exact = np.floor(SPECIAL.repeat(SPECIAL.size) / np.tile(SPECIAL, SPECIAL.size))
+    small = ~(np.abs(exact) > 2.0**23)  # of others the device's quotient decides
+    assert np.array_equal(special[small], exact[small], equal_nan=True) or not corrected
