@@ -11,7 +11,7 @@ def exact_quotient(a: Scalar, b: Scalar) -> Scalar:
     """a / b; of float32 rounded to the nearest but for near ties, unless a product of the two overflows.
 
     For what rounds a quotient to an integer: many devices multiply by a reciprocal, so that 41 / 41 is less than 1.
-    What the device's quotient leaves of a is known exactly, by Dekker's method; divided again, it corrects the quotient.
+    What the device's quotient leaves of a is known exactly, by Dekker's method; divided again, it corrects that.
     """
     quotient = a / b
     if a.dtype != FLOAT32:
