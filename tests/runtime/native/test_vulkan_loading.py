@@ -155,7 +155,7 @@ sys.path[:0] = [{str(HERE)!r}, {str(HERE.parents[1])!r}]
 import numpy as np
 import vulkan_sample as sample
 from heterocc.runtime.native.vulkan_api import statistics
-x, y = sample.to_device(np.ones(1 << 18, "float32")), sample.empty((1 << 18,))
+x, y = sample.to_device(np.ones(4096, "float32")), sample.empty((4096,))
 kernel = sample.load(sample.module_bytes()).get_function("scale")
 for _ in range(3):
     before = statistics().submissions
