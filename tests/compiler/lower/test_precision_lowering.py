@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm_ffi
+from cuda_sample import HOPPER, needs_compiler
 from gpu_run import Graph, Node, imported, node, whole
 from onnx import helper
-from test_cuda_lowering import HOPPER, real_compiler
 from tvm import s_tir, tirx
 from vulkan_run import ROOMY, assert_valid, first_device, run
 
@@ -217,7 +217,7 @@ def test_a_kernel_that_tvm_gives_ready_stays_as_it_is(tmp_path: Path) -> None:
     assert tvm_ffi.structural_equal(half.mod[kernel], single.mod[kernel])
 
 
-@pytest.mark.skipif(real_compiler() is None, reason="neither nvrtc nor nvcc is installed")
+@needs_compiler
 def test_cuda_compiles_kernels_on_halves(tmp_path: Path) -> None:
     device = dataclasses.replace(HOPPER, properties=HALF)
     middle, constants = SUMS["Conv"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import struct
 from collections.abc import Mapping
 from typing import Any
@@ -27,6 +26,7 @@ __kernel void scale(__global float* restrict y, __global float* restrict x, floa
 
 _TENSORS = Tensors("opencl", load_opencl)
 opencl, empty, to_device, run_scale = _TENSORS.device, _TENSORS.empty, _TENSORS.upload, _TENSORS.run_scale
+leave_idle_workspace = _TENSORS.leave_idle_workspace
 to_host, pointer = device_run.download, device_sample.pointer
 
 
@@ -64,23 +64,6 @@ def load(data: bytes) -> Any:
     """The bytes as a module; raises what the plug-in raises."""
     load_opencl()
     return tvm_ffi.get_global_func("ffi.Module.load_from_bytes.opencl")(data)
-
-
-def leave_idle_workspace() -> None:
-    """Takes a workspace of 1 MiB and gives it back, as TVM's host code does."""
-    library = ctypes.CDLL("libtvm_runtime.so")
-    library.TVMBackendAllocWorkspace.restype = ctypes.c_void_p
-    library.TVMBackendAllocWorkspace.argtypes = [
-        ctypes.c_int,
-        ctypes.c_int,
-        ctypes.c_uint64,
-        ctypes.c_int,
-        ctypes.c_int,
-    ]
-    library.TVMBackendFreeWorkspace.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_void_p]
-    workspace = library.TVMBackendAllocWorkspace(4, 0, 1 << 20, 2, 32)
-    assert workspace
-    assert library.TVMBackendFreeWorkspace(4, 0, workspace) == 0
 
 
 def header_size() -> int:

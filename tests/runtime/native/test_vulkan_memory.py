@@ -11,7 +11,18 @@ import numpy as np
 import pytest
 import tvm_ffi
 import vulkan_sample as sample
-from vulkan_sample import empty, load, module_bytes, plugin, pointer, run_scale, to_device, to_host, vulkan
+from vulkan_sample import (
+    empty,
+    leave_idle_workspace,
+    load,
+    module_bytes,
+    plugin,
+    pointer,
+    run_scale,
+    to_device,
+    to_host,
+    vulkan,
+)
 
 from heterocc.artifacts.errors import DeviceError, DeviceMemoryError
 from heterocc.runtime.native import typed_error, vulkan_devices
@@ -113,7 +124,7 @@ def test_a_failed_allocation_is_a_memory_error_and_the_next_one_works() -> None:
 
 def test_an_allocation_that_fails_frees_idle_memory_and_tries_again() -> None:
     before = settled().used
-    _leave_idle_workspace()
+    leave_idle_workspace()
     assert statistics().used == before + (1 << 20)
     plugin("fault")("alloc:1")
     tensor = empty((4,))
@@ -121,28 +132,11 @@ def test_an_allocation_that_fails_frees_idle_memory_and_tries_again() -> None:
     assert to_host(tensor).shape == (4,)
 
 
-def _leave_idle_workspace() -> None:
-    """Takes and gives back a workspace as TVM's host code does."""
-    library = ctypes.CDLL("libtvm_runtime.so")
-    library.TVMBackendAllocWorkspace.restype = ctypes.c_void_p
-    library.TVMBackendAllocWorkspace.argtypes = [
-        ctypes.c_int,
-        ctypes.c_int,
-        ctypes.c_uint64,
-        ctypes.c_int,
-        ctypes.c_int,
-    ]
-    library.TVMBackendFreeWorkspace.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_void_p]
-    workspace = library.TVMBackendAllocWorkspace(7, 0, 1 << 20, 2, 32)
-    assert workspace
-    assert library.TVMBackendFreeWorkspace(7, 0, workspace) == 0
-
-
 def test_a_freed_workspace_is_given_out_again() -> None:
     trim()
-    _leave_idle_workspace()
+    leave_idle_workspace()
     used = statistics().used
-    _leave_idle_workspace()
+    leave_idle_workspace()
     assert statistics().used == used
 
 

@@ -20,6 +20,7 @@ FLOAT32 = (PUSH, FLOAT, 32)
 
 _TENSORS = Tensors("vulkan", load_vulkan)
 vulkan, empty, to_device, run_scale = _TENSORS.device, _TENSORS.empty, _TENSORS.upload, _TENSORS.run_scale
+leave_idle_workspace = _TENSORS.leave_idle_workspace
 to_host, copy, pointer = device_run.download, device_run.copy, device_sample.pointer
 
 _OPS = {
