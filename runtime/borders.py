@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
-from heterocc.runtime.schedule import HOST, Call, Copy, Schedule, Space
+from heterocc.runtime.schedule import HOST, Call, Copy, Schedule, Space, Wait
 from heterocc.runtime.steps import Step
 
 
@@ -72,6 +72,7 @@ def plan_borders(
     after: dict[int, dict[int, Side]] = {}
     rest: dict[int, Side] = {}
     touches = _touches(plan, reads, writes, slots)
+    waits = _waits(plan)
     for slot in dict.fromkeys(slots.values()):
         here = [t for t in touches if slots[t.value] == slot]
         sides = _sides(here, device)
@@ -93,7 +94,9 @@ def plan_borders(
                 else:
                     at[slot] = side
                     awaited = not mine
-                    others = {t.agent for t in here[:number] if t.value == touch.value} - {HOST, device}
+                    # Uses of the values that lay here before are over: memory is not given on until they are.
+                    own = [t for t in here[:number] if t.value == touch.value and t.agent not in (HOST, device)]
+                    others = {t.agent for t in own if not _is_over(t, touch.step, waits)}
                     if others:
                         idle[touch.step] = idle.get(touch.step, frozenset()) | others
             elif not mine and not awaited:
@@ -130,18 +133,40 @@ def _touches(
     slots: Mapping[int, int],
 ) -> list[_Touch]:
     found = []
+    at_home = {HOST, *plan.shared}  # who computes in host memory; others compute in their own, and copy
     for number, (step, agent) in enumerate(zip(plan.steps, plan.agents, strict=True)):
-        found += [_Touch(number, agent, v, w) for v, w in _used(step, reads, writes) if v in slots]
+        used = _used(step, reads, writes, computes_there=agent in at_home)
+        found += [_Touch(number, agent, v, w) for v, w in used if v in slots]
     return found
 
 
+def _waits(plan: Schedule) -> dict[Space, list[tuple[int, int]]]:
+    """By device, the steps that the host waits for, each with the step in which it does."""
+    numbers = {step: number for number, step in enumerate(plan.steps)}
+    found: dict[Space, list[tuple[int, int]]] = {}
+    for step, number in numbers.items():
+        if isinstance(step, Wait):
+            awaited = numbers[step.step]
+            found.setdefault(plan.agents[awaited], []).append((awaited, number))
+    return found
+
+
+def _is_over(touch: _Touch, before: int, waits: Mapping[Space, list[tuple[int, int]]]) -> bool:
+    """Whether the host has waited for a device's touch before a step."""
+    return any(touch.step <= awaited and number < before for awaited, number in waits.get(touch.agent, ()))
+
+
 def _used(
-    step: Step, reads: Mapping[int, tuple[int, ...]], writes: Mapping[int, tuple[int, ...]]
+    step: Step,
+    reads: Mapping[int, tuple[int, ...]],
+    writes: Mapping[int, tuple[int, ...]],
+    *,
+    computes_there: bool,
 ) -> list[tuple[int, bool]]:
     """The values that a step touches in host memory, each with whether it writes it."""
     if isinstance(step, Copy):
         return [(step.value, step.target == HOST)] if HOST in (step.source, step.target) else []
-    if isinstance(step, Call):
+    if isinstance(step, Call) and computes_there:
         used = [(v, False) for v in dict.fromkeys(reads.get(step.partition, ()))]
         return used + [(v, True) for v in writes.get(step.partition, ())]
     return []

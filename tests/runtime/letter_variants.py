@@ -15,6 +15,7 @@ DEVICES = {
     "v": Device(name="VULKAN", backend="vulkan"),
     "n": Device(name="CUDA", backend="cuda"),
     "m": Device(name="CUDA.1", backend="cuda", index=1),
+    "i": Device(name="OPENCL.2", backend="opencl", index=2),
 }
 
 

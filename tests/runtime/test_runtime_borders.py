@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from letter_variants import chains, variant
 from test_runtime_overlap import CL, CL1, VK
@@ -17,51 +17,61 @@ from heterocc.runtime.planner import plan_slots
 from heterocc.runtime.schedule import HOST, Call, Copy, Schedule, Space, Wait, schedule
 
 LENDER = CL
+CL2 = Space("opencl", 2)
+LINKED = frozenset({(CL1, CL2), (CL2, CL1)})
 
 
-def borders_of(model: Variant, plan: Schedule) -> tuple[Borders, dict[int, int]]:
+def borders_of(model: Variant, plan: Schedule, *, reuse: bool = True) -> tuple[Borders, dict[int, int]]:
     """The turns, and the slots as `Buffers` plans them."""
     shared = [b for b in plan.buffers if b.space == HOST and LENDER in b.users and b.users != {LENDER}]
-    planned = plan_slots([b.lifetime for b in shared])
+    planned = plan_slots([b.lifetime for b in shared], reuse=reuse)
     slots = {b.value: number for b, number in zip(shared, planned.slot, strict=True)}
     reads = {i: part.inputs for i, part in enumerate(model.partitions)}
     writes = {i: part.outputs for i, part in enumerate(model.partitions)}
-    return plan_borders(plan, reads, writes, LENDER, slots, frozenset((*model.inputs, *model.outputs))), slots
+    resting = frozenset((*model.inputs, *model.outputs)) if reuse else frozenset(slots)
+    return plan_borders(plan, reads, writes, LENDER, slots, resting), slots
 
 
 @dataclass
 class Machine:
-    """The device's queue, and for each slot the side it is on and the side that it has been told to go to."""
+    """The device's queue, and for each slot the side it is on and the side that it has been told to go to.
+
+    Without `reuse` callers use every value between runs, as they do in a context that records them all.
+    """
 
     model: Variant
     plan: Schedule
     chance: random.Random
     laziness: float
+    reuse: bool = True
     is_on: dict[int, Side] = field(default_factory=dict)
     goes_to: dict[int, Side] = field(default_factory=dict)
     queue: list[tuple[int, str, int, Side]] = field(default_factory=list)  # step, what, slot, side
 
     def __post_init__(self) -> None:
-        self.borders, self.slots = borders_of(self.model, self.plan)
+        self.borders, self.slots = borders_of(self.model, self.plan, reuse=self.reuse)
         self.is_on = dict.fromkeys(self.slots.values(), Side.HOST)
         self.goes_to = dict(self.is_on)
         self.busy: dict[int, Space] = {}  # steps of other devices in host memory that nobody has waited for
+        ends = (*self.model.inputs, *self.model.outputs) if self.reuse else self.slots
+        self.resting = {self.slots[v] for v in ends if v in self.slots}
 
-    def run(self) -> None:
-        resting = {self.slots[v] for v in (*self.model.inputs, *self.model.outputs) if v in self.slots}
-        self.use(resting, writes=True)
+    def run(self, fails_at: int | None = None) -> None:
+        """One run; a step that fails ends it, and all memory goes to the host."""
+        self.use(self.resting, writes=True)
         for number, (step, agent) in enumerate(zip(self.plan.steps, self.plan.agents, strict=True)):
             if isinstance(step, Wait):
                 awaited = self.plan.steps.index(step.step)
                 if self.plan.agents[awaited] == LENDER:
                     self.advance(awaited)
-                for other in [n for n, a in self.busy.items() if a == self.plan.agents[awaited] and n <= awaited]:
-                    del self.busy[other]
+                self.is_done(self.plan.agents[awaited], awaited)
                 continue
-            idle = self.borders.idle.get(number, frozenset())
-            self.busy = {n: a for n, a in self.busy.items() if a not in idle}
+            for other in self.borders.idle.get(number, frozenset()):
+                self.is_done(other, number - 1)
             self.turn(number, self.borders.before.get(number, {}), wait=agent != LENDER)
-            used = {(self.slots[v], w) for v, w in self.touched(step) if v in self.slots}
+            if number == fails_at:
+                return self.recover()
+            used = {(self.slots[v], w) for v, w in self.touched(number) if v in self.slots}
             if agent == LENDER:
                 for slot, writes in used:
                     self.queue.append((number, "write" if writes else "read", slot, Side.DEVICE))
@@ -77,13 +87,28 @@ class Machine:
         self.advance(len(self.plan.steps))
         self.busy.clear()
         self.turn(len(self.plan.steps), self.borders.rest, wait=True)
-        self.use(resting, writes=True)
+        self.use(self.resting, writes=True)
+        return None
+
+    def recover(self) -> None:
+        self.busy.clear()
+        self.turn(len(self.plan.steps), dict.fromkeys(self.goes_to, Side.HOST), wait=True)
+
+    def is_done(self, device: Space, until: int) -> None:
+        """The host knows that another device has done what it was given up to a step, and what that came after."""
+        for number in range(until + 1):
+            step = self.plan.steps[number]
+            if self.plan.agents[number] != device:
+                continue
+            self.busy.pop(number, None)
+            if isinstance(step, Copy) and HOST not in (step.source, step.target):
+                self.is_done(step.source, number - 1)
 
     def turn(self, number: int, turns: object, *, wait: bool) -> None:
         assert isinstance(turns, dict)
         for slot, side in turns.items():
             if self.goes_to[slot] != side:
-                using = [n for n in self.busy for v, _ in self.touched(self.plan.steps[n]) if self.slots.get(v) == slot]
+                using = [n for n in self.busy for v, _ in self.touched(n) if self.slots.get(v) == slot]
                 assert not using, "another device still reads memory that is turned"
                 self.goes_to[slot] = side
                 self.queue.append((number, "turn", slot, side))
@@ -108,10 +133,12 @@ class Machine:
         else:
             assert self.is_on[slot] in ({Side.DEVICE} if what == "write" else {Side.DEVICE, Side.BOTH})
 
-    def touched(self, step: object) -> Iterator[tuple[int, bool]]:
+    def touched(self, number: int) -> Iterator[tuple[int, bool]]:
+        """What a step reads and writes of host memory; a device outside it computes in its own."""
+        step = self.plan.steps[number]
         if isinstance(step, Copy) and HOST in (step.source, step.target):
             yield step.value, step.target == HOST
-        elif isinstance(step, Call):
+        elif isinstance(step, Call) and self.plan.agents[number] in {HOST, *self.plan.shared}:
             part = self.model.partitions[step.partition]
             yield from ((v, False) for v in part.inputs)
             yield from ((v, True) for v in part.outputs)
@@ -120,13 +147,53 @@ class Machine:
 OTHERS = st.sets(st.sampled_from([CL1, VK])).map(lambda others: frozenset({LENDER, *others}))
 
 
-@given(chains("cghv"), OTHERS, st.integers(0, 1 << 30), st.sampled_from([0.0, 0.5, 1.0]))
+DIRECT = st.sampled_from([frozenset[tuple[Space, Space]](), LINKED])
+RUNS = st.lists(st.none() | st.integers(0, 30), min_size=3, max_size=3)  # the step that fails, if one does
+
+READ_AFTER_ITS_COPY = variant(
+    [
+        *[("c", "x", "b"), ("c", "x", "d"), ("h", "x", "a"), ("c", "x", "e"), ("g", "a", "f"), ("h", "a", "i")],
+        *[("c", "xf", "j"), ("c", "x", "k"), ("g", "j", "l")],
+    ],
+    inputs="xz",
+    outputs="x",
+)
+
+
+# OPENCL.1 copies `a` to the host and then reads its own: that used to count as a use of the host's memory.
+@example(READ_AFTER_ITS_COPY, frozenset({LENDER}), frozenset(), 0, 0.0, True, [None] * 3)
+@given(
+    chains("cghvi"),
+    OTHERS,
+    DIRECT,
+    st.integers(0, 1 << 30),
+    st.sampled_from([0.0, 0.5, 1.0]),
+    st.booleans(),
+    RUNS,
+)
 def test_nobody_touches_lent_memory_on_the_wrong_side(
-    model: Variant, shared: frozenset[Space], seed: int, laziness: float
+    model: Variant,
+    shared: frozenset[Space],
+    direct: frozenset[tuple[Space, Space]],
+    seed: int,
+    laziness: float,
+    reuse: bool,
+    runs: list[int | None],
 ) -> None:
-    machine = Machine(model, schedule(model, shared), random.Random(seed), laziness)
-    for _ in range(3):  # the second run begins where the first has left memory
-        machine.run()
+    machine = Machine(model, schedule(model, shared, direct), random.Random(seed), laziness, reuse)
+    for fails_at in runs:  # the second run begins where the first has left memory
+        machine.run(fails_at)
+
+
+def test_a_device_that_computes_in_its_own_memory_turns_none_and_nobody_waits_for_it() -> None:
+    model = variant([("h", "x", "a"), ("g", "a", "b"), ("h", "a", "d"), ("c", "bd", "y")])
+    plan = schedule(model, frozenset({CL}))
+    borders, slots = borders_of(model, plan)
+    a, b = slots[1], slots[2]
+    call = plan.steps.index(Call(1))
+    assert plan.steps.index(Call(2)) < call, "OPENCL.1 goes on while its result is on its way"
+    assert borders.idle == {}
+    assert borders.before[call] == {a: Side.DEVICE, b: Side.DEVICE}
 
 
 def test_memory_comes_back_right_after_the_device_and_goes_right_before_it() -> None:
