@@ -5,13 +5,14 @@ export PYTHONUNBUFFERED := 1
 # What is installed must be found by the tests: a driver that cannot be used is an error there, not a skip.
 REQUIRE = HETEROCC_REQUIRE="$${HETEROCC_REQUIRE-$$(scripts/required.sh)}"
 
-.PHONY: help setup demo test lint test-models test-slow test-native bench clean
+.PHONY: help setup demo test lint test-models test-slow test-search test-native bench clean
 
 help:
 	@echo 'make demo         compile a real model for GPU,CPU, run it in a fresh process, compare with ONNX Runtime'
 	@echo 'make test         lint, types, layers and the test suite (minutes)'
 	@echo 'make test-models  every real model (downloads them; an hour)'
 	@echo 'make test-slow    the long suites: all of onnx'"'"'s node tests, fuzzing'
+	@echo 'make test-search  every hypothesis test with fresh seeds for an hour (MINUTES=60); prints what to pin'
 	@echo 'make test-native  the native plug-ins under AddressSanitizer, valgrind and the Vulkan layer; kernels on Oclgrind'
 	@echo 'make bench        the benchmarks, against ONNX Runtime in the same run'
 
@@ -36,6 +37,10 @@ test-models: setup
 
 test-slow: setup
 	$(REQUIRE) $(VENV)/pytest -q -n 2 -m slow
+
+MINUTES ?= 60
+test-search: setup
+	$(REQUIRE) $(VENV)/python scripts/search.py --minutes $(MINUTES)
 
 test-native: setup
 	@scripts/sanitize.sh

@@ -8,8 +8,9 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from few_examples import few
 from harness import ON_DEVICE, able, fetch, random_placement, run_fresh
-from hypothesis import HealthCheck, Phase, assume, given, settings
+from hypothesis import HealthCheck, assume, given
 from hypothesis import strategies as st
 
 THREE = ("VULKAN", "OPENCL", "CPU")
@@ -38,13 +39,8 @@ def supported(name: str) -> Mapping[str, Sequence[str]]:
     return able(path, shapes, THREE)
 
 
-# Every example is a compile: two of them, always the same, and no search for a smaller one when it fails.
-@settings(
-    max_examples=2,
-    derandomize=True,
-    phases=[Phase.explicit, Phase.generate],
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
-)
+# Every example is a compile.
+@few(2, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 @given(seed=st.integers(0, 2**32 - 1))
 @pytest.mark.parametrize("name", [*QUICK, *(pytest.param(n, marks=pytest.mark.models) for n in REAL)])
 def test_every_node_on_a_random_one_of_three_devices_equals_onnx_runtime(name: str, seed: int) -> None:

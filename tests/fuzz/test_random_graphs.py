@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, Phase, given, reject, settings
+from few_examples import few
+from hypothesis import HealthCheck, given, reject, settings
 from onnxruntime.capi.onnxruntime_pybind11_state import NotImplemented
 from random_graphs import networks
 from random_network import Network
@@ -60,7 +61,7 @@ def agree(network: Network) -> None:
     assert wrong == []
 
 
-@settings(max_examples=3, derandomize=True, database=None, phases=[Phase.generate])
+@few(3)
 @given(networks())
 def test_a_random_network_equals_onnx_runtime_on_every_device(network: Network) -> None:
     agree(network)

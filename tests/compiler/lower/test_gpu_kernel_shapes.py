@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from few_examples import few
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kernel_case import batch
 from kernel_devices import SETTINGS, Setting
@@ -24,23 +25,17 @@ def agree(together: Together, setting: Setting) -> None:
     assert inexact(made, setting) == []
 
 
+# Not shrunk: that takes minutes, and the cases of an example tell which of them is wrong.
 @every_kind
-def test_kernels_of_drawn_shapes_agree(kind: str) -> None:
-    # Not shrunk: that takes minutes, and the cases of an example tell which of them is wrong.
-    @settings(max_examples=4, derandomize=True, database=None, phases=[Phase.generate])
-    @given(several(KINDS[kind]), st.sampled_from(HERE))
-    def agreeing(together: Together, setting: Setting) -> None:
-        agree(together, setting)
-
-    agreeing()
+@few(4)
+@given(st.data(), st.sampled_from(HERE))
+def test_kernels_of_drawn_shapes_agree(kind: str, data: st.DataObject, setting: Setting) -> None:
+    agree(data.draw(several(KINDS[kind])), setting)
 
 
 @pytest.mark.slow
 @every_kind
-def test_kernels_of_many_drawn_shapes_agree(kind: str) -> None:
-    @settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
-    @given(several(KINDS[kind], 8), st.sampled_from(HERE))
-    def agreeing(together: Together, setting: Setting) -> None:
-        agree(together, setting)
-
-    agreeing()
+@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(st.data(), st.sampled_from(HERE))
+def test_kernels_of_many_drawn_shapes_agree(kind: str, data: st.DataObject, setting: Setting) -> None:
+    agree(data.draw(several(KINDS[kind], 8)), setting)

@@ -1,0 +1,19 @@
+"""Settings of tests whose examples are costly."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from hypothesis import Phase, settings
+
+
+def few(count: int, **others: Any) -> settings:
+    """So many examples, the same ones each time, and none made smaller when it fails; drawn anew in a search.
+
+    `scripts/search.py` sets HETEROCC_SEARCH and gives the seed. `others` are further settings.
+    """
+    if "HETEROCC_SEARCH" in os.environ:
+        return settings(max_examples=count, **others)
+    phases = [Phase.explicit, Phase.generate]
+    return settings(max_examples=count, derandomize=True, database=None, phases=phases, **others)
