@@ -31,6 +31,9 @@ SHORTEST = 60.0
 SHRINKING = 300.0
 """Seconds that hypothesis gets to find a failure again and make its example smaller."""
 
+NOTHING_RUN = 5
+"""Exit status of a pytest that finds no test to run."""
+
 PATIENCE = 60.0
 """Seconds in which an interrupted pytest must end."""
 
@@ -135,7 +138,7 @@ def run(search: Search, file: Path, seed: int, seconds: float) -> None:
             again, _, _ = pytest(f"{file}::{outcome.test.partition('::')[2]}", seed, "search-shrink", SHRINKING)
             smaller = next((o for o in again if o.failure), outcome)
             search.fail(outcome, seed, smaller.failure)
-    if status not in (0, None) and not any(o.failure for o in outcomes):
+    if status not in (0, NOTHING_RUN, None) and not any(o.failure for o in outcomes):
         search.fail(Outcome(str(file), message=f"pytest ended with status {status}"), seed, output[-4000:])
 
 
