@@ -25,7 +25,7 @@ class Draft:
     `model.graph` has no initializers: `weights` holds every constant by name. Every node has a unique name, which
     keys `origins` (names in the user's model; empty for a node that had none) and `affinity` (from metadata).
     `notes` are sentences for the user about what import did that they might not expect. `settled` are fingerprints of
-    bodies that need no further simplification.
+    bodies that need no further simplification, `visited` the names of nodes whose bodies were simplified before.
     """
 
     model: onnx.ModelProto
@@ -34,6 +34,7 @@ class Draft:
     affinity: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     settled: set[bytes] = field(default_factory=set)
+    visited: set[str] = field(default_factory=set)
 
     @property
     def graph(self) -> onnx.GraphProto:

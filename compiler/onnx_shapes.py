@@ -171,6 +171,14 @@ def _forget(draft: Draft) -> None:
             output.type.tensor_type.ClearField("shape")
 
 
+def forget_inferred(body: onnx.GraphProto) -> None:
+    """Drop the shapes of everything that a branch or body computes; `infer` on a graph around it tells them again."""
+    del body.value_info[:]
+    for output in body.output:
+        if output.type.HasField("tensor_type"):
+            output.type.tensor_type.ClearField("shape")
+
+
 def _runtime_types(draft: Draft) -> dict[str, tuple[str, list[int | None] | None]]:
     """Tensor types and shapes of node outputs as ONNX Runtime infers them; nothing where it refuses the model.
 
