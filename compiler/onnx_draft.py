@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from heterocc.compiler.onnx_work import Budget
 from heterocc.passes.graph import Value
 
 INLINE_BYTES = 1024
@@ -26,6 +27,7 @@ class Draft:
     keys `origins` (names in the user's model; empty for a node that had none) and `affinity` (from metadata).
     `notes` are sentences for the user about what import did that they might not expect. `settled` are fingerprints of
     bodies that need no further simplification, `visited` the names of nodes whose bodies were simplified before.
+    `budget` is what may still be spent on computing constants.
     """
 
     model: onnx.ModelProto
@@ -35,6 +37,7 @@ class Draft:
     notes: list[str] = field(default_factory=list)
     settled: set[bytes] = field(default_factory=set)
     visited: set[str] = field(default_factory=set)
+    budget: Budget = field(default_factory=Budget)
 
     @property
     def graph(self) -> onnx.GraphProto:

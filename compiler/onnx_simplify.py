@@ -227,6 +227,7 @@ def _simplify_body(draft: Draft, body: onnx.GraphProto, types: Mapping[str, onnx
         draft.notes,
         draft.settled,
         draft.visited,
+        draft.budget,
     )
     simplify(inner, where)
     if objection(inner.to_proto()) is not None:
