@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from heterocc.compiler.onnx_work import Budget
 from heterocc.passes.graph import Value
 
 INLINE_BYTES = 1024
@@ -25,7 +26,8 @@ class Draft:
     `model.graph` has no initializers: `weights` holds every constant by name. Every node has a unique name, which
     keys `origins` (names in the user's model; empty for a node that had none) and `affinity` (from metadata).
     `notes` are sentences for the user about what import did that they might not expect. `settled` are fingerprints of
-    bodies that need no further simplification.
+    bodies that need no further simplification, `visited` the names of nodes whose bodies were simplified before.
+    `budget` is what may still be spent on computing constants.
     """
 
     model: onnx.ModelProto
@@ -34,6 +36,8 @@ class Draft:
     affinity: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     settled: set[bytes] = field(default_factory=set)
+    visited: set[str] = field(default_factory=set)
+    budget: Budget = field(default_factory=Budget)
 
     @property
     def graph(self) -> onnx.GraphProto:

@@ -18,16 +18,16 @@ from heterocc.compiler.onnx_draft import (
     Draft,
     bodies,
     np_type,
+    opsets,
     reads,
     tensor_type,
     to_array,
     to_tensor,
 )
+from heterocc.compiler.onnx_loops import loop_cost
 from heterocc.compiler.onnx_runtime import open_session
+from heterocc.compiler.onnx_work import Cost, Size, node_cost, output_sizes, size_of_array
 from heterocc.passes.graph import Value
-
-MAX_GROWTH_BYTES = 1 << 30
-"""A constant that is larger than this and larger than what it is computed from is left to the run."""
 
 _NEVER = frozenset(
     {
@@ -41,7 +41,6 @@ _NEVER = frozenset(
         "DequantizeLinear",
     }
 )
-_GROWING = frozenset({"ConstantOfShape", "Expand", "Tile", "Range", "Pad", "Resize", "Upsample", "OneHot", "EyeLike"})
 
 
 def fold(draft: Draft, values: Mapping[str, Value], refused: set[str]) -> bool:
@@ -51,17 +50,17 @@ def fold(draft: Draft, values: Mapping[str, Value], refused: set[str]) -> bool:
     """
     folded: set[str] = set()
     ready: list[onnx.NodeProto] = []
-    known = set(draft.weights)
+    sizes = _Sizes(draft.weights)
     for node in draft.graph.node:
         shortcut, empty = _shortcut(node, values), _empty(node, values)
         if shortcut is not None or empty:
             draft.weights.update({node.output[0]: shortcut} if shortcut is not None else empty)
             folded.add(node.name)
-        elif node.name in refused or not known.issuperset(reads(node)) or not _may_fold(node, values):
-            continue
-        else:
-            ready.append(node)
-        known.update(node.output)
+        elif node.name not in refused and all(name in sizes for name in reads(node)):
+            outputs = _afford(draft, node, values, sizes)
+            if outputs is not None:
+                ready.append(node)
+                sizes.update(outputs)
     rest = {n.name for n in draft.graph.node} - {n.name for n in ready}
     wanted = {o.name for o in draft.graph.output}
     wanted.update(name for n in draft.graph.node if n.name in rest for name in reads(n))
@@ -127,21 +126,40 @@ def constant_of(node: onnx.NodeProto) -> np.ndarray | None:
     return None
 
 
-def _may_fold(node: onnx.NodeProto, values: Mapping[str, Value]) -> bool:
+class _Sizes(dict[str, Size]):
+    """Sizes of constants, those of the model's own told when they are asked for."""
+
+    def __init__(self, weights: Mapping[str, np.ndarray]) -> None:
+        super().__init__()
+        self._weights = weights
+
+    def __contains__(self, name: object) -> bool:
+        return super().__contains__(name) or name in self._weights
+
+    def __missing__(self, name: str) -> Size:
+        self[name] = size_of_array(self._weights[name])
+        return self[name]
+
+
+def _afford(draft: Draft, node: onnx.NodeProto, values: Mapping[str, Value], sizes: _Sizes) -> dict[str, Size] | None:
+    """The sizes of what a node of constants computes, paid for; None where it is not to be computed now."""
     if node.op_type in _NEVER or any(inner.op_type in _NEVER for body in bodies(node) for inner in body.node):
-        return False
-    for name in node.output:
-        value = values.get(name)
-        if value is None or not value.is_static:
-            if node.op_type in _GROWING:
-                return False
-            continue
-        if value.is_opaque and value.dtype != "string":
-            return False
-        inputs = sum(values[i].nbytes for i in reads(node) if i in values)
-        if value.nbytes > max(MAX_GROWTH_BYTES, inputs):
-            return False
-    return True
+        return None
+    written = [name for name in node.output if name]
+    cost: Cost | None
+    if any(True for _ in bodies(node)):
+        if node.op_type not in ("Loop", "Scan") or node.domain:
+            return None  # an If is taken as soon as its condition is known
+        cost = loop_cost(node, draft.weights, opsets(draft.model))
+        outputs = [] if cost is None else [Size(cost.growth)] * len(written)
+    else:
+        inputs = [sizes[name] for name in node.input if name]
+        found = output_sizes(node, values, sizes)
+        cost = None if found is None else node_cost(node, values, inputs, found)
+        outputs = found or []
+    if cost is None or not draft.budget.take(cost):
+        return None
+    return dict(zip(written, outputs, strict=True))
 
 
 def _run(draft: Draft, nodes: list[onnx.NodeProto], wanted: set[str]) -> bool:

@@ -17,6 +17,7 @@ from heterocc.compiler.onnx_read import condense, graphs_of, read_model
 from heterocc.compiler.onnx_runtime import objection
 from heterocc.compiler.onnx_shapes import fix_inputs, infer
 from heterocc.compiler.onnx_simplify import simplify
+from heterocc.compiler.onnx_work import Budget
 from heterocc.passes.graph import Graph, Node, Value
 
 
@@ -29,6 +30,7 @@ def import_model(path: str | Path, *, shapes: Mapping[str, Sequence[int]] | None
     """
     path = Path(path)
     draft, digest = read_model(path)
+    draft.budget = Budget.for_weights(draft.weights)
     where = path.name
     fix_inputs(draft, shapes or {}, where)
     sources, namer = _rename(draft)

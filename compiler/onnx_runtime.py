@@ -16,7 +16,12 @@ def open_session(proto: onnx.ModelProto, *, optimise: bool = False) -> Any:
     options.graph_optimization_level = levels.ORT_ENABLE_BASIC if optimise else levels.ORT_DISABLE_ALL
     options.intra_op_num_threads = 1
     options.log_severity_level = 4
-    return onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return onnxruntime.InferenceSession(
+        proto.SerializeToString(),
+        options,
+        providers=["CPUExecutionProvider"],
+        disabled_optimizers=["ConstantFolding"],  # it computes constants of any size
+    )
 
 
 _TYPE_ERRORS = ("InferenceError]", "Type Error:")

@@ -145,7 +145,7 @@ def infer(draft: Draft, where: str) -> dict[str, Value]:
     """
     _forget(draft)
     try:
-        draft.adopt(shape_inference.infer_shapes(draft.to_proto(), data_prop=True))
+        draft.adopt(ask_onnx(draft.to_proto()))
     except (shape_inference.InferenceError, ValueError) as error:
         raise InvalidGraphError(f"types or shapes do not fit: {condense(str(error))}", where=where) from error
     known = {i.name: i for i in (*draft.graph.value_info, *draft.graph.output)}
@@ -154,6 +154,11 @@ def infer(draft: Draft, where: str) -> dict[str, Value]:
             known[name] = draft.graph.value_info.add(name=name)
         _believe(known[name], kind, dims)
     return value_table(draft.graph, draft.weights)
+
+
+def ask_onnx(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with the types and shapes that ONNX infers."""
+    return shape_inference.infer_shapes(model, data_prop=True)
 
 
 def _forget(draft: Draft) -> None:
@@ -168,6 +173,14 @@ def _forget(draft: Draft) -> None:
     draft.graph.value_info.extend(kept)
     for output in draft.graph.output:
         if output.type.HasField("tensor_type") and output.name not in foreign:
+            output.type.tensor_type.ClearField("shape")
+
+
+def forget_inferred(body: onnx.GraphProto) -> None:
+    """Drop the shapes of everything that a branch or body computes; `infer` on a graph around it tells them again."""
+    del body.value_info[:]
+    for output in body.output:
+        if output.type.HasField("tensor_type"):
             output.type.tensor_type.ClearField("shape")
 
 

@@ -10,12 +10,13 @@ import onnx
 from heterocc.compiler.onnx_draft import INLINE_BYTES, Draft, bodies, captured_by, np_type, reads, to_array, to_tensor
 from heterocc.compiler.onnx_fold import drop_dead, fold
 from heterocc.compiler.onnx_functions import types_of
+from heterocc.compiler.onnx_read import graphs_of
 from heterocc.compiler.onnx_runtime import objection
-from heterocc.compiler.onnx_shapes import infer
+from heterocc.compiler.onnx_shapes import forget_inferred, infer
 from heterocc.passes.graph import Value
 
 _MAX_ROUNDS = 64
-"""Each round but the last makes the graph smaller; no model met needs ten."""
+"""No model met needs ten; see `_extent` for why even without this bound there is an end."""
 
 
 def simplify(draft: Draft, where: str) -> Mapping[str, Value]:
@@ -33,8 +34,11 @@ def simplify(draft: Draft, where: str) -> Mapping[str, Value]:
         changed |= _bypass(draft)
         drop_dead(draft)
         if not changed and not _simplify_bodies(draft, where):
-            break
-    return values
+            return values
+    draft.notes.append(
+        f"constants may be left that could be computed: {_MAX_ROUNDS} rounds of simplifying were not enough"
+    )
+    return infer(draft, where)
 
 
 def _plain_casts(draft: Draft, values: Mapping[str, Value]) -> bool:
@@ -154,25 +158,51 @@ def _does_nothing(draft: Draft, node: onnx.NodeProto, outputs: set[str]) -> bool
 
 
 def _simplify_bodies(draft: Draft, where: str) -> bool:
-    """Simplify branches and loop bodies on their own, with what the graph knows of the values they capture."""
+    """Simplify branches and loop bodies on their own, with what the graph knows of the values they capture.
+
+    Says whether the graph has to be simplified again: a body became smaller, or lost the shapes that the model states
+    for its outputs. Shapes that `infer` wrote into it do not count, as it does so in every round.
+    """
     changed = False
     types: dict[str, onnx.TypeProto] | None = None
     for node in draft.graph.node:
         for body in bodies(node):
             types = types or types_of(draft)
-            before = _fingerprint(body, types)
-            if before in draft.settled:
+            key = _fingerprint(body, types)
+            if key in draft.settled:
                 continue
+            before = _extent(body)
             _simplify_body(draft, body, types, where)
-            after = _fingerprint(body, types)
-            draft.settled.add(after)
-            changed |= after != before
+            draft.settled.update((key, _fingerprint(body, types)))
+            changed |= _extent(body) < before or node.name not in draft.visited
+        draft.visited.add(node.name)
     return changed
+
+
+def _extent(body: onnx.GraphProto) -> tuple[int, int, int, int]:
+    """What every round but the last makes smaller, in lexicographic order: so rounds end, however bodies are nested.
+
+    Taking a branch removes an If and may leave copies, a plain cast replaces a CastLike, folding and bypassing remove
+    nodes, and large constants leave the body.
+    """
+    inner = [_extent(b) for n in body.node for b in bodies(n)]
+    own = (
+        sum(n.op_type == "If" for n in body.node),
+        sum(n.op_type == "CastLike" for n in body.node),
+        len(body.node),
+        sum(len(t.raw_data) > INLINE_BYTES for t in body.initializer),
+    )
+    ifs, casts, nodes, large = zip(own, *inner, strict=True)
+    return sum(ifs), sum(casts), sum(nodes), sum(large)
 
 
 def _fingerprint(body: onnx.GraphProto, types: Mapping[str, onnx.TypeProto]) -> bytes:
     """A digest of everything that decides how a body is simplified."""
-    digest = hashlib.sha256(body.SerializeToString(deterministic=True))
+    bare = onnx.GraphProto()
+    bare.CopyFrom(body)
+    for graph in graphs_of(bare):
+        forget_inferred(graph)
+    digest = hashlib.sha256(bare.SerializeToString(deterministic=True))
     for name in captured_by(body):
         digest.update(types[name].SerializeToString(deterministic=True) if name in types else b"?")
     return digest.digest()
@@ -196,6 +226,8 @@ def _simplify_body(draft: Draft, body: onnx.GraphProto, types: Mapping[str, onnx
         draft.affinity,
         draft.notes,
         draft.settled,
+        draft.visited,
+        draft.budget,
     )
     simplify(inner, where)
     if objection(inner.to_proto()) is not None:
@@ -204,10 +236,7 @@ def _simplify_body(draft: Draft, body: onnx.GraphProto, types: Mapping[str, onnx
     del body.node[:]
     body.node.extend(inner.graph.node)
     del body.initializer[:]
-    del body.value_info[:]
-    for output in body.output:
-        if output.type.HasField("tensor_type"):
-            output.type.tensor_type.ClearField("shape")
+    forget_inferred(body)
     for name, array in inner.weights.items():
         if name in draft.weights and name in outer:
             continue
