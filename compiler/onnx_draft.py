@@ -116,7 +116,13 @@ def np_type(dtype: str) -> int:
 
 def to_array(tensor: onnx.TensorProto) -> np.ndarray:
     """The tensor's data, read-only; its data must be inside the proto."""
-    array: np.ndarray = numpy_helper.to_array(tensor)
+    array: np.ndarray
+    if tensor.data_type == onnx.TensorProto.STRING:
+        array = np.empty(len(tensor.string_data), object)  # onnx's own way pads all strings to the longest one
+        array[:] = [text.decode() for text in tensor.string_data]
+        array = array.reshape(tuple(tensor.dims))
+    else:
+        array = numpy_helper.to_array(tensor)
     if array.flags.writeable:
         array.flags.writeable = False
     return array
