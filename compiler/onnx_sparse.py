@@ -49,6 +49,8 @@ def settle_sparse(model: onnx.ModelProto, where: str) -> None:
 
     Raises InvalidGraphError: see `dense`.
     """
+    if not any(True for _ in inside(model, onnx.SparseTensorProto)):
+        return
     total = 0
 
     def made(sparse: onnx.SparseTensorProto) -> onnx.TensorProto:

@@ -68,12 +68,13 @@ def inside(message: Any, wanted: type[M]) -> Iterator[M]:
     if isinstance(message, wanted):
         yield message
     kind: Any = wanted
-    for name, repeated in _ways(message.DESCRIPTOR.full_name, kind.DESCRIPTOR.full_name):
-        if repeated:
-            for part in getattr(message, name):
+    ways = _ways(message.DESCRIPTOR.full_name, kind.DESCRIPTOR.full_name)
+    if not ways:
+        return
+    for field, value in message.ListFields():
+        if field.name in ways:
+            for part in value if ways[field.name] else (value,):
                 yield from inside(part, wanted)
-        elif message.HasField(name):
-            yield from inside(getattr(message, name), wanted)
 
 
 @cache
@@ -105,53 +106,55 @@ def _holders(wanted: str) -> frozenset[str]:
 
 
 @cache
-def _ways(kind: str, wanted: str) -> tuple[tuple[str, bool], ...]:
+def _ways(kind: str, wanted: str) -> dict[str, bool]:
     """Fields of a message that lead to one of kind `wanted`, and whether they are repeated."""
-    return tuple(
-        (f.name, f.is_repeated)
+    return {
+        f.name: f.is_repeated
         for f in _descriptors()[kind].fields
         if f.message_type is not None and f.message_type.full_name in _holders(wanted)
-    )
+    }
 
 
 def _check(message: Any, path: str, where: str) -> None:
     if isinstance(message, onnx.TensorProto):
         _check_tensor(message, path, where)
         return
-    for name, repeated, text in _fields(message.DESCRIPTOR.full_name):
-        if not repeated and not message.HasField(name):
-            continue
-        if text:
-            _decode(message, name, path, where)
-        elif repeated:
-            for index, inner in enumerate(getattr(message, name)):
-                _check(inner, f"{path}.{name}[{index}]", where)
-        else:
-            _check(getattr(message, name), f"{path}.{name}", where)
+    kinds = _fields(message.DESCRIPTOR.full_name)
+    try:
+        fields = message.ListFields()  # protobuf decodes text only when it is read
+        for field, value in fields:
+            if kinds[field.name] is _TEXTS:
+                list(value)
+    except UnicodeDecodeError as error:
+        raise _not_text(path, where) from error
+    for field, value in fields:
+        kind = kinds[field.name]
+        if kind is _MESSAGES:
+            for index, inner in enumerate(value):
+                _check(inner, f"{path}.{field.name}[{index}]", where)
+        elif kind is _MESSAGE:
+            _check(value, f"{path}.{field.name}", where)
     if isinstance(message, onnx.TypeProto):
         _check_type(message, path, where)
 
 
+_MESSAGE, _MESSAGES, _TEXTS = "message", "messages", "texts"
+
+
 @cache
-def _fields(kind: str) -> tuple[tuple[str, bool, bool], ...]:
-    """Fields of a message that hold text or messages: name, whether repeated, whether text."""
-    return tuple(
-        (f.name, f.is_repeated, f.message_type is None)
-        for f in _descriptors()[kind].fields
-        if f.message_type is not None or f.type == f.TYPE_STRING
-    )
+def _fields(kind: str) -> dict[str, str | None]:
+    """What each field of a message holds, as far as it is to be looked into."""
+    found: dict[str, str | None] = {}
+    for field in _descriptors()[kind].fields:
+        if field.message_type is not None:
+            found[field.name] = _MESSAGES if field.is_repeated else _MESSAGE
+        else:
+            found[field.name] = _TEXTS if field.is_repeated and field.type == field.TYPE_STRING else None
+    return found
 
 
-def _decode(message: Any, name: str, path: str, where: str) -> None:
-    """Protobuf decodes text only when it is read."""
-    try:
-        value = getattr(message, name)
-        if not isinstance(value, str):
-            list(value)
-    except UnicodeDecodeError as error:
-        raise InvalidGraphError(
-            "a name or text in the model is not UTF-8", where=f"{where}: {path}.{name}", hint=_EXPORT_AGAIN
-        ) from error
+def _not_text(path: str, where: str) -> InvalidGraphError:
+    return InvalidGraphError("a name or text in the model is not UTF-8", where=f"{where}: {path}", hint=_EXPORT_AGAIN)
 
 
 def _check_type(message: onnx.TypeProto, path: str, where: str) -> None:
@@ -192,12 +195,13 @@ def _too_many(rank: int, where: str) -> InvalidGraphError:
 
 def _check_tensor(tensor: onnx.TensorProto, path: str, where: str) -> None:
     """Raise InvalidGraphError unless numpy can describe the tensor and its data, if inside, is what it needs."""
-    for name in ("name", "doc_string"):
-        _decode(tensor, name, path, where)
-    place = f"{where}: tensor '{tensor.name}'" if tensor.name else f"{where}: {path}"
+    try:
+        place = f"{where}: tensor '{tensor.name}'" if tensor.name else f"{where}: {path}"
+        str(tensor.doc_string)
+    except UnicodeDecodeError as error:
+        raise _not_text(path, where) from error
     for entry in (*tensor.external_data, *tensor.metadata_props):
-        for name in ("key", "value"):
-            _decode(entry, name, path, where)
+        _check(entry, path, where)
     if tensor.data_type not in _known_types():
         raise InvalidGraphError(f"there is no element type {tensor.data_type}", where=place, hint=_EXPORT_AGAIN)
     check_dims(tensor.dims, place)
