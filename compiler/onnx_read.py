@@ -235,8 +235,10 @@ def check(draft: Draft, where: str) -> None:
         raise InvalidGraphError(f"two inputs are called '{repeated[0]}'", where=where)
     try:
         onnx.checker.check_model(proto)
-    except onnx.checker.ValidationError as error:
-        raise InvalidGraphError(condense(str(error)), where=_place(str(error), where)) from error
+    except (onnx.checker.ValidationError, UnicodeDecodeError) as error:
+        # where the checker quotes an attribute that is not text, its own message is what cannot be decoded
+        text = error.object.decode(errors="replace") if isinstance(error, UnicodeDecodeError) else str(error)
+        raise InvalidGraphError(condense(text), where=_place(text, where)) from error
 
 
 def condense(text: str) -> str:
