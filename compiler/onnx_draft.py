@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,6 +17,18 @@ INLINE_BYTES = 1024
 
 STUB_LOCATION = "heterocc"
 """`location` of an external initializer whose data is in `ImportedModel.weights`."""
+
+
+MAX_RANK = 64
+"""Dimensions that a numpy array may have."""
+
+_MAX_BYTES = 2**63 - 1
+_LARGEST_ELEMENT = 16
+
+
+def describable(dims: Sequence[int]) -> bool:
+    """Whether numpy has an array of this shape: it counts dimensions of 0 as 1, elements or not."""
+    return len(dims) <= MAX_RANK and math.prod(d or 1 for d in dims) * _LARGEST_ELEMENT <= _MAX_BYTES
 
 
 @dataclass

@@ -220,10 +220,13 @@ def sort_nodes(graph: onnx.GraphProto, where: str) -> None:
 
 
 def check(draft: Draft, where: str) -> None:
-    """Run ONNX's checker over the draft.
+    """Run ONNX's checker over the draft, and hold its nodes to what the checker forgets.
 
     Raises InvalidGraphError with the checker's message in one sentence.
     """
+    for graph in graphs_of(draft.graph):
+        for node in graph.node:
+            _check_node(node, where)
     proto = draft.to_proto()
     # it wants functions to import the model's own operator set, which ONNX Runtime does not; they are checked expanded
     del proto.functions[:]
@@ -239,6 +242,24 @@ def check(draft: Draft, where: str) -> None:
         # where the checker quotes an attribute that is not text, its own message is what cannot be decoded
         text = error.object.decode(errors="replace") if isinstance(error, UnicodeDecodeError) else str(error)
         raise InvalidGraphError(condense(text), where=_place(text, where)) from error
+
+
+def _check_node(node: onnx.NodeProto, where: str) -> None:
+    place = f"{where}: node '{node.name or '(unnamed)'}' ({node.op_type})"
+    for attribute in node.attribute:
+        if attribute.ref_attr_name:
+            raise InvalidGraphError(
+                f"attribute '{attribute.name}' refers to an attribute of a function, and has no value", where=place
+            )
+    if node.op_type != "Constant" or node.domain:
+        return
+    if len(node.attribute) != 1:
+        raise InvalidGraphError(f"a Constant has {len(node.attribute)} attributes, not one", where=place)
+    try:
+        for text in (node.attribute[0].s, *node.attribute[0].strings):
+            text.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidGraphError("the text of a Constant is not UTF-8", where=place) from error
 
 
 def condense(text: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Any, TypeVar
 
@@ -12,17 +12,9 @@ from onnx import helper
 
 from heterocc.artifacts.errors import InvalidGraphError
 from heterocc.compiler.external_data import PACKED_BITS, ExternalData
-from heterocc.compiler.onnx_draft import to_array, to_tensor
+from heterocc.compiler.onnx_draft import MAX_RANK, describable, to_array, to_tensor
 
 M = TypeVar("M")
-
-MAX_RANK = 64
-"""Dimensions that a numpy array may have."""
-
-_MAX_BYTES = 2**63 - 1
-"""Of a tensor, counting dimensions of 0 as 1: numpy refuses to describe more, even without elements."""
-
-_LARGEST_ELEMENT = 16
 
 MAX_INSIDE = 1 << 30
 """Bytes that may be read into bodies, functions and attributes, which travel inside protobuf's 2 GB."""
@@ -120,13 +112,14 @@ def _check(message: Any, path: str, where: str) -> None:
         _check_tensor(message, path, where)
         return
     kinds = _fields(message.DESCRIPTOR.full_name)
-    try:
-        fields = message.ListFields()  # protobuf decodes text only when it is read
-        for field, value in fields:
-            if kinds[field.name] is _TEXTS:
-                list(value)
-    except UnicodeDecodeError as error:
-        raise _not_text(path, where) from error
+    fields = message.ListFields()
+    for field, value in fields:
+        kind = kinds[field.name]
+        # protobuf gives text that is not UTF-8 as bytes
+        if (kind is _TEXT and isinstance(value, bytes)) or (
+            kind is _TEXTS and any(isinstance(t, bytes) for t in value)
+        ):
+            raise _not_text(f"{path}.{field.name}", where)
     for field, value in fields:
         kind = kinds[field.name]
         if kind is _MESSAGES:
@@ -134,11 +127,12 @@ def _check(message: Any, path: str, where: str) -> None:
                 _check(inner, f"{path}.{field.name}[{index}]", where)
         elif kind is _MESSAGE:
             _check(value, f"{path}.{field.name}", where)
-    if isinstance(message, onnx.TypeProto):
-        _check_type(message, path, where)
+    rule = _RULES.get(message.DESCRIPTOR.name)
+    if rule is not None:
+        rule(message, path, where)
 
 
-_MESSAGE, _MESSAGES, _TEXTS = "message", "messages", "texts"
+_MESSAGE, _MESSAGES, _TEXT, _TEXTS = "message", "messages", "text", "texts"
 
 
 @cache
@@ -148,8 +142,10 @@ def _fields(kind: str) -> dict[str, str | None]:
     for field in _descriptors()[kind].fields:
         if field.message_type is not None:
             found[field.name] = _MESSAGES if field.is_repeated else _MESSAGE
+        elif field.type == field.TYPE_STRING:
+            found[field.name] = _TEXTS if field.is_repeated else _TEXT
         else:
-            found[field.name] = _TEXTS if field.is_repeated and field.type == field.TYPE_STRING else None
+            found[field.name] = None
     return found
 
 
@@ -163,6 +159,7 @@ def _check_type(message: onnx.TypeProto, path: str, where: str) -> None:
     if kind in ("tensor_type", "sparse_tensor_type"):
         held = getattr(message, kind)
         _check_element(held.elem_type, path, where)
+        check_dims([d.dim_value for d in held.shape.dim if d.dim_value > 0], f"{where}: {path}")
         if len(held.shape.dim) > MAX_RANK:
             raise _too_many(len(held.shape.dim), f"{where}: {path}")
     elif kind == "map_type":
@@ -179,13 +176,40 @@ def _known_types() -> frozenset[int]:
     return frozenset(onnx.TensorProto.DataType.values())
 
 
+def _check_sparse(sparse: onnx.SparseTensorProto, path: str, where: str) -> None:
+    if not (sparse.HasField("values") and sparse.HasField("indices")):
+        raise InvalidGraphError("a sparse tensor lacks values or indices", where=f"{where}: {path}", hint=_EXPORT_AGAIN)
+
+
+def _check_attribute(attribute: onnx.AttributeProto, path: str, where: str) -> None:
+    """An attribute that says it holds a message holds one; onnx's checker does not look into functions."""
+    held = _HELD.get(attribute.type)
+    if held is not None and not attribute.ref_attr_name and not attribute.HasField(held):
+        raise InvalidGraphError(
+            f"attribute '{attribute.name}' lacks the value that its type says", where=f"{where}: {path}"
+        )
+
+
+_HELD = {
+    onnx.AttributeProto.TENSOR: "t",
+    onnx.AttributeProto.GRAPH: "g",
+    onnx.AttributeProto.SPARSE_TENSOR: "sparse_tensor",
+    onnx.AttributeProto.TYPE_PROTO: "tp",
+}
+_RULES: dict[str, Callable[[Any, str, str], None]] = {
+    "TypeProto": _check_type,
+    "SparseTensorProto": _check_sparse,
+    "AttributeProto": _check_attribute,
+}
+
+
 def check_dims(dims: Sequence[int], place: str) -> None:
     """Raise InvalidGraphError unless numpy can describe a tensor of this shape, of any element type."""
     if len(dims) > MAX_RANK:
         raise _too_many(len(dims), place)
     if any(d < 0 for d in dims):
         raise InvalidGraphError("a tensor has a negative dimension", where=place, hint=_EXPORT_AGAIN)
-    if math.prod(d or 1 for d in dims) * _LARGEST_ELEMENT > _MAX_BYTES:
+    if not describable(dims):
         raise InvalidGraphError("the dimensions of a tensor are too large", where=place, hint=_EXPORT_AGAIN)
 
 
@@ -195,11 +219,10 @@ def _too_many(rank: int, where: str) -> InvalidGraphError:
 
 def _check_tensor(tensor: onnx.TensorProto, path: str, where: str) -> None:
     """Raise InvalidGraphError unless numpy can describe the tensor and its data, if inside, is what it needs."""
-    try:
-        place = f"{where}: tensor '{tensor.name}'" if tensor.name else f"{where}: {path}"
-        str(tensor.doc_string)
-    except UnicodeDecodeError as error:
-        raise _not_text(path, where) from error
+    for name in ("name", "doc_string"):
+        if isinstance(getattr(tensor, name), bytes):
+            raise _not_text(f"{path}.{name}", where)
+    place = f"{where}: tensor '{tensor.name}'" if tensor.name else f"{where}: {path}"
     for entry in (*tensor.external_data, *tensor.metadata_props):
         _check(entry, path, where)
     if tensor.data_type not in _known_types():
