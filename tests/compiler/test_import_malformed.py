@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from fresh_process import fresh
 from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, helper, numpy_helper
 from onnx_build import F32, model, node, noise, save, value
 
@@ -346,3 +347,22 @@ def test_two_sparse_initializers_of_one_name_are_refused(tmp_path: Path) -> None
     twice = sparse(np.array([1], np.int64), [4])
     made.graph.sparse_initializer.extend([twice, twice])
     assert "two initializers" in refusal(tmp_path, made).message
+
+
+def test_a_model_that_asks_for_more_memory_than_there_is_is_refused(tmp_path: Path) -> None:
+    """A sparse initializer of 3 GiB; the process may take one."""
+    made = model([node("Add", "x w", "y")], INPUTS, OUTPUTS)
+    made.graph.sparse_initializer.append(sparse(np.array([0], np.int64), [3 << 28]))
+    path = save(tmp_path, made)
+    program = f"""
+import resource
+from heterocc.artifacts.errors import InputError
+from heterocc.compiler.onnx_import import import_model
+pages = int(open("/proc/self/statm").read().split()[0])
+resource.setrlimit(resource.RLIMIT_AS, (pages * 4096 + 2**30,) * 2)
+try:
+    import_model({str(path)!r})
+except InputError as error:
+    print(error.message)
+"""
+    assert "memory" in fresh(program)
