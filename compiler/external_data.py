@@ -22,12 +22,17 @@ from onnx import helper
 from heterocc.artifacts.errors import ExternalDataError
 from heterocc.compiler.onnx_draft import to_array
 
-_PACKED = {
-    getattr(onnx.TensorProto, name): bits
-    for name, bits in (("INT4", 4), ("UINT4", 4), ("FLOAT4E2M1", 4), ("INT2", 2), ("UINT2", 2))
-    if hasattr(onnx.TensorProto, name)
-}
-"""Bits per element of the types that pack several elements into a byte."""
+_PACKED = (
+    ("INT4", 4),
+    ("UINT4", 4),
+    ("FLOAT4E2M1", 4),
+    ("INT2", 2),
+    ("UINT2", 2),
+    ("FLOAT6E2M3", 6),
+    ("FLOAT6E3M2", 6),
+)
+PACKED_BITS = {getattr(onnx.TensorProto, name): bits for name, bits in _PACKED if hasattr(onnx.TensorProto, name)}
+"""Bits per element, in raw data, of the types whose elements share bytes."""
 
 
 class ExternalData:
@@ -55,7 +60,7 @@ class ExternalData:
         data = self._map(entries.get("location", ""), where)
         dtype = helper.tensor_dtype_to_np_dtype(tensor.data_type)
         count = math.prod(tensor.dims)
-        need = (count * _PACKED.get(tensor.data_type, dtype.itemsize * 8) + 7) // 8
+        need = (count * PACKED_BITS.get(tensor.data_type, dtype.itemsize * 8) + 7) // 8
         offset = _number(entries, "offset", 0, where)
         length = _number(entries, "length", need, where)
         if length != need:
@@ -69,7 +74,7 @@ class ExternalData:
                 hint="the file is cut short, or belongs to another model",
             )
         raw = data[offset : offset + length]
-        if tensor.data_type in _PACKED:
+        if tensor.data_type in PACKED_BITS:
             return to_array(onnx.TensorProto(data_type=tensor.data_type, dims=tensor.dims, raw_data=raw.tobytes()))
         found = np.frombuffer(raw, dtype, count).reshape(tuple(tensor.dims))
         if not found.flags.aligned:
@@ -134,6 +139,9 @@ class ExternalData:
         return handle
 
 
+_MAX_DIGITS = 40
+"""Of an offset or length; Python refuses to read numbers of thousands of digits."""
+
 _SAVE_AGAIN = "save the model again with onnx.save_model(..., save_as_external_data=True)"
 _KEEP_BESIDE = "keep external data in the model's own folder, as a plain file"
 
@@ -161,6 +169,6 @@ def _number(entries: dict[str, str], key: str, default: int, where: str) -> int:
     text = entries.get(key)
     if text is None:
         return default
-    if not (text.isascii() and text.isdigit()):
-        raise ExternalDataError(f"{key} '{text}' is no number", where=where, hint=_SAVE_AGAIN)
+    if not (text.isascii() and text.isdigit()) or len(text) > _MAX_DIGITS:
+        raise ExternalDataError(f"{key} '{text[:_MAX_DIGITS]}' is not a number of bytes", where=where, hint=_SAVE_AGAIN)
     return int(text)

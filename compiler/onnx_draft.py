@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,6 +18,18 @@ INLINE_BYTES = 1024
 
 STUB_LOCATION = "heterocc"
 """`location` of an external initializer whose data is in `ImportedModel.weights`."""
+
+
+MAX_RANK = 64
+"""Dimensions that a numpy array may have."""
+
+_MAX_BYTES = 2**63 - 1
+_LARGEST_ELEMENT = 16
+
+
+def describable(dims: Sequence[int]) -> bool:
+    """Whether numpy has an array of this shape: it counts dimensions of 0 as 1, elements or not."""
+    return len(dims) <= MAX_RANK and math.prod(d or 1 for d in dims) * _LARGEST_ELEMENT <= _MAX_BYTES
 
 
 @dataclass
@@ -120,7 +133,13 @@ def np_type(dtype: str) -> int:
 
 def to_array(tensor: onnx.TensorProto) -> np.ndarray:
     """The tensor's data, read-only; its data must be inside the proto."""
-    array: np.ndarray = numpy_helper.to_array(tensor)
+    array: np.ndarray
+    if tensor.data_type == onnx.TensorProto.STRING:
+        array = np.empty(len(tensor.string_data), object)  # onnx's own way pads all strings to the longest one
+        array[:] = [text.decode() for text in tensor.string_data]
+        array = array.reshape(tuple(tensor.dims))
+    else:
+        array = numpy_helper.to_array(tensor)
     if array.flags.writeable:
         array.flags.writeable = False
     return array

@@ -17,6 +17,7 @@ from heterocc.compiler.onnx_draft import (
     INLINE_BYTES,
     Draft,
     bodies,
+    describable,
     np_type,
     opsets,
     reads,
@@ -101,6 +102,8 @@ def _empty(node: onnx.NodeProto, values: Mapping[str, Value]) -> dict[str, np.nd
     for name in filter(None, node.output):
         value = values.get(name)
         if value is None or value.is_opaque or value.shape is None or not value.is_static or 0 not in value.shape:
+            return {}
+        if not describable([d or 0 for d in value.shape]):
             return {}
         found[name] = np.zeros([d or 0 for d in value.shape], helper.tensor_dtype_to_np_dtype(np_type(value.dtype)))
     return found

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
-from heterocc.artifacts.errors import InvalidGraphError
+from heterocc.artifacts.errors import InputError, InvalidGraphError
 from heterocc.compiler.imported import ImportedModel, open_shapes
 from heterocc.compiler.onnx_draft import INLINE_BYTES, Draft, bodies, opsets, reads, to_stub, to_tensor
 from heterocc.compiler.onnx_functions import expand_local, expand_standard
@@ -29,10 +29,19 @@ def import_model(path: str | Path, *, shapes: Mapping[str, Sequence[int]] | None
     Raises an InputError (HC1xx) for whatever is wrong with the file, its external data or the shapes.
     """
     path = Path(path)
+    try:
+        return _import(path, shapes or {})
+    except MemoryError as error:
+        raise InputError(
+            "the model asks for more memory than there is", where=path.name, hint="run it where more memory is free"
+        ) from error
+
+
+def _import(path: Path, shapes: Mapping[str, Sequence[int]]) -> ImportedModel:
     draft, digest = read_model(path)
     draft.budget = Budget.for_weights(draft.weights)
     where = path.name
-    fix_inputs(draft, shapes or {}, where)
+    fix_inputs(draft, shapes, where)
     sources, namer = _rename(draft)
     expand_local(draft, namer, where)
     settle_opset(draft, where)

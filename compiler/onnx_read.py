@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import numpy_helper
 
 from heterocc.artifacts.errors import FileMissingError, InvalidGraphError, NotOnnxError
 from heterocc.compiler.external_data import ExternalData
 from heterocc.compiler.onnx_draft import Draft, bodies, reads, to_array
+from heterocc.compiler.onnx_sparse import dense, settle_sparse
+from heterocc.compiler.onnx_tensors import check_model, settle_tensors
 
 _MAX_FILE = 2**31 - 1
 """Protobuf's limit on one message; a larger model keeps its weights in external data."""
@@ -47,6 +48,7 @@ def read_model(path: Path) -> tuple[Draft, str]:
     digest = hashlib.sha256(data).hexdigest()
     del data
     where = path.name
+    check_model(model, where)
     if _is_training(model):
         raise InvalidGraphError("the model holds a training step", where=where, hint="export it for inference")
     del model.training_info[:]
@@ -138,7 +140,7 @@ def graphs_of(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
 
 
 def _take_constants(draft: Draft, external: ExternalData, where: str) -> None:
-    """Move initializers out of the proto; what lies in bodies and attributes is only loaded, if it is external."""
+    """Move the graph's initializers out of the proto, and whatever is external elsewhere into it."""
     graph = draft.graph
     for tensor in graph.initializer:
         if tensor.name in draft.weights:
@@ -146,19 +148,18 @@ def _take_constants(draft: Draft, external: ExternalData, where: str) -> None:
         draft.weights[tensor.name] = _load(tensor, external, where)
     del graph.initializer[:]
     for sparse in graph.sparse_initializer:
-        draft.weights[sparse.values.name] = _dense(sparse, external, where)
+        name = sparse.values.name
+        if name in draft.weights:
+            raise InvalidGraphError(f"two initializers are called '{name}'", where=where)
+        values, indices = _load(sparse.values, external, where), _load(sparse.indices, external, where)
+        draft.weights[name] = dense(sparse, values, indices, where)
     del graph.sparse_initializer[:]
     # before IR version 4 every initializer was listed as an input too
     inputs = [i for i in graph.input if i.name not in draft.weights]
     del graph.input[:]
     graph.input.extend(inputs)
-    for owner in (*graphs_of(graph), *draft.model.functions):
-        for tensor in getattr(owner, "initializer", ()):
-            _load_inside(tensor, external)
-        for node in owner.node:
-            for attribute in node.attribute:
-                for tensor in (attribute.t, *attribute.tensors):
-                    _load_inside(tensor, external)
+    settle_tensors(draft.model, external, where)
+    settle_sparse(draft.model, where)
 
 
 def _load(tensor: onnx.TensorProto, external: ExternalData, where: str) -> np.ndarray:
@@ -170,36 +171,6 @@ def _load(tensor: onnx.TensorProto, external: ExternalData, where: str) -> np.nd
         raise InvalidGraphError(
             f"initializer '{tensor.name}' does not hold what its type and shape need", where=where
         ) from error
-
-
-def _load_inside(tensor: onnx.TensorProto, external: ExternalData) -> None:
-    if tensor.data_location == onnx.TensorProto.EXTERNAL:
-        array = external.array(tensor)
-        tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
-
-
-_MAX_DENSE = 1 << 32
-
-
-def _dense(sparse: onnx.SparseTensorProto, external: ExternalData, where: str) -> np.ndarray:
-    """A sparse initializer as an ordinary one: no device and no importer knows the sparse form."""
-    values, indices = _load(sparse.values, external, where), _load(sparse.indices, external, where)
-    dims = tuple(sparse.dims)
-    name = sparse.values.name
-    size = int(np.prod(dims, dtype=object)) if dims else 1
-    if any(d < 0 for d in dims) or size * values.dtype.itemsize > _MAX_DENSE:
-        raise InvalidGraphError(f"sparse initializer '{name}' is larger than 4 GiB when dense", where=where)
-    flat = indices if indices.ndim == 1 else (indices * _strides(dims)).sum(axis=1)
-    if flat.shape != values.shape or np.any(flat < 0) or np.any(flat >= size):
-        raise InvalidGraphError(f"sparse initializer '{name}' has an index outside its shape", where=where)
-    dense = np.zeros(size, values.dtype)
-    dense[flat] = values
-    dense.flags.writeable = False
-    return dense.reshape(dims)
-
-
-def _strides(dims: tuple[int, ...]) -> np.ndarray:
-    return np.array([int(np.prod(dims[i + 1 :], dtype=np.int64)) for i in range(len(dims))], np.int64)
 
 
 def _drop_repeated_outputs(draft: Draft) -> None:
@@ -249,10 +220,13 @@ def sort_nodes(graph: onnx.GraphProto, where: str) -> None:
 
 
 def check(draft: Draft, where: str) -> None:
-    """Run ONNX's checker over the draft.
+    """Run ONNX's checker over the draft, and hold its nodes to what the checker forgets.
 
     Raises InvalidGraphError with the checker's message in one sentence.
     """
+    for graph in graphs_of(draft.graph):
+        for node in graph.node:
+            _check_node(node, where)
     proto = draft.to_proto()
     # it wants functions to import the model's own operator set, which ONNX Runtime does not; they are checked expanded
     del proto.functions[:]
@@ -264,8 +238,28 @@ def check(draft: Draft, where: str) -> None:
         raise InvalidGraphError(f"two inputs are called '{repeated[0]}'", where=where)
     try:
         onnx.checker.check_model(proto)
-    except onnx.checker.ValidationError as error:
-        raise InvalidGraphError(condense(str(error)), where=_place(str(error), where)) from error
+    except (onnx.checker.ValidationError, UnicodeDecodeError) as error:
+        # where the checker quotes an attribute that is not text, its own message is what cannot be decoded
+        text = error.object.decode(errors="replace") if isinstance(error, UnicodeDecodeError) else str(error)
+        raise InvalidGraphError(condense(text), where=_place(text, where)) from error
+
+
+def _check_node(node: onnx.NodeProto, where: str) -> None:
+    place = f"{where}: node '{node.name or '(unnamed)'}' ({node.op_type})"
+    for attribute in node.attribute:
+        if attribute.ref_attr_name:
+            raise InvalidGraphError(
+                f"attribute '{attribute.name}' refers to an attribute of a function, and has no value", where=place
+            )
+    if node.op_type != "Constant" or node.domain:
+        return
+    if len(node.attribute) != 1:
+        raise InvalidGraphError(f"a Constant has {len(node.attribute)} attributes, not one", where=place)
+    try:
+        for text in (node.attribute[0].s, *node.attribute[0].strings):
+            text.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidGraphError("the text of a Constant is not UTF-8", where=place) from error
 
 
 def condense(text: str) -> str:

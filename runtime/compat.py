@@ -12,6 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from heterocc.artifacts.manifest import Device, Producer, Variant
+from heterocc.runtime.ort import OLDEST_TEXT, too_old
 
 DriverReason = Callable[[Device], str | None]
 """Why a device of a back end other than `cpu` and `ort` cannot be used here (no driver, no such index, a capability
@@ -101,7 +102,10 @@ _VECTOR = re.compile(r"avx|amx-|apx|sve|sme|ssve")
 
 @dataclass(frozen=True, slots=True)
 class HostInfo:
-    """This machine: `cpu_features` in LLVM's names; `tvm` is the version of the TVM runtime, None without one."""
+    """This machine: `cpu_features` in LLVM's names; `tvm` is the version of the TVM runtime, None without one.
+
+    `onnxruntime` says whether one is installed that is new enough.
+    """
 
     arch: str
     cpu_features: frozenset[str]
@@ -115,7 +119,17 @@ def host() -> HostInfo:
     path = Path("/proc/cpuinfo")
     text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
     arch = plain_arch(platform.machine())
-    return HostInfo(arch, cpu_features(text, arch), _tvm_version(), util.find_spec("onnxruntime") is not None)
+    return HostInfo(arch, cpu_features(text, arch), _tvm_version(), has_onnxruntime())
+
+
+def has_onnxruntime() -> bool:
+    """Whether an onnxruntime is installed that is new enough, as far as can be told without importing it."""
+    if util.find_spec("onnxruntime") is None:
+        return False
+    try:
+        return not too_old(metadata.version("onnxruntime"))
+    except metadata.PackageNotFoundError:  # other distributions of the same package, such as onnxruntime-gpu
+        return True
 
 
 def plain_arch(arch: str) -> str:
@@ -147,7 +161,7 @@ def why_not(variant: Variant, producer: Producer, machine: HostInfo, drivers: Dr
     for device in (variant.devices[index] for index in used):
         if device.backend == "ort":
             if not machine.onnxruntime:
-                reasons.append(f"device {device.name} needs onnxruntime, which is not installed")
+                reasons.append(f"device {device.name} needs onnxruntime {OLDEST_TEXT} or later, which is not installed")
             continue
         reasons += _cpu_reasons(device, machine)
         if device.backend != "cpu":

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import util
 from typing import Any
 
 from heterocc.artifacts.errors import HeteroccError
 from heterocc.artifacts.manifest import Device
 from heterocc.runtime.auto import Backend
+from heterocc.runtime.compat import has_onnxruntime
 from heterocc.runtime.native import CudaDevice, cuda_devices, load_cuda, opencl_devices, vulkan_devices
+from heterocc.runtime.ort import OLDEST_TEXT
 from heterocc.runtime.records import (
     DeviceRecord,
     cpu_record,
@@ -58,8 +59,9 @@ def inventory() -> Inventory:
             found += _records(backend)
         except HeteroccError as error:
             absent.append(Absent(backend, error.message, error.hint or ""))
-    if util.find_spec("onnxruntime") is None:
-        absent.append(Absent("ort", "the package onnxruntime is not installed", "pip install onnxruntime"))
+    if not has_onnxruntime():
+        what = f"onnxruntime>={OLDEST_TEXT}"
+        absent.append(Absent("ort", f"the package {what} is not installed", f"pip install '{what}'"))
     else:
         found.append(ort_record())
     return Inventory(tuple(found), tuple(absent))

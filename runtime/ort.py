@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from heterocc.artifacts.errors import BundleManifestError, DeviceError, DriverMissingError
+from heterocc.artifacts.errors import BundleError, BundleManifestError, DeviceError, DriverMissingError
 from heterocc.artifacts.manifest import Partition, TensorSpec
 from heterocc.runtime.faults import first_line
 from heterocc.runtime.feeds import Array
+from heterocc.runtime.onnx_wire import unexpected_external
+
+_OLDEST = (1, 31)
+"""The first onnxruntime of which it is known that it follows neither absolute paths nor links in a model's bytes."""
+
+_NOWHERE = "/dev/null"
+"""Given as the folder of models' external data: not a folder, so that no file below it can be opened."""
 
 _ONNX_TYPES = {"bfloat16": 16, "float8_e4m3fn": 17, "float8_e4m3fnuz": 18, "float8_e5m2": 19, "float8_e5m2fnuz": 20}
 
 
 def onnxruntime() -> Any:
-    """The onnxruntime package; imported by the first partition that needs it. Raises DriverMissingError."""
+    """The onnxruntime package; imported by the first partition that needs it.
+
+    Raises DriverMissingError where it is not installed or too old.
+    """
     try:
         import onnxruntime as ort
     except ImportError as error:
@@ -25,7 +36,22 @@ def onnxruntime() -> Any:
             "the bundle has partitions for ONNX Runtime, and it is not installed",
             hint="pip install onnxruntime, or compile for devices without ORT",
         ) from error
+    if too_old(ort.__version__):
+        raise DriverMissingError(
+            f"onnxruntime {ort.__version__} is too old: it reads files outside a model's folder",
+            hint=f"pip install 'onnxruntime>={OLDEST_TEXT}'",
+        )
     return ort
+
+
+def too_old(version: str) -> bool:
+    """Whether a release of onnxruntime may read files that a model's author chose."""
+    numbers = re.match(r"(\d{1,6})\.(\d{1,6})", version)
+    return numbers is None or (int(numbers[1]), int(numbers[2])) < _OLDEST
+
+
+OLDEST_TEXT = ".".join(map(str, _OLDEST))
+"""The oldest onnxruntime that is accepted."""
 
 
 class OrtPartition:
@@ -41,13 +67,25 @@ class OrtPartition:
         threads: int,
         spin: bool,
     ) -> None:
-        """`weights` are the external initializers by name, with their manifest dtype; `spin` lets idle workers spin."""
+        """`weights` are the external initializers by name, with their manifest dtype; `spin` lets idle workers spin.
+
+        Raises BundleError for a model that names files, DriverMissingError, DeviceError.
+        """
         ort = onnxruntime()
+        reason = unexpected_external(model, weights)
+        if reason is not None:
+            raise BundleError(
+                f"the ONNX model of partition '{part.name}' would read files: {reason}",
+                where=f"partition '{part.name}'",
+                hint="heterocc writes no such bundle: compile the model again, and do not use this file",
+            )
         options = ort.SessionOptions()
         options.log_severity_level = 3
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
         options.add_session_config_entry("session.intra_op.allow_spinning", "1" if spin else "0")
+        options.add_session_config_entry("session.load_model_format", "ONNX")  # ORT's own format is not looked through
+        options.add_session_config_entry("session.model_external_initializers_file_folder_path", _NOWHERE)
         self.name = part.name
         self._value = ort.OrtValue
         self._held = [self._ort_weight(array, dtype) for array, dtype in weights.values()]

@@ -141,7 +141,7 @@ def test_two_inputs_of_one_name_are_an_invalid_graph(tmp_path: Path) -> None:
 def test_an_initializer_with_too_few_bytes_is_an_invalid_graph(tmp_path: Path) -> None:
     proto = model([node("Add", "x w", "y")], [value("x", [1, 3])], [value("y")])
     proto.graph.initializer.add(name="w", data_type=F32, dims=[3], raw_data=b"\0" * 8)
-    assert "'w'" in refusal(save(tmp_path, proto), InvalidGraphError).message
+    assert "'w'" in (refusal(save(tmp_path, proto), InvalidGraphError).where or "")
 
 
 def test_recursive_functions_are_an_invalid_graph(tmp_path: Path) -> None:
@@ -328,7 +328,7 @@ def test_an_empty_external_file_is_refused(folder: Path) -> None:
 
 def test_a_tensor_that_claims_to_be_huge_costs_nothing(folder: Path) -> None:
     proto = external(location="w.bin")
-    proto.graph.initializer[0].dims[:] = [2**40, 2**20]
+    proto.graph.initializer[0].dims[:] = [2**40, 2**10]
     refusal(save(folder, proto), ExternalDataError)
 
 

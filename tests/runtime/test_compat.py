@@ -168,7 +168,9 @@ def test_tvm_is_compared_by_its_minor_series(wanted: str | None, here: str | Non
 
 def test_onnx_runtime_is_needed_only_where_a_partition_is_in_it_and_tvm_likewise() -> None:
     bare = dataclasses.replace(HERE, tvm=None, onnxruntime=False)
-    assert why_not(variant(ORT), TVM, bare, no_question) == ("device ORT needs onnxruntime, which is not installed",)
+    assert why_not(variant(ORT), TVM, bare, no_question) == (
+        "device ORT needs onnxruntime 1.31 or later, which is not installed",
+    )
     assert why_not(variant(ORT), TVM, dataclasses.replace(bare, onnxruntime=True), no_question) == ()
 
 

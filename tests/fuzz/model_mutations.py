@@ -1,0 +1,273 @@
+"""Mutants of small ONNX models, each imported in a process of its own under limits of memory and time.
+
+`python model_mutations.py 0 10000 DIRECTORY` tries mutants 0 to 9999 and writes those that fail into the directory. A
+mutant is one number: the same number gives the same model.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import resource
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+sys.path.append(str(Path(__file__).parents[1] / "compiler"))
+
+from mutation_seeds import DATA_FILE, SEEDS
+
+SECONDS = 20
+MEMORY = 2 << 30
+"""Bytes of address space that a mutant may take beside what the process has at its start."""
+
+PARTITIONED, COMPILED = 4, 64
+"""Of so many mutants one is also placed, or compiled: these take longer."""
+
+_INTEGERS = (0, 1, -1, 2, 7, 16, 63, 65, 255, 2**31 - 1, 2**31, -(2**31), 2**32, 2**40, 2**62, 2**63 - 1, -(2**63))
+_FLOATS = (0.0, -1.0, 1e-45, 3e38, float("inf"), float("-inf"), float("nan"))
+_TEXTS = ("", "x", "y", "ai.onnx", "com.microsoft", "../x", "/etc/passwd", "a\0b", "é模", "n" * 3000, "7" * 5000, "-1")
+_OPERATORS = ("If", "Loop", "Constant", "Reshape", "Identity", "ConstantOfShape", "Expand", "Tile", "Cast", "Add")
+
+
+# ---- mutants ------------------------------------------------------------------------------------------------------
+
+
+def mutant(number: int) -> tuple[str, bytes]:
+    """A seed's name and its mutated bytes."""
+    rng = random.Random(number)
+    name = rng.choice(sorted(SEEDS))
+    data = SEEDS[name]
+    if rng.random() < 0.25:
+        return name, _bytes(data, rng)
+    model = onnx.ModelProto.FromString(data)
+    for _ in range(rng.choice((1, 1, 1, 2, 3, 6))):
+        _change(model, rng)
+    data = model.SerializeToString()
+    return name, _bytes(data, rng) if rng.random() < 0.1 else data
+
+
+def _bytes(data: bytes, rng: random.Random) -> bytes:
+    changed = bytearray(data)
+    for _ in range(rng.choice((1, 1, 2, 4))):
+        at = rng.randrange(len(changed))
+        kind = rng.randrange(5)
+        if kind == 0:
+            changed[at] ^= 1 << rng.randrange(8)
+        elif kind == 1:
+            changed[at] = rng.choice((0, 1, 0x7F, 0x80, 0xFF))
+        elif kind == 2:
+            del changed[at : at + rng.randrange(1, 9)]
+        elif kind == 3:
+            changed[at:at] = rng.randbytes(rng.randrange(1, 5))
+        else:
+            start = rng.randrange(len(changed))
+            changed[at:at] = changed[start : start + rng.randrange(1, 40)]
+        if not changed:
+            return b"\0"
+    return bytes(changed)
+
+
+def _change(model: onnx.ModelProto, rng: random.Random) -> None:
+    """Change one field of one message, any kind of message with the same probability."""
+    kinds: dict[str, list[Any]] = {}
+    for message in _messages(model):
+        kinds.setdefault(message.DESCRIPTOR.name, []).append(message)
+    message = rng.choice(kinds[rng.choice(sorted(kinds))])
+    present = [f.name for f, _ in message.ListFields()]
+    fields = {f.name: f for f in message.DESCRIPTOR.fields}
+    name = rng.choice(present) if present and rng.random() < 0.8 else rng.choice(sorted(fields))
+    field = fields[name]
+    if rng.random() < 0.15:
+        message.ClearField(name)
+    elif field.message_type is not None:
+        _change_messages(message, field, kinds, rng)
+    elif field.is_repeated:
+        _change_list(getattr(message, name), field, rng)
+    else:
+        setattr(message, name, _value(field, rng))
+
+
+def _messages(message: Any) -> Iterator[Any]:
+    yield message
+    for field, value in message.ListFields():
+        if field.message_type is not None:
+            for inner in value if field.is_repeated else (value,):
+                yield from _messages(inner)
+
+
+def _change_messages(message: Any, field: Any, kinds: dict[str, list[Any]], rng: random.Random) -> None:
+    others = kinds.get(field.message_type.name, [])
+    other = type(rng.choice(others)).FromString(rng.choice(others).SerializeToString()) if others else None
+    if not field.is_repeated:
+        if other is not None:
+            getattr(message, field.name).CopyFrom(other)
+        else:
+            getattr(message, field.name).SetInParent()
+        return
+    held = getattr(message, field.name)
+    kind = rng.randrange(5)
+    if kind == 0 or not held:
+        new = held.add()
+        if other is not None:
+            new.CopyFrom(other)
+    elif kind == 1:
+        del held[rng.randrange(len(held))]
+    elif kind == 2:
+        held.add().CopyFrom(held[rng.randrange(len(held))])
+    elif kind == 3 and other is not None:
+        held[rng.randrange(len(held))].CopyFrom(other)
+    else:
+        copies = [type(m).FromString(m.SerializeToString()) for m in held]
+        rng.shuffle(copies)
+        del held[:]
+        held.extend(copies)
+
+
+def _change_list(held: Any, field: Any, rng: random.Random) -> None:
+    kind = rng.randrange(5)
+    if kind == 0 or not held:
+        held.append(_value(field, rng))
+    elif kind == 1:
+        del held[rng.randrange(len(held))]
+    elif kind == 2:
+        held[rng.randrange(len(held))] = _value(field, rng)
+    elif kind == 3:
+        held.extend([rng.choice(list(held))] * rng.choice((1, 3, 70, 1000)))
+    else:
+        at, other = rng.randrange(len(held)), rng.randrange(len(held))
+        held[at], held[other] = held[other], held[at]
+
+
+def _value(field: Any, rng: random.Random) -> Any:
+    if field.type == field.TYPE_STRING:
+        return rng.choice(_OPERATORS if field.name == "op_type" and rng.random() < 0.7 else _TEXTS)
+    if field.type == field.TYPE_BYTES:
+        return rng.choice((b"", b"\xff\xfe", b"x", rng.randbytes(rng.randrange(1, 64)), bytes(4096)))
+    if field.enum_type is not None:
+        return rng.choice([v.number for v in field.enum_type.values])
+    if field.type in (field.TYPE_FLOAT, field.TYPE_DOUBLE):
+        return rng.choice(_FLOATS)
+    if field.name in ("data_type", "elem_type", "key_type", "type") and rng.random() < 0.8:
+        return rng.randrange(32)
+    number = rng.choice(_INTEGERS)
+    if field.type == field.TYPE_INT32:
+        return max(-(2**31), min(number, 2**31 - 1))
+    return number % 2**64 if field.type == field.TYPE_UINT64 else number
+
+
+# ---- trying them --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A mutant that ended in anything but a result or an error of the user's input, and how."""
+
+    number: int
+    seed: str
+    how: str
+
+
+def attempt(number: int, path: Path) -> None:
+    """Import a mutant, place and compile some; raises what it raises."""
+    from heterocc.compiler.driver import compile_model, partition_model
+    from heterocc.compiler.onnx_import import import_model
+
+    if number % COMPILED == 0:
+        compile_model(path, path.parent / "m.hcb", devices="CPU,ORT")
+    elif number % PARTITIONED == 0:
+        partition_model(path, devices="CPU,ORT")
+    else:
+        import_model(path)
+
+
+def _child(number: int, path: Path, report: int) -> int:
+    """Exit status: 0 for a result, 1 for an error of ours, 3 for any other."""
+    from heterocc.artifacts.errors import HeteroccError, InternalError, PassError
+
+    os.dup2(report, 1)
+    os.dup2(report, 2)
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + MEMORY,) * 2)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    try:
+        attempt(number, path)
+        return 0
+    except HeteroccError as error:
+        if not isinstance(error, (PassError, InternalError)):
+            str(error).encode()
+            return 1
+        traceback.print_exc()
+    except BaseException:
+        traceback.print_exc()
+    return 3
+
+
+def outcome(number: int, folder: Path) -> tuple[int, Failure | None]:
+    """Exit status of the mutant's process, and the failure if it is one."""
+    seed, data = mutant(number)
+    path = folder / "m.onnx"
+    path.write_bytes(data)
+    with tempfile.TemporaryFile() as report:
+        process = os.fork()
+        if process == 0:
+            status = 3
+            try:
+                status = _child(number, path, report.fileno())
+            finally:
+                sys.stderr.flush()
+                os._exit(status)
+        end = time.monotonic() + SECONDS
+        while True:
+            done, status = os.waitpid(process, os.WNOHANG)
+            if done:
+                break
+            if time.monotonic() > end:
+                os.kill(process, signal.SIGKILL)
+                os.waitpid(process, 0)
+                return 4, Failure(number, seed, f"took more than {SECONDS} seconds")
+            time.sleep(0.002)
+        report.seek(0)
+        said = report.read().decode(errors="replace")[-3000:]
+    code = os.waitstatus_to_exitcode(status)
+    if code in (0, 1):
+        return code, None
+    how = f"signal {signal.Signals(-code).name}" if code < 0 else "another exception"
+    return code, Failure(number, seed, f"{how}\n{said}")
+
+
+def try_all(first: int, count: int, kept: Path) -> tuple[int, int, list[Failure]]:
+    """Numbers of results and of refusals, and the failures, whose models are written into `kept`."""
+    import heterocc.compiler.driver  # noqa: F401  # loaded once, before the processes divide
+    from heterocc.compiler.lower import lowering_for  # noqa: F401
+
+    ended = {0: 0, 1: 0}
+    failures = []
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+        (folder / DATA_FILE).write_bytes(bytes(range(256)) * 4)
+        os.environ["HETEROCC_CACHE"] = str(folder / "cache")
+        for number in range(first, first + count):
+            code, failure = outcome(number, folder)
+            if failure is None:
+                ended[code] += 1
+                continue
+            failures.append(failure)
+            path = kept / f"mutant-{number}.onnx"
+            path.write_bytes(mutant(number)[1])
+            print(f"mutant {number} of '{failure.seed}', kept as {path}: {failure.how}\n", flush=True)
+    return ended[0], ended[1], failures
+
+
+if __name__ == "__main__":
+    results, refused, failed = try_all(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))
+    print(f"{results} results, {refused} refused, {len(failed)} failed")
+    raise SystemExit(bool(failed))

@@ -1,0 +1,36 @@
+"""Mutants of ONNX models: a result or an error of the user's input; no crash, no hang, no runaway memory, no traceback.
+
+Each runs in a process of its own (model_mutations.py), which the first of them starts in seconds.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).with_name("model_mutations.py")
+
+
+def ends(first: int, count: int, kept: Path) -> tuple[int, int]:
+    """How many of the mutants were imported, and how many refused; fails where one did neither."""
+    command = [sys.executable, str(SCRIPT), str(first), str(count), str(kept)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{done.stdout[-6000:]}\n{done.stderr[-2000:]}"
+    results, refused = (int(part.split()[0]) for part in done.stdout.strip().splitlines()[-1].split(",")[:2])
+    assert results + refused == count
+    return results, refused
+
+
+def test_mutants_of_models_are_imported_or_refused(tmp_path: Path) -> None:
+    results, refused = ends(0, 100, tmp_path)
+    assert results > 10 and refused > 40
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(0, 10_000, 500))
+def test_ten_thousand_mutants_of_models_are_imported_or_refused(tmp_path: Path, first: int) -> None:
+    results, refused = ends(first, 500, tmp_path)
+    assert results > 50 and refused > 200
