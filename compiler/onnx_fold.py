@@ -24,23 +24,14 @@ from heterocc.compiler.onnx_draft import (
     to_tensor,
 )
 from heterocc.compiler.onnx_runtime import open_session
+from heterocc.compiler.random_nodes import random_operator
 from heterocc.passes.graph import Value
 
 MAX_GROWTH_BYTES = 1 << 30
 """A constant that is larger than this and larger than what it is computed from is left to the run."""
 
-_NEVER = frozenset(
-    {
-        "RandomNormal",
-        "RandomNormalLike",
-        "RandomUniform",
-        "RandomUniformLike",
-        "Multinomial",
-        "Bernoulli",
-        # weights stay in their quantised form: four times smaller in the bundle
-        "DequantizeLinear",
-    }
-)
+_KEPT = frozenset({"DequantizeLinear"})
+"""Weights stay in their quantised form: four times smaller in the bundle."""
 _GROWING = frozenset({"ConstantOfShape", "Expand", "Tile", "Range", "Pad", "Resize", "Upsample", "OneHot", "EyeLike"})
 
 
@@ -57,7 +48,7 @@ def fold(draft: Draft, values: Mapping[str, Value], refused: set[str]) -> bool:
         if shortcut is not None or empty:
             draft.weights.update({node.output[0]: shortcut} if shortcut is not None else empty)
             folded.add(node.name)
-        elif node.name in refused or not known.issuperset(reads(node)) or not _may_fold(node, values):
+        elif node.name in refused or not known.issuperset(reads(node)) or not _may_fold(draft, node, values):
             continue
         else:
             ready.append(node)
@@ -127,8 +118,8 @@ def constant_of(node: onnx.NodeProto) -> np.ndarray | None:
     return None
 
 
-def _may_fold(node: onnx.NodeProto, values: Mapping[str, Value]) -> bool:
-    if node.op_type in _NEVER or any(inner.op_type in _NEVER for body in bodies(node) for inner in body.node):
+def _may_fold(draft: Draft, node: onnx.NodeProto, values: Mapping[str, Value]) -> bool:
+    if _is_kept(node) or random_operator(node, draft.weights) is not None:
         return False
     for name in node.output:
         value = values.get(name)
@@ -142,6 +133,11 @@ def _may_fold(node: onnx.NodeProto, values: Mapping[str, Value]) -> bool:
         if value.nbytes > max(MAX_GROWTH_BYTES, inputs):
             return False
     return True
+
+
+def _is_kept(node: onnx.NodeProto) -> bool:
+    """Whether the node, or one in its bodies, is better computed in each run."""
+    return node.op_type in _KEPT or any(_is_kept(inner) for body in bodies(node) for inner in body.node)
 
 
 def _run(draft: Draft, nodes: list[onnx.NodeProto], wanted: set[str]) -> bool:
