@@ -178,8 +178,8 @@ class Domains:
             return False
         low, high = float(other.min()), float(other.max())
         if node.op_type == "Mul":
-            return 1 / 260 < low and high < 1 / 250
-        return (250 < low and high < 260) if node.op_type == "Div" else (80 < low and high < 150)
+            return low > 1 / 260 and high < 1 / 250
+        return (low > 250 and high < 260) if node.op_type == "Div" else (low > 80 and high < 150)
 
     def _quantised(self, node: onnx.NodeProto) -> tuple[float, float] | None:
         """The range of 8 bits, where standard normal values would take few of its steps or leave it."""

@@ -1,14 +1,16 @@
 """A model that ONNX Runtime refuses is an error of the compile, not a bundle that cannot run."""
 
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 from onnx_build import model, node, noise, save, value
 
-from heterocc.artifacts.errors import ModelRunError
+from heterocc.artifacts.errors import DynamicShapeError, InvalidGraphError, ModelRunError
 from heterocc.compiler.complaint import complaint
 from heterocc.compiler.driver import compile_model
+from heterocc.compiler.onnx_import import import_model
 
 
 def quantised(folder: Path) -> Path:
@@ -55,6 +57,33 @@ def test_inputs_on_which_the_model_does_not_run_are_followed_by_others(tmp_path:
     assert not compile_model(path, tmp_path / "m.hcb", devices="ORT").warnings
 
 
+def test_a_shape_that_type_inference_refuses_is_told_with_node_and_shape(tmp_path: Path) -> None:
+    made = model([node("MatMul", "x w", "y", "product")], [value("x", ["n", "k"])], [value("y")], {"w": noise(16, 4)})
+    with pytest.raises(
+        InvalidGraphError, match="refuses the model at x=1,10: MatMul 'product': Incompatible"
+    ) as caught:
+        import_model(save(tmp_path, made), shapes={"x": (1, 10)})
+    assert "FAIL" not in caught.value.message
+
+
+def test_a_hint_proposes_only_shapes_with_which_the_model_runs(tmp_path: Path) -> None:
+    path = quantised(tmp_path)
+    with pytest.raises(DynamicShapeError) as caught:
+        import_model(path)
+    proposed = re.fullmatch(r"fix them, for example --shape input=(\d+),(\d+)", str(caught.value.hint))
+    assert proposed is not None
+    shape = tuple(int(d) for d in proposed.groups())
+    assert compile_model(path, tmp_path / "m.hcb", devices="CPU,ORT", shapes={"input": shape}).output is not None
+
+
+def test_a_hint_names_the_dimensions_alone_where_no_shape_runs(tmp_path: Path) -> None:
+    nodes = [node("Reshape", "x s", "y")]
+    made = model(nodes, [value("x", ["n", "k"])], [value("y")], {"s": np.array([1009, 1013], np.int64)})
+    with pytest.raises(DynamicShapeError) as caught:
+        import_model(save(tmp_path, made))
+    assert caught.value.hint == "fix them, with numbers in place of names: --shape x=n,k"
+
+
 @pytest.mark.parametrize(
     ("text", "sentence", "excusable"),
     [
@@ -67,7 +96,8 @@ def test_inputs_on_which_the_model_does_not_run_are_followed_by_others(tmp_path:
         ),
         ("1 : FAIL : Node (m) Op (MatMul) [ShapeInferenceError] Bad dimensions", "MatMul 'm': Bad dimensions", False),
         (
-            "[ONNXRuntimeError] : 9 : NOT_IMPLEMENTED : Could not find an implementation for Gemm(13) node with name 'g'",
+            "[ONNXRuntimeError] : 9 : NOT_IMPLEMENTED : Could not find an implementation for Gemm(13) node with name "
+            "'g'",
             "Gemm 'g': Could not find an implementation for Gemm(13)",
             True,
         ),
