@@ -48,7 +48,7 @@ def fix_inputs(draft: Draft, shapes: Mapping[str, Sequence[int]], where: str) ->
 
 
 def _proposal(draft: Draft, left: Sequence[onnx.ValueInfoProto]) -> str:
-    """What to give for dynamic inputs: shapes with which ONNX Runtime runs the model, or where none is found the form."""
+    """What to give for dynamic inputs: shapes with which ONNX Runtime runs it, or where none is found, a form."""
     found = propose_shapes(draft)
     if found is None:
         sample = " ".join(f"--shape {_quoted(i.name)}={dims_text(i)}" for i in left)

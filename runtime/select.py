@@ -53,6 +53,12 @@ def device_list(variant: Variant) -> str:
     return ",".join(labels(variant))
 
 
+def others_here(manifest: Manifest, variant: Variant) -> list[str]:
+    """The devices of the other variants that can run on this machine, as `device_list` has them."""
+    others = (v for v in manifest.variants if v is not variant)
+    return [device_list(v) for v in others if not why_not(v, manifest.producer, host(), driver_reason)]
+
+
 def is_auto(devices: str | Sequence[str] | None) -> bool:
     """Whether `devices` leave the choice to us: `AUTO`, `AUTO:VULKAN,CPU`."""
     return devices is not None and _joined(devices).upper().partition(":")[0] == "AUTO"

@@ -1,16 +1,22 @@
 """A model that ONNX Runtime refuses is an error of the compile, not a bundle that cannot run."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from onnx_build import model, node, noise, save, value
 
-from heterocc.artifacts.errors import DynamicShapeError, InvalidGraphError, ModelRunError
+from heterocc.artifacts.errors import DeviceError, DynamicShapeError, InvalidGraphError, ModelRunError
+from heterocc.compiler.cli_report import check_bundle
 from heterocc.compiler.complaint import complaint
 from heterocc.compiler.driver import compile_model
+from heterocc.compiler.lower.base import LoweredPartition, PartitionJob
+from heterocc.compiler.lower.ort.lowering import OrtLowering
 from heterocc.compiler.onnx_import import import_model
+from heterocc.runtime import load
 
 
 def quantised(folder: Path) -> Path:
@@ -82,6 +88,37 @@ def test_a_hint_names_the_dimensions_alone_where_no_shape_runs(tmp_path: Path) -
     with pytest.raises(DynamicShapeError) as caught:
         import_model(save(tmp_path, made))
     assert caught.value.hint == "fix them, with numbers in place of names: --shape x=n,k"
+
+
+def test_the_hint_of_a_failed_run_offers_no_variant_that_fails_as_well(tmp_path: Path) -> None:
+    bundle = tmp_path / "m.hcb"
+    compile_model(quantised(tmp_path), bundle, devices="CPU,ORT", shapes={"input": (1, 10)}, check=False)
+    with load(bundle) as session, pytest.raises(DeviceError) as caught:
+        session.run({"input": noise(1, 10)})
+    assert caught.value.where == "device ORT" and "devices=" not in str(caught.value.hint)
+
+
+def test_check_does_not_say_that_a_bundle_runs_whose_onnx_partition_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, bundle = quantised(tmp_path), tmp_path / "m.hcb"
+    pack = OrtLowering.lower
+
+    def broken(self: OrtLowering, job: PartitionJob) -> LoweredPartition:
+        lowered = pack(self, job)
+        proto = onnx.load_from_string(lowered.code)
+        proto.graph.node[0].op_type = "NoSuchOperator"
+        return replace(lowered, code=proto.SerializeToString())
+
+    monkeypatch.setattr(OrtLowering, "lower", broken)
+    compile_model(path, bundle, devices="ORT", shapes={"input": (1, 16)}, check=False)
+    report = check_bundle(bundle)
+    assert report["intact"] and not report["runs"] and not report["order"]
+    (reason,) = report["variants"][0]["reasons"]
+    assert "cannot load partition 'p0'" in reason and "NoSuchOperator" in reason
+    monkeypatch.undo()
+    compile_model(path, bundle, devices="ORT", shapes={"input": (1, 16)})
+    assert check_bundle(bundle)["runs"]
 
 
 @pytest.mark.parametrize(
