@@ -13,7 +13,7 @@ from heterocc.artifacts.errors import InputError, ModelRunError, OutputFileError
 from heterocc.compiler.affinity import affinity_from, write_affinity_file
 from heterocc.compiler.build import Builder, write_dumps
 from heterocc.compiler.check import Checker
-from heterocc.compiler.devices.names import resolve_lists
+from heterocc.compiler.devices.names import ORT_IS_LAST, resolve_lists
 from heterocc.compiler.files import atomic_write
 from heterocc.compiler.imported import ImportedModel
 from heterocc.compiler.onnx_import import import_model
@@ -46,7 +46,7 @@ def compile_model(
     `options.stop_after` says so; the report's `output` is None then.
     Raises a HeteroccError for whatever the user can mend.
     """
-    options = replace(options or CompileOptions(), **_normalised(overrides))
+    options = replace(options or CompileOptions(), **overrides)
     path = Path(model)
     target = Path(output) if output is not None else Path(f"{path.stem}.hcb")
     if options.stop_after is None or options.stop_after == "pack":
@@ -69,7 +69,7 @@ def partition_model(
     **overrides: Any,
 ) -> CompileReport:
     """Place the model's nodes for the main variant and stop before lowering."""
-    options = replace(options or CompileOptions(), **_normalised(overrides))
+    options = replace(options or CompileOptions(), **overrides)
     job = _prepare(Path(model), options, reporter or Reporter())
     main = VariantPlan(MAIN, job.variants.place(job.specs[0]))
     job.write_dots([main])
@@ -81,17 +81,6 @@ def partition_model(
 def query_devices(model: str | Path, options: CompileOptions, reporter: Reporter | None = None) -> QueryResult:
     """Ask every listed device about every node."""
     return _prepare(Path(model), options, reporter or Reporter()).variants.query
-
-
-def _normalised(overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Python callers may write `devices="GPU,CPU"`, `variants="CPU"` and `affinity="file.toml"`."""
-    fields = dict(overrides)
-    for name in ("devices", "variants"):
-        if isinstance(fields.get(name), str):
-            fields[name] = (fields[name],)
-    if isinstance(fields.get("affinity"), str):
-        fields["affinity"] = Path(fields["affinity"])
-    return fields
 
 
 def _require_directory(target: Path) -> None:
@@ -118,8 +107,9 @@ def _prepare(path: Path, options: CompileOptions, reporter: Reporter) -> _Job:
     )
     specs, passed_over = variant_specs(lists, model.graph.nodes, affinity)
     for note in (*model.notes, *notes, *passed_over):
-        reporter.note(note)
-    for text in left_out(all_devices(lists)):
+        if note != ORT_IS_LAST:
+            reporter.note(note)
+    for text in (*(note for note in notes if note == ORT_IS_LAST), *left_out(all_devices(lists))):
         reporter.warn(text)
     with reporter.stage("querying devices", len(model.graph.nodes)) as progress, timed(seconds, "query"):
         query = query_model(model, all_devices(lists), on_node=progress.step)

@@ -86,6 +86,10 @@ def select_variants(manifest: Manifest, devices: str | Sequence[str] | None, whe
 
 
 def _joined(devices: str | Sequence[str]) -> str:
+    if not isinstance(devices, str) and not (
+        isinstance(devices, Sequence) and all(isinstance(name, str) for name in devices)
+    ):
+        raise UsageError(f"devices must be text such as 'GPU,CPU' or a sequence of names, not {devices!r}"[:200])
     return (devices if isinstance(devices, str) else ",".join(devices)).strip()
 
 
