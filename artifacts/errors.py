@@ -118,6 +118,12 @@ class AffinityCoverError(InputError):
     code = "HC112"
 
 
+class ModelRunError(InputError):
+    """ONNX Runtime, the reference, refuses the model at the given input shapes or fails to run it."""
+
+    code = "HC115"
+
+
 class UsageError(InputError):
     """Options that contradict each other or have a malformed value."""
 

@@ -22,6 +22,7 @@ from heterocc.compiler.lower import lowering_for
 from heterocc.compiler.lower.base import LoweredPartition, PartitionJob
 from heterocc.compiler.pack import Piece, VariantParts, pack
 from heterocc.compiler.precision_cost import PrecisionCost, cost_of
+from heterocc.compiler.random_nodes import random_values
 from heterocc.compiler.reference import Reference
 from heterocc.compiler.report import Reporter
 from heterocc.runtime import load
@@ -71,6 +72,7 @@ class Checker:
         self._right: set[int] = set()
         self._costs: dict[int, PrecisionCost] = {}
         self._binaries: dict[int, bytes] = {}
+        self._unseen: dict[int, tuple[str, ...]] = {}
         self._kept: list[LoweredPartition] = []  # keeps ids in _right from being reused
 
     def check(self, built: BuiltPlan) -> CheckResult:
@@ -88,8 +90,11 @@ class Checker:
                     checked.append(False)
                     continue
                 found = None if id(lowered) in self._right else self._check_one(job, lowered, values)
-                checked.append(found is None)
+                checked.append(found is None and not self._saw_nothing(job, lowered))
                 if found is None:
+                    if self._unseen.get(id(lowered)):
+                        reasons = "; ".join(dict.fromkeys(self._unseen[id(lowered)]))
+                        unchecked.append(f"{job.name} on {job.device.name} ({len(job.nodes)} nodes): {reasons}")
                     self._right.add(id(lowered))
                     self._kept.append(lowered)
                 elif not found[0].nodes:
@@ -100,6 +105,10 @@ class Checker:
         costs = () if wrong else self._all_costs(built, complete=not unchecked)
         binaries = tuple(self._binaries.get(id(lowered), b"") for lowered in built.lowered)
         return CheckResult(tuple(wrong), tuple(unchecked), tuple(checked), costs, binaries)
+
+    def _saw_nothing(self, job: PartitionJob, lowered: LoweredPartition) -> bool:
+        """Whether no output of a partition that is not wrong showed that it is right."""
+        return len(self._unseen.get(id(lowered), ())) == len(job.outputs)
 
     def _border_values(self, jobs: Sequence[PartitionJob]) -> dict[str, Any]:
         names = dict.fromkeys(v for job in jobs for v in (*job.inputs, *job.outputs))
@@ -150,6 +159,10 @@ class Checker:
                 return error
         judge = self._judge(job, values, job.outputs)
         found = [judge.compare(name, results[name], values[name]) for name in job.outputs]
+        unseen = tuple(difference.unchecked for difference in found if difference.unchecked)
+        random = random_values(self._model, job.nodes)
+        if len(unseen) == len(found) or any(name in random for name in job.outputs):
+            self._unseen[id(lowered)] = unseen
         cost = cost_of((job.device.name,), job.name, found, values) if job.device.half else None
         if cost is not None:
             self._costs[id(lowered)] = cost

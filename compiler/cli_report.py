@@ -14,6 +14,7 @@ from heterocc.artifacts.errors import BundleError, HeteroccError, IncompatibleBu
 from heterocc.artifacts.manifest import TensorSpec, Variant
 from heterocc.artifacts.reader import Bundle, open_bundle
 from heterocc.compiler.console import err, out, print_plain
+from heterocc.compiler.ort_trial import refusals
 from heterocc.runtime.compat import host, why_not
 from heterocc.runtime.devices import driver_reason
 from heterocc.runtime.select import is_auto, select_variants
@@ -149,12 +150,18 @@ def check_bundle(path: Path, devices: str | None = None) -> dict[str, Any]:
         except BundleError as error:
             damage = error
         here = host()
+        onnx = damage is None and any(p.kind == "onnx" for v in bundle.manifest.variants for p in v.partitions)
+        refused = refusals(path) if onnx and here.onnxruntime else {}
         variants = []
         for variant in bundle.manifest.variants:
             reasons = list(why_not(variant, bundle.manifest.producer, here, driver_reason))
+            if any(part.kind == "onnx" for part in variant.partitions):
+                reasons += [refused[name] for name in (variant.name, "") if name in refused]
             variants.append({"name": variant.name, "summary": variant.summary, "runs": not reasons, "reasons": reasons})
         try:
-            order = [variant.name for variant in select_variants(bundle.manifest, devices, str(path)).variants]
+            able = [v["name"] for v in variants if v["runs"]]
+            chosen = select_variants(bundle.manifest, devices, str(path)).variants
+            order = [variant.name for variant in chosen if variant.name in able]
         except IncompatibleBundleError:
             order = []
         return {

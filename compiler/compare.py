@@ -40,7 +40,8 @@ class Difference:
     """How far one tensor is from its reference.
 
     `snr` is the signal-to-noise ratio in dB, infinite when they are equal; `reason` says in words what is wrong and is
-    None when the tensor is within the tolerance.
+    None when the tensor is within the tolerance. `unchecked` says why that tells nothing: there was nothing to compare
+    it with, or any computation would have given the same.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Difference:
     mean_abs: float
     snr: float
     reason: str | None
+    unchecked: str | None = None
 
     @property
     def ok(self) -> bool:
@@ -55,15 +57,46 @@ class Difference:
         return self.reason is None
 
     def to_json(self) -> dict[str, object]:
-        """As `--json` prints it; an infinite ratio becomes None."""
+        """As `--json` prints it; an infinite ratio, and every number of what was not checked, becomes None."""
+
+        def number(value: float) -> float | None:
+            return value if math.isfinite(value) and self.unchecked is None else None
+
         return {
             "name": self.name,
-            "max_abs": self.max_abs if math.isfinite(self.max_abs) else None,
-            "mean_abs": self.mean_abs if math.isfinite(self.mean_abs) else None,
-            "snr_db": self.snr if math.isfinite(self.snr) else None,
+            "max_abs": number(self.max_abs),
+            "mean_abs": number(self.mean_abs),
+            "snr_db": number(self.snr),
             "ok": self.ok,
             "reason": self.reason,
+            "unchecked": self.unchecked,
         }
+
+
+_FEW = 16
+"""Integers and booleans up to this many are often all the same: shapes, flags, labels."""
+
+
+def blindness(reference: Any) -> str | None:
+    """Why a result that equals `reference` shows next to nothing, as "it is NaN throughout"; None where it shows much.
+
+    Something that is not a numeric tensor is never blind.
+    """
+    if not isinstance(reference, np.ndarray):
+        return None
+    if not reference.size:
+        return "it has no elements"
+    if reference.dtype.kind == "f":
+        if np.isnan(reference).all():
+            return "it is NaN throughout"
+        if not np.isfinite(reference).any():
+            return "it is infinite throughout" if np.isinf(reference).all() else "it has no finite element"
+    elif reference.dtype.kind not in "iub" or reference.size <= _FEW:
+        return None
+    first = reference.ravel()[0]
+    if reference.size > 1 and bool((reference == first).all()):
+        return f"it is {first} throughout"
+    return None
 
 
 def compare(name: str, got: Any, reference: Any, tolerance: Tolerance = FLOAT32) -> Difference:

@@ -9,12 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from heterocc.artifacts.errors import InputError, OutputFileError, UnsupportedOpError
+from heterocc.artifacts.errors import InputError, ModelRunError, OutputFileError, UnsupportedOpError
 from heterocc.compiler.affinity import affinity_from, write_affinity_file
 from heterocc.compiler.build import Builder, write_dumps
 from heterocc.compiler.check import Checker
-from heterocc.compiler.devices.names import resolve_lists
-from heterocc.compiler.feed import feed_for
+from heterocc.compiler.devices.names import ORT_IS_LAST, resolve_lists
 from heterocc.compiler.files import atomic_write
 from heterocc.compiler.imported import ImportedModel
 from heterocc.compiler.onnx_import import import_model
@@ -23,11 +22,12 @@ from heterocc.compiler.pack import GoldenVectors, pack
 from heterocc.compiler.pipeline import Trace, require_placed
 from heterocc.compiler.precision_cost import PrecisionCost, told
 from heterocc.compiler.query import QueryResult, machine, precisions_of, query_model
-from heterocc.compiler.reference import Reference
+from heterocc.compiler.random_nodes import not_compared
 from heterocc.compiler.report import CompileReport, Moved, Reporter, VariantPlan, timed
 from heterocc.compiler.tuning import TunedPartition, left_out, remembered
 from heterocc.compiler.variant_build import BuiltVariant, Variants
 from heterocc.compiler.variants import MAIN, VariantSpec, all_devices, cpu_spec, variant_specs
+from heterocc.compiler.vectors import Vectors, find_vectors
 from heterocc.passes.base import parse_pipeline, policy_pipeline
 from heterocc.passes.dot import dot_files
 from heterocc.passes.plan import Plan
@@ -46,7 +46,7 @@ def compile_model(
     `options.stop_after` says so; the report's `output` is None then.
     Raises a HeteroccError for whatever the user can mend.
     """
-    options = replace(options or CompileOptions(), **_normalised(overrides))
+    options = replace(options or CompileOptions(), **overrides)
     path = Path(model)
     target = Path(output) if output is not None else Path(f"{path.stem}.hcb")
     if options.stop_after is None or options.stop_after == "pack":
@@ -69,7 +69,7 @@ def partition_model(
     **overrides: Any,
 ) -> CompileReport:
     """Place the model's nodes for the main variant and stop before lowering."""
-    options = replace(options or CompileOptions(), **_normalised(overrides))
+    options = replace(options or CompileOptions(), **overrides)
     job = _prepare(Path(model), options, reporter or Reporter())
     main = VariantPlan(MAIN, job.variants.place(job.specs[0]))
     job.write_dots([main])
@@ -81,17 +81,6 @@ def partition_model(
 def query_devices(model: str | Path, options: CompileOptions, reporter: Reporter | None = None) -> QueryResult:
     """Ask every listed device about every node."""
     return _prepare(Path(model), options, reporter or Reporter()).variants.query
-
-
-def _normalised(overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Python callers may write `devices="GPU,CPU"`, `variants="CPU"` and `affinity="file.toml"`."""
-    fields = dict(overrides)
-    for name in ("devices", "variants"):
-        if isinstance(fields.get(name), str):
-            fields[name] = (fields[name],)
-    if isinstance(fields.get("affinity"), str):
-        fields["affinity"] = Path(fields["affinity"])
-    return fields
 
 
 def _require_directory(target: Path) -> None:
@@ -118,20 +107,22 @@ def _prepare(path: Path, options: CompileOptions, reporter: Reporter) -> _Job:
     )
     specs, passed_over = variant_specs(lists, model.graph.nodes, affinity)
     for note in (*model.notes, *notes, *passed_over):
-        reporter.note(note)
-    for text in left_out(all_devices(lists)):
+        if note != ORT_IS_LAST:
+            reporter.note(note)
+    for text in (*(note for note in notes if note == ORT_IS_LAST), *left_out(all_devices(lists))):
         reporter.warn(text)
     with reporter.stage("querying devices", len(model.graph.nodes)) as progress, timed(seconds, "query"):
         query = query_model(model, all_devices(lists), on_node=progress.step)
     for note in query.notes:
         reporter.note(note)
-    return _Job(options, reporter, model, specs, Variants(model, query, passes, trace, reporter, seconds))
+    return _Job(path.name, options, reporter, model, specs, Variants(model, query, passes, trace, reporter, seconds))
 
 
 @dataclass
 class _Job:
-    """One command at work; the lists collect what its report tells of all variants."""
+    """One command at work on the model file `where`; the lists collect what its report tells of all variants."""
 
+    where: str
     options: CompileOptions
     reporter: Reporter
     model: ImportedModel
@@ -141,6 +132,7 @@ class _Job:
     moved: list[Moved] = field(default_factory=list)
     costs: list[tuple[str, PrecisionCost]] = field(default_factory=list)
     tuned: list[tuple[str, TunedPartition]] = field(default_factory=list)
+    unseen: list[str] = field(default_factory=list)
 
     def compile(self, target: Path) -> CompileReport:
         """Place, lower, check and pack all variants."""
@@ -161,28 +153,54 @@ class _Job:
             return self.report(*plans)
         with self.reporter.stage("packing"), timed(self.variants.seconds, "pack"):
             parts = [variant.parts(self.model) for variant in built]
+            parts = [replace(p, notes=(*self.unseen, *p.notes)) for p in parts]
             asked = [plan for plan, variant in zip(plans, built, strict=True) if not variant.spec.automatic]
             texts = {f"graphs/{name}": text for plan in asked for name, text in _graphs(plan)}
             pack(target, self.model, parts, golden=golden, texts=texts)
         names = tuple(plan.name for plan in plans)
         return replace(self.report(*plans), output=target, size=target.stat().st_size, variants=names)
 
-    def _vectors(self) -> tuple[dict[str, Any] | None, GoldenVectors | None]:
-        """Inputs for the check, and golden vectors from ONNX Runtime; None, with a note, where that fails."""
+    def _vectors(self) -> tuple[Mapping[str, Any] | None, GoldenVectors | None]:
+        """Inputs for the check, and golden vectors from ONNX Runtime; None, with a warning, where it cannot run them.
+
+        Raises ModelRunError for a model that ONNX Runtime refuses, unless the check is not wanted.
+        """
         try:
             with self.reporter.stage("running ONNX Runtime"), timed(self.variants.seconds, "reference"):
-                feed = feed_for(self.model, self.options.inputs, self.options.seed)
-                outputs = Reference(self.model, self.model.graph.outputs).run(feed)
+                found = find_vectors(self.model, self.options.inputs, self.options.seed)
         except InputError as error:
-            if self.options.inputs is not None:
+            refused = isinstance(error, ModelRunError)
+            if refused:
+                error.where, error.hint = self.where, self._refused_hint()
+            if self.options.inputs is not None or (refused and self.options.check):
                 raise
             self.reporter.warn(f"nothing is checked and the bundle has no golden vectors: {error.message}")
             self.unchecked.append(f"all: {error.message}")
             return None, None
-        tensors = {n: v for n, v in outputs.items() if isinstance(v, np.ndarray) and v.dtype != object}
-        return feed, GoldenVectors(self.options.seed, feed, tensors)
+        self._tell_unseen(found)
+        tensors = {n: v for n, v in found.outputs.items() if isinstance(v, np.ndarray) and v.dtype != object}
+        golden = {n: v for n, v in tensors.items() if n not in found.random}
+        return found.inputs, GoldenVectors(self.options.seed, found.inputs, golden)
 
-    def _build(self, placed: Sequence[VariantPlan], feed: dict[str, Any] | None) -> list[BuiltVariant]:
+    def _refused_hint(self) -> str:
+        inputs = "" if self.options.inputs is not None else "inputs that the model takes with --inputs, "
+        shapes = "another --shape, " if self.options.shapes else ""
+        return f"give {inputs}{shapes}or --no-check to compile what was never run"
+
+    def _tell_unseen(self, found: Vectors) -> None:
+        """Say which outputs are not compared, and which show nothing."""
+        sources = self.model.sources
+        for name, reason in found.random.items():
+            self.unseen.append(not_compared(sources.get(name, name), reason))
+            self.reporter.note(self.unseen[-1])
+        given = self.options.inputs is not None
+        for name, reason in found.blind.items():
+            on = "the given inputs" if given else "every seeded input that was tried"
+            self.unseen.append(f"the check sees nothing in output '{sources.get(name, name)}': {reason} on {on}")
+            self.reporter.warn(self.unseen[-1] + ("" if given else "; give real ones with --inputs"))
+        self.unchecked += self.unseen
+
+    def _build(self, placed: Sequence[VariantPlan], feed: Mapping[str, Any] | None) -> list[BuiltVariant]:
         """Code for all variants, the CPU-only one last."""
         devices = all_devices(spec.devices for spec in self.specs)
         builder = Builder(self.model, devices, self.reporter)

@@ -13,14 +13,14 @@ from heterocc.compiler.imported import ImportedModel
 from heterocc.compiler.seeded import draw_inputs
 
 
-def feed_for(model: ImportedModel, path: Path | None, seed: int) -> dict[str, np.ndarray[Any, Any]]:
-    """One array per graph input, by internal name.
+def feed_for(model: ImportedModel, path: Path | None, seed: int, way: int = 0) -> dict[str, np.ndarray[Any, Any]]:
+    """One array per graph input, by internal name; `way` is that of seeded ones (see draw_inputs).
 
     Raises FeedError where `path` lacks an input or has another dtype or shape, InputError where none can be drawn.
     """
     values = {name: model.graph.values[name] for name in model.graph.inputs}
     if path is None:
-        return draw_inputs(model.proto, values, model.weights, seed)
+        return draw_inputs(model.proto, values, model.weights, seed, sources=model.sources, way=way)
     given = read_npz(path)
     feed: dict[str, np.ndarray[Any, Any]] = {}
     for name, value in values.items():

@@ -80,6 +80,12 @@ class ImportedModel:
             open_shapes(model)
         return model
 
+    def shape_texts(self) -> list[str]:
+        """The inputs' shapes by the model's own names, as `--shape` has them: `image=1,3,224,224`."""
+        values = [(self.sources.get(name, name), self.graph.values[name]) for name in self.graph.inputs]
+        dims = [(source, value.shape) for source, value in values if value.shape is not None]
+        return [f"{source}={','.join('?' if d is None else str(d) for d in shape)}" for source, shape in dims]
+
     def _info(self, name: str) -> onnx.ValueInfoProto:
         value = self.graph.values[name]
         if value.is_opaque and name in self._infos:

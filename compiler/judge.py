@@ -20,10 +20,11 @@ from typing import Any
 
 import numpy as np
 
-from heterocc.compiler.compare import FLOAT16, FLOAT32, QUANTISED, Difference, Tolerance, compare
+from heterocc.compiler.compare import FLOAT16, FLOAT32, QUANTISED, Difference, Tolerance, blindness, compare
 from heterocc.compiler.half import LARGEST
 from heterocc.compiler.half_reference import SCALES
 from heterocc.compiler.imported import ImportedModel
+from heterocc.compiler.random_nodes import random_values
 from heterocc.compiler.reference import Reference
 
 _QUANTISING = frozenset(
@@ -63,16 +64,27 @@ class Judge:
     half: Collection[str] = ()
     _coarse: frozenset[str] = field(init=False)
     _halved: frozenset[str] = field(init=False)
+    _random: Mapping[str, str] = field(init=False)
     _shaken: dict[str, Any] | None = field(default=None, init=False)
     _rounded: list[dict[str, Any]] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self._coarse = coarse_values(self.model)
         self._halved = downstream(self.model, self.half)
+        self._random = random_values(self.model, self.nodes)
 
     def compare(self, name: str, got: Any, reference: Any, label: str | None = None) -> Difference:
-        """Compare the value `name` (shown as `label`) with the reference's."""
+        """Compare the value `name` (shown as `label`) with the reference's.
+
+        One that is random is not compared; the difference says so, and where the reference shows nothing.
+        """
         shown = label or name
+        if name in self._random:
+            return Difference(shown, 0.0, 0.0, math.inf, None, self._random[name])
+        found = self._compare(name, got, reference, shown)
+        return replace(found, unchecked=blindness(reference)) if found.ok else found
+
+    def _compare(self, name: str, got: Any, reference: Any, shown: str) -> Difference:
         if name in self._halved:
             return self._compare_half(name, got, reference, shown)
         if name not in self._coarse:

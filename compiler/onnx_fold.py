@@ -28,20 +28,11 @@ from heterocc.compiler.onnx_draft import (
 from heterocc.compiler.onnx_loops import loop_cost
 from heterocc.compiler.onnx_runtime import open_session
 from heterocc.compiler.onnx_work import Cost, Size, node_cost, output_sizes, size_of_array
+from heterocc.compiler.random_nodes import random_operator
 from heterocc.passes.graph import Value
 
-_NEVER = frozenset(
-    {
-        "RandomNormal",
-        "RandomNormalLike",
-        "RandomUniform",
-        "RandomUniformLike",
-        "Multinomial",
-        "Bernoulli",
-        # weights stay in their quantised form: four times smaller in the bundle
-        "DequantizeLinear",
-    }
-)
+_KEPT = frozenset({"DequantizeLinear"})
+"""Weights stay in their quantised form: four times smaller in the bundle."""
 
 
 def fold(draft: Draft, values: Mapping[str, Value], refused: set[str]) -> bool:
@@ -146,7 +137,10 @@ class _Sizes(dict[str, Size]):
 
 def _afford(draft: Draft, node: onnx.NodeProto, values: Mapping[str, Value], sizes: _Sizes) -> dict[str, Size] | None:
     """The sizes of what a node of constants computes, paid for; None where it is not to be computed now."""
-    if node.op_type in _NEVER or any(inner.op_type in _NEVER for body in bodies(node) for inner in body.node):
+    if _is_kept(node) or random_operator(node, draft.weights) is not None:
+        return None
+    typed = (values[name] for name in node.output if name in values)
+    if any(value.is_opaque and value.dtype != "string" for value in typed):
         return None
     written = [name for name in node.output if name]
     cost: Cost | None
@@ -163,6 +157,11 @@ def _afford(draft: Draft, node: onnx.NodeProto, values: Mapping[str, Value], siz
     if cost is None or not draft.budget.take(cost):
         return None
     return dict(zip(written, outputs, strict=True))
+
+
+def _is_kept(node: onnx.NodeProto) -> bool:
+    """Whether the node, or one in its bodies, is better computed in each run."""
+    return node.op_type in _KEPT or any(_is_kept(inner) for body in bodies(node) for inner in body.node)
 
 
 def _run(draft: Draft, nodes: list[onnx.NodeProto], wanted: set[str]) -> bool:

@@ -7,15 +7,16 @@ from pathlib import Path
 from types import MappingProxyType
 
 from heterocc.artifacts.errors import InputError, InvalidGraphError
+from heterocc.compiler.complaint import complaint
 from heterocc.compiler.imported import ImportedModel, open_shapes
 from heterocc.compiler.onnx_draft import INLINE_BYTES, Draft, bodies, opsets, reads, to_stub, to_tensor
 from heterocc.compiler.onnx_functions import expand_local, expand_standard
 from heterocc.compiler.onnx_fuse import fuse
 from heterocc.compiler.onnx_names import Namer, rename_graph
 from heterocc.compiler.onnx_opset import lower_opset, settle_opset
-from heterocc.compiler.onnx_read import condense, graphs_of, read_model
+from heterocc.compiler.onnx_read import graphs_of, read_model
 from heterocc.compiler.onnx_runtime import objection
-from heterocc.compiler.onnx_shapes import fix_inputs, infer
+from heterocc.compiler.onnx_shapes import dims_text, fix_inputs, infer
 from heterocc.compiler.onnx_simplify import simplify
 from heterocc.compiler.onnx_work import Budget
 from heterocc.passes.graph import Graph, Node, Value
@@ -74,7 +75,7 @@ def _finish(draft: Draft, stem: str, digest: str, sources: Mapping[str, str], wh
     """Build what import hands on; names that the tools of ONNX invented become identifiers too."""
     again = _rename(draft)[0]
     table = infer(draft, stem)
-    loose = _loose_nodes(draft, where)
+    loose = _loose_nodes(draft, where, sources, again)
     graph = draft.graph
     _drop_unused_domains(draft)
     nodes = []
@@ -106,7 +107,7 @@ def _finish(draft: Draft, stem: str, digest: str, sources: Mapping[str, str], wh
     )
 
 
-def _loose_nodes(draft: Draft, where: str) -> frozenset[str]:
+def _loose_nodes(draft: Draft, where: str, sources: Mapping[str, str], again: Mapping[str, str]) -> frozenset[str]:
     """Nodes with a body that the fixed shapes contradict, where the model is valid without them.
 
     Raises InvalidGraphError when ONNX Runtime finds the model invalid in any case.
@@ -118,7 +119,12 @@ def _loose_nodes(draft: Draft, where: str) -> frozenset[str]:
     loose = [n.name for n in draft.graph.node if any(True for _ in bodies(n))]
     open_shapes(proto)
     if not loose or objection(proto) is not None:
-        raise InvalidGraphError(f"ONNX Runtime refuses the model: {condense(reason)}", where=where)
+        found = complaint(reason)
+        label = next(iter(draft.origins.get(found.node or "", ())), None)
+        shapes = "; ".join(f"{sources[again[i.name]]}={dims_text(i)}" for i in draft.graph.input)
+        raise InvalidGraphError(
+            f"ONNX Runtime refuses the model{f' at {shapes}' if shapes else ''}: {found.sentence(label)}", where=where
+        )
     draft.notes.append(
         "the fixed input shapes contradict a branch or body of "
         + ", ".join(f"'{(draft.origins.get(n) or (n,))[0]}'" for n in loose)

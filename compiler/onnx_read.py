@@ -54,6 +54,8 @@ def read_model(path: Path) -> tuple[Draft, str]:
     del model.training_info[:]
     model.ir_version = _IR_VERSION
     _normalise_domains(model)
+    for graph in graphs_of(model.graph):
+        graph.name = graph.name or path.stem  # the checker insists on one, ONNX Runtime does not
     external = ExternalData(path)
     draft = Draft(model, {})
     _take_constants(draft, external, where)

@@ -9,6 +9,7 @@ from onnx import shape_inference
 
 from heterocc.artifacts.errors import DynamicShapeError, InvalidGraphError, ShapeOptionError
 from heterocc.compiler.onnx_draft import Draft, value_of, value_table
+from heterocc.compiler.onnx_propose import propose_shapes
 from heterocc.compiler.onnx_read import condense
 from heterocc.compiler.onnx_runtime import open_session
 from heterocc.passes.graph import Value
@@ -39,12 +40,21 @@ def fix_inputs(draft: Draft, shapes: Mapping[str, Sequence[int]], where: str) ->
                 dim.dim_value = symbols[dim.dim_param][0]
     left = [i for i in draft.graph.input if i.type.HasField("tensor_type") and not _is_static(i)]
     if left:
-        named = "; ".join(f"'{i.name}' [{_text(i)}]" for i in left)
-        options = " ".join(f"--shape {_quoted(i.name)}={','.join(map(str, _example(i)))}" for i in left)
+        named = "; ".join(f"'{i.name}' [{dims_text(i)}]" for i in left)
         plural = "inputs have" if len(left) > 1 else "input has"
         raise DynamicShapeError(
-            f"{len(left)} {plural} dynamic dimensions: {named}", where=where, hint=f"fix them, for example {options}"
+            f"{len(left)} {plural} dynamic dimensions: {named}", where=where, hint=_proposal(draft, left)
         )
+
+
+def _proposal(draft: Draft, left: Sequence[onnx.ValueInfoProto]) -> str:
+    """What to give for dynamic inputs: shapes with which ONNX Runtime runs it, or where none is found, a form."""
+    found = propose_shapes(draft)
+    if found is None:
+        sample = " ".join(f"--shape {_quoted(i.name)}={dims_text(i)}" for i in left)
+        return f"fix them, with numbers in place of names: {sample}"
+    options = " ".join(f"--shape {_quoted(name)}={','.join(map(str, dims))}" for name, dims in found.items())
+    return f"fix them, for example {options}"
 
 
 def _fix_one(
@@ -99,7 +109,8 @@ def _is_static(info: onnx.ValueInfoProto) -> bool:
     return shaped and all(d.HasField("dim_value") and d.dim_value >= 0 for d in _dims_of(info))
 
 
-def _text(info: onnx.ValueInfoProto) -> str:
+def dims_text(info: onnx.ValueInfoProto) -> str:
+    """An input's dimensions as `--shape` has them, names and question marks where they are dynamic."""
     if not info.type.HasField("tensor_type"):
         return "no tensor"
     if not info.type.tensor_type.HasField("shape"):
@@ -110,29 +121,11 @@ def _text(info: onnx.ValueInfoProto) -> str:
 
 
 def _listing(draft: Draft) -> str:
-    return "the model's inputs are " + "; ".join(f"'{i.name}' [{_text(i)}]" for i in draft.graph.input)
+    return "the model's inputs are " + "; ".join(f"'{i.name}' [{dims_text(i)}]" for i in draft.graph.input)
 
 
 def _quoted(name: str) -> str:
     return name if all(c.isalnum() or c in "_.-/:" for c in name) else f"'{name}'"
-
-
-def _example(info: onnx.ValueInfoProto) -> list[int]:
-    """A shape that is likely to be meant: batch 1, images of 224 pixels, sequences of 128 steps."""
-    dims = _dims_of(info)
-    if not info.type.tensor_type.HasField("shape"):
-        return [1, 3, 224, 224]
-    filled = []
-    for index, dim in enumerate(dims):
-        if dim.HasField("dim_value") and dim.dim_value >= 0:
-            filled.append(dim.dim_value)
-        elif index == 0 or "batch" in dim.dim_param.lower():
-            filled.append(1)
-        elif len(dims) == 4:
-            filled.append(3 if index == 1 else 224)
-        else:
-            filled.append(128)
-    return filled
 
 
 def infer(draft: Draft, where: str) -> dict[str, Value]:

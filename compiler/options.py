@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
+
+from heterocc.artifacts.errors import UsageError
+from heterocc.passes.affinity import Affinity
 
 Stage = Literal["import", "partition", "lower", "pack"]
 
@@ -14,11 +18,14 @@ Stage = Literal["import", "partition", "lower", "pack"]
 class CompileOptions:
     """Options of one compile; the command line's flags, one to one.
 
-    `devices` as in `--devices`, high to low priority. `variants` are further such lists, each a variant of its own in
-    the same bundle, after the main one. `shapes` fixes dynamic inputs by name. `affinity` is an affinity file, or a
-    mapping node name → device (what `query_model` gives, changed or not); a variant passes over what it says of devices
-    that only other variants list. `passes` overrides `policy`. `inputs` is an .npz file with inputs for the check and
-    the golden vectors, in place of seeded ones.
+    `devices` as in `--devices`, high to low priority: "GPU,CPU" or ["GPU", "CPU"]. `variants` are further such lists,
+    each a variant of its own in the same bundle, after the main one; text alone is one list. `shapes` fixes dynamic
+    inputs by name. `affinity` is an affinity file, or a mapping node name → device (what `query_model` gives, changed
+    or not); a variant passes over what it says of devices that only other variants list. `passes` overrides `policy`.
+    `inputs` is an .npz file with inputs for the check and the golden vectors, in place of seeded ones. A path may be
+    text; one file or property needs no sequence around it.
+
+    Raises UsageError for a value of another type.
     """
 
     devices: Sequence[str] = ("CPU", "ORT")
@@ -26,7 +33,7 @@ class CompileOptions:
     device_files: Sequence[Path] = ()
     properties: Sequence[str] = ()
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    affinity: Path | Mapping[str, str] | None = None
+    affinity: Path | Mapping[str, str] | Affinity | None = None
     policy: str = "merge"
     passes: str | None = None
     check: bool = True
@@ -38,3 +45,60 @@ class CompileOptions:
     dot_dir: Path | None = None
     pass_limit: int | None = None
     time_passes: bool = False
+
+    def __post_init__(self) -> None:
+        """Bring what may be written in two ways to one: tuples of names, paths."""
+        self._set("devices", _names("devices", self.devices))
+        self._set("variants", tuple(_names("variants", v) for v in _listed("variants", self.variants)))
+        self._set("properties", _names("properties", self.properties))
+        self._set("device_files", tuple(_path("device_files", v) for v in _listed("device_files", self.device_files)))
+        if not isinstance(self.affinity, (Mapping, Affinity)):
+            self._set("affinity", _path("affinity", self.affinity))
+        for name in ("inputs", "dump_dir", "dot_dir"):
+            self._set(name, _path(name, getattr(self, name)))
+        _require("shapes", self.shapes, Mapping, "a mapping of input name to dimensions")
+        for name, shape in self.shapes.items():
+            if isinstance(shape, (str, bytes)) or not isinstance(shape, Sequence):
+                raise _wrong(f"shapes[{name!r}]", shape, "a sequence of whole numbers, as (1, 3, 224, 224)")
+        _require("policy", self.policy, str, "the name of a policy")
+        for name in ("check", "cpu_variant", "time_passes"):
+            _require(name, getattr(self, name), bool, "True or False")
+        if isinstance(self.seed, bool) or not isinstance(self.seed, int) or self.seed < 0:
+            raise _wrong("seed", self.seed, "a whole number, 0 or more")
+
+    def _set(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
+
+
+def _names(name: str, value: Any) -> tuple[str, ...]:
+    """One name or list as text, or a sequence of them, as a tuple."""
+    names = _listed(name, value)
+    for item in names:
+        if not isinstance(item, str):
+            raise _wrong(name, item, 'text such as "GPU,CPU", or a sequence such as ["GPU", "CPU"]')
+    return names
+
+
+def _listed(name: str, value: Any) -> tuple[Any, ...]:
+    if isinstance(value, (str, os.PathLike)):
+        return (value,)
+    if isinstance(value, (bytes, Mapping)) or not isinstance(value, Sequence):
+        raise _wrong(name, value, "text, or a sequence")
+    return tuple(value)
+
+
+def _path(name: str, value: Any) -> Path | None:
+    if value is None or isinstance(value, Path):
+        return value
+    if not isinstance(value, (str, os.PathLike)):
+        raise _wrong(name, value, "a path")
+    return Path(value)
+
+
+def _require(name: str, value: Any, kind: type, what: str) -> None:
+    if not isinstance(value, kind):
+        raise _wrong(name, value, what)
+
+
+def _wrong(name: str, value: Any, what: str) -> UsageError:
+    return UsageError(f"{name} must be {what}, not {type(value).__name__}", where=f"{name}={value!r}"[:80])

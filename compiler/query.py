@@ -15,7 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from heterocc.artifacts.errors import AffinityPatternError, UnknownDeviceError
+from heterocc.artifacts.errors import AffinityPatternError, UnknownDeviceError, UsageError
 from heterocc.compiler.cache import Answers, open_cache
 from heterocc.compiler.cost.machine import build_machine
 from heterocc.compiler.devices.device import Device
@@ -206,6 +206,8 @@ def _names_or_devices(
 ) -> tuple[str | tuple[str, ...] | None, tuple[Device, ...]]:
     if devices is None or isinstance(devices, str):
         return devices, ()
+    if not isinstance(devices, Sequence) or not all(isinstance(d, (str, Device)) for d in devices):
+        raise UsageError(f'devices must be text such as "GPU,CPU" or a sequence of names, not {devices!r}'[:200])
     resolved = tuple(d for d in devices if isinstance(d, Device))
     return tuple(d for d in devices if isinstance(d, str)), resolved
 

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 
-from heterocc.artifacts.errors import InputError
+from heterocc.artifacts.errors import InputError, ModelRunError
+from heterocc.compiler.complaint import complaint
 from heterocc.compiler.half import rounded_values
 from heterocc.compiler.half_reference import SCALE, round_values, rounded
 from heterocc.compiler.imported import ImportedModel
@@ -22,7 +23,9 @@ class Reference:
     `inputs` and `outputs` are names of the imported graph. With `shaken` inputs and weights are changed in their last
     bits: results then differ as far as rounding alone takes them. What the nodes in `half` write and the weights they
     read is rounded to float16 where a device that computes them may do so. One CPU session; not safe to share between
-    threads. Raises InputError when ONNX Runtime lacks an operator of the model.
+    threads.
+
+    Raises ModelRunError when ONNX Runtime finds the model invalid, InputError when it merely lacks an operator of it.
     """
 
     def __init__(
@@ -36,6 +39,8 @@ class Reference:
         half: Collection[str] = (),
     ) -> None:
         graph = model.graph
+        self._model = model
+        self._whole = nodes is None
         self._change = _shaken if shaken else _contiguous
         self.inputs = tuple(graph.inputs if inputs is None else inputs)
         self._aliases = [o for o in outputs if o in self.inputs]
@@ -51,7 +56,7 @@ class Reference:
             round_values(proto, values, weights)
         options = ort.SessionOptions()
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-        options.log_severity_level = 3
+        options.log_severity_level = 4  # what it says is told once, by our error
         names = [i.name for i in proto.graph.initializer if i.external_data]
         # ONNX Runtime keeps no reference to these arrays: they must outlive the session.
         given = (rounded(model.weights[n]) if n in weights else model.weights[n] for n in names)
@@ -61,12 +66,12 @@ class Reference:
         try:
             self._session = ort.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
         except Exception as error:  # its classes have no common base; it lacks an operator for a type, for instance
-            raise _cannot_run(error) from error
+            raise self._cannot_run(error) from error
 
     def run(self, feed: Mapping[str, Any], scale: float = 1.0) -> dict[str, Any]:
         """Every value asked for, by name; of a model that rounds, in multiples of `scale`.
 
-        Raises InputError when ONNX Runtime cannot run the model on `feed`.
+        Raises ModelRunError when the model does not run on `feed`, InputError when ONNX Runtime is not able to.
         """
         result: dict[str, Any] = {name: feed[name] for name in self._aliases}
         result.update(self._constants)
@@ -79,16 +84,22 @@ class Reference:
                 values = self._session.run(list(self.outputs), given)
             except Exception as error:
                 # ONNX Runtime raises bare C++ exceptions of several types; all mean that this feed does not run.
-                raise _cannot_run(error) from error
+                raise self._cannot_run(error) from error
             result.update(zip(self.outputs, values, strict=True))
         return result
 
-
-def _cannot_run(error: Exception) -> InputError:
-    return InputError(
-        f"ONNX Runtime cannot run the model: {str(error).splitlines()[0]}",
-        hint="give real inputs with --inputs, or compile with --no-check",
-    )
+    def _cannot_run(self, error: Exception) -> InputError:
+        """The error for what ONNX Runtime raised, by the labels and input names that the user knows."""
+        found, graph = complaint(error), self._model.graph
+        node = graph.node_by_name.get(found.node or "")
+        text = found.sentence(None if node is None else node.label)
+        if found.excusable:
+            return InputError(
+                f"ONNX Runtime cannot run the model: {text}",
+                hint="give real inputs with --inputs, or compile with --no-check",
+            )
+        shapes = "; ".join(self._model.shape_texts()) if self._whole else ""
+        return ModelRunError(f"ONNX Runtime refuses the model{f' at {shapes}' if shapes else ''}: {text}")
 
 
 def _shaken(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

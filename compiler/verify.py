@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,10 @@ from heterocc.artifacts.manifest import Golden, Variant
 from heterocc.artifacts.reader import Bundle, open_bundle
 from heterocc.compiler.bisect import Culprit, find_culprit, half_nodes
 from heterocc.compiler.bundle_io import read_files
-from heterocc.compiler.compare import Difference, Tolerance, compare
+from heterocc.compiler.compare import Difference, Tolerance, blindness, compare
 from heterocc.compiler.imported import ImportedModel
 from heterocc.compiler.judge import Judge
+from heterocc.compiler.random_nodes import not_compared
 from heterocc.compiler.report import Reporter
 from heterocc.runtime import load
 
@@ -35,13 +36,19 @@ class VerifyReport:
 
     @property
     def ok(self) -> bool:
-        """Whether every output is within the tolerance."""
+        """Whether every output that was compared is within the tolerance."""
         return all(d.ok for d in self.differences)
+
+    @property
+    def checked(self) -> bool:
+        """Whether some output was compared with a reference that shows something."""
+        return any(d.unchecked is None for d in self.differences)
 
     def to_json(self) -> dict[str, object]:
         """As `heterocc verify --json` prints it."""
         return {
             "ok": self.ok,
+            "checked": self.checked,
             "variant": self.variant,
             "reference": self.reference,
             "outputs": [d.to_json() for d in self.differences],
@@ -51,16 +58,21 @@ class VerifyReport:
 
     def to_table(self) -> Table:
         """As a terminal shows it."""
-        verdict = "ok" if self.ok else "WRONG"
+        verdict = "WRONG" if not self.ok else "ok" if self.checked else "nothing was checked"
         table = Table(box=None, pad_edge=False, title=f"variant {self.variant} against {self.reference}: {verdict}")
         table.title_justify = "left"
         for column in ("output", "max error", "mean error", "SNR dB", "verdict"):
             table.add_column(column, justify="left" if column in ("output", "verdict") else "right")
         for d in self.differences:
+            if d.unchecked is not None:
+                table.add_row(d.name, "", "", "", f"not checked: {d.unchecked}")
+                continue
             table.add_row(d.name, f"{d.max_abs:.3g}", f"{d.mean_abs:.3g}", f"{d.snr:.1f}", "ok" if d.ok else d.reason)
+        table.caption_justify = "left"
         if self.culprit is not None:
             table.caption = self.culprit.sentence()
-            table.caption_justify = "left"
+        elif self.ok and not self.checked:
+            table.caption = "give the model, and inputs on which it shows what it computes: --inputs"
         return table
 
 
@@ -103,9 +115,26 @@ def _against_golden(path: Path, bundle: Bundle, devices: str | None, threads: in
     with load(path, devices, threads=threads) as session:
         results = session.run(feed)
         tolerance = _golden_tolerance(golden, session.variant)
-        found = tuple(compare(n, results[n], e, tolerance) for n, e in expected.items())
+        found = tuple(
+            _golden_difference(name, results[name], expected[name], tolerance)
+            if name in expected
+            else _not_compared(name, session.variant)
+            for name in (output.name for output in bundle.manifest.model.outputs)
+        )
         reference = f"the golden vectors (seed {golden.seed})"
         return VerifyReport(session.variant.name, reference, found, notes=session.notes)
+
+
+def _golden_difference(name: str, got: Any, expected: np.ndarray[Any, Any], tolerance: Tolerance) -> Difference:
+    found = compare(name, got, expected, tolerance)
+    return replace(found, unchecked=blindness(expected)) if found.ok else found
+
+
+def _not_compared(name: str, variant: Variant) -> Difference:
+    """An output that the golden vectors lack; the variant's notes say why where it is random."""
+    head = not_compared(name, "")
+    reasons = (note.removeprefix(head) for note in variant.notes if note.startswith(head))
+    return Difference(name, 0.0, 0.0, math.inf, None, next(reasons, "the golden vectors do not have it"))
 
 
 def _golden_tolerance(golden: Golden, variant: Variant) -> Tolerance:
@@ -132,7 +161,7 @@ def _against_model(
 ) -> VerifyReport:
     from heterocc.compiler.onnx_import import import_model
     from heterocc.compiler.reference import Reference
-    from heterocc.compiler.seeded import draw_inputs
+    from heterocc.compiler.vectors import find_vectors
 
     manifest = bundle.manifest
     shapes = {s.name: [d or 0 for d in s.shape or ()] for s in manifest.model.inputs if s.shape is not None}
@@ -145,11 +174,12 @@ def _against_model(
     if inputs:
         by_source = read_files({s.name: s for s in manifest.model.inputs}, inputs)
         feed = {name: by_source[source] for name, source in _sources(model, model.graph.inputs) if source in by_source}
+        with reporter.stage("running ONNX Runtime"):
+            expected: Mapping[str, Any] = Reference(model, model.graph.outputs).run(feed)
     else:
-        values = {name: model.graph.values[name] for name in model.graph.inputs}
-        feed = draw_inputs(model.proto, values, model.weights, seed)
-    with reporter.stage("running ONNX Runtime"):
-        expected = Reference(model, model.graph.outputs).run(feed)
+        with reporter.stage("running ONNX Runtime"):
+            vectors = find_vectors(model, None, seed)
+        feed, expected = dict(vectors.inputs), vectors.outputs
     outer = {source: feed[name] for name, source in _sources(model, model.graph.inputs) if name in feed}
     with load(path, devices, threads=threads) as session:
         judge = Judge(model, feed, model.graph.outputs, half=half_nodes(session.variant, model))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from heterocc.artifacts.errors import DeviceError, DeviceMemoryError, HeteroccError
 from heterocc.runtime.native import typed_error
@@ -25,7 +26,6 @@ _CUDA_FATAL = re.compile(
 )
 """Errors that a CUDA context does not recover from, by the driver's and the runtime's names. Source: CUDA Driver API,
 "CUresult": "the process must be terminated and relaunched"."""
-_WITHOUT = "load(path, devices='CPU') takes the CPU variant"
 
 
 _lost = False
@@ -64,16 +64,31 @@ def device_fault(error: BaseException, doing: str, device: str) -> HeteroccError
         return DeviceMemoryError(
             f"{device} is out of memory while {doing}: {detail}",
             where=where,
-            hint="close other sessions" + ("" if device == "CPU" else f", or leave the device out: {_WITHOUT}"),
+            hint="close other sessions",
         )
     if _CUDA_FATAL.search(str(error)):
         return DeviceError(
             f"{device} failed while {doing}, for good: {detail}",
             where=where,
-            hint=f"CUDA cannot be used in this process any more: start it again; {_WITHOUT}",
+            hint="CUDA cannot be used in this process any more: start it again",
         )
     return DeviceError(
         f"{device} failed while {doing}: {detail}",
         where=where,
-        hint="`heterocc verify` tells whether the bundle is at fault" + ("" if device == "CPU" else f"; {_WITHOUT}"),
+        hint="`heterocc verify` tells whether the bundle is at fault",
     )
+
+
+def offer(error: DeviceError, own: Sequence[str], lists: Sequence[str]) -> None:
+    """Add to the hint of a failure the first of `lists`, the devices of other variants that can run here.
+
+    A list that names the device that failed, one of the variant's `own`, is passed over: it would fail again.
+    """
+    device = (error.where or "").removeprefix("device ")
+    if device not in own:
+        return
+    for devices in lists:
+        if device not in devices.split(","):
+            text = f"load(path, devices='{devices}') takes a variant without {device}"
+            error.hint = f"{error.hint}; {text}" if error.hint else text
+            return

@@ -14,11 +14,11 @@ from heterocc.runtime import native
 from heterocc.runtime.chain import Chain
 from heterocc.runtime.cuda_streams import device_keeper
 from heterocc.runtime.executable import synchronizer
-from heterocc.runtime.faults import device_fault
+from heterocc.runtime.faults import device_fault, offer
 from heterocc.runtime.memory import Allocations
 from heterocc.runtime.native import vulkan_api
 from heterocc.runtime.pool import ContextPool
-from heterocc.runtime.select import Selection, choose_threads, device_list, select_variants
+from heterocc.runtime.select import Selection, choose_threads, device_list, labels, others_here, select_variants
 from heterocc.runtime.steps import Space
 from heterocc.runtime.tvm_api import release_pools, tvm_api
 
@@ -52,6 +52,7 @@ def open_variant(
                 pool, remarks = _load(bundle, variant, threads, profile)
         except DeviceError as error:
             if len(selection.variants) + len(selection.passed) == 1:
+                offer(error, labels(variant), others_here(bundle.manifest, variant))
                 raise
             # The text alone is kept: the exception holds the frames, and they hold what was loaded.
             failed.append(f"the variant for {device_list(variant)} cannot be loaded: {error.message} ({error.code})")

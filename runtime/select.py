@@ -53,6 +53,12 @@ def device_list(variant: Variant) -> str:
     return ",".join(labels(variant))
 
 
+def others_here(manifest: Manifest, variant: Variant) -> list[str]:
+    """The devices of the other variants that can run on this machine, as `device_list` has them."""
+    others = (v for v in manifest.variants if v is not variant)
+    return [device_list(v) for v in others if not why_not(v, manifest.producer, host(), driver_reason)]
+
+
 def is_auto(devices: str | Sequence[str] | None) -> bool:
     """Whether `devices` leave the choice to us: `AUTO`, `AUTO:VULKAN,CPU`."""
     return devices is not None and _joined(devices).upper().partition(":")[0] == "AUTO"
@@ -80,6 +86,10 @@ def select_variants(manifest: Manifest, devices: str | Sequence[str] | None, whe
 
 
 def _joined(devices: str | Sequence[str]) -> str:
+    if not isinstance(devices, str) and not (
+        isinstance(devices, Sequence) and all(isinstance(name, str) for name in devices)
+    ):
+        raise UsageError(f"devices must be text such as 'GPU,CPU' or a sequence of names, not {devices!r}"[:200])
     return (devices if isinstance(devices, str) else ",".join(devices)).strip()
 
 

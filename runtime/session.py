@@ -15,12 +15,14 @@ from heterocc.artifacts.reader import Bundle, open_bundle
 from heterocc.runtime.binding import Binding
 from heterocc.runtime.chain import Context
 from heterocc.runtime.cuda_streams import device_keeper
+from heterocc.runtime.faults import offer
 from heterocc.runtime.feeds import Array, FeedCheck, TensorInfo, check_out, nearest
 from heterocc.runtime.opening import open_variant
 from heterocc.runtime.ort import to_python
 from heterocc.runtime.pool import ContextPool
 from heterocc.runtime.profile import Profile, build_profile
 from heterocc.runtime.recorder import Recorder
+from heterocc.runtime.select import others_here
 from heterocc.runtime.trace import Tap, TraceCallback
 
 Feed = Mapping[str, Any]
@@ -284,7 +286,11 @@ class Session:
                 context.objects[value] = array
             else:
                 np.copyto(place, array)
-        context.execute()
+        try:
+            context.execute()
+        except DeviceError as error:
+            offer(error, self.devices, others_here(self._bundle.manifest, self._variant))
+            raise
         if isinstance(context.observer, Recorder):
             context.observer.runs += 1
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from heterocc.artifacts.errors import DeviceFileError, DriverMissingError, UnknownDeviceError
+from heterocc.artifacts.errors import DeviceFileError, DriverMissingError, UnknownDeviceError, UsageError
 from heterocc.compiler.devices.device import Backend, Device
 from heterocc.compiler.devices.file import GENERIC_OPENCL_TARGET, read_device_file
 from heterocc.compiler.devices.host import host_cpu
@@ -17,6 +17,11 @@ from heterocc.runtime.auto import GPU_BACKENDS, SOFTWARE_BACKENDS, kind_text, ra
 from heterocc.runtime.records import GENERIC_GPU_DTYPES
 
 DEFAULT_DEVICES = "CPU,ORT"
+ORT_IS_LAST = (
+    "ORT is taken as if it were listed last: it runs only what no other listed device can; to run all nodes in ONNX "
+    "Runtime, list ORT alone"
+)
+"""The note for a list whose order is not kept."""
 FLOAT32 = frozenset(["float32"])
 
 _ACCELERATORS: dict[str, Backend] = {"OPENCL": "opencl", "VULKAN": "vulkan", "CUDA": "cuda"}
@@ -131,6 +136,8 @@ def _kind(device: Device) -> str:
 
 def _split(names: str | Sequence[str]) -> list[str]:
     """Single names in order; `AUTO:GPU,CPU` keeps its candidates, which run to the end of the list."""
+    if not isinstance(names, str) and not (isinstance(names, Sequence) and all(isinstance(n, str) for n in names)):
+        raise UsageError(f'devices must be text such as "GPU,CPU" or a sequence of names, not {names!r}'[:200])
     text = names if isinstance(names, str) else ",".join(names)
     where = f"--devices {text}"
     if not text.strip(" ,"):
@@ -167,7 +174,7 @@ class _Resolver:
                 devices.append(device)
         last = [d for d in devices if d.last_resort]
         if last and devices[-1] is not last[0]:
-            self.notes.append("ORT is the device of last resort; it is taken as if listed last")
+            self.notes.append(ORT_IS_LAST)
         return (*(d for d in devices if not d.last_resort), *last)
 
     def _refuse_twice(self, device: Device, devices: list[Device]) -> None:
@@ -236,6 +243,8 @@ class _Resolver:
     def _automatic(self, name: str) -> tuple[Device, ...]:
         _, colon, listed = name.partition(":")
         names = [n.strip() for n in listed.split(",")] if colon else ["GPU", "CPU"]
+        if "ORT" in (n.upper() for n in names[:-1]):
+            self.notes.append(ORT_IS_LAST)
         if "" in names:
             raise UnknownDeviceError("AUTO: has an empty list of candidates", hint="write AUTO:GPU,CPU")
         if any(n.upper().startswith("AUTO") for n in names):

@@ -12,7 +12,7 @@ from heterocc.artifacts.errors import DeviceError, DeviceMemoryError, DriverMiss
 from heterocc.artifacts.manifest import Device
 from heterocc.runtime import devices as under_test
 from heterocc.runtime.devices import Absent, driver_reason, inventory
-from heterocc.runtime.faults import device_fault
+from heterocc.runtime.faults import device_fault, offer
 from heterocc.runtime.native import CudaDevice, OpenCLDevice, VulkanDevice
 
 GPU = dataclasses.replace(DIE, name="A GPU", fp16=False, fp64=True, extensions=("cl_khr_subgroups",))
@@ -118,11 +118,26 @@ def test_running_out_of_memory_is_told_from_other_failures() -> None:
         error = device_fault(RuntimeError(text), "running partition 'p0'", "GPU")
         assert isinstance(error, DeviceMemoryError)
         assert error.message == f"GPU is out of memory while running partition 'p0': {text}"
-        assert "devices='CPU'" in str(error.hint)
+        assert error.hint == "close other sessions"
     assert isinstance(device_fault(MemoryError(), "loading", "CPU"), DeviceMemoryError)
     other = device_fault(RuntimeError("Traceback (most recent call last):\n  File x\nit broke."), "loading", "CPU")
     assert type(other) is DeviceError
     assert other.message == "CPU failed while loading: it broke"
+
+
+def test_a_failure_offers_the_first_other_variant_that_does_not_need_the_device() -> None:
+    lists = ["GPU,ORT", "CPU,ORT", "CPU"]
+    error = DeviceError("it failed", where="device ORT", hint="look")
+    offer(error, ("GPU", "ORT"), lists)
+    assert error.hint == "look; load(path, devices='CPU') takes a variant without ORT"
+    for where, own, others in (
+        (None, ("CPU",), lists),
+        ("device ORT", ("ORT",), ["CPU,ORT"]),
+        ("device p", ("ORT",), lists),
+    ):
+        plain = DeviceError("it failed", where=where)
+        offer(plain, own, others)
+        assert plain.hint is None
 
 
 @pytest.mark.parametrize("api", ["opencl", "vulkan"])

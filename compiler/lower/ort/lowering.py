@@ -27,7 +27,7 @@ class OrtLowering:
         outside = [t for t in proto.graph.initializer if t.data_location == onnx.TensorProto.EXTERNAL]
         params = tuple(np.ascontiguousarray(job.model.weights[t.name]) for t in outside)
         names = tuple(t.name for t in outside)
-        reason = _refusal(proto, dict(zip(names, params, strict=True)))
+        reason = _refusal(proto, dict(zip(names, params, strict=True)), optimise=True)
         if reason is not None:
             raise LoweringError(f"ONNX Runtime refuses partition {job.name}: {reason}")
         kernels = tuple(KernelInfo(n, (n,), job.model.graph.node_by_name[n].outputs) for n in job.nodes)
@@ -49,10 +49,11 @@ class OrtLowering:
         return _refusal(proto, {name: model.weights[name] for name in outside})
 
 
-def _refusal(proto: onnx.ModelProto, weights: dict[str, np.ndarray]) -> str | None:
-    """Why ONNX Runtime cannot create a session, or None; optimisation is off, for speed."""
+def _refusal(proto: onnx.ModelProto, weights: dict[str, np.ndarray], *, optimise: bool = False) -> str | None:
+    """Why ONNX Runtime cannot create a session, or None; it optimises as the runtime will, or not at all, for speed."""
     options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    if not optimise:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 4
     options.intra_op_num_threads = 1
     values = [onnxruntime.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(a)) for a in weights.values()]

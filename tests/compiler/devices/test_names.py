@@ -11,7 +11,7 @@ from sample_devices import DIE
 
 from heterocc.artifacts.errors import DeviceFileError, DriverMissingError, PropertyError, UnknownDeviceError
 from heterocc.compiler.devices.device import Device
-from heterocc.compiler.devices.names import known_devices, resolve_devices
+from heterocc.compiler.devices.names import ORT_IS_LAST, known_devices, resolve_devices
 from heterocc.compiler.devices.present import Inventory, inventory, opencl_device
 
 DISCRETE = Device("OPENCL", "opencl", 0, {"kind": "opencl"}, unit="discrete", description="a card")
@@ -123,7 +123,7 @@ def test_gpu_with_an_index_counts_hardware() -> None:
 def test_onnx_runtime_is_last_wherever_it_is_listed() -> None:
     devices, notes = resolve_devices("ORT,CPU", present=NONE)
     assert names(devices) == ["CPU", "ORT"]
-    assert notes == ("ORT is the device of last resort; it is taken as if listed last",)
+    assert notes == (ORT_IS_LAST,)
 
 
 @pytest.mark.parametrize(

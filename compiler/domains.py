@@ -1,0 +1,310 @@
+"""What a model tells of the values that its inputs may take: a table of rules, followed through the graph.
+
+An input is followed forward through nodes that keep its elements or change them by a known sum or product, to nodes
+that take only some values: indices, logarithms, denominators. Where nothing of the kind reads it, nothing is known.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from heterocc.passes.graph import Value
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """Real numbers from `low` to `high`; `reason` names the node that asks for them, or says what is known."""
+
+    low: float
+    high: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Integers:
+    """Integers from `low` up to, not including, `high`."""
+
+    low: int
+    high: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """One of some integers, those that the model compares the input with."""
+
+    numbers: tuple[int, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Mask:
+    """Ones, then zeros, along the last axis: the first element is always 1."""
+
+    reason: str
+
+
+Domain = Interval | Integers | Choices | Mask
+
+_POSITIVE = (0.05, 3.0)
+_DENOMINATOR = (0.25, 2.0)
+_PIXELS = (0.0, 255.0)
+_ASKS: Mapping[tuple[str, int], tuple[float, float]] = {
+    ("Acos", 0): (-0.95, 0.95),
+    ("Acosh", 0): (1.05, 4.0),
+    ("Asin", 0): (-0.95, 0.95),
+    ("Atanh", 0): (-0.9, 0.9),
+    ("BatchNormalization", 4): _DENOMINATOR,
+    ("Bernoulli", 0): (0.0, 1.0),
+    ("DequantizeLinear", 1): (0.01, 0.1),
+    ("Div", 1): _DENOMINATOR,
+    ("Log", 0): _POSITIVE,
+    ("Mod", 1): _DENOMINATOR,
+    ("NonMaxSuppression", 1): (0.0, 1.0),
+    ("QuantizeLinear", 1): (0.01, 0.1),
+    ("Reciprocal", 0): _DENOMINATOR,
+    ("STFT", 0): (-1.0, 1.0),
+    ("Sqrt", 0): _POSITIVE,
+}
+"""The numbers that an operator takes at one of its inputs, without NaN, infinities or a single constant as a result."""
+
+_KEEPS = frozenset(
+    "AveragePool Cast Concat Dropout Expand Flatten Gather GlobalAveragePool Identity MaxPool ReduceMax ReduceMean "
+    "ReduceMin Reshape Slice Split Squeeze Tile Transpose Unsqueeze".split()
+)
+"""Operators whose results lie between the smallest and the largest of their first input's elements."""
+
+_AUDIO = re.compile(r"audio|wave?form|\bwav\b|speech|pcm", re.IGNORECASE)
+_MASK = re.compile(r"mask", re.IGNORECASE)
+
+_FORWARDS = frozenset(
+    ["Identity", "Cast", "Unsqueeze", "Squeeze", "Reshape", "Flatten", "Transpose", "Expand", "Slice", "Concat", "Clip"]
+)
+"""Operators that hand integers on."""
+
+_INDEX_INPUT = {"Gather": 1, "GatherElements": 1, "GatherND": 1, "ScatterElements": 1, "ScatterND": 1, "OneHot": 0}
+_EMBEDDED = {0: 2, 1: 4}
+"""Inputs of EmbedLayerNormalization that index others of its inputs."""
+_LENGTHS = {"LSTM": 4, "GRU": 4, "RNN": 4, "ReverseSequence": 1}
+
+
+class Domains:
+    """The domains of a model's inputs. `constants` are initializers that the proto does not hold itself."""
+
+    def __init__(self, proto: onnx.ModelProto, constants: Mapping[str, Array]) -> None:
+        self._constants = constants
+        self._readers: dict[str, list[onnx.NodeProto]] = {}
+        self._shapes: dict[str, tuple[int | None, ...]] = {name: array.shape for name, array in constants.items()}
+        for info in (*proto.graph.value_info, *proto.graph.input):
+            dims = info.type.tensor_type.shape.dim
+            self._shapes[info.name] = tuple(d.dim_value if d.HasField("dim_value") else None for d in dims)
+        self._inline = {
+            node.output[0]: numpy_helper.to_array(a.t)
+            for node in proto.graph.node
+            if node.op_type == "Constant"
+            for a in node.attribute
+            if a.name == "value"
+        }
+        for node in proto.graph.node:
+            for name in dict.fromkeys(node.input):
+                self._readers.setdefault(name, []).append(node)
+
+    def of(self, value: Value, source: str) -> Domain | None:
+        """The domain of an input, None where nothing is known; `source` is what the model calls it."""
+        if value.dtype.startswith(("float", "bfloat")):
+            return self._interval(value, source)
+        if value.dtype.startswith(("int", "uint")):
+            return self._integers(value, source)
+        return None
+
+    # ---- real numbers ---------------------------------------------------------------------------------------------
+
+    def _interval(self, value: Value, source: str) -> Interval | None:
+        asked = [found for found in self._asked(value.name) if found.low < found.high]
+        if asked:
+            low, high = max(asked, key=lambda i: i.low), min(asked, key=lambda i: i.high)
+            if low.low < high.high:
+                return Interval(low.low, high.high, low.reason if low is high else f"{low.reason}; {high.reason}")
+        if _AUDIO.search(source):
+            return Interval(-1.0, 1.0, "its name says that it is audio")
+        return None
+
+    def _asked(self, name: str) -> Iterator[Interval]:
+        """What nodes ask of an input, in terms of the input's own elements x where they read `scale * x + shift`."""
+        seen: set[str] = set()
+        todo = [(name, 1.0, 0.0)]
+        while todo:
+            value, scale, shift = todo.pop()
+            if value in seen:
+                continue
+            seen.add(value)
+            for node in self._readers.get(value, ()):
+                place = list(node.input).index(value)
+                found = self._asked_by(node, place)
+                if found is not None:
+                    ends = sorted(((found[0] - shift) / scale, (found[1] - shift) / scale))
+                    yield Interval(ends[0], ends[1], f"{node.op_type} '{node.name}' reads it")
+                changed = self._changed(node, place, scale, shift)
+                if changed is not None:
+                    todo.extend((output, *changed) for output in node.output if output)
+
+    def _asked_by(self, node: onnx.NodeProto, place: int) -> tuple[float, float] | None:
+        if node.domain:
+            return None
+        if node.op_type == "Pow" and place == 0:
+            power = self._scalar(node.input[1])
+            return _POSITIVE if power is not None and power != int(power) else None
+        if node.op_type == "QuantizeLinear" and place == 0:
+            return self._quantised(node)
+        if place == 0 and self._is_pixels(node):
+            return _PIXELS
+        return _ASKS.get((node.op_type, place))
+
+    def _is_pixels(self, node: onnx.NodeProto) -> bool:
+        """Whether the node divides by 255 or subtracts a mean of pixels: of its first input are 8 bits expected."""
+        if node.op_type not in ("Div", "Mul", "Sub"):
+            return False
+        other = self._constant(node.input[1])
+        if other is None or other.dtype.kind != "f" or not 1 <= other.size <= 4:
+            return False
+        low, high = float(other.min()), float(other.max())
+        if node.op_type == "Mul":
+            return low > 1 / 260 and high < 1 / 250
+        return (low > 250 and high < 260) if node.op_type == "Div" else (low > 80 and high < 150)
+
+    def _quantised(self, node: onnx.NodeProto) -> tuple[float, float] | None:
+        """The range of 8 bits, where standard normal values would take few of its steps or leave it."""
+        scale = self._scalar(node.input[1])
+        zero = self._constant(node.input[2]) if len(node.input) > 2 else np.zeros(1, np.uint8)
+        if scale is None or scale <= 0 or zero is None or zero.size != 1 or zero.dtype not in (np.uint8, np.int8):
+            return None
+        ends, middle = np.iinfo(zero.dtype), int(zero.ravel()[0])
+        low, high = scale * (int(ends.min) - middle), scale * (int(ends.max) - middle)
+        return (low, high) if high - low < 2 or high - low > 40 else None
+
+    def _changed(self, node: onnx.NodeProto, place: int, scale: float, shift: float) -> tuple[float, float] | None:
+        """Scale and shift of what the node writes; None where its elements are others."""
+        if node.domain:
+            return None
+        if node.op_type in _KEEPS:
+            return (scale, shift) if place == 0 or node.op_type == "Concat" else None
+        if node.op_type == "Neg":
+            return -scale, -shift
+        if node.op_type not in ("Add", "Sub", "Mul", "Div") or len(node.input) != 2:
+            return None
+        number = self._scalar(node.input[1 - place])
+        if number is None:
+            return None
+        if node.op_type == "Add":
+            return scale, shift + number
+        if node.op_type == "Sub":
+            return (scale, shift - number) if place == 0 else (-scale, number - shift)
+        if not number or (node.op_type == "Div" and place == 1):
+            return None
+        factor = number if node.op_type == "Mul" else 1 / number
+        return scale * factor, shift * factor
+
+    # ---- integers -------------------------------------------------------------------------------------------------
+
+    def _integers(self, value: Value, source: str) -> Domain | None:
+        bounds: list[Integers] = []
+        compared: list[int] = []
+        seen: set[str] = set()
+        todo = [(value.name, 0)]
+        while todo:
+            name, shift = todo.pop()
+            if name in seen:
+                continue
+            seen.add(name)
+            for node in self._readers.get(name, ()):
+                place = list(node.input).index(name)
+                number = self._scalar(node.input[1 - place]) if node.op_type in ("Add", "Sub") else None
+                if node.op_type in _FORWARDS:
+                    todo.extend((output, shift) for output in node.output)
+                elif number is not None and number == int(number) and (node.op_type == "Add" or place == 0):
+                    moved = int(number) if node.op_type == "Add" else -int(number)
+                    todo.extend((output, shift + moved) for output in node.output)
+                elif node.op_type in ("Equal", "Less", "Greater"):
+                    array = self._constant(node.input[1 - place])
+                    if array is not None and array.dtype.kind in "iu" and array.size:
+                        compared.extend(int(v) - shift for v in array.ravel()[:8])
+                elif (found := self._bound(node, place)) is not None:
+                    low, high = max(0, found[0] - shift), found[1] - shift
+                    if low < high:
+                        bounds.append(Integers(low, high, f"{node.op_type} '{node.name}' reads it"))
+        if bounds:
+            least = min(bounds, key=lambda b: b.high)
+            return Integers(min(max(b.low for b in bounds), least.high - 1), least.high, least.reason)
+        if compared:
+            return Choices(tuple(compared), "the model compares it with these")
+        if value.dtype not in ("uint8", "int8") and value.shape and _MASK.search(source):
+            return Mask("its name says that it is a mask")
+        return None
+
+    def _bound(self, node: onnx.NodeProto, place: int) -> tuple[int, int] | None:
+        """The integers that the node takes at an input, as `range` has them; None where it is no index or length."""
+        if node.op_type == "EmbedLayerNormalization" and place in _EMBEDDED:
+            table = self._shapes.get(node.input[_EMBEDDED[place]]) if len(node.input) > _EMBEDDED[place] else None
+            return (0, table[0]) if table and table[0] else None
+        if node.op_type in _LENGTHS and place == _LENGTHS[node.op_type]:
+            shape = self._shapes.get(node.input[0])
+            default = 0
+            axis = next((a.i for a in node.attribute if a.name in ("time_axis", "layout")), default)
+            longest = shape[axis] if shape else None
+            return (1, longest + 1) if longest else None
+        if _INDEX_INPUT.get(node.op_type) != place:
+            return None
+        if node.op_type == "OneHot":
+            depth = self._scalar(node.input[1])
+            return (0, max(1, int(depth))) if depth is not None else None
+        shape = self._shapes.get(node.input[0])
+        if not shape:
+            return None
+        if node.op_type in ("GatherND", "ScatterND"):
+            known = [d for d in shape if d]
+            return (0, min(known)) if known else None
+        axis = next((helper.get_attribute_value(a) for a in node.attribute if a.name == "axis"), 0)
+        size = shape[axis]
+        return (0, size) if size else None
+
+    # ---- constants ------------------------------------------------------------------------------------------------
+
+    def _constant(self, name: str) -> Array | None:
+        found = self._constants.get(name)
+        return self._inline.get(name) if found is None else found
+
+    def _scalar(self, name: str) -> float | None:
+        """The number that a constant of one element holds."""
+        array = self._constant(name)
+        if array is None or array.size != 1 or array.dtype.kind not in "fiu":
+            return None
+        number = float(array.ravel()[0])
+        return number if np.isfinite(number) else None
+
+
+def draw(domain: Domain, shape: tuple[int, ...], dtype: str, rng: np.random.Generator) -> Array:
+    """An array of elements that lie in a domain."""
+    return _DRAW[type(domain)](domain, shape, rng).astype(np.float32 if dtype == "bfloat16" else dtype)
+
+
+def _draw_mask(_domain: Mask, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
+    length = shape[-1]
+    kept = rng.integers(length // 2 + 1, length + 1, (*shape[:-1], 1)) if length > 1 else length
+    return np.broadcast_to(np.arange(length), shape) < kept
+
+
+_DRAW: Mapping[type, Callable[[Any, tuple[int, ...], np.random.Generator], Array]] = {
+    Interval: lambda d, shape, rng: rng.uniform(d.low, d.high, shape),
+    Integers: lambda d, shape, rng: rng.integers(d.low, d.high, shape),
+    Choices: lambda d, shape, rng: rng.choice(np.array(d.numbers), shape),
+    Mask: _draw_mask,
+}

@@ -1,0 +1,94 @@
+"""What takes devices takes "GPU,CPU" and ["GPU", "CPU"] alike; other types are errors of ours."""
+
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+from onnx_build import model, node, save, value
+from small import chain
+
+from heterocc.artifacts.errors import UsageError
+from heterocc.compiler.devices.names import ORT_IS_LAST, resolve_devices
+from heterocc.compiler.driver import compile_model, partition_model, query_devices
+from heterocc.compiler.options import CompileOptions
+from heterocc.compiler.query import query_model
+from heterocc.compiler.verify import verify_bundle
+from heterocc.runtime import load
+
+
+@pytest.mark.parametrize("devices", ["CPU,ORT", "CPU, ORT", ("CPU", "ORT"), ["CPU", "ORT"], ["CPU,ORT"]])
+def test_every_entry_takes_devices_as_text_and_as_a_sequence(devices: Any, tmp_path: Path) -> None:
+    path = chain(tmp_path / "m.onnx", 1)
+    options = CompileOptions(devices=devices)
+    plans = [
+        compile_model(path, options=options, stop_after="partition").plan,
+        compile_model(path, devices=devices, stop_after="partition").plan,
+        partition_model(path, options).plan,
+    ]
+    assert [[d.name for d in plan.machine.devices] for plan in plans] == [["CPU", "ORT"]] * 3
+    for query in (query_devices(path, options), query_model(path, devices)):
+        assert [d.name for d in query.devices] == ["CPU", "ORT"]
+    assert [d.name for d in resolve_devices(devices)[0]] == ["CPU", "ORT"]
+
+
+def test_variants_take_one_list_as_text_and_several_of_either_form() -> None:
+    assert CompileOptions(variants="CPU,ORT").variants == (("CPU,ORT",),)
+    assert CompileOptions(variants=["CPU,ORT", ["ORT"]]).variants == (("CPU,ORT",), ("ORT",))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"devices": 5},
+        {"devices": [1]},
+        {"devices": b"CPU"},
+        {"devices": {"CPU": 1}},
+        {"variants": [3]},
+        {"affinity": 1},
+        {"shapes": [("x", 1)]},
+        {"shapes": {"x": 4}},
+        {"inputs": 1},
+        {"check": "no"},
+        {"seed": -1},
+        {"seed": "1"},
+    ],
+    ids=repr,
+)
+def test_an_option_of_another_type_is_a_usage_error_that_names_it(wrong: dict[str, Any]) -> None:
+    with pytest.raises(UsageError) as caught:
+        CompileOptions(**wrong)
+    assert next(iter(wrong)) in caught.value.message
+
+
+def test_devices_of_another_type_are_usage_errors_in_query_and_load(tmp_path: Path) -> None:
+    path, bundle = chain(tmp_path / "m.onnx", 1), tmp_path / "m.hcb"
+    compile_model(path, bundle, devices="CPU", check=False)
+    for ask in (lambda d: query_model(path, d), lambda d: load(bundle, d), resolve_devices):
+        for devices in (5, [5]):
+            with pytest.raises(UsageError, match="devices must be text"):
+                ask(devices)
+    load(bundle, ["CPU"]).close()
+
+
+def test_paths_may_be_text() -> None:
+    options = CompileOptions(affinity="a.toml", device_files="d.toml", properties="CPU.threads=1", inputs="i.npz")  # type: ignore[arg-type]
+    assert (options.affinity, options.device_files) == (Path("a.toml"), (Path("d.toml"),))
+    assert (options.properties, options.inputs) == (("CPU.threads=1",), Path("i.npz"))
+
+
+@pytest.mark.parametrize("devices", ["ORT,CPU", "AUTO:ORT,CPU"])
+def test_a_list_whose_order_is_not_kept_is_warned_of(devices: str, tmp_path: Path) -> None:
+    report = compile_model(chain(tmp_path / "m.onnx", 1), devices=devices, stop_after="partition")
+    assert report.warnings == (ORT_IS_LAST,)
+    assert ORT_IS_LAST not in report.notes
+
+
+def test_a_graph_without_a_name_compiles(tmp_path: Path) -> None:
+    body = {f"{side}_branch": onnx.helper.make_graph([node(op, "x", "r")], "", [], [onnx.ValueInfoProto(name="r")])
+            for side, op in (("then", "Neg"), ("else", "Abs"))}  # fmt: skip
+    made = model([node("If", "c", "y", **body)], [value("c", [], 9), value("x", [4])], [value("y", [4])])
+    made.graph.name = ""
+    path = save(tmp_path, made)
+    compile_model(path, tmp_path / "m.hcb", devices="CPU,ORT")
+    assert verify_bundle(tmp_path / "m.hcb", path).ok
