@@ -19,7 +19,7 @@ from heterocc.artifacts.errors import BundleError
 PAGE = 4096
 MAX_NAME = 255
 MAX_MEMBERS = 16384
-MAX_MANIFEST = 64 * 2**20
+MAX_MANIFEST = 16 * 2**20
 
 _LOCAL = struct.Struct("<4s5H3I2H")
 _CENTRAL = struct.Struct("<4s6H3I5H2I")

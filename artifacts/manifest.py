@@ -23,11 +23,13 @@ RESERVED_NAMES = frozenset([MANIFEST_NAME, DIGEST_NAME, SIGNATURE_NAME])
 
 MAX_DIM = 2**48
 MAX_RANK = 32
+MAX_NAME = 4096
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Size = Annotated[int, Field(ge=0, le=2**63 - 1)]
 Index = Annotated[int, Field(ge=0, le=2**31 - 1)]
-Name = Annotated[str, Field(min_length=1, max_length=4096)]
+Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME)]
+Opset = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
 StaticDim = Annotated[int, Field(ge=0, le=MAX_DIM)]
 Dim = StaticDim | None
 MemberName = Annotated[str, Field(max_length=255, pattern=r"^[A-Za-z0-9_+=,@-][A-Za-z0-9_.+=,@/-]*$")]
@@ -68,7 +70,7 @@ class ModelInfo(Record):
 
     name: str
     sha256: Sha256
-    opsets: dict[str, int]
+    opsets: dict[str, Opset]
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
 

@@ -13,15 +13,16 @@ from heterocc.artifacts.errors import BundleError
 
 _MAGIC = b"\x93NUMPY\x01\x00"
 _HEADER = re.compile(
-    r"\{'descr': '([<>|](?:b1|[iu][1248]|f[248]|c8|c16|[SUV][1-9]\d{0,8}))', "
-    r"'fortran_order': (False|True), 'shape': \(((?:\d{1,15}, ?)*\d{0,15})\), \} *\n"
+    r"\{'descr': '([<|](?:b1|[iu][1248]|f[248]|c8|c16|[SU][1-9][0-9]{0,6}|V[1248]))', "
+    r"'fortran_order': (False|True), 'shape': \(((?:[0-9]{1,15}, ?)*[0-9]{0,15})\), \} *\n"
 )
 
 
 def parse_npy(data: memoryview, name: str) -> npt.NDArray[np.generic]:
     """The array in `data` without a copy; BundleError naming member `name` when it is malformed.
 
-    Format version 1.0 (numpy's NEP 1) with a header as numpy writes it; no structured and no object dtypes.
+    Format version 1.0 (numpy's NEP 1) with a header as numpy writes it; little endian, no structured and no object
+    dtypes, strings of at most 9,999,999 characters.
     """
     if data.nbytes < 10 or data[:8] != _MAGIC:
         raise BundleError(f"member '{name}' is no .npy file")

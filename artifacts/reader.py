@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from heterocc.artifacts.container import MAX_MANIFEST, PAGE, Container, Entry
+from heterocc.artifacts.dtypes import STORAGE
 from heterocc.artifacts.errors import BundleError, FileMissingError
 from heterocc.artifacts.manifest import DIGEST_NAME, MANIFEST_NAME, Manifest
 from heterocc.artifacts.npy import parse_npy
 from heterocc.artifacts.sealed import SealedFile, sealed_memfd
-from heterocc.artifacts.tensors import STORAGE
 from heterocc.artifacts.validate import check_manifest, parse_manifest, read_version
 from heterocc.artifacts.verify import Extent, FileKey, Verification, is_remembered, is_settled, remember, wrong_hash
 

@@ -10,28 +10,37 @@ from typing import Any, NoReturn
 from pydantic import ValidationError
 
 from heterocc.artifacts.container import name_is_safe
+from heterocc.artifacts.dtypes import COMPUTED, NUMPY, STORAGE, is_value_dtype
 from heterocc.artifacts.errors import BundleManifestError, BundleVersionError
 from heterocc.artifacts.manifest import (
     FORMAT_MAJOR,
     FORMAT_MINOR,
     FORMAT_NAME,
     RESERVED_NAMES,
+    Device,
     Manifest,
+    Partition,
     TensorSpec,
     Variant,
     Weight,
 )
-from heterocc.artifacts.tensors import ALIGNMENT, STORAGE, tensor_bytes
+from heterocc.artifacts.tensors import ALIGNMENT, aligned, tensor_bytes
+from heterocc.artifacts.threads import MAX_THREADS, parse_threads
 
 _MAX_BYTES = 2**62
+
+MAX_MARKS = 2**20
+"""Commas and opening brackets of a manifest, which bound its parsed form. Some 40,000 nodes have as many."""
 
 
 def read_version(data: bytes) -> tuple[int, int]:
     """Major and minor format version of manifest bytes, before anything else in them is believed.
 
     Raises BundleVersionError for another major version, BundleManifestError for what is no manifest at all: not JSON,
-    a key twice in one object, nested too deeply, another `format`.
+    a key twice in one object, nested too deeply, too many values, another `format`.
     """
+    if count_marks(data) > MAX_MARKS:
+        raise BundleManifestError(f"the manifest has more than {MAX_MARKS} fields and elements")
     try:
         content = json.loads(data.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_no_constant)
     except RecursionError:
@@ -56,6 +65,11 @@ def read_version(data: bytes) -> tuple[int, int]:
     raise BundleManifestError("the manifest has no valid version")
 
 
+def count_marks(data: bytes) -> int:
+    """At least as many as JSON text has values, but one; text between quotes is not left out."""
+    return data.count(b",") + data.count(b"[") + data.count(b"{")
+
+
 def parse_manifest(data: bytes) -> Manifest:
     """The manifest of `data`, its types checked, unknown fields ignored; call `read_version` first."""
     try:
@@ -74,6 +88,8 @@ def check_manifest(manifest: Manifest, members: Mapping[str, int]) -> None:
     """
     _check_members(manifest, members)
     _check_weights(manifest, members[manifest.weights_member])
+    _check_values(manifest.model.inputs, "of the model's inputs")
+    _check_values(manifest.model.outputs, "of the model's outputs")
     _unique_names((t.name for t in manifest.model.inputs), "model inputs")
     _unique_names((v.name for v in manifest.variants), "variants")
     files = {m.name for m in manifest.members} - {manifest.weights_member}
@@ -131,9 +147,9 @@ def _check_variant(manifest: Manifest, variant: Variant, files: set[str]) -> Non
     _unique_names((d.name for d in variant.devices), f"devices of {where}")
     _unique_names((v.name for v in variant.values), f"values of {where}")
     _unique_names((p.name for p in variant.partitions), f"partitions of {where}")
-    for value in variant.values:
-        if math.prod(max(d, 1) for d in value.shape or () if d is not None) > _MAX_BYTES // 16:
-            _fail(f"value {value.name[:80]!r} of {where} has dimensions that are too large")
+    for device in variant.devices:
+        _check_properties(device, where)
+    _check_values(variant.values, f"of {where}")
     _in_range(variant.inputs, len(variant.values), f"inputs of {where}")
     _in_range(variant.outputs, len(variant.values), f"outputs of {where}")
     _same_specs(manifest.model.inputs, variant, variant.inputs, f"inputs of {where}")
@@ -154,6 +170,8 @@ def _check_variant(manifest: Manifest, variant: Variant, files: set[str]) -> Non
             _fail(f"{place} is of kind '{part.kind}' on a device of back end '{variant.devices[part.device].backend}'")
         if len(part.param_names) != len(part.params) and (part.kind == "onnx" or part.param_names):
             _fail(f"{place} has {len(part.params)} params and {len(part.param_names)} names for them")
+        if part.kind == "tvm":
+            _check_compiled(manifest, variant, part, place)
         for index in part.inputs:
             if index not in ready:
                 _fail(f"{place} reads {variant.values[index].name[:80]!r} before it is written")
@@ -161,6 +179,41 @@ def _check_variant(manifest: Manifest, variant: Variant, files: set[str]) -> Non
     for index in variant.outputs:
         if index not in ready:
             _fail(f"output {variant.values[index].name[:80]!r} of {where} is never written")
+
+
+def _check_properties(device: Device, where: str) -> None:
+    threads = device.properties.get("threads")
+    if threads is not None and parse_threads(threads) is None:
+        what = f"property 'threads' of device {device.name[:80]!r} of {where}"
+        _fail(f"{what} is {threads[:40]!r}, not a number from 1 to {MAX_THREADS}")
+
+
+def _check_values(values: Sequence[TensorSpec], where: str) -> None:
+    total = 0
+    for value in values:
+        if not is_value_dtype(value.dtype):
+            _fail(f"value {value.name[:80]!r} {where} has unknown dtype {value.dtype[:40]!r}")
+        if math.prod(max(d, 1) for d in value.shape or () if d is not None) > _MAX_BYTES // 16:
+            _fail(f"value {value.name[:80]!r} {where} has dimensions that are too large")
+        storage = NUMPY.get(value.dtype)
+        if storage is not None and value.shape is not None:
+            total += aligned(math.prod(0 if d is None else d for d in value.shape) * storage.itemsize)
+    if total > _MAX_BYTES:
+        _fail(f"the values {where} have {total} bytes together, more than {_MAX_BYTES}")
+
+
+def _check_compiled(manifest: Manifest, variant: Variant, part: Partition, place: str) -> None:
+    """Compiled code takes tensors of known shape; of another dtype than these they would end the process."""
+    for index in (*part.inputs, *part.outputs):
+        value = variant.values[index]
+        if value.dtype not in COMPUTED:
+            _fail(f"{place} is compiled, but value {value.name[:80]!r} is {value.dtype[:40]}, which no device computes")
+        if value.shape is None or None in value.shape:
+            _fail(f"{place} is compiled, but value {value.name[:80]!r} has no static shape")
+    for index in part.params:
+        dtype = manifest.weights[index].dtype
+        if dtype not in COMPUTED:
+            _fail(f"{place} is compiled, but weight {index} is {dtype}, which no device computes")
 
 
 def _check_constants(manifest: Manifest, variant: Variant, where: str) -> list[int]:

@@ -24,6 +24,7 @@ from heterocc.artifacts.container import (
     local_header,
     name_is_safe,
 )
+from heterocc.artifacts.dtypes import STORAGE
 from heterocc.artifacts.errors import BundleError, InternalError
 from heterocc.artifacts.manifest import (
     DIGEST_NAME,
@@ -38,8 +39,8 @@ from heterocc.artifacts.manifest import (
     Variant,
     Weight,
 )
-from heterocc.artifacts.tensors import STORAGE, aligned
-from heterocc.artifacts.validate import check_manifest
+from heterocc.artifacts.tensors import aligned
+from heterocc.artifacts.validate import MAX_MARKS, check_manifest, count_marks
 
 _CHUNK = 16 * 2**20
 
@@ -163,9 +164,11 @@ class BundleWriter:
         )
         check_manifest(manifest, {entry.name: entry.size for entry in entries})
         text = manifest.model_dump_json().encode("utf-8")
-        if len(text) > MAX_MANIFEST:
+        if len(text) > MAX_MANIFEST or count_marks(text) > MAX_MARKS:
             raise BundleError(
-                f"the manifest has {len(text)} bytes, more than {MAX_MANIFEST}", hint="compile fewer variants"
+                f"the manifest has {len(text)} bytes and {count_marks(text)} values, "
+                f"more than {MAX_MANIFEST} or {MAX_MARKS}",
+                hint="compile fewer variants",
             )
         entries.append(self._append_member(MANIFEST_NAME, text))
         digest = hashlib.sha256(text).hexdigest() + "\n"

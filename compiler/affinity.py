@@ -17,6 +17,7 @@ from heterocc.artifacts.errors import AffinityFileError, FileMissingError
 from heterocc.compiler.files import atomic_write
 from heterocc.passes.affinity import Affinity, AffinityMode, Rule, RuleKind
 from heterocc.passes.plan import UNPLACED, Plan
+from heterocc.passes.text import escaped, quoted
 
 __all__ = ["Affinity", "AffinityFile", "affinity_from", "affinity_text", "load_affinity", "write_affinity_file"]
 
@@ -112,10 +113,10 @@ def affinity_text(plan: Plan) -> str:
         device = plan.device_of[node.name]
         if device != UNPLACED:
             name = node.label if sharers[node.label] == 1 else node.name
-            entries.append((sharers[name], f"{_quote(name)} = {_quote(device)}  # {node.op_type}"))
+            entries.append((sharers[name], f"{_quote(name)} = {_quote(device)}  # {escaped(node.op_type)}"))
     # A name that several nodes share stands before the names that are one node's own, so that those win.
     entries.sort(key=lambda entry: entry[0] == 1)
-    lines = [f"# Placement of {json.dumps(plan.graph.name)}; change devices and give it back with --affinity.", ""]
+    lines = [f"# Placement of {quoted(plan.graph.name)}; change devices and give it back with --affinity.", ""]
     lines += ['mode = "corrected"', "", "[nodes]", *(line for _, line in entries)]
     return "\n".join(lines) + "\n"
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from heterocc.artifacts.errors import LoweringError
+from heterocc.artifacts.names import file_name
 from heterocc.compiler.blame import at_fault
 from heterocc.compiler.cache import open_records
 from heterocc.compiler.devices.device import Device
@@ -103,5 +103,4 @@ def write_dumps(built: BuiltPlan, directory: Path, variant: str) -> None:
     """Write each partition's IR and source as `<variant>-<partition>.<what>`."""
     for job, lowered in zip(built.jobs, built.lowered, strict=True):
         for name, text in lowered.dumps:
-            safe = re.sub(r"[^A-Za-z0-9._-]", "_", name)
-            atomic_write(directory / f"{variant}-{job.name}.{safe}", text)
+            atomic_write(directory / f"{file_name(variant)}-{job.name}.{file_name(name)}", text)

@@ -15,6 +15,7 @@ from heterocc.artifacts.errors import FeedError, FileMissingError, OutputFileErr
 from heterocc.artifacts.manifest import TensorSpec
 from heterocc.artifacts.reader import open_bundle
 from heterocc.compiler.files import atomic_write
+from heterocc.runtime.schedule import numpy_dtype
 
 Array = np.ndarray[Any, Any]
 
@@ -104,16 +105,22 @@ def _read_array(path: Path, spec: TensorSpec) -> Array:
         data = path.read_bytes()
     except OSError as error:
         raise FileMissingError(f"cannot read input '{spec.name}': {error.strerror}", where=str(path)) from error
-    except ValueError as error:
+    except Exception as error:
+        # numpy raises ValueError, TypeError, EOFError or MemoryError, by the way in which the file is broken.
         raise FeedError(f"not a plain .npy file: {error}", where=str(path)) from error
+    dtype = numpy_dtype(spec.dtype)
+    if dtype is None:
+        raise FeedError(
+            f"input '{spec.name}' is {spec.dtype}, which raw bytes cannot give", where=str(path), hint="give it as .npy"
+        )
     shape = tuple(d for d in spec.shape or () if d is not None)
-    expected = int(np.prod(shape, dtype=np.int64)) * np.dtype(spec.dtype).itemsize
+    expected = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
     if len(data) != expected:
         raise FeedError(
             f"{len(data)} bytes for input '{spec.name}', which is {spec.dtype}{list(shape)} ({expected} bytes)",
             where=str(path),
         )
-    return np.frombuffer(data, spec.dtype).reshape(shape)
+    return np.frombuffer(data, dtype).reshape(shape)
 
 
 def check_writable(target: Path) -> None:

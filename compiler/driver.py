@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from heterocc.artifacts.errors import InputError, ModelRunError, OutputFileError, UnsupportedOpError
+from heterocc.artifacts.names import file_name
 from heterocc.compiler.affinity import affinity_from, write_affinity_file
 from heterocc.compiler.build import Builder, write_dumps
 from heterocc.compiler.check import Checker
@@ -286,5 +287,5 @@ class _Job:
 
 def _graphs(variant: VariantPlan) -> list[tuple[str, str]]:
     """Names and text of a variant's graphs; those of variants beside the main one lie in a folder of its name."""
-    folder = "" if variant.name == MAIN else f"{variant.name}/"
+    folder = "" if variant.name == MAIN else f"{file_name(variant.name)}/"
     return [(f"{folder}{name}", text) for name, text in dot_files(variant.plan).items()]

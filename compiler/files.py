@@ -15,7 +15,7 @@ def atomic_write(path: Path, data: bytes | str) -> None:
     raw = data.encode() if isinstance(data, str) else data
     temporary: str | None = None
     try:
-        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        handle, temporary = tempfile.mkstemp(prefix=f".{path.name[:50]}.", dir=path.parent)
         with os.fdopen(handle, "wb") as stream:
             stream.write(raw)
         # mkstemp makes the file private; an output file has the permissions of any new file.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -50,7 +51,9 @@ def _import(path: Path, shapes: Mapping[str, Sequence[int]]) -> ImportedModel:
     while expand_standard(draft, namer, where) or fuse(draft):
         simplify(draft, where)
     lower_opset(draft)
-    return _finish(draft, path.stem, digest, sources, where)
+    # A name that is not UTF-8 has lone surrogates in Python, which no text file takes.
+    stem = os.fsencode(path.stem).decode("utf-8", "replace")
+    return _finish(draft, stem, digest, sources, where)
 
 
 def _rename(draft: Draft) -> tuple[dict[str, str], Namer]:

@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 
 from heterocc.artifacts import manifest as m
+from heterocc.artifacts.errors import InvalidGraphError
+from heterocc.artifacts.names import file_name
 from heterocc.artifacts.writer import BundleWriter
 from heterocc.compiler.compare import FLOAT16, FLOAT32, QUANTISED
 from heterocc.compiler.devices.device import Device
@@ -96,7 +98,14 @@ def pack(
 
 
 def _specs(model: ImportedModel, names: Sequence[str]) -> tuple[m.TensorSpec, ...]:
-    values = (model.graph.values[name] for name in names)
+    values = [model.graph.values[name] for name in names]
+    for name in (model.sources.get(v.name, v.name) for v in values):
+        if not 1 <= len(name) <= m.MAX_NAME:
+            raise InvalidGraphError(
+                f"an input or output has a name of {len(name)} characters, a bundle takes 1 to {m.MAX_NAME} characters",
+                where=f"{model.name}: '{name[:60]}…'",
+                hint="rename it in the model",
+            )
     return tuple(m.TensorSpec(name=model.sources.get(v.name, v.name), dtype=v.dtype, shape=v.shape) for v in values)
 
 
@@ -104,6 +113,7 @@ def _variant(
     writer: BundleWriter, model: ImportedModel, parts: VariantParts, codes: dict[tuple[str, int, str], str]
 ) -> m.Variant:
     """A variant's record; `codes` knows the members of code by device and hash, so that variants share them."""
+    folder = file_name(parts.name)
     names = (*parts.inputs, *parts.outputs, *(v for p in parts.pieces for v in (*p.job.inputs, *p.job.outputs)))
     values = tuple(dict.fromkeys(names))
     index = {name: i for i, name in enumerate(values)}
@@ -117,7 +127,7 @@ def _variant(
         suffix = "onnx" if lowered.kind == "onnx" else "so"
         key = job.device.backend, job.device.index, hashlib.sha256(lowered.code + piece.binaries).hexdigest()
         if key not in codes:
-            codes[key] = writer.add_member(f"code/{parts.name}/{job.name}.{suffix}", lowered.code)
+            codes[key] = writer.add_member(f"code/{folder}/{job.name}.{suffix}", lowered.code)
         partitions.append(
             m.Partition(
                 name=job.name,
@@ -146,7 +156,7 @@ def _variant(
             if v in model.graph.constants
         },
         partitions=tuple(partitions),
-        plan=writer.add_member(f"plan/{parts.name}.txt", parts.plan),
+        plan=writer.add_member(f"plan/{folder}.txt", parts.plan),
         summary=parts.summary,
         notes=parts.notes,
     )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
+from heterocc.artifacts.names import file_name
 from heterocc.passes.graph import Graph, Node
 from heterocc.passes.plan import Plan
 from heterocc.passes.printer import show_value
+from heterocc.passes.text import escaped
 
 COLOURS = ("lightblue", "palegreen", "lightsalmon", "khaki", "plum", "lightcyan", "mistyrose", "lightgrey")
 """Fill colours by place in the device list, repeated when there are more devices."""
@@ -15,7 +16,7 @@ COLOURS = ("lightblue", "palegreen", "lightsalmon", "khaki", "plum", "lightcyan"
 
 def dot_files(plan: Plan) -> dict[str, str]:
     """Both graphs by file name: `hetero_affinity_<model>.dot` and `hetero_subgraphs_<model>.dot`."""
-    model = re.sub(r"[^\w.-]+", "_", plan.graph.name).strip(".") or "model"
+    model = file_name(plan.graph.name)
     return {
         f"hetero_affinity_{model}.dot": affinity_dot(plan),
         f"hetero_subgraphs_{model}.dot": subgraphs_dot(plan),
@@ -82,6 +83,7 @@ def _colours(plan: Plan) -> dict[str, str]:
 
 
 def _quote(text: str) -> str:
-    """A dot string; a newline becomes dot's own line break."""
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\r", " ").replace("\n", "\\n")
-    return f'"{escaped}"'
+    """A dot string; a newline becomes dot's own line break, what does not print is shown as its number."""
+    shown = "\n".join(escaped(line) for line in text.replace("\r", " ").split("\n"))
+    shown = shown.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{shown}"'

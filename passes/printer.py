@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 
 from heterocc.passes.affinity import Affinity
@@ -10,9 +9,10 @@ from heterocc.passes.cost import Machine
 from heterocc.passes.estimate import alone_seconds, plan_seconds
 from heterocc.passes.graph import Graph, Node, Value
 from heterocc.passes.plan import UNPLACED, Partition, Plan
+from heterocc.passes.text import escaped, one_line, quoted
 
 _PARTITION = re.compile(r"p(\d+) (\S+): \d+ nodes?")
-_NODE = re.compile(r" {4}(\S+): .*?(  # pinned.*)?")
+_NODE = re.compile(r" {4}(\S+): (.*)")
 
 
 def print_plan(plan: Plan) -> str:
@@ -24,7 +24,8 @@ def print_plan(plan: Plan) -> str:
     """
     values = plan.graph.values
     lines = [
-        f"plan {plan.graph.name}: {count(len(plan.graph.nodes), 'node')}, {count(len(plan.partitions), 'partition')}, "
+        f"plan {one_line(plan.graph.name)}: {count(len(plan.graph.nodes), 'node')}, "
+        f"{count(len(plan.partitions), 'partition')}, "
         f"{count(len(plan.transfers), 'transfer')} ({transferred(plan)})"
     ]
     lines += [f"  input  {show_value(values[v])}" for v in plan.graph.inputs]
@@ -77,7 +78,7 @@ def parse_plan(text: str, graph: Graph, machine: Machine, affinity: Affinity | N
             if not partitions:
                 raise ValueError(f"node '{match[1]}' comes before the first partition")
             partitions[-1][1].append(match[1])
-            if match[2]:
+            if match[2].partition("  # ")[2].split(" ")[0] == "pinned":
                 pins[match[1]] = partitions[-1][0]
     return Plan(graph, machine, tuple(Partition(d, tuple(n)) for d, n in partitions), pins, affinity or Affinity())
 
@@ -129,10 +130,15 @@ def _is_sized(value: Value) -> bool:
 
 
 def _show_node(node: Node, *, pinned: bool) -> str:
-    text = f"{node.name}: {node.op_type}({', '.join(node.inputs)}) -> {', '.join(node.outputs)}"
+    text = f"{node.name}: {_plain(node.op_type)}({', '.join(node.inputs)}) -> {', '.join(node.outputs)}"
     originals = [n for n in node.original if n and n != node.name]
-    notes = (["pinned"] if pinned else []) + [json.dumps(n, ensure_ascii=False) for n in originals]
+    notes = (["pinned"] if pinned else []) + [quoted(n) for n in originals]
     return text + (f"  # {' '.join(notes)}" if notes else "")
+
+
+def _plain(op_type: str) -> str:
+    """An operator type without what begins the comment of a line."""
+    return escaped(op_type).replace("#", "\\u0023")
 
 
 def _alone(plan: Plan) -> str:

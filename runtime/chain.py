@@ -6,12 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from heterocc.artifacts.dtypes import COMPUTED, is_text
 from heterocc.artifacts.manifest import Partition, Variant
 from heterocc.artifacts.reader import Bundle
 from heterocc.runtime.cuda_streams import CudaStreams, device_keeper, hold
 from heterocc.runtime.executable import Executable, Instrument, Library, load_library, synchronizer, told_origins
 from heterocc.runtime.faults import device_fault, device_was_lost
-from heterocc.runtime.feeds import Array, is_text
+from heterocc.runtime.feeds import Array
 from heterocc.runtime.inflight import InFlight, Settle
 from heterocc.runtime.lending import Lending, copying_notes
 from heterocc.runtime.memory import Allocations, Buffers, Weights, to_host
@@ -69,7 +70,7 @@ class Chain:
                 self.onnx[index] = self._load_onnx(part)
         self.constants = {int(value): weight for value, weight in variant.constants.items()}
         for value, space in self.schedule.residents:
-            if space != HOST or self.compiled:
+            if space != HOST or (self.compiled and variant.values[value].dtype in COMPUTED):
                 self.weights.tensor(self.constants[value], space)
 
     @property
@@ -138,7 +139,7 @@ class Context:
         for value, space in plan.residents:
             if space == HOST:
                 self.arrays[value] = chain.weights.array(chain.constants[value])
-            if needs_tensors:
+            if needs_tensors and chain.variant.values[value].dtype in COMPUTED:
                 self.tensors[value, space] = chain.weights.tensor(chain.constants[value], space)
         self._device_kept = device_keeper(chain.variant)
         self._flight = InFlight(chain.describe)

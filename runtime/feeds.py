@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from heterocc.artifacts.dtypes import is_text
 from heterocc.artifacts.errors import FeedError
 from heterocc.artifacts.manifest import TensorSpec
 from heterocc.runtime.schedule import numpy_dtype, static_shape
@@ -44,11 +45,6 @@ def nearest(name: str, known: Iterable[str]) -> str:
         return f"did you mean '{close[0]}'?"
     shown = ", ".join(f"'{n}'" for n in names[:8]) + (", …" if len(names) > 8 else "")
     return f"known names: {shown}" if names else "the model has none"
-
-
-def is_text(dtype: str) -> bool:
-    """Whether a manifest's dtype text stands for strings."""
-    return dtype in ("tensor(string)", "string", "str", "object")
 
 
 class InputCheck:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import tvm_ffi
 
+from heterocc.artifacts.dtypes import COMPUTED
 from heterocc.artifacts.errors import HeteroccError
 from heterocc.artifacts.manifest import TensorSpec
 from heterocc.runtime.faults import device_fault
@@ -214,7 +215,7 @@ class Buffers:
             spec = self._values[buffer.value]
             array = places[number][: buffer.lifetime.nbytes].view(spec.dtype).reshape(_dims(spec))
             self.arrays[buffer.value] = array
-            if self._with_tensors:
+            if self._with_tensors and spec.dtype in COMPUTED:
                 self.tensors[buffer.value, HOST] = host_tensor(array)
             for space in self._shared.intersection(buffer.users) - {self._lender}:
                 self.tensors[buffer.value, space] = _share(array, space, self._allocations)

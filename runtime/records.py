@@ -10,14 +10,13 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
+from heterocc.artifacts.dtypes import COMPUTED
 from heterocc.runtime.auto import Backend, Unit
 from heterocc.runtime.compat import host
 from heterocc.runtime.native import CudaDevice, OpenCLDevice, VulkanDevice
 from heterocc.runtime.tvm_api import available_cores
 
-NUMERIC_DTYPES = frozenset(
-    ["float64", "float32", "float16", "int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8", "bool"]
-)
+NUMERIC_DTYPES = frozenset(COMPUTED)
 GENERIC_GPU_DTYPES = NUMERIC_DTYPES - {"float64", "float16"}
 """What every OpenCL GPU holds and computes."""
 

@@ -11,6 +11,7 @@ from math import prod
 
 import numpy as np
 
+from heterocc.artifacts.dtypes import NUMPY
 from heterocc.artifacts.errors import BundleManifestError
 from heterocc.artifacts.manifest import TensorSpec, Variant
 from heterocc.runtime.issue import Flow, Order, issue
@@ -95,11 +96,7 @@ class Schedule:
 
 def numpy_dtype(name: str) -> np.dtype[np.generic] | None:
     """The fixed-size numpy dtype of a manifest's dtype text, None for what numpy has no such dtype for."""
-    try:
-        dtype = np.dtype(name)
-    except TypeError:
-        return None
-    return dtype if dtype.kind in "biufc" else None
+    return NUMPY.get(name)
 
 
 def static_shape(spec: TensorSpec) -> tuple[int, ...] | None:

@@ -9,6 +9,7 @@ from typing import Literal
 
 from heterocc.artifacts.errors import IncompatibleBundleError, UnknownDeviceError, UsageError
 from heterocc.artifacts.manifest import Device, Manifest, Variant
+from heterocc.artifacts.threads import MAX_THREADS, parse_threads
 from heterocc.runtime.auto import GPU_BACKENDS, kind_text, rank
 from heterocc.runtime.chain import Options
 from heterocc.runtime.compat import host, why_not
@@ -196,18 +197,21 @@ def choose_threads(variant: Variant, asked: int | None) -> tuple[Options, tuple[
 
     The caller's word, then the compile's property `CPU.threads`, then all cores of the process's affinity mask.
     """
-    if asked is not None and (not isinstance(asked, int) or asked < 1):
-        raise UsageError(f"threads must be a positive number, not {asked!r}")
+    if asked is not None and (type(asked) is not int or not 1 <= asked <= MAX_THREADS):
+        shown = repr(asked) if type(asked) is int and abs(asked) < 10**9 else f"a {type(asked).__name__}"
+        raise UsageError(
+            f"threads must be a positive number up to {MAX_THREADS}, not {shown}", hint="leave it out for all cores"
+        )
     wish = asked
     if wish is None:
         for device in variant.devices:
-            text = device.properties.get("threads", "")
-            if device.backend in ("cpu", "ort") and text.isdigit() and int(text) > 0:
-                wish = int(text)
+            count = parse_threads(device.properties.get("threads", ""))
+            if device.backend in ("cpu", "ort") and count is not None:
+                wish = count
                 break
     count = max_threads() if wish is None else wish
     compiled = any(p.kind == "tvm" for p in variant.partitions)
-    if compiled and count > max_threads():
+    if (compiled or asked is None) and count > max_threads():
         remark = (
             f"{count} threads were asked for, {max_threads()} are used: this process may use {available_cores()} cores"
         )

@@ -117,7 +117,7 @@ class DeviceRecord(_Record):
     Vulkan specification promises of every device, and axes of a work group are as long as the group may be.
     """
 
-    name: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,31}(\.[0-9]{1,3})?$")]
+    name: Annotated[str, Field(pattern=r"^\p{L}[\p{L}\p{M}\p{N}_-]{0,31}(\.[0-9]{1,3})?$")]
     backend: Literal["cpu", "opencl", "vulkan", "cuda"]
     description: str = ""
     unit: Unit | None = None

@@ -8,10 +8,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from heterocc.artifacts.errors import PropertyError
+from heterocc.artifacts.threads import MAX_THREADS, parse_threads
 from heterocc.compiler.devices.device import Backend, Device, TargetAttr
 from heterocc.compiler.devices.host import runs_here
-
-MAX_THREADS = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +49,10 @@ def _no_precision(device: Device, value: str) -> str | None:
 
 
 def _threads(text: str) -> str:
-    if not re.fullmatch(r"[0-9]{1,4}", text) or not 1 <= int(text) <= MAX_THREADS:
+    count = parse_threads(text)
+    if count is None:
         raise ValueError(f"it must be a number of threads from 1 to {MAX_THREADS}")
-    return str(int(text))
+    return str(count)
 
 
 def _switch(text: str) -> str:

@@ -12,11 +12,11 @@ import pytest
 from bundle_forge import contents, edited, pack, rehash, with_manifest
 from bundle_sample import write_sample
 
+from heterocc.artifacts.dtypes import STORAGE, UNSTORED
 from heterocc.artifacts.errors import BundleError, BundleManifestError
 from heterocc.artifacts.manifest import Manifest, manifest_schema
 from heterocc.artifacts.npy import parse_npy
 from heterocc.artifacts.reader import open_bundle
-from heterocc.artifacts.tensors import STORAGE
 
 ROOT = Path(__file__).parents[2]
 Tree = Any
@@ -42,9 +42,9 @@ def test_the_schema_file_is_that_of_the_code() -> None:
 
 def test_the_specification_names_every_dtype_and_limit() -> None:
     text = (ROOT / "artifacts" / "FORMAT.md").read_text(encoding="utf-8")
-    for dtype in STORAGE:
+    for dtype in (*STORAGE, *UNSTORED):
         assert dtype in text
-    for limit in ("16384", "64 MiB", "2^48", "2^62", "2^58"):
+    for limit in ("16384", "16 MiB", "2^20", "1024", "2^48", "2^62", "2^58"):
         assert limit in text
 
 
@@ -66,7 +66,21 @@ def put(*keys: str | int, to: object) -> Callable[[Tree], None]:
 V = ("variants", 0)
 P = (*V, "partitions")
 
+
+def too_large_together(manifest: Tree) -> None:
+    """Values of 2^59 bytes each that nobody reads; more than 2^62 together."""
+    manifest["variants"][0]["values"] += [
+        {"name": f"huge{i}", "dtype": "float64", "shape": [2**28, 2**28]} for i in range(9)
+    ]
+
+
+def complex_weight(manifest: Tree) -> None:
+    manifest["weights"][5]["dtype"] = "complex64"  # of float64's size
+    manifest["variants"][0]["partitions"][0]["params"] = [5]
+
+
 REFERENCES = {
+    "values past 2^62 together": (too_large_together, "bytes together, more than"),
     "member not in the file": (put("members", 1, "name", to="code/p9.so"), "'code/p9.so' is not in the file"),
     "member twice": (put("members", 2, "name", to="code/p0.so"), "there twice"),
     "member unsafe": (put("members", 1, "name", to="a/../b"), "may not be used"),
@@ -98,6 +112,23 @@ REFERENCES = {
     "device twice": (put(*V, "devices", 1, "name", to="GPU"), "'GPU' is there twice"),
     "value twice": (put(*V, "values", 1, "name", to="x"), "'x' is there twice"),
     "partition twice": (put(*P, 1, "name", to="p0"), "'p0' is there twice"),
+    "value dtype in the other byte order": (put(*V, "values", 4, "dtype", to=">i8"), "unknown dtype '>i8'"),
+    "value dtype that numpy would parse": (put(*V, "values", 4, "dtype", to=","), "unknown dtype ','"),
+    "value dtype that is half a tuple": (put(*V, "values", 4, "dtype", to="(2,"), "unknown dtype"),
+    "value dtype of this machine": (put(*V, "values", 4, "dtype", to="longdouble"), "unknown dtype 'longdouble'"),
+    "value dtype nested too deeply": (put(*V, "values", 4, "dtype", to="seq(" * 9 + ")" * 9), "unknown dtype"),
+    "value dtype unbalanced": (put(*V, "values", 4, "dtype", to="seq(tensor(float)"), "unknown dtype"),
+    "model dtype": (put("model", "inputs", 0, "dtype", to="<f4"), "model's inputs has unknown dtype '<f4'"),
+    "compiled complex64": (put(*V, "values", 1, "dtype", to="complex64"), "'a' is complex64, which no device"),
+    "compiled bfloat16": (put(*V, "values", 1, "dtype", to="bfloat16"), "'a' is bfloat16, which no device"),
+    "compiled weight": (complex_weight, "weight 5 is complex64, which no device"),
+    "compiled dynamic": (put(*V, "values", 1, "shape", to=[None, 3]), "'a' has no static shape"),
+    "threads of another script": (put(*V, "devices", 1, "properties", to={"threads": "\u00b2"}), "not a number from 1"),
+    "threads of 5000 digits": (put(*V, "devices", 1, "properties", to={"threads": "9" * 5000}), "not a number from 1"),
+    "threads past 2^31": (put(*V, "devices", 2, "properties", to={"threads": "4294967297"}), "not a number from 1"),
+    "threads that no machine has": (put(*V, "devices", 2, "properties", to={"threads": "100000"}), "from 1 to 1024"),
+    "no threads": (put(*V, "devices", 1, "properties", to={"threads": "0"}), "not a number from 1"),
+    "opset of 100 digits": (put("model", "opsets", to={"": 10**100}), "malformed at"),
     "value huge": (put(*V, "values", 1, "shape", to=[2**48, 2**48]), "too large"),
     "input index": (put(*V, "inputs", to=[99]), "index 99 of 5"),
     "output index": (put(*V, "outputs", to=[5]), "index 5 of 5"),
@@ -223,10 +254,11 @@ HEAD = b'{"format":"heterocc-bundle","version":{"major":1,"minor":0},'
         (HEAD + b'"a":' + b"[" * 1_000_000, "nested too deeply|not JSON"),
         (HEAD + b'"a":' + b"[" * 900 + b"]" * 900 + b"}", "malformed|nested"),
         (HEAD + b'"a":' + b'{"a":' * 100_000 + b"1" + b"}" * 100_001, "nested too deeply"),
-        (b"[" * 10_000_000, "nested too deeply"),
+        (b"[" * 1_000_000, "nested too deeply"),
+        (b"[" * 10_000_000, "more than 1048576 fields"),
         (HEAD + b'"a":"\x01"}', "not JSON"),
     ],
-    ids=range(18),
+    ids=range(19),
 )
 def test_json_that_is_no_manifest_is_refused(text: bytes, match: str, sample: Path, tmp_path: Path) -> None:
     refused(tmp_path / "x.hcb", with_manifest(contents(sample), text), match)
@@ -284,6 +316,9 @@ def test_an_npy_member_is_read_as_numpy_writes_it(array: np.ndarray, tmp_path: P
         npy("<M8[s]", body=bytes(16)),
         npy("<U0", shape="(1099511627776,)", body=b""),
         npy("<V999999999"),
+        npy("<U999999999"),
+        npy(">f4"),
+        npy("<i\u00b2"),
         npy(order="1"),
         npy(shape="(3,)"),
         npy(shape="(-2,)"),
@@ -296,7 +331,7 @@ def test_an_npy_member_is_read_as_numpy_writes_it(array: np.ndarray, tmp_path: P
         npy() + b"x",
         npy()[:-1],
     ],
-    ids=range(20),
+    ids=range(23),
 )
 def test_a_malformed_npy_member_is_a_bundle_error(data: bytes, sample: Path, tmp_path: Path) -> None:
     members = contents(sample)

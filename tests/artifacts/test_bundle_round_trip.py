@@ -37,7 +37,7 @@ def bundle_of(path: Path, arrays: list[np.ndarray], dtypes: list[str | None] | N
         part = Partition(
             name="p0",
             device=0,
-            kind="tvm",
+            kind="onnx",  # whose weights may have any dtype
             code=writer.add_member("code/p0.so", CODE),
             inputs=(0,),
             outputs=(1,),
@@ -47,7 +47,7 @@ def bundle_of(path: Path, arrays: list[np.ndarray], dtypes: list[str | None] | N
         )
         variant = Variant(
             name="cpu",
-            devices=(Device(name="CPU", backend="cpu"),),
+            devices=(Device(name="ORT", backend="ort"),),
             values=(spec("x", 1), spec("y", 1)),
             inputs=(0,),
             outputs=(1,),

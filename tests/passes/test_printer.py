@@ -17,7 +17,7 @@ from heterocc.passes.cost import DeviceModel, Link, Machine
 from heterocc.passes.dot import affinity_dot, dot_files, subgraphs_dot
 from heterocc.passes.graph import Graph, Node, Value
 from heterocc.passes.merge import Merge
-from heterocc.passes.plan import Plan
+from heterocc.passes.plan import Partition, Plan
 from heterocc.passes.printer import human_bytes, human_seconds, parse_plan, print_plan, show_value, summary
 from heterocc.passes.report import plan_report
 from heterocc.passes.serialize import plan_from_json, plan_to_json, read_reproducer, write_reproducer
@@ -46,7 +46,7 @@ def test_a_plan_of_all_there_is_matches_golden(golden: Golden) -> None:
     golden.check(GOLDEN / "everything.plan", print_plan(everything()))
 
 
-@pytest.mark.parametrize("name", ["hetero_affinity_every_thing.dot", "hetero_subgraphs_every_thing.dot"])
+@pytest.mark.parametrize("name", [f"hetero_{kind}_every_thing-0de7aedbde13.dot" for kind in ("affinity", "subgraphs")])
 def test_graphs_match_golden(name: str, golden: Golden) -> None:
     golden.check(GOLDEN / name, dot_files(everything())[name])
 
@@ -59,6 +59,21 @@ def test_a_printed_plan_reads_back(plan: Plan) -> None:
 def test_a_plan_with_odd_names_reads_back() -> None:
     plan = everything()
     assert parse_plan(print_plan(plan), plan.graph, plan.machine) == plan
+
+
+@pytest.mark.parametrize(
+    "odd", ["a  # pinned", "a\np1 CPU: 1 node", "\u2028\x85\x0b", "\u202ex", '"', "é模🙂", "\ud800"]
+)
+def test_a_plan_whose_names_would_break_lines_reads_back(odd: str) -> None:
+    graph = chain_graph(2)
+    nodes = tuple(dataclasses.replace(n, original=(odd,), op_type=odd) for n in graph.nodes)
+    machine, parts = Machine((DeviceModel("CPU"),)), (Partition("CPU", ("n0", "n1")),)
+    plan = Plan(dataclasses.replace(graph, name=odd, nodes=nodes), machine, parts, {})
+    text = print_plan(plan)
+    assert parse_plan(text, plan.graph, plan.machine) == plan
+    assert len(text.splitlines()) == len(print_plan(Plan(graph, machine, parts, {})).splitlines())
+    for shown in (text, *dot_files(plan).values()):
+        assert all(c.isprintable() or c == "\n" for c in shown)
 
 
 @pytest.mark.parametrize(
@@ -193,7 +208,13 @@ def test_dot_quotes_whatever_a_name_holds() -> None:
 
 @pytest.mark.parametrize(
     ("model", "file"),
-    [("resnet50", "resnet50"), ("a/b model.onnx", "a_b_model.onnx"), ("../x", "_x"), ("..", "model"), ("", "model")],
+    [
+        ("resnet50", "resnet50"),
+        ("a/b", "a_b-c14cddc033f6"),
+        ("../x", "x-d6b96a97d147"),
+        ("..", "_-5ec1f7e700f3"),
+        ("", "_-e3b0c44298fc"),
+    ],
 )
 def test_dot_file_names_never_leave_their_folder(model: str, file: str) -> None:
     plan = Plan.initial(chain_graph(1, name=model), Machine((DeviceModel("CPU"),)))

@@ -1,0 +1,78 @@
+"""The closed list of dtypes: what a tensor of a bundle may be, and how numpy holds it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import numpy as np
+
+COMPUTED: Mapping[str, np.dtype[np.generic]] = MappingProxyType(
+    {
+        "float64": np.dtype("<f8"),
+        "float32": np.dtype("<f4"),
+        "float16": np.dtype("<f2"),
+        "int64": np.dtype("<i8"),
+        "int32": np.dtype("<i4"),
+        "int16": np.dtype("<i2"),
+        "int8": np.dtype("i1"),
+        "uint64": np.dtype("<u8"),
+        "uint32": np.dtype("<u4"),
+        "uint16": np.dtype("<u2"),
+        "uint8": np.dtype("u1"),
+        "bool": np.dtype("?"),
+    }
+)
+"""What compiled code may read and write; the list of a device is this one or a part of it."""
+
+NUMPY: Mapping[str, np.dtype[np.generic]] = MappingProxyType(
+    {**COMPUTED, "complex64": np.dtype("<c8"), "complex128": np.dtype("<c16")}
+)
+"""What numpy holds as it is. numpy itself is not asked: it takes `>f4`, `longdouble` and, after ml_dtypes, more."""
+
+STORAGE: Mapping[str, np.dtype[np.generic]] = MappingProxyType(
+    {
+        **NUMPY,
+        "bfloat16": np.dtype("<u2"),
+        "float8_e4m3fn": np.dtype("u1"),
+        "float8_e4m3fnuz": np.dtype("u1"),
+        "float8_e5m2": np.dtype("u1"),
+        "float8_e5m2fnuz": np.dtype("u1"),
+    }
+)
+"""The dtypes of weights. Those that numpy lacks are held as unsigned integers of their bits."""
+
+UNSTORED = frozenset(
+    [
+        *("float8_e8m0fnu", "float6_e2m3fn", "float6_e3m2fn", "float4_e2m1fn"),
+        *("int4", "uint4", "int2", "uint2"),
+        *("string", "undefined"),
+    ]
+)
+"""The other dtypes of values: only ONNX Runtime handles them."""
+
+_TEXT = frozenset(["string", "tensor(string)", "str", "object"])
+
+_ELEMENT = (
+    r"(?:undefined|float|double|float16|bfloat16|string|bool|complex64|complex128|u?int(?:2|4|8|16|32|64)|"
+    r"float8e4m3fn|float8e4m3fnuz|float8e5m2|float8e5m2fnuz|float8e8m0|float6e2m3|float6e3m2|float4e2m1)"
+)
+_TYPE = re.compile(rf"((?:seq\(|optional\(|map\({_ELEMENT},){{0,8}})(?:(?:tensor|sparse)\({_ELEMENT}\)|undefined)(\)*)")
+
+
+def is_value_dtype(text: str) -> bool:
+    """Whether a value may have this dtype: a name of the lists above, or the text of one of ONNX's types.
+
+    Such a text is `tensor(float)` or `sparse(float)`, or one of them inside at most eight of `seq(…)`, `optional(…)`
+    and `map(int64,…)`.
+    """
+    if text in STORAGE or text in UNSTORED or text in _TEXT:
+        return True
+    found = _TYPE.fullmatch(text) if len(text) <= 256 else None
+    return found is not None and found[1].count("(") == len(found[2])
+
+
+def is_text(dtype: str) -> bool:
+    """Whether a dtype stands for strings."""
+    return dtype in _TEXT
