@@ -15,6 +15,7 @@ import onnx
 from onnx import numpy_helper
 
 from heterocc.artifacts.errors import FileMissingError, InvalidGraphError, NotOnnxError
+from heterocc.artifacts.reading import note_read
 from heterocc.compiler.external_data import ExternalData
 from heterocc.compiler.onnx_draft import Draft, bodies, reads, to_array
 
@@ -79,6 +80,7 @@ def _file_bytes(path: Path) -> bytes:
                 where=shown,
                 hint="save the weights as external data: onnx.save_model(..., save_as_external_data=True)",
             )
+        note_read(path, "the model")
         return path.read_bytes()
     except FileNotFoundError as error:
         raise FileMissingError("there is no such file", where=shown, hint="check the path") from error
