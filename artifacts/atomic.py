@@ -14,6 +14,7 @@ import hashlib
 import os
 import secrets
 import stat
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,6 +22,15 @@ from heterocc.artifacts.errors import OutputFileError
 from heterocc.artifacts.reading import refuse_input
 
 _CHUNK = 16 * 2**20
+
+_files: weakref.WeakSet[AtomicFile] = weakref.WeakSet()
+
+
+def discard_all() -> None:
+    """Discard every file that this process has not committed: for a process that ends at once."""
+    for file in tuple(_files):
+        file.discard()
+
 
 _HINTS = {
     errno.ENOENT: "create the directory first",
@@ -54,6 +64,7 @@ class AtomicFile:
             self._temporary, self._fd = self._create()
         self.position = 0
         self._open = True
+        _files.add(self)
 
     def write(self, data: bytes | memoryview) -> None:
         """Append `data`."""
