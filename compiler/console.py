@@ -20,7 +20,7 @@ from rich.text import Text
 
 from heterocc.artifacts.errors import HeteroccError, InternalError, OutputFileError
 from heterocc.compiler.printable import encodes_all, printable, printable_json
-from heterocc.compiler.process import prepare_streams, run_command
+from heterocc.compiler.process import end_on_signals, prepare_streams, yield_to_signal
 from heterocc.compiler.report import Progress, Reporter
 
 _PIPE_WIDTH = 200
@@ -173,6 +173,7 @@ def errors(as_json: bool = False) -> Iterator[None]:
 
 
 def _fail(error: HeteroccError, as_json: bool) -> NoReturn:
+    yield_to_signal()
     if as_json:
         with contextlib.suppress(HeteroccError):  # standard output may be what failed
             print_json({"error": error.to_json()})
@@ -187,16 +188,14 @@ def _fail(error: HeteroccError, as_json: bool) -> NoReturn:
 def run(command: Callable[[], object]) -> NoReturn:
     """Run the whole command line as a process: streams, signals, failures outside of `errors`; exits."""
     prepare_streams()
-
-    def guarded() -> None:
+    end_on_signals(_tell_end)
+    try:
         # Help and the version, too, go to standard output, which may be full.
-        try:
-            with errors(), stdout_errors():
-                command()
-        except typer.Exit as done:
-            raise SystemExit(done.exit_code) from done
-
-    sys.exit(run_command(guarded, _tell_end))
+        with errors(), stdout_errors():
+            command()
+    except typer.Exit as done:
+        sys.exit(done.exit_code)
+    sys.exit(0)
 
 
 def _tell_end(text: str) -> None:

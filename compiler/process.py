@@ -8,26 +8,13 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
-from types import FrameType
-from typing import NoReturn
 
 from heterocc.artifacts import atomic
 from heterocc.compiler import scratch, tools
 from heterocc.compiler.printable import ENCODING_ERRORS
 
-GRACE = 2.0
-"""Seconds that the code at work has to end by itself after a signal. Code in a library does not hear of the signal
-before it returns."""
-
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
-class Ended(BaseException):
-    """A signal asks the process to end; no `except Exception` and no library takes it for an error."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.number = number
+_ending = threading.Event()
 
 
 def prepare_streams() -> None:
@@ -40,57 +27,35 @@ def prepare_streams() -> None:
             stream.reconfigure(errors=ENCODING_ERRORS)
 
 
-def run_command(command: Callable[[], object], told: Callable[[str], None]) -> int:
-    """Run a command until it ends or a signal ends it; the exit code: 128 and the signal's number after a signal.
+def end_on_signals(told: Callable[[str], None]) -> None:
+    """From now on SIGINT, SIGTERM and SIGHUP end the process with the exit code 128 and their number.
 
-    `told` shows a line to the user. On a signal this does not return: what the process left anywhere is removed, the
-    programs that it started are ended, and it exits.
+    What it has not finished is removed, the programs that it started are ended, and `told` shows a line to the user.
+    No exception is raised for it: libraries and `except Exception` would take that for an error of the model's.
     """
-    _watch_signals(told)
-    try:
-        command()
-    except SystemExit as done:
-        return done.code if isinstance(done.code, int) else int(done.code is not None)
-    except Ended as ended:
-        _end(ended.number, told)
-    return 0
-
-
-def _watch_signals(told: Callable[[str], None]) -> None:
     caught = [s for s in _SIGNALS if signal.getsignal(s) is not signal.SIG_IGN]  # nohup and `&` ignore some
-    for number in caught:
-        signal.signal(number, _raise)
     reader, writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     os.set_blocking(reader, True)
-    # Python runs a handler only between steps of its own code; what is written here is read at once.
+    # Python runs a handler only between steps of the main thread's own code; what is written here is read at once.
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    for number in caught:
+        signal.signal(number, lambda _number, _frame: None)
     threading.Thread(target=_watch, args=(reader, frozenset(caught), told), name="signals", daemon=True).start()
 
 
-def _raise(number: int, _frame: FrameType | None) -> None:
-    signal.signal(number, signal.SIG_DFL)  # the second one ends the process as if it had no handler
-    raise Ended(number)
+def yield_to_signal() -> None:
+    """Return only if no signal is ending the process: what fails because of that is not told as an error."""
+    if _ending.is_set():
+        threading.Event().wait()
 
 
-def _watch(reader: int, caught: frozenset[signal.Signals], told: Callable[[str], None]) -> None:
+def _watch(reader: int, caught: frozenset[int], told: Callable[[str], None]) -> None:
     while (number := os.read(reader, 1)[0]) not in caught:
         pass
-    threading.Event().wait(GRACE)
-    _end(number, told)
-
-
-_ending = threading.Lock()
-
-
-def _end(number: int, told: Callable[[str], None]) -> NoReturn:
-    """Leave nothing behind and exit; by `_exit`, for threads may be at work in libraries."""
-    # Where another thread is at it, it exits; unless it hangs.
-    with contextlib.suppress(Exception):
-        if not _ending.acquire(timeout=GRACE):
-            os._exit(128 + number)
-        tools.kill_all()
-        scratch.remove_all()
-        atomic.discard_all()
+    _ending.set()
+    for leave in (tools.kill_all, scratch.remove_all, atomic.discard_all):
+        with contextlib.suppress(Exception):
+            leave()
     with contextlib.suppress(Exception):
         told("interrupted" if number == signal.SIGINT else f"ended by {signal.Signals(number).name}")
     os._exit(128 + number)

@@ -58,8 +58,9 @@ def scratch_folder(what: str) -> Iterator[Path]:
 
 
 def remove_all() -> None:
-    """Remove every folder of this process that is in use: for a process that ends at once."""
-    for folder in tuple(_used):
+    """Remove every folder of this process, and let no thread make another: for a process that ends at once."""
+    _lock.acquire()
+    for folder in (*_used, *_used):  # twice: threads are still writing
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -73,8 +74,9 @@ def remove_stale(root: Path) -> None:
 
 def _create(what: str, root: str) -> tuple[Path, int]:
     while True:
-        folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{what}-", dir=root))
-        _used.add(folder)  # before it is locked: a signal may end the process at any time
+        with _lock:
+            folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{what}-", dir=root))
+            _used.add(folder)
         try:
             handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except FileNotFoundError:  # another process took it for a stale one before it was locked
