@@ -42,7 +42,15 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.skipif(not Path(FULL).is_char_device(), reason="there is no /dev/full")
-@pytest.mark.parametrize("arguments", [["devices", "--json"], ["run"], ["run", "--json"], ["--version"], ["--help"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["devices", "--json"],
+        ["run"],
+        ["--help"],
+        *(pytest.param([a], marks=pytest.mark.slow) for a in ("devices", "--version")),
+    ],
+)
 def test_a_full_standard_output_is_an_explained_error(arguments: list[str], bundle: Path) -> None:
     with Path(FULL).open("w") as full:
         done = heterocc(*arguments, *([bundle] if "run" in arguments else []), stdout=full)
@@ -51,7 +59,7 @@ def test_a_full_standard_output_is_an_explained_error(arguments: list[str], bund
     assert done.stderr.count("error") == 1 and "bug" not in done.stderr and "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+@pytest.mark.parametrize("encoding", ["ascii", pytest.param("latin-1", marks=pytest.mark.slow)])
 def test_output_is_escaped_where_the_encoding_lacks_a_character(encoding: str, bundle: Path) -> None:
     environment = {**os.environ, "PYTHONIOENCODING": encoding}
     shown = heterocc("run", bundle, env=environment, encoding=encoding)
@@ -178,6 +186,7 @@ def test_what_a_killed_compile_leaves_is_removed_by_the_next(
     process = started(bundle, temporary, tmp_path / "m.hcb")
     process.kill()
     process.communicate(timeout=20)
+    os.killpg(int((temporary / "linking").read_text()), signal.SIGKILL)
     assert left(temporary)
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))
     with scratch_folder("code") as folder:
