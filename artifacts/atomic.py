@@ -14,12 +14,23 @@ import hashlib
 import os
 import secrets
 import stat
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
 from heterocc.artifacts.errors import OutputFileError
+from heterocc.artifacts.reading import refuse_input
 
 _CHUNK = 16 * 2**20
+
+_files: weakref.WeakSet[AtomicFile] = weakref.WeakSet()
+
+
+def discard_all() -> None:
+    """Discard every file that this process has not committed: for a process that ends at once."""
+    for file in tuple(_files):
+        file.discard()
+
 
 _HINTS = {
     errno.ENOENT: "create the directory first",
@@ -37,20 +48,23 @@ _HINTS = {
 class AtomicFile:
     """A new file for `path`, written in order and by `patch`, that takes its place on `commit`.
 
-    Every OSError becomes OutputFileError (HC111). Unless `commit` was called, `discard` removes the temporary file;
-    an existing file at `path` is untouched until then. A symbolic link at `path` is followed.
+    Every OSError becomes OutputFileError (HC111), and so does a path that is an input (`reading`). Unless `commit` was
+    called, `discard` removes the temporary file; an existing file at `path` is untouched until then. A symbolic link at
+    `path` is followed.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._shown = os.fspath(path)
         with self._explained():
             self._path = Path(os.path.realpath(self._shown))
+            refuse_input(self._shown)
             self._require_replaceable()
             self._prefix = f".heterocc-{hashlib.sha256(os.fsencode(self._path.name)).hexdigest()[:12]}-"
             self._remove_stale()
             self._temporary, self._fd = self._create()
         self.position = 0
         self._open = True
+        _files.add(self)
 
     def write(self, data: bytes | memoryview) -> None:
         """Append `data`."""
@@ -73,6 +87,7 @@ class AtomicFile:
         """Make the file durable and move it to its path."""
         with self._explained():
             os.fsync(self._fd)
+            self._refuse_input()
             self._temporary.replace(self._path)
         self._open = False
         os.close(self._fd)
@@ -100,6 +115,13 @@ class AtomicFile:
         if not stat.S_ISREG(mode):
             kind = "a directory" if stat.S_ISDIR(mode) else "no regular file"
             raise OutputFileError(f"cannot write '{self._shown}': it is {kind}", hint="name a file")
+
+    def _refuse_input(self) -> None:
+        try:
+            refuse_input(self._path)
+        except OutputFileError:
+            self.discard()
+            raise
 
     def _create(self) -> tuple[Path, int]:
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW

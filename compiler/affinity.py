@@ -14,6 +14,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from heterocc.artifacts.errors import AffinityFileError, FileMissingError
+from heterocc.artifacts.reading import note_read
 from heterocc.compiler.files import atomic_write
 from heterocc.passes.affinity import Affinity, AffinityMode, Rule, RuleKind
 from heterocc.passes.plan import UNPLACED, Plan
@@ -52,6 +53,7 @@ def load_affinity(path: Path) -> Affinity:
 
     Raises FileMissingError (HC101), and AffinityFileError (HC107) with the line and key at fault.
     """
+    note_read(path, "the affinity file")
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:

@@ -1,9 +1,9 @@
-"""Files that go into and come out of a run: npz, npy and raw bytes."""
+"""Files that go into a run: npz, npy and raw bytes."""
 
 from __future__ import annotations
 
-import io
 import os
+import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,10 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from heterocc.artifacts.errors import FeedError, FileMissingError, OutputFileError, UsageError
+from heterocc.artifacts.errors import FeedError, FileMissingError, UsageError
 from heterocc.artifacts.manifest import TensorSpec
 from heterocc.artifacts.reader import open_bundle
-from heterocc.compiler.files import atomic_write
+from heterocc.artifacts.reading import note_read
+from heterocc.compiler.outputs import NAMES, read_names
+from heterocc.runtime.feeds import native
 from heterocc.runtime.schedule import numpy_dtype
 
 Array = np.ndarray[Any, Any]
@@ -61,12 +63,18 @@ def _seeded(spec: TensorSpec, golden: Array | None, seed: int) -> Array:
 
 
 def read_files(specs: Mapping[str, TensorSpec], given: Sequence[str]) -> dict[str, Array]:
-    """Read inputs from `in.npz`, `NAME=file.npy`, `NAME=file.bin`; one input needs no NAME. No dtype is ever cast."""
+    """Read inputs from `in.npz`, `NAME=file.npy`, `NAME=file.bin`, or a directory of .npy files.
+
+    A single input needs no NAME. No dtype is ever cast.
+    """
     feed: dict[str, Array] = {}
     for text in given:
         name, path = _split(text, specs)
-        if path.suffix == ".npz":
+        if path.suffix.lower() == ".npz":
             feed.update(read_npz(path))
+            continue
+        if path.is_dir():
+            feed.update(_read_folder(path))
             continue
         if name is None:
             raise UsageError(
@@ -79,15 +87,40 @@ def read_files(specs: Mapping[str, TensorSpec], given: Sequence[str]) -> dict[st
 
 
 def read_npz(path: Path) -> dict[str, Array]:
-    """All arrays of an .npz file; FileMissingError or FeedError when it cannot be read."""
+    """All arrays of an .npz file, in native byte order; FileMissingError or FeedError when it cannot be read."""
+    note_read(path, "the file of inputs")
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            return {key: archive[key] for key in archive.files}
+        # Not by numpy.load: it takes a name that ends in .npy for another array's.
+        with zipfile.ZipFile(path) as archive:
+            names = read_names(archive.read(NAMES)) if NAMES in archive.namelist() else {}
+            members = [m for m in archive.namelist() if m != NAMES]
+            return {names.get(m, m.removesuffix(".npy")): _read_member(archive, m) for m in members}
     except OSError as error:
         raise FileMissingError(f"cannot read inputs: {error.strerror or error}", where=str(path)) from error
     except Exception as error:
-        # numpy raises ValueError, BadZipFile, EOFError or KeyError, by the way in which the file is broken.
+        # numpy and zipfile raise ValueError, BadZipFile, EOFError or KeyError, by the way in which the file is broken.
         raise FeedError(f"not an .npz file of plain arrays: {error}", where=str(path)) from error
+
+
+def _read_member(archive: zipfile.ZipFile, member: str) -> Array:
+    with archive.open(member) as stream:
+        return native(np.lib.format.read_array(stream, allow_pickle=False))
+
+
+def _read_folder(folder: Path) -> dict[str, Array]:
+    """The arrays that `write_outputs` wrote into a directory."""
+    try:
+        listed = folder / NAMES
+        names = read_names(listed.read_bytes()) if listed.is_file() else {}
+    except (OSError, ValueError) as error:
+        raise FeedError(f"{NAMES} cannot be read: {error}", where=str(folder)) from error
+    files = sorted(folder.glob("*.npy"))
+    return {names.get(file.name, file.stem): _read_array(file, None) for file in files}
+
+
+def input_files(given: Sequence[str]) -> dict[str | os.PathLike[str], str]:
+    """The files that `--inputs` names, and what they are."""
+    return {text.rpartition("=")[2]: "a file of inputs" for text in given}
 
 
 def _split(text: str, specs: Mapping[str, TensorSpec]) -> tuple[str | None, Path]:
@@ -97,14 +130,17 @@ def _split(text: str, specs: Mapping[str, TensorSpec]) -> tuple[str | None, Path
     return (next(iter(specs)) if len(specs) == 1 else None), Path(text)
 
 
-def _read_array(path: Path, spec: TensorSpec) -> Array:
+def _read_array(path: Path, spec: TensorSpec | None) -> Array:
+    """An .npy file, or raw bytes of the input `spec`."""
+    note_read(path, "a file of inputs")
     try:
-        if path.suffix == ".npy":
-            array: Array = np.load(path, allow_pickle=False)
-            return array
+        if spec is None or path.suffix == ".npy":
+            with path.open("rb") as stream:
+                return native(np.lib.format.read_array(stream, allow_pickle=False))
         data = path.read_bytes()
     except OSError as error:
-        raise FileMissingError(f"cannot read input '{spec.name}': {error.strerror}", where=str(path)) from error
+        what = "inputs" if spec is None else f"input '{spec.name}'"
+        raise FileMissingError(f"cannot read {what}: {error.strerror}", where=str(path)) from error
     except Exception as error:
         # numpy raises ValueError, TypeError, EOFError or MemoryError, by the way in which the file is broken.
         raise FeedError(f"not a plain .npy file: {error}", where=str(path)) from error
@@ -121,35 +157,3 @@ def _read_array(path: Path, spec: TensorSpec) -> Array:
             where=str(path),
         )
     return np.frombuffer(data, dtype).reshape(shape)
-
-
-def check_writable(target: Path) -> None:
-    """Refuse an output path that cannot be written before anything is run."""
-    parent = target if target.is_dir() else target.parent
-    if not parent.is_dir():
-        raise OutputFileError(f"there is no directory '{parent}'", where=str(target), hint="create it first")
-    if not os.access(parent, os.W_OK):
-        raise OutputFileError("no permission to write there", where=str(target))
-
-
-def write_outputs(target: Path, results: Mapping[str, Any]) -> None:
-    """Write outputs to `out.npz`, or one .npy per output into a directory; all or nothing per file."""
-    opaque = [name for name, value in results.items() if not isinstance(value, np.ndarray)]
-    if opaque:
-        raise OutputFileError(
-            f"output '{opaque[0]}' is no tensor and cannot be stored as .npy", where=str(target), hint="use --json"
-        )
-    if target.suffix == ".npz":
-        buffer = io.BytesIO()
-        np.savez(buffer, **dict(results))
-        atomic_write(target, buffer.getvalue())
-        return
-    if not target.is_dir():
-        raise OutputFileError(
-            "neither an .npz file nor a directory", where=str(target), hint="name a file ending in .npz"
-        )
-    for name, value in results.items():
-        buffer = io.BytesIO()
-        np.save(buffer, value, allow_pickle=False)
-        safe = "".join(c if c.isalnum() or c in "._-" else "_" for c in name)
-        atomic_write(target / f"{safe}.npy", buffer.getvalue())

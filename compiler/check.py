@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,6 +24,7 @@ from heterocc.compiler.precision_cost import PrecisionCost, cost_of
 from heterocc.compiler.random_nodes import random_values
 from heterocc.compiler.reference import Reference
 from heterocc.compiler.report import Reporter
+from heterocc.compiler.scratch import scratch_folder
 from heterocc.runtime import load
 
 
@@ -147,9 +147,9 @@ class Checker:
         self, job: PartitionJob, lowered: LoweredPartition, values: Mapping[str, Any]
     ) -> Difference | HeteroccError | None:
         """The first output that differs, or the error that running the partition raises."""
-        with tempfile.TemporaryDirectory(prefix="heterocc-check-") as folder:
+        with scratch_folder("check") as folder:
             try:
-                with load(self._pack(Path(folder), job, lowered)) as session:
+                with load(self._pack(folder, job, lowered)) as session:
                     results = session.run({name: values[name] for name in job.inputs})
                     if job.device.keeps_binaries:  # after the run: PoCL compiles for the sizes of launches
                         self._binaries[id(lowered)] = session.kernel_binaries().get(job.name, b"")
@@ -182,9 +182,9 @@ class Checker:
     def _whole_cost(self, built: BuiltPlan) -> list[PrecisionCost]:
         """The cost for the model's outputs, of all partitions in turn; warns where rounding does not explain it."""
         graph = self._model.graph
-        with tempfile.TemporaryDirectory(prefix="heterocc-check-") as folder:
+        with scratch_folder("check") as folder:
             pieces = [Piece(job, lowered) for job, lowered in zip(built.jobs, built.lowered, strict=True)]
-            with load(self._packed(Path(folder), pieces, graph.inputs, graph.outputs)) as session:
+            with load(self._packed(folder, pieces, graph.inputs, graph.outputs)) as session:
                 results = session.run({name: self._feed[name] for name in graph.inputs})
         expected = Reference(self._model, graph.outputs).run(self._feed)
         halved = [job for job in built.jobs if job.device.half]
@@ -207,8 +207,8 @@ class Checker:
             return ()
         expected = Reference(self._model, inside, nodes=job.nodes, inputs=job.inputs).run(feed)
         with (
-            tempfile.TemporaryDirectory(prefix="heterocc-check-") as folder,
-            load(self._pack(Path(folder), job, lowered)) as session,
+            scratch_folder("check") as folder,
+            load(self._pack(folder, job, lowered)) as session,
         ):
             found = beyond_half(session, feed, job.name, expected)
         return tuple(
@@ -233,8 +233,8 @@ class Checker:
             wanted = list(dict.fromkeys((*inside, *job.outputs)))
             expected = Reference(self._model, wanted, nodes=job.nodes, inputs=job.inputs).run(feed)
             with (
-                tempfile.TemporaryDirectory(prefix="heterocc-check-") as folder,
-                load(self._pack(Path(folder), job, lowered)) as session,
+                scratch_folder("check") as folder,
+                load(self._pack(folder, job, lowered)) as session,
             ):
                 culprit = first_wrong_kernel(session, feed, job.name, expected, self._judge(job, feed, wanted))
             if culprit is not None:

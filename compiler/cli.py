@@ -27,7 +27,7 @@ from heterocc.compiler.cli_options import (
     Variant,
     compile_options,
 )
-from heterocc.compiler.console import ConsoleReporter, errors, out, print_json, print_plain
+from heterocc.compiler.console import ConsoleReporter, errors, out, print_json, print_plain, run
 
 app = typer.Typer(
     name="heterocc",
@@ -242,7 +242,7 @@ def root(
 
 def main() -> None:
     """Entry point of the `heterocc` command."""
-    app()
+    run(app)
 
 
 if __name__ == "__main__":

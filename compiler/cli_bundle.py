@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Annotated
 
@@ -28,8 +29,8 @@ Inputs = Annotated[
     typer.Option(
         "--inputs",
         "-i",
-        help="in.npz, or NAME=file.npy, or NAME=file.bin (raw little-endian bytes); a single-input model needs no "
-        "NAME. Default: seeded inputs.",
+        help="in.npz, NAME=file.npy, NAME=file.bin (raw little-endian bytes), or a directory of .npy files; a "
+        "single-input model needs no NAME. Default: seeded inputs.",
     ),
 ]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of inputs that are not given.")]
@@ -42,7 +43,10 @@ def run(
     bundle: Bundle,
     inputs: Inputs = None,
     outputs: Annotated[
-        Path | None, typer.Option("--outputs", "-o", help="out.npz, or a directory for one .npy per output.")
+        Path | None,
+        typer.Option(
+            "--outputs", "-o", help="out.npz, or a directory for one .npy per output, made where it is missing."
+        ),
     ] = None,
     devices: On = None,
     threads: Threads = None,
@@ -52,17 +56,25 @@ def run(
 ) -> None:
     """Run a bundle once and write or summarise its outputs."""
     with errors(json):
+        from heterocc.artifacts.reading import reading
         from heterocc.compiler import bundle_io, cli_report
+        from heterocc.compiler.outputs import require_place, write_outputs
         from heterocc.runtime import load
 
-        if outputs is not None:
-            bundle_io.check_writable(outputs)
-        with load(bundle, devices, threads=threads, profile=profile) as session:
+        with (
+            reading({**bundle_io.input_files(tuple(inputs or ())), bundle: "the bundle"}),
+            contextlib.ExitStack() as stack,
+        ):
+            if outputs is not None:
+                require_place(outputs, ())
+            session = stack.enter_context(load(bundle, devices, threads=threads, profile=profile))
+            if outputs is not None:
+                require_place(outputs, [spec.name for spec in session.outputs])
             cli_report.tell_notes(session.notes, devices)
             feed = bundle_io.read_inputs(bundle, session, tuple(inputs or ()), seed)
             results = session.run(feed)
             if outputs is not None:
-                bundle_io.write_outputs(outputs, results)
+                write_outputs(outputs, results)
             if json:
                 print_json(cli_report.outputs_json(session, results, profile))
                 return

@@ -2,34 +2,89 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
 import typer
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as RichProgress
+from rich.segment import Segment
+from rich.text import Text
 
-from heterocc.artifacts.errors import HeteroccError, InternalError
+from heterocc.artifacts.errors import HeteroccError, InternalError, OutputFileError
+from heterocc.compiler.printable import encodes_all, printable, printable_json
+from heterocc.compiler.process import end_on_signals, prepare_streams, yield_to_signal
 from heterocc.compiler.report import Progress, Reporter
 
 _PIPE_WIDTH = 200
 """Columns of a table that goes to a file or a pipe, where rich would assume 80."""
 
 
-def _console(*, stderr: bool) -> Console:
-    stream = sys.stderr if stderr else sys.stdout
-    width = None if stream.isatty() else _PIPE_WIDTH
-    return Console(stderr=stderr, highlight=False, soft_wrap=True, width=width)
+class _Terminal(Console):
+    """A console that passes no control character on from what it is given.
+
+    Markup is for standard error, whose lines are made here; what goes to standard output is text.
+    """
+
+    def __init__(self, *, stderr: bool) -> None:
+        stream = sys.stderr if stderr else sys.stdout
+        width = None if stream is not None and stream.isatty() else _PIPE_WIDTH
+        super().__init__(stderr=stderr, highlight=False, soft_wrap=True, width=width, markup=stderr, emoji=False)
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """A string, as cells of tables are; made printable before its width is taken."""
+        return super().render_str(printable(text), **options)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """What is shown of anything: the one way to the terminal."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(printable(segment.text), segment.style)
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """Print; on standard output a failure is an error, on standard error there is nobody to tell."""
+        if self.stderr:
+            with contextlib.suppress(OSError):
+                super().print(*objects, **options)
+            return
+        with stdout_errors():
+            super().print(*objects, **options)
+
+    def on_broken_pipe(self) -> None:
+        """Let `errors` handle it, as for every other output."""
+        raise BrokenPipeError
 
 
-out = _console(stderr=False)
-err = _console(stderr=True)
+@contextmanager
+def stdout_errors() -> Iterator[None]:
+    """Turn a failure to write to standard output into OutputFileError (HC111); a closed pipe stays what it is."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        abandon_stdout()
+        raise OutputFileError(
+            f"cannot write to standard output: {error.strerror or error}", hint="send the output somewhere else"
+        ) from error
+
+
+def abandon_stdout() -> None:
+    """Send what is left of standard output nowhere, so that the interpreter does not fail when it ends."""
+    with contextlib.suppress(OSError, ValueError):
+        handle = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(handle, sys.stdout.fileno())
+        os.close(handle)
+
+
+out = _Terminal(stderr=False)
+err = _Terminal(stderr=True)
 
 
 class ConsoleReporter(Reporter):
@@ -81,26 +136,34 @@ class _BarProgress(Progress):
 
 def print_json(data: Any) -> None:
     """Print data as JSON on standard output, the same for the same data."""
-    print(json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False))
+    text = json.dumps(data, indent=2, ensure_ascii=not encodes_all(sys.stdout), allow_nan=False)
+    with stdout_errors():
+        print(printable_json(text))
 
 
 def print_plain(text: str) -> None:
-    """Print text on standard output without markup and without wrapping."""
-    print(text)
+    """Print text on standard output without markup, wrapping and control characters."""
+    with stdout_errors():
+        print(printable(text))
 
 
 @contextmanager
 def errors(as_json: bool = False) -> Iterator[None]:
     """Turn every exception into an explained error and an exit code; a traceback only with HETEROCC_DEBUG=1."""
     try:
-        yield
+        try:
+            yield
+        finally:
+            with stdout_errors():
+                if sys.stdout is not None:
+                    sys.stdout.flush()
     except HeteroccError as error:
         _fail(error, as_json)
     except (typer.Exit, typer.Abort, KeyboardInterrupt):
         raise
     except BrokenPipeError:
         # The reader of our output went away (`| head`): nothing is left to say, and nobody to say it to.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        abandon_stdout()
         raise typer.Exit(0) from None
     except Exception as error:
         if os.environ.get("HETEROCC_DEBUG"):
@@ -110,11 +173,33 @@ def errors(as_json: bool = False) -> Iterator[None]:
 
 
 def _fail(error: HeteroccError, as_json: bool) -> NoReturn:
+    yield_to_signal()
     if as_json:
-        print_json({"error": error.to_json()})
+        with contextlib.suppress(HeteroccError):  # standard output may be what failed
+            print_json({"error": error.to_json()})
     head, *rest = str(error).split("\n")
     kind, _, message = head.partition(": ")
     err.print(f"[bold red]{escape(kind)}[/]: {escape(message)}")
     for line in rest:
         err.print(escape(line))
     raise typer.Exit(error.exit_code) from error
+
+
+def run(command: Callable[[], object]) -> NoReturn:
+    """Run the whole command line as a process: streams, signals, failures outside of `errors`; exits."""
+    prepare_streams()
+    end_on_signals(_tell_end)
+    try:
+        # Help and the version, too, go to standard output, which may be full.
+        with errors(), stdout_errors():
+            command()
+    except typer.Exit as done:
+        sys.exit(done.exit_code)
+    sys.exit(0)
+
+
+def _tell_end(text: str) -> None:
+    if err.is_terminal:
+        err.show_cursor(True)  # a progress bar hid it
+    with contextlib.suppress(OSError, ValueError):
+        print(f"\n{text}" if err.is_terminal else text, file=sys.stderr, flush=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -9,13 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from heterocc.artifacts.errors import InputError, ModelRunError, OutputFileError, UnsupportedOpError
+from heterocc.artifacts.errors import InputError, ModelRunError, UnsupportedOpError
 from heterocc.artifacts.names import file_name
+from heterocc.artifacts.reading import reading
 from heterocc.compiler.affinity import affinity_from, write_affinity_file
 from heterocc.compiler.build import Builder, write_dumps
 from heterocc.compiler.check import Checker
 from heterocc.compiler.devices.names import ORT_IS_LAST, resolve_lists
-from heterocc.compiler.files import atomic_write
+from heterocc.compiler.files import atomic_write, make_folder, require_writable
 from heterocc.compiler.imported import ImportedModel
 from heterocc.compiler.onnx_import import import_model
 from heterocc.compiler.options import CompileOptions
@@ -50,15 +52,15 @@ def compile_model(
     options = replace(options or CompileOptions(), **overrides)
     path = Path(model)
     target = Path(output) if output is not None else Path(f"{path.stem}.hcb")
-    if options.stop_after is None or options.stop_after == "pack":
-        _require_directory(target)
-    job = _prepare(path, options, reporter or Reporter())
-    if options.stop_after == "import":
-        plan = Plan.initial(job.model.graph, machine(job.model, job.specs[0].devices, job.variants.query))
-        return replace(
-            job.report(VariantPlan(MAIN, plan)), plans=(), summary=f"{len(job.model.graph.nodes)} nodes imported"
-        )
-    return job.compile(target)
+    packs = options.stop_after is None or options.stop_after == "pack"
+    with reading(_files(path, options)):
+        job = _prepare(path, options, reporter or Reporter(), target if packs else None)
+        if options.stop_after == "import":
+            plan = Plan.initial(job.model.graph, machine(job.model, job.specs[0].devices, job.variants.query))
+            return replace(
+                job.report(VariantPlan(MAIN, plan)), plans=(), summary=f"{len(job.model.graph.nodes)} nodes imported"
+            )
+        return job.compile(target)
 
 
 def partition_model(
@@ -66,17 +68,19 @@ def partition_model(
     options: CompileOptions | None = None,
     reporter: Reporter | None = None,
     *,
-    write_affinity: Path | None = None,
+    write_affinity: str | Path | None = None,
     **overrides: Any,
 ) -> CompileReport:
     """Place the model's nodes for the main variant and stop before lowering."""
     options = replace(options or CompileOptions(), **overrides)
-    job = _prepare(Path(model), options, reporter or Reporter())
-    main = VariantPlan(MAIN, job.variants.place(job.specs[0]))
-    job.write_dots([main])
-    if write_affinity is not None:
-        write_affinity_file(main.plan, write_affinity)
-    return job.report(main)
+    path, place = Path(model), None if write_affinity is None else Path(write_affinity)
+    with reading(_files(path, options)):
+        job = _prepare(path, options, reporter or Reporter(), place)
+        main = VariantPlan(MAIN, job.variants.place(job.specs[0]))
+        job.write_dots([main])
+        if place is not None:
+            write_affinity_file(main.plan, place)
+        return job.report(main)
 
 
 def query_devices(model: str | Path, options: CompileOptions, reporter: Reporter | None = None) -> QueryResult:
@@ -84,22 +88,38 @@ def query_devices(model: str | Path, options: CompileOptions, reporter: Reporter
     return _prepare(Path(model), options, reporter or Reporter()).variants.query
 
 
-def _require_directory(target: Path) -> None:
-    """Refuse an output that cannot be written before minutes of work go into it."""
-    if target.is_dir():
-        raise OutputFileError("the output is a directory", where=str(target), hint="name a file ending in .hcb")
-    if not target.parent.is_dir():
-        raise OutputFileError(f"there is no directory '{target.parent}'", where=str(target), hint="create it first")
+def _files(model: Path, options: CompileOptions) -> dict[str | os.PathLike[str], str]:
+    """The files that a command on a model reads, and what each is; what the model itself names is found on import."""
+    files: dict[str | os.PathLike[str], str] = dict.fromkeys(options.device_files, "a device file")
+    if isinstance(options.affinity, Path):
+        files[options.affinity] = "the affinity file"
+    if options.inputs is not None:
+        files[options.inputs] = "the file of inputs"
+    return {**files, model: "the model"}
 
 
-def _prepare(path: Path, options: CompileOptions, reporter: Reporter) -> _Job:
-    """Import the model, resolve the devices and query them; what is wrong with the options is told first."""
+def _require_places(options: CompileOptions, target: Path | None) -> None:
+    """Refuse outputs that cannot be written, or that are inputs, before minutes of work go into them."""
+    if target is not None:
+        require_writable(target)
+    for folder in (options.dump_dir, options.dot_dir):
+        if folder is not None:
+            require_writable(folder, folder=True)
+
+
+def _prepare(path: Path, options: CompileOptions, reporter: Reporter, target: Path | None = None) -> _Job:
+    """Import the model, resolve the devices and query them; what is wrong with the options is told first.
+
+    `target` is the file that the command is to write.
+    """
+    _require_places(options, target)
     seconds: dict[str, float] = {}
     affinity = affinity_from(options.affinity)
     passes = policy_pipeline(options.policy) if options.passes is None else parse_pipeline(options.passes)
     trace = Trace(options.dump_dir, options.pass_limit, options.stop_after)
     with reporter.stage(f"importing {path.name}"), timed(seconds, "import"):
         model = import_model(path, shapes=options.shapes)
+    _require_places(options, target)  # now the model's external data is known, too
     lists, notes = resolve_lists(
         (tuple(options.devices), *options.variants),
         options.device_files,
@@ -157,6 +177,7 @@ class _Job:
             parts = [replace(p, notes=(*self.unseen, *p.notes)) for p in parts]
             asked = [plan for plan, variant in zip(plans, built, strict=True) if not variant.spec.automatic]
             texts = {f"graphs/{name}": text for plan in asked for name, text in _graphs(plan)}
+            make_folder(target.parent)
             pack(target, self.model, parts, golden=golden, texts=texts)
         names = tuple(plan.name for plan in plans)
         return replace(self.report(*plans), output=target, size=target.stat().st_size, variants=names)
@@ -259,14 +280,7 @@ class _Job:
             return
         for variant in placed:
             for name, text in _graphs(variant):
-                path = self.options.dot_dir / name
-                try:
-                    path.parent.mkdir(parents=True, exist_ok=True)
-                except OSError as error:
-                    raise OutputFileError(
-                        f"cannot make the directory: {error.strerror}", where=str(path.parent)
-                    ) from error
-                atomic_write(path, text)
+                atomic_write(self.options.dot_dir / name, text)
 
     def report(self, main: VariantPlan, *others: VariantPlan) -> CompileReport:
         """The report as it stands."""

@@ -20,6 +20,7 @@ import onnx
 from onnx import helper
 
 from heterocc.artifacts.errors import ExternalDataError
+from heterocc.artifacts.reading import note_read
 from heterocc.compiler.onnx_draft import to_array
 
 _PACKED = (
@@ -94,6 +95,7 @@ class ExternalData:
     def _map(self, location: str, where: str) -> np.ndarray:
         if location not in self._maps:
             handle = self._open(location, where)
+            note_read(self._model.parent / location, "the model's external data")
             try:
                 size = os.fstat(handle).st_size
                 # an empty file cannot be mapped

@@ -1,30 +1,69 @@
-"""Writing files: whole or not at all, with an error that says why."""
+"""Writing files: whole or not at all, never over an input, with an error that says why."""
 
 from __future__ import annotations
 
-import contextlib
 import os
-import tempfile
 from pathlib import Path
 
+from heterocc.artifacts.atomic import AtomicFile
 from heterocc.artifacts.errors import OutputFileError
+from heterocc.artifacts.reading import refuse_input
+
+
+def require_writable(target: Path, *, folder: bool = False) -> None:
+    """Refuse a place that cannot be written, before any work is done; `folder` where a directory is to be written.
+
+    Missing directories are no fault: `make_folder` makes them when there is something to write.
+    Raises OutputFileError (HC111).
+    """
+    shown = str(target)
+    if shown == "-":
+        raise OutputFileError(
+            "heterocc does not write to standard output", where=shown, hint="name a file; './-' is a file called '-'"
+        )
+    if not folder:
+        refuse_input(target)
+    try:
+        if target.exists():
+            if folder and not target.is_dir():
+                raise OutputFileError("it is not a directory", where=shown, hint="name a directory")
+            if not folder and not target.is_file():
+                kind = "a directory" if target.is_dir() else "not a regular file"
+                raise OutputFileError(f"the output is {kind}", where=shown, hint="name a file")
+        parent = target if folder and target.is_dir() else Path(os.path.realpath(target)).parent
+        while not os.path.lexists(parent) and parent != parent.parent:
+            parent = parent.parent
+        if not parent.is_dir():
+            raise OutputFileError(f"'{parent}' is not a directory", where=shown, hint="choose another place")
+        if not os.access(parent, os.W_OK | os.X_OK):
+            raise OutputFileError(
+                f"no permission to write in '{parent}'", where=shown, hint="choose a directory that you may write to"
+            )
+    except (OSError, ValueError) as error:  # a name too long, a NUL in it
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise OutputFileError(f"cannot write there: {reason}", where=repr(shown), hint="choose another name") from error
+
+
+def make_folder(folder: Path) -> None:
+    """Make a directory and those above it, where they are missing. Raises OutputFileError (HC111)."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise OutputFileError(
+            f"cannot make the directory: {reason}", where=str(folder), hint="choose another place"
+        ) from error
 
 
 def atomic_write(path: Path, data: bytes | str) -> None:
-    """Write a file through a temporary one and a rename; OutputFileError when that fails, nothing is left behind."""
-    raw = data.encode() if isinstance(data, str) else data
-    temporary: str | None = None
+    """Write a file through a temporary one and a rename, in a directory that is made where it is missing.
+
+    Raises OutputFileError (HC111) when that fails, or when `path` is an input; nothing is left behind then.
+    """
+    make_folder(path.parent)
+    file = AtomicFile(path)
     try:
-        handle, temporary = tempfile.mkstemp(prefix=f".{path.name[:50]}.", dir=path.parent)
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(raw)
-        # mkstemp makes the file private; an output file has the permissions of any new file.
-        mask = os.umask(0)
-        os.umask(mask)
-        Path(temporary).chmod(0o666 & ~mask)
-        Path(temporary).replace(path)
-    except OSError as error:
-        if temporary is not None:
-            with contextlib.suppress(OSError):
-                Path(temporary).unlink()
-        raise OutputFileError(f"cannot write: {error.strerror}", where=str(path)) from error
+        file.write(data.encode("utf-8", "backslashreplace") if isinstance(data, str) else data)
+        file.commit()
+    finally:
+        file.discard()

@@ -14,6 +14,7 @@ import numpy as np
 import onnx
 
 from heterocc.artifacts.errors import FileMissingError, InvalidGraphError, NotOnnxError
+from heterocc.artifacts.reading import note_read
 from heterocc.compiler.external_data import ExternalData
 from heterocc.compiler.onnx_draft import Draft, bodies, reads, to_array
 from heterocc.compiler.onnx_sparse import dense, settle_sparse
@@ -83,6 +84,7 @@ def _file_bytes(path: Path) -> bytes:
                 where=shown,
                 hint="save the weights as external data: onnx.save_model(..., save_as_external_data=True)",
             )
+        note_read(path, "the model")
         return path.read_bytes()
     except FileNotFoundError as error:
         raise FileMissingError("there is no such file", where=shown, hint="check the path") from error

@@ -14,7 +14,6 @@ from heterocc.artifacts.errors import (
     FileMissingError,
     HeteroccError,
     InputError,
-    OutputFileError,
     PassError,
     UsageError,
 )
@@ -141,14 +140,6 @@ def _reproducer_hint(trace: Trace, name: str, plan: Plan, pass_: Pass) -> str:
 
 
 def _write(folder: Path, name: str, text: str) -> Path:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OutputFileError(
-            f"cannot make the dump directory: {error.strerror}",
-            where=str(folder),
-            hint="give --dump-dir a folder that can be written",
-        ) from error
     path = folder / name
     atomic_write(path, text)
     return path

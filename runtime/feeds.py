@@ -47,6 +47,11 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f"known names: {shown}" if names else "the model has none"
 
 
+def native(array: Array) -> Array:
+    """The array in this machine's byte order; a copy only where it is in the other."""
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
 class InputCheck:
     """Turns one input of a feed into a numpy array of exactly the model's dtype and shape, or raises FeedError."""
 
@@ -59,12 +64,12 @@ class InputCheck:
         self.shape = static_shape(spec)
 
     def __call__(self, given: Any) -> Any:
-        """The array itself, or a view of what another library holds in host memory; never a cast."""
+        """The array itself, or a view of what another library holds in host memory; native byte order, never a cast."""
         if isinstance(given, np.ndarray) and given.dtype == self.dtype and given.shape == self.shape:
             return given
         if self.dtype is None:
             return self._check_text_or_object(given)
-        array = self._as_array(given)
+        array = native(self._as_array(given))
         if array.dtype != self.dtype:
             self._refuse("dtype", self.info.dtype, array.dtype.name, self._dtype_hint(array))
         if not self._fits(array.shape):
@@ -94,7 +99,7 @@ class InputCheck:
             self._refuse("a numpy array of strings", "", type(given).__name__, "np.array([...], dtype=object)")
         if text and not self._fits(given.shape):
             self._refuse("shape", str(list(self.info.shape or ())), str(list(given.shape)), None)
-        return given
+        return native(given) if isinstance(given, np.ndarray) else given
 
     def _fits(self, shape: Sequence[int]) -> bool:
         want = self.info.shape
@@ -103,8 +108,6 @@ class InputCheck:
         )
 
     def _dtype_hint(self, array: Array) -> str:
-        if array.dtype.newbyteorder("=") == self.dtype:
-            return "the array is in the other byte order: array.astype(array.dtype.newbyteorder('='))"
         return f"cast it yourself where that is meant: array.astype('{self.info.dtype}')"
 
     def _shape_hint(self, array: Array) -> str | None:
@@ -173,7 +176,7 @@ def check_out(name: str, out: Any, spec: TensorSpec, where: str) -> Array:
             where=where,
             hint="leave it out of `out`",
         )
-    if out.dtype != numpy_dtype(spec.dtype) or out.shape != shape:
+    if out.dtype.newbyteorder("=") != numpy_dtype(spec.dtype) or out.shape != shape:
         raise FeedError(
             f"out['{name}'] must be {spec.dtype} {list(shape)}, got {out.dtype.name} {list(out.shape)}", where=where
         )

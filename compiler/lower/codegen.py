@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from tvm import tirx
 
 from heterocc.compiler.lower.frontend import call_by_symbol, memory_passes
 from heterocc.compiler.lower.link import link
+from heterocc.compiler.scratch import scratch_folder
 from heterocc.runtime.tvm_api import available_cores
 
 _PREFIX = "__tvm_ffi_"
@@ -58,8 +58,8 @@ def build_executable(entry: tvm.IRModule, target: Any, config: Mapping[str, Any]
 
     def compiled(part: tuple[str, ...]) -> bytes:
         kernels = tvm.IRModule({entry.get_global_var(name): entry[name] for name in part})
-        with context(), tempfile.TemporaryDirectory(prefix="heterocc-code-") as folder:
-            path = Path(folder) / "kernels.o"
+        with context(), scratch_folder("code") as folder:
+            path = folder / "kernels.o"
             tvm.tirx.build(kernels, target=target, pipeline="default").write_to_file(str(path), "o")
             return path.read_bytes()
 
@@ -113,6 +113,6 @@ def shared_object(executable: Executable, triple: str | None) -> bytes:
         linked.append(link(objects, triple, aliases=aliases))
 
     linker: Callable[..., None] = compile_objects
-    with tempfile.TemporaryDirectory(prefix="heterocc-code-") as folder:
-        executable.vm.mod.export_library(str(Path(folder) / "code.so"), fcompile=linker, workspace_dir=folder)
+    with scratch_folder("code") as folder:
+        executable.vm.mod.export_library(str(folder / "code.so"), fcompile=linker, workspace_dir=str(folder))
     return linked[0]

@@ -13,16 +13,16 @@ import shlex
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from heterocc.artifacts.errors import InternalError, LinkerMissingError
+from heterocc.compiler.scratch import scratch_folder
+from heterocc.compiler.tools import run_tool
 
 _HINT = "install g++ or clang, or `pip install ziglang`"
 _FLAGS = ("-shared", "-nostdlib", "-Wl,--build-id=none", "-Wl,-s", "-Wl,-z,noexecstack")
-_TIMEOUT = 600
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,22 +81,18 @@ def link(
     Raises LinkerMissingError (HC406), and InternalError (HC902) with the linker's words when it fails.
     """
     linker = find_linker(triple, env)
-    with tempfile.TemporaryDirectory(prefix="heterocc-link-") as folder:
+    with scratch_folder("link") as folder:
         for name, content in objects.items():
-            (Path(folder) / name).write_bytes(content)
+            (folder / name).write_bytes(content)
         names = [f"-Wl,--defsym={alias}={symbol}" for alias, symbol in (aliases or {}).items()]
         command = [*linker.command, *_FLAGS, *names, "-o", "code.so", *objects, *linker.libraries]
         _run(linker, command, folder, env)
-        return (Path(folder) / "code.so").read_bytes()
+        return (folder / "code.so").read_bytes()
 
 
-def _run(linker: Linker, command: Sequence[str], folder: str, env: Mapping[str, str] | None) -> None:
-    # Some linkers write the time or the locale's words; C and a fixed epoch make every run alike.
-    full = {**(os.environ if env is None else env), "LC_ALL": "C", "SOURCE_DATE_EPOCH": "0"}
+def _run(linker: Linker, command: Sequence[str], folder: Path, env: Mapping[str, str] | None) -> None:
     try:
-        done = subprocess.run(
-            command, cwd=folder, env=full, capture_output=True, text=True, timeout=_TIMEOUT, check=False
-        )
+        done = run_tool(command, folder, env)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise InternalError(f"the linker '{linker.name}' did not run: {error}", hint=_HINT) from error
     if done.returncode != 0:

@@ -89,7 +89,7 @@ def test_without_a_dump_directory_nothing_is_written_or_printed(
 
 def test_a_dump_directory_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(OutputFileError, match="cannot make the dump directory"):
+    with pytest.raises(OutputFileError, match="cannot make the directory"):
         run_pipeline(start(), policy_pipeline("merge"), Trace(tmp_path / "file" / "dumps"))
 
 

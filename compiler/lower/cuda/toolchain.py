@@ -13,13 +13,14 @@ import os
 import re
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from heterocc.artifacts.errors import CudaCompilerMissingError, DeviceError
+from heterocc.compiler.scratch import scratch_folder
+from heterocc.compiler.tools import run_tool
 from heterocc.runtime.native.cuda_api import machine_code_runs
 
 TOOLKIT = Path("/usr/local/cuda")
@@ -150,7 +151,7 @@ class Nvcc:
         """See CudaCompiler."""
         known = _known(arch, self)
         ptx = _is_ptx(known)
-        with tempfile.TemporaryDirectory(prefix="heterocc-cuda-") as folder:
+        with scratch_folder("cuda") as folder:
             Path(folder, _SOURCE).write_text(source, encoding="utf-8")
             kind = "--ptx" if ptx else "--cubin"
             done = _run([str(self.program), kind, f"-arch={known}", "-O3", *_FLAGS, "-o", "kernels", _SOURCE], folder)
@@ -227,13 +228,10 @@ def _unsupported(arch: str, known: Mapping[Nvrtc | Nvcc, Sequence[int]]) -> Cuda
     return CudaCompilerMissingError(f"no compiler here compiles for {arch}: {told}", hint=hint)
 
 
-def _run(command: Sequence[str], folder: str | None = None) -> subprocess.CompletedProcess[str]:
+def _run(command: Sequence[str], folder: Path | None = None) -> subprocess.CompletedProcess[str]:
     """What nvcc did; raises DeviceError where it did not run."""
-    environment = {**os.environ, "LC_ALL": "C"}
     try:
-        return subprocess.run(
-            command, cwd=folder, env=environment, capture_output=True, text=True, timeout=_TIMEOUT, check=False
-        )
+        return run_tool(command, folder, timeout=_TIMEOUT)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise DeviceError(f"nvcc did not run: {error}", hint=_HINT) from error
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from heterocc.compiler.lower.base import Run
 from heterocc.compiler.lower.gpu.packed import Layouts, Packed
+from heterocc.compiler.scratch import scratch_folder
 from heterocc.runtime.executable import load_library, synchronizer
 from heterocc.runtime.faults import first_line
 from heterocc.runtime.memory import Allocations, aligned_bytes, device_tensor, host_tensor, to_host
@@ -75,8 +74,8 @@ class Bench:
 
     def _loaded(self, functions: Sequence[Any]) -> list[Any]:
         named = {f"candidate{i}": f.with_attr("global_symbol", f"candidate{i}") for i, f in enumerate(functions)}
-        with tempfile.TemporaryDirectory(prefix="heterocc-tune-") as folder:
-            path = Path(folder) / "candidates.so"
+        with scratch_folder("tune") as folder:
+            path = folder / "candidates.so"
             path.write_bytes(self.build(named))
             module = load_library(str(path), "candidates", self.space).module
         self._kept.append(module)

@@ -5,8 +5,9 @@ import pytest
 
 from heterocc.artifacts.errors import FeedError, FileMissingError, OutputFileError, ShapeOptionError, UsageError
 from heterocc.artifacts.manifest import TensorSpec
-from heterocc.compiler.bundle_io import check_writable, read_files, write_outputs
+from heterocc.compiler.bundle_io import read_files
 from heterocc.compiler.cli_options import parse_shapes, split_devices
+from heterocc.compiler.outputs import require_place, write_outputs
 
 SPECS = {"x": TensorSpec(name="x", dtype="float32", shape=(2, 2)), "n": TensorSpec(name="n", dtype="int64", shape=())}
 
@@ -91,7 +92,8 @@ def test_outputs_go_to_an_npz_or_one_npy_each(tmp_path: Path) -> None:
 
 
 def test_an_output_place_that_cannot_be_written_is_refused_before_anything_runs(tmp_path: Path) -> None:
-    with pytest.raises(OutputFileError, match="no directory"):
-        check_writable(tmp_path / "none" / "out.npz")
+    (tmp_path / "file").touch()
+    with pytest.raises(OutputFileError, match="not a directory"):
+        require_place(tmp_path / "file" / "out.npz", ())
     with pytest.raises(OutputFileError, match="neither"):
         write_outputs(tmp_path / "out.txt", {"y": np.ones(1)})

@@ -1,0 +1,120 @@
+"""Temporary folders that do not outlive the process, not even one that was killed.
+
+A folder is locked as long as it is used. The first one that a process makes also removes those that nobody holds a
+lock on any more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import re
+import shutil
+import stat
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from heterocc.artifacts.errors import OutputFileError
+
+_PREFIX = "heterocc-work-"
+_NAME = re.compile(re.escape(_PREFIX) + r"[a-z]+-\w{8}")
+
+_lock = threading.Lock()
+_used: set[Path] = set()
+_swept: set[str] = set()
+
+
+@contextlib.contextmanager
+def scratch_folder(what: str) -> Iterator[Path]:
+    """A folder of one's own in the system's temporary directory, removed when the block is left.
+
+    `what` is lower-case letters, and part of its name. Raises OutputFileError (HC111) where none can be made, or where
+    the space in it is used up.
+    """
+    try:
+        root = tempfile.gettempdir()
+        with _lock:
+            sweeps = root not in _swept
+            _swept.add(root)
+        if sweeps:
+            remove_stale(Path(root))
+        folder, handle = _create(what, root)
+    except OSError as error:
+        raise _no_space(error) from error
+    try:
+        yield folder
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise _no_space(error) from error
+        raise
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        _used.discard(folder)
+        os.close(handle)
+
+
+def remove_all() -> None:
+    """Remove every folder of this process, and let no thread make another: for a process that ends at once."""
+    _lock.acquire()
+    for folder in (*_used, *_used):  # twice: threads are still writing
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def remove_stale(root: Path) -> None:
+    """Remove the folders in `root` that processes of this user left behind when they were killed."""
+    with contextlib.suppress(OSError), os.scandir(root) as entries:
+        for entry in entries:
+            if _NAME.fullmatch(entry.name):
+                _remove_if_stale(Path(entry.path))
+
+
+def _create(what: str, root: str) -> tuple[Path, int]:
+    while True:
+        with _lock:
+            folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{what}-", dir=root))
+            _used.add(folder)
+        try:
+            handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except FileNotFoundError:  # another process took it for a stale one before it was locked
+            _used.discard(folder)
+            continue
+        if _try_lock(handle) is not False and folder.is_dir():
+            return folder, handle
+        os.close(handle)
+        _used.discard(folder)
+
+
+def _remove_if_stale(folder: Path) -> None:
+    try:
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return
+    try:
+        status = os.fstat(handle)
+        if stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and _try_lock(handle):
+            shutil.rmtree(folder, ignore_errors=True)
+    finally:
+        os.close(handle)
+
+
+def _try_lock(handle: int) -> bool | None:
+    """Whether the exclusive lock was taken; None where the file system has no locks."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return None
+    return True
+
+
+def _no_space(error: OSError) -> OutputFileError:
+    return OutputFileError(
+        f"cannot use the temporary directory: {error.strerror or error}",
+        where=os.environ.get("TMPDIR"),
+        hint="free some space, or set TMPDIR to a directory with more",
+    )
