@@ -26,6 +26,10 @@ class Timing:
     latencies: tuple[float, ...]
     wall: float
 
+    def __repr__(self) -> str:
+        """One short line; `latencies` holds every run."""
+        return f"<Timing {self.name}: {len(self.latencies)} runs, median {self.percentile(50):.3f} ms>"
+
     def percentile(self, q: float) -> float:
         """Latency in milliseconds below which `q` percent of the runs lie."""
         return float(np.percentile(self.latencies, q)) * 1e3

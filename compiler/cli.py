@@ -234,9 +234,9 @@ def root(
     # The commands print a session's notes themselves; without a handler the runtime's log would say them again.
     logging.getLogger("heterocc.runtime").addHandler(logging.NullHandler())
     if version:
-        from importlib.metadata import version as version_of
+        from heterocc.artifacts.version import __version__
 
-        print_plain(f"heterocc {version_of('heterocc')}")
+        print_plain(f"heterocc {__version__}")
         raise typer.Exit
 
 

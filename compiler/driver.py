@@ -17,6 +17,7 @@ from heterocc.compiler.devices.names import resolve_lists
 from heterocc.compiler.feed import feed_for
 from heterocc.compiler.files import atomic_write
 from heterocc.compiler.imported import ImportedModel
+from heterocc.compiler.keywords import with_overrides
 from heterocc.compiler.onnx_import import import_model
 from heterocc.compiler.options import CompileOptions
 from heterocc.compiler.pack import GoldenVectors, pack
@@ -25,6 +26,7 @@ from heterocc.compiler.precision_cost import PrecisionCost, told
 from heterocc.compiler.query import QueryResult, machine, precisions_of, query_model
 from heterocc.compiler.reference import Reference
 from heterocc.compiler.report import CompileReport, Moved, Reporter, VariantPlan, timed
+from heterocc.compiler.source import AnyModel, ModelSource, as_source
 from heterocc.compiler.tuning import TunedPartition, left_out, remembered
 from heterocc.compiler.variant_build import BuiltVariant, Variants
 from heterocc.compiler.variants import MAIN, VariantSpec, all_devices, cpu_spec, variant_specs
@@ -34,24 +36,27 @@ from heterocc.passes.plan import Plan
 
 
 def compile_model(
-    model: str | Path,
+    model: AnyModel,
     output: str | Path | None = None,
     options: CompileOptions | None = None,
     reporter: Reporter | None = None,
+    *,
+    base_dir: str | Path | None = None,
     **overrides: Any,
 ) -> CompileReport:
     """Compile an ONNX model into a bundle; `overrides` are fields of CompileOptions.
 
-    `output` defaults to the model's name with `.hcb` in the current directory. Stops early where
-    `options.stop_after` says so; the report's `output` is None then.
+    `model` is a path, a ModelProto or the bytes of one; `base_dir` is the folder of the external data of a model
+    without a file. `output` defaults to the name of the model's file with `.hcb` in the current directory. Stops early
+    where `options.stop_after` says so; the report's `output` is None then.
     Raises a HeteroccError for whatever the user can mend.
     """
-    options = replace(options or CompileOptions(), **_normalised(overrides))
-    path = Path(model)
-    target = Path(output) if output is not None else Path(f"{path.stem}.hcb")
+    options = with_overrides(compile_model, options, _normalised(overrides))
+    source = as_source(model, base_dir)
+    target = Path(output) if output is not None else source.default_output()
     if options.stop_after is None or options.stop_after == "pack":
         _require_directory(target)
-    job = _prepare(path, options, reporter or Reporter())
+    job = _prepare(source, options, reporter or Reporter())
     if options.stop_after == "import":
         plan = Plan.initial(job.model.graph, machine(job.model, job.specs[0].devices, job.variants.query))
         return replace(
@@ -61,16 +66,17 @@ def compile_model(
 
 
 def partition_model(
-    model: str | Path,
+    model: AnyModel,
     options: CompileOptions | None = None,
     reporter: Reporter | None = None,
     *,
     write_affinity: Path | None = None,
+    base_dir: str | Path | None = None,
     **overrides: Any,
 ) -> CompileReport:
-    """Place the model's nodes for the main variant and stop before lowering."""
-    options = replace(options or CompileOptions(), **_normalised(overrides))
-    job = _prepare(Path(model), options, reporter or Reporter())
+    """Place the model's nodes for the main variant and stop before lowering; see `compile_model` for the model."""
+    options = with_overrides(partition_model, options, _normalised(overrides))
+    job = _prepare(as_source(model, base_dir), options, reporter or Reporter())
     main = VariantPlan(MAIN, job.variants.place(job.specs[0]))
     job.write_dots([main])
     if write_affinity is not None:
@@ -78,9 +84,9 @@ def partition_model(
     return job.report(main)
 
 
-def query_devices(model: str | Path, options: CompileOptions, reporter: Reporter | None = None) -> QueryResult:
+def query_devices(model: AnyModel, options: CompileOptions, reporter: Reporter | None = None) -> QueryResult:
     """Ask every listed device about every node."""
-    return _prepare(Path(model), options, reporter or Reporter()).variants.query
+    return _prepare(as_source(model), options, reporter or Reporter()).variants.query
 
 
 def _normalised(overrides: Mapping[str, Any]) -> dict[str, Any]:
@@ -102,14 +108,14 @@ def _require_directory(target: Path) -> None:
         raise OutputFileError(f"there is no directory '{target.parent}'", where=str(target), hint="create it first")
 
 
-def _prepare(path: Path, options: CompileOptions, reporter: Reporter) -> _Job:
+def _prepare(source: ModelSource, options: CompileOptions, reporter: Reporter) -> _Job:
     """Import the model, resolve the devices and query them; what is wrong with the options is told first."""
     seconds: dict[str, float] = {}
     affinity = affinity_from(options.affinity)
     passes = policy_pipeline(options.policy) if options.passes is None else parse_pipeline(options.passes)
     trace = Trace(options.dump_dir, options.pass_limit, options.stop_after)
-    with reporter.stage(f"importing {path.name}"), timed(seconds, "import"):
-        model = import_model(path, shapes=options.shapes)
+    with reporter.stage(f"importing {source.path.name}"), timed(seconds, "import"):
+        model = import_model(source, shapes=options.shapes)
     lists, notes = resolve_lists(
         (tuple(options.devices), *options.variants),
         options.device_files,

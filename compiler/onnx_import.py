@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from heterocc.artifacts.errors import InvalidGraphError
 from heterocc.compiler.imported import ImportedModel, open_shapes
+from heterocc.compiler.keywords import checked_keywords
 from heterocc.compiler.onnx_draft import INLINE_BYTES, Draft, bodies, opsets, reads, to_stub, to_tensor
 from heterocc.compiler.onnx_functions import expand_local, expand_standard
 from heterocc.compiler.onnx_fuse import fuse
@@ -17,18 +18,27 @@ from heterocc.compiler.onnx_read import condense, graphs_of, read_model
 from heterocc.compiler.onnx_runtime import objection
 from heterocc.compiler.onnx_shapes import fix_inputs, infer
 from heterocc.compiler.onnx_simplify import simplify
+from heterocc.compiler.source import AnyModel, ModelSource, as_source
 from heterocc.passes.graph import Graph, Node, Value
 
 
-def import_model(path: str | Path, *, shapes: Mapping[str, Sequence[int]] | None = None) -> ImportedModel:
-    """Read, check and normalise an ONNX model.
+@checked_keywords
+def import_model(
+    model: AnyModel | ModelSource,
+    *,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    base_dir: str | Path | None = None,
+) -> ImportedModel:
+    """Read, check and normalise an ONNX model: a path, a ModelProto, or the bytes of one.
 
-    `shapes` fixes dynamic input shapes by the input's name in the model.
+    `shapes` fixes dynamic input shapes by the input's name in the model. `base_dir` is the folder of the external data
+    of a model without a file; without it such data is refused.
 
-    Raises an InputError (HC1xx) for whatever is wrong with the file, its external data or the shapes.
+    Raises an InputError (HC1xx) for whatever is wrong with the model, its external data or the shapes.
     """
-    path = Path(path)
-    draft, digest = read_model(path)
+    source = as_source(model, base_dir)
+    path = source.path
+    draft, digest = read_model(source)
     where = path.name
     fix_inputs(draft, shapes or {}, where)
     sources, namer = _rename(draft)

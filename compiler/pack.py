@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from heterocc.artifacts import manifest as m
+from heterocc.artifacts.version import __version__
 from heterocc.artifacts.writer import BundleWriter
 from heterocc.compiler.compare import FLOAT16, FLOAT32, QUANTISED
 from heterocc.compiler.devices.device import Device
@@ -79,7 +80,7 @@ def pack(
         kinds = {piece.lowered.kind for parts in variants for piece in parts.pieces}
         return writer.finish(
             producer=m.Producer(
-                heterocc=version("heterocc"),
+                heterocc=__version__,
                 tvm=version("apache-tvm") if "tvm" in kinds else None,
                 onnxruntime=version("onnxruntime") if "onnx" in kinds else None,
             ),

@@ -11,7 +11,7 @@ from pathlib import Path
 from heterocc.compiler.precision_cost import PrecisionCost
 from heterocc.compiler.tuning import TunedPartition
 from heterocc.passes.plan import Plan
-from heterocc.passes.printer import summary
+from heterocc.passes.printer import count, human_bytes, summary
 
 
 class Reporter:
@@ -79,6 +79,9 @@ class VariantPlan:
     name: str
     plan: Plan
 
+    def __repr__(self) -> str:
+        return f"<VariantPlan {self.name}: {self.summary}>"
+
     @property
     def summary(self) -> str:
         """The placement in one line."""
@@ -124,6 +127,13 @@ class CompileReport:
     warnings: tuple[str, ...] = ()
     seconds: dict[str, float] = field(default_factory=dict)
     pass_seconds: tuple[tuple[str, float], ...] = ()
+
+    def __repr__(self) -> str:
+        """One short line; the fields themselves hold the whole plan."""
+        output = "no bundle" if self.output is None else f"{self.output}, {human_bytes(self.size)}"
+        counts = [("note", self.notes), ("warning", self.warnings), ("moved node", self.moved)]
+        told = "".join(f"; {count(len(found), noun)}" for noun, found in counts if found)
+        return f"<CompileReport {self.summary}; {output}{told}>"
 
     def lines(self) -> tuple[str, ...]:
         """The summary; of several variants one line each, with its name."""

@@ -19,7 +19,9 @@ from heterocc.compiler.bundle_io import read_files
 from heterocc.compiler.compare import Difference, Tolerance, compare
 from heterocc.compiler.imported import ImportedModel
 from heterocc.compiler.judge import Judge
+from heterocc.compiler.keywords import checked_keywords
 from heterocc.compiler.report import Reporter
+from heterocc.passes.printer import count
 from heterocc.runtime import load
 
 
@@ -32,6 +34,14 @@ class VerifyReport:
     differences: tuple[Difference, ...]
     culprit: Culprit | None = None
     notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        """One short line; the fields hold every output."""
+        wrong = [d.name for d in self.differences if not d.ok]
+        found = f"wrong: {', '.join(wrong[:3])}{', …' if len(wrong) > 3 else ''}" if wrong else "ok"
+        return (
+            f"<VerifyReport {self.variant} against {self.reference}: {count(len(self.differences), 'output')}, {found}>"
+        )
 
     @property
     def ok(self) -> bool:
@@ -64,6 +74,7 @@ class VerifyReport:
         return table
 
 
+@checked_keywords
 def verify_bundle(
     path: Path,
     model: Path | None,
