@@ -27,10 +27,12 @@ from heterocc.compiler.cli_options import (
     Variant,
     compile_options,
 )
+from heterocc.compiler.cli_usage import Commands
 from heterocc.compiler.console import ConsoleReporter, errors, out, print_json, print_plain
 
 app = typer.Typer(
     name="heterocc",
+    cls=Commands,
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,

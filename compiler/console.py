@@ -95,7 +95,7 @@ def errors(as_json: bool = False) -> Iterator[None]:
     try:
         yield
     except HeteroccError as error:
-        _fail(error, as_json)
+        fail(error, as_json)
     except (typer.Exit, typer.Abort, KeyboardInterrupt):
         raise
     except BrokenPipeError:
@@ -106,10 +106,11 @@ def errors(as_json: bool = False) -> Iterator[None]:
         if os.environ.get("HETEROCC_DEBUG"):
             raise
         message = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}"
-        _fail(InternalError(message, hint="a heterocc bug; run again with HETEROCC_DEBUG=1 for the traceback"), as_json)
+        fail(InternalError(message, hint="a heterocc bug; run again with HETEROCC_DEBUG=1 for the traceback"), as_json)
 
 
-def _fail(error: HeteroccError, as_json: bool) -> NoReturn:
+def fail(error: HeteroccError, as_json: bool) -> NoReturn:
+    """Print an error, on standard output too where JSON is wanted, and leave with its exit code."""
     if as_json:
         print_json({"error": error.to_json()})
     head, *rest = str(error).split("\n")
