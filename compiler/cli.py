@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -235,6 +236,9 @@ def root(
     """Options of heterocc itself."""
     # The commands print a session's notes themselves; without a handler the runtime's log would say them again.
     logging.getLogger("heterocc.runtime").addHandler(logging.NullHandler())
+    # This process is ours: ONNX Runtime's default logger is quiet too, unless its log is what somebody looks for.
+    debug = bool(os.environ.get("HETEROCC_DEBUG"))
+    logging.getLogger("heterocc.onnxruntime").setLevel(logging.WARNING if debug else logging.CRITICAL)
     if version:
         from heterocc.artifacts.version import __version__
 

@@ -12,6 +12,7 @@ from heterocc.artifacts.errors import BundleManifestError, DeviceError, DriverMi
 from heterocc.artifacts.manifest import Partition, TensorSpec
 from heterocc.runtime.faults import first_line
 from heterocc.runtime.feeds import Array
+from heterocc.runtime.ort_session import open_session, session_options
 
 _ONNX_TYPES = {"bfloat16": 16, "float8_e4m3fn": 17, "float8_e4m3fnuz": 18, "float8_e5m2": 19, "float8_e5m2fnuz": 20}
 
@@ -43,9 +44,7 @@ class OrtPartition:
     ) -> None:
         """`weights` are the external initializers by name, with their manifest dtype; `spin` lets idle workers spin."""
         ort = onnxruntime()
-        options = ort.SessionOptions()
-        options.log_severity_level = 3
-        options.intra_op_num_threads = threads
+        options = session_options(threads=threads)
         options.inter_op_num_threads = 1
         options.add_session_config_entry("session.intra_op.allow_spinning", "1" if spin else "0")
         self.name = part.name
@@ -54,7 +53,7 @@ class OrtPartition:
         if weights:
             options.add_external_initializers(list(weights), self._held)
         try:
-            self._session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+            self._session = open_session(model, options)
         except Exception as error:
             raise DeviceError(
                 f"ONNX Runtime {ort.__version__} cannot load partition '{part.name}': {first_line(error)}",
