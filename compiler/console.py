@@ -12,10 +12,9 @@ from typing import Any, NoReturn
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
-from rich.progress import Progress as RichProgress
 
 from heterocc.artifacts.errors import HeteroccError, InternalError
+from heterocc.compiler.progress import Lines, bar
 from heterocc.compiler.report import Progress, Reporter
 
 _PIPE_WIDTH = 200
@@ -33,12 +32,12 @@ err = _console(stderr=True)
 
 
 class ConsoleReporter(Reporter):
-    """Shows progress on a terminal, and warnings and notes as they come; `quiet` leaves only warnings."""
+    """Shows progress, and warnings and notes as they come; `quiet` leaves only warnings."""
 
     def __init__(self, *, quiet: bool = False) -> None:
         super().__init__()
         self._quiet = quiet
-        self._live = err.is_terminal and not quiet
+        self._lines = Lines()
 
     def note(self, text: str) -> None:
         """Print a note once."""
@@ -54,29 +53,12 @@ class ConsoleReporter(Reporter):
 
     @contextmanager
     def stage(self, title: str, total: int | None = None) -> Iterator[Progress]:
-        """A progress bar (or a spinner without `total`) that goes away when the stage is done."""
-        if not self._live:
+        """A progress bar on a terminal, a line every few seconds elsewhere, nothing where it is to be quiet."""
+        if self._quiet:
             yield Progress()
             return
-        columns = [SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()]
-        if total:
-            columns[2:2] = [BarColumn(bar_width=30), MofNCompleteColumn()]
-        with RichProgress(*columns, console=err, transient=True) as bar:
-            yield _BarProgress(bar, title, total)
-
-
-class _BarProgress(Progress):
-    def __init__(self, bar: RichProgress, title: str, total: int | None) -> None:
-        self._bar, self._title = bar, title
-        self._task = bar.add_task(title, total=total)
-
-    def begin(self, text: str) -> None:
-        self._bar.update(self._task, description=f"{self._title} {escape(text[:60])}")
-
-    def step(self, text: str = "") -> None:
-        if text:
-            self.begin(text)
-        self._bar.update(self._task, advance=1)
+        with bar(err, title, total) if err.is_terminal else self._lines.stage(title, total) as progress:
+            yield progress
 
 
 def print_json(data: Any) -> None:

@@ -20,7 +20,7 @@ from heterocc.compiler.imported import ImportedModel
 from heterocc.compiler.keywords import with_overrides
 from heterocc.compiler.onnx_import import import_model
 from heterocc.compiler.options import CompileOptions
-from heterocc.compiler.pack import GoldenVectors, pack
+from heterocc.compiler.pack import GoldenVectors, pack, weights_of
 from heterocc.compiler.pipeline import Trace, require_placed
 from heterocc.compiler.precision_cost import PrecisionCost, told
 from heterocc.compiler.query import QueryResult, machine, precisions_of, query_model
@@ -165,11 +165,12 @@ class _Job:
                 write_dumps(made.built, self.options.dump_dir, made.spec.name)
         if self.options.stop_after == "lower":
             return self.report(*plans)
-        with self.reporter.stage("packing"), timed(self.variants.seconds, "pack"):
-            parts = [variant.parts(self.model) for variant in built]
+        parts = [variant.parts(self.model) for variant in built]
+        packing = self.reporter.stage("packing weights", weights_of(parts))
+        with packing as progress, timed(self.variants.seconds, "pack"):
             asked = [plan for plan, variant in zip(plans, built, strict=True) if not variant.spec.automatic]
             texts = {f"graphs/{name}": text for plan in asked for name, text in _graphs(plan)}
-            pack(target, self.model, parts, golden=golden, texts=texts)
+            pack(target, self.model, parts, golden=golden, texts=texts, progress=progress)
         names = tuple(plan.name for plan in plans)
         return replace(self.report(*plans), output=target, size=target.stat().st_size, variants=names)
 

@@ -21,6 +21,7 @@ from heterocc.compiler.devices.host import target_arch
 from heterocc.compiler.imported import ImportedModel
 from heterocc.compiler.judge import Judge, coarse_values
 from heterocc.compiler.lower.base import LoweredPartition, PartitionJob
+from heterocc.compiler.report import Progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,15 +67,16 @@ def pack(
     *,
     golden: GoldenVectors | None = None,
     texts: Mapping[str, str] | None = None,
+    progress: Progress | None = None,
 ) -> m.Manifest:
-    """Write the bundle; `texts` are further members such as `.dot` graphs.
+    """Write the bundle; `texts` are further members such as `.dot` graphs. `progress` counts `weights_of(variants)`.
 
     The same input gives the same bytes. Raises OutputFileError (HC111) when the file cannot be written.
     """
     inputs, outputs = _specs(model, variants[0].inputs), _specs(model, variants[0].outputs)
     with BundleWriter(path) as writer:
         codes: dict[tuple[str, int, str], str] = {}
-        records = tuple(_variant(writer, model, parts, codes) for parts in variants)
+        records = tuple(_variant(writer, model, parts, codes, progress or Progress()) for parts in variants)
         for name, text in sorted((texts or {}).items()):
             writer.add_member(name, text)
         kinds = {piece.lowered.kind for parts in variants for piece in parts.pieces}
@@ -96,13 +98,22 @@ def pack(
         )
 
 
+def weights_of(variants: Sequence[VariantParts]) -> int:
+    """How many tensors the code of some variants wants, each as often as it is wanted."""
+    return sum(len(piece.lowered.params) for parts in variants for piece in parts.pieces)
+
+
 def _specs(model: ImportedModel, names: Sequence[str]) -> tuple[m.TensorSpec, ...]:
     values = (model.graph.values[name] for name in names)
     return tuple(m.TensorSpec(name=model.sources.get(v.name, v.name), dtype=v.dtype, shape=v.shape) for v in values)
 
 
 def _variant(
-    writer: BundleWriter, model: ImportedModel, parts: VariantParts, codes: dict[tuple[str, int, str], str]
+    writer: BundleWriter,
+    model: ImportedModel,
+    parts: VariantParts,
+    codes: dict[tuple[str, int, str], str],
+    progress: Progress,
 ) -> m.Variant:
     """A variant's record; `codes` knows the members of code by device and hash, so that variants share them."""
     names = (*parts.inputs, *parts.outputs, *(v for p in parts.pieces for v in (*p.job.inputs, *p.job.outputs)))
@@ -119,6 +130,10 @@ def _variant(
         key = job.device.backend, job.device.index, hashlib.sha256(lowered.code + piece.binaries).hexdigest()
         if key not in codes:
             codes[key] = writer.add_member(f"code/{parts.name}/{job.name}.{suffix}", lowered.code)
+        params = []
+        for array in lowered.params:
+            params.append(writer.add_weight(array))
+            progress.step()
         partitions.append(
             m.Partition(
                 name=job.name,
@@ -128,7 +143,7 @@ def _variant(
                 binaries=writer.add_member(f"{codes[key]}.binaries", piece.binaries) if piece.binaries else None,
                 inputs=tuple(index[v] for v in job.inputs),
                 outputs=tuple(index[v] for v in job.outputs),
-                params=tuple(writer.add_weight(array) for array in lowered.params),
+                params=tuple(params),
                 param_names=lowered.param_names,
                 nodes=tuple(model.graph.node_by_name[n].label for n in job.nodes),
                 kernels=tuple(_kernel(model, k.symbol, k.nodes, k.outputs) for k in lowered.kernels),

@@ -47,8 +47,14 @@ class Progress:
     def begin(self, text: str) -> None:
         """Work on an item begins."""
 
-    def step(self, text: str = "") -> None:
-        """One step is done; `text` names the item, where `begin` has not."""
+    def phase(self, text: str, total: int | None = None) -> None:
+        """A phase of the work on the item begins: counting starts anew, to `total` where that is known."""
+
+    def item(self, text: str) -> None:
+        """Work on the next step of the phase begins; `text` names it."""
+
+    def step(self, text: str = "", steps: int = 1) -> None:
+        """Steps are done; `text` names the item, where `begin` has not."""
 
 
 @contextmanager
