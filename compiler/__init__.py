@@ -1,10 +1,43 @@
 """The compiler: from an ONNX model to a bundle.
 
-from heterocc.compiler import compile_model, query_model
+    from heterocc.compiler import compile_model, query_model
 
-plan = query_model("model.onnx", "GPU,CPU")          # node → device, to look at and to change
-plan["conv1"] = "CPU"
-compile_model("model.onnx", "model.hcb", devices="GPU,CPU", affinity=plan)
+    plan = query_model("model.onnx", "GPU,CPU")          # node → device, to look at and to change
+    plan["conv1"] = "CPU"
+    compile_model("model.onnx", "model.hcb", devices="GPU,CPU", affinity=plan)
+
+These are the public names; `help()` of each tells its arguments. All else may change in any release.
+
+Functions. A model is a path, an `onnx.ModelProto`, or the bytes of one; `base_dir` names the folder of the external
+data of a model without a file.
+
+    compile_model     model → bundle; gives a CompileReport
+    partition_model   the placement alone; gives a CompileReport
+    query_model       which device can run which node; gives a QueryResult
+    import_model      the model as the compiler sees it, an ImportedModel, which query_model takes too
+    verify_bundle     a bundle against its golden vectors or its model; gives a VerifyReport
+
+What they take and give.
+
+    CompileOptions    the options of a compile; their names are also keywords of compile_model and partition_model
+    CompileReport     summary, plan, output, notes, warnings, times; `to_json()`
+    QueryResult       a mapping node → device, with the reason of every no; `to_json()`, `to_text()`
+    VerifyReport      `ok`, and the difference of each output; `to_json()`
+    ImportedModel     the normalised model
+    Reporter          base class for those who want notes, warnings and progress as they come
+
+Errors. All are HeteroccError with `code`, `message`, `where` and `hint`; `heterocc.compiler.errors` has every class,
+and docs/errors.md lists them. The families:
+
+    HeteroccError     every error
+    InputError        HC1xx: the model, another file or an option is at fault
+    UsageError        HC120: an option is unknown or malformed, or contradicts another
+    UnsupportedOpError  HC2xx: no device can run a node
+    BundleError       HC3xx: a bundle is damaged, or not for this machine
+    DeviceError       HC4xx: a device is unknown or missing, or it failed
+    InternalError     HC902: a bug of heterocc
+
+`__version__` is heterocc's version.
 """
 
 from __future__ import annotations
@@ -13,26 +46,80 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from heterocc.artifacts.errors import (
+        BundleError,
+        DeviceError,
+        HeteroccError,
+        InputError,
+        InternalError,
+        UnsupportedOpError,
+        UsageError,
+    )
+    from heterocc.artifacts.version import __version__
     from heterocc.compiler.driver import compile_model, partition_model
+    from heterocc.compiler.imported import ImportedModel
     from heterocc.compiler.onnx_import import import_model
     from heterocc.compiler.options import CompileOptions
-    from heterocc.compiler.query import query_model
-    from heterocc.compiler.verify import verify_bundle
+    from heterocc.compiler.query import QueryResult, query_model
+    from heterocc.compiler.report import CompileReport, Reporter
+    from heterocc.compiler.verify import VerifyReport, verify_bundle
+
+_ERRORS = "heterocc.artifacts.errors"
 
 _HOMES = {
-    "CompileOptions": "options",
-    "compile_model": "driver",
-    "import_model": "onnx_import",
-    "partition_model": "driver",
-    "query_model": "query",
-    "verify_bundle": "verify",
+    "BundleError": _ERRORS,
+    "CompileOptions": "heterocc.compiler.options",
+    "CompileReport": "heterocc.compiler.report",
+    "DeviceError": _ERRORS,
+    "HeteroccError": _ERRORS,
+    "ImportedModel": "heterocc.compiler.imported",
+    "InputError": _ERRORS,
+    "InternalError": _ERRORS,
+    "QueryResult": "heterocc.compiler.query",
+    "Reporter": "heterocc.compiler.report",
+    "UnsupportedOpError": _ERRORS,
+    "UsageError": _ERRORS,
+    "VerifyReport": "heterocc.compiler.verify",
+    "__version__": "heterocc.artifacts.version",
+    "compile_model": "heterocc.compiler.driver",
+    "import_model": "heterocc.compiler.onnx_import",
+    "partition_model": "heterocc.compiler.driver",
+    "query_model": "heterocc.compiler.query",
+    "verify_bundle": "heterocc.compiler.verify",
 }
 
-__all__ = ["CompileOptions", "compile_model", "import_model", "partition_model", "query_model", "verify_bundle"]
+__all__ = [
+    "BundleError",
+    "CompileOptions",
+    "CompileReport",
+    "DeviceError",
+    "HeteroccError",
+    "ImportedModel",
+    "InputError",
+    "InternalError",
+    "QueryResult",
+    "Reporter",
+    "UnsupportedOpError",
+    "UsageError",
+    "VerifyReport",
+    "__version__",
+    "compile_model",
+    "import_model",
+    "partition_model",
+    "query_model",
+    "verify_bundle",
+]
 
 
 def __getattr__(name: str) -> Any:
     """Load a public name when it is used: `heterocc --help` needs neither onnx nor TVM."""
+    if name == "errors":
+        return import_module("heterocc.compiler.errors")
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    """The public names, for completion."""
+    return sorted([*__all__, "errors"])

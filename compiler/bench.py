@@ -26,6 +26,10 @@ class Timing:
     latencies: tuple[float, ...]
     wall: float
 
+    def __repr__(self) -> str:
+        """One short line; `latencies` holds every run."""
+        return f"<Timing {self.name}: {len(self.latencies)} runs, median {self.percentile(50):.3f} ms>"
+
     def percentile(self, q: float) -> float:
         """Latency in milliseconds below which `q` percent of the runs lie."""
         return float(np.percentile(self.latencies, q)) * 1e3
@@ -169,15 +173,13 @@ def _parallel(run: Callable[[], object], seconds: float, iterations: int | None,
 
 def onnxruntime_runner(path: Path, feed: Mapping[str, Any], threads: int | None) -> Callable[[], object]:
     """ONNX Runtime on the model as it is, with as many threads as we use; FileMissingError, NotOnnxError."""
-    import onnxruntime as ort
+    from heterocc.runtime.ort_session import open_session, session_options
 
     if not path.is_file():
         raise FileMissingError("there is no such model", where=str(path))
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = threads or len(os.sched_getaffinity(0))
-    options.log_severity_level = 3
+    options = session_options(threads=threads or len(os.sched_getaffinity(0)))
     try:
-        session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        session = open_session(str(path), options)
     except Exception as error:
         raise NotOnnxError(f"ONNX Runtime cannot load it: {str(error).splitlines()[0]}", where=str(path)) from error
     known = {i.name for i in session.get_inputs()}

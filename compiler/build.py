@@ -15,10 +15,12 @@ from heterocc.compiler.files import atomic_write
 from heterocc.compiler.imported import ImportedModel
 from heterocc.compiler.lower import lowering_for
 from heterocc.compiler.lower.base import LoweredPartition, PartitionJob, Tuning
+from heterocc.compiler.lower.progress import watched
 from heterocc.compiler.lower.timing import interleaved
 from heterocc.compiler.report import Progress, Reporter
 from heterocc.compiler.tuning import TunedPartition
 from heterocc.passes.plan import Plan
+from heterocc.passes.printer import count
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,23 +69,23 @@ class Builder:
         """Lower every partition of `plan`. Raises DoesNotLower for one that does not."""
         jobs = jobs_of(plan, self._model, self._devices)
         todo = [job for job in jobs if self._key(job) not in self._done]
-        with self._reporter.stage("lowering", len(todo)) as progress:
-            for job in todo:
-                title = f"{job.name} for {job.device.name}"
-                progress.begin(f"{title} ({len(job.nodes)} nodes)")
-                self._done[self._key(job)] = self._lower(self._tuned(job, title, progress))
-                progress.step()
+        with self._reporter.stage("lowering") as progress:
+            for number, job in enumerate(todo, start=1):
+                part = f" {number}/{len(todo)}" if len(todo) > 1 else ""
+                progress.begin(f"{job.name}{part} for {job.device.name} ({count(len(job.nodes), 'node')})")
+                with watched(progress):
+                    self._done[self._key(job)] = self._lower(self._tuned(job, progress))
         if self._records is not None and self._records.failure is not None:
             self._reporter.note(self._records.failure)
         return BuiltPlan(plan, jobs, tuple(self._done[self._key(job)] for job in jobs))
 
-    def _tuned(self, job: PartitionJob, title: str, progress: Progress) -> PartitionJob:
+    def _tuned(self, job: PartitionJob, progress: Progress) -> PartitionJob:
         """The job, its kernels to be timed where the device is to be tuned for and is here."""
         if not (job.device.tunes and job.device.present):
             return job
         if self._records is None:
             self._reporter.note(f"{job.device.name}.tune=on without a cache: the next compile times its kernels again")
-        return replace(job, tuning=Tuning(interleaved, self._records, lambda text: progress.begin(f"{title}: {text}")))
+        return replace(job, tuning=Tuning(interleaved, self._records, progress.item))
 
     @staticmethod
     def _lower(job: PartitionJob) -> LoweredPartition:

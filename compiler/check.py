@@ -25,6 +25,7 @@ from heterocc.compiler.random_nodes import random_values
 from heterocc.compiler.reference import Reference
 from heterocc.compiler.report import Reporter
 from heterocc.compiler.scratch import scratch_folder
+from heterocc.passes.printer import count
 from heterocc.runtime import load
 
 
@@ -81,13 +82,15 @@ class Checker:
         wrong: list[Wrong] = []
         unchecked: list[str] = []
         checked: list[bool] = []
-        with self._reporter.stage("checking", len(built.jobs)) as progress:
+        nodes = sum(len(job.nodes) for job in built.jobs) if len(built.jobs) > 1 else None
+        with self._reporter.stage("checking", nodes) as progress:
             for job, lowered in zip(built.jobs, built.lowered, strict=True):
-                progress.begin(f"{job.name} on {job.device.name}")
+                progress.begin(f"{job.name} on {job.device.name} ({count(len(job.nodes), 'node')}), running it")
                 reason = self._cannot_check(job, values)
                 if reason is not None:
                     unchecked.append(f"{job.name} on {job.device.name} ({len(job.nodes)} nodes): {reason}")
                     checked.append(False)
+                    progress.step(steps=len(job.nodes))
                     continue
                 found = None if id(lowered) in self._right else self._check_one(job, lowered, values)
                 checked.append(found is None and not self._saw_nothing(job, lowered))
@@ -101,7 +104,7 @@ class Checker:
                     unchecked.append(f"{job.name} on {job.device.name} ({len(job.nodes)} nodes): {found[0].error}")
                 else:
                     wrong += found
-                progress.step()
+                progress.step(steps=len(job.nodes))
         costs = () if wrong else self._all_costs(built, complete=not unchecked)
         binaries = tuple(self._binaries.get(id(lowered), b"") for lowered in built.lowered)
         return CheckResult(tuple(wrong), tuple(unchecked), tuple(checked), costs, binaries)

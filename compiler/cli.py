@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -27,10 +28,12 @@ from heterocc.compiler.cli_options import (
     Variant,
     compile_options,
 )
+from heterocc.compiler.cli_usage import Commands
 from heterocc.compiler.console import ConsoleReporter, errors, out, print_json, print_plain, run
 
 app = typer.Typer(
     name="heterocc",
+    cls=Commands,
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
@@ -233,10 +236,13 @@ def root(
     """Options of heterocc itself."""
     # The commands print a session's notes themselves; without a handler the runtime's log would say them again.
     logging.getLogger("heterocc.runtime").addHandler(logging.NullHandler())
+    # This process is ours: ONNX Runtime's default logger is quiet too, unless its log is what somebody looks for.
+    debug = bool(os.environ.get("HETEROCC_DEBUG"))
+    logging.getLogger("heterocc.onnxruntime").setLevel(logging.WARNING if debug else logging.CRITICAL)
     if version:
-        from importlib.metadata import version as version_of
+        from heterocc.artifacts.version import __version__
 
-        print_plain(f"heterocc {version_of('heterocc')}")
+        print_plain(f"heterocc {__version__}")
         raise typer.Exit
 
 

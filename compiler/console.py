@@ -13,14 +13,13 @@ from typing import Any, NoReturn
 import typer
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
-from rich.progress import Progress as RichProgress
 from rich.segment import Segment
 from rich.text import Text
 
 from heterocc.artifacts.errors import HeteroccError, InternalError, OutputFileError
 from heterocc.compiler.printable import encodes_all, printable, printable_json
 from heterocc.compiler.process import end_on_signals, prepare_streams, yield_to_signal
+from heterocc.compiler.progress import Lines, bar
 from heterocc.compiler.report import Progress, Reporter
 
 _PIPE_WIDTH = 200
@@ -88,12 +87,12 @@ err = _Terminal(stderr=True)
 
 
 class ConsoleReporter(Reporter):
-    """Shows progress on a terminal, and warnings and notes as they come; `quiet` leaves only warnings."""
+    """Shows progress, and warnings and notes as they come; `quiet` leaves only warnings."""
 
     def __init__(self, *, quiet: bool = False) -> None:
         super().__init__()
         self._quiet = quiet
-        self._live = err.is_terminal and not quiet
+        self._lines = Lines()
 
     def note(self, text: str) -> None:
         """Print a note once."""
@@ -109,29 +108,12 @@ class ConsoleReporter(Reporter):
 
     @contextmanager
     def stage(self, title: str, total: int | None = None) -> Iterator[Progress]:
-        """A progress bar (or a spinner without `total`) that goes away when the stage is done."""
-        if not self._live:
+        """A progress bar on a terminal, a line every few seconds elsewhere, nothing where it is to be quiet."""
+        if self._quiet:
             yield Progress()
             return
-        columns = [SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()]
-        if total:
-            columns[2:2] = [BarColumn(bar_width=30), MofNCompleteColumn()]
-        with RichProgress(*columns, console=err, transient=True) as bar:
-            yield _BarProgress(bar, title, total)
-
-
-class _BarProgress(Progress):
-    def __init__(self, bar: RichProgress, title: str, total: int | None) -> None:
-        self._bar, self._title = bar, title
-        self._task = bar.add_task(title, total=total)
-
-    def begin(self, text: str) -> None:
-        self._bar.update(self._task, description=f"{self._title} {escape(text[:60])}")
-
-    def step(self, text: str = "") -> None:
-        if text:
-            self.begin(text)
-        self._bar.update(self._task, advance=1)
+        with bar(err, title, total) if err.is_terminal else self._lines.stage(title, total) as progress:
+            yield progress
 
 
 def print_json(data: Any) -> None:
@@ -158,7 +140,7 @@ def errors(as_json: bool = False) -> Iterator[None]:
                 if sys.stdout is not None:
                     sys.stdout.flush()
     except HeteroccError as error:
-        _fail(error, as_json)
+        fail(error, as_json)
     except (typer.Exit, typer.Abort, KeyboardInterrupt):
         raise
     except BrokenPipeError:
@@ -169,10 +151,11 @@ def errors(as_json: bool = False) -> Iterator[None]:
         if os.environ.get("HETEROCC_DEBUG"):
             raise
         message = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}"
-        _fail(InternalError(message, hint="a heterocc bug; run again with HETEROCC_DEBUG=1 for the traceback"), as_json)
+        fail(InternalError(message, hint="a heterocc bug; run again with HETEROCC_DEBUG=1 for the traceback"), as_json)
 
 
-def _fail(error: HeteroccError, as_json: bool) -> NoReturn:
+def fail(error: HeteroccError, as_json: bool) -> NoReturn:
+    """Print an error, on standard output too where JSON is wanted, and leave with its exit code."""
     yield_to_signal()
     if as_json:
         with contextlib.suppress(HeteroccError):  # standard output may be what failed

@@ -19,14 +19,16 @@ from heterocc.compiler.check import Checker
 from heterocc.compiler.devices.names import ORT_IS_LAST, resolve_lists
 from heterocc.compiler.files import atomic_write, make_folder, require_writable
 from heterocc.compiler.imported import ImportedModel
+from heterocc.compiler.keywords import with_overrides
 from heterocc.compiler.onnx_import import import_model
 from heterocc.compiler.options import CompileOptions
-from heterocc.compiler.pack import GoldenVectors, pack
+from heterocc.compiler.pack import GoldenVectors, pack, weights_of
 from heterocc.compiler.pipeline import Trace, require_placed
 from heterocc.compiler.precision_cost import PrecisionCost, told
 from heterocc.compiler.query import QueryResult, machine, precisions_of, query_model
 from heterocc.compiler.random_nodes import not_compared
 from heterocc.compiler.report import CompileReport, Moved, Reporter, VariantPlan, timed
+from heterocc.compiler.source import AnyModel, ModelSource, as_source
 from heterocc.compiler.tuning import TunedPartition, left_out, remembered
 from heterocc.compiler.variant_build import BuiltVariant, Variants
 from heterocc.compiler.variants import MAIN, VariantSpec, all_devices, cpu_spec, variant_specs
@@ -37,24 +39,27 @@ from heterocc.passes.plan import Plan
 
 
 def compile_model(
-    model: str | Path,
+    model: AnyModel,
     output: str | Path | None = None,
     options: CompileOptions | None = None,
     reporter: Reporter | None = None,
+    *,
+    base_dir: str | Path | None = None,
     **overrides: Any,
 ) -> CompileReport:
     """Compile an ONNX model into a bundle; `overrides` are fields of CompileOptions.
 
-    `output` defaults to the model's name with `.hcb` in the current directory. Stops early where
-    `options.stop_after` says so; the report's `output` is None then.
+    `model` is a path, a ModelProto or the bytes of one; `base_dir` is the folder of the external data of a model
+    without a file. `output` defaults to the name of the model's file with `.hcb` in the current directory. Stops early
+    where `options.stop_after` says so; the report's `output` is None then.
     Raises a HeteroccError for whatever the user can mend.
     """
-    options = replace(options or CompileOptions(), **overrides)
-    path = Path(model)
-    target = Path(output) if output is not None else Path(f"{path.stem}.hcb")
+    options = with_overrides(compile_model, options, overrides)
+    source = as_source(model, base_dir)
+    target = Path(output) if output is not None else source.default_output()
     packs = options.stop_after is None or options.stop_after == "pack"
-    with reading(_files(path, options)):
-        job = _prepare(path, options, reporter or Reporter(), target if packs else None)
+    with reading(_files(source, options)):
+        job = _prepare(source, options, reporter or Reporter(), target if packs else None)
         if options.stop_after == "import":
             plan = Plan.initial(job.model.graph, machine(job.model, job.specs[0].devices, job.variants.query))
             return replace(
@@ -64,18 +69,19 @@ def compile_model(
 
 
 def partition_model(
-    model: str | Path,
+    model: AnyModel,
     options: CompileOptions | None = None,
     reporter: Reporter | None = None,
     *,
     write_affinity: str | Path | None = None,
+    base_dir: str | Path | None = None,
     **overrides: Any,
 ) -> CompileReport:
-    """Place the model's nodes for the main variant and stop before lowering."""
-    options = replace(options or CompileOptions(), **overrides)
-    path, place = Path(model), None if write_affinity is None else Path(write_affinity)
-    with reading(_files(path, options)):
-        job = _prepare(path, options, reporter or Reporter(), place)
+    """Place the model's nodes for the main variant and stop before lowering; see `compile_model` for the model."""
+    options = with_overrides(partition_model, options, overrides)
+    source, place = as_source(model, base_dir), None if write_affinity is None else Path(write_affinity)
+    with reading(_files(source, options)):
+        job = _prepare(source, options, reporter or Reporter(), place)
         main = VariantPlan(MAIN, job.variants.place(job.specs[0]))
         job.write_dots([main])
         if place is not None:
@@ -83,19 +89,19 @@ def partition_model(
         return job.report(main)
 
 
-def query_devices(model: str | Path, options: CompileOptions, reporter: Reporter | None = None) -> QueryResult:
+def query_devices(model: AnyModel, options: CompileOptions, reporter: Reporter | None = None) -> QueryResult:
     """Ask every listed device about every node."""
-    return _prepare(Path(model), options, reporter or Reporter()).variants.query
+    return _prepare(as_source(model), options, reporter or Reporter()).variants.query
 
 
-def _files(model: Path, options: CompileOptions) -> dict[str | os.PathLike[str], str]:
+def _files(source: ModelSource, options: CompileOptions) -> dict[str | os.PathLike[str], str]:
     """The files that a command on a model reads, and what each is; what the model itself names is found on import."""
     files: dict[str | os.PathLike[str], str] = dict.fromkeys(options.device_files, "a device file")
     if isinstance(options.affinity, Path):
         files[options.affinity] = "the affinity file"
     if options.inputs is not None:
         files[options.inputs] = "the file of inputs"
-    return {**files, model: "the model"}
+    return files if source.data is not None else {**files, source.path: "the model"}
 
 
 def _require_places(options: CompileOptions, target: Path | None) -> None:
@@ -107,7 +113,7 @@ def _require_places(options: CompileOptions, target: Path | None) -> None:
             require_writable(folder, folder=True)
 
 
-def _prepare(path: Path, options: CompileOptions, reporter: Reporter, target: Path | None = None) -> _Job:
+def _prepare(source: ModelSource, options: CompileOptions, reporter: Reporter, target: Path | None = None) -> _Job:
     """Import the model, resolve the devices and query them; what is wrong with the options is told first.
 
     `target` is the file that the command is to write.
@@ -117,8 +123,8 @@ def _prepare(path: Path, options: CompileOptions, reporter: Reporter, target: Pa
     affinity = affinity_from(options.affinity)
     passes = policy_pipeline(options.policy) if options.passes is None else parse_pipeline(options.passes)
     trace = Trace(options.dump_dir, options.pass_limit, options.stop_after)
-    with reporter.stage(f"importing {path.name}"), timed(seconds, "import"):
-        model = import_model(path, shapes=options.shapes)
+    with reporter.stage(f"importing {source.path.name}"), timed(seconds, "import"):
+        model = import_model(source, shapes=options.shapes)
     _require_places(options, target)  # now the model's external data is known, too
     lists, notes = resolve_lists(
         (tuple(options.devices), *options.variants),
@@ -136,7 +142,9 @@ def _prepare(path: Path, options: CompileOptions, reporter: Reporter, target: Pa
         query = query_model(model, all_devices(lists), on_node=progress.step)
     for note in query.notes:
         reporter.note(note)
-    return _Job(path.name, options, reporter, model, specs, Variants(model, query, passes, trace, reporter, seconds))
+    return _Job(
+        source.path.name, options, reporter, model, specs, Variants(model, query, passes, trace, reporter, seconds)
+    )
 
 
 @dataclass
@@ -172,13 +180,14 @@ class _Job:
                 write_dumps(made.built, self.options.dump_dir, made.spec.name)
         if self.options.stop_after == "lower":
             return self.report(*plans)
-        with self.reporter.stage("packing"), timed(self.variants.seconds, "pack"):
-            parts = [variant.parts(self.model) for variant in built]
-            parts = [replace(p, notes=(*self.unseen, *p.notes)) for p in parts]
+        parts = [variant.parts(self.model) for variant in built]
+        parts = [replace(p, notes=(*self.unseen, *p.notes)) for p in parts]
+        packing = self.reporter.stage("packing weights", weights_of(parts))
+        with packing as progress, timed(self.variants.seconds, "pack"):
             asked = [plan for plan, variant in zip(plans, built, strict=True) if not variant.spec.automatic]
             texts = {f"graphs/{name}": text for plan in asked for name, text in _graphs(plan)}
             make_folder(target.parent)
-            pack(target, self.model, parts, golden=golden, texts=texts)
+            pack(target, self.model, parts, golden=golden, texts=texts, progress=progress)
         names = tuple(plan.name for plan in plans)
         return replace(self.report(*plans), output=target, size=target.stat().st_size, variants=names)
 

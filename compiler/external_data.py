@@ -42,8 +42,10 @@ class ExternalData:
     Not thread-safe. Mappings outlive the object while arrays refer to them.
     """
 
-    def __init__(self, model: Path) -> None:
+    def __init__(self, model: Path, *, placed: bool = True) -> None:
+        """`placed` is false for a model that was given without a folder: it cannot have external data."""
         self._model = model
+        self._placed = placed
         self._maps: dict[str, np.ndarray] = {}
 
     def array(self, tensor: onnx.TensorProto) -> np.ndarray:
@@ -109,6 +111,12 @@ class ExternalData:
 
     def _open(self, location: str, where: str) -> int:
         """A descriptor of a regular file inside the model's folder."""
+        if not self._placed:
+            raise ExternalDataError(
+                "a model that is given as bytes has no folder for external data",
+                where=where,
+                hint="give the model's path, or the folder as base_dir",
+            )
         parts = PurePosixPath(location).parts
         if not parts or "\0" in location:
             raise ExternalDataError("the location is empty or malformed", where=where, hint=_SAVE_AGAIN)

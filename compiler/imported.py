@@ -13,6 +13,7 @@ from onnx import helper
 
 from heterocc.compiler.onnx_draft import np_type, reads
 from heterocc.passes.graph import Graph
+from heterocc.passes.printer import count, human_bytes
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,12 @@ class ImportedModel:
     opsets: Mapping[str, int]
     notes: tuple[str, ...] = ()
     loose: frozenset[str] = frozenset()
+
+    def __repr__(self) -> str:
+        """One short line; the fields hold all weights."""
+        size = human_bytes(sum(array.nbytes for array in self.weights.values()))
+        nodes = count(len(self.graph.nodes), "node")
+        return f"<ImportedModel {self.name}: {nodes}; {count(len(self.weights), 'constant')}, {size}>"
 
     @cached_property
     def _nodes(self) -> Mapping[str, onnx.NodeProto]:

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from heterocc.artifacts.errors import InputError, InvalidGraphError
 from heterocc.compiler.complaint import complaint
 from heterocc.compiler.imported import ImportedModel, open_shapes
+from heterocc.compiler.keywords import checked_keywords
 from heterocc.compiler.onnx_draft import INLINE_BYTES, Draft, bodies, opsets, reads, to_stub, to_tensor
 from heterocc.compiler.onnx_functions import expand_local, expand_standard
 from heterocc.compiler.onnx_fuse import fuse
@@ -20,27 +21,38 @@ from heterocc.compiler.onnx_runtime import objection
 from heterocc.compiler.onnx_shapes import dims_text, fix_inputs, infer
 from heterocc.compiler.onnx_simplify import simplify
 from heterocc.compiler.onnx_work import Budget
+from heterocc.compiler.source import AnyModel, ModelSource, as_source
 from heterocc.passes.graph import Graph, Node, Value
 
 
-def import_model(path: str | Path, *, shapes: Mapping[str, Sequence[int]] | None = None) -> ImportedModel:
-    """Read, check and normalise an ONNX model.
+@checked_keywords
+def import_model(
+    model: AnyModel | ModelSource,
+    *,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    base_dir: str | Path | None = None,
+) -> ImportedModel:
+    """Read, check and normalise an ONNX model: a path, a ModelProto, or the bytes of one.
 
-    `shapes` fixes dynamic input shapes by the input's name in the model.
+    `shapes` fixes dynamic input shapes by the input's name in the model. `base_dir` is the folder of the external data
+    of a model without a file; without it such data is refused.
 
-    Raises an InputError (HC1xx) for whatever is wrong with the file, its external data or the shapes.
+    Raises an InputError (HC1xx) for whatever is wrong with the model, its external data or the shapes.
     """
-    path = Path(path)
+    source = as_source(model, base_dir)
     try:
-        return _import(path, shapes or {})
+        return _import(source, shapes or {})
     except MemoryError as error:
         raise InputError(
-            "the model asks for more memory than there is", where=path.name, hint="run it where more memory is free"
+            "the model asks for more memory than there is",
+            where=source.path.name,
+            hint="run it where more memory is free",
         ) from error
 
 
-def _import(path: Path, shapes: Mapping[str, Sequence[int]]) -> ImportedModel:
-    draft, digest = read_model(path)
+def _import(source: ModelSource, shapes: Mapping[str, Sequence[int]]) -> ImportedModel:
+    path = source.path
+    draft, digest = read_model(source)
     draft.budget = Budget.for_weights(draft.weights)
     where = path.name
     fix_inputs(draft, shapes, where)

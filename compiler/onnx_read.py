@@ -19,6 +19,7 @@ from heterocc.compiler.external_data import ExternalData
 from heterocc.compiler.onnx_draft import Draft, bodies, reads, to_array
 from heterocc.compiler.onnx_sparse import dense, settle_sparse
 from heterocc.compiler.onnx_tensors import check_model, settle_tensors
+from heterocc.compiler.source import ModelSource
 
 _MAX_FILE = 2**31 - 1
 """Protobuf's limit on one message; a larger model keeps its weights in external data."""
@@ -35,8 +36,8 @@ _FOREIGN = (
 )
 
 
-def read_model(path: Path) -> tuple[Draft, str]:
-    """The file as a draft, and its SHA-256 (over external data too, where there is any).
+def read_model(source: ModelSource) -> tuple[Draft, str]:
+    """The model as a draft, and its SHA-256 (over external data too, where there is any).
 
     Raises:
         FileMissingError: there is no such file, or it cannot be read.
@@ -44,7 +45,8 @@ def read_model(path: Path) -> tuple[Draft, str]:
         InvalidGraphError: it breaks a rule of ONNX.
         ExternalDataError: see `ExternalData`.
     """
-    data = _file_bytes(path)
+    path = source.path
+    data = _file_bytes(path) if source.data is None else _given_bytes(source.data)
     model = _parse(data, path)
     digest = hashlib.sha256(data).hexdigest()
     del data
@@ -57,7 +59,7 @@ def read_model(path: Path) -> tuple[Draft, str]:
     _normalise_domains(model)
     for graph in graphs_of(model.graph):
         graph.name = graph.name or path.stem  # the checker insists on one, ONNX Runtime does not
-    external = ExternalData(path)
+    external = ExternalData(path, placed=source.placed)
     draft = Draft(model, {})
     _take_constants(draft, external, where)
     _drop_repeated_outputs(draft)
@@ -90,6 +92,17 @@ def _file_bytes(path: Path) -> bytes:
         raise FileMissingError("there is no such file", where=shown, hint="check the path") from error
     except OSError as error:
         raise FileMissingError(f"cannot read the model: {error.strerror}", where=shown) from error
+
+
+def _given_bytes(data: bytes) -> bytes:
+    if not data:
+        raise NotOnnxError("the model is empty: no bytes are given", hint="give the bytes of an ONNX file")
+    if len(data) > _MAX_FILE:
+        raise NotOnnxError(
+            "the model is larger than 2 GB, the limit of ONNX's file format",
+            hint="save the weights as external data, and give the model's path",
+        )
+    return data
 
 
 def _parse(data: bytes, path: Path) -> onnx.ModelProto:

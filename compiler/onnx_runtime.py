@@ -6,22 +6,14 @@ from typing import Any
 
 import onnx
 
+from heterocc.runtime import ort_session
+
 
 def open_session(proto: onnx.ModelProto, *, optimise: bool = False) -> Any:
     """A single-threaded CPU session that runs the model, as it is unless it is to be optimised."""
-    import onnxruntime
-
-    levels = onnxruntime.GraphOptimizationLevel
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = levels.ORT_ENABLE_BASIC if optimise else levels.ORT_DISABLE_ALL
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 4
-    return onnxruntime.InferenceSession(
-        proto.SerializeToString(),
-        options,
-        providers=["CPUExecutionProvider"],
-        disabled_optimizers=["ConstantFolding"],  # it computes constants of any size
-    )
+    options = ort_session.session_options(threads=1, optimise="basic" if optimise else "none")
+    # Constants that it folds may be of any size; import folds those that it can afford.
+    return ort_session.open_session(proto.SerializeToString(), options, without=("ConstantFolding",))
 
 
 _TYPE_ERRORS = ("InferenceError]", "Type Error:")

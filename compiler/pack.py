@@ -15,6 +15,7 @@ import numpy as np
 from heterocc.artifacts import manifest as m
 from heterocc.artifacts.errors import InvalidGraphError
 from heterocc.artifacts.names import file_name
+from heterocc.artifacts.version import __version__
 from heterocc.artifacts.writer import BundleWriter
 from heterocc.compiler.compare import FLOAT16, FLOAT32, QUANTISED
 from heterocc.compiler.devices.device import Device
@@ -22,6 +23,7 @@ from heterocc.compiler.devices.host import target_arch
 from heterocc.compiler.imported import ImportedModel
 from heterocc.compiler.judge import Judge, coarse_values
 from heterocc.compiler.lower.base import LoweredPartition, PartitionJob
+from heterocc.compiler.report import Progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,21 +69,22 @@ def pack(
     *,
     golden: GoldenVectors | None = None,
     texts: Mapping[str, str] | None = None,
+    progress: Progress | None = None,
 ) -> m.Manifest:
-    """Write the bundle; `texts` are further members such as `.dot` graphs.
+    """Write the bundle; `texts` are further members such as `.dot` graphs. `progress` counts `weights_of(variants)`.
 
     The same input gives the same bytes. Raises OutputFileError (HC111) when the file cannot be written.
     """
     inputs, outputs = _specs(model, variants[0].inputs), _specs(model, variants[0].outputs)
     with BundleWriter(path) as writer:
         codes: dict[tuple[str, int, str], str] = {}
-        records = tuple(_variant(writer, model, parts, codes) for parts in variants)
+        records = tuple(_variant(writer, model, parts, codes, progress or Progress()) for parts in variants)
         for name, text in sorted((texts or {}).items()):
             writer.add_member(name, text)
         kinds = {piece.lowered.kind for parts in variants for piece in parts.pieces}
         return writer.finish(
             producer=m.Producer(
-                heterocc=version("heterocc"),
+                heterocc=__version__,
                 tvm=version("apache-tvm") if "tvm" in kinds else None,
                 onnxruntime=version("onnxruntime") if "onnx" in kinds else None,
             ),
@@ -97,6 +100,11 @@ def pack(
         )
 
 
+def weights_of(variants: Sequence[VariantParts]) -> int:
+    """How many tensors the code of some variants wants, each as often as it is wanted."""
+    return sum(len(piece.lowered.params) for parts in variants for piece in parts.pieces)
+
+
 def _specs(model: ImportedModel, names: Sequence[str]) -> tuple[m.TensorSpec, ...]:
     values = [model.graph.values[name] for name in names]
     for name in (model.sources.get(v.name, v.name) for v in values):
@@ -110,7 +118,11 @@ def _specs(model: ImportedModel, names: Sequence[str]) -> tuple[m.TensorSpec, ..
 
 
 def _variant(
-    writer: BundleWriter, model: ImportedModel, parts: VariantParts, codes: dict[tuple[str, int, str], str]
+    writer: BundleWriter,
+    model: ImportedModel,
+    parts: VariantParts,
+    codes: dict[tuple[str, int, str], str],
+    progress: Progress,
 ) -> m.Variant:
     """A variant's record; `codes` knows the members of code by device and hash, so that variants share them."""
     folder = file_name(parts.name)
@@ -128,6 +140,10 @@ def _variant(
         key = job.device.backend, job.device.index, hashlib.sha256(lowered.code + piece.binaries).hexdigest()
         if key not in codes:
             codes[key] = writer.add_member(f"code/{folder}/{job.name}.{suffix}", lowered.code)
+        params = []
+        for array in lowered.params:
+            params.append(writer.add_weight(array))
+            progress.step()
         partitions.append(
             m.Partition(
                 name=job.name,
@@ -137,7 +153,7 @@ def _variant(
                 binaries=writer.add_member(f"{codes[key]}.binaries", piece.binaries) if piece.binaries else None,
                 inputs=tuple(index[v] for v in job.inputs),
                 outputs=tuple(index[v] for v in job.outputs),
-                params=tuple(writer.add_weight(array) for array in lowered.params),
+                params=tuple(params),
                 param_names=lowered.param_names,
                 nodes=tuple(model.graph.node_by_name[n].label for n in job.nodes),
                 kernels=tuple(_kernel(model, k.symbol, k.nodes, k.outputs) for k in lowered.kernels),

@@ -21,6 +21,7 @@ from heterocc.compiler.cost.machine import build_machine
 from heterocc.compiler.devices.device import Device
 from heterocc.compiler.devices.names import resolve_devices
 from heterocc.compiler.imported import ImportedModel
+from heterocc.compiler.keywords import checked_keywords
 from heterocc.compiler.support import (
     KnownWrong,
     LoweringFor,
@@ -34,6 +35,8 @@ from heterocc.passes.graph import Graph, Node
 
 if TYPE_CHECKING:
     from rich.console import Group
+
+    from heterocc.compiler.source import AnyModel, ModelSource
 
 
 class QueryResult(MutableMapping[str, str]):
@@ -159,11 +162,13 @@ class QueryResult(MutableMapping[str, str]):
         return as_text(self, width)
 
 
+@checked_keywords
 def query_model(
-    model: ImportedModel | str | Path,
+    model: ImportedModel | AnyModel | ModelSource,
     devices: str | Sequence[str] | Sequence[Device] | None = None,
     *,
     shapes: Mapping[str, Sequence[int]] | None = None,
+    base_dir: str | Path | None = None,
     device_files: Sequence[Path] = (),
     properties: Sequence[str] = (),
     lowering: LoweringFor = default_lowering,
@@ -173,7 +178,8 @@ def query_model(
 ) -> QueryResult:
     """Ask every device about every node of `model`; affinities in the model or set by the user play no part.
 
-    `model` is imported already or a path (then `shapes` fixes its inputs). `devices` are resolved already, or a
+    `model` is imported already, or a path, a ModelProto or the bytes of one (then `shapes` fixes its inputs, and
+    `base_dir` is the folder of the external data of a model without a file). `devices` are resolved already, or a
     priority list as `--devices` has it. `lowering`, `known_wrong` and `cache` stand in for heterocc's own in tests.
     `on_node` is called with each node's label, once every device has answered.
 
@@ -182,7 +188,7 @@ def query_model(
     if not isinstance(model, ImportedModel):
         from heterocc.compiler.onnx_import import import_model
 
-        model = import_model(model, shapes=shapes)
+        model = import_model(model, shapes=shapes, base_dir=base_dir)
     notes: tuple[str, ...] = ()
     names, resolved = _names_or_devices(devices)
     if not resolved:

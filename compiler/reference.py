@@ -13,6 +13,7 @@ from heterocc.compiler.complaint import complaint
 from heterocc.compiler.half import rounded_values
 from heterocc.compiler.half_reference import SCALE, round_values, rounded
 from heterocc.compiler.imported import ImportedModel
+from heterocc.runtime.ort_session import open_session, session_options
 
 
 class Reference:
@@ -54,9 +55,7 @@ class Reference:
         values, weights = rounded_values(model, half)
         if half:
             round_values(proto, values, weights)
-        options = ort.SessionOptions()
-        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-        options.log_severity_level = 4  # what it says is told once, by our error
+        options = session_options(optimise="none")
         names = [i.name for i in proto.graph.initializer if i.external_data]
         # ONNX Runtime keeps no reference to these arrays: they must outlive the session.
         given = (rounded(model.weights[n]) if n in weights else model.weights[n] for n in names)
@@ -64,7 +63,7 @@ class Reference:
         if names:
             options.add_external_initializers(names, self._weights)
         try:
-            self._session = ort.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+            self._session = open_session(proto.SerializeToString(), options)
         except Exception as error:  # its classes have no common base; it lacks an operator for a type, for instance
             raise self._cannot_run(error) from error
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from heterocc.compiler.precision_cost import PrecisionCost
 from heterocc.compiler.tuning import TunedPartition
 from heterocc.passes.plan import Plan
-from heterocc.passes.printer import summary
+from heterocc.passes.printer import count, human_bytes, summary
 
 
 class Reporter:
@@ -47,8 +47,14 @@ class Progress:
     def begin(self, text: str) -> None:
         """Work on an item begins."""
 
-    def step(self, text: str = "") -> None:
-        """One step is done; `text` names the item, where `begin` has not."""
+    def phase(self, text: str, total: int | None = None) -> None:
+        """A phase of the work on the item begins: counting starts anew, to `total` where that is known."""
+
+    def item(self, text: str) -> None:
+        """Work on the next step of the phase begins; `text` names it."""
+
+    def step(self, text: str = "", steps: int = 1) -> None:
+        """Steps are done; `text` names the item, where `begin` has not."""
 
 
 @contextmanager
@@ -78,6 +84,9 @@ class VariantPlan:
 
     name: str
     plan: Plan
+
+    def __repr__(self) -> str:
+        return f"<VariantPlan {self.name}: {self.summary}>"
 
     @property
     def summary(self) -> str:
@@ -124,6 +133,13 @@ class CompileReport:
     warnings: tuple[str, ...] = ()
     seconds: dict[str, float] = field(default_factory=dict)
     pass_seconds: tuple[tuple[str, float], ...] = ()
+
+    def __repr__(self) -> str:
+        """One short line; the fields themselves hold the whole plan."""
+        output = "no bundle" if self.output is None else f"{self.output}, {human_bytes(self.size)}"
+        counts = [("note", self.notes), ("warning", self.warnings), ("moved node", self.moved)]
+        told = "".join(f"; {count(len(found), noun)}" for noun, found in counts if found)
+        return f"<CompileReport {self.summary}; {output}{told}>"
 
     def lines(self) -> tuple[str, ...]:
         """The summary; of several variants one line each, with its name."""

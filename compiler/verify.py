@@ -19,8 +19,10 @@ from heterocc.compiler.bundle_io import read_files
 from heterocc.compiler.compare import Difference, Tolerance, blindness, compare
 from heterocc.compiler.imported import ImportedModel
 from heterocc.compiler.judge import Judge
+from heterocc.compiler.keywords import checked_keywords
 from heterocc.compiler.random_nodes import not_compared
 from heterocc.compiler.report import Reporter
+from heterocc.passes.printer import count
 from heterocc.runtime import load
 
 
@@ -33,6 +35,14 @@ class VerifyReport:
     differences: tuple[Difference, ...]
     culprit: Culprit | None = None
     notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        """One short line; the fields hold every output."""
+        wrong = [d.name for d in self.differences if not d.ok]
+        found = f"wrong: {', '.join(wrong[:3])}{', …' if len(wrong) > 3 else ''}" if wrong else "ok"
+        return (
+            f"<VerifyReport {self.variant} against {self.reference}: {count(len(self.differences), 'output')}, {found}>"
+        )
 
     @property
     def ok(self) -> bool:
@@ -76,6 +86,7 @@ class VerifyReport:
         return table
 
 
+@checked_keywords
 def verify_bundle(
     path: Path,
     model: Path | None,

@@ -102,6 +102,11 @@ class Graph:
     outputs: tuple[str, ...]
     constants: frozenset[str] = field(default_factory=frozenset)
 
+    def __repr__(self) -> str:
+        """One short line; the fields hold the nodes and values."""
+        ends = f"{', '.join(self.inputs)} -> {', '.join(self.outputs)}"
+        return f"<Graph {self.name}: {len(self.nodes)} nodes; {ends if len(ends) <= 200 else ends[:199] + '…'}>"
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "values", MappingProxyType(dict(self.values)))
         names: set[str] = set()

@@ -54,6 +54,12 @@ class Plan:
     pins: Mapping[str, str] = field(default_factory=dict)
     affinity: Affinity = field(default_factory=Affinity)
 
+    def __repr__(self) -> str:
+        """One short line; `print_plan` gives all of it."""
+        placed = ", ".join(f"p{i} {p.device} {len(p.nodes)}" for i, p in enumerate(self.partitions[:8]))
+        more = ", …" if len(self.partitions) > 8 else ""
+        return f"<Plan {self.graph.name}: {len(self.graph.nodes)} nodes: {placed}{more}>"
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "pins", MappingProxyType(dict(self.pins)))
         order = {n.name: i for i, n in enumerate(self.graph.nodes)}

@@ -14,6 +14,7 @@ from heterocc.artifacts.manifest import Partition, TensorSpec
 from heterocc.runtime.faults import first_line
 from heterocc.runtime.feeds import Array
 from heterocc.runtime.onnx_wire import unexpected_external
+from heterocc.runtime.ort_session import open_session, session_options
 
 _OLDEST = (1, 31)
 """The first onnxruntime of which it is known that it follows neither absolute paths nor links in a model's bytes."""
@@ -79,9 +80,7 @@ class OrtPartition:
                 where=f"partition '{part.name}'",
                 hint="heterocc writes no such bundle: compile the model again, and do not use this file",
             )
-        options = ort.SessionOptions()
-        options.log_severity_level = 3
-        options.intra_op_num_threads = threads
+        options = session_options(threads=threads)
         options.inter_op_num_threads = 1
         options.add_session_config_entry("session.intra_op.allow_spinning", "1" if spin else "0")
         options.add_session_config_entry("session.load_model_format", "ONNX")  # ORT's own format is not looked through
@@ -92,7 +91,7 @@ class OrtPartition:
         if weights:
             options.add_external_initializers(list(weights), self._held)
         try:
-            self._session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+            self._session = open_session(model, options)
         except Exception as error:
             raise DeviceError(
                 f"ONNX Runtime {ort.__version__} cannot load partition '{part.name}': {first_line(error)}",

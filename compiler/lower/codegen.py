@@ -14,6 +14,7 @@ from tvm import tirx
 
 from heterocc.compiler.lower.frontend import call_by_symbol, memory_passes
 from heterocc.compiler.lower.link import link
+from heterocc.compiler.lower.progress import phase
 from heterocc.compiler.scratch import scratch_folder
 from heterocc.runtime.tvm_api import available_cores
 
@@ -42,6 +43,7 @@ class Executable:
 
 def build_executable(entry: tvm.IRModule, target: Any, config: Mapping[str, Any] | None = None) -> Executable:
     """Generate code for an entry module whose kernels are scheduled; for a CPU in several threads."""
+    phase("generating code")
     shared: dict[str, str] = {}
     passes = tvm.transform.Sequential(memory_passes())
     entry = _without_scopes(entry)
@@ -104,6 +106,7 @@ def shared_object(executable: Executable, triple: str | None) -> bytes:
     `triple` names the machine that the code is for, None this one. Device code (OpenCL, …) is packed into the object.
     Raises LinkerMissingError (HC406).
     """
+    phase("linking")
     linked: list[bytes] = []
     aliases = {_PREFIX + symbol: _PREFIX + function for symbol, function in executable.shared.items()}
 

@@ -18,6 +18,7 @@ from tvm import relax
 
 from heterocc.compiler.lower.base import PartitionJob
 from heterocc.compiler.lower.precision import in_half
+from heterocc.compiler.lower.progress import phase
 from heterocc.compiler.lower.relax_entry import call_by_symbol, destination_passing, memory_passes
 from heterocc.compiler.lower.relax_fold import fold_weights
 from heterocc.compiler.lower.relax_importer import ImportedFunction, first_line, import_function
@@ -41,6 +42,7 @@ def import_partition(job: PartitionJob, target: Any) -> ImportedFunction:
     Raises LoweringError naming the node at fault.
     """
     function = import_function(job)
+    phase("folding weights")
     with target:
         mod = relax.transform.DecomposeOpsForInference()(function.mod)
         mod, arrays = fold_weights(mod, function.arrays)
@@ -55,5 +57,7 @@ def kernel_module(job: PartitionJob, target: Any, before: Sequence[Any] = ()) ->
     """
     if not isinstance(target, tvm.target.Target):
         raise TypeError("target must be a tvm.target.Target")
-    module = to_kernels(import_partition(job, target), target, before)
+    function = import_partition(job, target)
+    phase("fusing nodes to kernels")
+    module = to_kernels(function, target, before)
     return in_half(module, job) if job.device.half else module

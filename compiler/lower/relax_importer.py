@@ -18,6 +18,7 @@ from tvm.relax.frontend.onnx import onnx_frontend
 
 from heterocc.artifacts.errors import HeteroccError, LoweringError
 from heterocc.compiler.lower.base import PartitionJob
+from heterocc.compiler.lower.progress import counted
 from heterocc.compiler.lower.relax_operators import STANDARD_DOMAINS, Context, own_converter
 from heterocc.compiler.lower.relax_straight import bindings_of, constant, outputs_of, vars_of, write_main
 
@@ -101,7 +102,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
         parameters = [var for var, _ in self._params.values()]
         with self.bb.function("main", params=inputs + parameters):
             with self.bb.dataflow():
-                for index, node in enumerate(graph.node):
+                for index, node in enumerate(counted("importing nodes", graph.node)):
                     self._convert_node(index, node)
                 outputs = []
                 for name in job.outputs:

@@ -15,6 +15,7 @@ from heterocc.compiler.lower.cpu.contraction import Packing, choose_tile, find_c
 from heterocc.compiler.lower.cpu.generic import schedule_reduction, schedule_spatial
 from heterocc.compiler.lower.cpu.target import vector_lanes
 from heterocc.compiler.lower.frontend import KernelModule
+from heterocc.compiler.lower.progress import counted
 from heterocc.compiler.lower.reduction_start import known_to_schedules, restored
 from heterocc.compiler.lower.relax_kernels import is_kernel_call
 from heterocc.compiler.lower.relax_straight import bindings_of, outputs_of, write_main
@@ -27,7 +28,7 @@ def schedule_kernels(module: KernelModule, target: Any) -> KernelModule:
     functions: dict[Any, Any] = {}
     packings: dict[str, tuple[Packing, ...]] = {}
     with target:
-        for gvar, function in module.mod.functions_items():
+        for gvar, function in counted("scheduling kernels", module.mod.functions_items()):
             if gvar.name_hint == "main":
                 continue
             scheduled, wanted = schedule_kernel(function, weights.get(gvar.name_hint, frozenset()), lanes)

@@ -18,6 +18,7 @@ from heterocc.compiler.lower.gpu.packed import Packed
 from heterocc.compiler.lower.gpu.plain import launches
 from heterocc.compiler.lower.gpu.rules import RULES, scheduled_by
 from heterocc.compiler.lower.gpu.tune import Kernel, Tuner
+from heterocc.compiler.lower.progress import counted
 from heterocc.compiler.lower.relax_kernels import is_kernel_call
 from heterocc.compiler.lower.relax_straight import bindings_of, outputs_of, substitute, vars_of, write_main
 
@@ -39,7 +40,7 @@ def schedule_kernels(module: KernelModule, target: Any, limits: Limits, tuner: T
     inputs = {symbol: len(arguments) for _, symbol, arguments in _calls(module)}
     kernels: dict[str, Packed] = {}
     with target:
-        for gvar, function in module.mod.functions_items():
+        for gvar, function in counted("scheduling kernels", module.mod.functions_items()):
             if isinstance(function, tirx.PrimFunc):
                 symbol = gvar.name_hint
                 where = f"node '{node_of[symbol]}'" if symbol in node_of else None

@@ -20,6 +20,7 @@ from heterocc.compiler.lower.gpu.packed import Packed
 from heterocc.compiler.lower.gpu.rules import RULES, Rule, scheduled_by
 from heterocc.compiler.lower.gpu.tune_key import identity, key_of, work_of
 from heterocc.compiler.lower.gpu.tune_run import Bench, Build, Tensor, tensors_of
+from heterocc.compiler.lower.progress import unwatched
 from heterocc.runtime.schedule import Space
 
 WORTH = 1 << 18
@@ -165,7 +166,7 @@ class Tuner:
 
 def tuner_for(job: PartitionJob, build: Build) -> Tuner | None:
     """What times the kernels of a partition; None where that was not asked for."""
-    return None if job.tuning is None else Tuner(job.tuning, job.device, build)
+    return None if job.tuning is None else Tuner(job.tuning, job.device, unwatched(build))
 
 
 class _Search:

@@ -10,6 +10,7 @@ from heterocc.artifacts.errors import LoweringError
 from heterocc.compiler.devices.device import Device
 from heterocc.compiler.imported import ImportedModel
 from heterocc.compiler.lower.base import KernelInfo, LoweredPartition, PartitionJob
+from heterocc.runtime.ort_session import open_session, session_options
 
 LOCATION = "heterocc"
 """What an external initializer names as its file: it has none, the session is given the tensor."""
@@ -51,16 +52,12 @@ class OrtLowering:
 
 def _refusal(proto: onnx.ModelProto, weights: dict[str, np.ndarray], *, optimise: bool = False) -> str | None:
     """Why ONNX Runtime cannot create a session, or None; it optimises as the runtime will, or not at all, for speed."""
-    options = onnxruntime.SessionOptions()
-    if not optimise:
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = 4
-    options.intra_op_num_threads = 1
+    options = session_options(threads=1, optimise="all" if optimise else "none")
     values = [onnxruntime.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(a)) for a in weights.values()]
     if values:
         options.add_external_initializers(list(weights), values)
     try:
-        onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        open_session(proto.SerializeToString(), options)
     except Exception as error:  # ONNX Runtime's exception classes have no public base
         lines = str(error).splitlines()
         return lines[0][:300] if lines else type(error).__name__

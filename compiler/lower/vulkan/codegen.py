@@ -14,6 +14,7 @@ from tvm import tirx
 from tvm.tirx.build import split_host_device_mods
 
 from heterocc.artifacts.errors import LoweringError, NativePluginError
+from heterocc.compiler.lower.progress import counted
 from heterocc.compiler.lower.vulkan.dtypes import UnsupportedError
 from heterocc.compiler.lower.vulkan.kernel import Kernel, compile_kernel
 from heterocc.compiler.lower.vulkan.package import package
@@ -77,7 +78,8 @@ def device_kernels(functions: tvm.IRModule, target: Any, limits: VulkanLimits) -
 
 def _kernels(mod: Any, limits: VulkanLimits) -> list[Kernel]:
     kernels = []
-    for name, function in sorted((g.name_hint, f) for g, f in mod.functions_items()):
+    functions = sorted((g.name_hint, f) for g, f in mod.functions_items())
+    for name, function in counted("writing kernels as SPIR-V", functions):
         try:
             kernel = compile_kernel(name, function, limits.features)
         except UnsupportedError as error:

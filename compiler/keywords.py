@@ -1,0 +1,64 @@
+"""Keyword arguments of the public functions: an unknown one is an error that names the nearest known one."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields, replace
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
+
+from heterocc.artifacts.errors import UsageError
+from heterocc.compiler.options import CompileOptions
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def with_overrides(
+    function: Callable[..., Any], options: CompileOptions | None, overrides: Mapping[str, Any]
+) -> CompileOptions:
+    """`options` (the defaults for None) with `overrides`, the keywords that `function` does not name itself.
+
+    Raises UsageError (HC120) for a keyword that is no field of CompileOptions.
+    """
+    if options is None:
+        options = CompileOptions()
+    elif not isinstance(options, CompileOptions):
+        raise UsageError(
+            f"options must be CompileOptions, not {type(options).__name__}",
+            where=f"{function.__name__}(options=…)",
+            hint="give single options as keywords, as in devices='GPU,CPU'",
+        )
+    own = [name for name in keywords_of(function) if name not in ("model", "options")]
+    refuse_unknown(function.__name__, overrides, (*(f.name for f in fields(CompileOptions)), *own))
+    return replace(options, **overrides)
+
+
+def keywords_of(function: Callable[..., Any]) -> tuple[str, ...]:
+    """The keywords that a function names in its signature."""
+    kinds = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return tuple(name for name, found in inspect.signature(function).parameters.items() if found.kind in kinds)
+
+
+def refuse_unknown(function: str, given: Iterable[str], known: Iterable[str]) -> None:
+    """Raise UsageError (HC120) for the first of the `given` keywords that is not `known`."""
+    names = tuple(known)
+    for keyword in given:
+        if keyword not in names:
+            nearest = difflib.get_close_matches(keyword, names, 1, 0.5)
+            hint = f"did you mean '{nearest[0]}'?" if nearest else f"it takes {', '.join(names)}"
+            raise UsageError(f"{function} has no option '{keyword}'", where=f"{function}({keyword}=…)", hint=hint)
+
+
+def checked_keywords(function: Callable[P, R]) -> Callable[P, R]:
+    """A function whose unknown keywords are a UsageError (HC120) in place of a TypeError."""
+    known = keywords_of(function)
+
+    @wraps(function)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+        refuse_unknown(function.__name__, kwargs, known)
+        return function(*args, **kwargs)
+
+    return checked

@@ -1,0 +1,56 @@
+"""The one place that makes ONNX Runtime sessions: on the CPU, without a log of their own on standard error.
+
+ONNX Runtime writes what it logs straight to standard error, past Python, coloured and in its own words. What matters of
+it is in its exceptions, which become errors or notes of heterocc. To see its log, give the Python logger
+`heterocc.onnxruntime` a level: sessions made after that log from there on (`logging.WARNING`, …).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any, Literal
+
+Optimise = Literal["all", "basic", "none"]
+
+_SEVERITIES = ((logging.CRITICAL, 4), (logging.ERROR, 3), (logging.WARNING, 2), (logging.INFO, 1))
+_log = logging.getLogger("heterocc.onnxruntime")
+
+
+def severity() -> int:
+    """The severity from which ONNX Runtime logs: 0 (verbose) to 4 (fatal), which is all it is told to log unasked."""
+    if _log.level == logging.NOTSET:
+        return 4
+    return next((severity for level, severity in _SEVERITIES if _log.level >= level), 0)
+
+
+def session_options(*, threads: int | None = None, optimise: Optimise = "all") -> Any:
+    """Fresh options of a session: quiet, with `threads` workers (None: as many as cores).
+
+    Where the process is the command line's own, ONNX Runtime's default logger is quiet from then on too; in others it
+    is the application's.
+    """
+    import onnxruntime
+
+    if _log.level != logging.NOTSET:
+        onnxruntime.set_default_logger_severity(severity())
+    levels = onnxruntime.GraphOptimizationLevel
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = severity()
+    if threads is not None:
+        options.intra_op_num_threads = threads
+    if optimise != "all":
+        options.graph_optimization_level = levels.ORT_ENABLE_BASIC if optimise == "basic" else levels.ORT_DISABLE_ALL
+    return options
+
+
+def open_session(model: bytes | str, options: Any, *, without: Sequence[str] = ()) -> Any:
+    """A session on the CPU for a model's bytes, or for its path, `without` the optimisers of these names.
+
+    Raises what ONNX Runtime raises.
+    """
+    import onnxruntime
+
+    return onnxruntime.InferenceSession(
+        model, options, providers=["CPUExecutionProvider"], disabled_optimizers=list(without)
+    )

@@ -1,0 +1,54 @@
+"""Usage errors of the command line, as typer finds them."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from heterocc.compiler.cli import app
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words", "where"),
+    [
+        (["compile"], "missing argument 'model'", "heterocc compile"),
+        (["compile", "m.onnx", "--devcies", "CPU"], "--devcies", "heterocc compile"),
+        (["compile", "m.onnx", "--pass-limit", "x"], "--pass-limit", "heterocc compile"),
+        (["compile", "m.onnx", "--seed", "-1"], "--seed", "heterocc compile"),
+        (["compile", "m.onnx", "n.onnx"], "n.onnx", "heterocc compile"),
+        (["bench", "m.hcb", "--devices"], "requires an argument", "heterocc bench"),
+        (["devices", "--all"], "--all", "heterocc devices"),
+        (["complie", "m.onnx"], "'complie'", "heterocc"),
+    ],
+)
+def test_a_usage_error_is_one_of_ours_and_comes_as_json_where_that_is_asked(
+    arguments: list[str], words: str, where: str
+) -> None:
+    plain = CliRunner().invoke(app, arguments)
+    assert plain.exit_code == 2 and plain.stdout == "" and words in plain.stderr
+    assert plain.stderr.startswith("error[HC120]: ") and "hint: " in plain.stderr
+    # Before an option that lacks its value, which would take it for that.
+    asked = CliRunner().invoke(app, [arguments[0], "--json", *arguments[1:]])
+    assert asked.exit_code == 2
+    error = json.loads(asked.stdout)["error"]
+    assert error["code"] == "HC120" and words in error["message"] and error["where"] == where
+    assert f"`{where} --help`" in error["hint"]
+
+
+def test_a_process_with_a_usage_error_writes_json_on_standard_output_and_exits_with_2() -> None:
+    command = [sys.executable, "-m", "heterocc.compiler.cli", "compile", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and json.loads(done.stdout)["error"]["code"] == "HC120"
+    assert "Traceback" not in done.stderr
+
+
+def test_json_after_two_dashes_is_an_argument() -> None:
+    done = CliRunner().invoke(app, ["compile", "m.onnx", "--", "--json"])
+    assert done.exit_code == 2 and done.stdout == ""
+
+
+def test_the_command_alone_prints_its_help() -> None:
+    done = CliRunner().invoke(app, [])
+    assert "Usage: heterocc" in done.output and "error[" not in done.output
