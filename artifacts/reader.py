@@ -7,7 +7,6 @@ import hashlib
 import mmap
 import os
 import stat
-import threading
 from types import TracebackType
 from typing import Self
 
@@ -16,6 +15,7 @@ import numpy.typing as npt
 
 from heterocc.artifacts.container import MAX_MANIFEST, PAGE, Container, Entry
 from heterocc.artifacts.errors import BundleError, FileMissingError
+from heterocc.artifacts.locks import renewed_lock
 from heterocc.artifacts.manifest import DIGEST_NAME, MANIFEST_NAME, Manifest
 from heterocc.artifacts.npy import parse_npy
 from heterocc.artifacts.sealed import SealedFile, sealed_memfd
@@ -43,7 +43,7 @@ class Bundle:
         self._settled = is_settled(key)
         self._hashes = {m.name: m.sha256 for m in manifest.members}
         self._right: set[str] = set()
-        self._lock = threading.Lock()
+        self._lock = renewed_lock()
         self._verification: Verification | None = None
 
     def __enter__(self) -> Self:
@@ -126,9 +126,12 @@ class Bundle:
         self.start_verification(threads).wait()
 
     def start_verification(self, threads: int = 2) -> Verification:
-        """Begin `verify_weights` in background threads; a second call gives the same handle."""
+        """Begin `verify_weights` in background threads; a second call gives the same handle.
+
+        In a forked child it begins anew where the parent had not ended.
+        """
         with self._lock:
-            if self._verification is None:
+            if self._verification is None or self._verification.lost:
                 extents = [] if is_remembered(self._key) else self._extents()
                 self._verification = Verification(extents, threads, self._remember)
             return self._verification

@@ -8,6 +8,8 @@ from typing import Any, Protocol
 
 from heterocc.artifacts.manifest import Partition, Variant
 from heterocc.artifacts.reader import Bundle
+from heterocc.runtime import forks
+from heterocc.runtime.crew import on_crew
 from heterocc.runtime.cuda_streams import CudaStreams, device_keeper, hold
 from heterocc.runtime.executable import Executable, Instrument, Library, load_library, synchronizer, told_origins
 from heterocc.runtime.faults import device_fault, device_was_lost
@@ -48,6 +50,12 @@ class Chain:
     def __init__(self, bundle: Bundle, variant: Variant, options: Options, allocations: Allocations) -> None:
         self.variant = variant
         self.options = options
+        on_device = any(device.backend not in ("cpu", "ort") for device in variant.devices)
+        has_onnx = any(part.kind == "onnx" for part in variant.partitions)
+        self.portable = not on_device and not (has_onnx and options.threads > 1)
+        """Whether a forked child may go on with it: it keeps no threads and no driver's objects."""
+        if not self.portable:
+            forks.keep_in_children(self)
         self.schedule: Schedule = schedule(variant, shared_spaces(variant), direct_pairs(variant))
         self.allocations = allocations
         self.weights = Weights(bundle.weights_view, allocations, self.schedule.shared)
@@ -154,16 +162,27 @@ class Context:
         )
         self._steps = plan.steps
         self.observer = observer
-        self._threads = chain.options.threads if needs_tensors else None
+        self._generation = forks.generation
+        if not chain.portable:
+            forks.keep_in_children(self)
+        on_host = any(executable.space == HOST for executable in chain.compiled.values())
+        self._threads = chain.options.threads if on_host else None
 
     def execute(self) -> None:
         """Run the chain on what the input arrays hold. Raises DeviceError naming the partition and the device."""
+        if self._threads is None:
+            self._on_this_thread()
+        elif self._threads == 1:
+            use_threads(1)
+            self._on_this_thread()
+        else:
+            on_crew(self._threads, self._on_this_thread)
+
+    def _on_this_thread(self) -> None:
         with self._device_kept():
             self._execute()
 
     def _execute(self) -> None:
-        if self._threads is not None:
-            use_threads(self._threads)
         action: Action | None = None
         try:
             for action in self._actions:
@@ -172,6 +191,8 @@ class Context:
             self._flight.finish()
             self._lending.rest()
         except BaseException as error:
+            if forks.generation != self._generation:
+                raise  # a callback has forked: there is nobody here to wait for
             self._flight.abandon()
             self._lending.recover()
             if self._cuda is not None:

@@ -10,6 +10,7 @@ import numpy as np
 
 from heterocc.artifacts.errors import BundleManifestError, DeviceError, DriverMissingError
 from heterocc.artifacts.manifest import Partition, TensorSpec
+from heterocc.runtime import forks
 from heterocc.runtime.faults import first_line
 from heterocc.runtime.feeds import Array
 
@@ -25,6 +26,7 @@ def onnxruntime() -> Any:
             "the bundle has partitions for ONNX Runtime, and it is not installed",
             hint="pip install onnxruntime, or compile for devices without ORT",
         ) from error
+    forks.end_without_handlers()
     return ort
 
 
