@@ -18,7 +18,7 @@ from heterocc.artifacts.errors import BundleError, FileMissingError
 from heterocc.artifacts.locks import renewed_lock
 from heterocc.artifacts.manifest import DIGEST_NAME, MANIFEST_NAME, Manifest
 from heterocc.artifacts.npy import parse_npy
-from heterocc.artifacts.sealed import SealedFile, sealed_memfd
+from heterocc.artifacts.sealed import SealedFile, hint_for, sealed_memfd
 from heterocc.artifacts.tensors import STORAGE
 from heterocc.artifacts.validate import check_manifest, parse_manifest, read_version
 from heterocc.artifacts.verify import Extent, FileKey, Verification, is_remembered, is_settled, remember, wrong_hash
@@ -194,7 +194,9 @@ def open_bundle(path: str | os.PathLike[str]) -> Bundle:
         fd = os.open(shown, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise FileMissingError(f"cannot open the bundle: {reason}", where=shown, hint="check the path") from None
+        raise FileMissingError(
+            f"cannot open the bundle: {reason}", where=shown, hint=hint_for(error, "check the path")
+        ) from None
     try:
         return _open(fd, shown)
     except BundleError as error:
@@ -202,7 +204,7 @@ def open_bundle(path: str | os.PathLike[str]) -> Bundle:
         error.hint = error.hint or "copy the file again, or compile the model again"
         raise
     except (OSError, ValueError) as error:  # an I/O error, or a file cut short between two calls
-        hint = "check the disk, and the limits on memory and open files"
+        hint = hint_for(error, "check the disk and the limit on memory")
         raise BundleError(f"the bundle cannot be read: {error}", where=shown, hint=hint) from error
     finally:
         os.close(fd)

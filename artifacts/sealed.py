@@ -26,7 +26,8 @@ class SealedFile:
 
     `path` can be given to dlopen as long as the file is open. It differs from every other one of this process even when
     a file descriptor's number is used again: dlopen takes the same path for the library that it has already loaded.
-    Close it (or leave its `with` block) once it is loaded; a mapping made from it stays.
+    Keep it open as long as the library is loaded: debuggers and backtraces open the path again, which leads to whatever
+    file has the number then. A mapping made from it stays when it is closed.
     """
 
     def __init__(self, fd: int, size: int) -> None:
@@ -85,9 +86,16 @@ def sealed_memfd(name: str, data: bytes | memoryview) -> int:
             os.close(fd)
         raise BundleError(
             f"cannot make a memory file for {name[:80]!r}: {error.strerror or error}",
-            hint="free some memory or file descriptors; `ulimit -n` shows the limit of the latter",
+            hint=hint_for(error, "free some memory"),
         ) from error
     return fd
+
+
+def hint_for(error: OSError | ValueError, otherwise: str) -> str:
+    """What to do about an error of the system; `otherwise` where it is not the limit on open files."""
+    if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+        return "raise the limit on open files (`ulimit -n`), or close other sessions"
+    return otherwise
 
 
 def _memfd(name: str) -> int:

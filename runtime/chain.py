@@ -16,6 +16,7 @@ from heterocc.runtime.faults import device_fault, device_was_lost
 from heterocc.runtime.feeds import Array, is_text
 from heterocc.runtime.inflight import InFlight, Settle
 from heterocc.runtime.lending import Lending, copying_notes
+from heterocc.runtime.loaded_code import close_unloaded, keep_open, let_go
 from heterocc.runtime.memory import Allocations, Buffers, Weights, to_host
 from heterocc.runtime.ort import OrtPartition, to_python
 from heterocc.runtime.schedule import HOST, Call, Copy, Schedule, Space, Step, Wait, numpy_dtype, schedule
@@ -64,6 +65,7 @@ class Chain:
         if any(space.backend == "cuda" for space in self.schedule.spaces):
             hold(self.weights, self.weights.tensors)
         self._bundle = bundle
+        close_unloaded()  # code of chains that nobody closed
         self._libraries: dict[str, Library] = {}
         # TVM's pools may hold memory of a device that was lost, by whomever, and would hand it to this chain.
         if device_was_lost() or any(s.backend in ("opencl", "vulkan") for s in self.schedule.spaces):
@@ -89,10 +91,20 @@ class Chain:
         params = [self.weights.tensor(index, space) for index in part.params]
         library = self._libraries.get(part.code)
         if library is None:
-            with self._bundle.sealed_member(part.code) as code:
-                library = load_library(code.path, part.name, space, self._binaries(part, space))
+            library = self._load_library(part, space)
             self._libraries[part.code] = library
         return Executable(library.module, part.name, part.entry, space, params)
+
+    def _load_library(self, part: Partition, space: Space) -> Library:
+        binaries = self._binaries(part, space)
+        code = self._bundle.sealed_member(part.code)
+        try:
+            library = load_library(code.path, part.name, space, binaries)
+        except BaseException:
+            let_go(code)
+            raise
+        keep_open(code, library)
+        return library
 
     def _binaries(self, part: Partition, space: Space) -> bytes:
         if part.binaries is None or space.backend != "opencl":

@@ -17,6 +17,7 @@ from heterocc.runtime.binding import Binding
 from heterocc.runtime.chain import Context
 from heterocc.runtime.cuda_streams import device_keeper
 from heterocc.runtime.feeds import Array, FeedCheck, TensorInfo, check_out, nearest
+from heterocc.runtime.loaded_code import close_unloaded
 from heterocc.runtime.opening import open_variant
 from heterocc.runtime.ort import to_python
 from heterocc.runtime.pool import ContextPool
@@ -257,6 +258,7 @@ class Session:
             with forks.working(), device_keeper(self._variant)():
                 pool.close()
                 del pool  # and with it the weights
+            close_unloaded()
         self._bundle.close()
 
     def __enter__(self) -> Self:
