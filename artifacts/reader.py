@@ -100,9 +100,13 @@ class Bundle:
             sealed = SealedFile(sealed_memfd(name, data), data.nbytes)
         except BundleError as error:
             raise self._placed(error) from error.__cause__
-        with sealed.map() as copy:
-            if hashlib.sha256(copy).hexdigest() == self._hashes[name]:
-                return sealed
+        try:
+            with sealed.map() as copy:
+                if hashlib.sha256(copy).hexdigest() == self._hashes[name]:
+                    return sealed
+        except BundleError as error:
+            sealed.close()
+            raise self._placed(error) from error.__cause__
         sealed.close()
         raise self._placed(wrong_hash(f"member '{name}'"))
 
