@@ -7,7 +7,6 @@ import hashlib
 import mmap
 import os
 import stat
-import threading
 from types import TracebackType
 from typing import Self
 
@@ -17,9 +16,10 @@ import numpy.typing as npt
 from heterocc.artifacts.container import MAX_MANIFEST, PAGE, Container, Entry
 from heterocc.artifacts.dtypes import STORAGE
 from heterocc.artifacts.errors import BundleError, FileMissingError
+from heterocc.artifacts.locks import renewed_lock
 from heterocc.artifacts.manifest import DIGEST_NAME, MANIFEST_NAME, Manifest
 from heterocc.artifacts.npy import parse_npy
-from heterocc.artifacts.sealed import SealedFile, sealed_memfd
+from heterocc.artifacts.sealed import SealedFile, hint_for, sealed_memfd
 from heterocc.artifacts.validate import check_manifest, parse_manifest, read_version
 from heterocc.artifacts.verify import Extent, FileKey, Verification, is_remembered, is_settled, remember, wrong_hash
 
@@ -43,7 +43,7 @@ class Bundle:
         self._settled = is_settled(key)
         self._hashes = {m.name: m.sha256 for m in manifest.members}
         self._right: set[str] = set()
-        self._lock = threading.Lock()
+        self._lock = renewed_lock()
         self._verification: Verification | None = None
 
     def __enter__(self) -> Self:
@@ -100,9 +100,13 @@ class Bundle:
             sealed = SealedFile(sealed_memfd(name, data), data.nbytes)
         except BundleError as error:
             raise self._placed(error) from error.__cause__
-        with sealed.map() as copy:
-            if hashlib.sha256(copy).hexdigest() == self._hashes[name]:
-                return sealed
+        try:
+            with sealed.map() as copy:
+                if hashlib.sha256(copy).hexdigest() == self._hashes[name]:
+                    return sealed
+        except BundleError as error:
+            sealed.close()
+            raise self._placed(error) from error.__cause__
         sealed.close()
         raise self._placed(wrong_hash(f"member '{name}'"))
 
@@ -126,9 +130,12 @@ class Bundle:
         self.start_verification(threads).wait()
 
     def start_verification(self, threads: int = 2) -> Verification:
-        """Begin `verify_weights` in background threads; a second call gives the same handle."""
+        """Begin `verify_weights` in background threads; a second call gives the same handle.
+
+        In a forked child it begins anew where the parent had not ended.
+        """
         with self._lock:
-            if self._verification is None:
+            if self._verification is None or self._verification.lost:
                 extents = [] if is_remembered(self._key) else self._extents()
                 self._verification = Verification(extents, threads, self._remember)
             return self._verification
@@ -191,7 +198,9 @@ def open_bundle(path: str | os.PathLike[str]) -> Bundle:
         fd = os.open(shown, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise FileMissingError(f"cannot open the bundle: {reason}", where=shown, hint="check the path") from None
+        raise FileMissingError(
+            f"cannot open the bundle: {reason}", where=shown, hint=hint_for(error, "check the path")
+        ) from None
     try:
         return _open(fd, shown)
     except BundleError as error:
@@ -199,7 +208,7 @@ def open_bundle(path: str | os.PathLike[str]) -> Bundle:
         error.hint = error.hint or "copy the file again, or compile the model again"
         raise
     except (OSError, ValueError) as error:  # an I/O error, or a file cut short between two calls
-        hint = "check the disk, and the limits on memory and open files"
+        hint = hint_for(error, "check the disk and the limit on memory")
         raise BundleError(f"the bundle cannot be read: {error}", where=shown, hint=hint) from error
     finally:
         os.close(fd)

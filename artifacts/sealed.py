@@ -18,6 +18,8 @@ _CHUNK = 16 * 2**20
 _MFD_EXEC = 0x0010  # Linux 6.3; without it `vm.memfd_noexec` may forbid mapping the file as code
 _SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 
+MORE_FILES = "raise the limit on open files (`ulimit -n`), or close other sessions"
+
 _serial = itertools.count(1)
 
 
@@ -26,7 +28,8 @@ class SealedFile:
 
     `path` can be given to dlopen as long as the file is open. It differs from every other one of this process even when
     a file descriptor's number is used again: dlopen takes the same path for the library that it has already loaded.
-    Close it (or leave its `with` block) once it is loaded; a mapping made from it stays.
+    Keep it open as long as the library is loaded: debuggers and backtraces open the path again, which leads to whatever
+    file has the number then. A mapping made from it stays when it is closed.
     """
 
     def __init__(self, fd: int, size: int) -> None:
@@ -38,12 +41,17 @@ class SealedFile:
 
     @contextlib.contextmanager
     def map(self) -> Iterator[memoryview]:
-        """The bytes, mapped for reading while the block runs."""
+        """The bytes, mapped for reading while the block runs. Raises BundleError where the system refuses it."""
         if self.size == 0:
             yield memoryview(b"")
             return
         # Private: before Linux 6.7 a file sealed against writing cannot be mapped shared.
-        with mmap.mmap(self.fd, self.size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ) as mapped:
+        try:
+            mapped = mmap.mmap(self.fd, self.size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ)
+        except OSError as error:
+            hint = hint_for(error, "free some memory")
+            raise BundleError(f"cannot map a memory file: {error.strerror or error}", hint=hint) from error
+        with mapped:
             view = memoryview(mapped)
             try:
                 yield view
@@ -85,9 +93,14 @@ def sealed_memfd(name: str, data: bytes | memoryview) -> int:
             os.close(fd)
         raise BundleError(
             f"cannot make a memory file for {name[:80]!r}: {error.strerror or error}",
-            hint="free some memory or file descriptors; `ulimit -n` shows the limit of the latter",
+            hint=hint_for(error, "free some memory"),
         ) from error
     return fd
+
+
+def hint_for(error: OSError | ValueError, otherwise: str) -> str:
+    """What to do about an error of the system; `otherwise` where it is not the limit on open files."""
+    return MORE_FILES if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE) else otherwise
 
 
 def _memfd(name: str) -> int:

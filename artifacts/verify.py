@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import _thread
 import hashlib
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from heterocc.artifacts.errors import BundleError, BundleHashError
+from heterocc.artifacts.locks import renewed_lock
 
 FileKey = tuple[int, int, int, int, int, str]
 """Device, inode, size, mtime and ctime in ns, SHA-256 of the manifest: what an unchanged file has in common."""
@@ -17,7 +19,7 @@ FileKey = tuple[int, int, int, int, int, str]
 _SETTLED_NS = 100_000_000
 
 _memo: set[FileKey] = set()
-_memo_lock = threading.Lock()
+_memo_lock = renewed_lock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,8 @@ class Verification:
     def __init__(self, extents: Sequence[Extent], threads: int, on_success: Callable[[], None]) -> None:
         # Largest first: the last tensors to finish are then short ones.
         self._queue = iter(sorted(extents, key=lambda e: -e.data.nbytes))
-        self._lock = threading.Lock()
+        self._lock = renewed_lock()
+        self._process = os.getpid()
         self._on_success = on_success
         self._error: BundleError | None = None
         self._running = max(1, min(threads, len(extents))) if extents else 0
@@ -84,6 +87,11 @@ class Verification:
     def done(self) -> bool:
         """Whether the result is there."""
         return self._finished.is_set()
+
+    @property
+    def lost(self) -> bool:
+        """Whether a fork has left its threads in the parent, so that there never will be a result."""
+        return not self._finished.is_set() and os.getpid() != self._process
 
     def wait(self) -> None:
         """Return when every tensor was found right; raises BundleHashError naming the first found wrong."""

@@ -9,12 +9,15 @@ from typing import Any, Protocol
 from heterocc.artifacts.dtypes import COMPUTED, is_text
 from heterocc.artifacts.manifest import Partition, Variant
 from heterocc.artifacts.reader import Bundle
+from heterocc.runtime import forks
+from heterocc.runtime.crew import on_crew
 from heterocc.runtime.cuda_streams import CudaStreams, device_keeper, hold
 from heterocc.runtime.executable import Executable, Instrument, Library, load_library, synchronizer, told_origins
 from heterocc.runtime.faults import device_fault, device_was_lost
 from heterocc.runtime.feeds import Array
 from heterocc.runtime.inflight import InFlight, Settle
 from heterocc.runtime.lending import Lending, copying_notes
+from heterocc.runtime.loaded_code import close_unloaded, keep_open, let_go
 from heterocc.runtime.memory import Allocations, Buffers, Weights, to_host
 from heterocc.runtime.ort import OrtPartition, to_python
 from heterocc.runtime.schedule import HOST, Call, Copy, Schedule, Space, Step, Wait, numpy_dtype, schedule
@@ -49,6 +52,12 @@ class Chain:
     def __init__(self, bundle: Bundle, variant: Variant, options: Options, allocations: Allocations) -> None:
         self.variant = variant
         self.options = options
+        on_device = any(device.backend not in ("cpu", "ort") for device in variant.devices)
+        has_onnx = any(part.kind == "onnx" for part in variant.partitions)
+        self.portable = not on_device and not (has_onnx and options.threads > 1)
+        """Whether a forked child may go on with it: it keeps no threads and no driver's objects."""
+        if not self.portable:
+            forks.keep_in_children(self)
         self.schedule: Schedule = schedule(variant, shared_spaces(variant), direct_pairs(variant))
         self.allocations = allocations
         self.weights = Weights(bundle.weights_view, allocations, self.schedule.shared)
@@ -57,6 +66,7 @@ class Chain:
         if any(space.backend == "cuda" for space in self.schedule.spaces):
             hold(self.weights, self.weights.tensors)
         self._bundle = bundle
+        close_unloaded()  # code of chains that nobody closed
         self._libraries: dict[str, Library] = {}
         # TVM's pools may hold memory of a device that was lost, by whomever, and would hand it to this chain.
         if device_was_lost() or any(s.backend in ("opencl", "vulkan") for s in self.schedule.spaces):
@@ -82,10 +92,20 @@ class Chain:
         params = [self.weights.tensor(index, space) for index in part.params]
         library = self._libraries.get(part.code)
         if library is None:
-            with self._bundle.sealed_member(part.code) as code:
-                library = load_library(code.path, part.name, space, self._binaries(part, space))
+            library = self._load_library(part, space)
             self._libraries[part.code] = library
         return Executable(library.module, part.name, part.entry, space, params)
+
+    def _load_library(self, part: Partition, space: Space) -> Library:
+        binaries = self._binaries(part, space)
+        code = self._bundle.sealed_member(part.code)
+        try:
+            library = load_library(code.path, part.name, space, binaries)
+        except BaseException:
+            let_go(code)
+            raise
+        keep_open(code, library)
+        return library
 
     def _binaries(self, part: Partition, space: Space) -> bytes:
         if part.binaries is None or space.backend != "opencl":
@@ -155,16 +175,27 @@ class Context:
         )
         self._steps = plan.steps
         self.observer = observer
-        self._threads = chain.options.threads if needs_tensors else None
+        self._generation = forks.generation
+        if not chain.portable:
+            forks.keep_in_children(self)
+        on_host = any(executable.space == HOST for executable in chain.compiled.values())
+        self._threads = chain.options.threads if on_host else None
 
     def execute(self) -> None:
         """Run the chain on what the input arrays hold. Raises DeviceError naming the partition and the device."""
+        if self._threads is None:
+            self._on_this_thread()
+        elif self._threads == 1:
+            use_threads(1)
+            self._on_this_thread()
+        else:
+            on_crew(self._threads, self._on_this_thread)
+
+    def _on_this_thread(self) -> None:
         with self._device_kept():
             self._execute()
 
     def _execute(self) -> None:
-        if self._threads is not None:
-            use_threads(self._threads)
         action: Action | None = None
         try:
             for action in self._actions:
@@ -173,6 +204,8 @@ class Context:
             self._flight.finish()
             self._lending.rest()
         except BaseException as error:
+            if forks.generation != self._generation:
+                raise  # a callback has forked: there is nobody here to wait for
             self._flight.abandon()
             self._lending.recover()
             if self._cuda is not None:

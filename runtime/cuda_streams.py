@@ -18,6 +18,7 @@ from typing import Any
 import tvm_ffi
 
 from heterocc.artifacts.manifest import Variant
+from heterocc.runtime import forks
 from heterocc.runtime.inflight import Settle
 from heterocc.runtime.native.cuda_driver import Event, Stream, kept_context
 from heterocc.runtime.steps import HOST, Copy, Space
@@ -39,11 +40,13 @@ def hold(owner: object, memory: object) -> None:
 
     Freeing fails then, and where it does TVM ends the process. The same holds in a forked child.
     """
-    weakref.finalize(owner, _let_go, memory)
+    weakref.finalize(owner, _let_go, memory, forks.generation)
 
 
-def _let_go(memory: object) -> None:
+def _let_go(memory: object, generation: int) -> None:
     try:
+        if forks.generation != generation:
+            raise RuntimeError("the driver does not work in a forked child")
         for stream in list(_KERNELS.values()):
             stream.wait()
     except RuntimeError:

@@ -63,7 +63,7 @@ class Executable:
             raise device_fault(error, f"reading the binaries of '{self.name}'", str(self.space)) from error
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Library:
     """The loaded shared object of partition `name`, and where the machine code of its kernels came from where the
     driver makes that: the end of a sentence.
@@ -85,7 +85,9 @@ def told_origins(libraries: Iterable[Library]) -> tuple[str, ...]:
 
 
 def load_library(path: str, name: str, space: Space, binaries: bytes = b"") -> Library:
-    """The shared object at `path`, loaded for partition `name`. Raises DeviceError.
+    """The shared object at `path`, loaded for partition `name`; the path must lead to it as long as it is loaded.
+
+    Raises DeviceError.
 
     `binaries` are what the bundle has of its kernels, for whatever device and driver; those that fit are used.
 

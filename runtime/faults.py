@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 from collections.abc import Sequence
 
 from heterocc.artifacts.errors import DeviceError, DeviceMemoryError, HeteroccError
+from heterocc.artifacts.sealed import MORE_FILES
 from heterocc.runtime.native import typed_error
 
 _MEMORY_WORDS = (
@@ -72,6 +75,8 @@ def device_fault(error: BaseException, doing: str, device: str) -> HeteroccError
             where=where,
             hint="CUDA cannot be used in this process any more: start it again",
         )
+    if os.strerror(errno.EMFILE) in str(error):
+        return DeviceError(f"{device} failed while {doing}: {detail}", where=where, hint=MORE_FILES)
     return DeviceError(
         f"{device} failed while {doing}: {detail}",
         where=where,

@@ -11,6 +11,7 @@ import numpy as np
 
 from heterocc.artifacts.errors import BundleError, BundleManifestError, DeviceError, DriverMissingError
 from heterocc.artifacts.manifest import Partition, TensorSpec
+from heterocc.runtime import forks
 from heterocc.runtime.faults import first_line
 from heterocc.runtime.feeds import Array
 from heterocc.runtime.onnx_wire import unexpected_external
@@ -42,6 +43,7 @@ def onnxruntime() -> Any:
             f"onnxruntime {ort.__version__} is too old: it reads files outside a model's folder",
             hint=f"pip install 'onnxruntime>={OLDEST_TEXT}'",
         )
+    forks.end_without_handlers()
     return ort
 
 

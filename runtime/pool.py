@@ -6,6 +6,7 @@ import threading
 from collections import deque
 
 from heterocc.runtime.chain import Chain, Context
+from heterocc.runtime.crew import dismiss_idle
 from heterocc.runtime.recorder import Recorder
 from heterocc.runtime.timestamps import Timestamps
 
@@ -52,8 +53,9 @@ class ContextPool:
             self._idle.append(context)
 
     def close(self) -> None:
-        """Free the idle contexts; those in use go when they are given back. Times are taken no more."""
+        """Free idle contexts and threads; those in use go when they are given back. Times are taken no more."""
         self._closed = True
         self._idle.clear()
         if self.timestamps is not None:
             self.timestamps.close()
+        dismiss_idle()

@@ -9,14 +9,16 @@ from typing import Any, Literal, Self, TypeVar, overload
 
 import numpy as np
 
-from heterocc.artifacts.errors import DeviceError, FeedError, HeteroccError, UsageError
+from heterocc.artifacts.errors import FeedError, HeteroccError, UsageError
 from heterocc.artifacts.manifest import TensorSpec, Variant
 from heterocc.artifacts.reader import Bundle, open_bundle
+from heterocc.runtime import forks
 from heterocc.runtime.binding import Binding
 from heterocc.runtime.chain import Context
 from heterocc.runtime.cuda_streams import device_keeper
 from heterocc.runtime.faults import offer
 from heterocc.runtime.feeds import Array, FeedCheck, TensorInfo, check_out, nearest
+from heterocc.runtime.loaded_code import close_unloaded
 from heterocc.runtime.opening import open_variant
 from heterocc.runtime.ort import to_python
 from heterocc.runtime.pool import ContextPool
@@ -77,9 +79,15 @@ class Session:
     once, nothing more is allocated but the arrays that `run` returns, and with `out=` or `bind` not even those. A run
     that fails takes its context with it and leaves the session usable.
 
-    Threads: a CPU partition runs on the calling thread and `threads - 1` workers that TVM keeps per calling thread. A
-    service with N callers therefore wants `threads = cores / N`; N callers with all cores each compete for them.
-    Those workers do not survive a fork: load sessions in the child, or run none in the parent before.
+    Threads: with `threads=1` CPU partitions run on the calling thread, and no other is started. With more, each call of
+    `run` borrows as many threads and waits; they are kept for later calls, whoever makes them, until a session is
+    closed. ONNX Runtime's partitions have `threads - 1` workers each, for all callers. A service with N callers
+    therefore wants `threads = cores / N`; N callers with all cores each compete for them.
+
+    After a fork, a session of CPU partitions goes on in the child, and so does one with ONNX Runtime's if `threads` is
+    1. Others raise DeviceError there: load the bundle in the child. A driver that the parent has used cannot be used in
+    the child at all. If the fork interrupted a run or a load of another thread, the child can neither run nor load.
+    A child of a process that had drivers or ONNX Runtime ends without the exit handlers that libraries had registered.
     """
 
     def __init__(
@@ -91,7 +99,8 @@ class Session:
         profile: bool = False,
     ) -> None:
         """Prefer `load`. The session owns `bundle` and closes it."""
-        opened = open_variant(bundle, devices, threads=threads, profile=profile)
+        with forks.working(bundle.path):
+            opened = open_variant(bundle, devices, threads=threads, profile=profile)
         self.notes = opened.notes
         variant, model = opened.variant, bundle.manifest.model
         self._bundle = bundle
@@ -100,7 +109,8 @@ class Session:
         self._out_specs = _named(variant, variant.outputs, [t.name for t in model.outputs])
         self._check = FeedCheck(self._in_specs, bundle.path)
         self._verified = False
-        self._process = os.getpid()
+        self._generation = forks.generation
+        self._portable = opened.pool.chain.portable
         self._allocations = opened.pool.chain.allocations
         self._pool: ContextPool | None = opened.pool
 
@@ -180,18 +190,14 @@ class Session:
     def wait_verified(self) -> None:
         """Wait until every weight's SHA-256 is checked; raises BundleHashError if one differs."""
         if not self._verified:
-            if os.getpid() != self._process and not self._bundle.start_verification().done:
-                raise DeviceError(
-                    "this process was forked while its parent verified the weights",
-                    where=self._bundle.path,
-                    hint='load the bundle in the child, or with verify="load" before the fork',
-                )
             self._bundle.verify_weights()
             self._verified = True
 
     def bind(self) -> Binding:
         """Arrays of the session's own memory to write inputs into and read outputs from; see Binding."""
-        return Binding(self)
+        self._alive()
+        with forks.working(self._bundle.path):
+            return Binding(self)
 
     # ---- looking inside -----------------------------------------------------------------------------------------
 
@@ -212,7 +218,9 @@ class Session:
 
         Nothing is reused: inputs, outputs, constants and values between partitions are all copies.
         """
-        context = Context(self._alive().chain, reuse=False)
+        chain = self._alive().chain
+        with forks.working(self._bundle.path):
+            context = Context(chain, reuse=False)
         self._run_on(context, self._check(feed))
         return {self._variant.values[v].name: value for v, value in context.values().items()}
 
@@ -238,7 +246,9 @@ class Session:
 
         Drivers that compile for the sizes of a launch have it complete after a run. May take as long as compiling.
         """
-        found = {e.name: e.binaries() for e in self._alive().chain.compiled.values()}
+        chain = self._alive().chain
+        with forks.working(self._bundle.path):
+            found = {e.name: e.binaries() for e in chain.compiled.values()}
         return {name: data for name, data in found.items() if data}
 
     # ---- life ---------------------------------------------------------------------------------------------------
@@ -246,10 +256,11 @@ class Session:
     def close(self) -> None:
         """Free code, buffers and the mapping; runs that are under way finish. A closed session runs no more."""
         pool, self._pool = self._pool, None
-        if pool is not None:
-            with device_keeper(self._variant)():
+        if pool is not None and (self._generation == forks.generation or self._portable):
+            with forks.working(), device_keeper(self._variant)():
                 pool.close()
                 del pool  # and with it the weights
+            close_unloaded()
         self._bundle.close()
 
     def __enter__(self) -> Self:
@@ -265,7 +276,18 @@ class Session:
     def _alive(self) -> ContextPool:
         if self._pool is None:
             raise UsageError("the session is closed", where=self._bundle.path)
+        if self._generation != forks.generation:
+            self._go_on_in_child()
         return self._pool
+
+    def _go_on_in_child(self) -> None:
+        forks.check_interrupted(self._bundle.path)
+        if not self._portable:
+            raise forks.refusal(
+                "this process was forked from the one that loaded the session, whose threads and drivers are not here",
+                f"{self._bundle.path}, on {','.join(self.devices)}",
+            )
+        self._generation = forks.generation
 
     def _run(self, arrays: Sequence[Any], collect: Callable[[Context], T]) -> T:
         """Run on a context of the pool; one that fails does not go back."""
@@ -280,6 +302,14 @@ class Session:
     def _run_on(self, context: Context, arrays: Sequence[Any]) -> None:
         if not self._verified:
             self.wait_verified()
+        entered = forks.enter()
+        try:
+            self._feed_and_execute(context, arrays)
+        finally:
+            if entered:
+                forks.leave()
+
+    def _feed_and_execute(self, context: Context, arrays: Sequence[Any]) -> None:
         for value, array in zip(self._variant.inputs, arrays, strict=False):
             place = context.buffers.arrays.get(value)
             if place is None:

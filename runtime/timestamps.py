@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterable
 
+from heterocc.runtime import forks
 from heterocc.runtime.faults import first_line
 from heterocc.runtime.native import typed_error, vulkan_devices
 from heterocc.runtime.native.kernel_clock import KernelClock
@@ -37,6 +38,7 @@ class Timestamps:
             if isinstance(found, str):
                 notes.append(f"kernels on {space} are timed by waiting for each, which slows them down: {found}")
         self.notes = tuple(notes)
+        forks.keep_in_children(self)
         self._finalizer = weakref.finalize(self, _stop, started)
         self._finalizer.atexit = False  # the process takes the drivers with it
 

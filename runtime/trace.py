@@ -9,6 +9,7 @@ from typing import Any
 import tvm_ffi
 
 from heterocc.artifacts.manifest import Kernel, Variant
+from heterocc.runtime import forks
 from heterocc.runtime.executable import Instrument, synchronizer
 from heterocc.runtime.feeds import Array
 from heterocc.runtime.memory import to_host
@@ -50,6 +51,7 @@ class Tap:
         if self._wanted not in (None, partition):
             return None
         wait = synchronizer(self._plan.spaces[partition])
+        began = forks.generation
         known = {k.symbol: k for k in self._variant.partitions[partition].kernels}
 
         def hook(_function: Any, symbol: str, before: bool, _result: Any, *arguments: Any) -> int:
@@ -66,6 +68,9 @@ class Tap:
             except BaseException as error:
                 self.error = error  # it comes out of TVM as an error of TVM's
                 raise
+            if forks.generation != began:
+                self.error = forks.refusal("the callback forked this process in the middle of a run")
+                raise self.error
             return 0
 
         return hook

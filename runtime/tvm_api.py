@@ -11,7 +11,6 @@ from typing import Any
 
 import tvm_ffi
 
-from heterocc.artifacts.errors import DeviceError
 from heterocc.runtime import native
 
 POOLED = 2
@@ -21,8 +20,6 @@ _DEFAULT_MODE = 1
 """`ThreadGroup::kBig` of TVM; with TVM_BIND_THREADS=0 it binds nothing."""
 
 _threads = threading.local()
-_workers_started = False
-_workers_lost = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +37,7 @@ class TvmApi:
 SPIN_COUNT = 10_000
 """How often an idle worker yields before it sleeps: milliseconds, longer than the serial code between two kernels.
 
-A thread that ends waits for its workers to fall asleep; with TVM's own count, threads that come and go (one per
-request) pile up by the hundred, each with a worker that spins.
+With TVM's own count, idle workers would keep cores from other work for a tenth of a second.
 """
 
 
@@ -94,29 +90,13 @@ def max_threads() -> int:
 
 
 def use_threads(count: int) -> None:
-    """Make the calling thread's kernels use `count` threads; TVM keeps one pool per calling thread.
+    """Make the calling thread's kernels use `count` threads: itself and workers that TVM starts.
 
-    Raises DeviceError in a process that was forked when pools were running: their workers are not in the child.
+    For threads that call it with one count only, because TVM makes the pool of a thread once. Where something else has
+    made a larger one, its other workers sleep.
     """
-    global _workers_started
     if getattr(_threads, "count", None) == count:
         return
-    if _workers_lost:
-        raise DeviceError(
-            "this process was forked from one that had already run a session",
-            where="device CPU",
-            hint="start workers with the method 'spawn', or run no session before the fork",
-        )
-    tvm_api().configure_threads(_DEFAULT_MODE, count)
+    # As many entries as there may be workers: TVM takes the length for the number of cores, in this mode no more.
+    tvm_api().configure_threads(_DEFAULT_MODE, count, ["0"] * count)
     _threads.count = count
-    _workers_started = _workers_started or count > 1
-
-
-def _after_fork() -> None:
-    global _threads, _workers_lost
-    _workers_lost = _workers_lost or _workers_started
-    _threads = threading.local()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from heterocc.artifacts.errors import DriverMissingError, HeteroccError, NativePluginError
+from heterocc.runtime.forks import open_driver
 from heterocc.runtime.native.tvm_runtime import find_tvm_library, has_global, load_tvm_runtime
 
 DRIVER = "libcuda.so.1"
@@ -99,6 +100,7 @@ def cuda_devices() -> tuple[CudaDevice, ...]:
         missing = "No such file" in str(error)
         why = f"{DRIVER} was not found" if missing else f"{DRIVER} cannot be loaded: {error}"
         raise DriverMissingError(f"CUDA cannot be used: {why}", hint=_DRIVER_HINT) from None
+    open_driver("CUDA")
     _check(driver, "cuInit", 0)
     version = _number(driver, "cuDriverGetVersion")
     count = _number(driver, "cuDeviceGetCount")

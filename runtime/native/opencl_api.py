@@ -22,6 +22,7 @@ from heterocc.artifacts.errors import (
     HeteroccError,
     NativePluginError,
 )
+from heterocc.runtime.forks import open_driver
 from heterocc.runtime.native.tvm_runtime import check_tvm_version, has_global, load_tvm_runtime
 
 LIBRARY = "libheterocc_opencl.so"
@@ -71,6 +72,7 @@ def load_opencl() -> None:
     where there is no driver or no device. Safe to call from any thread, and again.
     """
     _load_plugin()
+    open_driver("OpenCL")
     problem = _inventory()["problem"]
     if problem is not None:
         raise DriverMissingError(f"OpenCL cannot be used: {problem}", hint=_DRIVER_HINT)

@@ -22,6 +22,7 @@ from heterocc.artifacts.errors import (
     HeteroccError,
     NativePluginError,
 )
+from heterocc.runtime.forks import open_driver
 from heterocc.runtime.native.tvm_runtime import check_tvm_version, has_global, load_tvm_runtime
 
 BUILD_NOTE = "native_build.txt"
@@ -68,9 +69,11 @@ class Plugin:
     def require_device(self) -> list[dict[str, Any]]:
         """Load the plug-in and describe its devices, at least one.
 
-        Raises as `load` does, and DriverMissingError where there is no driver or no device.
+        Raises as `load` does, DriverMissingError where there is no driver or no device, and DeviceError in a child of a
+        process that had used them.
         """
         self.load()
+        open_driver(self.label)
         found: dict[str, Any] = json.loads(str(tvm_ffi.get_global_func(f"heterocc.{self.name}.devices")()))
         if found["problem"] is not None:
             raise DriverMissingError(f"{self.label} cannot be used: {found['problem']}", hint=self.driver_hint)

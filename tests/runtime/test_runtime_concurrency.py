@@ -1,8 +1,5 @@
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import threading
 import tracemalloc
 from collections.abc import Callable
@@ -146,49 +143,3 @@ def _seconds(call: Callable[[], object]) -> float:
     start = perf_counter()
     call()
     return perf_counter() - start
-
-
-FORK = """
-import os, sys
-import numpy as np
-from heterocc.artifacts.errors import DeviceError
-from heterocc.runtime import load
-x = {"x": np.zeros(16, np.float32)}
-session = load(sys.argv[1], threads=2, verify="load")
-if sys.argv[2] == "run":
-    session.run(x)
-child = os.fork()
-if child == 0:
-    try:
-        session.run(x)
-    except DeviceError as error:
-        print(error.message, flush=True)
-        os._exit(3)
-    os._exit(4)
-sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-"""
-
-
-@pytest.mark.parametrize(("before", "status"), [("run", 3), ("nothing", 4)])
-def test_a_session_used_before_a_fork_is_refused_after_it(bundle_of: Write, before: str, status: int) -> None:
-    path = bundle_of(standin.chain(1))
-    environment = {**os.environ, "TVM_NUM_THREADS": "2"}
-    done = subprocess.run(
-        [sys.executable, "-c", FORK, str(path), before], capture_output=True, text=True, timeout=60, env=environment
-    )
-    assert done.returncode == status, done.stderr
-    assert ("was forked" in done.stdout) == (before == "run")
-
-
-def test_a_fork_in_the_middle_of_verification_is_told_and_does_not_hang(
-    bundle_of: Write, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with load(bundle_of(standin.chain(1))) as session:
-        session.wait_verified()
-        monkeypatch.setattr(session, "_verified", False)
-        monkeypatch.setattr(session, "_process", -1)
-        session.run({"x": np.zeros(16, np.float32)})
-        monkeypatch.setattr(session, "_verified", False)
-        monkeypatch.setattr(session._bundle.start_verification(), "_finished", threading.Event())
-        with pytest.raises(DeviceError, match="forked while its parent verified"):
-            session.run({"x": np.zeros(16, np.float32)})

@@ -1,0 +1,129 @@
+"""What of a process may go on after a fork: which sessions, which drivers, and how the child may end.
+
+A child has only the thread that forked. Threads of drivers, of ONNX Runtime and of TVM are missing there, and what
+they or another thread held stays locked, so that a call may wait for ever. Such calls are refused instead.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import get_ident
+from typing import Any
+
+from heterocc.artifacts.errors import DeviceError
+
+SPAWN = "start processes with the method 'spawn'"
+
+generation = 0
+"""How many forks lie between the process that imported this module and this one."""
+
+_inside: set[int] = set()
+_interrupted = False
+_opened: set[str] = set()
+_lost: set[str] = set()
+_kept: weakref.WeakSet[Any] = weakref.WeakSet()
+_exit_guarded = False
+_threads_at_exit = False
+
+
+def enter() -> bool:
+    """Note that the calling thread works with devices; False where it is noted already. Pair True with `leave`."""
+    me = get_ident()
+    if me in _inside:
+        return False
+    _inside.add(me)
+    return True
+
+
+def leave() -> None:
+    """The calling thread is done."""
+    _inside.discard(get_ident())
+
+
+@contextmanager
+def working(where: str | None = None) -> Iterator[None]:
+    """`enter` and `leave` around a block, after `check_interrupted`."""
+    check_interrupted(where)
+    entered = enter()
+    try:
+        yield
+    finally:
+        if entered:
+            leave()
+
+
+def check_interrupted(where: str | None) -> None:
+    """Raise DeviceError in a child of a process in which another thread was at work: what it held is locked."""
+    if _interrupted:
+        raise DeviceError(
+            "this process was forked while another thread loaded or ran a session",
+            where=where,
+            hint=f"{SPAWN}, or fork while no other thread loads or runs one",
+        )
+
+
+def open_driver(label: str) -> None:
+    """Note that this process opens a device API. Raises DeviceError where a parent of it did so before a fork."""
+    if label in _lost:
+        raise DeviceError(
+            f"{label} cannot be used: this process was forked from one that had used it",
+            hint=f"{SPAWN}, or use no {label} before the fork",
+        )
+    _opened.add(label)
+    end_without_handlers()
+
+
+def refusal(message: str, where: str | None = None) -> DeviceError:
+    """The error for what cannot go on in a forked child."""
+    return DeviceError(message, where=where, hint=f"load the bundle in the child, or {SPAWN}")
+
+
+def keep_in_children(holder: object) -> None:
+    """See that forked children never free a holder of drivers' objects: freeing may wait for ever there."""
+    _kept.add(holder)
+
+
+def end_without_handlers() -> None:
+    """See that forked children end without the exit handlers that libraries of their parent have registered.
+
+    Some wait for threads that are not in the child: ONNX Runtime's do, once the package is imported. Python's own
+    exit handlers, and those registered after the fork, run as ever.
+    """
+    global _threads_at_exit
+    _threads_at_exit = True
+
+
+def _after_fork() -> None:
+    global generation, _interrupted
+    generation += 1
+    me = get_ident()
+    _interrupted = _interrupted or bool(_inside - {me})
+    _inside.intersection_update({me})
+    _lost.update(_opened)
+    for holder in list(_kept):
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(holder))
+    _kept.clear()
+    if _threads_at_exit:
+        _guard_exit()
+
+
+def _guard_exit() -> None:
+    """Make `exit` go straight to `_exit` once C's streams are flushed.
+
+    `on_exit` functions are called with the status, last registered first.
+    """
+    global _exit_guarded
+    library = ctypes.CDLL(None)
+    if _exit_guarded or not hasattr(library, "on_exit"):  # glibc has it
+        return
+    _exit_guarded = True
+    library.on_exit(library._exit, None)
+    library.on_exit(library.fcloseall, None)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
