@@ -9,7 +9,7 @@ from typing import Any, Literal, Self, TypeVar, overload
 
 import numpy as np
 
-from heterocc.artifacts.errors import FeedError, HeteroccError, UsageError
+from heterocc.artifacts.errors import DeviceError, FeedError, HeteroccError, UsageError
 from heterocc.artifacts.manifest import TensorSpec, Variant
 from heterocc.artifacts.reader import Bundle, open_bundle
 from heterocc.runtime import forks
