@@ -63,6 +63,27 @@ def test_that_dies(number):
     assert "No module named 'heterocc.nothing'" in told
 
 
+def test_a_test_that_is_cut_off_is_no_failure_and_what_failed_before_is_one(tmp_path: Path) -> None:
+    file = tmp_path / "test_drawn.py"
+    file.write_text("""
+import time
+from hypothesis import given, strategies as st
+
+@given(st.integers())
+def test_that_fails(number):
+    assert False
+
+@given(st.integers())
+def test_that_takes_long(number):
+    time.sleep(600)
+""")
+    status, told = search(file, "--minutes", "0.1")
+    assert status == 1
+    assert "test_that_fails" in told
+    assert "test_that_takes_long" not in told
+    assert "in 1 rounds; 1 failures" in told
+
+
 def test_a_search_without_failures_ends_well_and_one_without_tests_does_not(tmp_path: Path) -> None:
     file = tmp_path / "test_drawn.py"
     file.write_text("from hypothesis import given, strategies as st\n\n@given(st.integers())\ndef test_x(x): pass\n")
