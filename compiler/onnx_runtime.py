@@ -6,6 +6,9 @@ from typing import Any
 
 import onnx
 
+_MAX_FOLDED = 1 << 24
+"""Bytes of a constant that ONNX Runtime may compute while it only looks at a model; import computes the larger ones."""
+
 
 def open_session(proto: onnx.ModelProto, *, optimise: bool = False) -> Any:
     """A single-threaded CPU session that runs the model, as it is unless it is to be optimised."""
@@ -16,12 +19,8 @@ def open_session(proto: onnx.ModelProto, *, optimise: bool = False) -> Any:
     options.graph_optimization_level = levels.ORT_ENABLE_BASIC if optimise else levels.ORT_DISABLE_ALL
     options.intra_op_num_threads = 1
     options.log_severity_level = 4
-    return onnxruntime.InferenceSession(
-        proto.SerializeToString(),
-        options,
-        providers=["CPUExecutionProvider"],
-        disabled_optimizers=["ConstantFolding"],  # it computes constants of any size
-    )
+    options.add_session_config_entry("optimization.constant_folding_max_output_size_in_bytes", str(_MAX_FOLDED))
+    return onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
 
 _TYPE_ERRORS = ("InferenceError]", "Type Error:")
