@@ -17,7 +17,7 @@ from heterocc.compiler.onnx_draft import (
     to_tensor,
     value_table,
 )
-from heterocc.compiler.onnx_shapes import ask_onnx
+from heterocc.compiler.onnx_infer import ask_onnx
 from heterocc.compiler.onnx_work import FLOPS_PER_BYTE, Cost, flops
 from heterocc.passes.graph import Value
 
@@ -127,7 +127,7 @@ def _inferred(
             graph.input.append(helper.make_tensor_value_info(name, tensor_type(array), array.shape))
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid(d, v) for d, v in opsets.items()])
     try:
-        found = ask_onnx(model)
+        found = ask_onnx(model, "")
     except Exception:  # whatever is wrong with the loop is reported where it is run
         return None
     table = value_table(found.graph, {})

@@ -8,12 +8,15 @@ import onnx
 
 from heterocc.runtime import ort_session
 
+_MAX_FOLDED = 1 << 24
+"""Bytes of a constant that ONNX Runtime may compute while it only looks at a model; import computes the larger ones."""
+
 
 def open_session(proto: onnx.ModelProto, *, optimise: bool = False) -> Any:
     """A single-threaded CPU session that runs the model, as it is unless it is to be optimised."""
     options = ort_session.session_options(threads=1, optimise="basic" if optimise else "none")
-    # Constants that it folds may be of any size; import folds those that it can afford.
-    return ort_session.open_session(proto.SerializeToString(), options, without=("ConstantFolding",))
+    options.add_session_config_entry("optimization.constant_folding_max_output_size_in_bytes", str(_MAX_FOLDED))
+    return ort_session.open_session(proto.SerializeToString(), options)
 
 
 _TYPE_ERRORS = ("InferenceError]", "Type Error:")

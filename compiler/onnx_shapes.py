@@ -9,6 +9,7 @@ from onnx import shape_inference
 
 from heterocc.artifacts.errors import DynamicShapeError, InvalidGraphError, ShapeOptionError
 from heterocc.compiler.onnx_draft import Draft, value_of, value_table
+from heterocc.compiler.onnx_infer import ask_onnx
 from heterocc.compiler.onnx_propose import propose_shapes
 from heterocc.compiler.onnx_read import condense
 from heterocc.compiler.onnx_runtime import open_session
@@ -138,7 +139,7 @@ def infer(draft: Draft, where: str) -> dict[str, Value]:
     """
     _forget(draft)
     try:
-        draft.adopt(ask_onnx(draft.to_proto()))
+        draft.adopt(ask_onnx(draft.to_proto(), where))
     except (shape_inference.InferenceError, ValueError) as error:
         raise InvalidGraphError(f"types or shapes do not fit: {condense(str(error))}", where=where) from error
     known = {i.name: i for i in (*draft.graph.value_info, *draft.graph.output)}
@@ -147,11 +148,6 @@ def infer(draft: Draft, where: str) -> dict[str, Value]:
             known[name] = draft.graph.value_info.add(name=name)
         _believe(known[name], kind, dims)
     return value_table(draft.graph, draft.weights)
-
-
-def ask_onnx(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with the types and shapes that ONNX infers."""
-    return shape_inference.infer_shapes(model, data_prop=True)
 
 
 def _forget(draft: Draft) -> None:

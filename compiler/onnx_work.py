@@ -12,11 +12,11 @@ import onnx
 from heterocc.compiler.cost.flops import node_flops
 from heterocc.passes.graph import DTYPE_BYTES, Node, Value
 
-MAX_GROWTH_BYTES = 1 << 30
+MAX_GROWTH_BYTES = 1 << 28
 """Bytes that all computed constants may have more than what they are computed from, beside the model's own size."""
 
-MAX_WORK = 1 << 34
-"""Bytes that all computing of constants may read and write: some ten seconds on one core."""
+MAX_WORK = 1 << 33
+"""Bytes that all computing of constants may read and write: some seconds on one core."""
 
 _WORK_PER_WEIGHT = 64
 FLOPS_PER_BYTE = 8
@@ -24,6 +24,9 @@ FLOPS_PER_BYTE = 8
 
 _UNKNOWN_LENGTH = 32
 """Longest text that a number turns into."""
+
+_COPIES_OF_TEXT = 16
+"""Texts travel inside protos, which every tool copies."""
 
 _STEEP = frozenset("DFT DeformConv Det Inverse LRN MaxRoiPool NonMaxSuppression RoiAlign STFT".split())
 """Operators that take more than linear time, and that have no entry in the cost model: charged for every pair."""
@@ -78,7 +81,11 @@ def size_of_array(array: np.ndarray) -> Size:
     if array.dtype != object:
         return Size(array.nbytes)
     longest = max((len(text) for text in array.flat), default=0)
-    return Size(array.size * (longest + _UNKNOWN_LENGTH), longest)
+    return _texts_of(array.size, longest)
+
+
+def _texts_of(count: int, longest: int) -> Size:
+    return Size(count * (_COPIES_OF_TEXT * longest + _UNKNOWN_LENGTH), longest)
 
 
 def output_sizes(node: onnx.NodeProto, values: Mapping[str, Value], sizes: Mapping[str, Size]) -> list[Size] | None:
@@ -117,7 +124,7 @@ def _known(node: onnx.NodeProto, value: Value | None, inputs: list[Size]) -> Siz
     if value.dtype != "string":
         return None
     longest = sum(size.longest for size in inputs) + _UNKNOWN_LENGTH + max((len(t) for t in _texts(node)), default=0)
-    return Size(elements(value) * (longest + _UNKNOWN_LENGTH), longest)
+    return _texts_of(elements(value), longest)
 
 
 def _texts(node: onnx.NodeProto) -> list[bytes]:
