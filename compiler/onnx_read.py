@@ -251,6 +251,11 @@ def _check_node(node: onnx.NodeProto, where: str) -> None:
             raise InvalidGraphError(
                 f"attribute '{attribute.name}' refers to an attribute of a function, and has no value", where=place
             )
+    if node.op_type == "If" and not node.domain:
+        for body in bodies(node):
+            if body.input or len(body.output) != len(node.output):
+                found = f"{len(body.input)} inputs and {len(body.output)} outputs"
+                raise InvalidGraphError(f"a branch has {found}, not 0 and {len(node.output)}", where=place)
     if node.op_type != "Constant" or node.domain:
         return
     if len(node.attribute) != 1:
