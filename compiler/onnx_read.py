@@ -48,7 +48,6 @@ def read_model(path: Path) -> tuple[Draft, str]:
     digest = hashlib.sha256(data).hexdigest()
     del data
     where = path.name
-    check_model(model, where)
     if _is_training(model):
         raise InvalidGraphError("the model holds a training step", where=where, hint="export it for inference")
     del model.training_info[:]
@@ -109,6 +108,7 @@ def _parse(data: bytes, path: Path) -> onnx.ModelProto:
             where=shown,
             hint="export or download the model again",
         )
+    check_model(model, path.name)
     return model
 
 
