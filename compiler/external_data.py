@@ -122,7 +122,12 @@ class ExternalData:
             raise ExternalDataError("the location is empty or malformed", where=where, hint=_SAVE_AGAIN)
         if location.startswith("/") or ".." in parts:
             raise ExternalDataError("the location leaves the model's folder", where=where, hint=_KEEP_BESIDE)
-        handle = os.open(self._model.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            handle = os.open(self._model.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            raise ExternalDataError(
+                f"cannot open the model's folder: {error.strerror}", where=where, hint="make the folder readable"
+            ) from error
         try:
             for index, part in enumerate(parts):
                 last = index == len(parts) - 1

@@ -49,7 +49,7 @@ def fuse(draft: Draft) -> bool:
 
 
 def _is_plain_conv(draft: Draft, node: onnx.NodeProto) -> bool:
-    if node.op_type != "Conv" or node.domain:
+    if node.op_type != "Conv" or node.domain or len(node.input) < 2 or not node.input[1]:
         return False
     constants = [draft.weights.get(name) for name in node.input[1:] if name]
     return all(array is not None and array.dtype.name in _DTYPES for array in constants)
@@ -57,11 +57,13 @@ def _is_plain_conv(draft: Draft, node: onnx.NodeProto) -> bool:
 
 def _affine(draft: Draft, conv: onnx.NodeProto, node: onnx.NodeProto) -> _Affine | None:
     weight = draft.weights[conv.input[1]]
+    if weight.ndim < 3 or not _fits(draft, conv, weight.shape[0]):
+        return None
     channels = weight.shape[0]
     if node.domain or (node.op_type != "BatchNormalization" and conv.output[0] not in list(node.input)):
         return None
     if node.op_type == "BatchNormalization":
-        return _normalisation(draft, node, weight.dtype) if node.input[0] == conv.output[0] else None
+        return _normalisation(draft, node, weight.dtype, channels) if node.input[0] == conv.output[0] else None
     if node.op_type not in ("Mul", "Add") or len(set(node.input)) != 2:
         return None
     other = draft.weights.get(next(name for name in node.input if name != conv.output[0]))
@@ -76,17 +78,23 @@ def _affine(draft: Draft, conv: onnx.NodeProto, node: onnx.NodeProto) -> _Affine
     return _Affine(np.ones(channels), per_channel)
 
 
-def _normalisation(draft: Draft, node: onnx.NodeProto, dtype: np.dtype) -> _Affine | None:
+def _fits(draft: Draft, conv: onnx.NodeProto, channels: int) -> bool:
+    """Whether the convolution's bias, if any, has the shape that it must have."""
+    return len(conv.input) < 3 or not conv.input[2] or draft.weights[conv.input[2]].shape == (channels,)
+
+
+def _normalisation(draft: Draft, node: onnx.NodeProto, dtype: np.dtype, channels: int) -> _Affine | None:
     attributes = {a.name: a for a in node.attribute}
     training = attributes["training_mode"].i if "training_mode" in attributes else 0
     parameters = [draft.weights.get(name) for name in node.input[1:5]]
     if training or any(node.output[1:]) or draft.opset < 9 or len(parameters) != 4:
         return None
-    if any(p is None or p.dtype != dtype for p in parameters):
+    if any(p is None or p.dtype != dtype or p.shape != (channels,) for p in parameters):
         return None
     scale, bias, mean, variance = (np.asarray(p, np.float64) for p in parameters)
     epsilon = np.float32(attributes["epsilon"].f if "epsilon" in attributes else 1e-5)
-    factor = scale / np.sqrt(variance + float(epsilon))
+    with np.errstate(all="ignore"):  # a negative variance gives NaN, as it does in a run
+        factor = scale / np.sqrt(variance + float(epsilon))
     return _Affine(factor, bias - mean * factor)
 
 

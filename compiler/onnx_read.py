@@ -51,7 +51,6 @@ def read_model(source: ModelSource) -> tuple[Draft, str]:
     digest = hashlib.sha256(data).hexdigest()
     del data
     where = path.name
-    check_model(model, where)
     if _is_training(model):
         raise InvalidGraphError("the model holds a training step", where=where, hint="export it for inference")
     del model.training_info[:]
@@ -126,6 +125,7 @@ def _parse(data: bytes, path: Path) -> onnx.ModelProto:
             where=shown,
             hint="export or download the model again",
         )
+    check_model(model, path.name)
     return model
 
 
@@ -268,6 +268,11 @@ def _check_node(node: onnx.NodeProto, where: str) -> None:
             raise InvalidGraphError(
                 f"attribute '{attribute.name}' refers to an attribute of a function, and has no value", where=place
             )
+    if node.op_type == "If" and not node.domain:
+        for body in bodies(node):
+            if body.input or len(body.output) != len(node.output):
+                found = f"{len(body.input)} inputs and {len(body.output)} outputs"
+                raise InvalidGraphError(f"a branch has {found}, not 0 and {len(node.output)}", where=place)
     if node.op_type != "Constant" or node.domain:
         return
     if len(node.attribute) != 1:

@@ -59,7 +59,7 @@ def _take_branches(draft: Draft) -> bool:
     result: list[onnx.NodeProto] = []
     taken = False
     for node in draft.graph.node:
-        if node.op_type != "If" or node.domain or node.input[0] not in draft.weights:
+        if node.op_type != "If" or node.domain or not _is_single(draft, node.input[0]):
             result.append(node)
             continue
         taken = True
@@ -154,7 +154,12 @@ def _does_nothing(draft: Draft, node: onnx.NodeProto, outputs: set[str]) -> bool
     if mask and (mask in outputs or any(mask in reads(n) for n in draft.graph.node)):
         return False
     training = node.input[2] if len(node.input) > 2 else ""
-    return not training or (training in draft.weights and not bool(draft.weights[training].reshape(-1)[0]))
+    return not training or (_is_single(draft, training) and not bool(draft.weights[training].reshape(-1)[0]))
+
+
+def _is_single(draft: Draft, name: str) -> bool:
+    """Whether a value is a constant of one element."""
+    return name in draft.weights and draft.weights[name].size == 1
 
 
 def _simplify_bodies(draft: Draft, where: str) -> bool:

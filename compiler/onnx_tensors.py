@@ -275,8 +275,8 @@ def _try_read(tensor: onnx.TensorProto, place: str) -> None:
 def _typed(data_type: int, count: int) -> tuple[str, int]:
     """The field that holds `count` elements of a type when they are not raw, and its entries."""
     field = helper.tensor_dtype_to_field(data_type)
-    bits = PACKED_BITS.get(data_type)
-    if bits is not None:
+    bits = PACKED_BITS.get(data_type, 8)
+    if bits in (2, 4):  # elements of six bits are packed only where they are raw
         return field, (count * bits + 7) // 8
     complex_ = data_type in (onnx.TensorProto.COMPLEX64, onnx.TensorProto.COMPLEX128)
     return field, count * 2 if complex_ else count

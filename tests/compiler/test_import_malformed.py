@@ -14,6 +14,7 @@ from onnx_build import F32, model, node, noise, save, value
 
 from heterocc.artifacts.errors import InputError
 from heterocc.compiler.onnx_import import import_model
+from heterocc.compiler.onnx_tensors import check_model
 
 INPUTS, OUTPUTS = [value("x", [4])], [value("y", [4])]
 FLAG = value("c", [], TensorProto.BOOL)
@@ -251,6 +252,56 @@ NODES = {
 }
 
 
+def branching(*results: str, inputs: tuple[str, ...] = ()) -> GraphProto:
+    nodes = [node("Relu", "x", name) for name in results]
+    return helper.make_graph(nodes, "b", [value(i, [4]) for i in inputs], [value(name, [4]) for name in results])
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (branching("a", "b"), branching("d", "e")),
+        (branching(), branching()),
+        (branching("a", inputs=("q",)), branching("d")),
+    ],
+    ids=["too many outputs", "too few outputs", "an input"],
+)
+@pytest.mark.parametrize("known", [True, False])
+def test_a_branch_that_does_not_fit_its_node_is_refused(
+    tmp_path: Path, one: GraphProto, other: GraphProto, known: bool
+) -> None:
+    made = model([node("If", "c", "y", then_branch=one, else_branch=other)], INPUTS, OUTPUTS)
+    if known:
+        made.graph.initializer.append(numpy_helper.from_array(np.array(True), "c"))
+    else:
+        made.graph.input.append(FLAG)
+    assert "branch" in refusal(tmp_path, made).message
+
+
+@pytest.mark.parametrize("flag", [np.zeros(0, np.bool_), np.zeros(2, np.bool_)], ids=["none", "two"])
+def test_a_flag_of_no_or_two_elements_decides_nothing(tmp_path: Path, flag: np.ndarray) -> None:
+    drop = model([node("Dropout", "x r c", "y")], INPUTS, OUTPUTS, {"r": np.array(0.5, np.float32), "c": flag})
+    refusal(tmp_path, drop)
+    choose = node("If", "c", "y", then_branch=branching("a"), else_branch=branching("d"))
+    (left,) = import_model(save(tmp_path, model([choose], INPUTS, OUTPUTS, {"c": flag}))).graph.nodes
+    assert left.op_type == "If"  # ONNX Runtime says what it thinks of it when it runs
+
+
+@pytest.mark.parametrize("size", [0, 1, 3])
+def test_a_normalisation_of_other_channels_than_its_convolution_is_not_merged_into_it(
+    tmp_path: Path, size: int
+) -> None:
+    nodes = [node("Conv", "x w", "c"), node("BatchNormalization", "c g g g g", "y")]
+    constants = {"w": noise(2, 1, 3, 3), "g": np.full(size, -1, np.float32)}
+    made = model(nodes, [value("x", [1, 1, 4, 4])], [value("y")], constants)
+    refusal(tmp_path, made)
+
+
+def test_elements_of_six_bits_are_packed_only_where_they_are_raw(tmp_path: Path) -> None:
+    for fields in {"int32_data": [1, 2, 3, 4]}, {"raw_data": b"\x81\x30\x10"}:
+        check_model(as_initializer(tensor(data_type=TensorProto.FLOAT6E2M3, **fields)), "m.onnx")
+
+
 @pytest.mark.parametrize("place", [using, in_a_function, in_a_branch], ids=lambda p: p.__name__)
 @pytest.mark.parametrize("form", NODES)
 def test_a_malformed_node_is_refused_wherever_it_stands(
@@ -358,6 +409,7 @@ def test_a_model_that_asks_for_more_memory_than_there_is_is_refused(tmp_path: Pa
 import resource
 from heterocc.artifacts.errors import InputError
 from heterocc.compiler.onnx_import import import_model
+from heterocc.compiler.onnx_tensors import check_model
 pages = int(open("/proc/self/statm").read().split()[0])
 resource.setrlimit(resource.RLIMIT_AS, (pages * 4096 + 2**30,) * 2)
 try:

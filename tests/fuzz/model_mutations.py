@@ -25,7 +25,9 @@ sys.path.append(str(Path(__file__).parents[1] / "compiler"))
 
 from mutation_seeds import DATA_FILE, SEEDS
 
-SECONDS = 20
+SECONDS, PATIENCE = 20, 180
+"""Of the processor, and of the clock, which a busy machine and a deadlock need, that a mutant may take."""
+
 MEMORY = 2 << 30
 """Bytes of address space that a mutant may take beside what the process has at its start."""
 
@@ -35,7 +37,11 @@ PARTITIONED, COMPILED = 4, 64
 _INTEGERS = (0, 1, -1, 2, 7, 16, 63, 65, 255, 2**31 - 1, 2**31, -(2**31), 2**32, 2**40, 2**62, 2**63 - 1, -(2**63))
 _FLOATS = (0.0, -1.0, 1e-45, 3e38, float("inf"), float("-inf"), float("nan"))
 _TEXTS = ("", "x", "y", "ai.onnx", "com.microsoft", "../x", "/etc/passwd", "a\0b", "é模", "n" * 3000, "7" * 5000, "-1")
-_OPERATORS = ("If", "Loop", "Constant", "Reshape", "Identity", "ConstantOfShape", "Expand", "Tile", "Cast", "Add")
+_OPERATORS = (
+    "Add Cast CastLike Concat Constant ConstantOfShape Conv Dropout Expand Gather Identity If Loop MatMul NonZero "
+    "OneHot Pad Range ReduceSum Reshape Resize SequenceAt Shape Size Slice Softmax Split Squeeze Sum Tile TopK "
+    "Transpose Unsqueeze Where"
+).split()
 
 
 # ---- mutants ------------------------------------------------------------------------------------------------------
@@ -49,8 +55,12 @@ def mutant(number: int) -> tuple[str, bytes]:
     if rng.random() < 0.25:
         return name, _bytes(data, rng)
     model = onnx.ModelProto.FromString(data)
+    mild = rng.random() < 0.4
     for _ in range(rng.choice((1, 1, 1, 2, 3, 6))):
-        _change(model, rng)
+        if mild:
+            _vary(model, rng)
+        else:
+            _change(model, rng)
     data = model.SerializeToString()
     return name, _bytes(data, rng) if rng.random() < 0.1 else data
 
@@ -94,6 +104,35 @@ def _change(model: onnx.ModelProto, rng: random.Random) -> None:
         _change_list(getattr(message, name), field, rng)
     else:
         setattr(message, name, _value(field, rng))
+
+
+def _vary(model: onnx.ModelProto, rng: random.Random) -> None:
+    """Change a node so that the model may well stay valid: what it reads, its operator, a number of an attribute."""
+    graphs = [m for m in _messages(model) if m.DESCRIPTOR.name in ("GraphProto", "FunctionProto") and m.node]
+    graph = rng.choice(graphs)
+    node = rng.choice(list(graph.node))
+    names = [name for n in graph.node for name in (*n.input, *n.output)]
+    kind = rng.randrange(6)
+    if kind == 0 and node.input:
+        node.input[rng.randrange(len(node.input))] = rng.choice(names)
+    elif kind == 1:
+        node.op_type = rng.choice(_OPERATORS)
+    elif kind == 2 and node.input:
+        node.input.append(rng.choice((*names, "")))
+    elif kind == 3 and node.attribute:
+        attribute = rng.choice(list(node.attribute))
+        attribute.i += rng.choice((-1, 1, 2))
+        for index in range(len(attribute.ints)):
+            attribute.ints[index] += rng.choice((-1, 0, 1, 3))
+    elif kind == 4:
+        new = graph.node.add(op_type=rng.choice(_OPERATORS), input=rng.choices(names, k=rng.randrange(1, 4)))
+        new.output.append(f"new{len(graph.node)}")
+        if hasattr(graph, "initializer"):
+            graph.output.add(name=new.output[0])
+    else:
+        dims = [m for m in _messages(model) if m.DESCRIPTOR.name == "Dimension"]
+        if dims:
+            rng.choice(dims).dim_value = rng.choice((0, 1, 2, 3, 5, 8, 64))
 
 
 def _messages(message: Any) -> Iterator[Any]:
@@ -197,6 +236,7 @@ def _child(number: int, path: Path, report: int) -> int:
     os.dup2(report, 2)
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + MEMORY,) * 2)
+    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     try:
         attempt(number, path)
@@ -225,7 +265,7 @@ def outcome(number: int, folder: Path) -> tuple[int, Failure | None]:
             finally:
                 sys.stderr.flush()
                 os._exit(status)
-        end = time.monotonic() + SECONDS
+        end = time.monotonic() + PATIENCE
         while True:
             done, status = os.waitpid(process, os.WNOHANG)
             if done:
@@ -233,7 +273,7 @@ def outcome(number: int, folder: Path) -> tuple[int, Failure | None]:
             if time.monotonic() > end:
                 os.kill(process, signal.SIGKILL)
                 os.waitpid(process, 0)
-                return 4, Failure(number, seed, f"took more than {SECONDS} seconds")
+                return 4, Failure(number, seed, f"no end in {PATIENCE} seconds")
             time.sleep(0.002)
         report.seek(0)
         said = report.read().decode(errors="replace")[-3000:]
