@@ -37,6 +37,7 @@ def load(
     threads: int | None = None,
     profile: bool = False,
     verify: Literal["background", "load"] = "background",
+    copy: bool = False,
 ) -> Session:
     """Open a bundle and make it ready to run.
 
@@ -53,11 +54,16 @@ def load(
     The manifest and all code are checked here. Weights are hashed by background threads, and no run begins before they
     are found right; `verify="load"` waits for that here.
 
+    The file stays mapped, so a bundle must be replaced by renaming another to its name. One that is overwritten or cut
+    short in place is noticed before the next run, which raises BundleChangedError; during a run it may give wrong
+    results or end the process. `copy=True` reads the whole file into memory of this process first (as many bytes as the
+    file has, not shared with other processes), and nothing done to the file later matters.
+
     Raises FileMissingError, BundleError and its kinds, IncompatibleBundleError, UnknownDeviceError, DeviceError.
     """
     if verify not in ("background", "load"):
         raise UsageError(f"verify must be 'background' or 'load', not {verify!r}")
-    bundle = open_bundle(path)
+    bundle = open_bundle(path, copy=copy)
     try:
         session = Session(bundle, devices, threads=threads, profile=profile)
         # Only now, so that hashing does not take the cores from loading.
@@ -177,8 +183,8 @@ class Session:
         Inputs must have the model's dtype and shape exactly; arrays in any memory layout are accepted. Results are new
         arrays, save those that `out` gives arrays for: these are written and returned. `output_names` None means all.
 
-        Raises FeedError before anything runs; BundleHashError when the weights turn out damaged; DeviceError or
-        DeviceMemoryError naming the partition and the device.
+        Raises FeedError before anything runs; BundleHashError when the weights turn out damaged, BundleChangedError
+        when the file was changed in place; DeviceError or DeviceMemoryError naming the partition and the device.
         """
         if second is not None:
             return self._run_list(first, second)
@@ -308,6 +314,7 @@ class Session:
                 forks.leave()
 
     def _feed_and_execute(self, context: Context, arrays: Sequence[Any]) -> None:
+        self._bundle.check_unchanged()
         for value, array in zip(self._variant.inputs, arrays, strict=False):
             place = context.buffers.arrays.get(value)
             if place is None:
