@@ -258,13 +258,22 @@ class Session:
     # ---- life ---------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Free code, buffers and the mapping; runs that are under way finish. A closed session runs no more."""
+        """Free code, buffers and the mapping; runs that are under way finish. A closed session runs no more.
+
+        In a forked child that cannot go on with the session, its memory goes with the process.
+        """
         pool, self._pool = self._pool, None
-        if pool is not None and (self._generation == forks.generation or self._portable):
-            with forks.working(), device_keeper(self._variant)():
-                pool.close()
-                del pool  # and with it the weights
-            close_unloaded()
+        here = self._generation == forks.generation or (self._portable and not forks.interrupted())
+        if pool is not None and here:
+            entered = forks.enter()
+            try:
+                with device_keeper(self._variant)():
+                    pool.close()
+                    del pool  # and with it the weights
+                close_unloaded()
+            finally:
+                if entered:
+                    forks.leave()
         self._bundle.close()
 
     def __enter__(self) -> Self:
