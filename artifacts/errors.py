@@ -191,6 +191,12 @@ class BundleManifestError(BundleError):
     code = "HC304"
 
 
+class BundleChangedError(BundleError):
+    """The bundle's file was overwritten or cut short while it was open; replace a bundle by renaming."""
+
+    code = "HC305"
+
+
 class IncompatibleBundleError(BundleError):
     """The bundle cannot run here: other CPU, other TVM version, missing driver, and no variant that fits."""
 

@@ -15,13 +15,14 @@ import numpy.typing as npt
 
 from heterocc.artifacts.container import MAX_MANIFEST, PAGE, Container, Entry
 from heterocc.artifacts.dtypes import STORAGE
-from heterocc.artifacts.errors import BundleError, FileMissingError
+from heterocc.artifacts.errors import BundleError, BundleHashError, FileMissingError
 from heterocc.artifacts.locks import renewed_lock
 from heterocc.artifacts.manifest import DIGEST_NAME, MANIFEST_NAME, Manifest
 from heterocc.artifacts.npy import parse_npy
 from heterocc.artifacts.sealed import SealedFile, hint_for, sealed_memfd
 from heterocc.artifacts.validate import check_manifest, parse_manifest, read_version
 from heterocc.artifacts.verify import Extent, FileKey, Verification, is_remembered, is_settled, remember, wrong_hash
+from heterocc.artifacts.watch import FileWatch, changed, copy_of
 
 
 class Bundle:
@@ -29,11 +30,22 @@ class Bundle:
 
     `path` is as given, `manifest` fully checked, `digest` the manifest's SHA-256 in hex, which stands for the whole
     content. The file is mapped once, private and writable: what someone writes into a view stays in this process.
-    A bundle must be replaced by renaming, as `BundleWriter` does; like any mapped file, one that is cut short in place
-    while it is in use takes the process with it.
+
+    A bundle must be replaced by renaming, as `BundleWriter` does. One that is changed in place is noticed by
+    `check_unchanged`, and by whatever reads from it, as a BundleChangedError (HC305). What remains is a change between
+    the look and the use of weights, which are mapped: it may go unnoticed until the next look, and if it cuts the file
+    short it ends the process (SIGBUS). A bundle opened with `copy=True` does not depend on its file.
     """
 
-    def __init__(self, path: str, mapped: mmap.mmap, manifest: Manifest, entries: dict[str, Entry], key: FileKey):
+    def __init__(
+        self,
+        path: str,
+        mapped: mmap.mmap,
+        manifest: Manifest,
+        entries: dict[str, Entry],
+        key: FileKey,
+        watch: FileWatch | None = None,
+    ):
         self.path = path
         self.manifest = manifest
         self.digest = key[-1]
@@ -41,9 +53,11 @@ class Bundle:
         self._entries = entries
         self._key = key
         self._settled = is_settled(key)
+        self._watch = watch
+        self._changed: BundleError | None = None
         self._hashes = {m.name: m.sha256 for m in manifest.members}
-        self._right: set[str] = set()
         self._lock = renewed_lock()
+        self._look_lock = renewed_lock()
         self._verification: Verification | None = None
 
     def __enter__(self) -> Self:
@@ -57,6 +71,32 @@ class Bundle:
     def close(self) -> None:
         """Give the mapping up: it goes when the last view that was handed out goes."""
         self._view = None
+        self._watch = None
+
+    def check_unchanged(self) -> None:
+        """Raise BundleChangedError (HC305) if the weights may not be used because the file was changed in place.
+
+        Costs one call of the system as long as nobody touches the file. Where somebody did, the weights are hashed
+        again: a file that was only touched, renamed or linked stays usable, and one that another was renamed to.
+        """
+        watch = self._watch
+        if watch is not None and watch.differs():
+            self._look_again(watch)
+
+    def _look_again(self, watch: FileWatch) -> None:
+        with self._look_lock:
+            if self._changed is None:
+                try:
+                    info = watch.now()
+                    if not watch.only_replaced(info):
+                        watch.check_size()
+                        Verification(self._extents(), 2, lambda: None).wait()
+                    watch.accept(info)
+                except BundleError as error:
+                    self._changed = changed(error.message) if isinstance(error, BundleHashError) else error
+            if self._changed is not None:
+                found = self._changed
+                raise self._placed(type(found)(found.message, hint=found.hint))
 
     @property
     def member_names(self) -> tuple[str, ...]:
@@ -64,16 +104,14 @@ class Bundle:
         return tuple(m.name for m in self.manifest.members if m.sha256 is not None)
 
     def member(self, name: str) -> memoryview:
-        """A member's bytes as they are mapped, read-only, their SHA-256 checked on first use.
+        """A copy of a member's bytes, read-only, whose SHA-256 was checked.
 
         Raises BundleHashError (HC303) when they are not what the manifest promises, BundleError if there is no such
         member.
         """
         data = self._bytes(name)
-        if name not in self._right:
-            if hashlib.sha256(data).hexdigest() != self._hashes[name]:
-                raise self._placed(wrong_hash(f"member '{name}'"))
-            self._right.add(name)
+        if hashlib.sha256(data).hexdigest() != self._hashes[name]:
+            raise self._placed(wrong_hash(f"member '{name}'"))
         return data
 
     def text(self, name: str) -> str:
@@ -119,6 +157,7 @@ class Bundle:
         weight = self.manifest.weights[index]
         if not weight.nbytes:
             return np.empty(weight.shape, STORAGE[weight.dtype])
+        self.check_unchanged()
         offset = self._weights_start + weight.offset
         return np.ndarray(weight.shape, STORAGE[weight.dtype], buffer=self._mapped(), offset=offset)
 
@@ -136,7 +175,9 @@ class Bundle:
         """
         with self._lock:
             if self._verification is None or self._verification.lost:
-                extents = [] if is_remembered(self._key) else self._extents()
+                watch = self._watch
+                known = watch is not None and is_remembered(self._key) and not watch.differs()
+                extents = [] if known else self._extents()
                 self._verification = Verification(extents, threads, self._remember)
             return self._verification
 
@@ -148,7 +189,7 @@ class Bundle:
         handle.wait()
 
     def _remember(self) -> None:
-        if self._settled:
+        if self._settled and self._watch is not None:
             remember(self._key)
 
     @property
@@ -159,7 +200,13 @@ class Bundle:
         entry = self._entries.get(name)
         if entry is None or self._hashes.get(name) is None:
             raise self._placed(BundleError(f"the bundle has no member {name!r}"))
-        return self._mapped()[entry.data : entry.end].toreadonly()
+        watch, view = self._watch, self._mapped()
+        if watch is None:
+            return view[entry.data : entry.end].toreadonly()
+        try:
+            return memoryview(watch.read(entry.data, entry.size))
+        except BundleError as error:
+            raise self._placed(error) from error.__cause__
 
     def _mapped(self) -> memoryview:
         if self._view is None:
@@ -167,7 +214,7 @@ class Bundle:
         return self._view
 
     def _extents(self) -> list[Extent]:
-        view, start = self._mapped(), self._weights_start
+        view, start, watch = self._mapped(), self._weights_start, self._watch
         seen: set[tuple[int, int, str]] = set()
         found: list[Extent] = []
         for index, weight in enumerate(self.manifest.weights):
@@ -175,8 +222,16 @@ class Bundle:
             if key not in seen:
                 seen.add(key)
                 data = view[start + weight.offset : start + weight.offset + weight.nbytes]
-                found.append(Extent(data, weight.sha256, functools.partial(self._wrong_weight, index)))
+                wrong = functools.partial(self._wrong_weight, index)
+                found.append(Extent(data, weight.sha256, wrong, functools.partial(self._check_size, watch)))
         return found
+
+    def _check_size(self, watch: FileWatch | None) -> None:
+        if watch is not None:
+            try:
+                watch.check_size()
+            except BundleError as error:
+                raise self._placed(error) from None
 
     def _wrong_weight(self, index: int) -> BundleError:
         return self._placed(wrong_hash(weight_label(self.manifest, index)))
@@ -186,8 +241,11 @@ class Bundle:
         return error
 
 
-def open_bundle(path: str | os.PathLike[str]) -> Bundle:
+def open_bundle(path: str | os.PathLike[str], *, copy: bool = False) -> Bundle:
     """Open a bundle and check its structure, manifest and every reference; hashes of members come with their use.
+
+    With `copy` the whole file is read into memory, as many bytes as it has, and what happens to it later is of no
+    consequence. Otherwise it is mapped, which costs memory only for what is used and shares that with other processes.
 
     Raises FileMissingError (HC101) when the file cannot be opened, else a BundleError: BundleVersionError (HC302),
     BundleHashError (HC303, the manifest's own), BundleManifestError (HC304), or HC301 for what is no bundle.
@@ -202,7 +260,7 @@ def open_bundle(path: str | os.PathLike[str]) -> Bundle:
             f"cannot open the bundle: {reason}", where=shown, hint=hint_for(error, "check the path")
         ) from None
     try:
-        return _open(fd, shown)
+        return _open(fd, shown, copy)
     except BundleError as error:
         error.where = error.where or shown
         error.hint = error.hint or "copy the file again, or compile the model again"
@@ -214,7 +272,7 @@ def open_bundle(path: str | os.PathLike[str]) -> Bundle:
         os.close(fd)
 
 
-def _open(fd: int, shown: str) -> Bundle:
+def _open(fd: int, shown: str, copy: bool) -> Bundle:
     info = os.fstat(fd)
     if not stat.S_ISREG(info.st_mode):
         kind = "a directory" if stat.S_ISDIR(info.st_mode) else "no regular file"
@@ -227,9 +285,14 @@ def _open(fd: int, shown: str) -> Bundle:
     check_manifest(manifest, {name: entry.size for name, entry in entries.items()})
     if entries[manifest.weights_member].data % PAGE:
         raise BundleError(f"the weight file is not at a {PAGE}-byte boundary", hint="do not pack a bundle again")
-    mapped = mmap.mmap(fd, info.st_size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+    watch: FileWatch | None = None
+    if copy:
+        mapped = copy_of(fd, info.st_size)
+    else:
+        mapped = mmap.mmap(fd, info.st_size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+        watch = FileWatch(fd, info)
     key = (info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns, digest)
-    return Bundle(shown, mapped, manifest, entries, key)
+    return Bundle(shown, mapped, manifest, entries, key, watch)
 
 
 def _read_manifest(container: Container) -> tuple[bytes, str]:

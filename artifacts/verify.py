@@ -12,11 +12,10 @@ from dataclasses import dataclass
 
 from heterocc.artifacts.errors import BundleError, BundleHashError
 from heterocc.artifacts.locks import renewed_lock
+from heterocc.artifacts.watch import SETTLED_NS as _SETTLED_NS
 
 FileKey = tuple[int, int, int, int, int, str]
 """Device, inode, size, mtime and ctime in ns, SHA-256 of the manifest: what an unchanged file has in common."""
-
-_SETTLED_NS = 100_000_000
 
 _memo: set[FileKey] = set()
 _memo_lock = renewed_lock()
@@ -29,6 +28,8 @@ class Extent:
     data: memoryview
     sha256: str
     error: Callable[[], BundleError]
+    ready: Callable[[], None] = lambda: None
+    """Raises BundleError where `data` may not be touched."""
 
 
 def is_remembered(key: FileKey) -> bool:
@@ -111,6 +112,7 @@ class Verification:
     def _work(self) -> None:
         try:
             for extent in self._take():
+                extent.ready()
                 if hashlib.sha256(extent.data).hexdigest() != extent.sha256:
                     raise extent.error()
         except BundleError as error:

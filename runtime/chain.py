@@ -56,8 +56,7 @@ class Chain:
         has_onnx = any(part.kind == "onnx" for part in variant.partitions)
         self.portable = not on_device and not (has_onnx and options.threads > 1)
         """Whether a forked child may go on with it: it keeps no threads and no driver's objects."""
-        if not self.portable:
-            forks.keep_in_children(self)
+        forks.keep_in_children(self, portable=self.portable)
         self.schedule: Schedule = schedule(variant, shared_spaces(variant), direct_pairs(variant))
         self.allocations = allocations
         self.weights = Weights(bundle.weights_view, allocations, self.schedule.shared)
@@ -176,8 +175,7 @@ class Context:
         self._steps = plan.steps
         self.observer = observer
         self._generation = forks.generation
-        if not chain.portable:
-            forks.keep_in_children(self)
+        forks.keep_in_children(self, portable=chain.portable)
         on_host = any(executable.space == HOST for executable in chain.compiled.values())
         self._threads = chain.options.threads if on_host else None
 

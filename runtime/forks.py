@@ -26,6 +26,7 @@ _interrupted = False
 _opened: set[str] = set()
 _lost: set[str] = set()
 _kept: weakref.WeakSet[Any] = weakref.WeakSet()
+_kept_if_interrupted: weakref.WeakSet[Any] = weakref.WeakSet()
 _exit_guarded = False
 _threads_at_exit = False
 
@@ -82,9 +83,17 @@ def refusal(message: str, where: str | None = None) -> DeviceError:
     return DeviceError(message, where=where, hint=f"load the bundle in the child, or {SPAWN}")
 
 
-def keep_in_children(holder: object) -> None:
-    """See that forked children never free a holder of drivers' objects: freeing may wait for ever there."""
-    _kept.add(holder)
+def interrupted() -> bool:
+    """Whether this process was forked while another thread was at work."""
+    return _interrupted
+
+
+def keep_in_children(holder: object, *, portable: bool = False) -> None:
+    """See that forked children never free a holder of drivers' objects: freeing may wait for ever there.
+
+    One that is `portable` may be freed, unless the fork interrupted another thread's work.
+    """
+    (_kept_if_interrupted if portable else _kept).add(holder)
 
 
 def end_without_handlers() -> None:
@@ -104,7 +113,7 @@ def _after_fork() -> None:
     _interrupted = _interrupted or bool(_inside - {me})
     _inside.intersection_update({me})
     _lost.update(_opened)
-    for holder in list(_kept):
+    for holder in (*_kept, *(_kept_if_interrupted if _interrupted else ())):
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(holder))
     _kept.clear()
     if _threads_at_exit:

@@ -39,6 +39,7 @@ def load(
     threads: int | None = None,
     profile: bool = False,
     verify: Literal["background", "load"] = "background",
+    copy: bool = False,
 ) -> Session:
     """Open a bundle and make it ready to run.
 
@@ -55,11 +56,16 @@ def load(
     The manifest and all code are checked here. Weights are hashed by background threads, and no run begins before they
     are found right; `verify="load"` waits for that here.
 
+    The file stays mapped, so a bundle must be replaced by renaming another to its name. One that is overwritten or cut
+    short in place is noticed before the next run, which raises BundleChangedError; during a run it may give wrong
+    results or end the process. `copy=True` reads the whole file into memory of this process first (as many bytes as the
+    file has, not shared with other processes), and nothing done to the file later matters.
+
     Raises FileMissingError, BundleError and its kinds, IncompatibleBundleError, UnknownDeviceError, DeviceError.
     """
     if verify not in ("background", "load"):
         raise UsageError(f"verify must be 'background' or 'load', not {verify!r}")
-    bundle = open_bundle(path)
+    bundle = open_bundle(path, copy=copy)
     try:
         session = Session(bundle, devices, threads=threads, profile=profile)
         # Only now, so that hashing does not take the cores from loading.
@@ -179,8 +185,8 @@ class Session:
         Inputs must have the model's dtype and shape exactly; arrays in any memory layout are accepted. Results are new
         arrays, save those that `out` gives arrays for: these are written and returned. `output_names` None means all.
 
-        Raises FeedError before anything runs; BundleHashError when the weights turn out damaged; DeviceError or
-        DeviceMemoryError naming the partition and the device.
+        Raises FeedError before anything runs; BundleHashError when the weights turn out damaged, BundleChangedError
+        when the file was changed in place; DeviceError or DeviceMemoryError naming the partition and the device.
         """
         if second is not None:
             return self._run_list(first, second)
@@ -254,13 +260,22 @@ class Session:
     # ---- life ---------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Free code, buffers and the mapping; runs that are under way finish. A closed session runs no more."""
+        """Free code, buffers and the mapping; runs that are under way finish. A closed session runs no more.
+
+        In a forked child that cannot go on with the session, its memory goes with the process.
+        """
         pool, self._pool = self._pool, None
-        if pool is not None and (self._generation == forks.generation or self._portable):
-            with forks.working(), device_keeper(self._variant)():
-                pool.close()
-                del pool  # and with it the weights
-            close_unloaded()
+        here = self._generation == forks.generation or (self._portable and not forks.interrupted())
+        if pool is not None and here:
+            entered = forks.enter()
+            try:
+                with device_keeper(self._variant)():
+                    pool.close()
+                    del pool  # and with it the weights
+                close_unloaded()
+            finally:
+                if entered:
+                    forks.leave()
         self._bundle.close()
 
     def __enter__(self) -> Self:
@@ -310,6 +325,7 @@ class Session:
                 forks.leave()
 
     def _feed_and_execute(self, context: Context, arrays: Sequence[Any]) -> None:
+        self._bundle.check_unchanged()
         for value, array in zip(self._variant.inputs, arrays, strict=False):
             place = context.buffers.arrays.get(value)
             if place is None:

@@ -179,6 +179,9 @@ if child == 0:
             assert "while another thread" in error.message and error.where and error.hint
         else:
             os._exit(1)
+    with session:
+        pass
+    del session, call
     os._exit(3)
 go.set()
 other.join()
