@@ -15,7 +15,7 @@ from heterocc.artifacts.errors import (
     UsageError,
 )
 from heterocc.artifacts.manifest import Device, Manifest, Variant
-from heterocc.artifacts.threads import MAX_THREADS, parse_threads
+from heterocc.artifacts.threads import parse_threads
 from heterocc.runtime.auto import GPU_BACKENDS, kind_text, rank
 from heterocc.runtime.chain import Options
 from heterocc.runtime.compat import host, why_not
@@ -243,12 +243,10 @@ def choose_threads(variant: Variant, asked: int | None) -> tuple[Options, tuple[
                 wish = count
                 break
     count = max_threads() if wish is None else wish
-    compiled = any(p.kind == "tvm" for p in variant.partitions)
-    if (compiled or asked is None) and count > max_threads():
+    # ONNX Runtime too: 1,024 of its threads on two cores take a minute to start.
+    if count > max_threads():
         remark = (
             f"{count} threads were asked for, {max_threads()} are used: this process may use {available_cores()} cores"
         )
         return Options(max_threads()), (f"{remark} (TVM_NUM_THREADS raises the limit)",)
-    if count > MAX_THREADS:
-        return Options(MAX_THREADS), (f"{count} threads were asked for, {MAX_THREADS} are used",)
     return Options(count), ()
