@@ -203,6 +203,12 @@ class IncompatibleBundleError(BundleError):
     code = "HC310"
 
 
+class NativeCodeError(BundleError):
+    """The bundle, or the variant that is asked for, holds native code, and `allow_native=False` forbids it."""
+
+    code = "HC311"
+
+
 class VerifyError(BundleError):
     """`heterocc verify` found outputs that differ from the reference."""
 

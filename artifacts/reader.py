@@ -6,6 +6,7 @@ import functools
 import hashlib
 import mmap
 import os
+import re
 import stat
 from types import TracebackType
 from typing import Self
@@ -15,11 +16,12 @@ import numpy.typing as npt
 
 from heterocc.artifacts.container import MAX_MANIFEST, PAGE, Container, Entry
 from heterocc.artifacts.dtypes import STORAGE
-from heterocc.artifacts.errors import BundleError, BundleHashError, FileMissingError
+from heterocc.artifacts.errors import BundleError, BundleHashError, UsageError
 from heterocc.artifacts.locks import renewed_lock
 from heterocc.artifacts.manifest import DIGEST_NAME, MANIFEST_NAME, Manifest
 from heterocc.artifacts.npy import parse_npy
 from heterocc.artifacts.sealed import SealedFile, hint_for, sealed_memfd
+from heterocc.artifacts.source import Source, open_source
 from heterocc.artifacts.validate import check_manifest, parse_manifest, read_version
 from heterocc.artifacts.verify import Extent, FileKey, Verification, is_remembered, is_settled, remember, wrong_hash
 from heterocc.artifacts.watch import FileWatch, changed, copy_of
@@ -28,8 +30,9 @@ from heterocc.artifacts.watch import FileWatch, changed, copy_of
 class Bundle:
     """An open bundle; made by `open_bundle`. May be used by many threads at once.
 
-    `path` is as given, `manifest` fully checked, `digest` the manifest's SHA-256 in hex, which stands for the whole
-    content. The file is mapped once, private and writable: what someone writes into a view stays in this process.
+    `path` is as given (`<memory>` for bytes), `manifest` fully checked, `digest` the manifest's SHA-256 in hex, which
+    stands for the whole content. The file is mapped once, private and writable: what someone writes into a view stays
+    in this process.
 
     A bundle must be replaced by renaming, as `BundleWriter` does. One that is changed in place is noticed by
     `check_unchanged`, and by whatever reads from it, as a BundleChangedError (HC305). What remains is a change between
@@ -241,26 +244,23 @@ class Bundle:
         return error
 
 
-def open_bundle(path: str | os.PathLike[str], *, copy: bool = False) -> Bundle:
+def open_bundle(path: Source, *, copy: bool = False, expect_digest: str | None = None) -> Bundle:
     """Open a bundle and check its structure, manifest and every reference; hashes of members come with their use.
+
+    `path` may be bytes or a binary file in place of a path. With `expect_digest` (64 hexadecimal digits) the bundle's
+    digest must be this one; it is compared before the manifest is parsed.
 
     With `copy` the whole file is read into memory, as many bytes as it has, and what happens to it later is of no
     consequence. Otherwise it is mapped, which costs memory only for what is used and shares that with other processes.
 
-    Raises FileMissingError (HC101) when the file cannot be opened, else a BundleError: BundleVersionError (HC302),
-    BundleHashError (HC303, the manifest's own), BundleManifestError (HC304), or HC301 for what is no bundle.
+    Raises FileMissingError (HC101) when the file cannot be opened, UsageError (HC120) for another type of `path` or a
+    malformed `expect_digest`, else a BundleError: BundleVersionError (HC302), BundleHashError (HC303, the manifest's
+    own or another than `expect_digest`), BundleManifestError (HC304), or HC301 for what is no bundle.
     """
-    shown = os.fspath(path)
+    expected = None if expect_digest is None else _digest(expect_digest)
+    fd, shown = open_source(path)
     try:
-        # Non-blocking, so that a pipe is refused instead of waited for.
-        fd = os.open(shown, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise FileMissingError(
-            f"cannot open the bundle: {reason}", where=shown, hint=hint_for(error, "check the path")
-        ) from None
-    try:
-        return _open(fd, shown, copy)
+        return _open(fd, shown, copy, expected)
     except BundleError as error:
         error.where = error.where or shown
         error.hint = error.hint or "copy the file again, or compile the model again"
@@ -272,13 +272,26 @@ def open_bundle(path: str | os.PathLike[str], *, copy: bool = False) -> Bundle:
         os.close(fd)
 
 
-def _open(fd: int, shown: str, copy: bool) -> Bundle:
+def _digest(text: object) -> str:
+    if not isinstance(text, str) or re.fullmatch(r"[0-9a-fA-F]{64}", text.strip()) is None:
+        raise UsageError(
+            "expect_digest must be a SHA-256 in 64 hexadecimal digits",
+            hint="Bundle.digest and the bundle's member manifest.sha256 have it",
+        )
+    return text.strip().lower()
+
+
+def _open(fd: int, shown: str, copy: bool, expected: str | None) -> Bundle:
     info = os.fstat(fd)
     if not stat.S_ISREG(info.st_mode):
         kind = "a directory" if stat.S_ISDIR(info.st_mode) else "no regular file"
         raise BundleError(f"this is {kind}, not a bundle", hint="name a .hcb file")
     container = Container(fd, info.st_size)
     text, digest = _read_manifest(container)
+    if expected not in (None, digest):
+        raise BundleHashError(
+            f"the bundle's digest is {digest}, not {expected}", hint="this is another bundle than the one that is meant"
+        )
     read_version(text)
     entries = dict(container.entries())
     manifest = parse_manifest(text)

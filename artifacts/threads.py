@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 MAX_THREADS = 1024
-"""More than the cores of nearly every machine; so many can be started in a fraction of a second."""
+"""More than the cores of nearly every machine. The runtime starts no more than the machine has."""
 
 
 def parse_threads(text: str) -> int | None:

@@ -17,8 +17,8 @@ On = Annotated[
     typer.Option(
         "--devices",
         "-d",
-        help="Variant to run by its devices (CPU: the CPU-only one), AUTO for the one on the most capable device, or "
-        "AUTO:VULKAN,CPU for the most capable of these; default: the first that can run.",
+        help="Variant to run, by its devices (CPU: the CPU-only one) or name; AUTO for the one on the most capable "
+        "device, or AUTO:VULKAN,CPU for the most capable of these; default: the first that can run.",
     ),
 ]
 Threads = Annotated[

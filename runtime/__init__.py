@@ -1,9 +1,19 @@
 """The thin runtime: loads a bundle and runs it as a chain of compiled models."""
 
+from heterocc.runtime import errors
 from heterocc.runtime.binding import Binding
 from heterocc.runtime.feeds import TensorInfo
 from heterocc.runtime.profile import Profile, ProfileRecord
 from heterocc.runtime.session import Session, load
 from heterocc.runtime.trace import KernelTrace
 
-__all__ = ["Binding", "KernelTrace", "Profile", "ProfileRecord", "Session", "TensorInfo", "load"]
+__all__ = ["Binding", "KernelTrace", "Profile", "ProfileRecord", "Session", "TensorInfo", "errors", "load"]
+
+
+def __getattr__(name: str) -> str:
+    """`__version__`, looked up when it is asked for: reading a package's metadata takes milliseconds."""
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("heterocc")
+    raise AttributeError(f"module '{__name__}' has no attribute '{name}'")

@@ -35,7 +35,12 @@ class Opened:
 
 
 def open_variant(
-    bundle: Bundle, devices: str | Sequence[str] | None, *, threads: int | None = None, profile: bool = False
+    bundle: Bundle,
+    devices: str | Sequence[str] | None,
+    *,
+    threads: int | None = None,
+    profile: bool = False,
+    allow_native: bool = True,
 ) -> Opened:
     """Load the variant for `devices`; where the choice is ours, the next one when a device fails it.
 
@@ -43,7 +48,7 @@ def open_variant(
     variant there is to try, and else a DeviceError (of one kind with the failures, if they are of one) that lists
     each variant with its reason.
     """
-    selection = select_variants(bundle.manifest, devices, bundle.path)
+    selection = select_variants(bundle.manifest, devices, bundle.path, allow_native=allow_native)
     failed: list[str] = []
     kinds: set[type[DeviceError]] = set()
     for variant in selection.variants:

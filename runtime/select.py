@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from heterocc.artifacts.errors import IncompatibleBundleError, UnknownDeviceError, UsageError
+from heterocc.artifacts.errors import (
+    HeteroccError,
+    IncompatibleBundleError,
+    NativeCodeError,
+    UnknownDeviceError,
+    UsageError,
+)
 from heterocc.artifacts.manifest import Device, Manifest, Variant
-from heterocc.artifacts.threads import MAX_THREADS, parse_threads
+from heterocc.artifacts.threads import parse_threads
 from heterocc.runtime.auto import GPU_BACKENDS, kind_text, rank
 from heterocc.runtime.chain import Options
 from heterocc.runtime.compat import host, why_not
 from heterocc.runtime.devices import device_here, driver_reason
+from heterocc.runtime.matching import match_variants
 from heterocc.runtime.tvm_api import available_cores, max_threads
 
 How = Literal["asked", "first", "auto"]
 
+_MAX_INT = 2**31 - 1
 _FLOATS = frozenset(["float64", "float32", "float16", "bfloat16"])
 _KNOWN = re.compile(r"(CPU|ORT)|(GPU|OPENCL|VULKAN|CUDA)(\.[0-9]{1,3})?")
 
@@ -27,18 +35,19 @@ class Selection:
     """The variants to try, at least one and the best first; `passed` says why others are not among them.
 
     `asked`: the caller named the devices, and there is one. `first`: those that can run, in the bundle's order.
-    `auto`: the same in the order of capability.
+    `auto`: the same in the order of capability. `remark` says what an asked variant differs in from what was asked.
     """
 
     how: How
     variants: tuple[Variant, ...]
     passed: tuple[str, ...] = ()
+    remark: str | None = None
 
     def note(self, variant: Variant) -> str:
         """What is to say of a variant that was loaded."""
         name = device_list(variant)
         if self.how == "asked":
-            return f"runs on {name}, as asked"
+            return f"runs on {name}, {self.remark or 'as asked'}"
         if self.how == "auto":
             return f"AUTO chose {name} ({_first_device(variant)})"
         return f"runs on {name}"
@@ -65,11 +74,16 @@ def is_auto(devices: str | Sequence[str] | None) -> bool:
     return devices is not None and _joined(devices).upper().partition(":")[0] == "AUTO"
 
 
-def select_variants(manifest: Manifest, devices: str | Sequence[str] | None, where: str) -> Selection:
+def select_variants(
+    manifest: Manifest, devices: str | Sequence[str] | None, where: str, *, allow_native: bool = True
+) -> Selection:
     """The variants to try for `devices` of `load`: a list of labels, `AUTO`, or None for the bundle's own order.
 
-    Raises UnknownDeviceError if no variant is for `devices`, IncompatibleBundleError if none (or not that one) can run.
+    Raises UnknownDeviceError if no variant or more than one is for `devices`, IncompatibleBundleError if none (or not
+    that one) can run; without `allow_native` NativeCodeError where only variants with compiled code are left.
     """
+    if not allow_native:
+        return _without_native(manifest, devices, where)
     if devices is None:
         return _that_run(manifest, manifest.variants, "first", where)
     text = _joined(devices)
@@ -86,6 +100,32 @@ def select_variants(manifest: Manifest, devices: str | Sequence[str] | None, whe
     return _ranked(_that_run(manifest, fitting, "auto", where), wanted)
 
 
+def _without_native(manifest: Manifest, devices: str | Sequence[str] | None, where: str) -> Selection:
+    harmless = tuple(v for v in manifest.variants if not holds_native_code(v))
+    native = [device_list(v) or v.name for v in manifest.variants if holds_native_code(v)]
+    try:
+        if harmless:
+            found = select_variants(manifest.model_copy(update={"variants": harmless}), devices, where)
+            passed = tuple(f"the variant for {name} holds native code, which is not allowed" for name in native)
+            return replace(found, passed=(*passed, *found.passed) if found.how != "asked" else ())
+        refused: HeteroccError | None = None
+    except UnknownDeviceError as error:
+        select_variants(manifest, devices, where)  # an error of its own where no variant at all is for these devices
+        refused = error
+    raise NativeCodeError(
+        "the bundle holds native code, which allow_native=False forbids"
+        if refused is None
+        else f"the variant for {_joined(devices or '')} holds native code, which allow_native=False forbids",
+        where=where,
+        hint="compile the model with --devices ORT, or load it without allow_native=False where its origin is trusted",
+    ) from refused
+
+
+def holds_native_code(variant: Variant) -> bool:
+    """Whether loading a variant runs code of the bundle: a shared object, with the GPU code in it."""
+    return any(p.kind != "onnx" or p.binaries is not None for p in variant.partitions)
+
+
 def _joined(devices: str | Sequence[str]) -> str:
     if not isinstance(devices, str) and not (
         isinstance(devices, Sequence) and all(isinstance(name, str) for name in devices)
@@ -95,9 +135,16 @@ def _joined(devices: str | Sequence[str]) -> str:
 
 
 def _asked(manifest: Manifest, wanted: list[str], where: str) -> Selection:
-    found = _matching(manifest.variants, wanted)
-    if found is None:
+    fitting, remark = match_variants(manifest.variants, wanted)
+    if not fitting:
         raise _no_variant(manifest, ",".join(wanted), where)
+    if len(fitting) > 1:
+        raise UnknownDeviceError(
+            f"more than one variant of the bundle is for {','.join(wanted)}",
+            where=where,
+            hint="name one: " + "; ".join(_shown(v) for v in fitting),
+        )
+    (found,) = fitting
     reasons = why_not(found, manifest.producer, host(), driver_reason)
     if reasons:
         raise IncompatibleBundleError(
@@ -105,7 +152,7 @@ def _asked(manifest: Manifest, wanted: list[str], where: str) -> Selection:
             where=where,
             hint="load it without `devices` to take the first variant that can run",
         )
-    return Selection("asked", (found,))
+    return Selection("asked", (found,), remark=remark)
 
 
 def _that_run(manifest: Manifest, variants: Sequence[Variant], how: How, where: str) -> Selection:
@@ -176,20 +223,16 @@ def _refuse_unknown(manifest: Manifest, wanted: Sequence[str], where: str) -> No
 
 
 def _no_variant(manifest: Manifest, wanted: str, where: str) -> UnknownDeviceError:
-    have = "; ".join(device_list(v) for v in manifest.variants)
+    have = "; ".join(_shown(v) for v in manifest.variants)
     return UnknownDeviceError(
         f"the bundle has no variant for {wanted or 'no device'}", where=where, hint=f"it has variants for: {have}"
     )
 
 
-def _matching(variants: Sequence[Variant], wanted: Sequence[str]) -> Variant | None:
-    """The variant with these labels in this order or else in any; whatever their case."""
-    names = [name.upper() for name in wanted]
-    for same in (lambda have: have == names, lambda have: sorted(have) == sorted(names)):
-        for variant in variants:
-            if same([label.upper() for label in labels(variant)]):
-                return variant
-    return None
+def _shown(variant: Variant) -> str:
+    """A variant in a list of them: its devices, and its name where that is another."""
+    listed = device_list(variant)
+    return listed if listed.upper() == variant.name.upper() else f"{listed} ({variant.name})"
 
 
 def choose_threads(variant: Variant, asked: int | None) -> tuple[Options, tuple[str, ...]]:
@@ -197,10 +240,10 @@ def choose_threads(variant: Variant, asked: int | None) -> tuple[Options, tuple[
 
     The caller's word, then the compile's property `CPU.threads`, then all cores of the process's affinity mask.
     """
-    if asked is not None and (type(asked) is not int or not 1 <= asked <= MAX_THREADS):
+    if asked is not None and (type(asked) is not int or not 1 <= asked <= _MAX_INT):
         shown = repr(asked) if type(asked) is int and abs(asked) < 10**9 else f"a {type(asked).__name__}"
         raise UsageError(
-            f"threads must be a positive number up to {MAX_THREADS}, not {shown}", hint="leave it out for all cores"
+            f"threads must be a positive number below 2^31, not {shown}", hint="leave it out for all cores"
         )
     wish = asked
     if wish is None:
@@ -210,8 +253,8 @@ def choose_threads(variant: Variant, asked: int | None) -> tuple[Options, tuple[
                 wish = count
                 break
     count = max_threads() if wish is None else wish
-    compiled = any(p.kind == "tvm" for p in variant.partitions)
-    if (compiled or asked is None) and count > max_threads():
+    # ONNX Runtime too: 1,024 of its threads on two cores take a minute to start.
+    if count > max_threads():
         remark = (
             f"{count} threads were asked for, {max_threads()} are used: this process may use {available_cores()} cores"
         )

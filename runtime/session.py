@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, overload
@@ -12,6 +11,7 @@ import numpy as np
 from heterocc.artifacts.errors import DeviceError, FeedError, HeteroccError, UsageError
 from heterocc.artifacts.manifest import TensorSpec, Variant
 from heterocc.artifacts.reader import Bundle, open_bundle
+from heterocc.artifacts.source import Source
 from heterocc.runtime import forks
 from heterocc.runtime.binding import Binding
 from heterocc.runtime.chain import Context
@@ -33,17 +33,20 @@ T = TypeVar("T")
 
 
 def load(
-    path: str | os.PathLike[str],
+    path: Source,
     devices: str | Sequence[str] | None = None,
     *,
     threads: int | None = None,
     profile: bool = False,
     verify: Literal["background", "load"] = "background",
     copy: bool = False,
+    allow_native: bool = True,
+    expect_digest: str | None = None,
 ) -> Session:
-    """Open a bundle and make it ready to run.
+    """Open a bundle and make it ready to run; bytes or a file that is open for reading bytes will do for its path.
 
-    `devices` names a variant by its device labels, `"CPU"` or `["GPU", "CPU"]`. None takes the first that can run on
+    `devices` names a variant by its devices, `"CPU"` or `["GPU", "CPU"]`, or by its name (the rules:
+    `heterocc.runtime.matching.match_variants`). None takes the first that can run on
     this machine, `"AUTO"` the one on the most capable device (discrete GPU, integrated GPU, CPU, software device; the
     variant's first device counts), `"AUTO:VULKAN,CPU"` the same of those on these devices alone. Where None or AUTO
     meets a variant that fails to load, the next is tried; `Session.notes` and the log say so. A named variant is loaded
@@ -53,6 +56,10 @@ def load(
     every core this process may use. `profile` takes times (see Session.profile); the compile's property `profile=on` of
     any device does so too.
 
+    Loading a bundle with compiled code is running a program. `allow_native=False` takes only variants that stay ONNX;
+    `expect_digest` is the SHA-256 of the manifest that the bundle must have (`Bundle.digest`), which stands for all of
+    its content.
+
     The manifest and all code are checked here. Weights are hashed by background threads, and no run begins before they
     are found right; `verify="load"` waits for that here.
 
@@ -61,13 +68,14 @@ def load(
     results or end the process. `copy=True` reads the whole file into memory of this process first (as many bytes as the
     file has, not shared with other processes), and nothing done to the file later matters.
 
-    Raises FileMissingError, BundleError and its kinds, IncompatibleBundleError, UnknownDeviceError, DeviceError.
+    Raises FileMissingError, UsageError, BundleError and its kinds (IncompatibleBundleError, NativeCodeError),
+    UnknownDeviceError, DeviceError.
     """
     if verify not in ("background", "load"):
         raise UsageError(f"verify must be 'background' or 'load', not {verify!r}")
-    bundle = open_bundle(path, copy=copy)
+    bundle = open_bundle(path, copy=copy, expect_digest=expect_digest)
     try:
-        session = Session(bundle, devices, threads=threads, profile=profile)
+        session = Session(bundle, devices, threads=threads, profile=profile, allow_native=allow_native)
         # Only now, so that hashing does not take the cores from loading.
         bundle.start_verification()
         if verify == "load":
@@ -103,10 +111,11 @@ class Session:
         *,
         threads: int | None = None,
         profile: bool = False,
+        allow_native: bool = True,
     ) -> None:
         """Prefer `load`. The session owns `bundle` and closes it."""
         with forks.working(bundle.path):
-            opened = open_variant(bundle, devices, threads=threads, profile=profile)
+            opened = open_variant(bundle, devices, threads=threads, profile=profile, allow_native=allow_native)
         self.notes = opened.notes
         variant, model = opened.variant, bundle.manifest.model
         self._bundle = bundle

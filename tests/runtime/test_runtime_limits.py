@@ -78,11 +78,18 @@ def test_a_bundle_gets_no_more_threads_than_the_machine_has(bundle_of: Write) ->
         np.testing.assert_array_equal(session.run({"x": X})["y"], -X)
 
 
-@pytest.mark.parametrize("threads", [0, -1, 1025, 10**40, True, 1.5, "2"])
+@pytest.mark.parametrize("threads", [0, -1, 2**31, 10**40, True, 1.5, "2"])
 def test_a_callers_threads_are_bounded(threads: Any, bundle_of: Write) -> None:
-    with pytest.raises(UsageError, match="up to 1024") as caught:
+    with pytest.raises(UsageError, match="below 2") as caught:
         load(bundle_of(negation()), threads=threads)
     assert len(str(caught.value)) < 200
+
+
+def test_a_caller_gets_no_more_threads_of_onnx_runtime_than_there_are_cores(bundle_of: Write) -> None:
+    with load(bundle_of(negation()), threads=100_000) as session:
+        assert session.threads == max_threads()
+        assert any("100000 threads were asked for" in note for note in session.notes)
+        np.testing.assert_array_equal(session.run({"x": X})["y"], -X)
 
 
 @pytest.mark.parametrize("dtype", ["complex64", "complex128", "bfloat16", "float8_e5m2", "int4", "string"])

@@ -1,0 +1,41 @@
+"""The errors that loading and running a bundle may raise; docs/errors.md says what each code means."""
+
+from heterocc.artifacts.errors import (
+    BundleError,
+    BundleHashError,
+    BundleManifestError,
+    BundleVersionError,
+    DeviceError,
+    DeviceMemoryError,
+    DriverMissingError,
+    FeedError,
+    FileMissingError,
+    HeteroccError,
+    IncompatibleBundleError,
+    InputError,
+    InternalError,
+    NativeCodeError,
+    NativePluginError,
+    UnknownDeviceError,
+    UsageError,
+)
+
+__all__ = [
+    "BundleError",
+    "BundleHashError",
+    "BundleManifestError",
+    "BundleVersionError",
+    "DeviceError",
+    "DeviceMemoryError",
+    "DriverMissingError",
+    "FeedError",
+    "FileMissingError",
+    "HeteroccError",
+    "IncompatibleBundleError",
+    "InputError",
+    "InternalError",
+    "NativeCodeError",
+    "NativePluginError",
+    "UnknownDeviceError",
+    "UsageError",
+]
