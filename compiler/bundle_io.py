@@ -15,6 +15,7 @@ from heterocc.artifacts.errors import FeedError, FileMissingError, OutputFileErr
 from heterocc.artifacts.manifest import TensorSpec
 from heterocc.artifacts.reader import open_bundle
 from heterocc.compiler.files import atomic_write
+from heterocc.runtime.narrow import ONNX_TYPES, is_narrow, narrow_dtype
 
 Array = np.ndarray[Any, Any]
 
@@ -49,6 +50,8 @@ def _seeded(spec: TensorSpec, golden: Array | None, seed: int) -> Array:
         raise FeedError(f"input '{spec.name}' has no fixed shape", hint="give it with --inputs")
     rng = np.random.default_rng([seed, zlib.crc32(spec.name.encode())])
     shape = tuple(int(d) for d in spec.shape if d is not None)
+    if spec.dtype in ONNX_TYPES:
+        return draw_narrow(shape, spec.dtype, rng)
     if spec.dtype.startswith("float"):
         return rng.standard_normal(shape).astype(spec.dtype)
     if golden is not None and golden.size:
@@ -59,13 +62,21 @@ def _seeded(spec: TensorSpec, golden: Array | None, seed: int) -> Array:
     )
 
 
+def draw_narrow(shape: tuple[int, ...], dtype: str, rng: np.random.Generator) -> Array:
+    """Values of a dtype that numpy lacks: 4-bit integers any, floats standard normal."""
+    if dtype.endswith("int4"):
+        low = 0 if dtype == "uint4" else -8
+        return rng.integers(low, low + 16, shape).astype(np.int8).astype(narrow_dtype(dtype))
+    return np.asarray(rng.standard_normal(shape).astype(np.float32)).astype(narrow_dtype(dtype))
+
+
 def read_files(specs: Mapping[str, TensorSpec], given: Sequence[str]) -> dict[str, Array]:
     """Read inputs from `in.npz`, `NAME=file.npy`, `NAME=file.bin`; one input needs no NAME. No dtype is ever cast."""
     feed: dict[str, Array] = {}
     for text in given:
         name, path = _split(text, specs)
         if path.suffix == ".npz":
-            feed.update(read_npz(path))
+            feed.update({name: _with_meaning(array, specs.get(name)) for name, array in read_npz(path).items()})
             continue
         if name is None:
             raise UsageError(
@@ -99,21 +110,29 @@ def _split(text: str, specs: Mapping[str, TensorSpec]) -> tuple[str | None, Path
 def _read_array(path: Path, spec: TensorSpec) -> Array:
     try:
         if path.suffix == ".npy":
-            array: Array = np.load(path, allow_pickle=False)
-            return array
+            return _with_meaning(np.load(path, allow_pickle=False), spec)
         data = path.read_bytes()
     except OSError as error:
         raise FileMissingError(f"cannot read input '{spec.name}': {error.strerror}", where=str(path)) from error
     except ValueError as error:
         raise FeedError(f"not a plain .npy file: {error}", where=str(path)) from error
     shape = tuple(d for d in spec.shape or () if d is not None)
-    expected = int(np.prod(shape, dtype=np.int64)) * np.dtype(spec.dtype).itemsize
+    dtype = narrow_dtype(spec.dtype) if spec.dtype in ONNX_TYPES else np.dtype(spec.dtype)
+    expected = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
     if len(data) != expected:
         raise FeedError(
             f"{len(data)} bytes for input '{spec.name}', which is {spec.dtype}{list(shape)} ({expected} bytes)",
             where=str(path),
         )
-    return np.frombuffer(data, spec.dtype).reshape(shape)
+    return np.frombuffer(data, dtype).reshape(shape)
+
+
+def _with_meaning(array: Array, spec: TensorSpec | None) -> Array:
+    """An array of a dtype that numpy lacks, which .npy holds as bytes without a meaning."""
+    if spec is None or spec.dtype not in ONNX_TYPES or array.dtype.kind != "V":
+        return array
+    dtype = narrow_dtype(spec.dtype)
+    return array.view(dtype) if array.dtype.itemsize == dtype.itemsize else array
 
 
 def check_writable(target: Path) -> None:
@@ -131,6 +150,13 @@ def write_outputs(target: Path, results: Mapping[str, Any]) -> None:
     if opaque:
         raise OutputFileError(
             f"output '{opaque[0]}' is no tensor and cannot be stored as .npy", where=str(target), hint="use --json"
+        )
+    narrow = [name for name, value in results.items() if is_narrow(value)]
+    if narrow:
+        raise OutputFileError(
+            f"output '{narrow[0]}' is {results[narrow[0]].dtype}, which .npy has no form for",
+            where=str(target),
+            hint="use --json",
         )
     if target.suffix == ".npz":
         buffer = io.BytesIO()

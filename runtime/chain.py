@@ -15,6 +15,7 @@ from heterocc.runtime.feeds import Array, is_text
 from heterocc.runtime.inflight import InFlight, Settle
 from heterocc.runtime.lending import Lending, copying_notes
 from heterocc.runtime.memory import Allocations, Buffers, Weights, to_host
+from heterocc.runtime.narrow import ONNX_TYPES
 from heterocc.runtime.ort import OrtPartition, to_python
 from heterocc.runtime.schedule import HOST, Call, Copy, Schedule, Space, Step, Wait, numpy_dtype, schedule
 from heterocc.runtime.transfer import bind_copy, bind_mark, direct_pairs, shared_spaces
@@ -227,12 +228,14 @@ class Context:
         if not dynamic.intersection((*part.inputs, *part.outputs)):
             return session.bind([self.arrays[v] for v in part.inputs], [self.arrays[v] for v in part.outputs])
         return session.call_on_objects(
-            part.inputs, part.outputs, self.arrays, self.objects, as_python=not self._hands_on_opaque_values(part)
+            part.inputs, part.outputs, self.arrays, self.objects, as_python=not self._needs_ort_values(part)
         )
 
-    def _hands_on_opaque_values(self, part: Partition) -> bool:
-        """Whether it writes for another partition what Python cannot hold: sequences of maps, bfloat16 and the like."""
+    def _needs_ort_values(self, part: Partition) -> bool:
+        """Whether it touches dtypes that numpy lacks, or writes for another partition what Python cannot hold."""
         values, outputs = self._chain.variant.values, self._chain.variant.outputs
+        if any(values[v].dtype in ONNX_TYPES for v in (*part.inputs, *part.outputs)):
+            return True
         return any(v not in outputs and not _python_holds(values[v].dtype) for v in part.outputs)
 
 
