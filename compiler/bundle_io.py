@@ -23,8 +23,8 @@ Array = np.ndarray[Any, Any]
 def read_inputs(bundle: Path, session: Any, given: Sequence[str], seed: int) -> dict[str, Array]:
     """The feed of a run: the files in `given`, or the bundle's golden inputs' kind of seeded values.
 
-    Without `given`, seed 0 gives the bundle's golden inputs when it has them, any other seed draws afresh: floats
-    standard normal, and integers and booleans from the golden inputs' own values, which the model is known to accept.
+    Without `given`, seed 0 gives the bundle's golden inputs when it has them, any other seed draws afresh from their
+    values, which the model is known to accept; without golden inputs floats are standard normal.
     Raises FeedError, FileMissingError or UsageError.
     """
     specs: dict[str, TensorSpec] = {s.name: s for s in session.inputs}
@@ -52,10 +52,10 @@ def _seeded(spec: TensorSpec, golden: Array | None, seed: int) -> Array:
     shape = tuple(int(d) for d in spec.shape if d is not None)
     if spec.dtype in ONNX_TYPES:
         return draw_narrow(shape, spec.dtype, rng)
-    if spec.dtype.startswith("float"):
-        return rng.standard_normal(shape).astype(spec.dtype)
     if golden is not None and golden.size:
-        return rng.choice(golden.ravel(), shape).astype(golden.dtype)
+        return np.asarray(rng.choice(golden.ravel(), shape)).astype(golden.dtype)
+    if spec.dtype.startswith("float"):
+        return np.asarray(rng.standard_normal(shape)).astype(spec.dtype)
     raise FeedError(
         f"input '{spec.name}' is {spec.dtype} and the bundle has no golden inputs to draw from",
         hint="give it with --inputs",

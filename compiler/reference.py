@@ -109,7 +109,10 @@ class Reference:
                 hint="give real inputs with --inputs, or compile with --no-check",
             )
         shapes = "; ".join(self._model.shape_texts()) if self._whole else ""
-        return ModelRunError(f"ONNX Runtime refuses the model{f' at {shapes}' if shapes else ''}: {text}")
+        return ModelRunError(
+            f"ONNX Runtime refuses the model{f' at {shapes}' if shapes else ''}: {text}",
+            hint="give inputs that the model takes with --inputs",
+        )
 
 
 def _shaken(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

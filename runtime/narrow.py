@@ -73,12 +73,16 @@ def to_ort(array: Array, dtype: str) -> Any:
     return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(data, ONNX_TYPES[dtype])
 
 
-def from_ort(value: Any) -> Array:
-    """The array that an OrtValue holds; of a dtype that numpy lacks, a copy with the dtype of ml_dtypes."""
+def from_ort(value: Any) -> Any:
+    """The array that an OrtValue holds; of a dtype that numpy lacks, a copy with the dtype of ml_dtypes.
+
+    A value that is not a tensor stays as it is.
+    """
+    if not value.is_tensor():
+        return value
     name = dtype_of(value.data_type())
     if name is None:
-        array: Array = value.numpy()
-        return array
+        return value.numpy()
     shape, size = tuple(value.shape()), value.tensor_size_in_bytes()
     data = np.frombuffer(ctypes.string_at(value.data_ptr(), size), np.uint8) if size else np.empty(0, np.uint8)
     if name not in _FOUR_BITS:
