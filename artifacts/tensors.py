@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
@@ -34,6 +35,25 @@ STORAGE: Mapping[str, np.dtype[np.generic]] = MappingProxyType(
     }
 )
 """How each dtype of the format is held by numpy; those that numpy lacks are held as unsigned integers of their bits."""
+
+
+NARROW: Mapping[str, int] = MappingProxyType(
+    {
+        "bfloat16": 16,
+        "float8_e4m3fn": 17,
+        "float8_e4m3fnuz": 18,
+        "float8_e5m2": 19,
+        "float8_e5m2fnuz": 20,
+        "uint4": 21,
+        "int4": 22,
+    }
+)
+"""dtypes that numpy lacks and ml_dtypes has, with ONNX's numbers. Source: onnx.proto3, TensorProto.DataType."""
+
+
+def is_narrow(array: Any) -> bool:
+    """Whether an array has a dtype that numpy lacks."""
+    return isinstance(array, np.ndarray) and array.dtype.name in NARROW
 
 
 def aligned(offset: int, alignment: int = ALIGNMENT) -> int:

@@ -14,8 +14,9 @@ import numpy as np
 from heterocc.artifacts.errors import FeedError, FileMissingError, OutputFileError, UsageError
 from heterocc.artifacts.manifest import TensorSpec
 from heterocc.artifacts.reader import open_bundle
+from heterocc.artifacts.tensors import NARROW, is_narrow
 from heterocc.compiler.files import atomic_write
-from heterocc.runtime.narrow import ONNX_TYPES, is_narrow, narrow_dtype
+from heterocc.runtime.narrow import narrow_dtype
 
 Array = np.ndarray[Any, Any]
 
@@ -50,7 +51,7 @@ def _seeded(spec: TensorSpec, golden: Array | None, seed: int) -> Array:
         raise FeedError(f"input '{spec.name}' has no fixed shape", hint="give it with --inputs")
     rng = np.random.default_rng([seed, zlib.crc32(spec.name.encode())])
     shape = tuple(int(d) for d in spec.shape if d is not None)
-    if spec.dtype in ONNX_TYPES:
+    if spec.dtype in NARROW:
         return draw_narrow(shape, spec.dtype, rng)
     if golden is not None and golden.size:
         return np.asarray(rng.choice(golden.ravel(), shape)).astype(golden.dtype)
@@ -117,7 +118,7 @@ def _read_array(path: Path, spec: TensorSpec) -> Array:
     except ValueError as error:
         raise FeedError(f"not a plain .npy file: {error}", where=str(path)) from error
     shape = tuple(d for d in spec.shape or () if d is not None)
-    dtype = narrow_dtype(spec.dtype) if spec.dtype in ONNX_TYPES else np.dtype(spec.dtype)
+    dtype = narrow_dtype(spec.dtype) if spec.dtype in NARROW else np.dtype(spec.dtype)
     expected = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
     if len(data) != expected:
         raise FeedError(
@@ -129,7 +130,7 @@ def _read_array(path: Path, spec: TensorSpec) -> Array:
 
 def _with_meaning(array: Array, spec: TensorSpec | None) -> Array:
     """An array of a dtype that numpy lacks, which .npy holds as bytes without a meaning."""
-    if spec is None or spec.dtype not in ONNX_TYPES or array.dtype.kind != "V":
+    if spec is None or spec.dtype not in NARROW or array.dtype.kind != "V":
         return array
     dtype = narrow_dtype(spec.dtype)
     return array.view(dtype) if array.dtype.itemsize == dtype.itemsize else array

@@ -13,11 +13,11 @@ from rich.table import Table
 from heterocc.artifacts.errors import BundleError, HeteroccError, IncompatibleBundleError
 from heterocc.artifacts.manifest import TensorSpec, Variant
 from heterocc.artifacts.reader import Bundle, open_bundle
+from heterocc.artifacts.tensors import is_narrow
 from heterocc.compiler.console import err, out, print_plain
 from heterocc.compiler.ort_trial import refusals
 from heterocc.runtime.compat import host, why_not
 from heterocc.runtime.devices import driver_reason
-from heterocc.runtime.narrow import is_narrow
 from heterocc.runtime.select import is_auto, select_variants
 
 

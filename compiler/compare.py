@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from heterocc.runtime.narrow import is_narrow
+from heterocc.artifacts.tensors import is_narrow
 
 
 @dataclass(frozen=True, slots=True)

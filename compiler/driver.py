@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from heterocc.artifacts.errors import InputError, ModelRunError, OutputFileError, UnsupportedOpError
+from heterocc.artifacts.tensors import is_narrow
 from heterocc.compiler.affinity import affinity_from, write_affinity_file
 from heterocc.compiler.build import Builder, write_dumps
 from heterocc.compiler.check import Checker
@@ -31,7 +32,6 @@ from heterocc.compiler.vectors import Vectors, find_vectors
 from heterocc.passes.base import parse_pipeline, policy_pipeline
 from heterocc.passes.dot import dot_files
 from heterocc.passes.plan import Plan
-from heterocc.runtime.narrow import is_narrow
 
 
 def compile_model(

@@ -9,11 +9,12 @@ import numpy as np
 import onnxruntime as ort
 
 from heterocc.artifacts.errors import InputError, ModelRunError
+from heterocc.artifacts.tensors import NARROW, is_narrow
 from heterocc.compiler.complaint import complaint
 from heterocc.compiler.half import rounded_values
 from heterocc.compiler.half_reference import SCALE, round_values, rounded
 from heterocc.compiler.imported import ImportedModel
-from heterocc.runtime.narrow import ONNX_TYPES, dtype_of, from_ort, is_narrow, ort_value
+from heterocc.runtime.narrow import dtype_of, from_ort, ort_value
 
 
 class Reference:
@@ -91,7 +92,7 @@ class Reference:
 
     def _run(self, given: Mapping[str, Any]) -> Sequence[Any]:
         assert self._session is not None
-        written = any(dtype_of(o.type) in ONNX_TYPES for o in self._session.get_outputs())
+        written = any(dtype_of(o.type) in NARROW for o in self._session.get_outputs())
         if not written and not any(is_narrow(v) for v in given.values()):
             found: Sequence[Any] = self._session.run(list(self.outputs), given)
             return found

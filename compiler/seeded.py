@@ -10,10 +10,10 @@ import numpy as np
 import onnx
 
 from heterocc.artifacts.errors import InputError
+from heterocc.artifacts.tensors import NARROW
 from heterocc.compiler.bundle_io import draw_narrow
 from heterocc.compiler.domains import Domains, draw
 from heterocc.passes.graph import Value
-from heterocc.runtime.narrow import ONNX_TYPES
 
 DRAWS = 4
 """Ways to draw an input of which nothing is known; each but the first is for models that the ones before say little of.
@@ -45,7 +45,7 @@ def draw_inputs(
 
 
 def _draw(value: Value, source: str, domains: Domains, seed: int, way: int) -> np.ndarray[Any, Any]:
-    if (value.is_opaque and value.dtype not in ONNX_TYPES) or not value.is_static or value.shape is None:
+    if (value.is_opaque and value.dtype not in NARROW) or not value.is_static or value.shape is None:
         raise InputError(
             f"inputs of type {value.dtype} cannot be drawn at random",
             where=f"input '{source}'",
@@ -54,7 +54,7 @@ def _draw(value: Value, source: str, domains: Domains, seed: int, way: int) -> n
     shape = tuple(d for d in value.shape if d is not None)
     # Each input has its own stream, so that adding an input does not change the others.
     rng = np.random.default_rng([seed, zlib.crc32(value.name.encode()), *([way] if way else [])])
-    if value.dtype in ONNX_TYPES:
+    if value.dtype in NARROW:
         return draw_narrow(shape, value.dtype, rng)
     known = domains.of(value, source)
     if known is not None:

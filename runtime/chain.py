@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from heterocc.artifacts.manifest import Partition, Variant
 from heterocc.artifacts.reader import Bundle
+from heterocc.artifacts.tensors import NARROW
 from heterocc.runtime.cuda_streams import CudaStreams, device_keeper, hold
 from heterocc.runtime.executable import Executable, Instrument, Library, load_library, synchronizer, told_origins
 from heterocc.runtime.faults import device_fault, device_was_lost
@@ -15,7 +16,6 @@ from heterocc.runtime.feeds import Array, is_text
 from heterocc.runtime.inflight import InFlight, Settle
 from heterocc.runtime.lending import Lending, copying_notes
 from heterocc.runtime.memory import Allocations, Buffers, Weights, to_host
-from heterocc.runtime.narrow import ONNX_TYPES
 from heterocc.runtime.ort import OrtPartition, to_python
 from heterocc.runtime.schedule import HOST, Call, Copy, Schedule, Space, Step, Wait, numpy_dtype, schedule
 from heterocc.runtime.transfer import bind_copy, bind_mark, direct_pairs, shared_spaces
@@ -234,7 +234,7 @@ class Context:
     def _needs_ort_values(self, part: Partition) -> bool:
         """Whether it touches dtypes that numpy lacks, or writes for another partition what Python cannot hold."""
         values, outputs = self._chain.variant.values, self._chain.variant.outputs
-        if any(values[v].dtype in ONNX_TYPES for v in (*part.inputs, *part.outputs)):
+        if any(values[v].dtype in NARROW for v in (*part.inputs, *part.outputs)):
             return True
         return any(v not in outputs and not _python_holds(values[v].dtype) for v in part.outputs)
 

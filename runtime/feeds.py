@@ -11,7 +11,7 @@ import numpy as np
 
 from heterocc.artifacts.errors import FeedError
 from heterocc.artifacts.manifest import TensorSpec
-from heterocc.runtime.narrow import ONNX_TYPES
+from heterocc.artifacts.tensors import NARROW
 from heterocc.runtime.schedule import numpy_dtype, static_shape
 
 Array = np.ndarray[Any, Any]
@@ -94,7 +94,7 @@ class InputCheck:
             self._refuse("a tensor in host memory", "", got, "copy it to the CPU first")
 
     def _check_text_or_object(self, given: Any) -> Any:
-        if self.info.dtype in ONNX_TYPES:
+        if self.info.dtype in NARROW:
             return self._check_narrow(given)
         text = is_text(self.info.dtype)
         if text and not (isinstance(given, np.ndarray) and given.dtype.kind in "UOST"):

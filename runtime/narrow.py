@@ -4,31 +4,17 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from heterocc.artifacts.errors import DriverMissingError
+from heterocc.artifacts.tensors import NARROW, is_narrow
 
 Array = np.ndarray[Any, Any]
 
-ONNX_TYPES: Mapping[str, int] = MappingProxyType(
-    {
-        "bfloat16": 16,
-        "float8_e4m3fn": 17,
-        "float8_e4m3fnuz": 18,
-        "float8_e5m2": 19,
-        "float8_e5m2fnuz": 20,
-        "uint4": 21,
-        "int4": 22,
-    }
-)
-"""ONNX's numbers of these dtypes. Source: onnx.proto3, TensorProto.DataType."""
-
 _FOUR_BITS = ("uint4", "int4")
-_TEXTS = {f"tensor({name.replace('_', '')})": name for name in ONNX_TYPES}
+_TEXTS = {f"tensor({name.replace('_', '')})": name for name in NARROW}
 
 
 def narrow_dtype(name: str) -> np.dtype[Any]:
@@ -49,11 +35,6 @@ def dtype_of(text: str) -> str | None:
     return _TEXTS.get(text)
 
 
-def is_narrow(array: Any) -> bool:
-    """Whether an array has one of these dtypes."""
-    return isinstance(array, np.ndarray) and array.dtype.name in ONNX_TYPES
-
-
 def ort_value(array: Array) -> Any:
     """An OrtValue on the memory of an array of any numeric dtype, its own or ml_dtypes'; it keeps that memory alive."""
     import onnxruntime
@@ -70,7 +51,7 @@ def to_ort(array: Array, dtype: str) -> Any:
     data = np.asarray(array, order="C")
     if dtype in _FOUR_BITS:
         data = _packed(data)
-    return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(data, ONNX_TYPES[dtype])
+    return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(data, NARROW[dtype])
 
 
 def from_ort(value: Any) -> Any:

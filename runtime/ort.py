@@ -10,9 +10,10 @@ import numpy as np
 
 from heterocc.artifacts.errors import BundleManifestError, DeviceError, DriverMissingError
 from heterocc.artifacts.manifest import Partition, TensorSpec
+from heterocc.artifacts.tensors import NARROW
 from heterocc.runtime.faults import first_line
 from heterocc.runtime.feeds import Array
-from heterocc.runtime.narrow import ONNX_TYPES, from_ort, ort_value, to_ort
+from heterocc.runtime.narrow import from_ort, ort_value, to_ort
 
 
 def onnxruntime() -> Any:
@@ -64,7 +65,7 @@ class OrtPartition:
         self.outputs = _names([o.name for o in self._session.get_outputs()], part, part.outputs, values)
 
     def _ort_weight(self, array: Array, dtype: str) -> Any:
-        if dtype in ONNX_TYPES:
+        if dtype in NARROW:
             return to_ort(array, dtype)
         return self._value.ortvalue_from_numpy(array)
 

@@ -13,8 +13,8 @@ import numpy as np
 
 from heterocc.artifacts.errors import BundleManifestError
 from heterocc.artifacts.manifest import TensorSpec, Variant
+from heterocc.artifacts.tensors import NARROW
 from heterocc.runtime.issue import Flow, Order, issue
-from heterocc.runtime.narrow import ONNX_TYPES
 from heterocc.runtime.planner import Lifetime, plan_slots
 from heterocc.runtime.steps import HOST, Call, Copy, Space, Step, Wait
 
@@ -96,7 +96,7 @@ class Schedule:
 
 def numpy_dtype(name: str) -> np.dtype[np.generic] | None:
     """The fixed-size numpy dtype of a manifest's dtype text, None for what numpy has no such dtype for."""
-    if name in ONNX_TYPES:
+    if name in NARROW:
         return None  # numpy knows these, too, once something has imported ml_dtypes
     try:
         dtype = np.dtype(name)
