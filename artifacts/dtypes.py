@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
@@ -43,6 +44,19 @@ STORAGE: Mapping[str, np.dtype[np.generic]] = MappingProxyType(
 )
 """The dtypes of weights. Those that numpy lacks are held as unsigned integers of their bits."""
 
+NARROW: Mapping[str, int] = MappingProxyType(
+    {
+        "bfloat16": 16,
+        "float8_e4m3fn": 17,
+        "float8_e4m3fnuz": 18,
+        "float8_e5m2": 19,
+        "float8_e5m2fnuz": 20,
+        "uint4": 21,
+        "int4": 22,
+    }
+)
+"""dtypes that numpy lacks and ml_dtypes has, with ONNX's numbers. Source: onnx.proto3, TensorProto.DataType."""
+
 UNSTORED = frozenset(
     [
         *("float8_e8m0fnu", "float6_e2m3fn", "float6_e3m2fn", "float4_e2m1fn"),
@@ -76,3 +90,8 @@ def is_value_dtype(text: str) -> bool:
 def is_text(dtype: str) -> bool:
     """Whether a dtype stands for strings."""
     return dtype in _TEXT
+
+
+def is_narrow(array: Any) -> bool:
+    """Whether an array has a dtype that numpy lacks."""
+    return isinstance(array, np.ndarray) and array.dtype.name in NARROW

@@ -11,12 +11,14 @@ from typing import Any
 
 import numpy as np
 
+from heterocc.artifacts.dtypes import NARROW
 from heterocc.artifacts.errors import FeedError, FileMissingError, UsageError
 from heterocc.artifacts.manifest import TensorSpec
 from heterocc.artifacts.reader import open_bundle
 from heterocc.artifacts.reading import note_read
 from heterocc.compiler.outputs import NAMES, read_names
 from heterocc.runtime.feeds import native
+from heterocc.runtime.narrow import narrow_dtype
 from heterocc.runtime.schedule import numpy_dtype
 
 Array = np.ndarray[Any, Any]
@@ -25,8 +27,8 @@ Array = np.ndarray[Any, Any]
 def read_inputs(bundle: Path, session: Any, given: Sequence[str], seed: int) -> dict[str, Array]:
     """The feed of a run: the files in `given`, or the bundle's golden inputs' kind of seeded values.
 
-    Without `given`, seed 0 gives the bundle's golden inputs when it has them, any other seed draws afresh: floats
-    standard normal, and integers and booleans from the golden inputs' own values, which the model is known to accept.
+    Without `given`, seed 0 gives the bundle's golden inputs when it has them, any other seed draws afresh from their
+    values, which the model is known to accept; without golden inputs floats are standard normal.
     Raises FeedError, FileMissingError or UsageError.
     """
     specs: dict[str, TensorSpec] = {s.name: s for s in session.inputs}
@@ -52,14 +54,24 @@ def _seeded(spec: TensorSpec, golden: Array | None, seed: int) -> Array:
         raise FeedError(f"input '{spec.name}' has no fixed shape", hint="give it with --inputs")
     rng = np.random.default_rng([seed, zlib.crc32(spec.name.encode())])
     shape = tuple(int(d) for d in spec.shape if d is not None)
-    if spec.dtype.startswith("float"):
-        return rng.standard_normal(shape).astype(spec.dtype)
+    if spec.dtype in NARROW:
+        return draw_narrow(shape, spec.dtype, rng)
     if golden is not None and golden.size:
-        return rng.choice(golden.ravel(), shape).astype(golden.dtype)
+        return np.asarray(rng.choice(golden.ravel(), shape)).astype(golden.dtype)
+    if spec.dtype.startswith("float"):
+        return np.asarray(rng.standard_normal(shape)).astype(spec.dtype)
     raise FeedError(
         f"input '{spec.name}' is {spec.dtype} and the bundle has no golden inputs to draw from",
         hint="give it with --inputs",
     )
+
+
+def draw_narrow(shape: tuple[int, ...], dtype: str, rng: np.random.Generator) -> Array:
+    """Values of a dtype that numpy lacks: 4-bit integers any, floats standard normal."""
+    if dtype.endswith("int4"):
+        low = 0 if dtype == "uint4" else -8
+        return rng.integers(low, low + 16, shape).astype(np.int8).astype(narrow_dtype(dtype))
+    return np.asarray(rng.standard_normal(shape).astype(np.float32)).astype(narrow_dtype(dtype))
 
 
 def read_files(specs: Mapping[str, TensorSpec], given: Sequence[str]) -> dict[str, Array]:
@@ -71,7 +83,7 @@ def read_files(specs: Mapping[str, TensorSpec], given: Sequence[str]) -> dict[st
     for text in given:
         name, path = _split(text, specs)
         if path.suffix.lower() == ".npz":
-            feed.update(read_npz(path))
+            feed.update({name: _with_meaning(array, specs.get(name)) for name, array in read_npz(path).items()})
             continue
         if path.is_dir():
             feed.update(_read_folder(path))
@@ -136,7 +148,7 @@ def _read_array(path: Path, spec: TensorSpec | None) -> Array:
     try:
         if spec is None or path.suffix == ".npy":
             with path.open("rb") as stream:
-                return native(np.lib.format.read_array(stream, allow_pickle=False))
+                return _with_meaning(native(np.lib.format.read_array(stream, allow_pickle=False)), spec)
         data = path.read_bytes()
     except OSError as error:
         what = "inputs" if spec is None else f"input '{spec.name}'"
@@ -144,7 +156,7 @@ def _read_array(path: Path, spec: TensorSpec | None) -> Array:
     except Exception as error:
         # numpy raises ValueError, TypeError, EOFError or MemoryError, by the way in which the file is broken.
         raise FeedError(f"not a plain .npy file: {error}", where=str(path)) from error
-    dtype = numpy_dtype(spec.dtype)
+    dtype = narrow_dtype(spec.dtype) if spec.dtype in NARROW else numpy_dtype(spec.dtype)
     if dtype is None:
         raise FeedError(
             f"input '{spec.name}' is {spec.dtype}, which raw bytes cannot give", where=str(path), hint="give it as .npy"
@@ -157,3 +169,11 @@ def _read_array(path: Path, spec: TensorSpec | None) -> Array:
             where=str(path),
         )
     return np.frombuffer(data, dtype).reshape(shape)
+
+
+def _with_meaning(array: Array, spec: TensorSpec | None) -> Array:
+    """An array of a dtype that numpy lacks, which .npy holds as bytes without a meaning."""
+    if spec is None or spec.dtype not in NARROW or array.dtype.kind != "V":
+        return array
+    dtype = narrow_dtype(spec.dtype)
+    return array.view(dtype) if array.dtype.itemsize == dtype.itemsize else array

@@ -10,6 +10,7 @@ import numpy as np
 from rich.markup import escape
 from rich.table import Table
 
+from heterocc.artifacts.dtypes import is_narrow
 from heterocc.artifacts.errors import BundleError, HeteroccError, IncompatibleBundleError
 from heterocc.artifacts.manifest import TensorSpec, Variant
 from heterocc.artifacts.reader import Bundle, open_bundle
@@ -37,7 +38,7 @@ def outputs_table(results: Mapping[str, Any]) -> Table:
             table.add_row(name, type(value).__name__, "", "", "", repr(value)[:60])
             continue
         stats = ["", "", ""]
-        if value.size and value.dtype.kind in "fiub":
+        if value.size and (value.dtype.kind in "fiub" or is_narrow(value)):
             wide = value.astype(np.float64)
             stats = [f"{wide.min():.6g}", f"{wide.max():.6g}", f"{wide.mean():.6g}"]
         first = ", ".join(f"{v:.6g}" if value.dtype.kind == "f" else str(v) for v in value.ravel()[:4])
@@ -50,7 +51,8 @@ def outputs_json(session: Any, results: Mapping[str, Any], profile: bool) -> dic
     shown: dict[str, object] = {}
     for name, value in results.items():
         if isinstance(value, np.ndarray):
-            data = value.tolist() if value.size <= 10_000 else None
+            plain = value.astype(np.float32) if is_narrow(value) else value
+            data = plain.tolist() if value.size <= 10_000 else None
             shown[name] = {"dtype": str(value.dtype), "shape": list(value.shape), "data": _finite(data)}
         else:
             shown[name] = {"dtype": type(value).__name__, "data": _finite(_plain(value))}

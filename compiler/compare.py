@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+
+from heterocc.artifacts.dtypes import is_narrow
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,8 @@ def blindness(reference: Any) -> str | None:
     """
     if not isinstance(reference, np.ndarray):
         return None
+    if is_narrow(reference):
+        return blindness(reference.astype(np.float32))
     if not reference.size:
         return "it has no elements"
     if reference.dtype.kind == "f":
@@ -108,6 +112,9 @@ def compare(name: str, got: Any, reference: Any, tolerance: Tolerance = FLOAT32)
         return Difference(name, math.inf, math.inf, -math.inf, what)
     if reference.size == 0:
         return Difference(name, 0.0, 0.0, math.inf, None)
+    if is_narrow(reference):
+        coarse = replace(tolerance, rtol=max(tolerance.rtol, FLOAT16.rtol))
+        return compare(name, got.astype(np.float32), reference.astype(np.float32), coarse)
     if reference.dtype.kind not in "fiub":
         return _exact(name, got, reference)
     a, b = got.astype(np.float64), reference.astype(np.float64)

@@ -120,7 +120,7 @@ class Domains:
 
     def of(self, value: Value, source: str) -> Domain | None:
         """The domain of an input, None where nothing is known; `source` is what the model calls it."""
-        if value.dtype.startswith(("float", "bfloat")):
+        if value.dtype.startswith("float"):
             return self._interval(value, source)
         if value.dtype.startswith(("int", "uint")):
             return self._integers(value, source)
@@ -293,7 +293,7 @@ class Domains:
 
 def draw(domain: Domain, shape: tuple[int, ...], dtype: str, rng: np.random.Generator) -> Array:
     """An array of elements that lie in a domain."""
-    return _DRAW[type(domain)](domain, shape, rng).astype(np.float32 if dtype == "bfloat16" else dtype)
+    return _DRAW[type(domain)](domain, shape, rng).astype(dtype)
 
 
 def _draw_mask(_domain: Mask, shape: tuple[int, ...], rng: np.random.Generator) -> Array:

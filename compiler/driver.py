@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from heterocc.artifacts.dtypes import is_narrow
 from heterocc.artifacts.errors import InputError, ModelRunError, UnsupportedOpError
 from heterocc.artifacts.names import file_name
 from heterocc.artifacts.reading import reading
@@ -210,7 +211,11 @@ class _Job:
             return None, None
         self._tell_unseen(found)
         tensors = {n: v for n, v in found.outputs.items() if isinstance(v, np.ndarray) and v.dtype != object}
-        golden = {n: v for n, v in tensors.items() if n not in found.random}
+        golden = {n: v for n, v in tensors.items() if n not in found.random and not is_narrow(v)}
+        narrow = [self.model.sources.get(n, n) for n, v in found.inputs.items() if is_narrow(v)]
+        if narrow:
+            self.reporter.note(f"the bundle has no golden vectors: .npy has no form for the input '{narrow[0]}'")
+            return found.inputs, None
         return found.inputs, GoldenVectors(self.options.seed, found.inputs, golden)
 
     def _refused_hint(self) -> str:

@@ -45,7 +45,8 @@ class ImportedModel:
         return f"<ImportedModel {self.name}: {nodes}; {count(len(self.weights), 'constant')}, {size}>"
 
     @cached_property
-    def _nodes(self) -> Mapping[str, onnx.NodeProto]:
+    def protos(self) -> Mapping[str, onnx.NodeProto]:
+        """The ONNX nodes by name."""
         return MappingProxyType({n.name: n for n in self.proto.graph.node})
 
     @cached_property
@@ -66,7 +67,7 @@ class ImportedModel:
 
         Raises KeyError for a node or value that the model does not have.
         """
-        chosen = {name: self._nodes[name] for name in nodes}
+        chosen = {name: self.protos[name] for name in nodes}
         members = [n for n in self.proto.graph.node if n.name in chosen]
         given = set(inputs)
         wanted = dict.fromkeys(name for n in members for name in reads(n))

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from heterocc.artifacts.dtypes import is_narrow
 from heterocc.artifacts.errors import OutputFileError
 from heterocc.artifacts.reading import refuse_input
 from heterocc.compiler.files import atomic_write, require_writable
@@ -109,6 +110,10 @@ def _folded(name: str) -> str:
 
 
 def _storable(name: str, value: Any, target: Path) -> np.ndarray[Any, Any]:
+    if is_narrow(value):
+        raise OutputFileError(
+            f"output '{name}' is {value.dtype}, which .npy has no form for", where=str(target), hint="use --json"
+        )
     if isinstance(value, np.ndarray):
         if not value.dtype.hasobject:
             return value

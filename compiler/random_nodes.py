@@ -66,14 +66,13 @@ def _constants_of(graph: onnx.GraphProto) -> dict[str, np.ndarray[Any, Any]]:
 def random_values(model: ImportedModel, nodes: Iterable[str] | None = None) -> dict[str, str]:
     """The values that depend on a random node, each with the reason; `nodes` leaves out what others write."""
     chosen = None if nodes is None else frozenset(nodes)
-    protos = {n.name: n for n in model.proto.graph.node}
     found: dict[str, str] = {}
     for node in model.graph.nodes:
         if chosen is not None and node.name not in chosen:
             continue
         reason = next((found[v] for v in node.inputs if v in found), None)
         if reason is None:
-            operator = random_operator(protos[node.name], model.weights)
+            operator = random_operator(model.protos[node.name], model.weights)
             if operator is None:
                 continue
             inside = "" if operator == node.op_type.rpartition("::")[2] else f" in {node.op_type}"

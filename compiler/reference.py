@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 
+from heterocc.artifacts.dtypes import NARROW, is_narrow
 from heterocc.artifacts.errors import InputError, ModelRunError
 from heterocc.compiler.complaint import complaint
 from heterocc.compiler.half import rounded_values
 from heterocc.compiler.half_reference import SCALE, round_values, rounded
 from heterocc.compiler.imported import ImportedModel
+from heterocc.runtime.narrow import dtype_of, from_ort, ort_value
 from heterocc.runtime.ort_session import open_session, session_options
 
 
@@ -59,7 +61,7 @@ class Reference:
         names = [i.name for i in proto.graph.initializer if i.external_data]
         # ONNX Runtime keeps no reference to these arrays: they must outlive the session.
         given = (rounded(model.weights[n]) if n in weights else model.weights[n] for n in names)
-        self._weights = [ort.OrtValue.ortvalue_from_numpy(self._change(array)) for array in given]
+        self._weights = [ort_value(self._change(array)) for array in given]
         if names:
             options.add_external_initializers(names, self._weights)
         try:
@@ -80,12 +82,21 @@ class Reference:
             if SCALE in wanted:
                 given[SCALE] = np.array(scale, np.float32)
             try:
-                values = self._session.run(list(self.outputs), given)
+                values = self._run(given)
             except Exception as error:
                 # ONNX Runtime raises bare C++ exceptions of several types; all mean that this feed does not run.
                 raise self._cannot_run(error) from error
             result.update(zip(self.outputs, values, strict=True))
         return result
+
+    def _run(self, given: Mapping[str, Any]) -> Sequence[Any]:
+        assert self._session is not None
+        written = any(dtype_of(o.type) in NARROW for o in self._session.get_outputs())
+        if not written and not any(is_narrow(v) for v in given.values()):
+            found: Sequence[Any] = self._session.run(list(self.outputs), given)
+            return found
+        values = {name: ort_value(v) if isinstance(v, np.ndarray) else v for name, v in given.items()}
+        return [from_ort(v) for v in self._session.run_with_ort_values(list(self.outputs), values)]
 
     def _cannot_run(self, error: Exception) -> InputError:
         """The error for what ONNX Runtime raised, by the labels and input names that the user knows."""
@@ -98,7 +109,10 @@ class Reference:
                 hint="give real inputs with --inputs, or compile with --no-check",
             )
         shapes = "; ".join(self._model.shape_texts()) if self._whole else ""
-        return ModelRunError(f"ONNX Runtime refuses the model{f' at {shapes}' if shapes else ''}: {text}")
+        return ModelRunError(
+            f"ONNX Runtime refuses the model{f' at {shapes}' if shapes else ''}: {text}",
+            hint="give inputs that the model takes with --inputs",
+        )
 
 
 def _shaken(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -107,7 +121,7 @@ def _shaken(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     By 8 units of the last place in 32 bits: sums of hundreds of terms in another order differ by that. By one in 16
     bits, which are summed in 32.
     """
-    if array.dtype.kind != "f":
+    if array.dtype.kind != "f" or is_narrow(array):
         return _contiguous(array)
     units = 1 if array.dtype == np.float16 else 8
     noise = np.random.default_rng(array.size).standard_normal(array.shape)

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import onnx
 
+from heterocc.artifacts.dtypes import NARROW
 from heterocc.artifacts.errors import InputError
+from heterocc.compiler.bundle_io import draw_narrow
 from heterocc.compiler.domains import Domains, draw
 from heterocc.passes.graph import Value
 
@@ -43,7 +45,7 @@ def draw_inputs(
 
 
 def _draw(value: Value, source: str, domains: Domains, seed: int, way: int) -> np.ndarray[Any, Any]:
-    if value.is_opaque or not value.is_static or value.shape is None:
+    if (value.is_opaque and value.dtype not in NARROW) or not value.is_static or value.shape is None:
         raise InputError(
             f"inputs of type {value.dtype} cannot be drawn at random",
             where=f"input '{source}'",
@@ -52,11 +54,13 @@ def _draw(value: Value, source: str, domains: Domains, seed: int, way: int) -> n
     shape = tuple(d for d in value.shape if d is not None)
     # Each input has its own stream, so that adding an input does not change the others.
     rng = np.random.default_rng([seed, zlib.crc32(value.name.encode()), *([way] if way else [])])
+    if value.dtype in NARROW:
+        return draw_narrow(shape, value.dtype, rng)
     known = domains.of(value, source)
     if known is not None:
         return draw(known, shape, value.dtype, rng)
-    if value.dtype.startswith(("float", "bfloat")):
-        return _reals(shape, rng, way).astype(np.float32 if value.dtype == "bfloat16" else value.dtype)
+    if value.dtype.startswith("float"):
+        return _reals(shape, rng, way).astype(value.dtype)
     if value.dtype == "bool":
         return rng.integers(0, 2, shape).astype(np.bool_)
     if value.dtype in ("uint8", "int8"):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from heterocc.artifacts.dtypes import COMPUTED, is_text
+from heterocc.artifacts.dtypes import COMPUTED, NARROW, is_text
 from heterocc.artifacts.manifest import Partition, Variant
 from heterocc.artifacts.reader import Bundle
 from heterocc.runtime import forks
@@ -259,12 +259,14 @@ class Context:
         if not dynamic.intersection((*part.inputs, *part.outputs)):
             return session.bind([self.arrays[v] for v in part.inputs], [self.arrays[v] for v in part.outputs])
         return session.call_on_objects(
-            part.inputs, part.outputs, self.arrays, self.objects, as_python=not self._hands_on_opaque_values(part)
+            part.inputs, part.outputs, self.arrays, self.objects, as_python=not self._needs_ort_values(part)
         )
 
-    def _hands_on_opaque_values(self, part: Partition) -> bool:
-        """Whether it writes for another partition what Python cannot hold: sequences of maps, bfloat16 and the like."""
+    def _needs_ort_values(self, part: Partition) -> bool:
+        """Whether it touches dtypes that numpy lacks, or writes for another partition what Python cannot hold."""
         values, outputs = self._chain.variant.values, self._chain.variant.outputs
+        if any(values[v].dtype in NARROW for v in (*part.inputs, *part.outputs)):
+            return True
         return any(v not in outputs and not _python_holds(values[v].dtype) for v in part.outputs)
 
 

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from heterocc.artifacts.dtypes import is_text
+from heterocc.artifacts.dtypes import NARROW, is_text
 from heterocc.artifacts.errors import FeedError
 from heterocc.artifacts.manifest import TensorSpec
 from heterocc.runtime.schedule import numpy_dtype, static_shape
@@ -94,12 +94,23 @@ class InputCheck:
             self._refuse("a tensor in host memory", "", got, "copy it to the CPU first")
 
     def _check_text_or_object(self, given: Any) -> Any:
+        if self.info.dtype in NARROW:
+            return self._check_narrow(given)
         text = is_text(self.info.dtype)
         if text and not (isinstance(given, np.ndarray) and given.dtype.kind in "UOST"):
             self._refuse("a numpy array of strings", "", type(given).__name__, "np.array([...], dtype=object)")
         if text and not self._fits(given.shape):
             self._refuse("shape", str(list(self.info.shape or ())), str(list(given.shape)), None)
         return native(given) if isinstance(given, np.ndarray) else given
+
+    def _check_narrow(self, given: Any) -> Array:
+        """An array with the dtype of ml_dtypes, which numpy lacks."""
+        if not isinstance(given, np.ndarray) or given.dtype.name != self.info.dtype:
+            got = given.dtype.name if isinstance(given, np.ndarray) else type(given).__name__
+            self._refuse("dtype", self.info.dtype, got, f"array.astype(ml_dtypes.{self.info.dtype})")
+        if not self._fits(given.shape):
+            self._refuse("shape", str(list(self.info.shape or ())), str(list(given.shape)), self._shape_hint(given))
+        return given
 
     def _fits(self, shape: Sequence[int]) -> bool:
         want = self.info.shape

@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from heterocc.artifacts.dtypes import NARROW
 from heterocc.artifacts.errors import BundleError, BundleManifestError, DeviceError, DriverMissingError
 from heterocc.artifacts.manifest import Partition, TensorSpec
 from heterocc.runtime import forks
 from heterocc.runtime.faults import first_line
 from heterocc.runtime.feeds import Array
+from heterocc.runtime.narrow import from_ort, ort_value, to_ort
 from heterocc.runtime.onnx_wire import unexpected_external
 from heterocc.runtime.ort_session import open_session, session_options
 
@@ -22,8 +24,6 @@ _OLDEST = (1, 31)
 
 _NOWHERE = "/dev/null"
 """Given as the folder of models' external data: not a folder, so that no file below it can be opened."""
-
-_ONNX_TYPES = {"bfloat16": 16, "float8_e4m3fn": 17, "float8_e4m3fnuz": 18, "float8_e5m2": 19, "float8_e5m2fnuz": 20}
 
 
 def onnxruntime() -> Any:
@@ -104,8 +104,8 @@ class OrtPartition:
         self.outputs = _names([o.name for o in self._session.get_outputs()], part, part.outputs, values)
 
     def _ort_weight(self, array: Array, dtype: str) -> Any:
-        if dtype in _ONNX_TYPES:
-            return self._value.ortvalue_from_numpy_with_onnx_type(array, _ONNX_TYPES[dtype])
+        if dtype in NARROW:
+            return to_ort(array, dtype)
         return self._value.ortvalue_from_numpy(array)
 
     def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Callable[[], Any]:
@@ -134,7 +134,7 @@ class OrtPartition:
         def given(value: int) -> Any:
             held = arrays.get(value)
             held = objects[value] if held is None else held
-            return held if not isinstance(held, np.ndarray) or as_python else self._value.ortvalue_from_numpy(held)
+            return held if not isinstance(held, np.ndarray) or as_python else ort_value(held)
 
         def run() -> None:
             feed = {name: given(value) for name, value in zip(self.inputs, inputs, strict=True)}
@@ -150,8 +150,8 @@ class OrtPartition:
 
 
 def to_python(value: Any) -> Any:
-    """A dynamic value as a caller gets it: a numpy array, or ONNX Runtime's lists and dicts."""
-    return value.numpy() if type(value).__name__ == "OrtValue" else value
+    """A dynamic value as a caller gets it: a numpy array (ml_dtypes' dtypes too), or ONNX Runtime's lists and dicts."""
+    return from_ort(value) if type(value).__name__ == "OrtValue" else value
 
 
 def _names(found: list[str], part: Partition, indices: Sequence[int], values: Sequence[TensorSpec]) -> list[str]:

@@ -1,13 +1,18 @@
 """Seeded inputs lie where the model's own nodes take them."""
 
+from pathlib import Path
+
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
-from onnx_build import node
+from onnx_build import model, node, save, value
 
+from heterocc.compiler.bundle_io import read_inputs
+from heterocc.compiler.driver import compile_model
 from heterocc.compiler.seeded import draw_inputs
 from heterocc.passes.graph import Value
+from heterocc.runtime import load
 
 TEN, SCALE, HALF, MEANS, POINT = (np.array(v, np.float32) for v in (10, 1 / 255, 0.5, [[[123]], [[117]], [[104]]], 3))
 
@@ -96,3 +101,12 @@ def test_a_token_of_an_embedding_layer_lies_within_its_table() -> None:
     nodes = [node("EmbedLayerNormalization", "i s w p t g b", "y m", domain="com.microsoft")]
     found = draw(nodes, Value("i", "int32", (4, 64)), {"w": np.zeros((30, 8), np.float32)})
     assert found.min() == 0 and 20 < found.max() < 30
+
+
+def test_another_seed_of_a_run_draws_from_what_the_model_is_known_to_accept(tmp_path: Path) -> None:
+    path = save(tmp_path, model([node("Log", "x", "y")], [value("x", [64])], [value("y", [64])]))
+    compile_model(path, tmp_path / "m.hcb", devices="CPU")
+    with load(tmp_path / "m.hcb") as session:
+        feeds = [read_inputs(tmp_path / "m.hcb", session, (), seed)["x"] for seed in (0, 3)]
+        assert np.isfinite(session.run({"x": feeds[1]})["y"]).all()
+    assert not np.array_equal(*feeds)

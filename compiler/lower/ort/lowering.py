@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
-import onnxruntime
 
+from heterocc.artifacts.dtypes import STORAGE
 from heterocc.artifacts.errors import LoweringError
 from heterocc.compiler.devices.device import Device
 from heterocc.compiler.imported import ImportedModel
 from heterocc.compiler.lower.base import KernelInfo, LoweredPartition, PartitionJob
+from heterocc.compiler.onnx_draft import to_tensor
+from heterocc.runtime.narrow import ort_value
 from heterocc.runtime.ort_session import open_session, session_options
 
 LOCATION = "heterocc"
@@ -25,7 +27,14 @@ class OrtLowering:
     def lower(self, job: PartitionJob) -> LoweredPartition:
         """The partition as an ONNX model whose larger initializers are external. Raises LoweringError (HC203)."""
         proto = job.model.subgraph(job.nodes, job.inputs, job.outputs)
-        outside = [t for t in proto.graph.initializer if t.data_location == onnx.TensorProto.EXTERNAL]
+        outside = []
+        for tensor in proto.graph.initializer:
+            if tensor.data_location == onnx.TensorProto.EXTERNAL:
+                array = job.model.weights[tensor.name]
+                if array.dtype.name in STORAGE:
+                    outside.append(tensor)
+                else:  # the bundle has no form for 4 bits
+                    tensor.CopyFrom(to_tensor(tensor.name, array))
         params = tuple(np.ascontiguousarray(job.model.weights[t.name]) for t in outside)
         names = tuple(t.name for t in outside)
         reason = _refusal(proto, dict(zip(names, params, strict=True)), optimise=True)
@@ -53,7 +62,7 @@ class OrtLowering:
 def _refusal(proto: onnx.ModelProto, weights: dict[str, np.ndarray], *, optimise: bool = False) -> str | None:
     """Why ONNX Runtime cannot create a session, or None; it optimises as the runtime will, or not at all, for speed."""
     options = session_options(threads=1, optimise="all" if optimise else "none")
-    values = [onnxruntime.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(a)) for a in weights.values()]
+    values = [ort_value(np.asarray(a, order="C")) for a in weights.values()]
     if values:
         options.add_external_initializers(list(weights), values)
     try:

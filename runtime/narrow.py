@@ -1,0 +1,83 @@
+"""Tensors of dtypes that numpy lacks, as the package ml_dtypes has them: into ONNX Runtime, and out of it."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from typing import Any
+
+import numpy as np
+
+from heterocc.artifacts.dtypes import NARROW, is_narrow
+from heterocc.artifacts.errors import DriverMissingError
+
+Array = np.ndarray[Any, Any]
+
+_FOUR_BITS = ("uint4", "int4")
+_TEXTS = {f"tensor({name.replace('_', '')})": name for name in NARROW}
+
+
+def narrow_dtype(name: str) -> np.dtype[Any]:
+    """The dtype of ml_dtypes. Raises DriverMissingError where that is not installed."""
+    try:
+        import ml_dtypes
+    except ImportError as error:
+        raise DriverMissingError(
+            f"the model has values of {name}, which numpy lacks, and ml_dtypes is not installed",
+            hint="pip install ml_dtypes",
+        ) from error
+    found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
+    return found
+
+
+def dtype_of(text: str) -> str | None:
+    """The name of one of these dtypes in ONNX Runtime's text for a type, `tensor(float8e5m2)`; None for others."""
+    return _TEXTS.get(text)
+
+
+def ort_value(array: Array) -> Any:
+    """An OrtValue on the memory of an array of any numeric dtype, its own or ml_dtypes'; it keeps that memory alive."""
+    import onnxruntime
+
+    if is_narrow(array):
+        return to_ort(array, array.dtype.name)
+    return onnxruntime.OrtValue.ortvalue_from_numpy(array)
+
+
+def to_ort(array: Array, dtype: str) -> Any:
+    """An OrtValue of the array's elements, which must be of `dtype` as ml_dtypes has it, or as the bundle stores it."""
+    import onnxruntime
+
+    data = np.asarray(array, order="C")
+    if dtype in _FOUR_BITS:
+        data = _packed(data)
+    return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(data, NARROW[dtype])
+
+
+def from_ort(value: Any) -> Any:
+    """The array that an OrtValue holds; of a dtype that numpy lacks, a copy with the dtype of ml_dtypes.
+
+    A value that is not a tensor stays as it is.
+    """
+    if not value.is_tensor():
+        return value
+    name = dtype_of(value.data_type())
+    if name is None:
+        return value.numpy()
+    shape, size = tuple(value.shape()), value.tensor_size_in_bytes()
+    data = np.frombuffer(ctypes.string_at(value.data_ptr(), size), np.uint8) if size else np.empty(0, np.uint8)
+    if name not in _FOUR_BITS:
+        return data.view(narrow_dtype(name)).reshape(shape).copy()
+    both = np.stack([data & 0xF, data >> 4], axis=-1).ravel()[: math.prod(shape)].astype(np.int8)
+    signed = np.where(both > 7, both - 16, both) if name == "int4" else both
+    return signed.astype(narrow_dtype(name)).reshape(shape)
+
+
+def _packed(array: Array) -> Array:
+    """Two elements in each byte, the first in the low bits; the shape stays, and the memory is longer than needed."""
+    bits = array.astype(np.int8).ravel().view(np.uint8) & 0xF
+    packed = np.zeros(array.size, np.uint8)
+    low, high = bits[0::2], bits[1::2]
+    packed[: low.size] = low
+    packed[: high.size] |= high << 4
+    return packed.reshape(array.shape)
