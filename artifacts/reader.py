@@ -6,8 +6,10 @@ import functools
 import hashlib
 import mmap
 import os
+import shlex
 import stat
 import threading
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -15,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from heterocc.artifacts.container import MAX_MANIFEST, PAGE, Container, Entry
-from heterocc.artifacts.errors import BundleError, FileMissingError
+from heterocc.artifacts.errors import BundleError, FileMissingError, Hint
+from heterocc.artifacts.filetype import BUNDLE, HEAD, ONNX, ZIP, file_kind
 from heterocc.artifacts.manifest import DIGEST_NAME, MANIFEST_NAME, Manifest
 from heterocc.artifacts.npy import parse_npy
 from heterocc.artifacts.sealed import SealedFile, sealed_memfd
@@ -210,8 +213,17 @@ def _open(fd: int, shown: str) -> Bundle:
     if not stat.S_ISREG(info.st_mode):
         kind = "a directory" if stat.S_ISDIR(info.st_mode) else "no regular file"
         raise BundleError(f"this is {kind}, not a bundle", hint="name a .hcb file")
-    container = Container(fd, info.st_size)
-    text, digest = _read_manifest(container)
+    try:
+        container = Container(fd, info.st_size)
+        text, digest = _read_manifest(container)
+    except BundleError as error:
+        found = file_kind(os.pread(fd, HEAD, 0))
+        if found in (None, BUNDLE, ZIP):  # another zip: what is missing in it says more
+            raise
+        raise BundleError(
+            f"the file is {found}, not a bundle",
+            hint=_compile_first(shown) if found == ONNX else "name a .hcb file, as `heterocc compile` writes it",
+        ) from error
     read_version(text)
     entries = dict(container.entries())
     manifest = parse_manifest(text)
@@ -221,6 +233,14 @@ def _open(fd: int, shown: str) -> Bundle:
     mapped = mmap.mmap(fd, info.st_size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
     key = (info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns, digest)
     return Bundle(shown, mapped, manifest, entries, key)
+
+
+def _compile_first(shown: str) -> Hint:
+    target = str(Path(shown).with_suffix(".hcb"))
+    return Hint(
+        f"compile it first: compile_model({shown!r}, {target!r}), and load {target!r}",
+        f"compile it first: heterocc compile {shlex.quote(shown)} -o {shlex.quote(target)}",
+    )
 
 
 def _read_manifest(container: Container) -> tuple[bytes, str]:

@@ -17,6 +17,7 @@ from heterocc.compiler.onnx_read import condense, graphs_of, read_model
 from heterocc.compiler.onnx_runtime import objection
 from heterocc.compiler.onnx_shapes import fix_inputs, infer
 from heterocc.compiler.onnx_simplify import simplify
+from heterocc.compiler.shape_rules import empty_at_fault
 from heterocc.passes.graph import Graph, Node, Value
 
 
@@ -31,6 +32,16 @@ def import_model(path: str | Path, *, shapes: Mapping[str, Sequence[int]] | None
     draft, digest = read_model(path)
     where = path.name
     fix_inputs(draft, shapes or {}, where)
+    try:
+        return _normalised(draft, path.stem, digest, where)
+    except InvalidGraphError as error:
+        blamed = empty_at_fault(shapes or {}, error)
+        if blamed is None:
+            raise
+        raise blamed from error
+
+
+def _normalised(draft: Draft, stem: str, digest: str, where: str) -> ImportedModel:
     sources, namer = _rename(draft)
     expand_local(draft, namer, where)
     settle_opset(draft, where)
@@ -38,7 +49,7 @@ def import_model(path: str | Path, *, shapes: Mapping[str, Sequence[int]] | None
     while expand_standard(draft, namer, where) or fuse(draft):
         simplify(draft, where)
     lower_opset(draft)
-    return _finish(draft, path.stem, digest, sources, where)
+    return _finish(draft, stem, digest, sources, where)
 
 
 def _rename(draft: Draft) -> tuple[dict[str, str], Namer]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 
-from heterocc.artifacts.errors import InputError
+from heterocc.artifacts.errors import Hint, InputError
 from heterocc.compiler.half import rounded_values
 from heterocc.compiler.half_reference import SCALE, round_values, rounded
 from heterocc.compiler.imported import ImportedModel
@@ -87,7 +87,10 @@ class Reference:
 def _cannot_run(error: Exception) -> InputError:
     return InputError(
         f"ONNX Runtime cannot run the model: {str(error).splitlines()[0]}",
-        hint="give real inputs with --inputs, or compile with --no-check",
+        hint=Hint(
+            "give real inputs (`inputs`), or compile with check=False",
+            "give real inputs with --inputs, or compile with --no-check",
+        ),
     )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from heterocc.artifacts.errors import InputError
+from heterocc.artifacts.errors import Hint, InputError
 from heterocc.passes.graph import Value
 
 _FORWARDS = frozenset(
@@ -41,7 +41,7 @@ def _draw(value: Value, facts: _Facts, seed: int) -> np.ndarray[Any, Any]:
         raise InputError(
             f"inputs of type {value.dtype} cannot be drawn at random",
             where=f"input '{value.name}'",
-            hint="give it with --inputs",
+            hint=Hint("give it in a file: inputs='in.npz'", "give it with --inputs"),
         )
     shape = tuple(d for d in value.shape if d is not None)
     # Each input has its own stream, so that adding an input does not change the others.

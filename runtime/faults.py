@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from heterocc.artifacts.errors import DeviceError, DeviceMemoryError, HeteroccError
+from heterocc.artifacts.errors import DeviceError, DeviceMemoryError, HeteroccError, Hint
 from heterocc.runtime.native import typed_error
 
 _MEMORY_WORDS = (
@@ -25,7 +25,7 @@ _CUDA_FATAL = re.compile(
 )
 """Errors that a CUDA context does not recover from, by the driver's and the runtime's names. Source: CUDA Driver API,
 "CUresult": "the process must be terminated and relaunched"."""
-_WITHOUT = "load(path, devices='CPU') takes the CPU variant"
+_WITHOUT = Hint("load(path, devices='CPU') takes the CPU variant", "-d CPU takes the CPU variant")
 
 
 _lost = False
@@ -64,16 +64,16 @@ def device_fault(error: BaseException, doing: str, device: str) -> HeteroccError
         return DeviceMemoryError(
             f"{device} is out of memory while {doing}: {detail}",
             where=where,
-            hint="close other sessions" + ("" if device == "CPU" else f", or leave the device out: {_WITHOUT}"),
+            hint="close other sessions" + ("" if device == "CPU" else ", or leave the device out: " + _WITHOUT),
         )
     if _CUDA_FATAL.search(str(error)):
         return DeviceError(
             f"{device} failed while {doing}, for good: {detail}",
             where=where,
-            hint=f"CUDA cannot be used in this process any more: start it again; {_WITHOUT}",
+            hint="CUDA cannot be used in this process any more: start it again; " + _WITHOUT,
         )
     return DeviceError(
         f"{device} failed while {doing}: {detail}",
         where=where,
-        hint="`heterocc verify` tells whether the bundle is at fault" + ("" if device == "CPU" else f"; {_WITHOUT}"),
+        hint="`heterocc verify` tells whether the bundle is at fault" + ("" if device == "CPU" else "; " + _WITHOUT),
     )
