@@ -27,6 +27,7 @@ from heterocc.compiler.precision_cost import PrecisionCost, told
 from heterocc.compiler.query import QueryResult, machine, precisions_of, query_model
 from heterocc.compiler.reference import Reference
 from heterocc.compiler.report import CompileReport, Moved, Reporter, VariantPlan, timed
+from heterocc.compiler.shape_rules import empty_at_fault
 from heterocc.compiler.tuning import TunedPartition, left_out, remembered
 from heterocc.compiler.variant_build import BuiltVariant, Variants
 from heterocc.compiler.variants import MAIN, VariantSpec, all_devices, cpu_spec, variant_specs
@@ -195,6 +196,9 @@ class _Job:
                 feed = feed_for(self.model, self.options.inputs, self.options.seed)
                 outputs = Reference(self.model, self.model.graph.outputs).run(feed)
         except InputError as error:
+            blamed = empty_at_fault(self.options.shapes, error)
+            if blamed is not None:
+                raise blamed from error
             if self.options.inputs is not None:
                 raise
             self.reporter.warn(f"nothing is checked and the bundle has no golden vectors: {error.message}")

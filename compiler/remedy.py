@@ -18,7 +18,7 @@ _MAX_ASKED = 20
 def add_device(
     model: ImportedModel, devices: Sequence[Device], refusals: Mapping[str, Mapping[str, str]]
 ) -> str | None:
-    """A hint that names the devices to add for the nodes that all of `devices` refuse; None where there is no such node.
+    """A hint that names devices to add for the nodes that all of `devices` refuse; None where there are no such nodes.
 
     `refusals[device][node]` is the reason why a device cannot run a node.
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from heterocc.artifacts.errors import InvalidGraphError, ShapeOptionError
+from heterocc.artifacts.errors import InputError, ShapeOptionError
 
 MAX_ELEMENTS = 2**40
 """Of one input: 4 TiB of float32, more than any machine here has."""
@@ -29,7 +29,7 @@ def check_dims(name: str, shape: Sequence[object], where: str) -> None:
             )
 
 
-def empty_at_fault(shapes: Mapping[str, Sequence[int]], error: InvalidGraphError) -> ShapeOptionError | None:
+def empty_at_fault(shapes: Mapping[str, Sequence[int]], error: InputError) -> ShapeOptionError | None:
     """The error for a model that turns out invalid where an input was fixed to an empty shape; None without one.
 
     Empty inputs are legal (the past of a decoder's first step), but few models can compute with them.
