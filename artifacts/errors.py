@@ -146,7 +146,7 @@ class FeedError(InputError):
 
 
 class OutputFileError(InputError):
-    """An output file or directory cannot be written: no space, no permission, no such directory."""
+    """An output cannot be written: no space, no permission, or it is one of the inputs."""
 
     code = "HC111"
 

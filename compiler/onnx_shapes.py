@@ -57,7 +57,7 @@ def _fix_one(
     asked = f"shape {info.name}={','.join(map(str, wanted))}"
     if not info.type.HasField("tensor_type"):
         raise ShapeOptionError(f"{asked}: the input is no tensor", where=where, hint=_listing(draft))
-    check_dims(info.name, wanted, where)
+    check_dims(info.name, wanted, where, _listing(draft))
     tensor = info.type.tensor_type
     if tensor.HasField("shape"):
         dims = tensor.shape.dim

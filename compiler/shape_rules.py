@@ -10,22 +10,22 @@ MAX_ELEMENTS = 2**40
 """Of one input: 4 TiB of float32, more than any machine here has."""
 
 
-def check_dims(name: str, shape: Sequence[object], where: str) -> None:
+def check_dims(name: str, shape: Sequence[object], where: str, hint: str = "dimensions are whole numbers") -> None:
     """Raise ShapeOptionError (HC106), naming the dimension, where an input cannot be fixed to this shape."""
     total = 1
     for index, dim in enumerate(shape):
         if not isinstance(dim, int) or isinstance(dim, bool):
             raise ShapeOptionError(
-                f"dimension {index} of '{name}' is {dim!r}, which is no whole number", where=where, hint=_HINT
+                f"dimension {index} of '{name}' is {dim!r}, which is no whole number", where=where, hint=hint
             )
         if dim < 0:
-            raise ShapeOptionError(f"dimension {index} of '{name}' is negative: {dim}", where=where, hint=_HINT)
+            raise ShapeOptionError(f"dimension {index} of '{name}' is negative: {dim}", where=where, hint=hint)
         total *= max(dim, 1)
         if total > MAX_ELEMENTS:
             raise ShapeOptionError(
                 f"dimension {index} of '{name}' is {dim}, which makes the input larger than {MAX_ELEMENTS} elements",
                 where=where,
-                hint="give the shape that the model is to run with",
+                hint=hint,
             )
 
 
@@ -43,6 +43,3 @@ def empty_at_fault(shapes: Mapping[str, Sequence[int]], error: InputError) -> Sh
                 hint="give it a size of 1 or more",
             )
     return None
-
-
-_HINT = "dimensions are whole numbers"
