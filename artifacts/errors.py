@@ -5,13 +5,42 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Self
+
+
+class Hint(str):
+    """A hint for both ways in: the text itself is for callers from Python, `command` for the command line."""
+
+    command: str
+
+    def __new__(cls, python: str, command: str) -> Self:
+        """From the two forms."""
+        hint = super().__new__(cls, python)
+        hint.command = command
+        return hint
+
+    def __add__(self, other: str) -> Hint:
+        """Both forms, with more text (or another hint) behind."""
+        return Hint(str(self) + str(other), self.command + getattr(other, "command", other))
+
+    def __radd__(self, other: str) -> Hint:
+        """Both forms, with more text before."""
+        return Hint(other + str(self), other + self.command)
+
+    def __str__(self) -> str:
+        """The form for Python, as plain text."""
+        return self[:]
+
+    def __reduce__(self) -> tuple[type[Hint], tuple[str, str]]:
+        """Errors are sent between processes."""
+        return Hint, (str(self), self.command)
 
 
 class HeteroccError(Exception):
     """Base of all errors; a traceback of anything else is a bug of ours.
 
-    `message` is one sentence without a full stop, `where` the place in the user's input, `hint` what to do next.
+    `message` is one sentence without a full stop, `where` the place in the user's input, `hint` what to do next: a
+    `Hint` where that is another thing from Python than on the command line.
     """
 
     code: ClassVar[str] = "HC000"
@@ -24,16 +53,26 @@ class HeteroccError(Exception):
         self.hint = hint
 
     def __str__(self) -> str:
-        text = f"error[{self.code}]: {self.message}"
-        if self.where:
-            text += f"\n  --> {self.where}"
-        if self.hint:
-            text += f"\n  hint: {self.hint}"
-        return text
+        return self._text(self.hint)
+
+    def command_text(self) -> str:
+        """The error as the command line shows it."""
+        return self._text(self._command_hint())
 
     def to_json(self) -> dict[str, str | None]:
         """The error as `--json` prints it."""
-        return {"code": self.code, "message": self.message, "where": self.where, "hint": self.hint}
+        return {"code": self.code, "message": self.message, "where": self.where, "hint": self._command_hint()}
+
+    def _command_hint(self) -> str | None:
+        return self.hint.command if isinstance(self.hint, Hint) else self.hint
+
+    def _text(self, hint: str | None) -> str:
+        text = f"error[{self.code}]: {self.message}"
+        if self.where:
+            text += f"\n  --> {self.where}"
+        if hint:
+            text += f"\n  hint: {hint}"
+        return text
 
 
 # ---- HC1xx: the user's input --------------------------------------------------------------------------------------
@@ -107,7 +146,7 @@ class FeedError(InputError):
 
 
 class OutputFileError(InputError):
-    """An output file or directory cannot be written: no space, no permission, no such directory."""
+    """An output cannot be written: no space, no permission, or it is one of the inputs."""
 
     code = "HC111"
 

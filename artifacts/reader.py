@@ -7,7 +7,9 @@ import hashlib
 import mmap
 import os
 import re
+import shlex
 import stat
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -16,7 +18,8 @@ import numpy.typing as npt
 
 from heterocc.artifacts.container import MAX_MANIFEST, PAGE, Container, Entry
 from heterocc.artifacts.dtypes import STORAGE
-from heterocc.artifacts.errors import BundleError, BundleHashError, UsageError
+from heterocc.artifacts.errors import BundleError, BundleHashError, Hint, UsageError
+from heterocc.artifacts.filetype import BUNDLE, HEAD, ONNX, ZIP, file_kind
 from heterocc.artifacts.locks import renewed_lock
 from heterocc.artifacts.manifest import DIGEST_NAME, MANIFEST_NAME, Manifest
 from heterocc.artifacts.npy import parse_npy
@@ -286,8 +289,17 @@ def _open(fd: int, shown: str, copy: bool, expected: str | None) -> Bundle:
     if not stat.S_ISREG(info.st_mode):
         kind = "a directory" if stat.S_ISDIR(info.st_mode) else "no regular file"
         raise BundleError(f"this is {kind}, not a bundle", hint="name a .hcb file")
-    container = Container(fd, info.st_size)
-    text, digest = _read_manifest(container)
+    try:
+        container = Container(fd, info.st_size)
+        text, digest = _read_manifest(container)
+    except BundleError as error:
+        found = file_kind(os.pread(fd, HEAD, 0))
+        if found in (None, BUNDLE, ZIP):  # another zip: what is missing in it says more
+            raise
+        raise BundleError(
+            f"the file is {found}, not a bundle",
+            hint=_compile_first(shown) if found == ONNX else "name a .hcb file, as `heterocc compile` writes it",
+        ) from error
     if expected not in (None, digest):
         raise BundleHashError(
             f"the bundle's digest is {digest}, not {expected}", hint="this is another bundle than the one that is meant"
@@ -306,6 +318,14 @@ def _open(fd: int, shown: str, copy: bool, expected: str | None) -> Bundle:
         watch = FileWatch(fd, info)
     key = (info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns, digest)
     return Bundle(shown, mapped, manifest, entries, key, watch)
+
+
+def _compile_first(shown: str) -> Hint:
+    target = str(Path(shown).with_suffix(".hcb"))
+    return Hint(
+        f"compile it first: compile_model({shown!r}, {target!r}), and load {target!r}",
+        f"compile it first: heterocc compile {shlex.quote(shown)} -o {shlex.quote(target)}",
+    )
 
 
 def _read_manifest(container: Container) -> tuple[bytes, str]:

@@ -14,6 +14,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from heterocc.artifacts.errors import AffinityFileError, FileMissingError
+from heterocc.artifacts.filetype import HEAD, file_kind
 from heterocc.artifacts.reading import note_read
 from heterocc.compiler.files import atomic_write
 from heterocc.passes.affinity import Affinity, AffinityMode, Rule, RuleKind
@@ -59,7 +60,9 @@ def load_affinity(path: Path) -> Affinity:
     except OSError as error:
         raise FileMissingError(f"cannot read the affinity file: {error.strerror}", where=str(path)) from error
     except UnicodeDecodeError as error:
-        raise AffinityFileError("the affinity file is not UTF-8 text", where=str(path)) from error
+        kind = file_kind(path.read_bytes()[:HEAD])
+        what = f"is {kind}" if kind else "is not UTF-8 text"
+        raise AffinityFileError(f"the affinity file {what}", where=str(path), hint="it is a TOML file") from error
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

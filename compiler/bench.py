@@ -14,6 +14,7 @@ import numpy as np
 from rich.table import Table
 
 from heterocc.artifacts.errors import FileMissingError, NotOnnxError, UsageError
+from heterocc.artifacts.filetype import HEAD, ONNX, file_kind
 
 PERCENTILES = (("min", 0.0), ("median", 50.0), ("p90", 90.0), ("p99", 99.0), ("max", 100.0))
 
@@ -177,6 +178,10 @@ def onnxruntime_runner(path: Path, feed: Mapping[str, Any], threads: int | None)
 
     if not path.is_file():
         raise FileMissingError("there is no such model", where=str(path))
+    with path.open("rb") as stream:
+        kind = file_kind(stream.read(HEAD))
+    if kind not in (None, ONNX):
+        raise NotOnnxError(f"the file is {kind}, not an ONNX model", where=str(path), hint="name the .onnx file")
     options = session_options(threads=threads or len(os.sched_getaffinity(0)))
     try:
         session = open_session(str(path), options)

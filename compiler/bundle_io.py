@@ -13,6 +13,7 @@ import numpy as np
 
 from heterocc.artifacts.dtypes import NARROW
 from heterocc.artifacts.errors import FeedError, FileMissingError, UsageError
+from heterocc.artifacts.filetype import HEAD, file_kind
 from heterocc.artifacts.manifest import TensorSpec
 from heterocc.artifacts.reader import open_bundle
 from heterocc.artifacts.reading import note_read
@@ -111,7 +112,10 @@ def read_npz(path: Path) -> dict[str, Array]:
         raise FileMissingError(f"cannot read inputs: {error.strerror or error}", where=str(path)) from error
     except Exception as error:
         # numpy and zipfile raise ValueError, BadZipFile, EOFError or KeyError, by the way in which the file is broken.
-        raise FeedError(f"not an .npz file of plain arrays: {error}", where=str(path)) from error
+        with path.open("rb") as stream:
+            kind = file_kind(stream.read(HEAD))
+        found = f"it is {kind}" if kind and not zipfile.is_zipfile(path) else str(error)
+        raise FeedError(f"not an .npz file of plain arrays: {found}", where=str(path)) from error
 
 
 def _read_member(archive: zipfile.ZipFile, member: str) -> Array:

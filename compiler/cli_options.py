@@ -9,6 +9,7 @@ import typer
 
 from heterocc.artifacts.errors import ShapeOptionError
 from heterocc.compiler.options import CompileOptions
+from heterocc.compiler.shape_rules import check_dims
 
 Model = Annotated[Path, typer.Argument(help="The ONNX model.", show_default=False)]
 Devices = Annotated[
@@ -80,16 +81,21 @@ def parse_shapes(options: list[str] | None) -> dict[str, tuple[int, ...]]:
     shapes: dict[str, tuple[int, ...]] = {}
     for option in options or ():
         name, sign, dims = option.rpartition("=")
-        try:
-            shape = tuple(int(d) for d in dims.strip("[]() ").replace("x", ",").split(",") if d.strip())
-        except ValueError:
-            shape = (-1,)
-        if not sign or not name or any(d < 0 for d in shape):
+        where = f"--shape {option}"
+        if not sign or not name:
             raise ShapeOptionError(
-                f"'{option}' is not of the form NAME=1,3,224,224",
-                where=f"--shape {option}",
-                hint="dimensions are whole numbers",
+                f"'{option}' is not of the form NAME=1,3,224,224", where=where, hint="dimensions are whole numbers"
             )
+        listed = [d.strip() for d in dims.strip("[]() ").replace("x", ",").split(",") if d.strip()]
+        for index, text in enumerate(listed):
+            if not (text.isascii() and text.isdigit() and len(text) < 20):
+                raise ShapeOptionError(
+                    f"dimension {index} of '{name}' cannot be '{text[:40]}'",
+                    where=where,
+                    hint="dimensions are whole numbers, 0 or more",
+                )
+        shape = tuple(int(text) for text in listed)
+        check_dims(name, shape, where)
         if name in shapes:
             raise ShapeOptionError(f"input '{name}' is given twice", where=f"--shape {option}")
         shapes[name] = shape

@@ -160,7 +160,7 @@ def fail(error: HeteroccError, as_json: bool) -> NoReturn:
     if as_json:
         with contextlib.suppress(HeteroccError):  # standard output may be what failed
             print_json({"error": error.to_json()})
-    head, *rest = str(error).split("\n")
+    head, *rest = error.command_text().split("\n")
     kind, _, message = head.partition(": ")
     err.print(f"[bold red]{escape(kind)}[/]: {escape(message)}")
     for line in rest:

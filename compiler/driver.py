@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from heterocc.artifacts.dtypes import is_narrow
-from heterocc.artifacts.errors import InputError, ModelRunError, UnsupportedOpError
+from heterocc.artifacts.errors import Hint, InputError, ModelRunError, UnsupportedOpError
 from heterocc.artifacts.names import file_name
 from heterocc.artifacts.reading import reading
 from heterocc.compiler.affinity import affinity_from, write_affinity_file
@@ -29,6 +29,7 @@ from heterocc.compiler.precision_cost import PrecisionCost, told
 from heterocc.compiler.query import QueryResult, machine, precisions_of, query_model
 from heterocc.compiler.random_nodes import not_compared
 from heterocc.compiler.report import CompileReport, Moved, Reporter, VariantPlan, timed
+from heterocc.compiler.shape_rules import empty_at_fault
 from heterocc.compiler.source import AnyModel, ModelSource, as_source
 from heterocc.compiler.tuning import TunedPartition, left_out, remembered
 from heterocc.compiler.variant_build import BuiltVariant, Variants
@@ -201,6 +202,9 @@ class _Job:
             with self.reporter.stage("running ONNX Runtime"), timed(self.variants.seconds, "reference"):
                 found = find_vectors(self.model, self.options.inputs, self.options.seed)
         except InputError as error:
+            blamed = empty_at_fault(self.options.shapes, error)
+            if blamed is not None:
+                raise blamed from error
             refused = isinstance(error, ModelRunError)
             if refused:
                 error.where, error.hint = self.where, self._refused_hint()
@@ -219,9 +223,13 @@ class _Job:
         return found.inputs, GoldenVectors(self.options.seed, found.inputs, golden)
 
     def _refused_hint(self) -> str:
-        inputs = "" if self.options.inputs is not None else "inputs that the model takes with --inputs, "
-        shapes = "another --shape, " if self.options.shapes else ""
-        return f"give {inputs}{shapes}or --no-check to compile what was never run"
+        inputs = Hint("inputs that the model takes (`inputs`), ", "inputs that the model takes with --inputs, ")
+        shapes = Hint("other `shapes`, ", "another --shape, ")
+        unchecked = Hint("or check=False to compile", "or --no-check to compile") + " what was never run"
+        hint: str = "give "
+        for part in (inputs if self.options.inputs is None else "", shapes if self.options.shapes else "", unchecked):
+            hint = hint + part
+        return hint
 
     def _tell_unseen(self, found: Vectors) -> None:
         """Say which outputs are not compared, and which show nothing."""

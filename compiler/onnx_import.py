@@ -21,6 +21,7 @@ from heterocc.compiler.onnx_runtime import objection
 from heterocc.compiler.onnx_shapes import dims_text, fix_inputs, infer
 from heterocc.compiler.onnx_simplify import simplify
 from heterocc.compiler.onnx_work import Budget
+from heterocc.compiler.shape_rules import empty_at_fault
 from heterocc.compiler.source import AnyModel, ModelSource, as_source
 from heterocc.passes.graph import Graph, Node, Value
 
@@ -56,6 +57,18 @@ def _import(source: ModelSource, shapes: Mapping[str, Sequence[int]]) -> Importe
     draft.budget = Budget.for_weights(draft.weights)
     where = path.name
     fix_inputs(draft, shapes, where)
+    # A name that is not UTF-8 has lone surrogates in Python, which no text file takes.
+    stem = os.fsencode(path.stem).decode("utf-8", "replace")
+    try:
+        return _normalised(draft, stem, digest, where)
+    except InvalidGraphError as error:
+        blamed = empty_at_fault(shapes, error)
+        if blamed is None:
+            raise
+        raise blamed from error
+
+
+def _normalised(draft: Draft, stem: str, digest: str, where: str) -> ImportedModel:
     sources, namer = _rename(draft)
     expand_local(draft, namer, where)
     settle_opset(draft, where)
@@ -63,8 +76,6 @@ def _import(source: ModelSource, shapes: Mapping[str, Sequence[int]]) -> Importe
     while expand_standard(draft, namer, where) or fuse(draft):
         simplify(draft, where)
     lower_opset(draft)
-    # A name that is not UTF-8 has lone surrogates in Python, which no text file takes.
-    stem = os.fsencode(path.stem).decode("utf-8", "replace")
     return _finish(draft, stem, digest, sources, where)
 
 

@@ -8,12 +8,14 @@ import stat
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import numpy as np
 import onnx
 
-from heterocc.artifacts.errors import FileMissingError, InvalidGraphError, NotOnnxError
+from heterocc.artifacts.errors import FileMissingError, Hint, InvalidGraphError, NotOnnxError
+from heterocc.artifacts.filetype import BUNDLE, HEAD, ONNX, TEXT, file_kind
 from heterocc.artifacts.reading import note_read
 from heterocc.compiler.external_data import ExternalData
 from heterocc.compiler.onnx_draft import Draft, bodies, reads, to_array
@@ -26,14 +28,6 @@ _MAX_FILE = 2**31 - 1
 
 _IR_VERSION = 10
 """Every file is brought to this version: what it forbids is repaired on reading, what is newer concerns no device."""
-
-_FOREIGN = (
-    (b"PK\x03\x04", 0, "a zip file (a PyTorch checkpoint?)"),
-    (b"\x89HDF\r\n", 0, "an HDF5 file (a Keras model?)"),
-    (b"TFL3", 4, "a TensorFlow Lite model"),
-    (b"ORTM", 4, "a model in ONNX Runtime's own format"),
-    (b"version https://git-lfs", 0, "a Git LFS pointer, not the file itself"),
-)
 
 
 def read_model(source: ModelSource) -> tuple[Draft, str]:
@@ -106,15 +100,19 @@ def _given_bytes(data: bytes) -> bytes:
 
 def _parse(data: bytes, path: Path) -> onnx.ModelProto:
     shown = str(path)
-    for magic, offset, what in _FOREIGN:
-        if data[offset : offset + len(magic)] == magic:
-            raise NotOnnxError(f"the file is {what}", where=shown, hint="export the model to ONNX")
+    kind = file_kind(data[:HEAD])
+    if kind is not None and kind not in (ONNX, TEXT):
+        raise _foreign(kind, shown)
     model = onnx.ModelProto()
     try:
         model.ParseFromString(data)
     except Exception as error:  # protobuf has one error class per implementation
+        if kind == TEXT:
+            raise _foreign(kind, shown) from error
         raise NotOnnxError(
-            "the file is not an ONNX model, or it is cut short", where=shown, hint="export or download the model again"
+            "the file is not an ONNX model, or it is cut short",
+            where=shown,
+            hint=_CONVERT.get(path.suffix.lower(), "export or download the model again"),
         ) from error
     if not model.HasField("graph"):
         raise NotOnnxError("the file holds no ONNX graph", where=shown, hint="export or download the model again")
@@ -127,6 +125,36 @@ def _parse(data: bytes, path: Path) -> onnx.ModelProto:
         )
     check_model(model, path.name)
     return model
+
+
+_CONVERT = {
+    ".pb": "a TensorFlow graph is converted by tf2onnx: python -m tf2onnx.convert",
+    ".pt": "export the model to ONNX: torch.onnx.export",
+    ".pth": "export the model to ONNX: torch.onnx.export",
+}
+
+
+def _foreign(kind: str, shown: str) -> NotOnnxError:
+    """The error for a file that is something else."""
+    hint = "export the model to ONNX"
+    if kind == BUNDLE:
+        hint = Hint(f"it is compiled already: load({shown!r})", f"it is compiled already: heterocc run {quote(shown)}")
+    elif "LFS" in kind:
+        hint = "fetch the file itself: git lfs pull"
+    elif kind.startswith("compressed") or "archive" in kind or "inside" in kind:
+        hint = "unpack it first, and name the .onnx file"
+    elif "PyTorch" in kind:
+        hint = "export the model to ONNX: torch.onnx.export"
+    elif "numpy" in kind:
+        hint = Hint("name the .onnx file; inputs are given as `inputs`", "name the .onnx file; inputs go to --inputs")
+    elif kind == TEXT:
+        hint = Hint(
+            "name the .onnx file; affinity and device files are given as `affinity` and `device_files`",
+            "name the .onnx file; affinity and device files go to --affinity and --device-file",
+        )
+    elif "HTML" in kind:
+        hint = "download the model again"
+    return NotOnnxError(f"the file is {kind}, not an ONNX model", where=shown, hint=hint)
 
 
 def _is_training(model: onnx.ModelProto) -> bool:

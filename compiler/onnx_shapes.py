@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 import onnx
 from onnx import shape_inference
 
-from heterocc.artifacts.errors import DynamicShapeError, InvalidGraphError, ShapeOptionError
+from heterocc.artifacts.errors import DynamicShapeError, Hint, InvalidGraphError, ShapeOptionError
 from heterocc.compiler.onnx_draft import Draft, value_of, value_table
 from heterocc.compiler.onnx_infer import ask_onnx
 from heterocc.compiler.onnx_propose import propose_shapes
 from heterocc.compiler.onnx_read import condense
 from heterocc.compiler.onnx_runtime import open_session
+from heterocc.compiler.shape_rules import check_dims
 from heterocc.passes.graph import Value
 
 Dims = list[int | str | None]
@@ -30,7 +31,7 @@ def fix_inputs(draft: Draft, shapes: Mapping[str, Sequence[int]], where: str) ->
     for name in shapes:
         if name not in inputs:
             raise ShapeOptionError(
-                f"--shape names '{name}', which is no input of the model", where=where, hint=_listing(draft)
+                f"a shape is given for '{name}', which is no input of the model", where=where, hint=_listing(draft)
             )
     symbols: dict[str, tuple[int, str]] = {}
     for name, wanted in shapes.items():
@@ -53,19 +54,21 @@ def _proposal(draft: Draft, left: Sequence[onnx.ValueInfoProto]) -> str:
     found = propose_shapes(draft)
     if found is None:
         sample = " ".join(f"--shape {_quoted(i.name)}={dims_text(i)}" for i in left)
-        return f"fix them, with numbers in place of names: {sample}"
+        return "fix them, with numbers in place of names: " + Hint(
+            f"shapes={ {i.name: dims_text(i) for i in left} }", sample
+        )
     options = " ".join(f"--shape {_quoted(name)}={','.join(map(str, dims))}" for name, dims in found.items())
-    return f"fix them, for example {options}"
+    fixed = {name: tuple(dims) for name, dims in found.items()}
+    return "fix them, for example " + Hint(f"shapes={fixed}", options)
 
 
 def _fix_one(
     draft: Draft, info: onnx.ValueInfoProto, wanted: tuple[int, ...], symbols: dict[str, tuple[int, str]], where: str
 ) -> None:
-    asked = f"--shape {info.name}={','.join(map(str, wanted))}"
+    asked = f"shape {info.name}={','.join(map(str, wanted))}"
     if not info.type.HasField("tensor_type"):
         raise ShapeOptionError(f"{asked}: the input is no tensor", where=where, hint=_listing(draft))
-    if any(not isinstance(d, int) or isinstance(d, bool) or d < 0 for d in wanted):
-        raise ShapeOptionError(f"{asked}: dimensions are numbers, 0 or more", where=where, hint=_listing(draft))
+    check_dims(info.name, wanted, where, _listing(draft))
     tensor = info.type.tensor_type
     if tensor.HasField("shape"):
         dims = tensor.shape.dim

@@ -19,6 +19,7 @@ from heterocc.artifacts.errors import (
 )
 from heterocc.compiler.files import atomic_write
 from heterocc.compiler.options import Stage
+from heterocc.compiler.printable import printable
 from heterocc.passes.base import Pass, parse_pipeline
 from heterocc.passes.plan import UNPLACED, Plan
 from heterocc.passes.printer import print_plan
@@ -146,4 +147,4 @@ def _write(folder: Path, name: str, text: str) -> Path:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(print_plan(rerun(Path(sys.argv[1]))))
+    sys.stdout.write(printable(print_plan(rerun(Path(sys.argv[1])))))

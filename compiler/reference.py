@@ -9,7 +9,7 @@ import numpy as np
 import onnxruntime as ort
 
 from heterocc.artifacts.dtypes import NARROW, is_narrow
-from heterocc.artifacts.errors import InputError, ModelRunError
+from heterocc.artifacts.errors import Hint, InputError, ModelRunError
 from heterocc.compiler.complaint import complaint
 from heterocc.compiler.half import rounded_values
 from heterocc.compiler.half_reference import SCALE, round_values, rounded
@@ -106,12 +106,15 @@ class Reference:
         if found.excusable:
             return InputError(
                 f"ONNX Runtime cannot run the model: {text}",
-                hint="give real inputs with --inputs, or compile with --no-check",
+                hint=Hint(
+                    "give real inputs (`inputs`), or compile with check=False",
+                    "give real inputs with --inputs, or compile with --no-check",
+                ),
             )
         shapes = "; ".join(self._model.shape_texts()) if self._whole else ""
         return ModelRunError(
             f"ONNX Runtime refuses the model{f' at {shapes}' if shapes else ''}: {text}",
-            hint="give inputs that the model takes with --inputs",
+            hint="give inputs that the model takes" + Hint(" (`inputs`)", " with --inputs"),
         )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 
 from heterocc.artifacts.dtypes import NARROW
-from heterocc.artifacts.errors import InputError
+from heterocc.artifacts.errors import Hint, InputError
 from heterocc.compiler.bundle_io import draw_narrow
 from heterocc.compiler.domains import Domains, draw
 from heterocc.passes.graph import Value
@@ -49,7 +49,7 @@ def _draw(value: Value, source: str, domains: Domains, seed: int, way: int) -> n
         raise InputError(
             f"inputs of type {value.dtype} cannot be drawn at random",
             where=f"input '{source}'",
-            hint="give it with --inputs",
+            hint=Hint("give it in a file: inputs='in.npz'", "give it with --inputs"),
         )
     shape = tuple(d for d in value.shape if d is not None)
     # Each input has its own stream, so that adding an input does not change the others.

@@ -80,7 +80,8 @@ def as_table(result: QueryResult) -> Group:
         more = f" and {len(labels) - 5} more" if len(labels) > 5 else ""
         lines.append(Text(f"no device runs {', '.join(labels[:5])}{more}", style="red"))
         if not any(d.last_resort for d in result.devices):
-            lines.append(Text("hint: add ORT to --devices, the device of last resort"))
+            others = " and ".join(name for name in ("CPU", "ORT") if name not in {d.name for d in result.devices})
+            lines.append(Text(f"hint: query again with {others} in --devices"))
     return Group(table, *lines)
 
 

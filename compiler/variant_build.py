@@ -14,6 +14,7 @@ from heterocc.compiler.pack import Piece, VariantParts
 from heterocc.compiler.pipeline import Trace, run_pipeline
 from heterocc.compiler.precision_cost import told
 from heterocc.compiler.query import QueryResult, machine
+from heterocc.compiler.remedy import add_device
 from heterocc.compiler.report import Moved, Reporter, timed
 from heterocc.compiler.variants import MAIN, VariantSpec
 from heterocc.passes.base import Pass
@@ -77,7 +78,12 @@ class Variants:
             seen = machine(self.model, spec.devices, self.query)
             refusals = {d.name: {**seen.refusals.get(d.name, {}), **self.wrong.get(d.name, {})} for d in spec.devices}
             initial = Plan.initial(self.model.graph, replace(seen, refusals=refusals), spec.affinity)
-            return run_pipeline(initial, self.passes, self.trace, variant=spec.prefix)
+            try:
+                return run_pipeline(initial, self.passes, self.trace, variant=spec.prefix)
+            except UnsupportedOpError as error:
+                if type(error) is UnsupportedOpError:  # nobody can run it; other classes are about one device
+                    error.hint = add_device(self.model, spec.devices, refusals) or error.hint
+                raise
 
     def build(self, spec: VariantSpec, plan: Plan, builder: Builder, checker: Checker | None) -> BuiltVariant:
         """Lower and check a placed variant; a wrong node goes to the next device, and all is placed again.

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
-from heterocc.artifacts.errors import UsageError, VerifyError
+from heterocc.artifacts.errors import Hint, UsageError, VerifyError
 from heterocc.artifacts.manifest import Golden, Variant
 from heterocc.artifacts.reader import Bundle, open_bundle
 from heterocc.compiler.bisect import Culprit, find_culprit, half_nodes
@@ -105,7 +105,11 @@ def verify_bundle(
     """
     reporter = reporter or Reporter()
     if bisect and model is None:
-        raise UsageError("--bisect needs the model", where="--bisect", hint="heterocc verify m.hcb model.onnx --bisect")
+        raise UsageError(
+            "--bisect needs the model",
+            where="--bisect",
+            hint=Hint("verify_bundle(bundle, model, bisect=True)", "heterocc verify m.hcb model.onnx --bisect"),
+        )
     if inputs and model is None:
         raise UsageError("--inputs needs the model to compare with", where="--inputs")
     with open_bundle(path) as bundle:
@@ -120,7 +124,9 @@ def _against_golden(path: Path, bundle: Bundle, devices: str | None, threads: in
         raise VerifyError(
             "the bundle holds no golden vectors",
             where=str(path),
-            hint="give the model: heterocc verify m.hcb model.onnx",
+            hint=Hint(
+                "give the model, too: verify_bundle(bundle, model)", "give the model: heterocc verify m.hcb model.onnx"
+            ),
         )
     feed, expected = _arrays(bundle, golden.inputs), _arrays(bundle, golden.outputs)
     with load(path, devices, threads=threads) as session:

@@ -77,7 +77,7 @@ def _listed_device(machine: Machine, graph: Graph, node: Node, rule: Rule) -> st
         raise PinnedDeviceError(
             f"{node.op_type} '{node.label}' is pinned to '{rule.device}', which is not listed",
             where=where,
-            hint=f"listed devices: {listed}; change the affinity, or add {rule.device} to --devices",
+            hint=f"listed devices: {listed}; change the affinity, or list {rule.device} too",
         )
     reason = machine.refusal(device, node.name)
     if reason is not None:

@@ -95,9 +95,8 @@ def _nobody(graph: Graph, machine: Machine, budget: Budget, node: Node) -> Unsup
     reasons = [
         f"{d.name}: {machine.refusal(d.name, node.name) or budget.why_full(d.name, node)}" for d in machine.devices
     ]
-    add_ort = "" if any(d.last_resort for d in machine.devices) else "add ORT to --devices, or "
     return UnsupportedOpError(
         f"no device can run {node.op_type} '{node.label}' ({'; '.join(reasons)})",
         where=f"{graph.name}: node '{node.label}' ({node.op_type})",
-        hint=f"{add_ort}see `heterocc query` for what each device can run",
+        hint="see `heterocc query` for what each device can run",
     )

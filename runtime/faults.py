@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Sequence
 
-from heterocc.artifacts.errors import DeviceError, DeviceMemoryError, HeteroccError
+from heterocc.artifacts.errors import DeviceError, DeviceMemoryError, HeteroccError, Hint
 from heterocc.artifacts.sealed import MORE_FILES
 from heterocc.runtime.native import typed_error
 
@@ -94,6 +94,6 @@ def offer(error: DeviceError, own: Sequence[str], lists: Sequence[str]) -> None:
         return
     for devices in lists:
         if device not in devices.split(","):
-            text = f"load(path, devices='{devices}') takes a variant without {device}"
-            error.hint = f"{error.hint}; {text}" if error.hint else text
+            text = Hint(f"load(path, devices='{devices}')", f"-d {devices}") + f" takes a variant without {device}"
+            error.hint = (error.hint + "; " if error.hint else "") + text
             return

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from heterocc.artifacts.dtypes import NARROW, is_text
-from heterocc.artifacts.errors import FeedError
+from heterocc.artifacts.errors import FeedError, Hint
 from heterocc.artifacts.manifest import TensorSpec
 from heterocc.runtime.schedule import numpy_dtype, static_shape
 
@@ -127,7 +127,10 @@ class InputCheck:
             return "the batch dimension is missing: array[None]"
         if sorted(d for d in want if d is not None) == sorted(array.shape):
             return "the dimensions are in another order: np.transpose"
-        return "compile the model again with `--shape` for another size"
+        return Hint(
+            f"compile the model again for another size: compile_model(…, shapes={{'{self.info.name}': …}})",
+            f"compile the model again for another size: --shape {self.info.name}=…",
+        )
 
     def _refuse(self, what: str, expected: str, got: str, hint: str | None) -> NoReturn:
         wanted = f"{what} {expected}" if expected else what

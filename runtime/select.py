@@ -9,6 +9,7 @@ from typing import Literal
 
 from heterocc.artifacts.errors import (
     HeteroccError,
+    Hint,
     IncompatibleBundleError,
     NativeCodeError,
     UnknownDeviceError,
@@ -150,9 +151,29 @@ def _asked(manifest: Manifest, wanted: list[str], where: str) -> Selection:
         raise IncompatibleBundleError(
             f"the variant for {device_list(found)} cannot run here: {'; '.join(reasons)}",
             where=where,
-            hint="load it without `devices` to take the first variant that can run",
+            hint=_instead(manifest, reasons),
         )
     return Selection("asked", (found,), remark=remark)
+
+
+def _instead(manifest: Manifest, reasons: Sequence[str]) -> str:
+    """What to do where the variant that was asked for cannot run for these reasons."""
+    able = [v for v in manifest.variants if not why_not(v, manifest.producer, host(), driver_reason)]
+    if able:
+        found = f"the variant for {device_list(able[0])} can run here"
+        return Hint(f"load it without `devices`: {found}", f"leave out --devices: {found}")
+    return _remedy(manifest, reasons)
+
+
+def _remedy(manifest: Manifest, reasons: Sequence[str]) -> str:
+    """What to install where no variant can run."""
+    said = " ".join(reasons)
+    series = ".".join((manifest.producer.tvm or "").split(".")[:2])
+    if series and ("apache-tvm" in said or "compiled with TVM" in said):
+        return f"pip install 'apache-tvm=={series}.*'"
+    if "onnxruntime" in said:
+        return "pip install onnxruntime"
+    return "no variant of the bundle can run here: compile the model on this machine, or for its devices"
 
 
 def _that_run(manifest: Manifest, variants: Sequence[Variant], how: How, where: str) -> Selection:

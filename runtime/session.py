@@ -220,7 +220,9 @@ class Session:
         """Times per partition, kernel and transfer, averaged over all runs so far; needs `load(..., profile=True)`."""
         pool = self._alive()
         if pool.timestamps is None:
-            raise UsageError("this session does not profile", hint="load(path, profile=True)")
+            raise UsageError(
+                "this session does not profile", hint="load it with profile=True: load(path, profile=True)"
+            )
         return build_profile(self._variant, pool.chain.schedule, pool.recorders, pool.timestamps)
 
     def clear_profile(self) -> None:

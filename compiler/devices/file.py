@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from heterocc.artifacts.errors import DeviceFileError, FileMissingError
+from heterocc.artifacts.filetype import EMPTY, TEXT, file_kind
 from heterocc.compiler.devices.device import NUMERIC_DTYPES, Backend, Device, TargetAttr, Unit
 from heterocc.compiler.devices.host import host_cpu, runs_here
 from heterocc.passes.cost import Link
@@ -241,7 +242,9 @@ def read_device_file(path: Path) -> Device:
 def _parse(path: Path, data: bytes) -> Any:
     suffix = path.suffix.lower()
     if suffix not in (".toml", ".json"):
-        raise DeviceFileError("a device file is .toml or .json", where=str(path))
+        kind = file_kind(data)
+        what = f"the device file is {kind}" if kind not in (None, TEXT, EMPTY) else "a device file is .toml or .json"
+        raise DeviceFileError(what, where=str(path), hint="name a .toml or .json file that describes a device")
     try:
         text = data.decode("utf-8")
         return tomllib.loads(text) if suffix == ".toml" else json.loads(text)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from heterocc.artifacts.errors import DeviceFileError, DriverMissingError, UnknownDeviceError, UsageError
+from heterocc.artifacts.errors import DeviceFileError, DriverMissingError, Hint, UnknownDeviceError, UsageError
 from heterocc.compiler.devices.device import Backend, Device
 from heterocc.compiler.devices.file import GENERIC_OPENCL_TARGET, read_device_file
 from heterocc.compiler.devices.host import host_cpu
@@ -142,7 +142,9 @@ def _split(names: str | Sequence[str]) -> list[str]:
     where = f"--devices {text}"
     if not text.strip(" ,"):
         raise UnknownDeviceError(
-            "the list of devices is empty", where=where, hint=f"for example --devices {DEFAULT_DEVICES}"
+            "the list of devices is empty",
+            where=where,
+            hint=Hint(f"for example devices={DEFAULT_DEVICES!r}", f"for example --devices {DEFAULT_DEVICES}"),
         )
     head, auto, candidates = text.upper().partition("AUTO:")
     split = len(head) if auto else len(text)

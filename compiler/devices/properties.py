@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from heterocc.artifacts.errors import PropertyError
+from heterocc.artifacts.errors import Hint, PropertyError
 from heterocc.artifacts.threads import MAX_THREADS, parse_threads
 from heterocc.compiler.devices.device import Backend, Device, TargetAttr
 from heterocc.compiler.devices.host import runs_here
@@ -116,7 +116,7 @@ def parse_properties(specs: Iterable[str]) -> tuple[tuple[str, str, str], ...]:
             raise PropertyError(
                 f"'{spec}' is not of the form DEVICE.NAME=VALUE",
                 where=f"--property {spec}",
-                hint="for example --property CPU.threads=4",
+                hint=Hint("for example properties=['CPU.threads=4']", "for example --property CPU.threads=4"),
             )
         found.append((device.strip(), name.strip().lower(), value.strip()))
     return tuple(found)

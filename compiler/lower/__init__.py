@@ -35,5 +35,5 @@ def lowering_for(device: Device) -> Lowering:
     raise DeviceError(
         f"heterocc cannot compile for back end '{device.backend}' yet",
         where=f"device {device.name}",
-        hint="list CPU, an OpenCL device or ORT in --devices",
+        hint="list CPU, an OpenCL device or ORT",
     )

@@ -52,11 +52,12 @@ def test_the_forge_makes_good_bundles_if_nothing_is_wrong(sample: Path, tmp_path
 @pytest.mark.parametrize(
     ("data", "match"),
     [
-        (b"", "shorter than"),
-        (b"x" * 21, "shorter than"),
-        (b"x" * 5000, "no zip end record"),
+        (b"", "is empty, not a bundle"),
+        (b"x" * 21, "is a text file, not a bundle"),
+        (b"\1" * 21, "shorter than"),
+        (b"\1" * 5000, "no zip end record"),
         (END + bytes(18), "no member 'manifest.json'"),
-        (b"\x7fELF" + bytes(100), "no zip end record"),
+        (b"\x7fELF" + bytes(100), "a shared library, not a bundle"),
     ],
 )
 def test_what_is_no_zip_is_refused(tmp_path: Path, data: bytes, match: str) -> None:

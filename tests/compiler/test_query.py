@@ -296,7 +296,7 @@ def test_the_table_groups_by_operator_and_names_what_runs_nowhere(sub_reshape: I
     assert ["Sub", "1", "none", *"D0: sub: D0 has no converter for Sub".split()] in lines
     assert ["all", "2", "1"] in lines
     assert "no device runs sub" in text
-    assert "add ORT to --devices" in text
+    assert "query again with CPU and ORT in --devices" in text
 
 
 def test_a_path_and_names_of_devices_are_understood(sub_reshape: ImportedModel, tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def test_a_node_that_nobody_can_run_names_every_device_and_its_reason() -> None:
     assert str(caught.value) == (
         "error[HC201]: no device can run Relu 'chain/1' (GPU: no float64; CPU: known to be wrong)\n"
         "  --> m.onnx: node 'chain/1' (Relu)\n"
-        "  hint: add ORT to --devices, or see `heterocc query` for what each device can run"
+        "  hint: see `heterocc query` for what each device can run"
     )
 
 

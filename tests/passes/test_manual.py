@@ -162,7 +162,7 @@ def test_a_pin_to_a_device_that_is_not_listed_names_the_listed_ones() -> None:
     error = failure(rules(("op", "Softmax", "NPU")))
     assert isinstance(error, PinnedDeviceError)
     assert "pinned to 'NPU', which is not listed" in error.message
-    assert error.hint == "listed devices: GPU, CPU, ORT; change the affinity, or add NPU to --devices"
+    assert error.hint == "listed devices: GPU, CPU, ORT; change the affinity, or list NPU too"
 
 
 def test_a_bad_device_in_the_metadata_of_the_model_says_where_it_stands() -> None:

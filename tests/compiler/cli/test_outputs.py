@@ -12,6 +12,7 @@ from onnx import helper
 from small import conv_net, save
 from typer.testing import CliRunner, Result
 
+from heterocc.artifacts.atomic import AtomicFile
 from heterocc.artifacts.errors import OutputFileError
 from heterocc.artifacts.reading import reading
 from heterocc.compiler import compile_model, partition_model
@@ -118,6 +119,18 @@ def test_python_refuses_to_overwrite_an_input_too(tmp_path: Path) -> None:
     with reading({model: "the model"}), pytest.raises(OutputFileError, match="is the model"):
         write_affinity_file(plan, model)
     assert model.read_bytes() == before
+
+
+def test_an_output_that_becomes_an_input_while_it_is_written_is_not_put_in_place(tmp_path: Path) -> None:
+    model = relu(tmp_path / "m.onnx")
+    before = model.read_bytes()
+    with reading({model: "the model"}):
+        file = AtomicFile(tmp_path / "m.hcb")
+        file.write(b"bundle")
+        os.link(model, tmp_path / "m.hcb")
+        with pytest.raises(OutputFileError, match="is the model"):
+            file.commit()
+    assert model.read_bytes() == before and sorted(p.name for p in tmp_path.iterdir()) == ["m.hcb", "m.onnx"]
 
 
 def test_the_default_output_may_not_be_the_model_either(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,45 @@
+"""What the dimensions of an input may be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from heterocc.artifacts.errors import InputError, ShapeOptionError
+
+MAX_ELEMENTS = 2**40
+"""Of one input: 4 TiB of float32, more than any machine here has."""
+
+
+def check_dims(name: str, shape: Sequence[object], where: str, hint: str = "dimensions are whole numbers") -> None:
+    """Raise ShapeOptionError (HC106), naming the dimension, where an input cannot be fixed to this shape."""
+    total = 1
+    for index, dim in enumerate(shape):
+        if not isinstance(dim, int) or isinstance(dim, bool):
+            raise ShapeOptionError(
+                f"dimension {index} of '{name}' is {dim!r}, which is no whole number", where=where, hint=hint
+            )
+        if dim < 0:
+            raise ShapeOptionError(f"dimension {index} of '{name}' is negative: {dim}", where=where, hint=hint)
+        total *= max(dim, 1)
+        if total > MAX_ELEMENTS:
+            raise ShapeOptionError(
+                f"dimension {index} of '{name}' is {dim}, which makes the input larger than {MAX_ELEMENTS} elements",
+                where=where,
+                hint=hint,
+            )
+
+
+def empty_at_fault(shapes: Mapping[str, Sequence[int]], error: InputError) -> ShapeOptionError | None:
+    """The error for a model that turns out invalid where an input was fixed to an empty shape; None without one.
+
+    Empty inputs are legal (the past of a decoder's first step), but few models can compute with them.
+    """
+    for name, shape in shapes.items():
+        if 0 in shape:
+            return ShapeOptionError(
+                f"dimension {list(shape).index(0)} of '{name}' is 0, and the model cannot compute with that: "
+                f"{error.message}",
+                where=error.where,
+                hint="give it a size of 1 or more",
+            )
+    return None
