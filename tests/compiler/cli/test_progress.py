@@ -5,6 +5,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from small import conv_net
 from typer.testing import CliRunner
 
@@ -71,7 +72,7 @@ def test_a_stage_that_tells_nothing_still_writes_lines_and_ends_its_thread(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(progress, "LINE_SECONDS", 0.01)
-    with Lines().stage("checking", None) as stage:
+    with Lines(Console(stderr=True)).stage("checking", None) as stage:
         stage.begin("p0 on GPU")
         threading.Event().wait(0.1)
     assert "checking p0 on GPU … 0 s\n" in capsys.readouterr().err
