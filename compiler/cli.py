@@ -184,7 +184,7 @@ def partition(
             _print_times(report.seconds, report.pass_seconds)
         print_plain(report.summary)
         print_plain("")
-        print_plain(print_plan(report.plan) if plan else partition_table(report.plan))
+        print_plain((print_plan(report.plan) if plan else partition_table(report.plan)).rstrip("\n"))
 
 
 @app.command(epilog="Example:  heterocc query model.onnx -d GPU,CPU --json")
