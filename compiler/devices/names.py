@@ -183,7 +183,8 @@ class _Resolver:
             if label.upper() == name.upper():
                 if not device.present:
                     self.notes.append(
-                        f"{label} is described by a file and not here: its code is not checked; run `heterocc verify` where it is"
+                        f"{label} is described by a file and not here: its code is not checked; run `heterocc verify` "
+                        "where it is"
                     )
                 return device
         match = re.fullmatch(r"([A-Z]+)(?:\.([0-9]{1,3}))?", name.upper())

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import onnx
 from small import conv_net
 from typer.testing import CliRunner
 
@@ -28,3 +29,16 @@ def test_the_plan_of_every_node_comes_where_it_is_asked_for_and_in_json(tmp_path
     assert shown.startswith("8 nodes: ") and "    conv1: Conv(x, w1) -> a" in shown
     (part,) = json.loads(partition(model, "-d", "CPU", "--json"))["plan"]["partitions"]
     assert part["nodes"][0] == "conv1" and len(part["nodes"]) == 8
+
+
+def test_the_affinity_in_a_nodes_metadata_places_it_and_a_file_comes_before_it(tmp_path: Path) -> None:
+    proto = onnx.load(conv_net(tmp_path / "m.onnx"))
+    node = next(n for n in proto.graph.node if n.name == "gate")
+    node.metadata_props.add(key="affinity", value="ORT")
+    onnx.save(proto, tmp_path / "m.onnx")
+    asked = (tmp_path / "m.onnx", "-d", "CPU,ORT", "--json")
+    parts = json.loads(partition(*asked))["plan"]["partitions"]
+    assert [p["nodes"] for p in parts if p["device"] == "ORT"] == [["gate"]]
+    (tmp_path / "place.toml").write_text('[nodes]\ngate = "CPU"\n')
+    parts = json.loads(partition(*asked, "--affinity", tmp_path / "place.toml"))["plan"]["partitions"]
+    assert {p["device"] for p in parts} == {"CPU"}
