@@ -88,7 +88,7 @@ _ORIGIN = "the OpenCL code of "
 
 
 def is_detail(note: str) -> bool:
-    """Whether a note says only where code came from, with nothing amiss: for `--json`, not for a terminal."""
+    """Whether a note asks nothing of the user (where code came from, with nothing amiss): for `--json` alone."""
     return note.startswith(_ORIGIN) and ": " not in note
 
 
