@@ -119,7 +119,7 @@ class Checker:
 
     def _cannot_check(self, job: PartitionJob, values: Mapping[str, Any]) -> str | None:
         if not job.device.present:
-            return "the device is not here"
+            return "the device is not here; run `heterocc verify` where it is"
         if any(not isinstance(values[v], np.ndarray) for v in job.inputs):
             return "it reads a value that is no tensor"
         return None

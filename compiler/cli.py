@@ -115,16 +115,21 @@ def compile(
         if json:
             print_json(report.to_json())
             return
+        from heterocc.passes.printer import human_bytes
+
         if time_passes:
             _print_times(report.seconds, report.pass_seconds)
         for line in report.lines():
             print_plain(line)
         if report.output is not None:
             variants = ", ".join(report.variants)
-            print_plain(f"wrote {report.output} ({report.size / 1e6:.1f} MB; {variants})")
+            print_plain(f"wrote {report.output} ({human_bytes(report.size)}; {variants})")
 
 
-@app.command(epilog="Example:  heterocc partition model.onnx -d GPU,CPU --dot graphs --write-affinity place.toml")
+@app.command(
+    epilog="Examples:  heterocc partition model.onnx -d GPU,CPU --plan   ·   "
+    "heterocc partition model.onnx -d GPU,CPU --dot graphs --write-affinity place.toml"
+)
 def partition(
     model: Model,
     devices: Devices = "CPU,ORT",
@@ -139,13 +144,14 @@ def partition(
         Path | None,
         typer.Option("--write-affinity", help="Write the placement as an affinity file, to change and give back."),
     ] = None,
+    plan: Annotated[bool, typer.Option("--plan", help="Print every partition's nodes and values too.")] = False,
     dump_dir: DumpDir = None,
     pass_limit: PassLimit = None,
     time_passes: TimePasses = False,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Place the model's nodes and stop before lowering: print plan, transfers and bytes."""
+    """Place the model's nodes and stop before lowering: print the summary, partitions, transfers and bytes."""
     with errors(json):
         from heterocc.compiler.driver import partition_model
 
@@ -168,14 +174,17 @@ def partition(
             write_affinity=write_affinity,
         )
         if json:
-            print_json(report.to_json())
+            from heterocc.passes.report import plan_report
+
+            print_json({**report.to_json(), "plan": plan_report(report.plan)})
             return
-        from heterocc.passes.printer import print_plan
+        from heterocc.passes.printer import partition_table, print_plan
 
         if time_passes:
             _print_times(report.seconds, report.pass_seconds)
-        print_plain(print_plan(report.plan))
         print_plain(report.summary)
+        print_plain("")
+        print_plain((print_plan(report.plan) if plan else partition_table(report.plan)).rstrip("\n"))
 
 
 @app.command(epilog="Example:  heterocc query model.onnx -d GPU,CPU --json")

@@ -139,14 +139,21 @@ def bench(
 
 
 def inspect(
-    bundle: Bundle,
+    bundle: Annotated[Path, typer.Argument(help="The bundle (.hcb) or the ONNX model.", show_default=False)],
     plan: Annotated[bool, typer.Option("--plan", help="Print the plan of every variant.")] = False,
     members: Annotated[bool, typer.Option("--members", help="List the members with size and hash.")] = False,
     kernels: Annotated[bool, typer.Option("--kernels", help="List the kernels and the nodes they compute.")] = False,
     json: Json = False,
 ) -> None:
-    """Show what is inside a bundle: model, variants, partitions, weights; --json prints the whole manifest."""
+    """Show what is inside a bundle: model, variants, partitions, weights; --json prints the whole manifest.
+
+    Of an ONNX model: inputs and outputs with their dimensions, operators, weights, and the --shape that it needs.
+    """
     with errors(json):
+        if _is_model(bundle):
+            asked = {"--plan": plan, "--members": members, "--kernels": kernels}
+            _inspect_model(bundle, [option for option, given in asked.items() if given], json)
+            return
         from heterocc.artifacts.reader import open_bundle
         from heterocc.compiler import cli_report
 
@@ -155,6 +162,34 @@ def inspect(
                 print_json(opened.manifest.model_dump(mode="json"))
                 return
             cli_report.print_bundle(opened, plan=plan, members=members, kernels=kernels)
+
+
+def _is_model(path: Path) -> bool:
+    """Whether a file is to be read as an ONNX model: by its name, else by its first bytes, which a bundle has of a zip
+    file."""
+    if path.suffix.lower() in (".onnx", ".hcb"):
+        return path.suffix.lower() == ".onnx"
+    try:
+        with path.open("rb") as file:
+            return file.read(4) not in (b"PK\x03\x04", b"")
+    except OSError:
+        return False
+
+
+def _inspect_model(path: Path, options: list[str], json: bool) -> None:
+    from heterocc.artifacts.errors import UsageError
+    from heterocc.compiler.model_summary import summarise
+
+    if options:
+        raise UsageError(
+            f"{options[0]} is for bundles, and this is a model", where=str(path), hint="compile the model first"
+        )
+    summary = summarise(path)
+    if json:
+        print_json(summary.to_json())
+        return
+    for line in summary.lines():
+        print_plain(line)
 
 
 def check(bundle: Bundle, devices: On = None, json: Json = False) -> None:
@@ -215,7 +250,7 @@ def register(app: typer.Typer) -> None:
         epilog="Examples:  heterocc bench model.hcb --time 10 --against model.onnx   ·   "
         "heterocc bench model.hcb -d AUTO:VULKAN,CPU"
     )(bench)
-    app.command(epilog="Example:  heterocc inspect model.hcb --plan")(inspect)
+    app.command(epilog="Examples:  heterocc inspect model.hcb --plan   ·   heterocc inspect model.onnx")(inspect)
     app.command(epilog="Examples:  heterocc check model.hcb --json   ·   heterocc check model.hcb -d AUTO")(check)
     app.command(
         epilog="Examples:  heterocc verify model.hcb model.onnx --bisect   ·   heterocc verify model.hcb -d AUTO"

@@ -18,13 +18,15 @@ from heterocc.compiler.console import err, out, print_plain
 from heterocc.compiler.ort_trial import refusals
 from heterocc.runtime.compat import host, why_not
 from heterocc.runtime.devices import driver_reason
+from heterocc.runtime.executable import is_detail
 from heterocc.runtime.select import is_auto, select_variants
 
 
 def tell_notes(notes: Sequence[str], devices: str | None) -> None:
     """Print what a session has to say of the variant it chose, where the choice was ours or not all was had."""
-    if len(notes) > 1 or is_auto(devices):
-        for note in notes:
+    shown = [note for note in notes if not is_detail(note)]
+    if len(shown) > 1 or is_auto(devices):
+        for note in shown:
             err.print(f"[cyan]note:[/] {escape(note)}")
 
 

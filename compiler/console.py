@@ -92,7 +92,7 @@ class ConsoleReporter(Reporter):
     def __init__(self, *, quiet: bool = False) -> None:
         super().__init__()
         self._quiet = quiet
-        self._lines = Lines()
+        self._lines = Lines(err)
 
     def note(self, text: str) -> None:
         """Print a note once."""

@@ -289,7 +289,10 @@ class _Job:
         binaries = checks.binaries if checks is not None else (b"",) * len(variant.built.jobs)
         for job, data in zip(variant.built.jobs, binaries, strict=True):
             if job.device.keeps_binaries and not data:
-                self.reporter.note(f"no binaries of {job.name}: its kernels did not run here")
+                self.reporter.note(
+                    f"{job.device.name}.binaries=on has no effect on {job.name}: its kernels did not run here, so the "
+                    "driver compiles them when the bundle is first loaded"
+                )
         for part in variant.built.tuned:
             self.reporter.note(part.sentence() + remembered([part]))
             self.tuned.append((variant.spec.name, part))

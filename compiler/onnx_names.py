@@ -78,7 +78,9 @@ def rename_graph(graph: onnx.GraphProto, values: dict[str, str], namer: Namer) -
             graph.value_info.remove(info)
     for node in graph.node:
         old = node.name
-        node.name = nodes[old] = namer.give(old, "n")
+        # A number tells a reader nothing: `24` becomes `Conv_24`, as nodes without a name are called.
+        telling = old if re.search("[A-Za-z]", old) else f"{node.op_type}_{old}"
+        node.name = nodes[old] = namer.give(telling, "n")
         for body in bodies(node):
             nodes |= rename_graph(body, _inner_scope(body, values), namer)
         for listed in (node.input, node.output):

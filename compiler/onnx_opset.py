@@ -29,7 +29,10 @@ def settle_opset(draft: Draft, where: str) -> None:
     elif version < TARGET:
         reason = _obstacle(draft, version) or _convert(draft, version, where)
         if reason is not None:
-            draft.notes.append(f"kept at operator set {version}: {reason}")
+            draft.notes.append(
+                f"the model stays at operator set {version}, of which devices support fewer operators ({reason}); "
+                f"export it at {TARGET} or newer if nodes go to another device than you want"
+            )
 
 
 def _state_defaults(draft: Draft) -> None:

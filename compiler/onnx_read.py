@@ -87,6 +87,12 @@ def _file_bytes(path: Path) -> bytes:
         raise FileMissingError(f"cannot read the model: {error.strerror}", where=shown) from error
 
 
+def read_proto(source: ModelSource) -> tuple[onnx.ModelProto, int]:
+    """The model as it is written, unchecked, and its size in bytes. Raises FileMissingError, NotOnnxError."""
+    data = _file_bytes(source.path) if source.data is None else _given_bytes(source.data)
+    return _parse(data, source.path), len(data)
+
+
 def _given_bytes(data: bytes) -> bytes:
     if not data:
         raise NotOnnxError("the model is empty: no bytes are given", hint="give the bytes of an ONNX file")

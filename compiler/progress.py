@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -95,7 +94,8 @@ def bar(console: Console, title: str, total: int | None) -> Iterator[Progress]:
 class Lines:
     """Writes a line on standard error every `LINE_SECONDS` while a stage is at work, from the first stage on."""
 
-    def __init__(self) -> None:
+    def __init__(self, console: Console) -> None:
+        self._console = console
         self._started: float | None = None
         self._last = 0.0
 
@@ -120,6 +120,6 @@ class Lines:
             elapsed = self._last - (self._started or 0.0)
             line = " ".join(part for part in (stage.text, stage.count) if part)
             try:
-                print(f"{line} … {elapsed:.0f} s", file=sys.stderr, flush=True)
+                self._console.print(escape(f"{line} … {elapsed:.0f} s"))
             except (OSError, ValueError):  # nobody reads it any more
                 return

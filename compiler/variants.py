@@ -72,7 +72,7 @@ def cpu_spec(specs: Iterable[VariantSpec], plans: Iterable[Plan]) -> tuple[Varia
         if any(d.backend == "cpu" for d in devices):
             # Pins name devices that this variant does without.
             return VariantSpec(CPU, devices, Affinity(mode="automatic"), automatic=True), None
-    return None, "no CPU variant: CPU is not among the devices"
+    return None, "no CPU variant: CPU is not among the devices; list it last and the bundle runs without the others too"
 
 
 def all_devices(lists: Iterable[tuple[Device, ...]]) -> tuple[Device, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 
 from heterocc.passes.affinity import Affinity
 from heterocc.passes.cost import Machine
@@ -41,10 +42,31 @@ def print_plan(plan: Plan) -> str:
     return "\n".join(lines) + "\n"
 
 
+def partition_table(plan: Plan) -> str:
+    """A line for each partition: device, nodes, what it is sent by other devices, and its most frequent operators.
+
+    A value that several partitions of a device need is sent once: it counts where it is needed first.
+    """
+    rows = [("", "device", "nodes", "transfers", "operators")]
+    sent = {(t.value, t.target): t for t in plan.transfers}
+    for index, part in enumerate(plan.partitions):
+        wanted = [sent.pop((v, part.device)) for v in plan.inputs_of(index) if (v, part.device) in sent]
+        sources = ", ".join(dict.fromkeys(t.source for t in wanted))
+        size = human_bytes(sum(t.nbytes for t in wanted))
+        moved = f"{len(wanted)} from {sources}, {size}" if wanted else "0"
+        label = "not placed" if part.device == UNPLACED else part.device
+        operators = Counter(n.op_type for n in plan.nodes_of(index)).most_common()
+        shown = ", ".join(f"{op_type} {number}" for op_type, number in operators[:4])
+        rows.append((f"p{index}", label, str(len(part.nodes)), moved, shown + (", …" if len(operators) > 4 else "")))
+    widths = [max(len(row[i]) for row in rows) for i in range(5)]
+    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)
+    return "\n".join(lines) + "\n"
+
+
 def summary(plan: Plan) -> str:
     """One line: nodes and partitions per device, transfers, and the estimated time where the work is known.
 
-    `412 nodes: GPU 398 (2 partitions), CPU 14 (2); 3 transfers, 1.2 MB; est. 4.1 ms (GPU alone: not possible)`
+    `412 nodes: GPU 398 (2 partitions), CPU 14 (2); 3 transfers, 1.2 MB; est. 4.1 ms (GPU cannot run 2: Loop)`
     """
     shown: list[str] = []
     for device in [*(d.name for d in plan.machine.devices), UNPLACED]:
@@ -142,10 +164,16 @@ def _plain(op_type: str) -> str:
 
 
 def _alone(plan: Plan) -> str:
-    """What the first device would take without the others; nothing to say when it is alone."""
+    """What the first device would take without the others, or why it needs them; nothing to say when it is alone."""
     used = {p.device for p in plan.partitions}
     first = plan.machine.devices[0]
     if used == {first.name}:
         return ""
     seconds = alone_seconds(plan, first.name)
-    return f" ({first.name} alone: {'not possible' if seconds is None else human_seconds(seconds)})"
+    if seconds is not None:
+        return f" ({first.name} alone: {human_seconds(seconds)})"
+    refused = Counter(n.op_type for n in plan.graph.nodes if plan.machine.refusal(first.name, n.name) is not None)
+    if not refused:
+        return f" ({first.name} alone: not enough memory)"
+    named = ", ".join(op_type for op_type, _ in refused.most_common(3)) + (", …" if len(refused) > 3 else "")
+    return f" ({first.name} cannot run {sum(refused.values())}: {named})"

@@ -81,7 +81,15 @@ def told_origins(libraries: Iterable[Library]) -> tuple[str, ...]:
         if library.origin is not None:
             names.setdefault(library.origin, []).append(library.name)
     who = {origin: f"'{of[0]}'" if len(of) == 1 else f"{len(of)} partitions" for origin, of in names.items()}
-    return tuple(f"the OpenCL code of {name} {origin}" for origin, name in who.items())
+    return tuple(f"{_ORIGIN}{name} {origin}" for origin, name in who.items())
+
+
+_ORIGIN = "the OpenCL code of "
+
+
+def is_detail(note: str) -> bool:
+    """Whether a note asks nothing of the user (where code came from, with nothing amiss): for `--json` alone."""
+    return note.startswith(_ORIGIN) and ": " not in note
 
 
 def load_library(path: str, name: str, space: Space, binaries: bytes = b"") -> Library:
@@ -117,9 +125,11 @@ def _told(found: opencl_api.Origins, offered: bool) -> str | None:
         return None
     text = f"comes from {' and '.join(used)}"
     if found.refused:
-        return f"{text}: the driver refused {found.refused} binaries"
+        return f"{text}: the driver refused {found.refused} binaries; compile the bundle again with this driver"
     if offered and found.bundle == 0:
-        return f"{text}: the bundle's binaries are for another device or driver"
+        return (
+            f"{text}: the bundle's binaries are for another device or driver; compile it again here for ones that fit"
+        )
     return text
 
 

@@ -191,7 +191,10 @@ class _Resolver:
         for label, device in self.described.items():
             if label.upper() == name.upper():
                 if not device.present:
-                    self.notes.append(f"{label} is described by a file and not here: its code is not checked")
+                    self.notes.append(
+                        f"{label} is described by a file and not here: its code is not checked; run `heterocc verify` "
+                        "where it is"
+                    )
                 return device
         match = re.fullmatch(r"([A-Z]+)(?:\.([0-9]{1,3}))?", name.upper())
         if match is None or match[1] not in _LABELS or match[1] == "AUTO":
@@ -230,12 +233,16 @@ class _Resolver:
             software = [d for d in self.present if d.backend in GPU_BACKENDS]
             found = sorted(software, key=lambda d: SOFTWARE_BACKENDS.index(d.backend))
             if index < len(found):
-                self.notes.append(f"{name.upper()} is a software device, {found[index].description}: no GPU is here")
+                self.notes.append(
+                    f"{name.upper()} is a software device, {found[index].description}: no GPU is here; "
+                    "`heterocc devices` says what is missing"
+                )
         if not found and index == 0:
             reason = self.inventory.why_missing("opencl")
             why = f" ({reason})" if reason else ""
             self.notes.append(
-                f"{name.upper()} is a generic OpenCL target: no GPU is here{why}, its code is not checked"
+                f"{name.upper()} is a generic OpenCL target: no GPU is here{why}, its code is not checked; "
+                "run `heterocc verify` where there is one"
             )
             return generic_gpu()
         if index >= len(found):
@@ -260,7 +267,7 @@ class _Resolver:
         best = ranked[0]
         if not self.precisions <= best.dtypes:
             missing = ", ".join(sorted(self.precisions - best.dtypes))
-            self.notes.append(f"AUTO: no candidate computes {missing}")
+            self.notes.append(f"AUTO: no candidate computes {missing}; add one that does, such as CPU, or ORT")
         others = [f"{d.name} ({_kind(d)})" for d in ranked[1:]]
         before = f" before {', '.join(others)}" if others else ""
         self.notes.append(f"AUTO chose {best.name} ({best.description}, {_kind(best)}){before}")

@@ -100,7 +100,8 @@ def test_binaries_for_another_driver_are_passed_over_and_told(bundle: Path) -> N
     with found.sealed_member(part.code) as code:
         library = load_library(code.path, part.name, Space("opencl", 0), bytes(binaries))
     assert told_origins([library]) == (
-        "the OpenCL code of 'p0' comes from source: the bundle's binaries are for another device or driver",
+        "the OpenCL code of 'p0' comes from source: the bundle's binaries are for another device or driver; compile it "
+        "again here for ones that fit",
     )
 
 
@@ -117,7 +118,10 @@ def test_what_did_not_run_has_no_binaries_and_that_is_said(tmp_path: Path) -> No
     reporter = Reporter()
     path = compiled(tmp_path, "OPENCL.binaries=on", check=False, reporter=reporter)
     assert open_bundle(path).manifest.variants[0].partitions[0].binaries is None
-    assert "no binaries of p0: its kernels did not run here" in reporter.notes
+    assert (
+        "OPENCL.binaries=on has no effect on p0: its kernels did not run here, so the driver compiles them when the "
+        "bundle is first loaded" in reporter.notes
+    )
 
 
 def test_devices_without_driver_binaries_do_not_have_the_property(tmp_path: Path) -> None:

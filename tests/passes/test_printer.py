@@ -18,7 +18,15 @@ from heterocc.passes.dot import affinity_dot, dot_files, subgraphs_dot
 from heterocc.passes.graph import Graph, Node, Value
 from heterocc.passes.merge import Merge
 from heterocc.passes.plan import Partition, Plan
-from heterocc.passes.printer import human_bytes, human_seconds, parse_plan, print_plan, show_value, summary
+from heterocc.passes.printer import (
+    human_bytes,
+    human_seconds,
+    parse_plan,
+    partition_table,
+    print_plan,
+    show_value,
+    summary,
+)
 from heterocc.passes.report import plan_report
 from heterocc.passes.serialize import plan_from_json, plan_to_json, read_reproducer, write_reproducer
 
@@ -49,6 +57,22 @@ def test_a_plan_of_all_there_is_matches_golden(golden: Golden) -> None:
 @pytest.mark.parametrize("name", [f"hetero_{kind}_every_thing-0de7aedbde13.dot" for kind in ("affinity", "subgraphs")])
 def test_graphs_match_golden(name: str, golden: Golden) -> None:
     golden.check(GOLDEN / name, dot_files(everything())[name])
+
+
+def test_the_table_of_partitions_tells_devices_nodes_transfers_and_operators() -> None:
+    lines = [re.split(r"  +", line.strip()) for line in partition_table(chain("cgc")).splitlines()]
+    assert lines == [
+        ["device", "nodes", "transfers", "operators"],
+        ["p0", "CPU", "1", "0", "Relu 1"],
+        ["p1", "GPU", "1", "1 from CPU, 16 B", "Relu 1"],
+        ["p2", "CPU", "1", "1 from GPU, 16 B", "Relu 1"],
+    ]
+
+
+@given(plans())
+def test_the_table_counts_every_transfer_once(plan: Plan) -> None:
+    columns = [re.split(r"  +", line.strip())[3] for line in partition_table(plan).splitlines()[1:]]
+    assert sum(int(c.split()[0]) for c in columns) == len(plan.transfers)
 
 
 @given(plans())
@@ -144,7 +168,7 @@ def test_the_summary_estimates_time_where_all_work_is_known() -> None:
     # GPU: 1e9 / 1e12 + 1e-5 = 1.01 ms; CPU: 1e9 / 1e11 + 1e-6 = 10.001 ms; one transfer of 16 B: 10 us.
     assert summary(with_work("gc")).endswith("; est. 11.0 ms (GPU alone: 2.0 ms)")
     assert summary(with_work("g")).endswith("; est. 1.0 ms")
-    assert summary(with_work("gc", {"GPU": {"n1": "no"}})).endswith("(GPU alone: not possible)")
+    assert summary(with_work("gc", {"GPU": {"n1": "no"}})).endswith("(GPU cannot run 1: Relu)")
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,6 @@ def test_partition_prints_the_plan_writes_graphs_and_an_affinity_file_that_can_b
     model, place = conv_net(tmp_path / "m.onnx"), tmp_path / "place.toml"
     done = heterocc("partition", model, "-d", "CPU,ORT", "--dot", tmp_path / "dot", "--write-affinity", place)
     assert done.exit_code == 0, done.output
-    assert "conv1" in done.stdout
     assert {p.name for p in (tmp_path / "dot").iterdir()} == {"hetero_affinity_m.dot", "hetero_subgraphs_m.dot"}
     place.write_text(
         place.read_text().replace('"gate" = "CPU"', '"gate" = "ORT"').replace('gate = "CPU"', 'gate = "ORT"')

@@ -137,7 +137,8 @@ def test_a_bundle_is_compiled_for_a_vulkan_device_that_is_elsewhere(tmp_path: Pa
     )
     assert set(report.plan.device_of.values()) == {"CARD"}
     assert any("CARD" in text and "not here" in text for text in report.unchecked)
-    assert "CARD is described by a file and not here: its code is not checked" in report.notes
+    told = "CARD is described by a file and not here: its code is not checked; run `heterocc verify` where it is"
+    assert told in report.notes
     with open_bundle(tmp_path / "m.hcb") as bundle:
         (device,) = bundle.manifest.variants[0].devices
     assert (device.name, device.backend) == ("CARD", "vulkan")

@@ -103,7 +103,7 @@ def test_gpu_is_opencl_before_vulkan_where_both_are_software() -> None:
 def test_gpu_is_a_software_device_only_with_a_note() -> None:
     (device,), notes = resolve_devices("GPU", present=here(POCL))
     assert device.software
-    assert notes == ("GPU is a software device, PoCL: no GPU is here",)
+    assert notes == ("GPU is a software device, PoCL: no GPU is here; `heterocc devices` says what is missing",)
 
 
 def test_gpu_without_any_device_is_a_generic_target_that_is_not_checked() -> None:
