@@ -103,12 +103,13 @@ def _loose_nodes(draft: Draft, where: str) -> frozenset[str]:
     Raises InvalidGraphError when ONNX Runtime finds the model invalid in any case.
     """
     proto = draft.to_proto()
-    reason = objection(proto)
+    compute = not draft.budget.spent
+    reason = objection(proto, compute=compute)
     if reason is None:
         return frozenset()
     loose = [n.name for n in draft.graph.node if any(True for _ in bodies(n))]
     open_shapes(proto)
-    if not loose or objection(proto) is not None:
+    if not loose or objection(proto, compute=compute) is not None:
         raise InvalidGraphError(f"ONNX Runtime refuses the model: {condense(reason)}", where=where)
     draft.notes.append(
         "the fixed input shapes contradict a branch or body of "

@@ -10,8 +10,11 @@ _MAX_FOLDED = 1 << 24
 """Bytes of a constant that ONNX Runtime may compute while it only looks at a model; import computes the larger ones."""
 
 
-def open_session(proto: onnx.ModelProto, *, optimise: bool = False) -> Any:
-    """A single-threaded CPU session that runs the model, as it is unless it is to be optimised."""
+def open_session(proto: onnx.ModelProto, *, optimise: bool = False, compute: bool = True) -> Any:
+    """A single-threaded CPU session that runs the model, as it is unless it is to be optimised.
+
+    `compute` lets the optimiser compute constants.
+    """
     import onnxruntime
 
     levels = onnxruntime.GraphOptimizationLevel
@@ -19,23 +22,24 @@ def open_session(proto: onnx.ModelProto, *, optimise: bool = False) -> Any:
     options.graph_optimization_level = levels.ORT_ENABLE_BASIC if optimise else levels.ORT_DISABLE_ALL
     options.intra_op_num_threads = 1
     options.log_severity_level = 4
+    kept: dict[str, Any] = {} if compute else {"disabled_optimizers": ["ConstantFolding"]}
     options.add_session_config_entry("optimization.constant_folding_max_output_size_in_bytes", str(_MAX_FOLDED))
-    return onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"], **kept)
 
 
 _TYPE_ERRORS = ("InferenceError]", "Type Error:")
 
 
-def objection(proto: onnx.ModelProto) -> str | None:
+def objection(proto: onnx.ModelProto, *, compute: bool = True) -> str | None:
     """Why ONNX Runtime finds the model invalid; None when it does not, or merely cannot run it.
 
     It may find out only when it optimises, which is how the model will be run. An operator set or a variant of an
-    operator that this version of it does not have yet is no fault of the model.
+    operator that this version of it does not have yet is no fault of the model. `compute` lets it compute constants.
     """
     from onnxruntime.capi import onnxruntime_pybind11_state as state
 
     try:
-        open_session(proto, optimise=True)
+        open_session(proto, optimise=True, compute=compute)
     except state.InvalidGraph as error:
         return str(error)
     except Exception as error:  # its classes have no common base but Exception
