@@ -154,7 +154,10 @@ def _afford(draft: Draft, node: onnx.NodeProto, values: Mapping[str, Value], siz
         found = output_sizes(node, values, sizes)
         cost = None if found is None else node_cost(node, values, inputs, found)
         outputs = found or []
-    if cost is None or not draft.budget.take(cost):
+    if cost is None:
+        draft.budget.spent = True
+        return None
+    if not draft.budget.take(cost):
         return None
     return dict(zip(written, outputs, strict=True))
 

@@ -80,6 +80,21 @@ def _check_size(draft: Draft, where: str) -> None:
         raise InvalidGraphError(f"the model's functions expand to more than {_MAX_NODES} nodes", where=where)
 
 
+def _called_by(
+    call: onnx.NodeProto, functions: Mapping[tuple[str, str], onnx.FunctionProto]
+) -> list[onnx.FunctionProto]:
+    """The functions that a call needs: its own, and those that this one calls; the inliner copies what it is given."""
+    found: dict[tuple[str, str], onnx.FunctionProto] = {}
+    open_ = [(call.domain, call.op_type)]
+    open_ += [(n.domain, n.op_type) for body in bodies(call) for n in _all_nodes(body.node)]
+    while open_:
+        key = open_.pop()
+        if key in functions and key not in found:
+            found[key] = functions[key]
+            open_ += [(n.domain, n.op_type) for n in _all_nodes(functions[key].node)]
+    return list(found.values())
+
+
 def _all_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
     for node in nodes:
         yield node
@@ -106,6 +121,7 @@ def _wants_definition(node: onnx.NodeProto) -> bool:
 def _expand(draft: Draft, wanted: Callable[[onnx.NodeProto], bool], namer: Namer, where: str, *, schema: bool) -> bool:
     """Put the bodies in place of the wanted calls, in the graph and its bodies; say whether there was one."""
     types = types_of(draft)
+    functions = {} if schema else {(f.domain, f.name): f for f in draft.model.functions}
     expanded = False
     for graph in list(graphs_of(draft.graph)):
         if not any(wanted(node) for node in graph.node):
@@ -115,7 +131,7 @@ def _expand(draft: Draft, wanted: Callable[[onnx.NodeProto], bool], namer: Namer
             if not wanted(node):
                 result.append(node)
                 continue
-            body = _body_of(draft, node, types, namer, where, schema=schema)
+            body = _body_of(draft, node, types, functions, namer, where, schema=schema)
             expanded |= node not in body
             result.extend(body)
         copies = [onnx.NodeProto.FromString(n.SerializeToString()) for n in result]
@@ -134,7 +150,14 @@ def types_of(draft: Draft) -> dict[str, onnx.TypeProto]:
 
 
 def _body_of(
-    draft: Draft, call: onnx.NodeProto, types: Mapping[str, onnx.TypeProto], namer: Namer, where: str, *, schema: bool
+    draft: Draft,
+    call: onnx.NodeProto,
+    types: Mapping[str, onnx.TypeProto],
+    functions: Mapping[tuple[str, str], onnx.FunctionProto],
+    namer: Namer,
+    where: str,
+    *,
+    schema: bool,
 ) -> list[onnx.NodeProto]:
     """The nodes that a call stands for, with names of their own and the call's origin."""
     label = (draft.origins[call.name] or (call.name,))[0]
@@ -148,7 +171,7 @@ def _body_of(
         graph,
         opset_imports=draft.model.opset_import,
         ir_version=draft.model.ir_version,
-        functions=() if schema else draft.model.functions,
+        functions=_called_by(call, functions),
     )
     if schema:
         _fill_defaults(model)

@@ -139,12 +139,13 @@ def _loose_nodes(draft: Draft, where: str, sources: Mapping[str, str], again: Ma
     Raises InvalidGraphError when ONNX Runtime finds the model invalid in any case.
     """
     proto = draft.to_proto()
-    reason = objection(proto)
+    compute = not draft.budget.spent
+    reason = objection(proto, compute=compute)
     if reason is None:
         return frozenset()
     loose = [n.name for n in draft.graph.node if any(True for _ in bodies(n))]
     open_shapes(proto)
-    if not loose or objection(proto) is not None:
+    if not loose or objection(proto, compute=compute) is not None:
         found = complaint(reason)
         label = next(iter(draft.origins.get(found.node or "", ())), None)
         shapes = "; ".join(f"{sources[again[i.name]]}={dims_text(i)}" for i in draft.graph.input)

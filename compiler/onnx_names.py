@@ -36,6 +36,7 @@ class Namer:
 
     def __init__(self) -> None:
         self._taken: dict[Kind, set[str]] = {"n": set(), "v": set()}
+        self._last: dict[tuple[Kind, str], int] = {}
 
     def give(self, original: str, kind: Kind) -> str:
         """A new identifier that resembles `original`, at most 60 characters long."""
@@ -48,11 +49,13 @@ class Namer:
             # the end of a path is what tells two long names apart for a reader, the digest for the machine
             digest = hashlib.sha256(original.encode()).hexdigest()[:8]
             text = f"{kind}_{digest}_{text[-(MAX_LENGTH - 11) :].lstrip('_')}"
-        name, count = text, 1
+        # every number up to the last one is taken: names stay taken
+        name, count = text, self._last.get((kind, text.lower()), 1)
         while name.lower() in self._taken[kind]:
             count += 1
             suffix = f"_{count}"
             name = text[: MAX_LENGTH - len(suffix)] + suffix
+        self._last[kind, text.lower()] = count
         self._taken[kind].add(name.lower())
         return name
 

@@ -28,6 +28,10 @@ _UNKNOWN_LENGTH = 32
 _COPIES_OF_TEXT = 16
 """Texts travel inside protos, which every tool copies."""
 
+_FOLLOWED = frozenset("Add Cast Concat Gather Mul Slice Squeeze Sub Unsqueeze".split())
+_BYTES_PER_LISTED = 16
+"""Shape inference in ONNX Runtime lists every element of an integer vector, in so much more memory."""
+
 _STEEP = frozenset("DFT DeformConv Det Inverse LRN MaxRoiPool NonMaxSuppression RoiAlign STFT".split())
 """Operators that take more than linear time, and that have no entry in the cost model: charged for every pair."""
 
@@ -46,7 +50,10 @@ class Cost:
 
 @dataclass(slots=True)
 class Budget:
-    """What one import may still spend on computing constants; shared by a graph and its bodies."""
+    """What one import may still spend on computing constants; shared by a graph and its bodies.
+
+    `spent` says that a constant was too large, or of unknown size: no other tool may be let compute it either.
+    """
 
     growth: int = MAX_GROWTH_BYTES
     work: int = MAX_WORK
@@ -139,6 +146,15 @@ def node_cost(node: onnx.NodeProto, values: Mapping[str, Value], inputs: list[Si
     work = read + written + flops(node, values) // FLOPS_PER_BYTE
     if node.op_type in _STEEP:
         work += (read // 4) ** 2 // FLOPS_PER_BYTE
+    if node.op_type in _FOLLOWED and len(outputs) == 1:
+        value = values.get(node.output[0])
+        if (
+            value is not None
+            and value.shape is not None
+            and len(value.shape) == 1
+            and value.dtype in ("int32", "int64")
+        ):
+            written *= _BYTES_PER_LISTED
     return Cost(max(0, written - read), work)
 
 

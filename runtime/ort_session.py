@@ -8,6 +8,7 @@ it is in its exceptions, which become errors or notes of heterocc. To see its lo
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import Any, Literal
 
 Optimise = Literal["all", "basic", "none"]
@@ -43,8 +44,12 @@ def session_options(*, threads: int | None = None, optimise: Optimise = "all") -
     return options
 
 
-def open_session(model: bytes | str, options: Any) -> Any:
-    """A session on the CPU for a model's bytes, or for its path. Raises what ONNX Runtime raises."""
+def open_session(model: bytes | str, options: Any, *, without: Sequence[str] = ()) -> Any:
+    """A session on the CPU for a model's bytes, or for its path, `without` the optimisers of these names.
+
+    Raises what ONNX Runtime raises.
+    """
     import onnxruntime
 
-    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    left_out = {"disabled_optimizers": list(without)} if without else {}
+    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"], **left_out)
