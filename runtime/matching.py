@@ -43,7 +43,7 @@ def match_variants(variants: Sequence[Variant], wanted: Sequence[str]) -> tuple[
 
 def answers(device: Device, name: str) -> bool:
     """Whether a device goes by a name: its label, its back end and number, or, any of a GPU's back ends, `GPU`."""
-    return any(name in group for group in _groups(device))
+    return any(_plain(name) in group for group in _groups(device))
 
 
 def _plain(name: str) -> str:

@@ -17,11 +17,11 @@ from heterocc.artifacts.errors import (
 )
 from heterocc.artifacts.manifest import Device, Manifest, Variant
 from heterocc.artifacts.threads import parse_threads
-from heterocc.runtime.auto import GPU_BACKENDS, kind_text, rank
+from heterocc.runtime.auto import kind_text, rank
 from heterocc.runtime.chain import Options
 from heterocc.runtime.compat import host, why_not
 from heterocc.runtime.devices import device_here, driver_reason
-from heterocc.runtime.matching import match_variants
+from heterocc.runtime.matching import answers, match_variants
 from heterocc.runtime.tvm_api import available_cores, max_threads
 
 How = Literal["asked", "first", "auto"]
@@ -128,11 +128,13 @@ def holds_native_code(variant: Variant) -> bool:
 
 
 def _joined(devices: str | Sequence[str]) -> str:
-    if not isinstance(devices, str) and not (
-        isinstance(devices, Sequence) and all(isinstance(name, str) for name in devices)
-    ):
-        raise UsageError(f"devices must be text such as 'GPU,CPU' or a sequence of names, not {devices!r}"[:200])
-    return (devices if isinstance(devices, str) else ",".join(devices)).strip()
+    names = [devices] if isinstance(devices, str) else list(devices) if isinstance(devices, Sequence) else [devices]
+    for name in names:
+        if not isinstance(name, str):
+            raise UsageError(
+                f"devices must be a text or a list of texts, not {type(name).__name__}", hint='for example "GPU,CPU"'
+            )
+    return ",".join(names).strip()
 
 
 def _asked(manifest: Manifest, wanted: list[str], where: str) -> Selection:
@@ -226,9 +228,7 @@ def _first_device(variant: Variant) -> str:
 
 def _place(device: Device, wanted: Sequence[str]) -> int | None:
     """Where a list names a device: by its label, its back end and index, or, any of a GPU API, as GPU."""
-    plain = device.backend.upper() + (f".{device.index}" if device.index else "")
-    names = {device.name.upper(), plain, *(["GPU"] if device.backend in GPU_BACKENDS else [])}
-    return next((i for i, name in enumerate(wanted) if name.upper() in names), None)
+    return next((i for i, name in enumerate(wanted) if answers(device, name)), None)
 
 
 def _refuse_unknown(manifest: Manifest, wanted: Sequence[str], where: str) -> None:

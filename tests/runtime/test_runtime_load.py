@@ -31,7 +31,7 @@ from heterocc.artifacts.errors import (
 from heterocc.artifacts.manifest import Device, Partition, TensorSpec, Variant
 from heterocc.artifacts.reader import open_bundle
 from heterocc.runtime import load
-from heterocc.runtime.matching import match_variants
+from heterocc.runtime.matching import answers, match_variants
 
 Write = Callable[..., Path]
 X = np.arange(16, dtype=np.float32)
@@ -237,3 +237,13 @@ def test_the_note_says_where_the_variant_is_not_quite_what_was_asked(bundle_of: 
         assert not any("as asked" in note for note in session.notes)
     with load(bundle_of(both), "ORT,CPU") as session:
         assert any("in the order that it was compiled for" in note for note in session.notes)
+
+
+@pytest.mark.parametrize("devices", [42, ["CPU", 1], b"CPU", {"CPU": 1}, object()])
+def test_devices_of_another_type_are_a_usage_error(devices: Any, bundle_of: Write) -> None:
+    with pytest.raises(UsageError, match="devices must be a text or a list of texts"):
+        load(bundle_of(standin.chain(1)), devices)
+
+
+def test_auto_takes_the_first_gpu_by_its_number_too() -> None:
+    assert all(answers(GPU, name) for name in ("gpu.0", "GPU", "opencl", "OPENCL.0")) and not answers(GPU, "OPENCL.1")
