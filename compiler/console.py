@@ -49,6 +49,7 @@ class _Terminal(Console):
 
     def print(self, *objects: Any, **options: Any) -> None:
         """Print; on standard output a failure is an error, on standard error there is nobody to tell."""
+        yield_to_signal()  # a progress bar draws itself again from a thread of its own
         if self.stderr:
             with contextlib.suppress(OSError):
                 super().print(*objects, **options)
