@@ -18,7 +18,7 @@ from rich.text import Text
 
 from heterocc.artifacts.errors import HeteroccError, InternalError, OutputFileError
 from heterocc.compiler.printable import encodes_all, printable, printable_json
-from heterocc.compiler.process import end_on_signals, prepare_streams, yield_to_signal
+from heterocc.compiler.process import end_on_signals, is_ending, prepare_streams, yield_to_signal
 from heterocc.compiler.progress import Lines, bar
 from heterocc.compiler.report import Progress, Reporter
 
@@ -48,6 +48,8 @@ class _Terminal(Console):
 
     def print(self, *objects: Any, **options: Any) -> None:
         """Print; on standard output a failure is an error, on standard error there is nobody to tell."""
+        if is_ending():  # a progress bar draws itself again from a thread of its own
+            return
         if self.stderr:
             with contextlib.suppress(OSError):
                 super().print(*objects, **options)
@@ -185,4 +187,5 @@ def _tell_end(text: str) -> None:
     if err.is_terminal:
         err.show_cursor(True)  # a progress bar hid it
     with contextlib.suppress(OSError, ValueError):
-        print(f"\n{text}" if err.is_terminal else text, file=sys.stderr, flush=True)
+        # Not sys.stderr, which a progress bar takes over.
+        print(f"\n{text}" if err.is_terminal else text, file=sys.__stderr__, flush=True)

@@ -43,6 +43,11 @@ def end_on_signals(told: Callable[[str], None]) -> None:
     threading.Thread(target=_watch, args=(reader, frozenset(caught), told), name="signals", daemon=True).start()
 
 
+def is_ending() -> bool:
+    """Whether a signal is ending the process."""
+    return _ending.is_set()
+
+
 def yield_to_signal() -> None:
     """Return only if no signal is ending the process: what fails because of that is not told as an error."""
     if _ending.is_set():
