@@ -13,7 +13,7 @@ __all__ = ["Binding", "KernelTrace", "Profile", "ProfileRecord", "Session", "Ten
 def __getattr__(name: str) -> str:
     """`__version__`, looked up when it is asked for: reading a package's metadata takes milliseconds."""
     if name == "__version__":
-        from importlib.metadata import version
+        from heterocc.artifacts.version import __version__
 
-        return version("heterocc")
+        return __version__
     raise AttributeError(f"module '{__name__}' has no attribute '{name}'")

@@ -1,6 +1,7 @@
 """The errors that loading and running a bundle may raise; docs/errors.md says what each code means."""
 
 from heterocc.artifacts.errors import (
+    BundleChangedError,
     BundleError,
     BundleHashError,
     BundleManifestError,
@@ -21,6 +22,7 @@ from heterocc.artifacts.errors import (
 )
 
 __all__ = [
+    "BundleChangedError",
     "BundleError",
     "BundleHashError",
     "BundleManifestError",

@@ -184,8 +184,9 @@ def test_a_node_that_import_split_comes_back_piece_by_piece(tmp_path: Path) -> N
 
 def test_a_file_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     plan = run_pipeline(Plan.initial(graph("a"), MACHINE), policy_pipeline("merge"))
+    (tmp_path / "file").write_text("")
     with pytest.raises(OutputFileError):
-        write_affinity_file(plan, tmp_path / "no" / "place.toml")
+        write_affinity_file(plan, tmp_path / "file" / "place.toml")
 
 
 def test_an_option_gives_an_affinity_whatever_its_form(tmp_path: Path) -> None:

@@ -13,9 +13,10 @@ from onnx_build import model, node, save, value
 from typer.testing import CliRunner
 
 from heterocc.artifacts.errors import FeedError, OutputFileError
-from heterocc.compiler.bundle_io import read_inputs, write_outputs
+from heterocc.compiler.bundle_io import read_inputs
 from heterocc.compiler.cli import app
 from heterocc.compiler.driver import compile_model
+from heterocc.compiler.outputs import write_outputs
 from heterocc.compiler.verify import verify_bundle
 from heterocc.runtime import load
 from heterocc.runtime.narrow import from_ort, to_ort

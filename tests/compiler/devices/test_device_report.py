@@ -106,7 +106,7 @@ def test_auto_and_gpu_say_what_they_would_choose_and_why(monkeypatch: pytest.Mon
 
 
 def test_what_is_absent_comes_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runtime_devices.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(runtime_devices, "has_onnxruntime", lambda: False)
     monkeypatch.setattr(runtime_devices, "opencl_devices", lambda: ())
     absent = {a["backend"]: a for a in device_report()["absent"]}
     assert absent["ort"]["hint"] == "pip install onnxruntime"
