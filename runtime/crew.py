@@ -4,6 +4,9 @@ TVM keeps a pool of workers per calling thread, whose size is that of its first 
 it ends. Callers therefore have none: a run on several threads is led by a thread of ours, and TVM's pool is the
 leader's. Crews outlive short-lived callers, there are as many as runs were ever under way at once, and a forked child,
 in which they are missing, makes its own.
+
+Handing a run over takes 10 microseconds and more. A caller that led its runs itself would save them, but a forked child
+of it could not exit: glibc destroys the pool of the child's main thread first of all, and that waits for the workers.
 """
 
 from __future__ import annotations
@@ -40,10 +43,13 @@ def on_crew(count: int, call: Callable[[], None]) -> None:
         idle.append(crew)
 
 
-def dismiss_idle() -> None:
-    """End the threads of crews that have nothing to do."""
+def dismiss_idle(keep: int = 0) -> None:
+    """End the threads of crews that have nothing to do, but for `keep` of each size.
+
+    TVM's workers take up to a second to end: sessions that are loaded, run and closed in turn would pile them up.
+    """
     for idle in list(_idle.values()):
-        while idle:
+        while len(idle) > keep:
             try:
                 idle.pop().dismiss()
             except IndexError:

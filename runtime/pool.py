@@ -58,4 +58,4 @@ class ContextPool:
         self._idle.clear()
         if self.timestamps is not None:
             self.timestamps.close()
-        dismiss_idle()
+        dismiss_idle(keep=1)

@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx_build import model, node, noise, save, value
 
-from heterocc.artifacts.errors import DeviceError, DynamicShapeError, InvalidGraphError, ModelRunError
+from heterocc.artifacts.errors import DeviceError, DynamicShapeError, Hint, InvalidGraphError, ModelRunError
 from heterocc.compiler.cli_report import check_bundle
 from heterocc.compiler.complaint import complaint
 from heterocc.compiler.driver import compile_model
@@ -42,7 +42,9 @@ def test_a_shape_that_onnx_runtime_refuses_is_an_error_that_names_node_and_shape
         compile_model(path, bundle, devices="CPU,ORT", shapes={"input": (1, 10)})
     assert caught.value.code == "HC115" and caught.value.where == "m.onnx"
     assert "at input=1,10: QGemm 'product': GEMM: Dimension mismatch" in caught.value.message
-    assert "--shape" in str(caught.value.hint) and "--no-check" in str(caught.value.hint)
+    told = caught.value.command_text()
+    assert "--shape" in told and "--no-check" in told
+    assert "check=False" in str(caught.value.hint)
     assert not bundle.exists()
     assert compile_model(path, bundle, devices="CPU,ORT", shapes={"input": (1, 16)}).output == bundle
 
@@ -76,7 +78,8 @@ def test_a_hint_proposes_only_shapes_with_which_the_model_runs(tmp_path: Path) -
     path = quantised(tmp_path)
     with pytest.raises(DynamicShapeError) as caught:
         import_model(path)
-    proposed = re.fullmatch(r"fix them, for example --shape input=(\d+),(\d+)", str(caught.value.hint))
+    assert isinstance(caught.value.hint, Hint)
+    proposed = re.fullmatch(r"fix them, for example --shape input=(\d+),(\d+)", caught.value.hint.command)
     assert proposed is not None
     shape = tuple(int(d) for d in proposed.groups())
     assert compile_model(path, tmp_path / "m.hcb", devices="CPU,ORT", shapes={"input": shape}).output is not None
@@ -87,7 +90,7 @@ def test_a_hint_names_the_dimensions_alone_where_no_shape_runs(tmp_path: Path) -
     made = model(nodes, [value("x", ["n", "k"])], [value("y")], {"s": np.array([1009, 1013], np.int64)})
     with pytest.raises(DynamicShapeError) as caught:
         import_model(save(tmp_path, made))
-    assert caught.value.hint == "fix them, with numbers in place of names: --shape x=n,k"
+    assert "hint: fix them, with numbers in place of names: --shape x=n,k" in caught.value.command_text()
 
 
 def test_the_hint_of_a_failed_run_offers_no_variant_that_fails_as_well(tmp_path: Path) -> None:

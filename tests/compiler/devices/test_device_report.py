@@ -109,7 +109,7 @@ def test_what_is_absent_comes_with_what_to_install(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(runtime_devices, "has_onnxruntime", lambda: False)
     monkeypatch.setattr(runtime_devices, "opencl_devices", lambda: ())
     absent = {a["backend"]: a for a in device_report()["absent"]}
-    assert absent["ort"]["hint"] == "pip install onnxruntime"
+    assert absent["ort"]["hint"] == "pip install 'onnxruntime>=1.31'"
     gone = fresh(HETEROCC_OPENCL_FAULT="no-driver", HETEROCC_VULKAN_FAULT="no-driver")
     absent = {a["backend"]: a for a in json.loads(gone)["absent"]}
     if "not there" not in absent["vulkan"]["reason"]:
