@@ -26,8 +26,8 @@ DEFAULT = ("squeezenet", "shufflenet", "resnet50", "inception_v2", "densenet121"
 def pack(folder: Path, arch: str, names: list[str], nodes: bool) -> int:
     """Compile bundles into a folder; what cannot be compiled is said and left out."""
     sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "differential")]
-    import models
-    import test_node_tests
+    from tests import models
+    from tests.differential import test_node_tests
 
     from heterocc.artifacts.errors import HeteroccError
     from heterocc.compiler.devices.device import Device

@@ -35,7 +35,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 from heterocc.artifacts.errors import HeteroccError  # noqa: E402
 from heterocc.artifacts.reader import open_bundle  # noqa: E402
-from heterocc.compiler.bench import interleave, onnxruntime_runner  # noqa: E402
+from heterocc.compiler.cli.bench import interleave, onnxruntime_runner  # noqa: E402
 from heterocc.compiler.driver import compile_model  # noqa: E402
 from heterocc.runtime import Session, load  # noqa: E402
 from heterocc.runtime.native.opencl_api import opencl_devices  # noqa: E402
@@ -68,8 +68,7 @@ def devices_here() -> dict[str, str]:
 
 def model_path(name: str) -> Path:
     """Where a model lies that the command line names."""
-    import models
-    import networks
+    from tests import models, networks
 
     if name.endswith(".onnx"):
         return Path(name)
@@ -78,7 +77,7 @@ def model_path(name: str) -> Path:
 
 def names_of(chosen: str) -> list[str]:
     """The models of a set, by its name on the command line."""
-    import networks
+    from tests import networks
 
     return list(DEFAULT) if chosen == "light" else list(networks.NETWORKS)
 

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
 from heterocc.artifacts.reader import open_bundle  # noqa: E402
-from heterocc.compiler.bench import interleave, onnxruntime_runner  # noqa: E402
+from heterocc.compiler.cli.bench import interleave, onnxruntime_runner  # noqa: E402
 from heterocc.compiler.driver import compile_model  # noqa: E402
 from heterocc.runtime import load  # noqa: E402
 
@@ -46,7 +46,7 @@ def openvino_runner(model: Path, feed: dict[str, Any]) -> Callable[[], object] |
 
 def measure(name: str, devices: str, seconds: float) -> dict[str, Any]:
     """Times of one model in milliseconds, by runner, and the ratio of ours to ONNX Runtime's."""
-    import models
+    from tests import models
 
     row = None if not name.endswith(".onnx") else models.rows()[name]
     path = models.light(name) if row is None else models.real(name)

@@ -136,7 +136,7 @@ def table(found: Loading) -> str:
 def resnet50(folder: Path) -> tuple[Path, Path]:
     """A bundle of ResNet50 with seeded weights, and the model."""
     sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-    import models
+    from tests import models
 
     from heterocc.compiler.driver import compile_model
 

@@ -14,9 +14,10 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from heterocc.compiler.driver import compile_model
-from heterocc.runtime import Session, chain, load
-from heterocc.runtime import schedule as scheduling
-from heterocc.runtime.schedule import HOST, Schedule, Wait
+from heterocc.runtime import Session, load
+from heterocc.runtime.execute import chain
+from heterocc.runtime.plan import schedule as scheduling
+from heterocc.runtime.plan.schedule import HOST, Schedule, Wait
 
 SIZE = 256
 LAYERS = 4

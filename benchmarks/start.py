@@ -126,7 +126,7 @@ def compiled(model: Path, devices: str, output: Path, *properties: str) -> Path:
 def model_path(name: str) -> Path:
     if name.endswith(".onnx"):
         return Path(name)
-    import models
+    from tests import models
 
     return models.light(name)
 

@@ -32,13 +32,13 @@ import numpy as np  # noqa: E402
 from overlap import Overlap, measure_overlap  # noqa: E402
 from raw_copy import ACROSS, DOWN, RAW, UP  # noqa: E402
 
-from heterocc.runtime.cuda_streams import CudaStreams  # noqa: E402
-from heterocc.runtime.devices import inventory  # noqa: E402
-from heterocc.runtime.memory import Allocations, aligned_bytes, device_tensor, host_tensor  # noqa: E402
-from heterocc.runtime.pinned import pinned_bytes  # noqa: E402
-from heterocc.runtime.records import DeviceRecord  # noqa: E402
-from heterocc.runtime.steps import HOST, Copy, Space  # noqa: E402
-from heterocc.runtime.transfer import bind_copy  # noqa: E402
+from heterocc.runtime.execute.cuda_streams import CudaStreams  # noqa: E402
+from heterocc.runtime.execute.memory import Allocations, aligned_bytes, device_tensor, host_tensor  # noqa: E402
+from heterocc.runtime.execute.pinned import pinned_bytes  # noqa: E402
+from heterocc.runtime.execute.transfer import bind_copy  # noqa: E402
+from heterocc.runtime.plan.steps import HOST, Copy, Space  # noqa: E402
+from heterocc.runtime.select.device_records import DeviceRecord  # noqa: E402
+from heterocc.runtime.select.devices import inventory  # noqa: E402
 
 RESULTS = Path(__file__).parent / "results"
 APIS = ("opencl", "vulkan", "cuda")

@@ -56,13 +56,13 @@ if TYPE_CHECKING:
         UsageError,
     )
     from heterocc.artifacts.version import __version__
+    from heterocc.compiler.checking.verify import VerifyReport, verify_bundle
     from heterocc.compiler.driver import compile_model, partition_model
-    from heterocc.compiler.imported import ImportedModel
-    from heterocc.compiler.onnx_import import import_model
+    from heterocc.compiler.importer.model import ImportedModel
+    from heterocc.compiler.importer.pipeline import import_model
     from heterocc.compiler.options import CompileOptions
-    from heterocc.compiler.query import QueryResult, query_model
     from heterocc.compiler.report import CompileReport, Reporter
-    from heterocc.compiler.verify import VerifyReport, verify_bundle
+    from heterocc.compiler.support.query import QueryResult, query_model
 
 _ERRORS = "heterocc.artifacts.errors"
 
@@ -72,20 +72,20 @@ _HOMES = {
     "CompileReport": "heterocc.compiler.report",
     "DeviceError": _ERRORS,
     "HeteroccError": _ERRORS,
-    "ImportedModel": "heterocc.compiler.imported",
+    "ImportedModel": "heterocc.compiler.importer.model",
     "InputError": _ERRORS,
     "InternalError": _ERRORS,
-    "QueryResult": "heterocc.compiler.query",
+    "QueryResult": "heterocc.compiler.support.query",
     "Reporter": "heterocc.compiler.report",
     "UnsupportedOpError": _ERRORS,
     "UsageError": _ERRORS,
-    "VerifyReport": "heterocc.compiler.verify",
+    "VerifyReport": "heterocc.compiler.checking.verify",
     "__version__": "heterocc.artifacts.version",
     "compile_model": "heterocc.compiler.driver",
-    "import_model": "heterocc.compiler.onnx_import",
+    "import_model": "heterocc.compiler.importer.pipeline",
     "partition_model": "heterocc.compiler.driver",
-    "query_model": "heterocc.compiler.query",
-    "verify_bundle": "heterocc.compiler.verify",
+    "query_model": "heterocc.compiler.support.query",
+    "verify_bundle": "heterocc.compiler.checking.verify",
 }
 
 __all__ = [

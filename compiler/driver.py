@@ -14,27 +14,27 @@ from heterocc.artifacts.dtypes import is_narrow
 from heterocc.artifacts.errors import Hint, InputError, ModelRunError, UnsupportedOpError
 from heterocc.artifacts.names import file_name
 from heterocc.artifacts.reading import reading
-from heterocc.compiler.affinity import affinity_from, write_affinity_file
-from heterocc.compiler.build import Builder, write_dumps
-from heterocc.compiler.check import Checker
+from heterocc.compiler.build.build import Builder, write_dumps
+from heterocc.compiler.build.pack import GoldenVectors, pack, weights_of
+from heterocc.compiler.build.tuning import TunedPartition, left_out, remembered
+from heterocc.compiler.checking.check import Checker
+from heterocc.compiler.checking.precision_cost import PrecisionCost, told
+from heterocc.compiler.checking.vectors import Vectors, find_vectors
 from heterocc.compiler.devices.names import ORT_IS_LAST, resolve_lists
-from heterocc.compiler.files import atomic_write, make_folder, require_writable
-from heterocc.compiler.imported import ImportedModel
+from heterocc.compiler.files.writing import atomic_write, make_folder, require_writable
+from heterocc.compiler.importer.model import ImportedModel
+from heterocc.compiler.importer.pipeline import import_model
+from heterocc.compiler.importer.random_nodes import not_compared
+from heterocc.compiler.importer.shape_rules import empty_at_fault
+from heterocc.compiler.importer.source import AnyModel, ModelSource, as_source
 from heterocc.compiler.keywords import with_overrides
-from heterocc.compiler.onnx_import import import_model
 from heterocc.compiler.options import CompileOptions
-from heterocc.compiler.pack import GoldenVectors, pack, weights_of
-from heterocc.compiler.pipeline import Trace, require_placed
-from heterocc.compiler.precision_cost import PrecisionCost, told
-from heterocc.compiler.query import QueryResult, machine, precisions_of, query_model
-from heterocc.compiler.random_nodes import not_compared
+from heterocc.compiler.placement.affinity_file import affinity_from, write_affinity_file
+from heterocc.compiler.placement.run_passes import Trace, require_placed
 from heterocc.compiler.report import CompileReport, Moved, Reporter, VariantPlan, timed
-from heterocc.compiler.shape_rules import empty_at_fault
-from heterocc.compiler.source import AnyModel, ModelSource, as_source
-from heterocc.compiler.tuning import TunedPartition, left_out, remembered
+from heterocc.compiler.support.query import QueryResult, machine, precisions_of, query_model
 from heterocc.compiler.variant_build import BuiltVariant, Variants
 from heterocc.compiler.variants import MAIN, VariantSpec, all_devices, cpu_spec, variant_specs
-from heterocc.compiler.vectors import Vectors, find_vectors
 from heterocc.passes.base import parse_pipeline, policy_pipeline
 from heterocc.passes.dot import dot_files
 from heterocc.passes.plan import Plan

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from heterocc.compiler.precision_cost import PrecisionCost
-from heterocc.compiler.tuning import TunedPartition
+from heterocc.compiler.build.tuning import TunedPartition
+from heterocc.compiler.checking.precision_cost import PrecisionCost
 from heterocc.passes.plan import Plan
 from heterocc.passes.printer import count, human_bytes, summary
 

@@ -7,15 +7,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from heterocc.artifacts.errors import UnsupportedOpError, WrongResultError
-from heterocc.compiler.build import Builder, BuiltPlan, DoesNotLower
-from heterocc.compiler.check import Checker, CheckResult, Wrong
-from heterocc.compiler.imported import ImportedModel
-from heterocc.compiler.pack import Piece, VariantParts
-from heterocc.compiler.pipeline import Trace, run_pipeline
-from heterocc.compiler.precision_cost import told
-from heterocc.compiler.query import QueryResult, machine
-from heterocc.compiler.remedy import add_device
+from heterocc.compiler.build.build import Builder, BuiltPlan, DoesNotLower
+from heterocc.compiler.build.pack import Piece, VariantParts
+from heterocc.compiler.checking.check import Checker, CheckResult, Wrong
+from heterocc.compiler.checking.precision_cost import told
+from heterocc.compiler.importer.model import ImportedModel
+from heterocc.compiler.placement.run_passes import Trace, run_pipeline
 from heterocc.compiler.report import Moved, Reporter, timed
+from heterocc.compiler.support.query import QueryResult, machine
+from heterocc.compiler.support.remedy import add_device
 from heterocc.compiler.variants import MAIN, VariantSpec
 from heterocc.passes.base import Pass
 from heterocc.passes.plan import Plan

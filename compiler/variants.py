@@ -10,7 +10,7 @@ from heterocc.compiler.devices.device import Device
 from heterocc.passes.affinity import Affinity
 from heterocc.passes.graph import Node
 from heterocc.passes.plan import Plan
-from heterocc.runtime.auto import GPU_BACKENDS
+from heterocc.runtime.select.ranking import GPU_BACKENDS
 
 MAIN = "main"
 CPU = "cpu"

@@ -3,9 +3,9 @@
 from heterocc.runtime import errors
 from heterocc.runtime.binding import Binding
 from heterocc.runtime.feeds import TensorInfo
-from heterocc.runtime.profile import Profile, ProfileRecord
+from heterocc.runtime.profile.profile import Profile, ProfileRecord
+from heterocc.runtime.profile.trace import KernelTrace
 from heterocc.runtime.session import Session, load
-from heterocc.runtime.trace import KernelTrace
 
 __all__ = ["Binding", "KernelTrace", "Profile", "ProfileRecord", "Session", "TensorInfo", "errors", "load"]
 

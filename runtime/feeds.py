@@ -12,7 +12,7 @@ import numpy as np
 from heterocc.artifacts.dtypes import NARROW, is_text
 from heterocc.artifacts.errors import FeedError, Hint
 from heterocc.artifacts.manifest import TensorSpec
-from heterocc.runtime.schedule import numpy_dtype, static_shape
+from heterocc.runtime.plan.schedule import numpy_dtype, static_shape
 
 Array = np.ndarray[Any, Any]
 

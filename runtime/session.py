@@ -14,18 +14,18 @@ from heterocc.artifacts.reader import Bundle, open_bundle
 from heterocc.artifacts.source import Source
 from heterocc.runtime import forks
 from heterocc.runtime.binding import Binding
-from heterocc.runtime.chain import Context
-from heterocc.runtime.cuda_streams import device_keeper
-from heterocc.runtime.faults import offer
+from heterocc.runtime.execute.chain import Context
+from heterocc.runtime.execute.cuda_streams import device_keeper
+from heterocc.runtime.execute.faults import offer
+from heterocc.runtime.execute.loaded_code import close_unloaded
+from heterocc.runtime.execute.ort import to_python
+from heterocc.runtime.execute.pool import ContextPool
 from heterocc.runtime.feeds import Array, FeedCheck, TensorInfo, check_out, nearest
-from heterocc.runtime.loaded_code import close_unloaded
-from heterocc.runtime.opening import open_variant
-from heterocc.runtime.ort import to_python
-from heterocc.runtime.pool import ContextPool
-from heterocc.runtime.profile import Profile, build_profile
-from heterocc.runtime.recorder import Recorder
-from heterocc.runtime.select import others_here
-from heterocc.runtime.trace import Tap, TraceCallback
+from heterocc.runtime.profile.profile import Profile, build_profile
+from heterocc.runtime.profile.recorder import Recorder
+from heterocc.runtime.profile.trace import Tap, TraceCallback
+from heterocc.runtime.select.opening import open_variant
+from heterocc.runtime.select.select import others_here
 
 Feed = Mapping[str, Any]
 Results = dict[str, Any]
@@ -46,7 +46,7 @@ def load(
     """Open a bundle and make it ready to run; bytes or a file that is open for reading bytes will do for its path.
 
     `devices` names a variant by its devices, `"CPU"` or `["GPU", "CPU"]`, or by its name (the rules:
-    `heterocc.runtime.matching.match_variants`). None takes the first that can run on
+    `heterocc.runtime.select.matching.match_variants`). None takes the first that can run on
     this machine, `"AUTO"` the one on the most capable device (discrete GPU, integrated GPU, CPU, software device; the
     variant's first device counts), `"AUTO:VULKAN,CPU"` the same of those on these devices alone. Where None or AUTO
     meets a variant that fails to load, the next is tried; `Session.notes` and the log say so. A named variant is loaded

@@ -24,13 +24,13 @@ print(f"  {session.threads} threads; tvm, onnx, onnxruntime, the compiler: {load
 
 def main() -> int:
     """Run the demo; 0 when the bundle agrees with ONNX Runtime."""
-    import models
     import numpy as np
     import onnxruntime as ort
+    from tests import models
 
     from heterocc.artifacts.errors import HeteroccError
-    from heterocc.compiler.compare import compare
-    from heterocc.compiler.console import ConsoleReporter
+    from heterocc.compiler.checking.compare import compare
+    from heterocc.compiler.cli.console import ConsoleReporter
     from heterocc.compiler.driver import compile_model
 
     work = ROOT / "demo"

@@ -7,10 +7,10 @@ import shutil
 from collections.abc import Callable, Mapping
 
 import pytest
-from golden_files import Golden
 from hypothesis import HealthCheck, settings
 
 from heterocc.runtime.native import cuda_unavailable_reason, unavailable_reason, vulkan_unavailable_reason
+from tests.golden_files import Golden
 
 # A busy machine is no defect of the code: examples have no deadline and may be slow to draw.
 settings.register_profile("heterocc", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import onnx
-from network_builder import Activation, NetworkBuilder
+
+from tests.network_builder import Activation, NetworkBuilder
 
 
 def mobilenet_v2() -> onnx.ModelProto:

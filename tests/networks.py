@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-import image_networks as image
-import models
 import onnx
-import sequence_networks as sequence
+
+from tests import image_networks as image
+from tests import models
+from tests import sequence_networks as sequence
 
 NETWORKS: Mapping[str, Callable[[], onnx.ModelProto]] = {
     build.__name__: build

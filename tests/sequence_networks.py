@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import onnx
-from network_builder import NetworkBuilder
+
+from tests.network_builder import NetworkBuilder
 
 
 def bert() -> onnx.ModelProto:

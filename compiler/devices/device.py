@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from heterocc.passes.cost import Link
-from heterocc.runtime.auto import Backend, Unit
-from heterocc.runtime.records import NUMERIC_DTYPES
+from heterocc.runtime.select.device_records import NUMERIC_DTYPES
+from heterocc.runtime.select.ranking import Backend, Unit
 
 __all__ = ["NUMERIC_DTYPES", "Backend", "Device", "TargetAttr", "Unit"]
 

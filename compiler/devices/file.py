@@ -16,7 +16,7 @@ from heterocc.artifacts.filetype import EMPTY, TEXT, file_kind
 from heterocc.compiler.devices.device import NUMERIC_DTYPES, Backend, Device, TargetAttr, Unit
 from heterocc.compiler.devices.host import host_cpu, runs_here
 from heterocc.passes.cost import Link
-from heterocc.runtime.records import GENERIC_GPU_DTYPES
+from heterocc.runtime.select.device_records import GENERIC_GPU_DTYPES
 
 MAX_FILE_BYTES = 1 << 20
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from heterocc.compiler.devices.device import TargetAttr
-from heterocc.runtime.compat import CPU_FLAGS, cpu_features, plain_arch
+from heterocc.runtime.select.compat import CPU_FLAGS, cpu_features, plain_arch
 
 _V2 = frozenset(["crc32", "cx16", "popcnt", "sahf", "sse3", "sse4.1", "sse4.2", "ssse3"])
 _V3 = _V2 | frozenset(["avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave"])

@@ -13,8 +13,8 @@ from heterocc.compiler.devices.file import GENERIC_OPENCL_TARGET, read_device_fi
 from heterocc.compiler.devices.host import host_cpu
 from heterocc.compiler.devices.present import Inventory, inventory
 from heterocc.compiler.devices.properties import apply_properties
-from heterocc.runtime.auto import GPU_BACKENDS, SOFTWARE_BACKENDS, kind_text, rank
-from heterocc.runtime.records import GENERIC_GPU_DTYPES
+from heterocc.runtime.select.device_records import GENERIC_GPU_DTYPES
+from heterocc.runtime.select.ranking import GPU_BACKENDS, SOFTWARE_BACKENDS, kind_text, rank
 
 DEFAULT_DEVICES = "CPU,ORT"
 ORT_IS_LAST = (
@@ -275,7 +275,7 @@ class _Resolver:
         return (best, *last)
 
     def _rank(self, device: Device) -> tuple[bool, bool, int]:
-        """See heterocc.runtime.auto, which ranks what is loaded; ties as listed."""
+        """See heterocc.runtime.select.ranking, which ranks what is loaded; ties as listed."""
         computes = self.precisions <= device.dtypes
         return rank(computes=computes, present=device.present, unit=device.unit, software=device.software)
 

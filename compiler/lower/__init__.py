@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from heterocc.artifacts.errors import DeviceError
 from heterocc.compiler.devices.device import Device
-from heterocc.compiler.lower.base import Lowering
+from heterocc.compiler.lower.backend import Lowering
 
 
 def lowering_for(device: Device) -> Lowering:

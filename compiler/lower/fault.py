@@ -14,10 +14,10 @@ from typing import Any
 
 from tvm import relax, te, tirx
 
-from heterocc.compiler.lower.base import KernelInfo, PartitionJob
-from heterocc.compiler.lower.relax_importer import static_shape
-from heterocc.compiler.lower.relax_kernels import SYMBOL_LENGTH, KernelModule, is_kernel_call
-from heterocc.compiler.lower.relax_straight import bindings_of, outputs_of, write_main
+from heterocc.compiler.lower.backend import KernelInfo, PartitionJob
+from heterocc.compiler.lower.relax.importer import static_shape
+from heterocc.compiler.lower.relax.kernels import SYMBOL_LENGTH, KernelModule, is_kernel_call
+from heterocc.compiler.lower.relax.straight import bindings_of, outputs_of, write_main
 
 VARIABLE = "HETEROCC_TEST_WRONG_KERNEL"
 

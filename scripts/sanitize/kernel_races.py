@@ -16,10 +16,10 @@ from pathlib import Path
 TESTS = Path(__file__).parents[2] / "tests"
 sys.path[:0] = [str(TESTS / "compiler" / "lower"), str(TESTS / "compiler"), str(TESTS)]
 
-from kernel_case import Case, batch  # noqa: E402
-from kernel_cases import FAMILIES  # noqa: E402
-from kernel_devices import SETTINGS, Setting  # noqa: E402
-from kernel_diff import differences  # noqa: E402
+from tests.compiler.lower.kernel_case import Case, batch  # noqa: E402
+from tests.compiler.lower.kernel_cases import FAMILIES  # noqa: E402
+from tests.compiler.lower.kernel_devices import SETTINGS, Setting  # noqa: E402
+from tests.compiler.lower.kernel_diff import differences  # noqa: E402
 
 from heterocc.compiler.lower.opencl import source  # noqa: E402
 

@@ -17,7 +17,7 @@ X = np.linspace(-1, 1, 256, dtype=np.float32).reshape(1, 4, 8, 8)
 def compile_bundle(path: Path, api: str) -> None:
     """Compile the tests' small convolutional network for an API and a CPU whose instructions valgrind knows."""
     sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "compiler"))
-    from small import conv_net
+    from tests.compiler.small import conv_net
 
     from heterocc.compiler import compile_model
 

@@ -11,8 +11,8 @@ import onnx
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
-from heterocc.compiler.imported import ImportedModel
-from heterocc.compiler.onnx_import import import_model
+from heterocc.compiler.importer.model import ImportedModel
+from heterocc.compiler.importer.pipeline import import_model
 
 F32 = TensorProto.FLOAT
 I64 = TensorProto.INT64

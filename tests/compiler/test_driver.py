@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from small import conv_net
 
 from heterocc.artifacts.errors import IncompatibleBundleError, PinnedDeviceError
 from heterocc.compiler import compile_model, query_model
 from heterocc.runtime import load
+from tests.compiler.small import conv_net
 
 NO_DRIVER = {"HETEROCC_OPENCL_FAULT": "no-driver", "HETEROCC_VULKAN_FAULT": "no-driver"}
 
@@ -125,9 +125,9 @@ def test_a_property_travels_to_its_device_only(tmp_path: Path) -> None:
 def test_an_output_on_a_full_disk_leaves_nothing_behind(tmp_path: Path) -> None:
     model = conv_net(tmp_path / "m.onnx")
     script = (
-        "import resource, sys; from heterocc.compiler.cli import main;"
+        "import resource, sys; from heterocc.compiler.cli.main import main;"
         "import heterocc.compiler.driver, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
-        "import heterocc.compiler.pack as p; real = p.pack;\n"
+        "import heterocc.compiler.build.pack as p; real = p.pack;\n"
         "def limited(*a, **k):\n resource.setrlimit(resource.RLIMIT_FSIZE, (6000, 6000)); return real(*a, **k)\n"
         "heterocc.compiler.driver.pack = limited\n"
         "sys.argv = ['heterocc', 'compile', sys.argv[1], '-d', 'CPU', '-o', sys.argv[2], '--no-check']; main()"

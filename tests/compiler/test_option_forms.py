@@ -5,16 +5,16 @@ from typing import Any
 
 import onnx
 import pytest
-from onnx_build import model, node, save, value
-from small import chain
 
 from heterocc.artifacts.errors import UsageError
+from heterocc.compiler.checking.verify import verify_bundle
 from heterocc.compiler.devices.names import ORT_IS_LAST, resolve_devices
 from heterocc.compiler.driver import compile_model, partition_model, query_devices
 from heterocc.compiler.options import CompileOptions
-from heterocc.compiler.query import query_model
-from heterocc.compiler.verify import verify_bundle
+from heterocc.compiler.support.query import query_model
 from heterocc.runtime import load
+from tests.compiler.onnx_build import model, node, save, value
+from tests.compiler.small import chain
 
 
 @pytest.mark.parametrize("devices", ["CPU,ORT", "CPU, ORT", ("CPU", "ORT"), ["CPU", "ORT"], ["CPU,ORT"]])

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small import conv_net
 
 import heterocc.artifacts.errors
 import heterocc.compiler
 import heterocc.compiler.errors
 from heterocc.artifacts.errors import HeteroccError, UsageError
 from heterocc.compiler import compile_model, import_model, partition_model, query_model, verify_bundle
+from tests.compiler.small import conv_net
 
 
 @pytest.mark.parametrize("name", heterocc.compiler.__all__)

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from onnx import helper
-from small import save
 
 from heterocc.compiler import compile_model
+from tests.compiler.small import save
 
 KILOBYTES = 8 * 1024
 """How much a process may grow after the warm-up. One weight kept per load would be 512 kB each time."""

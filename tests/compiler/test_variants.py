@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from small import conv_net
 from typer.testing import CliRunner
 
 from heterocc.artifacts.errors import (
@@ -25,13 +24,14 @@ from heterocc.artifacts.errors import (
 )
 from heterocc.artifacts.reader import open_bundle
 from heterocc.compiler import CompileOptions, compile_model
-from heterocc.compiler.cli import app
+from heterocc.compiler.cli.main import app
 from heterocc.compiler.devices.device import Device
 from heterocc.compiler.variants import all_devices, variant_specs
 from heterocc.passes.affinity import Affinity
 from heterocc.runtime import load
 from heterocc.runtime.native import unavailable_reason, vulkan_unavailable_reason
-from heterocc.runtime.select import select_variants
+from heterocc.runtime.select.select import select_variants
+from tests.compiler.small import conv_net
 
 GPU = "VULKAN" if vulkan_unavailable_reason() is None else "OPENCL"
 NO_GPU = None if GPU == "VULKAN" else unavailable_reason()
@@ -220,7 +220,8 @@ def test_the_same_input_gives_the_same_bytes(tmp_path: Path, board: dict[str, An
 
 def test_a_variant_that_no_device_can_run_is_an_error_that_names_it(tmp_path: Path) -> None:
     from onnx import helper
-    from small import save
+
+    from tests.compiler.small import save
 
     model = save(tmp_path / "m.onnx", [helper.make_node("Det", ["x"], ["y"])], {"x": [2, 3, 3]}, {"y": [2]})
     with pytest.raises(UnsupportedOpError, match="variant cpu: no device can run Det"):

@@ -11,18 +11,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import models
 import numpy as np
 import onnxruntime as ort
 import pytest
 
 from heterocc.artifacts.reader import open_bundle
-from heterocc.compiler.compare import FLOAT32, Difference, Tolerance, compare
+from heterocc.compiler.checking.compare import FLOAT32, Difference, Tolerance, compare
 from heterocc.compiler.driver import compile_model
-from heterocc.compiler.onnx_import import import_model
-from heterocc.compiler.query import query_model
+from heterocc.compiler.importer.pipeline import import_model
 from heterocc.compiler.report import CompileReport
+from heterocc.compiler.support.query import query_model
 from heterocc.runtime.native import unavailable_reason, vulkan_unavailable_reason
+from tests import models
 
 QUANTISED = Tolerance(rtol=2e-2, atol=1e-3, scale=2e-2, steps=1)
 """For quantised models: one quantisation step of the last layers, by which ONNX Runtime differs from itself."""

@@ -16,18 +16,18 @@ import tvm_ffi
 from onnx import numpy_helper
 
 from heterocc.artifacts.errors import HeteroccError, LoweringError
-from heterocc.compiler.cache import Answers, NoCache
-from heterocc.compiler.compare import FLOAT16, Tolerance, compare
+from heterocc.compiler.checking.compare import FLOAT16, Tolerance, compare
+from heterocc.compiler.checking.reference import Reference
 from heterocc.compiler.devices.device import Device
-from heterocc.compiler.imported import ImportedModel
+from heterocc.compiler.importer.model import ImportedModel
+from heterocc.compiler.importer.pipeline import import_model
 from heterocc.compiler.lower import lowering_for
-from heterocc.compiler.lower.base import LoweredPartition, PartitionJob
-from heterocc.compiler.onnx_import import import_model
-from heterocc.compiler.query import describe_nowhere, query_model
-from heterocc.compiler.reference import Reference
-from heterocc.runtime.executable import Executable, load_library
-from heterocc.runtime.schedule import Space
-from heterocc.runtime.tvm_api import tvm_api
+from heterocc.compiler.lower.backend import LoweredPartition, PartitionJob
+from heterocc.compiler.support.cache import Answers, NoCache
+from heterocc.compiler.support.query import describe_nowhere, query_model
+from heterocc.runtime.execute.executable import Executable, load_library
+from heterocc.runtime.execute.tvm_api import tvm_api
+from heterocc.runtime.plan.schedule import Space
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from operators import Array, Case, Constant, case, constant, draw
+
+from tests.differential.operators import Array, Case, Constant, case, constant, draw
 
 X = draw(2, 3, 4)
 IMAGE = draw(1, 4, 6, 6)

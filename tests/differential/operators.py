@@ -13,9 +13,9 @@ import onnxruntime as ort
 from onnx import helper, numpy_helper
 
 import heterocc.runtime
-from heterocc.compiler.compare import FLOAT16, FLOAT32, Tolerance, compare
+from heterocc.compiler.checking.compare import FLOAT16, FLOAT32, Tolerance, compare
 from heterocc.compiler.driver import compile_model
-from heterocc.compiler.query import describe_nowhere, query_model
+from heterocc.compiler.support.query import describe_nowhere, query_model
 
 Array = np.ndarray[Any, Any]
 

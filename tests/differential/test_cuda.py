@@ -11,22 +11,22 @@ import numpy as np
 import pytest
 
 from heterocc.artifacts.errors import HeteroccError
-from heterocc.compiler.cache import NoCache
+from heterocc.compiler.build.pack import Piece, VariantParts, pack
 from heterocc.compiler.devices import resolve_devices
 from heterocc.compiler.devices.device import Device
+from heterocc.compiler.importer.pipeline import import_model
 from heterocc.compiler.lower import lowering_for
-from heterocc.compiler.lower.base import PartitionJob
-from heterocc.compiler.onnx_import import import_model
-from heterocc.compiler.pack import Piece, VariantParts, pack
-from heterocc.compiler.query import query_model
+from heterocc.compiler.lower.backend import PartitionJob
+from heterocc.compiler.support.cache import NoCache
+from heterocc.compiler.support.query import query_model
 from heterocc.runtime import load
 from heterocc.runtime.native import cuda_unavailable_reason
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from harness import able, fetch, random_placement, run_fresh
-from node_tests import Case, difference
-from test_node_tests import everything, one_for_each_operator
+from tests.differential.harness import able, fetch, random_placement, run_fresh
+from tests.differential.node_tests import Case, difference
+from tests.differential.test_node_tests import everything, one_for_each_operator
 
 _REASON = cuda_unavailable_reason()
 pytestmark = [pytest.mark.cuda, pytest.mark.skipif(_REASON is not None, reason=f"no NVIDIA GPU here: {_REASON}")]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from harness import ON_DEVICE, able, fetch, random_placement, run_fresh
+
+from tests.differential.harness import ON_DEVICE, able, fetch, random_placement, run_fresh
 
 THREE = ("VULKAN", "OPENCL", "CPU")
 QUICK = ("mtcnn_pnet.onnx",)

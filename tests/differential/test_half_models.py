@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import pytest
-from harness import Outcome, fetch, run_fresh
 
-from heterocc.compiler.compare import FLOAT16
+from heterocc.compiler.checking.compare import FLOAT16
 from heterocc.runtime.native import cuda_unavailable_reason
 from heterocc.runtime.native.vulkan_api import vulkan_unavailable_reason
+from tests.differential.harness import Outcome, fetch, run_fresh
 
 REASON = vulkan_unavailable_reason()
 on_vulkan = [pytest.mark.vulkan, pytest.mark.skipif(REASON is not None, reason=f"no Vulkan device: {REASON}")]

@@ -6,25 +6,25 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-import device_run
 import numpy as np
 import pytest
 import tvm_ffi
-from device_run import download, upload
-from operator_cases import CASES
-from operators import Case, save_model
 
 from heterocc.artifacts.errors import HeteroccError
-from heterocc.compiler.compare import Tolerance, compare
+from heterocc.compiler.checking.compare import Tolerance, compare
+from heterocc.compiler.checking.reference import Reference
 from heterocc.compiler.devices.names import resolve_devices
-from heterocc.compiler.imported import ImportedModel
-from heterocc.compiler.lower.base import PartitionJob
-from heterocc.compiler.lower.frontend import kernel_module
+from heterocc.compiler.importer.model import ImportedModel
+from heterocc.compiler.importer.pipeline import import_model
+from heterocc.compiler.lower.backend import PartitionJob
+from heterocc.compiler.lower.pipeline import kernel_module
 from heterocc.compiler.lower.vulkan.lowering import VulkanLowering
 from heterocc.compiler.lower.vulkan.target import vulkan_target
-from heterocc.compiler.onnx_import import import_model
-from heterocc.compiler.reference import Reference
 from heterocc.runtime.native.vulkan_api import load_vulkan, vulkan_unavailable_reason
+from tests import device_run
+from tests.device_run import download, upload
+from tests.differential.operator_cases import CASES
+from tests.differential.operators import Case, save_model
 
 REASON = vulkan_unavailable_reason()
 pytestmark = [

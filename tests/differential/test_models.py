@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from harness import ON_DEVICE, able, fetch, random_placement, run_fresh
 
-from heterocc.compiler.onnx_import import import_model
-from heterocc.compiler.query import query_model
+from heterocc.compiler.importer.pipeline import import_model
+from heterocc.compiler.support.query import query_model
+from tests.differential.harness import ON_DEVICE, able, fetch, random_placement, run_fresh
 
 LIGHT = (
     "squeezenet",

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from harness import ON_DEVICE, run_fresh
-from networks import NETWORKS, network
 
-from heterocc.compiler.onnx_import import import_model
-from heterocc.compiler.query import query_model
+from heterocc.compiler.importer.pipeline import import_model
+from heterocc.compiler.support.query import query_model
+from tests.differential.harness import ON_DEVICE, run_fresh
+from tests.networks import NETWORKS, network
 
 QUICK = ("gan", "one_channel", "recognition_head")
 """What the default suite runs: transposed convolutions, convolutions to one channel, a wide product and its softmax."""

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from heterocc.compiler.cache import DiskCache
 from heterocc.compiler.devices import host_device
 from heterocc.compiler.devices.device import Device
 from heterocc.compiler.devices.present import inventory
+from heterocc.compiler.support.cache import DiskCache
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from node_tests import Case, Outcome, cases, frozen, run_case
+from tests.differential.node_tests import Case, Outcome, cases, frozen, run_case
 
 DEVICES = ("CPU", "OPENCL", "VULKAN")
 

@@ -9,12 +9,12 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper
-from operator_cases import CASES
-from operators import case, constant, draw, failures, save_model
 
 import heterocc.runtime
 from heterocc.compiler.driver import compile_model
-from heterocc.compiler.query import query_model
+from heterocc.compiler.support.query import query_model
+from tests.differential.operator_cases import CASES
+from tests.differential.operators import case, constant, draw, failures, save_model
 
 
 @pytest.mark.parametrize("theme", CASES)

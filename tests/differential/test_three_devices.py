@@ -8,10 +8,11 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from few_examples import few
-from harness import ON_DEVICE, able, fetch, random_placement, run_fresh
 from hypothesis import HealthCheck, assume, given
 from hypothesis import strategies as st
+
+from tests.differential.harness import ON_DEVICE, able, fetch, random_placement, run_fresh
+from tests.few_examples import few
 
 THREE = ("VULKAN", "OPENCL", "CPU")
 QUICK = ("mnist_cntk.onnx", "mtcnn_pnet.onnx")

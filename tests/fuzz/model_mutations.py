@@ -23,7 +23,7 @@ import onnx
 
 sys.path.append(str(Path(__file__).parents[1] / "compiler"))
 
-from mutation_seeds import DATA_FILE, SEEDS
+from tests.fuzz.mutation_seeds import DATA_FILE, SEEDS
 
 SECONDS, PATIENCE = 20, 180
 """Of the processor, and of the clock, which a busy machine and a deadlock need, that a mutant may take."""
@@ -218,7 +218,7 @@ class Failure:
 def attempt(number: int, path: Path) -> None:
     """Import a mutant, place and compile some; raises what it raises."""
     from heterocc.compiler.driver import compile_model, partition_model
-    from heterocc.compiler.onnx_import import import_model
+    from heterocc.compiler.importer.pipeline import import_model
 
     if number % COMPILED == 0:
         compile_model(path, path.parent / "m.hcb", devices="CPU,ORT")

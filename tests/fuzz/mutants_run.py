@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from mutations import Mutator
 
 from heterocc.artifacts.errors import HeteroccError, InternalError
 from heterocc.artifacts.reader import open_bundle
-from heterocc.compiler.cli_report import check_bundle, print_bundle
+from heterocc.compiler.cli.reports import check_bundle, print_bundle
 from heterocc.runtime import load
+from tests.fuzz.mutations import Mutator
 
 SECONDS = 20
 MEMORY = 4 * 2**30

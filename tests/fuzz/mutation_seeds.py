@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import onnx
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
-from onnx_build import F32, I64, model, node, noise, value
+
+from tests.compiler.onnx_build import F32, I64, model, node, noise, value
 
 DATA_FILE = "data.bin"
 """The file of external data, 1024 bytes, beside each mutant."""

@@ -12,7 +12,7 @@ from typing import Any
 
 sys.path.append(str(Path(__file__).parents[1] / "artifacts"))
 
-from bundle_forge import contents, pack, rehash, with_manifest
+from tests.artifacts.bundle_forge import contents, pack, rehash, with_manifest
 
 Tree = Any
 

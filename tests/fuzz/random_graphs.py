@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 from hypothesis import strategies as st
-from random_network import Network
-from random_steps import STEPS
+
+from tests.fuzz.random_network import Network
+from tests.fuzz.random_steps import STEPS
 
 MOST_ELEMENTS = 4000
 """Elements of a value, at most."""

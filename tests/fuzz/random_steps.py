@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 from hypothesis import strategies as st
-from random_network import Network, Shape, numbers
+
+from tests.fuzz.random_network import Network, Shape, numbers
 
 Step = Callable[[st.DrawFn, Network, str, Shape], None]
 """Adds a node that reads the value; may add nothing."""

@@ -17,7 +17,7 @@ from heterocc.artifacts.reader import open_bundle
 
 sys.path.append(str(Path(__file__).parents[1] / "artifacts"))
 
-from bundle_sample import write_sample
+from tests.artifacts.bundle_sample import write_sample
 
 Content = tuple[object, tuple[bytes, ...], tuple[bytes, ...]]
 

@@ -8,22 +8,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from few_examples import few
 from hypothesis import HealthCheck, given, reject, settings
 from onnxruntime.capi.onnxruntime_pybind11_state import NotImplemented
-from random_graphs import networks
-from random_network import Network
+
+from tests.few_examples import few
+from tests.fuzz.random_graphs import networks
+from tests.fuzz.random_network import Network
 
 sys.path.append(str(Path(__file__).parents[1] / "compiler" / "lower"))
 
-import gpu_run
-import lowered
-import opencl_run
-import vulkan_run
-
-from heterocc.compiler.compare import compare
+from heterocc.compiler.checking.compare import compare
 from heterocc.runtime.native import unavailable_reason
 from heterocc.runtime.native.vulkan_api import vulkan_unavailable_reason
+from tests.compiler.lower import gpu_run, lowered, opencl_run, vulkan_run
 
 DEVICES = [
     name

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from passes_support import arrows, fewest_partitions, placed, tensors
 
 from heterocc.artifacts.errors import UnsupportedOpError
 from heterocc.passes.base import policy_pipeline
@@ -12,6 +11,7 @@ from heterocc.passes.graph import Graph, Node
 from heterocc.passes.greedy import Greedy
 from heterocc.passes.merge import Merge
 from heterocc.passes.plan import Plan
+from tests.passes.graphs import arrows, fewest_partitions, placed, tensors
 
 CASES = {
     1: ("p->add->sub->reshape", {"add": "A", "sub": "B", "reshape": "A"}, 3),

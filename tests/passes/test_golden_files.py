@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from golden_files import Golden
+
+from tests.golden_files import Golden
 
 
 def test_an_equal_text_passes(tmp_path: Path) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from passes_support import arrows, chain, chain_graph, placed, tensors
 
 from heterocc.passes.affinity import Affinity, Rule
 from heterocc.passes.cost import DeviceModel, Link, Machine
 from heterocc.passes.graph import Graph, Node, Value
 from heterocc.passes.plan import UNPLACED, Partition, Plan, run_order
+from tests.passes.graphs import arrows, chain, chain_graph, placed, tensors
 
 CPU = Machine((DeviceModel("CPU"),))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import given
-from passes_support import arrows, chain_graph, plans, tensors
 
 from heterocc.artifacts.errors import PinnedDeviceError, UnsupportedOpError
 from heterocc.passes.cost import DeviceModel, Machine
@@ -13,6 +12,7 @@ from heterocc.passes.greedy import Greedy
 from heterocc.passes.placement import overfull
 from heterocc.passes.plan import Plan
 from heterocc.passes.shapes import shape_nodes
+from tests.passes.graphs import arrows, chain_graph, plans, tensors
 
 GPU = DeviceModel("GPU", "opencl")
 CPU = DeviceModel("CPU", "cpu")

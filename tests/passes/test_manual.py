@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from passes_support import chain_graph, tensors
 
 from heterocc.artifacts.errors import AffinityCoverError, AffinityPatternError, HeteroccError, PinnedDeviceError
 from heterocc.passes.affinity import Affinity, AffinityMode, Rule, RuleKind
@@ -15,6 +14,7 @@ from heterocc.passes.greedy import Greedy
 from heterocc.passes.manual import Manual
 from heterocc.passes.merge import Merge
 from heterocc.passes.plan import Plan
+from tests.passes.graphs import chain_graph, tensors
 
 MACHINE = Machine((DeviceModel("GPU", "opencl"), DeviceModel("CPU"), DeviceModel("ORT", "ort", last_resort=True)))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import example, given, settings
-from passes_support import LETTERS, arrows, chain, chain_graph, fewest_partitions, placed, plans, tensors
 
 from heterocc.passes import schedule
 from heterocc.passes.cost import DeviceModel, Machine
@@ -14,6 +13,7 @@ from heterocc.passes.merge import Merge
 from heterocc.passes.placement import overfull
 from heterocc.passes.plan import Partition, Plan
 from heterocc.passes.schedule import fewest_runs
+from tests.passes.graphs import LETTERS, arrows, chain, chain_graph, fewest_partitions, placed, plans, tensors
 
 JOIN = Merge(islands=False)
 

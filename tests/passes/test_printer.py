@@ -8,9 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
-from golden_files import Golden
 from hypothesis import given
-from passes_support import LETTERS, arrows, chain, chain_graph, placed, plans, tensors
 
 from heterocc.passes.affinity import Affinity, Rule
 from heterocc.passes.cost import DeviceModel, Link, Machine
@@ -29,6 +27,8 @@ from heterocc.passes.printer import (
 )
 from heterocc.passes.report import plan_report
 from heterocc.passes.serialize import plan_from_json, plan_to_json, read_reproducer, write_reproducer
+from tests.golden_files import Golden
+from tests.passes.graphs import LETTERS, arrows, chain, chain_graph, placed, plans, tensors
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "plans"
 

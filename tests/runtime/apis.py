@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import standin
-
 from heterocc.artifacts.manifest import Device
 from heterocc.runtime import native
 from heterocc.runtime.native import vulkan_api
+from tests.runtime import standin
 
 
 @dataclass(frozen=True)

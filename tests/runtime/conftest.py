@@ -3,12 +3,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import apis
 import pytest
-import standin
-import stress
 import tvm_ffi
-from apis import Api
+
+from tests.runtime import apis, standin, stress
+from tests.runtime.apis import Api
 
 
 @pytest.fixture
@@ -60,5 +59,5 @@ def api_faults(api: Api) -> Iterator[Callable[[str], None]]:
 def memory(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Both ways to reach a device's memory: aliased where the device is a CPU, and copied as to a device of its own."""
     if request.param == "copied":
-        monkeypatch.setattr("heterocc.runtime.chain.shared_spaces", lambda _: frozenset())
+        monkeypatch.setattr("heterocc.runtime.execute.chain.shared_spaces", lambda _: frozenset())
     return str(request.param)

@@ -8,14 +8,14 @@ from tvm import relax
 
 from heterocc.compiler.devices.device import Device
 from heterocc.compiler.devices.host import code_features, host_cpu
-from heterocc.compiler.imported import ImportedModel
-from heterocc.compiler.lower.base import LoweredPartition, PartitionJob
-from heterocc.compiler.lower.codegen import build_executable, shared_object
+from heterocc.compiler.importer.model import ImportedModel
+from heterocc.compiler.lower.backend import LoweredPartition, PartitionJob
+from heterocc.compiler.lower.codegen.shared_object import build_executable, shared_object
 from heterocc.compiler.lower.cpu.schedule import schedule_kernels
 from heterocc.compiler.lower.cpu.target import cpu_target, triple_of
 from heterocc.compiler.lower.fault import plant_fault
-from heterocc.compiler.lower.frame import Stages, lowering, refusal, trial_job
-from heterocc.compiler.lower.frontend import destination_passing, kernel_module
+from heterocc.compiler.lower.pipeline import destination_passing, kernel_module
+from heterocc.compiler.lower.stages import Stages, lowering, refusal, trial_job
 
 
 class CpuLowering:

@@ -14,11 +14,11 @@ from heterocc.compiler.lower.cpu.blocks import BlockView, is_iters, is_plain_ari
 from heterocc.compiler.lower.cpu.contraction import Packing, choose_tile, find_contraction, schedule_contraction
 from heterocc.compiler.lower.cpu.generic import schedule_reduction, schedule_spatial
 from heterocc.compiler.lower.cpu.target import vector_lanes
-from heterocc.compiler.lower.frontend import KernelModule
+from heterocc.compiler.lower.pipeline import KernelModule
 from heterocc.compiler.lower.progress import counted
-from heterocc.compiler.lower.reduction_start import known_to_schedules, restored
-from heterocc.compiler.lower.relax_kernels import is_kernel_call
-from heterocc.compiler.lower.relax_straight import bindings_of, outputs_of, write_main
+from heterocc.compiler.lower.relax.kernels import is_kernel_call
+from heterocc.compiler.lower.relax.straight import bindings_of, outputs_of, write_main
+from heterocc.compiler.lower.tvm_fixes.reduction_start import known_to_schedules, restored
 
 
 def schedule_kernels(module: KernelModule, target: Any) -> KernelModule:
@@ -191,6 +191,6 @@ def _with_kernels(
 
 
 def _vars(value: Any) -> list[Any]:
-    from heterocc.compiler.lower.relax_straight import vars_of
+    from heterocc.compiler.lower.relax.straight import vars_of
 
     return vars_of(value)

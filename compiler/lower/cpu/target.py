@@ -8,7 +8,7 @@ import tvm
 
 from heterocc.compiler.devices.device import Device
 from heterocc.compiler.devices.host import host_cpu
-from heterocc.compiler.lower.tvm_target import tvm_target
+from heterocc.compiler.lower.codegen.tvm_target import tvm_target
 
 
 def cpu_target(device: Device) -> Any:

@@ -11,7 +11,7 @@ import tvm_ffi
 
 from heterocc.compiler.lower.cuda.package import with_cubins
 from heterocc.compiler.lower.cuda.source import complete
-from heterocc.compiler.lower.global_functions import replaced
+from heterocc.compiler.lower.tvm_fixes.global_functions import replaced
 
 POSTPROCESS = "tvm_callback_cuda_postproc"
 CREATE = "ffi.Module.create.cuda"

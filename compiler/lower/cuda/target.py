@@ -7,8 +7,8 @@ from typing import Any
 from heterocc.artifacts.errors import DeviceError
 from heterocc.compiler.devices.device import Device
 from heterocc.compiler.devices.file import CUDA_ARCH
+from heterocc.compiler.lower.codegen.tvm_target import gpu_target
 from heterocc.compiler.lower.gpu.limits import Limits
-from heterocc.compiler.lower.tvm_target import gpu_target
 
 THREADS = 1024
 """Threads of a block that every GPU of compute capability 2.0 or later takes."""

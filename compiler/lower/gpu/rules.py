@@ -6,14 +6,14 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Any
 
-from heterocc.compiler.lower.gpu.contraction import schedule_contraction
-from heterocc.compiler.lower.gpu.depthwise import schedule_windows
+from heterocc.compiler.lower.gpu.contraction.contraction import schedule_contraction
+from heterocc.compiler.lower.gpu.contraction.tiled import schedule_tiled
+from heterocc.compiler.lower.gpu.contraction.winograd import schedule_winograd
 from heterocc.compiler.lower.gpu.limits import Limits
 from heterocc.compiler.lower.gpu.packed import Packed
 from heterocc.compiler.lower.gpu.plain import schedule_plain
-from heterocc.compiler.lower.gpu.reduction import schedule_few_sums, schedule_rows
-from heterocc.compiler.lower.gpu.tiled import schedule_tiled
-from heterocc.compiler.lower.gpu.winograd import schedule_winograd
+from heterocc.compiler.lower.gpu.reduction.reduction import schedule_few_sums, schedule_rows
+from heterocc.compiler.lower.gpu.window.depthwise import schedule_windows
 
 Schedule = Callable[[Any, Limits, Collection[int]], Packed | None]
 """The scheduled kernel, or None (or tvm's ScheduleError) where the rule does not know the kernel's form.

@@ -10,7 +10,7 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
-from heterocc.compiler.lower.frontend import KernelModule
+from heterocc.compiler.lower.pipeline import KernelModule
 
 
 def with_double_infinities(module: KernelModule) -> KernelModule:

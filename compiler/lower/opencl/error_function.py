@@ -10,7 +10,7 @@ import tvm_ffi
 from tvm import ir, tirx
 
 from heterocc.compiler.lower.cpu.blocks import dtype_of
-from heterocc.compiler.lower.frontend import KernelModule
+from heterocc.compiler.lower.pipeline import KernelModule
 
 _ABOVE = (
     -2.72614225801306e-10,

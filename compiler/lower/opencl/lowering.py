@@ -8,20 +8,20 @@ from typing import Any
 from tvm import tirx
 
 from heterocc.compiler.devices.device import Device
-from heterocc.compiler.imported import ImportedModel
-from heterocc.compiler.lower.base import LoweredPartition, PartitionJob
-from heterocc.compiler.lower.codegen import build_executable, kernels_executable, shared_object
-from heterocc.compiler.lower.crowding import refuse_crowded, uncrowded
+from heterocc.compiler.importer.model import ImportedModel
+from heterocc.compiler.lower.backend import LoweredPartition, PartitionJob
+from heterocc.compiler.lower.codegen.shared_object import build_executable, kernels_executable, shared_object
 from heterocc.compiler.lower.fault import plant_fault
-from heterocc.compiler.lower.frame import Stages, lowering, refusal, trial_job
-from heterocc.compiler.lower.frontend import KernelModule, destination_passing, kernel_module
 from heterocc.compiler.lower.gpu.limits import Limits
 from heterocc.compiler.lower.gpu.schedule import schedule_kernels, tensor_dtypes
-from heterocc.compiler.lower.gpu.tune import tuner_for
+from heterocc.compiler.lower.gpu.tuning.tune import tuner_for
 from heterocc.compiler.lower.opencl.constants import with_double_infinities
 from heterocc.compiler.lower.opencl.error_function import erf_as_arithmetic
 from heterocc.compiler.lower.opencl.source import completed_source
 from heterocc.compiler.lower.opencl.target import limits_of, opencl_target
+from heterocc.compiler.lower.pipeline import KernelModule, destination_passing, kernel_module
+from heterocc.compiler.lower.relax.crowding import refuse_crowded, uncrowded
+from heterocc.compiler.lower.stages import Stages, lowering, refusal, trial_job
 
 
 class OpenclLowering:

@@ -11,7 +11,7 @@ from typing import Any
 import tvm_ffi
 from tvm import tirx
 
-from heterocc.compiler.lower.global_functions import replaced
+from heterocc.compiler.lower.tvm_fixes.global_functions import replaced
 
 BUILD = "target.build.opencl"
 POSTPROCESS = "tvm_callback_opencl_postproc"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from heterocc.compiler.devices.device import Device
+from heterocc.compiler.lower.codegen.tvm_target import gpu_target
 from heterocc.compiler.lower.gpu.limits import Limits
-from heterocc.compiler.lower.tvm_target import gpu_target
 
 SMALLEST_GROUP = 64
 """Work items in a group where the device does not say how many it takes."""

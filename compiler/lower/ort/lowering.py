@@ -8,11 +8,11 @@ import onnx
 from heterocc.artifacts.dtypes import STORAGE
 from heterocc.artifacts.errors import LoweringError
 from heterocc.compiler.devices.device import Device
-from heterocc.compiler.imported import ImportedModel
-from heterocc.compiler.lower.base import KernelInfo, LoweredPartition, PartitionJob
-from heterocc.compiler.onnx_draft import to_tensor
-from heterocc.runtime.narrow import ort_value
-from heterocc.runtime.ort_session import open_session, session_options
+from heterocc.compiler.importer.draft import to_tensor
+from heterocc.compiler.importer.model import ImportedModel
+from heterocc.compiler.lower.backend import KernelInfo, LoweredPartition, PartitionJob
+from heterocc.runtime.execute.narrow import ort_value
+from heterocc.runtime.execute.ort_session import open_session, session_options
 
 LOCATION = "heterocc"
 """What an external initializer names as its file: it has none, the session is given the tensor."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from heterocc.compiler.lower.vulkan import maths
 from heterocc.compiler.lower.vulkan.body import Body
 from heterocc.compiler.lower.vulkan.dtypes import BOOL, FLOAT32, UINT32, DType, UnsupportedError
 from heterocc.compiler.lower.vulkan.integers import absolute, leading_zeros, population, truncated_mod
+from heterocc.compiler.lower.vulkan.maths import functions as maths
 from heterocc.compiler.lower.vulkan.scalar import Scalar, select
 from heterocc.compiler.lower.vulkan.spirv import (
     REDUCE,

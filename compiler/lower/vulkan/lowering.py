@@ -10,16 +10,21 @@ from tvm import tirx
 
 from heterocc.artifacts.errors import LoweringError
 from heterocc.compiler.devices.device import Device
-from heterocc.compiler.imported import ImportedModel
-from heterocc.compiler.lower.base import LoweredPartition, PartitionJob
-from heterocc.compiler.lower.codegen import Executable, build_executable, kernels_executable, shared_object
-from heterocc.compiler.lower.crowding import uncrowded
+from heterocc.compiler.importer.model import ImportedModel
+from heterocc.compiler.lower.backend import LoweredPartition, PartitionJob
+from heterocc.compiler.lower.codegen.shared_object import (
+    Executable,
+    build_executable,
+    kernels_executable,
+    shared_object,
+)
 from heterocc.compiler.lower.fault import plant_fault
-from heterocc.compiler.lower.frame import Stages, lowering, node_of, refusal, trial_job
-from heterocc.compiler.lower.frontend import KernelModule, destination_passing, kernel_module
 from heterocc.compiler.lower.gpu.limits import Limits
 from heterocc.compiler.lower.gpu.schedule import schedule_kernels
-from heterocc.compiler.lower.gpu.tune import tuner_for
+from heterocc.compiler.lower.gpu.tuning.tune import tuner_for
+from heterocc.compiler.lower.pipeline import KernelModule, destination_passing, kernel_module
+from heterocc.compiler.lower.relax.crowding import uncrowded
+from heterocc.compiler.lower.stages import Stages, lowering, node_of, refusal, trial_job
 from heterocc.compiler.lower.vulkan.codegen import device_kernels, generating
 from heterocc.compiler.lower.vulkan.disassembly import disassemble
 from heterocc.compiler.lower.vulkan.kernel import Feature, Kernel

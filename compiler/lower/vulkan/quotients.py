@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from heterocc.compiler.lower.vulkan.dtypes import FLOAT32
-from heterocc.compiler.lower.vulkan.maths_basic import bits_of, is_finite
+from heterocc.compiler.lower.vulkan.maths.basic import bits_of, is_finite
 from heterocc.compiler.lower.vulkan.scalar import Scalar, select
 
 

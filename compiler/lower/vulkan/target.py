@@ -18,7 +18,7 @@ from typing import Any
 
 from heterocc.compiler.devices.device import Device, TargetAttr
 from heterocc.compiler.devices.file import VULKAN_NAN
-from heterocc.compiler.lower.tvm_target import gpu_target
+from heterocc.compiler.lower.codegen.tvm_target import gpu_target
 from heterocc.compiler.lower.vulkan.iterations import LLVMPIPE_ITERATIONS
 from heterocc.compiler.lower.vulkan.kernel import Feature, Kernel
 

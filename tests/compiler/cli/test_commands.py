@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from onnx import helper
-from small import conv_net, save
 from typer.testing import CliRunner, Result
 
 from heterocc.artifacts.reader import open_bundle
-from heterocc.compiler.cli import app
+from heterocc.compiler.cli.main import app
+from tests.compiler.small import conv_net, save
 
 
 def heterocc(*arguments: object) -> Result:
@@ -244,9 +244,9 @@ def test_the_command_starts_without_tvm_and_without_onnx() -> None:
     script = """
 import sys
 sys.argv = ["heterocc", "--version"]
-import heterocc.compiler.cli
+import heterocc.compiler.cli.main
 try:
-    heterocc.compiler.cli.main()
+    heterocc.compiler.cli.main.main()
 finally:
     assert not {"tvm", "onnx", "onnxruntime", "tvm_ffi"} & set(sys.modules)
 """
@@ -255,6 +255,6 @@ finally:
 
 
 def test_output_into_a_closed_pipe_is_no_traceback(bundle: Path) -> None:
-    command = f"{sys.executable} -m heterocc.compiler.cli inspect {bundle} --json | head -1"
+    command = f"{sys.executable} -m heterocc.compiler.cli.main inspect {bundle} --json | head -1"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, env=dict(os.environ))
     assert done.stdout.strip() == "{" and "Traceback" not in done.stderr

@@ -8,15 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 from onnx import helper
-from small import conv_net, save
 from typer.testing import CliRunner, Result
 
 from heterocc.artifacts.errors import HeteroccError, Hint, InputError, ShapeOptionError, UnsupportedOpError
 from heterocc.artifacts.filetype import file_kind
 from heterocc.compiler import compile_model
-from heterocc.compiler.cli import app
+from heterocc.compiler.cli.main import app
 from heterocc.runtime import load
-from heterocc.runtime.compat import HostInfo, host
+from heterocc.runtime.select.compat import HostInfo, host
+from tests.compiler.small import conv_net, save
 
 
 def heterocc(*arguments: object) -> Result:
@@ -170,7 +170,7 @@ def test_a_hint_to_another_variant_is_given_only_where_that_can_run(
     bundle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bare = HostInfo(host().arch, host().cpu_features, None, host().onnxruntime)
-    monkeypatch.setattr("heterocc.runtime.select.host", lambda: bare)
+    monkeypatch.setattr("heterocc.runtime.select.select.host", lambda: bare)
     with pytest.raises(HeteroccError) as caught:
         load(bundle, devices="CPU")
     assert "without" not in str(caught.value.hint) and "pip install 'apache-tvm==0.27.*'" in str(caught.value.hint)

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import onnx
 from onnx import TensorProto, helper
-from small import conv_net, save
 from typer.testing import CliRunner, Result
 
 from heterocc.artifacts.errors import InputError
-from heterocc.compiler.cli import app
-from heterocc.compiler.model_summary import summarise
+from heterocc.compiler.cli.main import app
+from heterocc.compiler.importer.model_summary import summarise
+from tests.compiler.small import conv_net, save
 
 
 def inspect(*arguments: object) -> Result:

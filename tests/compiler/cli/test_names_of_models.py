@@ -9,13 +9,13 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from test_commands import heterocc
 
 from heterocc.artifacts.container import name_is_safe
 from heterocc.artifacts.names import file_name
 from heterocc.artifacts.reader import open_bundle
-from heterocc.compiler.onnx_import import import_model
+from heterocc.compiler.importer.pipeline import import_model
 from heterocc.runtime import load
+from tests.compiler.cli.test_commands import heterocc
 
 ODD = (
     "café",

@@ -5,9 +5,9 @@ import pytest
 
 from heterocc.artifacts.errors import FeedError, FileMissingError, OutputFileError, ShapeOptionError, UsageError
 from heterocc.artifacts.manifest import TensorSpec
-from heterocc.compiler.bundle_io import read_files
-from heterocc.compiler.cli_options import parse_shapes, split_devices
-from heterocc.compiler.outputs import require_place, write_outputs
+from heterocc.compiler.cli.options import parse_shapes, split_devices
+from heterocc.compiler.files.inputs import read_files
+from heterocc.compiler.files.outputs import require_place, write_outputs
 
 SPECS = {"x": TensorSpec(name="x", dtype="float32", shape=(2, 2)), "n": TensorSpec(name="n", dtype="int64", shape=())}
 

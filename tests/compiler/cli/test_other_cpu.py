@@ -5,12 +5,12 @@ import platform
 from pathlib import Path
 
 import pytest
-from small import conv_net
 from typer.testing import CliRunner
 
-from heterocc.compiler import cli_report
-from heterocc.compiler.cli import app
-from heterocc.runtime.compat import host
+from heterocc.compiler.cli import reports as cli_report
+from heterocc.compiler.cli.main import app
+from heterocc.runtime.select.compat import host
+from tests.compiler.small import conv_net
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="names an x86-64 level")
 

@@ -9,17 +9,17 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper
-from small import conv_net, save
 from typer.testing import CliRunner, Result
 
 from heterocc.artifacts.atomic import AtomicFile
 from heterocc.artifacts.errors import OutputFileError
 from heterocc.artifacts.reading import reading
 from heterocc.compiler import compile_model, partition_model
-from heterocc.compiler.affinity import write_affinity_file
-from heterocc.compiler.bundle_io import read_npz
-from heterocc.compiler.cli import app
-from heterocc.compiler.outputs import NAMES, file_names, write_outputs
+from heterocc.compiler.cli.main import app
+from heterocc.compiler.files.inputs import read_npz
+from heterocc.compiler.files.outputs import NAMES, file_names, write_outputs
+from heterocc.compiler.placement.affinity_file import write_affinity_file
+from tests.compiler.small import conv_net, save
 
 ODD_NAMES = [
     *("file", "allow_pickle", "a/b", "a_b", "..", ".", "", "../up", "/root", "A_B", "café", "模型", "a.npy", "a", "-"),

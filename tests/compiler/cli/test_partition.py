@@ -4,10 +4,10 @@ import json
 from pathlib import Path
 
 import onnx
-from small import conv_net
 from typer.testing import CliRunner
 
-from heterocc.compiler.cli import app
+from heterocc.compiler.cli.main import app
+from tests.compiler.small import conv_net
 
 
 def partition(*arguments: object) -> str:

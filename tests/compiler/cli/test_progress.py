@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
-from small import conv_net
 from typer.testing import CliRunner
 
-from heterocc.compiler import CompileOptions, compile_model, progress
-from heterocc.compiler.cli import app
-from heterocc.compiler.progress import Lines, Stage
+from heterocc.compiler import CompileOptions, compile_model
+from heterocc.compiler.cli import progress
+from heterocc.compiler.cli.main import app
+from heterocc.compiler.cli.progress import Lines, Stage
 from heterocc.compiler.report import Progress, Reporter
+from tests.compiler.small import conv_net
 
 
 class Recorder(Reporter):

@@ -7,7 +7,7 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from heterocc.compiler.cli import app
+from heterocc.compiler.cli.main import app
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from small import conv_net
 
 import heterocc.compiler.devices.file as device_file
 from heterocc.artifacts.errors import DeviceFileError, FileMissingError
@@ -21,7 +20,8 @@ from heterocc.compiler.devices.present import inventory
 from heterocc.compiler.lower.vulkan.target import limits_of
 from heterocc.passes.cost import Link
 from heterocc.runtime import load
-from heterocc.runtime.devices import driver_reason
+from heterocc.runtime.select.devices import driver_reason
+from tests.compiler.small import conv_net
 
 BOARD = """
 name = "BOARD"

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from sample_devices import DIE
 
 from heterocc.artifacts.errors import DeviceFileError, DriverMissingError, PropertyError, UnknownDeviceError
 from heterocc.compiler.devices.device import Device
 from heterocc.compiler.devices.names import ORT_IS_LAST, known_devices, resolve_devices
 from heterocc.compiler.devices.present import Inventory, inventory, opencl_device
+from tests.sample_devices import DIE
 
 DISCRETE = Device("OPENCL", "opencl", 0, {"kind": "opencl"}, unit="discrete", description="a card")
 INTEGRATED = Device("OPENCL.1", "opencl", 1, {"kind": "opencl"}, unit="integrated", description="on the die")

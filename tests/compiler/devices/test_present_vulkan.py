@@ -9,13 +9,13 @@ from typing import Any
 
 import onnx
 import pytest
-import sample_devices
-from fresh_process import fresh
 
 from heterocc.compiler.devices.present import inventory, vulkan_device
 from heterocc.compiler.driver import compile_model
 from heterocc.runtime import load
 from heterocc.runtime.native import vulkan_unavailable_reason
+from tests import sample_devices
+from tests.fresh_process import fresh
 
 CARD = dataclasses.replace(
     sample_devices.CARD,

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from lowered import job, model
 from onnx import helper
 
 from heterocc.artifacts.errors import CudaCompilerMissingError
 from heterocc.compiler.devices.device import Device
 from heterocc.compiler.lower.cuda.toolchain import CudaCompiler, find_compiler
+from tests.compiler.lower.lowered import job, model
 
 HOPPER = Device("CUDA", "cuda", target={"kind": "cuda", "arch": "sm_90"}, present=False)
 RNG = np.random.default_rng(0)

@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import opencl_run
 import pytest
-import vulkan_run
-from gpu_run import Graph, Runner
 
 from heterocc.compiler.devices.device import Device
 from heterocc.runtime.native import unavailable_reason
 from heterocc.runtime.native.vulkan_api import vulkan_unavailable_reason
+from tests.compiler.lower import opencl_run, vulkan_run
+from tests.compiler.lower.gpu_run import Graph, Runner
 
 _REASONS = {"opencl": unavailable_reason(), "vulkan": vulkan_unavailable_reason()}
 _RUNNERS = {r.backend: r for r in (opencl_run.RUNNER, vulkan_run.RUNNER)}

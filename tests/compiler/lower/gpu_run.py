@@ -7,19 +7,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import device_run
 import numpy as np
 import onnx
 import onnxruntime
 import tvm_ffi
-from device_run import download
 from onnx import helper, numpy_helper
 
 from heterocc.compiler.devices.device import Device
 from heterocc.compiler.devices.present import inventory
-from heterocc.compiler.imported import ImportedModel
-from heterocc.compiler.lower.base import LoweredPartition, Lowering, PartitionJob
-from heterocc.compiler.onnx_import import import_model
+from heterocc.compiler.importer.model import ImportedModel
+from heterocc.compiler.importer.pipeline import import_model
+from heterocc.compiler.lower.backend import LoweredPartition, Lowering, PartitionJob
+from tests import device_run
+from tests.device_run import download
 
 OPSET = 17
 

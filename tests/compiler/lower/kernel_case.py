@@ -13,8 +13,8 @@ import onnx
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from heterocc.compiler.imported import ImportedModel
-from heterocc.compiler.onnx_import import import_model
+from heterocc.compiler.importer.model import ImportedModel
+from heterocc.compiler.importer.pipeline import import_model
 
 Array = np.ndarray[Any, Any]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kernel_case import Case
-from kernel_contractions import convolutions, products
-from kernel_elements import casts, elementwise, movement, scans
-from kernel_reductions import pools, reductions
+from tests.compiler.lower.kernel_case import Case
+from tests.compiler.lower.kernel_contractions import convolutions, products
+from tests.compiler.lower.kernel_elements import casts, elementwise, movement, scans
+from tests.compiler.lower.kernel_reductions import pools, reductions
 
 FAMILIES: Mapping[str, tuple[Case, ...]] = {
     made.__name__: tuple(made())

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kernel_case import FLOATS, WIDE_INTEGERS, Case, case, constant, draw
 from onnx import helper
+
+from tests.compiler.lower.kernel_case import FLOATS, WIDE_INTEGERS, Case, case, constant, draw
 
 DOUBLING = {"strides": [2, 2], "pads": [1] * 4}
 """Attributes of a transposed convolution of 4 x 4 that makes an image twice as large."""

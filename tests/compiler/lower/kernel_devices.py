@@ -16,31 +16,29 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import cuda_emulated
 import numpy as np
-import opencl_run
 import tvm
 import tvm_ffi
-import vulkan_run
-from device_run import download
-from gpu_run import Runner
 
 from heterocc.compiler.devices.device import NUMERIC_DTYPES, Device
-from heterocc.compiler.lower.base import PartitionJob
-from heterocc.compiler.lower.codegen import _without_scopes
+from heterocc.compiler.lower.backend import PartitionJob
+from heterocc.compiler.lower.codegen.link import link
+from heterocc.compiler.lower.codegen.shared_object import _without_scopes
 from heterocc.compiler.lower.cuda import lowering as cuda
 from heterocc.compiler.lower.cuda.codegen import captured_sources, packed_cubins
 from heterocc.compiler.lower.cuda.target import cuda_target
-from heterocc.compiler.lower.frontend import KernelModule
-from heterocc.compiler.lower.link import link
 from heterocc.compiler.lower.opencl import lowering as opencl
 from heterocc.compiler.lower.opencl.source import completed_source
 from heterocc.compiler.lower.opencl.target import opencl_target
+from heterocc.compiler.lower.pipeline import KernelModule
 from heterocc.compiler.lower.vulkan import lowering as vulkan
 from heterocc.compiler.lower.vulkan.codegen import generating
 from heterocc.compiler.lower.vulkan.target import GUARANTEED, limits_of, vulkan_target
 from heterocc.runtime.native import load_opencl, unavailable_reason
 from heterocc.runtime.native.vulkan_api import load_vulkan, vulkan_unavailable_reason
+from tests.compiler.lower import cuda_emulated, opencl_run, vulkan_run
+from tests.compiler.lower.gpu_run import Runner
+from tests.device_run import download
 
 Array = np.ndarray[Any, Any]
 Launch = tuple[str, Sequence[Array], Sequence[Array]]

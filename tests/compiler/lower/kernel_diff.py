@@ -13,15 +13,15 @@ from typing import Any
 
 import numpy as np
 import tvm
-from gpu_run import whole
-from kernel_case import Batch
-from kernel_devices import Array, Launch, Setting
-from kernel_reference import FILL, Reference, Trace, arguments_of, blank, kernels_of
 
-from heterocc.compiler.lower.frontend import KernelModule
 from heterocc.compiler.lower.gpu.rules import RULE
-from heterocc.compiler.lower.relax_kernels import is_kernel_call
-from heterocc.compiler.lower.relax_straight import bindings_of
+from heterocc.compiler.lower.pipeline import KernelModule
+from heterocc.compiler.lower.relax.kernels import is_kernel_call
+from heterocc.compiler.lower.relax.straight import bindings_of
+from tests.compiler.lower.gpu_run import whole
+from tests.compiler.lower.kernel_case import Batch
+from tests.compiler.lower.kernel_devices import Array, Launch, Setting
+from tests.compiler.lower.kernel_reference import FILL, Reference, Trace, arguments_of, blank, kernels_of
 
 READY = "ready made"
 """In place of a rule: TVM gives the kernel with work items of its own."""

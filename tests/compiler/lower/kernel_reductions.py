@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from kernel_case import FLOATS, Case, case, constant, draw, no_doubles
 from onnx import helper
+
+from tests.compiler.lower.kernel_case import FLOATS, Case, case, constant, draw, no_doubles
 
 
 def reductions() -> Iterator[Case]:

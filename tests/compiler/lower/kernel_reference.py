@@ -12,11 +12,11 @@ import tvm
 import tvm_ffi
 from tvm import relax, s_tir, tirx
 
-from heterocc.compiler.lower.frontend import KernelModule
 from heterocc.compiler.lower.gpu.schedule import tensor_dtypes
-from heterocc.compiler.lower.relax_importer import static_shape
-from heterocc.compiler.lower.relax_kernels import is_kernel_call
-from heterocc.compiler.lower.relax_straight import bindings_of, outputs_of
+from heterocc.compiler.lower.pipeline import KernelModule
+from heterocc.compiler.lower.relax.importer import static_shape
+from heterocc.compiler.lower.relax.kernels import is_kernel_call
+from heterocc.compiler.lower.relax.straight import bindings_of, outputs_of
 
 Array = np.ndarray[Any, Any]
 

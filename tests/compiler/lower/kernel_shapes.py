@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 
 from hypothesis import strategies as st
-from kernel_case import Case, case, constant, draw
-from kernel_contractions import conv
+
+from tests.compiler.lower.kernel_case import Case, case, constant, draw
+from tests.compiler.lower.kernel_contractions import conv
 
 SIDES = st.integers(1, 19)
 FEW = st.integers(1, 7)

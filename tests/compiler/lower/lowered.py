@@ -14,8 +14,8 @@ import tvm
 from onnx import helper, numpy_helper, shape_inference
 
 from heterocc.compiler.devices.device import Device
-from heterocc.compiler.imported import ImportedModel
-from heterocc.compiler.lower.base import LoweredPartition, PartitionJob
+from heterocc.compiler.importer.model import ImportedModel
+from heterocc.compiler.lower.backend import LoweredPartition, PartitionJob
 from heterocc.compiler.lower.cpu.lowering import CpuLowering
 from heterocc.passes.graph import Graph, Node, Value
 

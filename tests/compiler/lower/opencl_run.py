@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from gpu_run import Runner
-
 from heterocc.compiler.lower.opencl.lowering import OpenclLowering
 from heterocc.runtime.native import load_opencl
+from tests.compiler.lower.gpu_run import Runner
 
 RUNNER = Runner("opencl", OpenclLowering(), load_opencl)
 first_device, lower, run, check = RUNNER.first_device, RUNNER.lower, RUNNER.run, RUNNER.check

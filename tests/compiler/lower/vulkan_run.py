@@ -11,8 +11,6 @@ from typing import Any
 
 import numpy as np
 import tvm
-from device_run import download
-from gpu_run import Runner
 from tvm import s_tir, te
 
 from heterocc.compiler.devices.device import NUMERIC_DTYPES, Device
@@ -21,6 +19,8 @@ from heterocc.compiler.lower.vulkan.kernel import Kernel
 from heterocc.compiler.lower.vulkan.lowering import VulkanLowering
 from heterocc.compiler.lower.vulkan.target import limits_of, vulkan_target
 from heterocc.runtime.native.vulkan_api import load_vulkan
+from tests.compiler.lower.gpu_run import Runner
+from tests.device_run import download
 
 VALIDATOR = shutil.which("spirv-val")
 

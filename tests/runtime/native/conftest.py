@@ -3,12 +3,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import opencl_sample
 import pytest
 import tvm_ffi
-import vulkan_sample
 
 from heterocc.runtime.native import unavailable_reason, vulkan_unavailable_reason
+from tests.runtime.native import opencl_sample, vulkan_sample
 
 _WHY_NOT: dict[str, tuple[str, Callable[[], str | None]]] = {
     "opencl": ("OpenCL", unavailable_reason),

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import device_run
 import numpy as np
 import tvm_ffi
-from device_run import download
+
+from tests import device_run
+from tests.device_run import download
 
 
 def pointer(tensor: Any) -> ctypes.c_void_p:

@@ -6,12 +6,12 @@ import struct
 from collections.abc import Mapping
 from typing import Any
 
-import device_run
-import device_sample
 import tvm_ffi
-from device_sample import Tensors
 
 from heterocc.runtime.native import load_opencl
+from tests import device_run
+from tests.runtime.native import device_sample
+from tests.runtime.native.device_sample import Tensors
 
 HANDLE = (3, 64, 1)
 FLOAT32 = (2, 32, 1)

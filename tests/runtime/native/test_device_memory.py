@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm_ffi
-from device_run import copy
 
 from heterocc.artifacts.errors import DeviceError
 from heterocc.runtime.native import typed_error
+from tests.device_run import copy
 
 STAGED = 37_000_001
 """Bytes of a copy that needs every piece of staging memory twice, and ends within one."""

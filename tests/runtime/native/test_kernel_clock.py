@@ -7,12 +7,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-import opencl_sample
 import pytest
-import vulkan_sample
 
 from heterocc.runtime.native import vulkan_devices
 from heterocc.runtime.native.kernel_clock import KernelClock
+from tests.runtime.native import opencl_sample, vulkan_sample
 
 Launch = Callable[[int], None]
 

@@ -54,7 +54,7 @@ folder = Path(sys.argv[1])
 opencl_api._folders = lambda: [folder]
 plugin.Plugin.folders = lambda self: iter([folder])
 sys.argv[1:] = ["devices", "--json"]
-from heterocc.compiler.cli import main
+from heterocc.compiler.cli.main import main
 main()
 """
 

@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
-from fresh_process import fresh
 
 from heterocc.runtime.native import OpenCLDevice, opencl_devices, tvm_runtime
+from tests.fresh_process import fresh
 
 REPORT = """
 import json, sys

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm_ffi
-from fresh_process import fresh
-from opencl_sample import empty, load, module_bytes, pointer, to_device, to_host
 
 from heterocc.artifacts.errors import DeviceError, DeviceMemoryError
-from heterocc.runtime.borders import Side
 from heterocc.runtime.native import typed_error
+from heterocc.runtime.plan.lending_turns import Side
+from tests.fresh_process import fresh
+from tests.runtime.native.opencl_sample import empty, load, module_bytes, pointer, to_device, to_host
 
 pytestmark = pytest.mark.opencl
 

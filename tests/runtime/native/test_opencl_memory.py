@@ -10,11 +10,20 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm_ffi
-from fresh_process import fresh
-from opencl_sample import empty, leave_idle_workspace, load, module_bytes, opencl, pointer, to_device, to_host
 
 from heterocc.artifacts.errors import DeviceError, DeviceMemoryError
 from heterocc.runtime.native import opencl_devices, trim, typed_error
+from tests.fresh_process import fresh
+from tests.runtime.native.opencl_sample import (
+    empty,
+    leave_idle_workspace,
+    load,
+    module_bytes,
+    opencl,
+    pointer,
+    to_device,
+    to_host,
+)
 
 pytestmark = pytest.mark.opencl
 

@@ -5,10 +5,10 @@ import struct
 import numpy as np
 import pytest
 import tvm_ffi
-from opencl_sample import SCALE, load, module_bytes, run_scale
 
 from heterocc.artifacts.errors import DeviceError
 from heterocc.runtime.native import opencl_devices, typed_error
+from tests.runtime.native.opencl_sample import SCALE, load, module_bytes, run_scale
 
 pytestmark = pytest.mark.opencl
 

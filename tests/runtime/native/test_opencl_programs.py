@@ -11,11 +11,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-from opencl_sample import SCALE, empty, load, module_bytes, modules_bytes, pointer, to_device, to_host
 
 from heterocc.artifacts.errors import BundleError
 from heterocc.runtime.native import typed_error
 from heterocc.runtime.native.opencl_api import Origins
+from tests.runtime.native.opencl_sample import (
+    SCALE,
+    empty,
+    load,
+    module_bytes,
+    modules_bytes,
+    pointer,
+    to_device,
+    to_host,
+)
 
 pytestmark = pytest.mark.opencl
 

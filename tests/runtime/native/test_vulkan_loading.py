@@ -9,10 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from fresh_process import fresh
 
 from heterocc.runtime.native import VulkanDevice, vulkan_devices
 from heterocc.runtime.native.vulkan_api import PLUGIN
+from tests.fresh_process import fresh
 
 HERE = Path(__file__).parent
 

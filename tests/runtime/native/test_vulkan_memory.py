@@ -10,8 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm_ffi
-import vulkan_sample as sample
-from vulkan_sample import (
+
+from heterocc.artifacts.errors import DeviceError, DeviceMemoryError
+from heterocc.runtime.native import typed_error, vulkan_devices
+from heterocc.runtime.native.vulkan_api import Statistics, statistics, trim
+from tests.runtime.native import vulkan_sample as sample
+from tests.runtime.native.vulkan_sample import (
     empty,
     leave_idle_workspace,
     load,
@@ -23,10 +27,6 @@ from vulkan_sample import (
     to_host,
     vulkan,
 )
-
-from heterocc.artifacts.errors import DeviceError, DeviceMemoryError
-from heterocc.runtime.native import typed_error, vulkan_devices
-from heterocc.runtime.native.vulkan_api import Statistics, statistics, trim
 
 pytestmark = pytest.mark.vulkan
 

@@ -9,13 +9,23 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import vulkan_sample as sample
-from fresh_process import fresh
-from vulkan_sample import FLOAT32, INT32, empty, kernel_bytes, load, module_bytes, plugin, pointer, run_scale
 
 from heterocc.artifacts.errors import BundleError, DeviceError
 from heterocc.runtime.native import typed_error, vulkan_devices
 from heterocc.runtime.native.vulkan_api import statistics
+from tests.fresh_process import fresh
+from tests.runtime.native import vulkan_sample as sample
+from tests.runtime.native.vulkan_sample import (
+    FLOAT32,
+    INT32,
+    empty,
+    kernel_bytes,
+    load,
+    module_bytes,
+    plugin,
+    pointer,
+    run_scale,
+)
 
 pytestmark = pytest.mark.vulkan
 

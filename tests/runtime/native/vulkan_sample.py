@@ -6,12 +6,12 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
-import device_run
-import device_sample
 import tvm_ffi
-from device_sample import Tensors
 
 from heterocc.runtime.native.vulkan_api import load_vulkan
+from tests import device_run
+from tests.runtime.native import device_sample
+from tests.runtime.native.device_sample import Tensors
 
 BUFFER, PUSH = 0, 1
 INT, FLOAT = 0, 2

@@ -1,0 +1,1 @@
+"""From a plan to lowered partitions, and from those to a bundle."""

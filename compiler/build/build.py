@@ -1,0 +1,108 @@
+"""Build: lowers the partitions of a plan, each once, however often placement changes around it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from heterocc.artifacts.errors import LoweringError
+from heterocc.artifacts.names import file_name
+from heterocc.compiler.build.bisect_lowering import at_fault
+from heterocc.compiler.build.tuning import TunedPartition
+from heterocc.compiler.devices.device import Device
+from heterocc.compiler.files.writing import atomic_write
+from heterocc.compiler.importer.model import ImportedModel
+from heterocc.compiler.lower import lowering_for
+from heterocc.compiler.lower.backend import LoweredPartition, PartitionJob, Tuning
+from heterocc.compiler.lower.gpu.tuning.timing import interleaved
+from heterocc.compiler.lower.progress import watched
+from heterocc.compiler.report import Progress, Reporter
+from heterocc.compiler.support.cache import open_records
+from heterocc.passes.plan import Plan
+from heterocc.passes.printer import count
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltPlan:
+    """A plan and the code of its partitions, in run order."""
+
+    plan: Plan
+    jobs: tuple[PartitionJob, ...]
+    lowered: tuple[LoweredPartition, ...]
+
+    @property
+    def tuned(self) -> tuple[TunedPartition, ...]:
+        """What timing kernels chose."""
+        pairs = zip(self.jobs, self.lowered, strict=True)
+        return tuple(TunedPartition(job.name, job.device.name, low.tuned) for job, low in pairs if low.tuned)
+
+
+def jobs_of(plan: Plan, model: ImportedModel, devices: Iterable[Device]) -> tuple[PartitionJob, ...]:
+    """The partitions of a plan as work for lowering; partition `i` is called `p<i>`."""
+    by_name = {d.name: d for d in devices}
+    return tuple(
+        PartitionJob(f"p{i}", model, by_name[part.device], part.nodes, plan.inputs_of(i), plan.outputs_of(i))
+        for i, part in enumerate(plan.partitions)
+    )
+
+
+class DoesNotLower(Exception):  # noqa: N818  # never shown: it tells the driver what to place anew
+    """A partition that does not lower: its device, the nodes at fault, and the error to show if no device is left."""
+
+    def __init__(self, device: str, nodes: tuple[str, ...], told: str, error: LoweringError) -> None:
+        super().__init__(told)
+        self.device, self.nodes, self.told, self.error = device, nodes, told, error
+
+
+class Builder:
+    """Lowers partitions and remembers them by device, nodes and interface."""
+
+    def __init__(self, model: ImportedModel, devices: Iterable[Device], reporter: Reporter) -> None:
+        self._model = model
+        self._devices = tuple(devices)
+        self._reporter = reporter
+        self._records = open_records("tuning")
+        self._done: dict[tuple[str, tuple[str, ...], tuple[str, ...], tuple[str, ...]], LoweredPartition] = {}
+
+    def build(self, plan: Plan) -> BuiltPlan:
+        """Lower every partition of `plan`. Raises DoesNotLower for one that does not."""
+        jobs = jobs_of(plan, self._model, self._devices)
+        todo = [job for job in jobs if self._key(job) not in self._done]
+        with self._reporter.stage("lowering") as progress:
+            for number, job in enumerate(todo, start=1):
+                part = f" {number}/{len(todo)}" if len(todo) > 1 else ""
+                progress.begin(f"{job.name}{part} for {job.device.name} ({count(len(job.nodes), 'node')})")
+                with watched(progress):
+                    self._done[self._key(job)] = self._lower(self._tuned(job, progress))
+        if self._records is not None and self._records.failure is not None:
+            self._reporter.note(self._records.failure)
+        return BuiltPlan(plan, jobs, tuple(self._done[self._key(job)] for job in jobs))
+
+    def _tuned(self, job: PartitionJob, progress: Progress) -> PartitionJob:
+        """The job, its kernels to be timed where the device is to be tuned for and is here."""
+        if not (job.device.tunes and job.device.present):
+            return job
+        if self._records is None:
+            self._reporter.note(f"{job.device.name}.tune=on without a cache: the next compile times its kernels again")
+        return replace(job, tuning=Tuning(interleaved, self._records, progress.item))
+
+    @staticmethod
+    def _lower(job: PartitionJob) -> LoweredPartition:
+        lowering = lowering_for(job.device)
+        try:
+            return lowering.lower(job)
+        except LoweringError as error:
+            nodes, told = at_fault(job, lowering.lower)
+            raise DoesNotLower(job.device.name, nodes, told or error.message, error) from error
+
+    @staticmethod
+    def _key(job: PartitionJob) -> tuple[str, tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+        return job.device.name, job.nodes, job.inputs, job.outputs
+
+
+def write_dumps(built: BuiltPlan, directory: Path, variant: str) -> None:
+    """Write each partition's IR and source as `<variant>-<partition>.<what>`."""
+    for job, lowered in zip(built.jobs, built.lowered, strict=True):
+        for name, text in lowered.dumps:
+            atomic_write(directory / f"{file_name(variant)}-{job.name}.{file_name(name)}", text)

@@ -1,0 +1,242 @@
+"""Pack: from built plans to the bundle's manifest, members and weights."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from heterocc.artifacts import manifest as m
+from heterocc.artifacts.errors import InvalidGraphError
+from heterocc.artifacts.names import file_name
+from heterocc.artifacts.version import __version__
+from heterocc.artifacts.writer import BundleWriter
+from heterocc.compiler.checking.compare import FLOAT16, FLOAT32, QUANTISED
+from heterocc.compiler.checking.judge import Judge, coarse_values
+from heterocc.compiler.devices.device import Device
+from heterocc.compiler.devices.host import target_arch
+from heterocc.compiler.importer.model import ImportedModel
+from heterocc.compiler.lower.backend import LoweredPartition, PartitionJob
+from heterocc.compiler.report import Progress
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A lowered partition, ready to pack; `checked` when its numbers were compared with ONNX Runtime's.
+
+    `binaries` are what the driver made of its kernels, where the bundle is to hold that.
+    """
+
+    job: PartitionJob
+    lowered: LoweredPartition
+    checked: bool = False
+    binaries: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class VariantParts:
+    """What becomes a variant of the bundle: pieces in run order, the plan as text, and what there is to say of it."""
+
+    name: str
+    devices: tuple[Device, ...]
+    pieces: tuple[Piece, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    plan: str
+    summary: str
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GoldenVectors:
+    """Inputs and ONNX Runtime's outputs for them, by name of the imported graph; tensors only."""
+
+    seed: int
+    inputs: Mapping[str, np.ndarray[Any, Any]]
+    outputs: Mapping[str, np.ndarray[Any, Any]]
+
+
+def pack(
+    path: Path,
+    model: ImportedModel,
+    variants: Sequence[VariantParts],
+    *,
+    golden: GoldenVectors | None = None,
+    texts: Mapping[str, str] | None = None,
+    progress: Progress | None = None,
+) -> m.Manifest:
+    """Write the bundle; `texts` are further members such as `.dot` graphs. `progress` counts `weights_of(variants)`.
+
+    The same input gives the same bytes. Raises OutputFileError (HC111) when the file cannot be written.
+    """
+    inputs, outputs = _specs(model, variants[0].inputs), _specs(model, variants[0].outputs)
+    with BundleWriter(path) as writer:
+        codes: dict[tuple[str, int, str], str] = {}
+        records = tuple(_variant(writer, model, parts, codes, progress or Progress()) for parts in variants)
+        for name, text in sorted((texts or {}).items()):
+            writer.add_member(name, text)
+        kinds = {piece.lowered.kind for parts in variants for piece in parts.pieces}
+        return writer.finish(
+            producer=m.Producer(
+                heterocc=__version__,
+                tvm=version("apache-tvm") if "tvm" in kinds else None,
+                onnxruntime=version("onnxruntime") if "onnx" in kinds else None,
+            ),
+            model=m.ModelInfo(
+                name=model.name,
+                sha256=model.sha256,
+                opsets=dict(sorted(model.opsets.items())),
+                inputs=inputs,
+                outputs=outputs,
+            ),
+            variants=records,
+            golden=None if golden is None else _golden(writer, model, golden, _half_nodes(variants)),
+        )
+
+
+def weights_of(variants: Sequence[VariantParts]) -> int:
+    """How many tensors the code of some variants wants, each as often as it is wanted."""
+    return sum(len(piece.lowered.params) for parts in variants for piece in parts.pieces)
+
+
+def _specs(model: ImportedModel, names: Sequence[str]) -> tuple[m.TensorSpec, ...]:
+    values = [model.graph.values[name] for name in names]
+    for name in (model.sources.get(v.name, v.name) for v in values):
+        if not 1 <= len(name) <= m.MAX_NAME:
+            raise InvalidGraphError(
+                f"an input or output has a name of {len(name)} characters, a bundle takes 1 to {m.MAX_NAME} characters",
+                where=f"{model.name}: '{name[:60]}…'",
+                hint="rename it in the model",
+            )
+    return tuple(m.TensorSpec(name=model.sources.get(v.name, v.name), dtype=v.dtype, shape=v.shape) for v in values)
+
+
+def _variant(
+    writer: BundleWriter,
+    model: ImportedModel,
+    parts: VariantParts,
+    codes: dict[tuple[str, int, str], str],
+    progress: Progress,
+) -> m.Variant:
+    """A variant's record; `codes` knows the members of code by device and hash, so that variants share them."""
+    folder = file_name(parts.name)
+    names = (*parts.inputs, *parts.outputs, *(v for p in parts.pieces for v in (*p.job.inputs, *p.job.outputs)))
+    values = tuple(dict.fromkeys(names))
+    index = {name: i for i, name in enumerate(values)}
+    used = (
+        tuple(d for d in parts.devices if any(p.job.device.name == d.name for p in parts.pieces)) or parts.devices[:1]
+    )
+    device_index = {d.name: i for i, d in enumerate(used)}
+    partitions = []
+    for piece in parts.pieces:
+        job, lowered = piece.job, piece.lowered
+        suffix = "onnx" if lowered.kind == "onnx" else "so"
+        key = job.device.backend, job.device.index, hashlib.sha256(lowered.code + piece.binaries).hexdigest()
+        if key not in codes:
+            codes[key] = writer.add_member(f"code/{folder}/{job.name}.{suffix}", lowered.code)
+        params = []
+        for array in lowered.params:
+            params.append(writer.add_weight(array))
+            progress.step()
+        partitions.append(
+            m.Partition(
+                name=job.name,
+                device=device_index[job.device.name],
+                kind=lowered.kind,
+                code=codes[key],
+                binaries=writer.add_member(f"{codes[key]}.binaries", piece.binaries) if piece.binaries else None,
+                inputs=tuple(index[v] for v in job.inputs),
+                outputs=tuple(index[v] for v in job.outputs),
+                params=tuple(params),
+                param_names=lowered.param_names,
+                nodes=tuple(model.graph.node_by_name[n].label for n in job.nodes),
+                kernels=tuple(_kernel(model, k.symbol, k.nodes, k.outputs) for k in lowered.kernels),
+                checked=piece.checked,
+            )
+        )
+    return m.Variant(
+        name=parts.name,
+        devices=tuple(_device(d, [p for p in parts.pieces if p.job.device.name == d.name]) for d in used),
+        values=_specs(model, values),
+        inputs=tuple(index[v] for v in parts.inputs),
+        outputs=tuple(index[v] for v in parts.outputs),
+        constants={
+            str(index[v]): writer.add_weight(model.weights[v])
+            for v in dict.fromkeys(parts.outputs)
+            if v in model.graph.constants
+        },
+        partitions=tuple(partitions),
+        plan=writer.add_member(f"plan/{folder}.txt", parts.plan),
+        summary=parts.summary,
+        notes=parts.notes,
+    )
+
+
+def _kernel(model: ImportedModel, symbol: str, nodes: tuple[str, ...], outputs: tuple[str, ...]) -> m.Kernel:
+    found = [model.graph.node_by_name[n] for n in nodes]
+    return m.Kernel(
+        symbol=symbol,
+        nodes=tuple(n.label for n in found),
+        op_types=tuple(dict.fromkeys(n.op_type for n in found)),
+        outputs=outputs,
+    )
+
+
+def _device(device: Device, pieces: Sequence[Piece]) -> m.Device:
+    compiled = [p.lowered for p in pieces if p.lowered.kind == "tvm"]
+    features = sorted({f for lowered in compiled for f in lowered.cpu_features})
+    return m.Device(
+        name=device.name,
+        backend=device.backend,
+        index=device.index,
+        target=device.target_json(),
+        arch=_host_arch(device) if compiled else None,
+        cpu_features=tuple(features),
+        requires=tuple(sorted({r for lowered in compiled for r in lowered.requires})),
+        properties=dict(sorted(device.properties.items())),
+    )
+
+
+def _host_arch(device: Device) -> str:
+    if device.backend == "cpu":
+        return target_arch(device.target)
+    import platform
+
+    return platform.machine()
+
+
+def _half_nodes(variants: Sequence[VariantParts]) -> tuple[str, ...]:
+    """The nodes that some variant computes in half precision."""
+    halved = [p.job for parts in variants for p in parts.pieces if p.job.device.half]
+    return tuple(dict.fromkeys(name for job in halved for name in job.nodes))
+
+
+def _golden(writer: BundleWriter, model: ImportedModel, golden: GoldenVectors, half: tuple[str, ...]) -> m.Golden:
+    def store(kind: str, arrays: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, str]:
+        names = {}
+        for i, (name, array) in enumerate(arrays.items()):
+            names[model.sources.get(name, name)] = writer.add_array(f"golden/{kind}{i}.npy", array)
+        return names
+
+    coarse = not coarse_values(model).isdisjoint(golden.outputs)
+    short = any(a.dtype == np.float16 for a in golden.outputs.values())
+    judge = Judge(model, golden.inputs, tuple(golden.outputs), half=half)
+    least = math.inf
+    if coarse or half:
+        least = min((judge.least_snr(n, a) for n, a in golden.outputs.items()), default=least)
+
+    return m.Golden(
+        seed=golden.seed,
+        inputs=store("input", golden.inputs),
+        outputs=store("output", golden.outputs),
+        rtol=(FLOAT16 if short else FLOAT32).rtol,
+        atol=(FLOAT16 if short else FLOAT32).atol,
+        steps=QUANTISED.steps if coarse else 0,
+        snr=max(0.0, least) if math.isfinite(least) else None,
+    )

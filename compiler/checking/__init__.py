@@ -1,0 +1,1 @@
+"""Comparison of what was compiled with ONNX Runtime."""

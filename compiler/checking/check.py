@@ -1,0 +1,286 @@
+"""Check while compiling: every partition against ONNX Runtime, and a wrong one down to its node."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from heterocc.artifacts.errors import HeteroccError, InputError
+from heterocc.compiler.build.build import BuiltPlan
+from heterocc.compiler.build.pack import Piece, VariantParts, pack
+from heterocc.compiler.checking.bisect import beyond_half, first_wrong_kernel
+from heterocc.compiler.checking.compare import FLOAT32, Difference, Tolerance
+from heterocc.compiler.checking.judge import Judge
+from heterocc.compiler.checking.precision_cost import PrecisionCost, cost_of
+from heterocc.compiler.checking.reference import Reference
+from heterocc.compiler.devices.device import Device
+from heterocc.compiler.files.scratch import scratch_folder
+from heterocc.compiler.importer.model import ImportedModel
+from heterocc.compiler.importer.random_nodes import random_values
+from heterocc.compiler.lower import lowering_for
+from heterocc.compiler.lower.backend import LoweredPartition, PartitionJob
+from heterocc.compiler.lower.half.policy import LARGEST
+from heterocc.compiler.report import Reporter
+from heterocc.passes.printer import count
+from heterocc.runtime import load
+
+
+@dataclass(frozen=True, slots=True)
+class Wrong:
+    """A node (or several, where they cannot be told apart) that a device computes wrongly.
+
+    None where the device is the last resort: the reference itself differs there.
+    """
+
+    device: str
+    nodes: tuple[str, ...]
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """What checking a built plan found: wrong nodes, and partitions that could not be checked with the reason.
+
+    `checked[i]` tells whether partition `i` was compared and found right. `costs` are the errors of what is computed in
+    half precision: of each partition, and of the model's outputs where all of it runs here. `binaries[i]` is what the
+    driver made of the kernels of partition `i`, empty where it did not run or its device does not want them kept.
+    """
+
+    wrong: tuple[Wrong, ...]
+    unchecked: tuple[str, ...]
+    checked: tuple[bool, ...]
+    costs: tuple[PrecisionCost, ...] = ()
+    binaries: tuple[bytes, ...] = ()
+
+
+class Checker:
+    """Runs partitions in isolation on the reference's own values, so that errors do not add up along the chain.
+
+    `feed` holds the graph's inputs by internal name. What was found right is not run again.
+    """
+
+    def __init__(
+        self, model: ImportedModel, feed: Mapping[str, Any], reporter: Reporter, base: Tolerance = FLOAT32
+    ) -> None:
+        self._model = model
+        self._feed = dict(feed)
+        self._reporter = reporter
+        self._base = base
+        self._right: set[int] = set()
+        self._costs: dict[int, PrecisionCost] = {}
+        self._binaries: dict[int, bytes] = {}
+        self._unseen: dict[int, tuple[str, ...]] = {}
+        self._kept: list[LoweredPartition] = []  # keeps ids in _right from being reused
+
+    def check(self, built: BuiltPlan) -> CheckResult:
+        """Compare every partition that can run here with ONNX Runtime."""
+        values = self._border_values(built.jobs)
+        wrong: list[Wrong] = []
+        unchecked: list[str] = []
+        checked: list[bool] = []
+        nodes = sum(len(job.nodes) for job in built.jobs) if len(built.jobs) > 1 else None
+        with self._reporter.stage("checking", nodes) as progress:
+            for job, lowered in zip(built.jobs, built.lowered, strict=True):
+                progress.begin(f"{job.name} on {job.device.name} ({count(len(job.nodes), 'node')}), running it")
+                reason = self._cannot_check(job, values)
+                if reason is not None:
+                    unchecked.append(f"{job.name} on {job.device.name} ({len(job.nodes)} nodes): {reason}")
+                    checked.append(False)
+                    progress.step(steps=len(job.nodes))
+                    continue
+                found = None if id(lowered) in self._right else self._check_one(job, lowered, values)
+                checked.append(found is None and not self._saw_nothing(job, lowered))
+                if found is None:
+                    if self._unseen.get(id(lowered)):
+                        reasons = "; ".join(dict.fromkeys(self._unseen[id(lowered)]))
+                        unchecked.append(f"{job.name} on {job.device.name} ({len(job.nodes)} nodes): {reasons}")
+                    self._right.add(id(lowered))
+                    self._kept.append(lowered)
+                elif not found[0].nodes:
+                    unchecked.append(f"{job.name} on {job.device.name} ({len(job.nodes)} nodes): {found[0].error}")
+                else:
+                    wrong += found
+                progress.step(steps=len(job.nodes))
+        costs = () if wrong else self._all_costs(built, complete=not unchecked)
+        binaries = tuple(self._binaries.get(id(lowered), b"") for lowered in built.lowered)
+        return CheckResult(tuple(wrong), tuple(unchecked), tuple(checked), costs, binaries)
+
+    def _saw_nothing(self, job: PartitionJob, lowered: LoweredPartition) -> bool:
+        """Whether no output of a partition that is not wrong showed that it is right."""
+        return len(self._unseen.get(id(lowered), ())) == len(job.outputs)
+
+    def _border_values(self, jobs: Sequence[PartitionJob]) -> dict[str, Any]:
+        names = dict.fromkeys(v for job in jobs for v in (*job.inputs, *job.outputs))
+        return {**self._feed, **Reference(self._model, list(names)).run(self._feed)}
+
+    def _cannot_check(self, job: PartitionJob, values: Mapping[str, Any]) -> str | None:
+        if not job.device.present:
+            return "the device is not here; run `heterocc verify` where it is"
+        if any(not isinstance(values[v], np.ndarray) for v in job.inputs):
+            return "it reads a value that is no tensor"
+        return None
+
+    def _check_one(
+        self, job: PartitionJob, lowered: LoweredPartition, values: Mapping[str, Any]
+    ) -> tuple[Wrong, ...] | None:
+        """What is wrong with a partition, None when nothing is: one node, or all whose values float16 does not hold."""
+        found = self._difference(job, lowered, values)
+        if found is None:
+            return None
+        if job.device.last_resort and isinstance(found, Difference):
+            # ONNX Runtime against itself, with and without its fusions: both are right, and no device is left.
+            return (Wrong(job.device.name, (), f"ONNX Runtime's own fusions change {found.name}: {found.reason}"),)
+        if isinstance(found, Difference) and job.device.half:
+            beyond = self._beyond_half(job, lowered, values)
+            if beyond:
+                return beyond
+        suspects, error = self._suspects(job, lowered, values, found)
+        for name in suspects:
+            alone = self._alone(job.device, name)
+            if alone is not None:
+                return (Wrong(job.device.name, (name,), alone),)
+        # Right one by one, wrong together: all that the kernel fuses must go.
+        return (Wrong(job.device.name, suspects, error),)
+
+    def _difference(
+        self, job: PartitionJob, lowered: LoweredPartition, values: Mapping[str, Any]
+    ) -> Difference | HeteroccError | None:
+        """The first output that differs, or the error that running the partition raises."""
+        with scratch_folder("check") as folder:
+            try:
+                with load(self._pack(folder, job, lowered)) as session:
+                    results = session.run({name: values[name] for name in job.inputs})
+                    if job.device.keeps_binaries:  # after the run: PoCL compiles for the sizes of launches
+                        self._binaries[id(lowered)] = session.kernel_binaries().get(job.name, b"")
+            except InputError:
+                raise
+            except HeteroccError as error:
+                return error
+        judge = self._judge(job, values, job.outputs)
+        found = [judge.compare(name, results[name], values[name]) for name in job.outputs]
+        unseen = tuple(difference.unchecked for difference in found if difference.unchecked)
+        random = random_values(self._model, job.nodes)
+        if len(unseen) == len(found) or any(name in random for name in job.outputs):
+            self._unseen[id(lowered)] = unseen
+        cost = cost_of((job.device.name,), job.name, found, values) if job.device.half else None
+        if cost is not None:
+            self._costs[id(lowered)] = cost
+        return next((difference for difference in found if not difference.ok), None)
+
+    def _all_costs(self, built: BuiltPlan, complete: bool) -> tuple[PrecisionCost, ...]:
+        """What half precision costs each partition and, where all of them were checked, the model's outputs."""
+        halved = [(job, lowered) for job, lowered in zip(built.jobs, built.lowered, strict=True) if job.device.half]
+        known = [(job, self._costs[id(lowered)]) for job, lowered in halved if id(lowered) in self._costs]
+        costs = [replace(cost, partition=job.name) for job, cost in known]
+        if halved and complete:
+            # One partition is the whole model.
+            whole = [replace(c, partition=None) for c in costs] if len(built.jobs) == 1 else self._whole_cost(built)
+            costs += whole
+        return tuple(replace(cost, value=self._model.sources.get(cost.value, cost.value)) for cost in costs)
+
+    def _whole_cost(self, built: BuiltPlan) -> list[PrecisionCost]:
+        """The cost for the model's outputs, of all partitions in turn; warns where rounding does not explain it."""
+        graph = self._model.graph
+        with scratch_folder("check") as folder:
+            pieces = [Piece(job, lowered) for job, lowered in zip(built.jobs, built.lowered, strict=True)]
+            with load(self._packed(folder, pieces, graph.inputs, graph.outputs)) as session:
+                results = session.run({name: self._feed[name] for name in graph.inputs})
+        expected = Reference(self._model, graph.outputs).run(self._feed)
+        halved = [job for job in built.jobs if job.device.half]
+        half = [name for job in halved for name in job.nodes]
+        judge = Judge(self._plain(), self._feed, graph.outputs, base=self._base, half=half)
+        found = [judge.compare(name, results[name], expected[name]) for name in graph.outputs]
+        for difference in found:
+            if not difference.ok:
+                self._reporter.warn(f"half precision changes the output '{difference.name}': {difference.reason}")
+        cost = cost_of(tuple(dict.fromkeys(job.device.name for job in halved)), None, found, expected)
+        return [cost] if cost is not None else []
+
+    def _beyond_half(
+        self, job: PartitionJob, lowered: LoweredPartition, values: Mapping[str, Any]
+    ) -> tuple[Wrong, ...]:
+        """The nodes whose values lie between kernels in float16 and are too large for it, all at once."""
+        graph, feed = self._model.graph, {name: values[name] for name in job.inputs}
+        inside = [v for v in _written_inside(lowered) if v in graph.producer]
+        if not inside:
+            return ()
+        expected = Reference(self._model, inside, nodes=job.nodes, inputs=job.inputs).run(feed)
+        with (
+            scratch_folder("check") as folder,
+            load(self._pack(folder, job, lowered)) as session,
+        ):
+            found = beyond_half(session, feed, job.name, expected)
+        return tuple(
+            Wrong(job.device.name, (graph.producer[v],), f"{v} reaches {largest:.4g}; float16 ends at {LARGEST:.0f}")
+            for v, largest in found.items()
+        )
+
+    def _suspects(
+        self,
+        job: PartitionJob,
+        lowered: LoweredPartition,
+        values: Mapping[str, Any],
+        found: Difference | HeteroccError,
+    ) -> tuple[tuple[str, ...], str]:
+        """Nodes that may be at fault, in graph order, and what is wrong."""
+        if isinstance(found, HeteroccError):
+            return job.nodes, found.message
+        error = f"{found.name} {found.reason}"
+        inside = [v for v in _written_inside(lowered) if v in self._model.graph.producer]
+        if lowered.kind == "tvm" and inside:
+            feed = {name: values[name] for name in job.inputs}
+            wanted = list(dict.fromkeys((*inside, *job.outputs)))
+            expected = Reference(self._model, wanted, nodes=job.nodes, inputs=job.inputs).run(feed)
+            with (
+                scratch_folder("check") as folder,
+                load(self._pack(folder, job, lowered)) as session,
+            ):
+                culprit = first_wrong_kernel(session, feed, job.name, expected, self._judge(job, feed, wanted))
+            if culprit is not None:
+                nodes = next(k.nodes for k in lowered.kernels if k.symbol == culprit.kernel)
+                return nodes, f"{culprit.difference.name} {culprit.difference.reason}"
+        return job.nodes, error
+
+    def _alone(self, device: Device, name: str) -> str | None:
+        """What is wrong with one node compiled alone for the device; None when nothing is."""
+        node = self._model.graph.node_by_name[name]
+        inputs = tuple(v for v in dict.fromkeys(node.inputs) if v not in self._model.graph.constants)
+        job = PartitionJob("p0", self._model, device, (name,), inputs, node.outputs)
+        values = {**self._feed, **Reference(self._model, [*inputs, *node.outputs]).run(self._feed)}
+        if self._cannot_check(job, values) is not None:
+            return None
+        try:
+            found = self._difference(job, lowering_for(device).lower(job), values)
+        except HeteroccError as error:
+            return error.message
+        if found is None:
+            return None
+        return found.message if isinstance(found, HeteroccError) else f"{found.name} {found.reason}"
+
+    def _judge(self, job: PartitionJob, values: Mapping[str, Any], names: Sequence[str]) -> Judge:
+        feed = {name: values[name] for name in job.inputs}
+        half = job.nodes if job.device.half else ()
+        return Judge(self._plain(), feed, names, nodes=job.nodes, inputs=job.inputs, base=self._base, half=half)
+
+    def _plain(self) -> ImportedModel:
+        """The model with internal names throughout: partitions' borders have no names of the user's."""
+        return replace(self._model, sources={})
+
+    def _pack(self, folder: Path, job: PartitionJob, lowered: LoweredPartition) -> Path:
+        return self._packed(folder, [Piece(job, lowered)], job.inputs, job.outputs)
+
+    def _packed(self, folder: Path, pieces: Sequence[Piece], inputs: Sequence[str], outputs: Sequence[str]) -> Path:
+        path = folder / "check.hcb"
+        devices = tuple({piece.job.device.name: piece.job.device for piece in pieces}.values())
+        parts = VariantParts("check", devices, tuple(pieces), tuple(inputs), tuple(outputs), "", "")
+        pack(path, self._plain(), [parts])
+        return path
+
+
+def _written_inside(lowered: LoweredPartition) -> list[str]:
+    """The graph values that kernels write, in run order, each once."""
+    return list(dict.fromkeys(v for k in lowered.kernels for v in k.outputs))

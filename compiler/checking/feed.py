@@ -1,0 +1,37 @@
+"""The inputs that a compile is checked with: the user's file, or seeded ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from heterocc.artifacts.errors import FeedError
+from heterocc.compiler.checking.seeded import draw_inputs
+from heterocc.compiler.files.inputs import read_npz
+from heterocc.compiler.importer.model import ImportedModel
+
+
+def feed_for(model: ImportedModel, path: Path | None, seed: int, way: int = 0) -> dict[str, np.ndarray[Any, Any]]:
+    """One array per graph input, by internal name; `way` is that of seeded ones (see draw_inputs).
+
+    Raises FeedError where `path` lacks an input or has another dtype or shape, InputError where none can be drawn.
+    """
+    values = {name: model.graph.values[name] for name in model.graph.inputs}
+    if path is None:
+        return draw_inputs(model.proto, values, model.weights, seed, sources=model.sources, way=way)
+    given = read_npz(path)
+    feed: dict[str, np.ndarray[Any, Any]] = {}
+    for name, value in values.items():
+        source = model.sources.get(name, name)
+        if source not in given:
+            raise FeedError(
+                f"input '{source}' is missing", where=str(path), hint=f"it has: {', '.join(given) or 'none'}"
+            )
+        array = given[source]
+        if str(array.dtype) != value.dtype or array.shape != value.shape:
+            got, expected = f"{array.dtype}{list(array.shape)}", f"{value.dtype}{list(value.shape or ())}"
+            raise FeedError(f"input '{source}' is {got}, expected {expected}", where=str(path))
+        feed[name] = array
+    return feed

@@ -1,0 +1,74 @@
+"""Half precision in ONNX Runtime: a model that rounds the values which a device may keep in float16.
+
+What rounding alone does to a result is measured with it, as the result of a device that rounds is judged by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from heterocc.compiler.lower.half.policy import LARGEST
+
+SCALE = "half/scale"
+"""Input of a rounding model. Values are rounded in multiples of it: another number gives other roundings."""
+
+SCALES = (1.0, 1.19, 1.41, 1.68)
+"""Four roundings that differ; no two are a power of two apart."""
+
+_OLDEST = 8
+"""Operator set in which Min and Max broadcast; models of older ones round weights only."""
+
+
+def round_values(model: onnx.ModelProto, values: Collection[str], weights: Collection[str]) -> None:
+    """Round `values` where they are written, and those of `weights` that the model holds itself.
+
+    A number beyond float16's range stays as it is: that it overflows on a device is the device's error.
+    Adds the input `SCALE` where a value is rounded.
+    """
+    graph = model.graph
+    for tensor in graph.initializer:
+        if tensor.name in weights and not tensor.external_data:
+            array = numpy_helper.to_array(tensor)
+            tensor.CopyFrom(numpy_helper.from_array(rounded(array), tensor.name))
+    opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 0)
+    nodes: list[onnx.NodeProto] = []
+    found = False
+    for node in graph.node:
+        nodes.append(node)
+        for index, name in enumerate(node.output):
+            if name in values and opset >= _OLDEST:
+                node.output[index] = f"{name}/raw"
+                nodes += _rounding(f"{name}/raw", name)
+                found = True
+    if not found:
+        return
+    del graph.node[:]
+    graph.node.extend(nodes)
+    graph.input.append(helper.make_tensor_value_info(SCALE, TensorProto.FLOAT, []))
+    limits = {"half/largest": LARGEST, "half/smallest": -LARGEST}
+    graph.initializer.extend(numpy_helper.from_array(np.array(v, np.float32), n) for n, v in limits.items())
+
+
+def rounded(array: np.ndarray) -> np.ndarray:
+    """A float32 array rounded to float16 and back."""
+    with np.errstate(over="ignore", under="ignore"):
+        return np.asarray(array.astype(np.float16).astype(np.float32), order="C")
+
+
+def _rounding(source: str, target: str) -> list[onnx.NodeProto]:
+    """target = source + (half(y) - y) / scale, where y = clip(source * scale)."""
+    steps = [
+        ("Mul", [source, SCALE], "scaled", {}),
+        ("Min", [f"{target}/scaled", "half/largest"], "below", {}),
+        ("Max", [f"{target}/below", "half/smallest"], "bounded", {}),
+        ("Cast", [f"{target}/bounded"], "half", {"to": TensorProto.FLOAT16}),
+        ("Cast", [f"{target}/half"], "single", {"to": TensorProto.FLOAT}),
+        ("Sub", [f"{target}/single", f"{target}/bounded"], "error", {}),
+        ("Div", [f"{target}/error", SCALE], "change", {}),
+    ]
+    nodes = [helper.make_node(op, inputs, [f"{target}/{name}"], **more) for op, inputs, name, more in steps]
+    return [*nodes, helper.make_node("Add", [source, f"{target}/change"], [target])]

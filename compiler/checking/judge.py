@@ -1,0 +1,191 @@
+"""Judges a value against ONNX Runtime's: by element where arithmetic is fine, as a whole where it is coarse.
+
+Quantising turns a difference in the last bit, now and then, into a whole step, and layer after layer of it into a
+difference everywhere; ONNX Runtime at two optimisation levels can be 15 dB apart from itself. How far rounding alone
+takes a value is measured: the reference runs once more with inputs and weights shaken in their last bits.
+
+So it is for nodes that a device computed in half precision. The reference runs four times with the values rounded that
+the device may round, in another way each time; a result may be four times as far off as the worst of them (`_FACTOR`),
+by its largest error and by its signal-to-noise ratio. It rounds more values than a device does, which keeps fused ones
+in registers; the factor is for roundings towards zero, which Vulkan allows and which are twice as far off, and for the
+luck of four draws.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from heterocc.compiler.checking.compare import FLOAT16, FLOAT32, QUANTISED, Difference, Tolerance, blindness, compare
+from heterocc.compiler.checking.half_reference import SCALES
+from heterocc.compiler.checking.reference import Reference
+from heterocc.compiler.importer.model import ImportedModel
+from heterocc.compiler.importer.random_nodes import random_values
+from heterocc.compiler.lower.half.policy import LARGEST
+
+_QUANTISING = frozenset(
+    {
+        "DynamicQuantizeLSTM",
+        "DynamicQuantizeLinear",
+        "DynamicQuantizeMatMul",
+        "MatMulIntegerToFloat",
+        "QAttention",
+        "QGemm",
+        "QuantizeLinear",
+    }
+)
+_MARGIN = 6.0
+"""dB that a result may be further off than the shaken reference."""
+_FACTOR = 4.0
+"""How much further off than the rounding reference a result in half precision may be (12 dB)."""
+_LEAST = 3.0
+"""dB below which nothing is right, however much the model amplifies."""
+
+
+@dataclass
+class Judge:
+    """Compares values of one run with the reference's.
+
+    `feed` is by names of the imported graph; `nodes` and `inputs` say which part of it ran (all of it without them),
+    `names` which values will be asked about, `half` which nodes were computed in half precision. The shaken and the
+    rounding reference run when the first coarse value is in doubt.
+    """
+
+    model: ImportedModel
+    feed: Mapping[str, Any]
+    names: Sequence[str]
+    nodes: Sequence[str] | None = None
+    inputs: Sequence[str] | None = None
+    base: Tolerance = FLOAT32
+    half: Collection[str] = ()
+    _coarse: frozenset[str] = field(init=False)
+    _halved: frozenset[str] = field(init=False)
+    _random: Mapping[str, str] = field(init=False)
+    _shaken: dict[str, Any] | None = field(default=None, init=False)
+    _rounded: list[dict[str, Any]] | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self._coarse = coarse_values(self.model)
+        self._halved = downstream(self.model, self.half)
+        self._random = random_values(self.model, self.nodes)
+
+    def compare(self, name: str, got: Any, reference: Any, label: str | None = None) -> Difference:
+        """Compare the value `name` (shown as `label`) with the reference's.
+
+        One that is random is not compared; the difference says so, and where the reference shows nothing.
+        """
+        shown = label or name
+        if name in self._random:
+            return Difference(shown, 0.0, 0.0, math.inf, None, self._random[name])
+        found = self._compare(name, got, reference, shown)
+        return replace(found, unchecked=blindness(reference)) if found.ok else found
+
+    def _compare(self, name: str, got: Any, reference: Any, shown: str) -> Difference:
+        if name in self._halved:
+            return self._compare_half(name, got, reference, shown)
+        if name not in self._coarse:
+            return compare(shown, got, reference, self.base)
+        wide = self.tolerance(name)
+        found = compare(shown, got, reference, wide)
+        if found.ok:
+            return found
+        least = self.least_snr(name, reference)
+        return compare(shown, got, reference, replace(wide, snr=least)) if least < wide.snr else found
+
+    def tolerance(self, name: str) -> Tolerance:
+        """The tolerance of a value before anything is measured."""
+        if name not in self._coarse:
+            return self.base
+        half = self.model.graph.values[name].dtype in ("float16", "bfloat16")
+        return replace(FLOAT16 if half else self.base, steps=QUANTISED.steps, snr=QUANTISED.snr)
+
+    def _compare_half(self, name: str, got: Any, reference: Any, shown: str) -> Difference:
+        before = self.tolerance(name)
+        plain = compare(shown, got, reference, before)
+        if plain.ok or not isinstance(reference, np.ndarray) or not isinstance(got, np.ndarray):
+            return plain
+        if got.dtype != reference.dtype or got.shape != reference.shape or reference.dtype.kind not in "fiub":
+            return plain
+        samples = self._samples(name)
+        if reference.dtype.kind != "f":
+            # Rounding turns over a comparison where two values are near each other: either result is right.
+            turned = np.logical_or.reduce([got == s for s in samples])
+            return compare(shown, np.where(turned, reference, got), reference, before)
+        noise = max((_largest_error(s, reference) for s in samples), default=0.0)
+        wide = replace(before, scale=0.0, atol=before.absolute(reference) + _FACTOR * noise)
+        found, least = compare(shown, got, reference, wide), self.least_snr(name, reference)
+        if found.ok and found.snr < least:
+            reason = f"is {found.snr:.0f} dB from the reference, where half precision explains no less than {least:.0f}"
+            return replace(found, reason=reason)
+        overflow = not found.ok and bool(np.any(np.isfinite(reference) & ~np.isfinite(got)))
+        return replace(found, reason=f"{found.reason}; float16 ends at {LARGEST:.0f}") if overflow else found
+
+    def _samples(self, name: str) -> list[np.ndarray[Any, Any]]:
+        """The value as the rounding reference has it, for each way of rounding."""
+        if self._rounded is None:
+            wanted = [n for n in dict.fromkeys(self.names) if n in self._halved]
+            nodes = None if self.nodes is None else set(self.nodes)
+            half = [n for n in self.half if nodes is None or n in nodes]
+            rounding = Reference(self.model, wanted, nodes=self.nodes, inputs=self.inputs, half=half)
+            self._rounded = [rounding.run(self.feed, scale) for scale in SCALES]
+        found = (sample.get(name) for sample in self._rounded)
+        return [array for array in found if isinstance(array, np.ndarray)]
+
+    def least_snr(self, name: str, reference: Any) -> float:
+        """dB from which on a coarse value is right as a whole; below it, what was computed in half precision is not."""
+        if name in self._halved:
+            ratios = [compare(name, s, reference).snr for s in self._samples(name)]
+            least = min(ratios, default=math.inf) - 20 * math.log10(_FACTOR)
+            return max(_LEAST, min(QUANTISED.snr, least) if name in self._coarse else least)
+        if self._shaken is None:
+            wanted = [n for n in dict.fromkeys(self.names) if n in self._coarse]
+            shaken = Reference(self.model, wanted, nodes=self.nodes, inputs=self.inputs, shaken=True)
+            self._shaken = shaken.run(self.feed)
+        again = self._shaken.get(name)
+        if not isinstance(again, np.ndarray):
+            return QUANTISED.snr
+        return max(_LEAST, min(QUANTISED.snr, compare(name, again, reference).snr - _MARGIN))
+
+
+def downstream(model: ImportedModel, nodes: Collection[str]) -> frozenset[str]:
+    """The values that `nodes` write, and all that depend on them."""
+    found: set[str] = set()
+    if nodes:
+        chosen = frozenset(nodes)
+        for node in model.graph.nodes:
+            if node.name in chosen or _meets(node.inputs, found):
+                found.update(node.outputs)
+    return frozenset(found)
+
+
+def coarse_values(model: ImportedModel) -> frozenset[str]:
+    """The values that depend on one that a node of the graph quantised or rounded to 16 bits."""
+    values = model.graph.values
+    found: set[str] = set()
+    for node in model.graph.nodes:
+        if _quantises(node.op_type) or _any_half(values[v].dtype for v in node.outputs) or _meets(node.inputs, found):
+            found.update(node.outputs)
+    return frozenset(found)
+
+
+def _largest_error(sample: np.ndarray[Any, Any], reference: np.ndarray[Any, Any]) -> float:
+    finite = np.isfinite(sample) & np.isfinite(reference)
+    error = np.abs(sample[finite].astype(np.float64) - reference[finite].astype(np.float64))
+    return float(error.max()) if error.size else 0.0
+
+
+def _quantises(op_type: str) -> bool:
+    name = op_type.rpartition("::")[2]
+    return name in _QUANTISING or name.startswith("QLinear")
+
+
+def _any_half(dtypes: Iterable[str]) -> bool:
+    return any(dtype in ("float16", "bfloat16") for dtype in dtypes)
+
+
+def _meets(names: Iterable[str], found: Collection[str]) -> bool:
+    return any(name in found for name in names)

@@ -1,0 +1,59 @@
+"""Whether ONNX Runtime takes the ONNX partitions of a bundle: asked in a process of its own, with limits.
+
+Creating a session computes with what the bundle holds, and may take any time and memory.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+SECONDS = 60
+MEMORY = 8 << 30
+"""Bytes of address space beyond what the bundle's file takes."""
+
+
+def refusals(path: str | os.PathLike[str]) -> dict[str, str]:
+    """Why partitions of a bundle are refused, one sentence by the variant's name; the bundle's hashes must hold."""
+    command = [sys.executable, "-m", "heterocc.compiler.checking.ort_trial", os.fspath(path)]
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=SECONDS, check=False)
+        found: dict[str, str] = json.loads(done.stdout)
+    except subprocess.TimeoutExpired:
+        return {"": f"ONNX Runtime has not taken its partitions after {SECONDS} s"}
+    except ValueError:
+        return {"": "ONNX Runtime ends the process, or takes too much memory, where it is given its partitions"}
+    return found
+
+
+def _main(path: str) -> None:
+    import resource
+
+    from heterocc.artifacts.errors import HeteroccError
+    from heterocc.artifacts.reader import open_bundle
+    from heterocc.runtime.execute.ort import OrtPartition
+
+    most = MEMORY + 2 * Path(path).stat().st_size
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
+    found: dict[str, str] = {}
+    with open_bundle(path) as bundle:
+        for variant in bundle.manifest.variants:
+            for part in (p for p in variant.partitions if p.kind == "onnx"):
+                weights = {
+                    name: (bundle.weights_view(index), bundle.manifest.weights[index].dtype)
+                    for name, index in zip(part.param_names, part.params, strict=True)
+                }
+                model = bytes(bundle.member(part.code))
+                try:
+                    OrtPartition(part, variant.values, model, weights, threads=1, spin=False)
+                except HeteroccError as error:
+                    found.setdefault(variant.name, error.message)
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    _main(sys.argv[1])

@@ -1,0 +1,140 @@
+"""ONNX Runtime as the reference: runs the imported model and tells every value asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+
+from heterocc.artifacts.dtypes import NARROW, is_narrow
+from heterocc.artifacts.errors import Hint, InputError, ModelRunError
+from heterocc.compiler.checking.half_reference import SCALE, round_values, rounded
+from heterocc.compiler.importer.complaint import complaint
+from heterocc.compiler.importer.model import ImportedModel
+from heterocc.compiler.lower.half.policy import rounded_values
+from heterocc.runtime.execute.narrow import dtype_of, from_ort, ort_value
+from heterocc.runtime.execute.ort_session import open_session, session_options
+
+
+class Reference:
+    """The model (or some of its nodes) in ONNX Runtime, without its optimisations, so that every value can be read.
+
+    Some of these change results: a Pad with zeros that is fused into MaxPool pads with -inf.
+
+    `inputs` and `outputs` are names of the imported graph. With `shaken` inputs and weights are changed in their last
+    bits: results then differ as far as rounding alone takes them. What the nodes in `half` write and the weights they
+    read is rounded to float16 where a device that computes them may do so. One CPU session; not safe to share between
+    threads.
+
+    Raises ModelRunError when ONNX Runtime finds the model invalid, InputError when it merely lacks an operator of it.
+    """
+
+    def __init__(
+        self,
+        model: ImportedModel,
+        outputs: Sequence[str],
+        *,
+        nodes: Sequence[str] | None = None,
+        inputs: Sequence[str] | None = None,
+        shaken: bool = False,
+        half: Collection[str] = (),
+    ) -> None:
+        graph = model.graph
+        self._model = model
+        self._whole = nodes is None
+        self._change = _shaken if shaken else _contiguous
+        self.inputs = tuple(graph.inputs if inputs is None else inputs)
+        self._aliases = [o for o in outputs if o in self.inputs]
+        self._constants = {o: model.weights[o] for o in outputs if o in graph.constants}
+        self.outputs = tuple(dict.fromkeys(o for o in outputs if o not in self.inputs and o not in graph.constants))
+        self._session: ort.InferenceSession | None = None
+        if not self.outputs:
+            return
+        chosen = tuple(n.name for n in graph.nodes) if nodes is None else tuple(nodes)
+        proto = model.subgraph(chosen, self.inputs, self.outputs)
+        values, weights = rounded_values(model, half)
+        if half:
+            round_values(proto, values, weights)
+        options = session_options(optimise="none")
+        names = [i.name for i in proto.graph.initializer if i.external_data]
+        # ONNX Runtime keeps no reference to these arrays: they must outlive the session.
+        given = (rounded(model.weights[n]) if n in weights else model.weights[n] for n in names)
+        self._weights = [ort_value(self._change(array)) for array in given]
+        if names:
+            options.add_external_initializers(names, self._weights)
+        try:
+            self._session = open_session(proto.SerializeToString(), options)
+        except Exception as error:  # its classes have no common base; it lacks an operator for a type, for instance
+            raise self._cannot_run(error) from error
+
+    def run(self, feed: Mapping[str, Any], scale: float = 1.0) -> dict[str, Any]:
+        """Every value asked for, by name; of a model that rounds, in multiples of `scale`.
+
+        Raises ModelRunError when the model does not run on `feed`, InputError when ONNX Runtime is not able to.
+        """
+        result: dict[str, Any] = {name: feed[name] for name in self._aliases}
+        result.update(self._constants)
+        if self._session is not None:
+            wanted = {i.name for i in self._session.get_inputs()}
+            given = {k: v if not isinstance(v, np.ndarray) else self._change(v) for k, v in feed.items() if k in wanted}
+            if SCALE in wanted:
+                given[SCALE] = np.array(scale, np.float32)
+            try:
+                values = self._run(given)
+            except Exception as error:
+                # ONNX Runtime raises bare C++ exceptions of several types; all mean that this feed does not run.
+                raise self._cannot_run(error) from error
+            result.update(zip(self.outputs, values, strict=True))
+        return result
+
+    def _run(self, given: Mapping[str, Any]) -> Sequence[Any]:
+        assert self._session is not None
+        written = any(dtype_of(o.type) in NARROW for o in self._session.get_outputs())
+        if not written and not any(is_narrow(v) for v in given.values()):
+            found: Sequence[Any] = self._session.run(list(self.outputs), given)
+            return found
+        values = {name: ort_value(v) if isinstance(v, np.ndarray) else v for name, v in given.items()}
+        return [from_ort(v) for v in self._session.run_with_ort_values(list(self.outputs), values)]
+
+    def _cannot_run(self, error: Exception) -> InputError:
+        """The error for what ONNX Runtime raised, by the labels and input names that the user knows."""
+        found, graph = complaint(error), self._model.graph
+        node = graph.node_by_name.get(found.node or "")
+        text = found.sentence(None if node is None else node.label)
+        if found.excusable:
+            return InputError(
+                f"ONNX Runtime cannot run the model: {text}",
+                hint=Hint(
+                    "give real inputs (`inputs`), or compile with check=False",
+                    "give real inputs with --inputs, or compile with --no-check",
+                ),
+            )
+        shapes = "; ".join(self._model.shape_texts()) if self._whole else ""
+        return ModelRunError(
+            f"ONNX Runtime refuses the model{f' at {shapes}' if shapes else ''}: {text}",
+            hint="give inputs that the model takes" + Hint(" (`inputs`)", " with --inputs"),
+        )
+
+
+def _shaken(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Floating-point values a little off, the same for the same array; others as they are.
+
+    By 8 units of the last place in 32 bits: sums of hundreds of terms in another order differ by that. By one in 16
+    bits, which are summed in 32.
+    """
+    if array.dtype.kind != "f" or is_narrow(array):
+        return _contiguous(array)
+    units = 1 if array.dtype == np.float16 else 8
+    noise = np.random.default_rng(array.size).standard_normal(array.shape)
+    kind = np.finfo(array.dtype)
+    shaken = array * (1.0 + units * float(kind.eps) * noise)
+    # Masks are often the largest number that there is.
+    bounded = np.where(np.isfinite(array), np.clip(shaken, float(kind.min), float(kind.max)), array)
+    return np.asarray(bounded, dtype=array.dtype, order="C")
+
+
+def _contiguous(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    # Not ascontiguousarray: that makes one-element vectors of scalars.
+    return np.asarray(array, order="C")

@@ -1,0 +1,64 @@
+"""Test vectors: inputs on which a model shows what it computes, and ONNX Runtime's outputs for them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from heterocc.artifacts.errors import ModelRunError
+from heterocc.compiler.checking.compare import blindness
+from heterocc.compiler.checking.feed import feed_for
+from heterocc.compiler.checking.reference import Reference
+from heterocc.compiler.checking.seeded import DRAWS
+from heterocc.compiler.importer.model import ImportedModel
+from heterocc.compiler.importer.random_nodes import random_values
+
+
+@dataclass(frozen=True, slots=True)
+class Vectors:
+    """Inputs and outputs by name of the imported graph.
+
+    `blind` are the outputs that show next to nothing, `random` those that differ from run to run, by name with the
+    reason.
+    """
+
+    inputs: Mapping[str, Any]
+    outputs: Mapping[str, Any]
+    blind: Mapping[str, str]
+    random: Mapping[str, str]
+
+
+def find_vectors(model: ImportedModel, path: Path | None, seed: int) -> Vectors:
+    """Run ONNX Runtime on the user's file, or on seeded inputs.
+
+    Where the seeded inputs do not run, or an output shows nothing, others are drawn, up to DRAWS times; those with the
+    fewest such outputs are taken.
+
+    Raises ModelRunError when the model runs on none of them, InputError when inputs cannot be drawn or ONNX Runtime
+    lacks an operator, and what `feed_for` raises for the file.
+    """
+    graph = model.graph
+    reference = Reference(model, graph.outputs)
+    random = random_values(model)
+    computed = [o for o in dict.fromkeys(graph.outputs) if o in graph.producer and o not in random]
+    best: Vectors | None = None
+    failure: ModelRunError | None = None
+    for way in range(1 if path is not None else DRAWS):
+        feed = feed_for(model, path, seed, way)
+        try:
+            outputs = reference.run(feed)
+        except ModelRunError as error:
+            failure = failure or error
+            continue
+        told = ((o, blindness(outputs[o])) for o in computed)
+        blind = {o: reason for o, reason in told if reason is not None}
+        if best is None or len(blind) < len(best.blind):
+            best = Vectors(feed, outputs, blind, {o: random[o] for o in graph.outputs if o in random})
+        if not blind or all(reason == "it has no elements" for reason in blind.values()):
+            break
+    if best is None:
+        assert failure is not None
+        raise failure
+    return best

@@ -1,0 +1,219 @@
+"""Verify a bundle's numbers: golden vectors, or fresh inputs against ONNX Runtime; bisect to partition and node."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.table import Table
+
+from heterocc.artifacts.errors import Hint, UsageError, VerifyError
+from heterocc.artifacts.manifest import Golden, Variant
+from heterocc.artifacts.reader import Bundle, open_bundle
+from heterocc.compiler.checking.bisect import Culprit, find_culprit, half_nodes
+from heterocc.compiler.checking.compare import Difference, Tolerance, blindness, compare
+from heterocc.compiler.checking.judge import Judge
+from heterocc.compiler.files.inputs import read_files
+from heterocc.compiler.importer.model import ImportedModel
+from heterocc.compiler.importer.random_nodes import not_compared
+from heterocc.compiler.keywords import checked_keywords
+from heterocc.compiler.report import Reporter
+from heterocc.passes.printer import count
+from heterocc.runtime import load
+
+
+@dataclass(frozen=True)
+class VerifyReport:
+    """Differences by output, the kind of reference, what bisection found, and the session's notes."""
+
+    variant: str
+    reference: str
+    differences: tuple[Difference, ...]
+    culprit: Culprit | None = None
+    notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        """One short line; the fields hold every output."""
+        wrong = [d.name for d in self.differences if not d.ok]
+        found = f"wrong: {', '.join(wrong[:3])}{', …' if len(wrong) > 3 else ''}" if wrong else "ok"
+        return (
+            f"<VerifyReport {self.variant} against {self.reference}: {count(len(self.differences), 'output')}, {found}>"
+        )
+
+    @property
+    def ok(self) -> bool:
+        """Whether every output that was compared is within the tolerance."""
+        return all(d.ok for d in self.differences)
+
+    @property
+    def checked(self) -> bool:
+        """Whether some output was compared with a reference that shows something."""
+        return any(d.unchecked is None for d in self.differences)
+
+    def to_json(self) -> dict[str, object]:
+        """As `heterocc verify --json` prints it."""
+        return {
+            "ok": self.ok,
+            "checked": self.checked,
+            "variant": self.variant,
+            "reference": self.reference,
+            "outputs": [d.to_json() for d in self.differences],
+            "culprit": None if self.culprit is None else self.culprit.to_json(),
+            "notes": list(self.notes),
+        }
+
+    def to_table(self) -> Table:
+        """As a terminal shows it."""
+        verdict = "WRONG" if not self.ok else "ok" if self.checked else "nothing was checked"
+        table = Table(box=None, pad_edge=False, title=f"variant {self.variant} against {self.reference}: {verdict}")
+        table.title_justify = "left"
+        for column in ("output", "max error", "mean error", "SNR dB", "verdict"):
+            table.add_column(column, justify="left" if column in ("output", "verdict") else "right")
+        for d in self.differences:
+            if d.unchecked is not None:
+                table.add_row(d.name, "", "", "", f"not checked: {d.unchecked}")
+                continue
+            table.add_row(d.name, f"{d.max_abs:.3g}", f"{d.mean_abs:.3g}", f"{d.snr:.1f}", "ok" if d.ok else d.reason)
+        table.caption_justify = "left"
+        if self.culprit is not None:
+            table.caption = self.culprit.sentence()
+        elif self.ok and not self.checked:
+            table.caption = "give the model, and inputs on which it shows what it computes: --inputs"
+        return table
+
+
+@checked_keywords
+def verify_bundle(
+    path: Path,
+    model: Path | None,
+    *,
+    inputs: Sequence[str] = (),
+    devices: str | None = None,
+    threads: int | None = None,
+    seed: int = 1,
+    bisect: bool = False,
+    reporter: Reporter | None = None,
+) -> VerifyReport:
+    """Run a bundle and compare it with its golden vectors or, with `model`, with ONNX Runtime on fresh inputs.
+
+    Raises VerifyError when the bundle holds no golden vectors and no model is given, or when the model is another
+    one than the bundle was compiled from.
+    """
+    reporter = reporter or Reporter()
+    if bisect and model is None:
+        raise UsageError(
+            "--bisect needs the model",
+            where="--bisect",
+            hint=Hint("verify_bundle(bundle, model, bisect=True)", "heterocc verify m.hcb model.onnx --bisect"),
+        )
+    if inputs and model is None:
+        raise UsageError("--inputs needs the model to compare with", where="--inputs")
+    with open_bundle(path) as bundle:
+        if model is None:
+            return _against_golden(path, bundle, devices, threads)
+        return _against_model(path, bundle, model, inputs, devices, threads, seed, bisect, reporter)
+
+
+def _against_golden(path: Path, bundle: Bundle, devices: str | None, threads: int | None) -> VerifyReport:
+    golden = bundle.manifest.golden
+    if golden is None:
+        raise VerifyError(
+            "the bundle holds no golden vectors",
+            where=str(path),
+            hint=Hint(
+                "give the model, too: verify_bundle(bundle, model)", "give the model: heterocc verify m.hcb model.onnx"
+            ),
+        )
+    feed, expected = _arrays(bundle, golden.inputs), _arrays(bundle, golden.outputs)
+    with load(path, devices, threads=threads) as session:
+        results = session.run(feed)
+        tolerance = _golden_tolerance(golden, session.variant)
+        found = tuple(
+            _golden_difference(name, results[name], expected[name], tolerance)
+            if name in expected
+            else _not_compared(name, session.variant)
+            for name in (output.name for output in bundle.manifest.model.outputs)
+        )
+        reference = f"the golden vectors (seed {golden.seed})"
+        return VerifyReport(session.variant.name, reference, found, notes=session.notes)
+
+
+def _golden_difference(name: str, got: Any, expected: np.ndarray[Any, Any], tolerance: Tolerance) -> Difference:
+    found = compare(name, got, expected, tolerance)
+    return replace(found, unchecked=blindness(expected)) if found.ok else found
+
+
+def _not_compared(name: str, variant: Variant) -> Difference:
+    """An output that the golden vectors lack; the variant's notes say why where it is random."""
+    head = not_compared(name, "")
+    reasons = (note.removeprefix(head) for note in variant.notes if note.startswith(head))
+    return Difference(name, 0.0, 0.0, math.inf, None, next(reasons, "the golden vectors do not have it"))
+
+
+def _golden_tolerance(golden: Golden, variant: Variant) -> Tolerance:
+    """The tolerance of the golden vectors; a ratio that is there for half precision alone is for variants with it."""
+    exact = not golden.steps and not any(d.properties.get("precision") == "f16" for d in variant.devices)
+    snr = math.inf if golden.snr is None or exact else golden.snr
+    return Tolerance(rtol=golden.rtol, atol=golden.atol, steps=golden.steps, snr=snr)
+
+
+def _arrays(bundle: Bundle, members: Mapping[str, str]) -> dict[str, np.ndarray[Any, Any]]:
+    return {name: bundle.array(member) for name, member in members.items()}
+
+
+def _against_model(
+    path: Path,
+    bundle: Bundle,
+    model_path: Path,
+    inputs: Sequence[str],
+    devices: str | None,
+    threads: int | None,
+    seed: int,
+    bisect: bool,
+    reporter: Reporter,
+) -> VerifyReport:
+    from heterocc.compiler.checking.reference import Reference
+    from heterocc.compiler.checking.vectors import find_vectors
+    from heterocc.compiler.importer.pipeline import import_model
+
+    manifest = bundle.manifest
+    shapes = {s.name: [d or 0 for d in s.shape or ()] for s in manifest.model.inputs if s.shape is not None}
+    with reporter.stage("importing the model"):
+        model = import_model(model_path, shapes=shapes)
+    if model.sha256 != manifest.model.sha256:
+        raise VerifyError(
+            "the bundle was compiled from another model", where=str(model_path), hint="give the very file it came from"
+        )
+    if inputs:
+        by_source = read_files({s.name: s for s in manifest.model.inputs}, inputs)
+        feed = {name: by_source[source] for name, source in _sources(model, model.graph.inputs) if source in by_source}
+        with reporter.stage("running ONNX Runtime"):
+            expected: Mapping[str, Any] = Reference(model, model.graph.outputs).run(feed)
+    else:
+        with reporter.stage("running ONNX Runtime"):
+            vectors = find_vectors(model, None, seed)
+        feed, expected = dict(vectors.inputs), vectors.outputs
+    outer = {source: feed[name] for name, source in _sources(model, model.graph.inputs) if name in feed}
+    with load(path, devices, threads=threads) as session:
+        judge = Judge(model, feed, model.graph.outputs, half=half_nodes(session.variant, model))
+        with reporter.stage("running the bundle"):
+            results = session.run(outer)
+        found = tuple(
+            judge.compare(name, results[source], expected[name], label=source)
+            for name, source in _sources(model, model.graph.outputs)
+        )
+        variant = session.variant.name
+        culprit = None
+        if bisect and not all(d.ok for d in found):
+            with reporter.stage("looking for the first wrong kernel"):
+                culprit = find_culprit(session, model, feed)
+        reference = "ONNX Runtime" + ("" if inputs else f" (seed {seed})")
+        return VerifyReport(variant, reference, found, culprit, session.notes)
+
+
+def _sources(model: ImportedModel, names: Sequence[str]) -> list[tuple[str, str]]:
+    return [(name, model.sources.get(name, name)) for name in names]

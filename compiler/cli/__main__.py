@@ -1,0 +1,5 @@
+"""`python -m heterocc.compiler.cli`."""
+
+from heterocc.compiler.cli.main import main
+
+main()

@@ -1,0 +1,192 @@
+"""Time a session: latency percentiles and throughput, and ONNX Runtime beside it in the same interleaved run."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.table import Table
+
+from heterocc.artifacts.errors import FileMissingError, NotOnnxError, UsageError
+from heterocc.artifacts.filetype import HEAD, ONNX, file_kind
+
+PERCENTILES = (("min", 0.0), ("median", 50.0), ("p90", 90.0), ("p99", 99.0), ("max", 100.0))
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Times of one runner: `latencies` in seconds per run, and runs per second over the wall time."""
+
+    name: str
+    latencies: tuple[float, ...]
+    wall: float
+
+    def __repr__(self) -> str:
+        """One short line; `latencies` holds every run."""
+        return f"<Timing {self.name}: {len(self.latencies)} runs, median {self.percentile(50):.3f} ms>"
+
+    def percentile(self, q: float) -> float:
+        """Latency in milliseconds below which `q` percent of the runs lie."""
+        return float(np.percentile(self.latencies, q)) * 1e3
+
+    @property
+    def throughput(self) -> float:
+        """Runs per second."""
+        return len(self.latencies) / self.wall if self.wall else 0.0
+
+    def to_json(self) -> dict[str, object]:
+        """As `--json` prints it; times in milliseconds."""
+        times = {name: round(self.percentile(q), 4) for name, q in PERCENTILES}
+        return {
+            "name": self.name,
+            "runs": len(self.latencies),
+            "latency_ms": times,
+            "throughput": round(self.throughput, 3),
+        }
+
+
+@dataclass(frozen=True)
+class BenchResult:
+    """Timings of a bundle and, where asked, of ONNX Runtime in the same run."""
+
+    timings: tuple[Timing, ...]
+    requests: int
+
+    @property
+    def ratio(self) -> float | None:
+        """Our median latency over the peer's; below 1 is faster."""
+        if len(self.timings) < 2:
+            return None
+        return self.timings[0].percentile(50) / self.timings[1].percentile(50)
+
+    def to_json(self) -> dict[str, object]:
+        """As `--json` prints it."""
+        return {
+            "requests": self.requests,
+            "results": [t.to_json() for t in self.timings],
+            "median_ratio": None if self.ratio is None else round(self.ratio, 4),
+        }
+
+    def to_table(self) -> Table:
+        """As a terminal shows it."""
+        table = Table(title=None, box=None, pad_edge=False)
+        for column in ("", "runs", *(f"{name} ms" for name, _ in PERCENTILES), "runs/s"):
+            table.add_column(column, justify="left" if not column else "right")
+        for timing in self.timings:
+            cells = [f"{timing.percentile(q):.3f}" for _, q in PERCENTILES]
+            table.add_row(timing.name, str(len(timing.latencies)), *cells, f"{timing.throughput:.1f}")
+        if self.ratio is not None:
+            table.add_row("ratio of medians", "", "", f"{self.ratio:.2f}")
+        return table
+
+
+def bench(
+    session: Any,
+    feed: Mapping[str, Any],
+    *,
+    seconds: float,
+    iterations: int | None,
+    requests: int,
+    warmup: int,
+    against: Path | None = None,
+    threads: int | None = None,
+) -> BenchResult:
+    """Time `session.run(feed)`.
+
+    One request: runs one after another; with `against`, in turns of a few runs each with ONNX Runtime, so that both see
+    the same moods of the machine. Several requests: that many threads share the session.
+    """
+    runners: list[tuple[str, Callable[[], object]]] = [("heterocc", lambda: session.run(feed))]
+    if against is not None:
+        if requests > 1:
+            raise UsageError("--against times one request at a time", where="--requests")
+        runners.append(("ONNX Runtime", onnxruntime_runner(against, feed, threads)))
+    for _, run in runners:
+        for _ in range(warmup):
+            run()
+    if requests > 1:
+        return BenchResult((_parallel(runners[0][1], seconds, iterations, requests),), requests)
+    return BenchResult(interleave(runners, seconds, iterations), requests)
+
+
+def interleave(
+    runners: list[tuple[str, Callable[[], object]]], seconds: float, iterations: int | None
+) -> tuple[Timing, ...]:
+    """Run each runner a few times in turn until `seconds` are over, or until each has run `iterations` times."""
+    times: list[list[float]] = [[] for _ in runners]
+    start = time.perf_counter()
+    turn = 5 if len(runners) > 1 else 1
+    while True:
+        done = len(times[0])
+        if (iterations is not None and done >= iterations) or (
+            iterations is None and done and time.perf_counter() - start >= seconds
+        ):
+            break
+        for index, (_, run) in enumerate(runners):
+            if len(runners) > 1:
+                run()  # the first run of a turn warms the caches that the other runner used
+            for _ in range(turn if iterations is None else min(turn, iterations - done)):
+                before = time.perf_counter()
+                run()
+                times[index].append(time.perf_counter() - before)
+    return tuple(Timing(name, tuple(t), sum(t)) for (name, _), t in zip(runners, times, strict=True))
+
+
+def _parallel(run: Callable[[], object], seconds: float, iterations: int | None, requests: int) -> Timing:
+    times: list[list[float]] = [[] for _ in range(requests)]
+    failures: list[BaseException] = []
+    gate = threading.Barrier(requests + 1)
+    share = (
+        None if iterations is None else [iterations // requests + (i < iterations % requests) for i in range(requests)]
+    )
+
+    def work(index: int) -> None:
+        gate.wait()
+        deadline = time.perf_counter() + seconds
+        try:
+            while (
+                time.perf_counter() < deadline if share is None else len(times[index]) < share[index]
+            ) and not failures:
+                before = time.perf_counter()
+                run()
+                times[index].append(time.perf_counter() - before)
+        except BaseException as error:
+            failures.append(error)
+
+    workers = [threading.Thread(target=work, args=(i,)) for i in range(requests)]
+    for worker in workers:
+        worker.start()
+    gate.wait()
+    start = time.perf_counter()
+    for worker in workers:
+        worker.join()
+    wall = time.perf_counter() - start
+    if failures:
+        raise failures[0]
+    return Timing("heterocc", tuple(t for part in times for t in part), wall)
+
+
+def onnxruntime_runner(path: Path, feed: Mapping[str, Any], threads: int | None) -> Callable[[], object]:
+    """ONNX Runtime on the model as it is, with as many threads as we use; FileMissingError, NotOnnxError."""
+    from heterocc.runtime.execute.ort_session import open_session, session_options
+
+    if not path.is_file():
+        raise FileMissingError("there is no such model", where=str(path))
+    with path.open("rb") as stream:
+        kind = file_kind(stream.read(HEAD))
+    if kind not in (None, ONNX):
+        raise NotOnnxError(f"the file is {kind}, not an ONNX model", where=str(path), hint="name the .onnx file")
+    options = session_options(threads=threads or len(os.sched_getaffinity(0)))
+    try:
+        session = open_session(str(path), options)
+    except Exception as error:
+        raise NotOnnxError(f"ONNX Runtime cannot load it: {str(error).splitlines()[0]}", where=str(path)) from error
+    known = {i.name for i in session.get_inputs()}
+    arguments = {name: value for name, value in feed.items() if name in known}
+    return lambda: session.run(None, arguments)

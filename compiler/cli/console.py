@@ -1,0 +1,191 @@
+"""The terminal: progress on standard error, results on standard output, errors in one form."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+import typer
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.markup import escape
+from rich.segment import Segment
+from rich.text import Text
+
+from heterocc.artifacts.errors import HeteroccError, InternalError, OutputFileError
+from heterocc.compiler.cli.printable import encodes_all, printable, printable_json
+from heterocc.compiler.cli.process import end_on_signals, is_ending, prepare_streams, yield_to_signal
+from heterocc.compiler.cli.progress import Lines, bar
+from heterocc.compiler.report import Progress, Reporter
+
+_PIPE_WIDTH = 200
+"""Columns of a table that goes to a file or a pipe, where rich would assume 80."""
+
+
+class _Terminal(Console):
+    """A console that passes no control character on from what it is given.
+
+    Markup is for standard error, whose lines are made here; what goes to standard output is text.
+    """
+
+    def __init__(self, *, stderr: bool) -> None:
+        stream = sys.stderr if stderr else sys.stdout
+        width = None if stream is not None and stream.isatty() else _PIPE_WIDTH
+        super().__init__(stderr=stderr, highlight=False, soft_wrap=True, width=width, markup=stderr, emoji=False)
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """A string, as cells of tables are; made printable before its width is taken."""
+        return super().render_str(printable(text), **options)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """What is shown of anything: the one way to the terminal."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(printable(segment.text), segment.style)
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """Print; on standard output a failure is an error, on standard error there is nobody to tell."""
+        if is_ending():  # a progress bar draws itself again from a thread of its own
+            return
+        if self.stderr:
+            with contextlib.suppress(OSError):
+                super().print(*objects, **options)
+            return
+        with stdout_errors():
+            super().print(*objects, **options)
+
+    def on_broken_pipe(self) -> None:
+        """Let `errors` handle it, as for every other output."""
+        raise BrokenPipeError
+
+
+@contextmanager
+def stdout_errors() -> Iterator[None]:
+    """Turn a failure to write to standard output into OutputFileError (HC111); a closed pipe stays what it is."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        abandon_stdout()
+        raise OutputFileError(
+            f"cannot write to standard output: {error.strerror or error}", hint="send the output somewhere else"
+        ) from error
+
+
+def abandon_stdout() -> None:
+    """Send what is left of standard output nowhere, so that the interpreter does not fail when it ends."""
+    with contextlib.suppress(OSError, ValueError):
+        handle = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(handle, sys.stdout.fileno())
+        os.close(handle)
+
+
+out = _Terminal(stderr=False)
+err = _Terminal(stderr=True)
+
+
+class ConsoleReporter(Reporter):
+    """Shows progress, and warnings and notes as they come; `quiet` leaves only warnings."""
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        super().__init__()
+        self._quiet = quiet
+        self._lines = Lines(err)
+
+    def note(self, text: str) -> None:
+        """Print a note once."""
+        if text not in self.notes and not self._quiet:
+            err.print(f"[cyan]note:[/] {escape(text)}")
+        super().note(text)
+
+    def warn(self, text: str) -> None:
+        """Print a warning once."""
+        if text not in self.warnings:
+            err.print(f"[yellow]warning:[/] {escape(text)}")
+        super().warn(text)
+
+    @contextmanager
+    def stage(self, title: str, total: int | None = None) -> Iterator[Progress]:
+        """A progress bar on a terminal, a line every few seconds elsewhere, nothing where it is to be quiet."""
+        if self._quiet:
+            yield Progress()
+            return
+        with bar(err, title, total) if err.is_terminal else self._lines.stage(title, total) as progress:
+            yield progress
+
+
+def print_json(data: Any) -> None:
+    """Print data as JSON on standard output, the same for the same data."""
+    text = json.dumps(data, indent=2, ensure_ascii=not encodes_all(sys.stdout), allow_nan=False)
+    with stdout_errors():
+        print(printable_json(text))
+
+
+def print_plain(text: str) -> None:
+    """Print text on standard output without markup, wrapping and control characters."""
+    with stdout_errors():
+        print(printable(text))
+
+
+@contextmanager
+def errors(as_json: bool = False) -> Iterator[None]:
+    """Turn every exception into an explained error and an exit code; a traceback only with HETEROCC_DEBUG=1."""
+    try:
+        try:
+            yield
+        finally:
+            with stdout_errors():
+                if sys.stdout is not None:
+                    sys.stdout.flush()
+    except HeteroccError as error:
+        fail(error, as_json)
+    except (typer.Exit, typer.Abort, KeyboardInterrupt):
+        raise
+    except BrokenPipeError:
+        # The reader of our output went away (`| head`): nothing is left to say, and nobody to say it to.
+        abandon_stdout()
+        raise typer.Exit(0) from None
+    except Exception as error:
+        if os.environ.get("HETEROCC_DEBUG"):
+            raise
+        message = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}"
+        fail(InternalError(message, hint="a heterocc bug; run again with HETEROCC_DEBUG=1 for the traceback"), as_json)
+
+
+def fail(error: HeteroccError, as_json: bool) -> NoReturn:
+    """Print an error, on standard output too where JSON is wanted, and leave with its exit code."""
+    yield_to_signal()
+    if as_json:
+        with contextlib.suppress(HeteroccError):  # standard output may be what failed
+            print_json({"error": error.to_json()})
+    head, *rest = error.command_text().split("\n")
+    kind, _, message = head.partition(": ")
+    err.print(f"[bold red]{escape(kind)}[/]: {escape(message)}")
+    for line in rest:
+        err.print(escape(line))
+    raise typer.Exit(error.exit_code) from error
+
+
+def run(command: Callable[[], object]) -> NoReturn:
+    """Run the whole command line as a process: streams, signals, failures outside of `errors`; exits."""
+    prepare_streams()
+    end_on_signals(_tell_end)
+    try:
+        # Help and the version, too, go to standard output, which may be full.
+        with errors(), stdout_errors():
+            command()
+    except typer.Exit as done:
+        sys.exit(done.exit_code)
+    sys.exit(0)
+
+
+def _tell_end(text: str) -> None:
+    if err.is_terminal:
+        err.show_cursor(True)  # a progress bar hid it
+    with contextlib.suppress(OSError, ValueError):
+        # Not sys.stderr, which a progress bar takes over.
+        print(f"\n{text}" if err.is_terminal else text, file=sys.__stderr__, flush=True)

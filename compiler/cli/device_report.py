@@ -1,0 +1,138 @@
+"""What `heterocc devices` shows: the devices here, what GPU and AUTO stand for, and why others are missing.
+
+docs/devices.md documents the form of the JSON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from heterocc.artifacts.errors import HeteroccError
+from heterocc.compiler.devices.names import known_devices, resolve_devices
+from heterocc.runtime.select.devices import inventory
+from heterocc.runtime.select.ranking import kind_text
+
+_SHOWN_DTYPES = (
+    "float64", "float32", "float16", "int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8", "bool"
+)  # fmt: skip
+_VALUE_WIDTH = 56
+"""Columns of the longest value: with the names before it, all fits into 80."""
+
+_VECTOR_FEATURES = ("avx", "amx", "fma", "f16c", "sse4.2", "neon", "sve", "sme", "dotprod", "i8mm", "bf16", "fullfp16")
+
+
+def device_report() -> dict[str, Any]:
+    """Devices with their capabilities, aliases, and back ends that are absent, as `--json` prints them."""
+    here = inventory()
+    known = {d.name: d for d in known_devices()}
+    devices = []
+    for record in here.devices:
+        data = record.to_json()
+        device = known.get(record.label)
+        if device is not None:
+            data["flops_estimate"] = device.flops
+            data["bandwidth_estimate"] = device.bandwidth
+            data["target"] = None if device.target_json() is None else dict(device.target)
+        devices.append(data)
+    return {
+        "devices": devices,
+        "aliases": {name: _alias(name) for name in ("GPU", "AUTO")},
+        "absent": [absent.to_json() for absent in here.absent],
+    }
+
+
+def _alias(name: str) -> dict[str, Any]:
+    """What a name stands for when a float32 model is compiled here, and why."""
+    try:
+        (chosen, *_), notes = resolve_devices(name)
+    except HeteroccError as error:
+        return {"label": None, "device": None, "present": False, "why": error.message}
+    index = f".{chosen.index}" if chosen.index else ""
+    kind = kind_text(chosen.unit, software=chosen.software)
+    why = "; ".join(notes) or f"{name} is the first {kind}: CUDA is asked before Vulkan, Vulkan before OpenCL"
+    label = f"{chosen.backend.upper()}{index}" if chosen.present else None
+    return {"label": label, "device": chosen.description, "present": chosen.present, "why": why}
+
+
+def device_table(report: Mapping[str, Any]) -> Table:
+    """As a terminal shows it: a block for every device, readable at 80 columns."""
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold", max_width=_VALUE_WIDTH)
+    for device in report["devices"]:
+        _add_block(table, device["label"], _facts(device))
+    for name, alias in report["aliases"].items():
+        _add_block(table, name, [("is", alias["label"] or alias["device"] or "nothing here"), ("why", alias["why"])])
+    for absent in report["absent"]:
+        facts = [("is not here", absent["reason"])]
+        _add_block(table, absent["backend"].upper(), facts + ([("get it", absent["hint"])] if absent["hint"] else []))
+    return table
+
+
+def _add_block(table: Table, label: str, facts: list[tuple[str, str]]) -> None:
+    if table.row_count:
+        table.add_row("", "", "")
+    for number, (name, value) in enumerate(facts):
+        table.add_row(Text("" if number else label, style="bold"), Text(name, style="dim"), Text(value))
+
+
+def _facts(device: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Names and values of what is known of a device."""
+    limits = device["limits"]
+    kind = kind_text(device["unit"], software=device["software"])
+    if device["cores"]:
+        kind += f", {device['cores']} {'cores' if device['type'] == 'cpu' else 'compute units'}"
+    found = [("is", device["description"]), ("kind", kind), ("driver", f"{device['driver']}; {device['api']}")]
+    if device["memory"] is not None:
+        largest = f", {human(limits['buffer'])} in one buffer" if limits["buffer"] else ""
+        found.append(("memory", human(device["memory"]) + largest))
+    dtypes = [
+        d.replace("uint", "u").replace("int", "i").replace("float", "f") for d in _SHOWN_DTYPES if d in device["dtypes"]
+    ]
+    found.append(("computes", " ".join(dtypes)))
+    for name, value in (("work group", _group(limits)), ("kernel", _kernel(limits))):
+        if value:
+            found.append((name, value))
+    features = [f for f in device["features"] if device["backend"] != "cpu" or f.startswith(_VECTOR_FEATURES)]
+    if features:
+        found.append(("features", " ".join(features)))
+    return found
+
+
+def _group(limits: Mapping[str, Any]) -> str:
+    return ", ".join(
+        _told(
+            (limits["group_size"], "{} items"),
+            (limits["group_sizes"] and " x ".join(map(str, limits["group_sizes"])), "at most {}"),
+            (limits["shared_memory"] and human(limits["shared_memory"]), "{} shared"),
+            (limits["subgroup_size"], "subgroups of {}"),
+        )
+    )
+
+
+def _kernel(limits: Mapping[str, Any]) -> str:
+    return ", ".join(
+        _told(
+            (limits["storage_buffers"], "{} storage buffers"),
+            (limits["storage_range"] and human(limits["storage_range"]), "{} of each"),
+            (limits["push_constants"] and human(limits["push_constants"]), "{} of push constants"),
+        )
+    )
+
+
+def _told(*entries: tuple[Any, str]) -> Iterator[str]:
+    return (text.format(value) for value, text in entries if value)
+
+
+def human(nbytes: int) -> str:
+    """`128 B`, `32 KiB`, `23.5 GiB`."""
+    size, units = float(nbytes), ["B", "KiB", "MiB", "GiB"]
+    while size >= 1024 and len(units) > 1:
+        size /= 1024
+        units.pop(0)
+    return f"{size:.4g} {units[0]}"

@@ -1,0 +1,264 @@
+"""The command line: `heterocc compile`, `partition`, `query`, `devices`; bundle commands are in cli_bundle."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from heterocc.compiler.cli import bundles as cli_bundle
+from heterocc.compiler.cli.console import ConsoleReporter, errors, out, print_json, print_plain, run
+from heterocc.compiler.cli.options import (
+    Affinity,
+    DeviceFile,
+    Devices,
+    DotDir,
+    DumpDir,
+    Json,
+    Model,
+    Passes,
+    PassLimit,
+    Policy,
+    Property,
+    Quiet,
+    Shape,
+    TimePasses,
+    Variant,
+    compile_options,
+)
+from heterocc.compiler.cli.usage import Commands
+
+app = typer.Typer(
+    name="heterocc",
+    cls=Commands,
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Compile ONNX models ahead of time for several devices of one machine, and run the bundles.",
+    epilog="Examples:  heterocc compile model.onnx --devices GPU,CPU   ·   heterocc run model.hcb   ·   "
+    "heterocc bench model.hcb",
+)
+cli_bundle.register(app)
+
+
+@app.command(
+    epilog="Examples:  heterocc compile model.onnx   ·   heterocc compile model.onnx -d GPU,CPU -o model.hcb   ·   "
+    "heterocc compile det.onnx --shape x=1,3,192,320 -d OPENCL,CPU,ORT --dump-dir dump   ·   "
+    "heterocc compile model.onnx -d CUDA,CPU --variant VULKAN,CPU -p VULKAN.precision=f16",
+)
+def compile(
+    model: Model,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="The bundle to write.", show_default="model name with .hcb")
+    ] = None,
+    devices: Devices = "CPU,ORT",
+    variant: Variant = None,
+    shape: Shape = None,
+    device_file: DeviceFile = None,
+    property_: Property = None,
+    affinity: Affinity = None,
+    policy: Policy = "merge",
+    passes: Passes = None,
+    no_check: Annotated[
+        bool, typer.Option("--no-check", help="Do not run the partitions against ONNX Runtime.")
+    ] = False,
+    inputs: Annotated[
+        Path | None, typer.Option("--inputs", help="Inputs (.npz) for the check, in place of seeded ones.")
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the inputs for check and golden vectors.")] = 0,
+    no_cpu_variant: Annotated[
+        bool, typer.Option("--no-cpu-variant", help="Leave out the CPU-only variant beside the heterogeneous one.")
+    ] = False,
+    dot: DotDir = None,
+    dump_dir: DumpDir = None,
+    stop_after: Annotated[
+        str | None, typer.Option("--stop-after", help="Stop after a stage: import, partition, lower or pack.")
+    ] = None,
+    pass_limit: PassLimit = None,
+    time_passes: TimePasses = False,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Compile a model into a bundle: place, lower, check against ONNX Runtime, pack."""
+    with errors(json):
+        from heterocc.compiler.driver import compile_model
+        from heterocc.compiler.placement.run_passes import parse_stage
+
+        report = compile_model(
+            model,
+            output,
+            compile_options(
+                devices,
+                device_file,
+                property_,
+                shape,
+                variants=tuple(variant or ()),
+                affinity=affinity,
+                policy=policy,
+                passes=passes,
+                check=not no_check,
+                cpu_variant=not no_cpu_variant,
+                inputs=inputs,
+                seed=seed,
+                stop_after=None if stop_after is None else parse_stage(stop_after),
+                dump_dir=dump_dir,
+                dot_dir=dot,
+                pass_limit=pass_limit,
+                time_passes=time_passes,
+            ),
+            ConsoleReporter(quiet=quiet or json),
+        )
+        if json:
+            print_json(report.to_json())
+            return
+        from heterocc.passes.printer import human_bytes
+
+        if time_passes:
+            _print_times(report.seconds, report.pass_seconds)
+        for line in report.lines():
+            print_plain(line)
+        if report.output is not None:
+            variants = ", ".join(report.variants)
+            print_plain(f"wrote {report.output} ({human_bytes(report.size)}; {variants})")
+
+
+@app.command(
+    epilog="Examples:  heterocc partition model.onnx -d GPU,CPU --plan   ·   "
+    "heterocc partition model.onnx -d GPU,CPU --dot graphs --write-affinity place.toml"
+)
+def partition(
+    model: Model,
+    devices: Devices = "CPU,ORT",
+    shape: Shape = None,
+    device_file: DeviceFile = None,
+    property_: Property = None,
+    affinity: Affinity = None,
+    policy: Policy = "merge",
+    passes: Passes = None,
+    dot: DotDir = None,
+    write_affinity: Annotated[
+        Path | None,
+        typer.Option("--write-affinity", help="Write the placement as an affinity file, to change and give back."),
+    ] = None,
+    plan: Annotated[bool, typer.Option("--plan", help="Print every partition's nodes and values too.")] = False,
+    dump_dir: DumpDir = None,
+    pass_limit: PassLimit = None,
+    time_passes: TimePasses = False,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Place the model's nodes and stop before lowering: print the summary, partitions, transfers and bytes."""
+    with errors(json):
+        from heterocc.compiler.driver import partition_model
+
+        report = partition_model(
+            model,
+            compile_options(
+                devices,
+                device_file,
+                property_,
+                shape,
+                affinity=affinity,
+                policy=policy,
+                passes=passes,
+                dump_dir=dump_dir,
+                dot_dir=dot,
+                pass_limit=pass_limit,
+                time_passes=time_passes,
+            ),
+            ConsoleReporter(quiet=quiet or json),
+            write_affinity=write_affinity,
+        )
+        if json:
+            from heterocc.passes.report import plan_report
+
+            print_json({**report.to_json(), "plan": plan_report(report.plan)})
+            return
+        from heterocc.passes.printer import partition_table, print_plan
+
+        if time_passes:
+            _print_times(report.seconds, report.pass_seconds)
+        print_plain(report.summary)
+        print_plain("")
+        print_plain((print_plan(report.plan) if plan else partition_table(report.plan)).rstrip("\n"))
+
+
+@app.command(epilog="Example:  heterocc query model.onnx -d GPU,CPU --json")
+def query(
+    model: Model,
+    devices: Devices = "CPU,ORT",
+    shape: Shape = None,
+    device_file: DeviceFile = None,
+    property_: Property = None,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Ask which device supports which node, with a reason for every no."""
+    with errors(json):
+        from heterocc.compiler.driver import query_devices
+
+        result = query_devices(
+            model,
+            compile_options(
+                devices,
+                device_file,
+                property_,
+                shape,
+            ),
+            ConsoleReporter(quiet=quiet or json),
+        )
+        if json:
+            print_json(result.to_json())
+        else:
+            out.print(result.to_table())
+
+
+@app.command(epilog="Example:  heterocc devices --json")
+def devices(json: Json = False) -> None:
+    """List the devices of this machine, and why others are missing."""
+    with errors(json):
+        from heterocc.compiler.cli.device_report import device_report, device_table
+
+        report = device_report()
+        if json:
+            print_json(report)
+        else:
+            out.print(device_table(report))
+
+
+def _print_times(stages: dict[str, float], passes: tuple[tuple[str, float], ...]) -> None:
+    for name, seconds in stages.items():
+        print_plain(f"{name:<12} {seconds * 1e3:10.1f} ms")
+        if name == "partition":
+            for spec, spent in passes:
+                print_plain(f"  {spec:<24} {spent * 1e3:10.3f} ms")
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    version: Annotated[bool, typer.Option("--version", help="Print heterocc's version and exit.")] = False,
+) -> None:
+    """Options of heterocc itself."""
+    # The commands print a session's notes themselves; without a handler the runtime's log would say them again.
+    logging.getLogger("heterocc.runtime").addHandler(logging.NullHandler())
+    # This process is ours: ONNX Runtime's default logger is quiet too, unless its log is what somebody looks for.
+    debug = bool(os.environ.get("HETEROCC_DEBUG"))
+    logging.getLogger("heterocc.onnxruntime").setLevel(logging.WARNING if debug else logging.CRITICAL)
+    if version:
+        from heterocc.artifacts.version import __version__
+
+        print_plain(f"heterocc {__version__}")
+        raise typer.Exit
+
+
+def main() -> None:
+    """Entry point of the `heterocc` command."""
+    run(app)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,122 @@
+"""Options of the commands on models, and what their texts mean."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from heterocc.artifacts.errors import ShapeOptionError
+from heterocc.compiler.importer.shape_rules import check_dims
+from heterocc.compiler.options import CompileOptions
+
+Model = Annotated[Path, typer.Argument(help="The ONNX model.", show_default=False)]
+Devices = Annotated[
+    str,
+    typer.Option(
+        "--devices",
+        "-d",
+        help="Devices by priority, high to low: CPU, OPENCL, VULKAN, CUDA, GPU (the first GPU here), GPU.1, AUTO, "
+        "AUTO:GPU,CPU, names of device files; ORT last takes what nobody else can run.",
+    ),
+]
+Variant = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--variant",
+        help="One more list like --devices, compiled into a variant of its own in the same bundle; AUTO chooses among "
+        "them when the bundle is loaded, and the next is taken where one cannot be. Repeatable.",
+        metavar="DEVICES",
+    ),
+]
+Shape = Annotated[
+    list[str] | None,
+    typer.Option("--shape", help="Fix a dynamic input: NAME=1,3,224,224. Repeatable.", metavar="NAME=DIMS"),
+]
+DeviceFile = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--device-file",
+        help="TOML or JSON description of a device that is not on this machine: name, backend (cpu, opencl, vulkan, "
+        "cuda), target, memory, …; docs/devices.md has examples. Repeatable.",
+    ),
+]
+Property = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--property",
+        "-p",
+        help="A device's property: CPU.threads=4, GPU.precision=f16, GPU.tune=on (time kernels' schedules on the "
+        "device). Repeatable.",
+        metavar="DEVICE.KEY=VALUE",
+    ),
+]
+Affinity = Annotated[
+    Path | None, typer.Option("--affinity", "-a", help="Affinity file (TOML): patterns of nodes → device.")
+]
+Policy = Annotated[str, typer.Option("--policy", help="greedy: first device that can; merge: fewest transfers.")]
+Passes = Annotated[
+    str | None,
+    typer.Option("--passes", help="Passes by name, in place of a policy: 'greedy,manual,merge{max-nodes=64}'."),
+]
+DotDir = Annotated[
+    Path | None, typer.Option("--dot", help="Write hetero_affinity_<model>.dot and hetero_subgraphs_<model>.dot there.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no notes; warnings remain.")]
+DumpDir = Annotated[
+    Path | None,
+    typer.Option("--dump-dir", help="Write the plan after every pass and each partition's IR and source there."),
+]
+PassLimit = Annotated[int | None, typer.Option("--pass-limit", min=0, help="Stop after this many passes (to bisect).")]
+TimePasses = Annotated[bool, typer.Option("--time-passes", help="Print the time of every pass and stage.")]
+
+
+def parse_shapes(options: list[str] | None) -> dict[str, tuple[int, ...]]:
+    """Parse `--shape` options: `NAME=1,3,224,224`, the name may itself hold `=` and `:`; `NAME=` is a scalar.
+
+    Raises ShapeOptionError for text of another form.
+    """
+    shapes: dict[str, tuple[int, ...]] = {}
+    for option in options or ():
+        name, sign, dims = option.rpartition("=")
+        where = f"--shape {option}"
+        if not sign or not name:
+            raise ShapeOptionError(
+                f"'{option}' is not of the form NAME=1,3,224,224", where=where, hint="dimensions are whole numbers"
+            )
+        listed = [d.strip() for d in dims.strip("[]() ").replace("x", ",").split(",") if d.strip()]
+        for index, text in enumerate(listed):
+            if not (text.isascii() and text.isdigit() and len(text) < 20):
+                raise ShapeOptionError(
+                    f"dimension {index} of '{name}' cannot be '{text[:40]}'",
+                    where=where,
+                    hint="dimensions are whole numbers, 0 or more",
+                )
+        shape = tuple(int(text) for text in listed)
+        check_dims(name, shape, where)
+        if name in shapes:
+            raise ShapeOptionError(f"input '{name}' is given twice", where=f"--shape {option}")
+        shapes[name] = shape
+    return shapes
+
+
+def split_devices(text: str) -> tuple[str, ...]:
+    """Split `--devices`: commas separate, except behind `AUTO:`, which takes the rest as its candidates."""
+    if text.upper().startswith("AUTO:"):
+        return (text,)
+    return tuple(part.strip() for part in text.split(","))
+
+
+def compile_options(
+    devices: str, files: list[Path] | None, properties: list[str] | None, shapes: list[str] | None, **others: Any
+) -> CompileOptions:
+    """The options that every command on a model has, and `others` as they are."""
+    return CompileOptions(
+        devices=split_devices(devices),
+        device_files=tuple(files or ()),
+        properties=tuple(properties or ()),
+        shapes=parse_shapes(shapes),
+        **others,
+    )

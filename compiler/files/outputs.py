@@ -1,0 +1,165 @@
+"""Files that come out of a run: an .npz file, or a directory of .npy files, whatever the outputs are called."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import unicodedata
+import zipfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from heterocc.artifacts.dtypes import is_narrow
+from heterocc.artifacts.errors import OutputFileError
+from heterocc.artifacts.reading import refuse_input
+from heterocc.compiler.files.writing import atomic_write, require_writable
+
+NAMES = "names.json"
+"""Beside the arrays where an output could not keep its name: file name → name of the output, as JSON."""
+
+_MAX_FILE_NAME = 200
+"""Bytes of a file's name without suffix; file systems allow 255 for all, and the temporary file has its own."""
+_MAX_MEMBER_NAME = 60_000
+"""Bytes of a name in an .npz file; the zip format allows 65,535 for all."""
+_PLAIN = re.compile(r"[\w-][\w.-]*")
+
+
+def require_place(target: Path, outputs: Iterable[str]) -> None:
+    """Refuse a place for these outputs that cannot be written, or that holds an input; raises OutputFileError."""
+    if _is_npz(target):
+        require_writable(target)
+        return
+    if target.suffix and not target.is_dir() and str(target) != "-":
+        raise OutputFileError(
+            "neither an .npz file nor a directory",
+            where=str(target),
+            hint="name a file ending in .npz, or a directory without a suffix",
+        )
+    require_writable(target, folder=True)
+    for file in (*file_names(outputs), NAMES):
+        refuse_input(target / file)
+
+
+def write_outputs(target: Path, results: Mapping[str, Any]) -> None:
+    """Write outputs to `out.npz`, or one .npy per output into a directory; all or nothing per file.
+
+    A name that no file can have is changed, and `NAMES` there says what it was. Raises OutputFileError (HC111).
+    """
+    require_place(target, results)
+    arrays = {name: _storable(name, value, target) for name, value in results.items()}
+    if _is_npz(target):
+        atomic_write(target, _npz(arrays))
+        return
+    files = file_names(arrays)
+    for file, name in files.items():
+        atomic_write(target / file, _npy(arrays[name]))
+    known = _known_names(target / NAMES)
+    changed = {file: name for file, name in files.items() if file != f"{name}.npy"}
+    kept = {file: name for file, name in known.items() if file not in files}
+    if changed or known:
+        atomic_write(target / NAMES, _names_text({**kept, **changed}))
+
+
+def file_names(outputs: Iterable[str]) -> dict[str, str]:
+    """A file name for each output, different ones also where upper and lower case are the same; file → output.
+
+    An output whose name is a plain file name keeps it.
+    """
+    taken: set[str] = set()
+    files: dict[str, str] = {}
+    names = list(outputs)
+    for name in sorted(names, key=lambda n: not _is_plain(n)):  # stable: plain names come first, and keep theirs
+        stem = name if _is_plain(name) else _plain(name)
+        free, number = stem, 2
+        while _folded(free) in taken:
+            free, number = f"{stem}-{number}", number + 1
+        taken.add(_folded(free))
+        files[f"{free}.npy"] = name
+    order = {name: index for index, name in enumerate(names)}
+    return dict(sorted(files.items(), key=lambda item: order[item[1]]))
+
+
+def read_names(data: bytes) -> dict[str, str]:
+    """What `NAMES` says; ValueError where it is not such a file."""
+    names = json.loads(data)
+    if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
+        raise ValueError(f"{NAMES} does not map file names to names")
+    return names
+
+
+def _is_npz(target: Path) -> bool:
+    return target.suffix.lower() == ".npz" and not target.is_dir()
+
+
+def _is_plain(name: str) -> bool:
+    return bool(_PLAIN.fullmatch(name)) and len(name.encode()) <= _MAX_FILE_NAME
+
+
+def _plain(name: str) -> str:
+    text = re.sub(r"[^\w.-]", "_", name)
+    text = "_" + text[1:] if text.startswith(".") else text or "_"
+    return text.encode()[:_MAX_FILE_NAME].decode("utf-8", "ignore")
+
+
+def _folded(name: str) -> str:
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
+
+
+def _storable(name: str, value: Any, target: Path) -> np.ndarray[Any, Any]:
+    if is_narrow(value):
+        raise OutputFileError(
+            f"output '{name}' is {value.dtype}, which .npy has no form for", where=str(target), hint="use --json"
+        )
+    if isinstance(value, np.ndarray):
+        if not value.dtype.hasobject:
+            return value
+        if all(isinstance(item, str) for item in value.flat):
+            return value.astype(np.str_)
+    raise OutputFileError(
+        f"output '{name}' is not a tensor and cannot be stored as .npy", where=str(target), hint="use --json"
+    )
+
+
+def _npy(array: np.ndarray[Any, Any]) -> bytes:
+    buffer = io.BytesIO()
+    np.lib.format.write_array(buffer, np.asanyarray(array), allow_pickle=False)
+    return buffer.getvalue()
+
+
+def _npz(arrays: Mapping[str, np.ndarray[Any, Any]]) -> bytes:
+    """As numpy.savez writes it, which itself takes outputs called `file` and `allow_pickle` for its own arguments."""
+    buffer = io.BytesIO()
+    changed: dict[str, str] = {}
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
+        for index, (name, array) in enumerate(arrays.items()):
+            member = f"{name}.npy"
+            if "\0" in name or len(name.encode("utf-8", "surrogatepass")) > _MAX_MEMBER_NAME:
+                member = next(
+                    m for i in range(len(arrays) + 1) if (m := f"output-{index}{'-' * i}.npy")[:-4] not in arrays
+                )
+                changed[member] = name
+            # A date of its own would make the same outputs other bytes.
+            with archive.open(zipfile.ZipInfo(member), "w", force_zip64=True) as stream:
+                np.lib.format.write_array(stream, np.asanyarray(array), allow_pickle=False)
+        if changed:
+            archive.writestr(zipfile.ZipInfo(NAMES), _names_text(changed))
+    return buffer.getvalue()
+
+
+def _names_text(names: Mapping[str, str]) -> str:
+    return json.dumps(dict(names), indent=2) + "\n"
+
+
+def _known_names(path: Path) -> dict[str, str]:
+    try:
+        return read_names(path.read_bytes())
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise OutputFileError(
+            f"'{NAMES}' there is another file", where=str(path), hint="choose an empty directory"
+        ) from error

@@ -1,0 +1,235 @@
+"""A model while it is being normalised: an ONNX graph without its constants, and the constants beside it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from heterocc.compiler.importer.work import Budget
+from heterocc.passes.graph import Value
+
+INLINE_BYTES = 1024
+"""Constants up to this size travel inside protos, where shape inference can read them; larger ones never do."""
+
+STUB_LOCATION = "heterocc"
+"""`location` of an external initializer whose data is in `ImportedModel.weights`."""
+
+
+MAX_RANK = 64
+"""Dimensions that a numpy array may have."""
+
+_MAX_BYTES = 2**63 - 1
+_LARGEST_ELEMENT = 16
+
+
+def describable(dims: Sequence[int]) -> bool:
+    """Whether numpy has an array of this shape: it counts dimensions of 0 as 1, elements or not."""
+    return len(dims) <= MAX_RANK and math.prod(d or 1 for d in dims) * _LARGEST_ELEMENT <= _MAX_BYTES
+
+
+@dataclass
+class Draft:
+    """The state that import's steps share; each step takes a draft and changes it in place.
+
+    `model.graph` has no initializers: `weights` holds every constant by name. Every node has a unique name, which
+    keys `origins` (names in the user's model; empty for a node that had none) and `affinity` (from metadata).
+    `notes` are sentences for the user about what import did that they might not expect. `settled` are fingerprints of
+    bodies that need no further simplification, `visited` the names of nodes whose bodies were simplified before.
+    `budget` is what may still be spent on computing constants.
+    """
+
+    model: onnx.ModelProto
+    weights: dict[str, np.ndarray]
+    origins: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    affinity: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    settled: set[bytes] = field(default_factory=set)
+    visited: set[str] = field(default_factory=set)
+    budget: Budget = field(default_factory=Budget)
+
+    @property
+    def graph(self) -> onnx.GraphProto:
+        """The graph itself."""
+        return self.model.graph
+
+    @property
+    def opset(self) -> int:
+        """Version of ONNX's own operators, 1 if the model imports none."""
+        return opsets(self.model).get("", 1)
+
+    def to_proto(self) -> onnx.ModelProto:
+        """The model as a tool of ONNX wants it: small constants inline, large ones as additional graph inputs.
+
+        So no tool ever sees, copies or opens the data of a large constant, and the proto stays far below 2 GB.
+        """
+        proto = onnx.ModelProto()
+        proto.CopyFrom(self.model)
+        for name, array in self.weights.items():
+            if array.nbytes <= INLINE_BYTES or array.dtype == object:
+                proto.graph.initializer.append(to_tensor(name, array))
+            else:
+                proto.graph.input.append(helper.make_tensor_value_info(name, tensor_type(array), array.shape))
+        return proto
+
+    def adopt(self, proto: onnx.ModelProto) -> None:
+        """Take back what a tool made of `to_proto()`."""
+        for tensor in proto.graph.initializer:
+            self.weights[tensor.name] = to_array(tensor)
+        del proto.graph.initializer[:]
+        kept = [i for i in proto.graph.input if i.name not in self.weights]
+        del proto.graph.input[:]
+        proto.graph.input.extend(kept)
+        self.model = proto
+
+    def replace_nodes(self, nodes: Iterable[onnx.NodeProto]) -> None:
+        """Make `nodes` the graph's nodes."""
+        kept = list(nodes)
+        copies = []
+        for node in kept:
+            copy = onnx.NodeProto()
+            copy.CopyFrom(node)
+            copies.append(copy)
+        del self.graph.node[:]
+        self.graph.node.extend(copies)
+
+
+def opsets(model: onnx.ModelProto) -> dict[str, int]:
+    """Operator set versions by domain; ONNX's own domain is the empty string."""
+    return {("" if o.domain == "ai.onnx" else o.domain): o.version for o in model.opset_import}
+
+
+def tensor_type(array: np.ndarray) -> int:
+    """ONNX element type of an array."""
+    if array.dtype == object:
+        return int(onnx.TensorProto.STRING)
+    return int(helper.np_dtype_to_tensor_dtype(array.dtype))
+
+
+_TYPES = {
+    str(helper.tensor_dtype_to_np_dtype(t).name): int(t)
+    for name, t in onnx.TensorProto.DataType.items()
+    if name not in ("UNDEFINED", "STRING")
+}
+
+
+def dtype_name(elem_type: int) -> str:
+    """Name of an ONNX element type as `Value.dtype` has it."""
+    if elem_type == onnx.TensorProto.STRING:
+        return "string"
+    if elem_type == onnx.TensorProto.UNDEFINED:
+        return "undefined"
+    return str(helper.tensor_dtype_to_np_dtype(elem_type).name)
+
+
+def np_type(dtype: str) -> int:
+    """ONNX element type of a dtype by its name in numpy or ml_dtypes."""
+    return _TYPES[dtype]
+
+
+def to_array(tensor: onnx.TensorProto) -> np.ndarray:
+    """The tensor's data, read-only; its data must be inside the proto."""
+    array: np.ndarray
+    if tensor.data_type == onnx.TensorProto.STRING:
+        array = np.empty(len(tensor.string_data), object)  # onnx's own way pads all strings to the longest one
+        array[:] = [text.decode() for text in tensor.string_data]
+        array = array.reshape(tuple(tensor.dims))
+    else:
+        array = numpy_helper.to_array(tensor)
+    if array.flags.writeable:
+        array.flags.writeable = False
+    return array
+
+
+def to_tensor(name: str, array: np.ndarray) -> onnx.TensorProto:
+    """An initializer with its data inside."""
+    tensor: onnx.TensorProto = numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape), name)
+    return tensor
+
+
+def to_stub(name: str, array: np.ndarray) -> onnx.TensorProto:
+    """An initializer whose data stays in `ImportedModel.weights`."""
+    tensor = onnx.TensorProto(
+        name=name, data_type=tensor_type(array), dims=array.shape, data_location=onnx.TensorProto.EXTERNAL
+    )
+    entry = tensor.external_data.add()
+    entry.key, entry.value = "location", STUB_LOCATION
+    return tensor
+
+
+def bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    """The graphs in a node's attributes (branches of If, bodies of Loop and Scan)."""
+    for attribute in node.attribute:
+        if attribute.type == onnx.AttributeProto.GRAPH:
+            yield attribute.g
+        elif attribute.type == onnx.AttributeProto.GRAPHS:
+            yield from attribute.graphs
+
+
+def captured_by(body: onnx.GraphProto) -> tuple[str, ...]:
+    """Values of the surrounding graphs that a body reads, each once, in the order they are met."""
+    found: dict[str, None] = {}
+    own = {i.name for i in body.input} | {t.name for t in body.initializer}
+    own |= {t.values.name for t in body.sparse_initializer}
+    for node in body.node:
+        for name in reads(node):
+            if name not in own:
+                found[name] = None
+        own |= set(node.output)
+    found |= {o.name: None for o in body.output if o.name not in own}
+    return tuple(found)
+
+
+def reads(node: onnx.NodeProto) -> tuple[str, ...]:
+    """Everything the node needs: its present inputs, then what its bodies capture."""
+    direct = tuple(name for name in node.input if name)
+    inner = dict.fromkeys(name for body in bodies(node) for name in captured_by(body) if name not in direct)
+    return (*direct, *inner)
+
+
+def value_of(info: onnx.ValueInfoProto) -> Value:
+    """The passes' view of an ONNX value; dimensions that are symbolic or negative are unknown."""
+    kind = info.type.WhichOneof("value")
+    if kind == "tensor_type":
+        tensor = info.type.tensor_type
+        dtype = dtype_name(tensor.elem_type)
+        if not tensor.HasField("shape"):
+            return Value(info.name, dtype, None)
+        dims = (d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else None for d in tensor.shape.dim)
+        return Value(info.name, dtype, tuple(dims))
+    return Value(info.name, "undefined" if kind is None else _type_text(info.type), None)
+
+
+def _type_text(type_: onnx.TypeProto) -> str:
+    kind = type_.WhichOneof("value")
+    if kind == "tensor_type":
+        return f"tensor({_onnx_name(type_.tensor_type.elem_type)})"
+    if kind == "sequence_type":
+        return f"seq({_type_text(type_.sequence_type.elem_type)})"
+    if kind == "optional_type":
+        return f"optional({_type_text(type_.optional_type.elem_type)})"
+    if kind == "map_type":
+        return f"map({_onnx_name(type_.map_type.key_type)},{_type_text(type_.map_type.value_type)})"
+    if kind == "sparse_tensor_type":
+        return f"sparse({_onnx_name(type_.sparse_tensor_type.elem_type)})"
+    return "undefined"
+
+
+def _onnx_name(elem_type: int) -> str:
+    return str(onnx.TensorProto.DataType.Name(elem_type)).lower()
+
+
+def constant_value(name: str, array: np.ndarray) -> Value:
+    """The value of a constant."""
+    return Value(name, dtype_name(tensor_type(array)), tuple(array.shape))
+
+
+def value_table(graph: onnx.GraphProto, weights: Mapping[str, np.ndarray]) -> dict[str, Value]:
+    """Every value that the graph's own type information and the constants tell of."""
+    table = {i.name: value_of(i) for i in (*graph.input, *graph.value_info, *graph.output)}
+    table.update((name, constant_value(name, array)) for name, array in weights.items())
+    return table

@@ -1,0 +1,236 @@
+"""ONNX's shape inference, asked only for what it can tell in little memory.
+
+It lists every element of a vector that it follows and every dimension of a result, so that a model of a hundred bytes
+can make it list billions. Two things do: a result whose rank is the length of a vector, and the propagation of data.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+
+import numpy as np
+import onnx
+from onnx import shape_inference
+
+from heterocc.artifacts.errors import InvalidGraphError
+from heterocc.compiler.importer.draft import bodies, reads, to_array, value_of
+
+MAX_RANK = 1024
+"""Dimensions of a tensor up to which inference is asked; ONNX Runtime and TVM take far fewer."""
+
+_MAX_LISTED = 1 << 22
+"""Elements of vectors that the propagation of data may list, some 200 MB."""
+
+_LARGE = 1 << 16
+
+_RANK_FROM_LENGTH = {"ConstantOfShape": (0,), "Expand": (1,), "Reshape": (1,), "Resize": (2, 3), "CenterCropPad": (1,)}
+"""Operators whose result has as many dimensions as an input has elements, and which inputs those are."""
+
+_SHAPED_BY_DATA = frozenset(
+    "CenterCropPad Col2Im ConstantOfShape Expand EyeLike OneHot Pad Range Reshape Resize Slice Split Squeeze Tile TopK"
+    " Unsqueeze Upsample AffineGrid MelWeightMatrix BlackmanWindow HammingWindow HannWindow Trilu MaxUnpool".split()
+)
+_SAME_LENGTH = frozenset("Abs Cast Div Equal Floor Identity Max Min Mod Mul Neg Add Sub Where Squeeze Slice".split())
+
+_Cut = tuple[onnx.NodeProto, int, str]
+_Table = dict[str, tuple[int | None, ...] | None]
+
+
+def ask_onnx(model: onnx.ModelProto, where: str) -> onnx.ModelProto:
+    """The model with the types and shapes that ONNX infers; `model` may be changed.
+
+    Data is propagated only where that can tell something and lists few elements; constants that are computed later
+    tell the rest.
+
+    Raises InvalidGraphError for a rank that no tool handles; what `infer_shapes` raises otherwise.
+    """
+    lengths = {t.name: _elements(t.dims) for t in model.graph.initializer}
+    lengths.update((i.name, _declared_length(i)) for i in model.graph.input)
+    cuts: list[_Cut] = []
+    _cut(model.graph, lengths, cuts, where)
+    stand_ins = _put_stand_ins(model, cuts)
+    inferred = shape_inference.infer_shapes(model, data_prop=False)
+    while cuts:
+        table: _Table = {}
+        for graph in _graphs(inferred.graph):
+            table.update(_shapes(graph))
+        told = [cut for cut in cuts if len(table.get(cut[2]) or ()) == 1 and (table[cut[2]] or (None,))[0] is not None]
+        if not told:
+            break
+        for node, index, name in told:
+            _check_rank(node, (table[name] or (0,))[0] or 0, where)
+            node.input[index] = name
+        cuts = [cut for cut in cuts if cut not in told]
+        inferred = shape_inference.infer_shapes(model, data_prop=False)
+    if not _all_known(inferred.graph) and _listed(inferred.graph) <= _MAX_LISTED:
+        inferred = shape_inference.infer_shapes(model, data_prop=True)
+    _restore(inferred, stand_ins)
+    return inferred
+
+
+def _elements(dims: Iterable[int | None]) -> int:
+    return math.prod(d or 0 for d in dims)
+
+
+def _declared_length(info: onnx.ValueInfoProto) -> int:
+    """Elements that a vector has by its type; as many as need care where it does not say."""
+    shape = value_of(info).shape
+    return MAX_RANK + 1 if shape is None or None in shape else _elements(shape)
+
+
+def _cut(graph: onnx.GraphProto, lengths: dict[str, int], cuts: list[_Cut], where: str) -> None:
+    """Collect the inputs that give a rank and whose length is not known to be small; `lengths` are upper bounds."""
+    unknown = MAX_RANK + 1
+    lengths = {**lengths, **{t.name: _elements(t.dims) for t in graph.initializer}}
+    for node in graph.node:
+        for body in bodies(node):
+            inner = {**lengths, **{i.name: unknown for i in body.input}}
+            _cut(body, inner, cuts, where)
+        if node.domain:
+            continue
+        given = [lengths.get(name, unknown) if name else 0 for name in node.input]
+        for index in _RANK_FROM_LENGTH.get(node.op_type, ()):
+            if index < len(given) and given[index] > MAX_RANK:
+                cuts.append((node, index, node.input[index]))
+        if node.op_type == "Split":
+            parts = next((a.i for a in node.attribute if a.name == "num_outputs"), 0)
+            if parts > len(node.output):
+                raise InvalidGraphError(
+                    f"node '{node.name}' (Split) makes {parts} parts and has {len(node.output)} outputs", where=where
+                )
+        bound = _length(node, given)
+        if bound is not None:
+            lengths[node.output[0]] = bound
+
+
+def _length(node: onnx.NodeProto, given: list[int]) -> int | None:
+    if node.op_type == "Shape":
+        return 64
+    if node.op_type == "Size":
+        return 1
+    if node.op_type == "Constant":
+        for a in node.attribute:
+            return _elements(a.t.dims) if a.name == "value" else max(1, len(a.ints), len(a.floats), len(a.strings))
+    if node.op_type == "Concat":
+        return sum(given)
+    if node.op_type == "Gather" and len(given) == 2:
+        return given[1] if given[0] <= MAX_RANK else None
+    if node.op_type == "Unsqueeze" and given:
+        return given[0]
+    if node.op_type in _SAME_LENGTH and given:
+        return max(given)
+    return None
+
+
+def _check_rank(node: onnx.NodeProto, rank: int, where: str) -> None:
+    if rank > MAX_RANK:
+        raise InvalidGraphError(
+            f"the result of node '{node.name}' ({node.op_type}) has {rank} dimensions",
+            where=where,
+            hint=f"tensors have up to {MAX_RANK} dimensions",
+        )
+
+
+def _put_stand_ins(model: onnx.ModelProto, cuts: list[_Cut]) -> dict[str, str]:
+    """Let the cut inputs read a value of unknown length; returns the names of what they read by the stand-in's."""
+    found: dict[str, str] = {}
+    for number, (node, index, name) in enumerate(cuts):
+        # identifiers have no dots, so these names are free
+        found[f"{name}.{number}"] = name
+        node.input[index] = f"{name}.{number}"
+        kind = onnx.TensorProto.FLOAT if node.op_type == "Resize" and index == 2 else onnx.TensorProto.INT64
+        stand_in = model.graph.input.add(name=node.input[index])
+        stand_in.type.tensor_type.elem_type = kind
+    return found
+
+
+def _restore(model: onnx.ModelProto, stand_ins: Mapping[str, str]) -> None:
+    if not stand_ins:
+        return
+    for graph in _graphs(model.graph):
+        for node in graph.node:
+            for index, name in enumerate(node.input):
+                if name in stand_ins:
+                    node.input[index] = stand_ins[name]
+    kept = [i for i in model.graph.input if i.name not in stand_ins]
+    del model.graph.input[:]
+    model.graph.input.extend(kept)
+
+
+def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    yield graph
+    for node in graph.node:
+        for body in bodies(node):
+            yield from _graphs(body)
+
+
+def _shapes(graph: onnx.GraphProto) -> _Table:
+    table: _Table = {t.name: tuple(t.dims) for t in graph.initializer}
+    table.update((i.name, value_of(i).shape) for i in (*graph.input, *graph.value_info, *graph.output))
+    return table
+
+
+def _all_known(graph: onnx.GraphProto) -> bool:
+    """Whether every value has a shape without unknown dimensions, so that data has nothing to add."""
+    for inner in _graphs(graph):
+        table = _shapes(inner)
+        for node in inner.node:
+            for name in node.output:
+                shape = table.get(name)
+                if name and (shape is None or None in shape):
+                    return False
+    return True
+
+
+def _listed(graph: onnx.GraphProto) -> int:
+    """Elements that the propagation of data would list; too many where a length depends on data.
+
+    Loops are full of values whose shape nobody knows, so inside bodies those count only where a large number is about.
+    """
+    return _listed_in(graph, {}, set(), in_body=False, large=any(map(_has_large_number, _graphs(graph))))
+
+
+def _listed_in(graph: onnx.GraphProto, outer: _Table, data_shaped: set[str], *, in_body: bool, large: bool) -> int:
+    table = {**outer, **_shapes(graph)}
+    constants = {t.name for t in graph.initializer}
+    total = 0
+    for node in graph.node:
+        inputs = reads(node)
+        shaped = any(name in data_shaped for name in inputs)
+        if node.op_type in _SHAPED_BY_DATA and not node.domain:
+            shaped |= any(name not in constants for name in node.input[1 if len(node.input) > 1 else 0 :])
+        for body in bodies(node):
+            total += _listed_in(body, table, data_shaped, in_body=True, large=large)
+            shaped |= any(o.name in data_shaped for o in body.output)
+        if shaped and (large or not in_body):
+            data_shaped.update(filter(None, node.output))
+        if not node.domain and _propagates(node.op_type):
+            for name in (*node.input, *node.output):
+                total += _elements_listed(table.get(name), name in data_shaped)
+    return total
+
+
+def _has_large_number(graph: onnx.GraphProto) -> bool:
+    """Whether a dimension, or an integer constant that is no bound of a Slice, is large."""
+    bounds = {name for n in graph.node if n.op_type == "Slice" for name in n.input[1:]}
+    tensors = [t for t in graph.initializer if t.name not in bounds]
+    tensors += [a.t for n in graph.node if n.op_type == "Constant" and n.output[0] not in bounds for a in n.attribute]
+    if any(d >= _LARGE for t in tensors for d in t.dims):
+        return True
+    if any((d or 0) >= _LARGE for i in graph.input for d in value_of(i).shape or ()):
+        return True
+    whole = [t for t in tensors if t.data_type in (onnx.TensorProto.INT64, onnx.TensorProto.INT32)]
+    return any(int(np.max(to_array(t), initial=0)) >= _LARGE for t in whole)
+
+
+def _elements_listed(shape: tuple[int | None, ...] | None, shaped: bool) -> int:
+    if shape is None or shape == (None,):
+        return _MAX_LISTED + 1 if shaped else 0
+    return shape[0] or 0 if len(shape) == 1 else 0
+
+
+@cache
+def _propagates(op_type: str) -> bool:
+    return bool(onnx.defs.has(op_type) and onnx.defs.get_schema(op_type).has_data_propagation_function)

@@ -1,0 +1,114 @@
+"""The imported model: the ONNX model after normalisation, beside the graph that passes see."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from types import MappingProxyType
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from heterocc.compiler.importer.draft import np_type, reads
+from heterocc.passes.graph import Graph
+from heterocc.passes.printer import count, human_bytes
+
+
+@dataclass(frozen=True)
+class ImportedModel:
+    """What import hands on.
+
+    `proto` is the normalised model, without initializers' data where that lies in `weights`: node names equal
+    `graph.nodes[i].name`, value names equal `graph.values` keys, both C identifiers. `weights` holds every constant by
+    name (read-only arrays, external data mapped). `sources` are the original input and output names in model order,
+    by internal name. `sha256` is that of the source file, and of its external data where there is any. `notes` are
+    sentences for the user about what import did that they might not expect. `loose` are nodes whose bodies contradict
+    the fixed input shapes: a `subgraph` with one of them leaves all shapes of its inputs open, as the model did.
+    """
+
+    name: str
+    sha256: str
+    graph: Graph
+    proto: onnx.ModelProto
+    weights: Mapping[str, np.ndarray]
+    sources: Mapping[str, str]
+    opsets: Mapping[str, int]
+    notes: tuple[str, ...] = ()
+    loose: frozenset[str] = frozenset()
+
+    def __repr__(self) -> str:
+        """One short line; the fields hold all weights."""
+        size = human_bytes(sum(array.nbytes for array in self.weights.values()))
+        nodes = count(len(self.graph.nodes), "node")
+        return f"<ImportedModel {self.name}: {nodes}; {count(len(self.weights), 'constant')}, {size}>"
+
+    @cached_property
+    def protos(self) -> Mapping[str, onnx.NodeProto]:
+        """The ONNX nodes by name."""
+        return MappingProxyType({n.name: n for n in self.proto.graph.node})
+
+    @cached_property
+    def _infos(self) -> Mapping[str, onnx.ValueInfoProto]:
+        graph = self.proto.graph
+        return MappingProxyType({i.name: i for i in (*graph.value_info, *graph.output, *graph.input)})
+
+    @cached_property
+    def _initializers(self) -> Mapping[str, onnx.TensorProto]:
+        return MappingProxyType({t.name: t for t in self.proto.graph.initializer})
+
+    def subgraph(self, nodes: Sequence[str], inputs: Sequence[str], outputs: Sequence[str]) -> onnx.ModelProto:
+        """A valid ONNX model of `nodes` alone, reading `inputs`, writing `outputs`.
+
+        Constants used by the nodes are initializers of the result, by name, with their data in `raw_data` only when
+        they are no larger than 1 KiB; larger ones are marked as external (location `heterocc`) and the caller feeds
+        them from `weights`. Nodes come out in graph order, whatever order they are given in.
+
+        Raises KeyError for a node or value that the model does not have.
+        """
+        chosen = {name: self.protos[name] for name in nodes}
+        members = [n for n in self.proto.graph.node if n.name in chosen]
+        given = set(inputs)
+        wanted = dict.fromkeys(name for n in members for name in reads(n))
+        wanted.update(dict.fromkeys(outputs))
+        graph = helper.make_graph(
+            members,
+            self.name,
+            [self._info(name) for name in inputs],
+            [self._info(name) for name in outputs],
+            [self._initializers[name] for name in wanted if name in self._initializers and name not in given],
+        )
+        written = {o for n in members for o in n.output} - set(outputs)
+        graph.value_info.extend(self._info(name) for name in self.graph.values if name in written)
+        model: onnx.ModelProto = helper.make_model(
+            graph, opset_imports=self.proto.opset_import, ir_version=self.proto.ir_version
+        )
+        if not self.loose.isdisjoint(chosen):
+            open_shapes(model)
+        return model
+
+    def shape_texts(self) -> list[str]:
+        """The inputs' shapes by the model's own names, as `--shape` has them: `image=1,3,224,224`."""
+        values = [(self.sources.get(name, name), self.graph.values[name]) for name in self.graph.inputs]
+        dims = [(source, value.shape) for source, value in values if value.shape is not None]
+        return [f"{source}={','.join('?' if d is None else str(d) for d in shape)}" for source, shape in dims]
+
+    def _info(self, name: str) -> onnx.ValueInfoProto:
+        value = self.graph.values[name]
+        if value.is_opaque and name in self._infos:
+            return self._infos[name]  # sequences and maps: only the proto has the whole type
+        if value.dtype == "undefined":
+            return onnx.ValueInfoProto(name=name)
+        elem_type = onnx.TensorProto.STRING if value.dtype == "string" else np_type(value.dtype)
+        return helper.make_tensor_value_info(name, elem_type, value.shape)
+
+
+def open_shapes(model: onnx.ModelProto) -> None:
+    """Make every dimension of the model's inputs unknown, and drop what was inferred from them."""
+    constants = {t.name for t in model.graph.initializer}
+    for info in (*model.graph.input, *model.graph.output):
+        if info.type.HasField("tensor_type") and info.name not in constants:
+            for dim in info.type.tensor_type.shape.dim:
+                dim.Clear()
+    del model.graph.value_info[:]

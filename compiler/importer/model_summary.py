@@ -1,0 +1,205 @@
+"""What is in an ONNX file, without running or importing it: `heterocc inspect model.onnx`."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx
+from onnx import helper
+
+from heterocc.artifacts.errors import InvalidGraphError
+from heterocc.compiler.importer.draft import bodies
+from heterocc.compiler.importer.read import read_proto
+from heterocc.compiler.importer.source import as_source
+from heterocc.passes.printer import human_bytes
+
+Dim = int | str | None
+"""A dimension: its size, its name, or None for one that has neither."""
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """An input or output of the model; `dims` is None where even the rank is unknown."""
+
+    name: str
+    dtype: str
+    dims: tuple[Dim, ...] | None
+
+    @property
+    def is_dynamic(self) -> bool:
+        """Whether it is a tensor with a dimension that the model leaves open."""
+        tensor = "(" not in self.dtype
+        return tensor and (self.dims is None or any(not isinstance(d, int) for d in self.dims))
+
+    def text(self) -> str:
+        """`x: float32[batch, 3, ?]`."""
+        shape = "[...]" if self.dims is None else f"[{', '.join('?' if d is None else str(d) for d in self.dims)}]"
+        return f"{self.name}: {self.dtype}{'' if '(' in self.dtype else shape}"
+
+    def option(self) -> str:
+        """The `--shape` that fixes it, with a word in place of each number that is to be chosen."""
+        dims = ["DIMS"] if self.dims is None else [str(d) if isinstance(d, int) else _word(d) for d in self.dims]
+        return f"--shape '{self.name}={','.join(dims)}'"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSummary:
+    """What an ONNX file holds. `operators` counts nodes by type, those in bodies and functions too; `weight_bytes` is
+    the size of all initializers, `external` names the files that some lie in."""
+
+    name: str
+    producer: str
+    file_bytes: int
+    ir_version: int
+    opsets: dict[str, int]
+    inputs: tuple[End, ...]
+    outputs: tuple[End, ...]
+    operators: dict[str, int]
+    functions: int
+    weights: int
+    weight_bytes: int
+    external: tuple[str, ...]
+
+    @property
+    def shape_options(self) -> tuple[str, ...]:
+        """The `--shape` options that a compile needs."""
+        return tuple(end.option() for end in self.inputs if end.is_dynamic)
+
+    def to_json(self) -> dict[str, object]:
+        """As `heterocc inspect --json` prints it; a dimension is a number, a name, or null."""
+
+        def ends(found: tuple[End, ...]) -> list[dict[str, object]]:
+            return [{"name": e.name, "dtype": e.dtype, "dims": None if e.dims is None else list(e.dims)} for e in found]
+
+        return {
+            "format": "onnx",
+            "name": self.name,
+            "producer": self.producer,
+            "bytes": self.file_bytes,
+            "ir_version": self.ir_version,
+            "opsets": self.opsets,
+            "inputs": ends(self.inputs),
+            "outputs": ends(self.outputs),
+            "nodes": sum(self.operators.values()),
+            "operators": self.operators,
+            "functions": self.functions,
+            "weights": {"count": self.weights, "bytes": self.weight_bytes, "external": list(self.external)},
+            "dynamic": [e.name for e in self.inputs if e.is_dynamic],
+            "shape_options": list(self.shape_options),
+        }
+
+    def lines(self) -> Iterator[str]:
+        """As the command prints it."""
+        yield f"model     {self.name or '(no name)'}, {human_bytes(self.file_bytes)}"
+        if self.producer:
+            yield f"producer  {self.producer}"
+        sets = ", ".join(f"{domain or 'ai.onnx'} {version}" for domain, version in self.opsets.items())
+        yield f"opset     {sets} (IR version {self.ir_version})"
+        for label, found in (("input", self.inputs), ("output", self.outputs)):
+            for end in found:
+                yield f"{label:<9} {end.text()}"
+        outside = f", external data in {', '.join(self.external)}" if self.external else ""
+        yield f"weights   {self.weights} tensors, {human_bytes(self.weight_bytes)}{outside}"
+        counts = ", ".join(f"{op_type} {number}" for op_type, number in self.operators.items())
+        inside = f", in {self.functions} functions too" if self.functions else ""
+        yield f"nodes     {sum(self.operators.values())}{inside}: {counts}"
+        if self.shape_options:
+            yield ""
+            yield "dynamic dimensions; a compile needs numbers for them:"
+            yield f"  {' '.join(self.shape_options)}"
+
+
+def summarise(path: Path) -> ModelSummary:
+    """Summarise an ONNX file; only that file is opened, and only read.
+
+    Raises FileMissingError, NotOnnxError or InvalidGraphError.
+    """
+    model, size = read_proto(as_source(path))
+    try:
+        return _summary(model, size)
+    except UnicodeError as error:
+        raise InvalidGraphError("a name in the model is not UTF-8", where=str(path)) from error
+
+
+def _text(text: str | bytes) -> str:
+    """A text of the model; releases of protobuf give bytes for one that is not UTF-8, or raise. Raises UnicodeError."""
+    return text if isinstance(text, str) else text.decode("utf-8")
+
+
+def _summary(model: onnx.ModelProto, size: int) -> ModelSummary:
+    graph = model.graph
+    tensors = [*graph.initializer, *(s.values for s in graph.sparse_initializer)]
+    constants = {t.name for t in tensors}
+    operators: Counter[str] = Counter()
+    for owner in (graph, *model.functions):
+        for node in _nodes(owner):
+            domain, op_type = _text(node.domain), _text(node.op_type)
+            operators[f"{domain}::{op_type}" if domain not in ("", "ai.onnx") else op_type] += 1
+    locations = {_text(e.value) for t in tensors for e in t.external_data if e.key == "location"}
+    return ModelSummary(
+        name=_text(graph.name),
+        producer=f"{_text(model.producer_name)} {_text(model.producer_version)}".strip(),
+        file_bytes=size,
+        ir_version=model.ir_version,
+        opsets={_text(o.domain): o.version for o in model.opset_import},
+        inputs=tuple(_end(i) for i in graph.input if i.name not in constants),
+        outputs=tuple(_end(o) for o in graph.output),
+        operators=dict(sorted(operators.items(), key=lambda item: (-item[1], item[0]))),
+        functions=len(model.functions),
+        weights=len(tensors),
+        weight_bytes=sum(_nbytes(t) for t in tensors),
+        external=tuple(sorted(locations)),
+    )
+
+
+def _nodes(owner: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.NodeProto]:
+    for node in owner.node:
+        yield node
+        for body in bodies(node):
+            yield from _nodes(body)
+
+
+def _end(info: onnx.ValueInfoProto) -> End:
+    name, kind = _text(info.name), info.type.WhichOneof("value")
+    if kind != "tensor_type":
+        return End(name, "undefined()" if kind is None else f"{kind.removesuffix('_type')}(…)", None)
+    tensor = info.type.tensor_type
+    dims: tuple[Dim, ...] | None = None
+    if tensor.HasField("shape"):
+        dims = tuple(_dim(dim) for dim in tensor.shape.dim)
+    return End(name, _dtype(tensor.elem_type), dims)
+
+
+def _dim(dim: onnx.TensorShapeProto.Dimension) -> Dim:
+    if dim.HasField("dim_value"):
+        return dim.dim_value if dim.dim_value >= 0 else None
+    return _text(dim.dim_param) or None
+
+
+def _dtype(elem_type: int) -> str:
+    if elem_type == onnx.TensorProto.STRING:
+        return "string"
+    try:
+        return str(helper.tensor_dtype_to_np_dtype(elem_type).name)
+    except (KeyError, ValueError, TypeError):
+        return f"type {elem_type}"
+
+
+def _nbytes(tensor: onnx.TensorProto) -> int:
+    if tensor.data_type == onnx.TensorProto.STRING:
+        return sum(len(text) for text in tensor.string_data)
+    if any(d < 0 for d in tensor.dims):
+        return 0
+    try:
+        size = helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
+    except (KeyError, ValueError, TypeError):
+        return 0
+    return int(math.prod(tensor.dims) * size)
+
+
+def _word(name: str | None) -> str:
+    return "?" if name is None else name

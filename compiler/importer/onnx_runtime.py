@@ -1,0 +1,51 @@
+"""ONNX Runtime as import uses it: to compute constants, to infer types, and to say whether a model is valid."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import onnx
+
+from heterocc.runtime.execute import ort_session
+
+_MAX_FOLDED = 1 << 24
+"""Bytes of a constant that ONNX Runtime may compute while it only looks at a model; import computes the larger ones."""
+
+
+def open_session(proto: onnx.ModelProto, *, optimise: bool = False, compute: bool = True) -> Any:
+    """A single-threaded CPU session that runs the model, as it is unless it is to be optimised.
+
+    `compute` lets the optimiser compute constants.
+    """
+    options = ort_session.session_options(threads=1, optimise="basic" if optimise else "none")
+    options.add_session_config_entry("optimization.constant_folding_max_output_size_in_bytes", str(_MAX_FOLDED))
+    without = () if compute else ("ConstantFolding",)
+    return ort_session.open_session(proto.SerializeToString(), options, without=without)
+
+
+_TYPE_ERRORS = ("InferenceError]", "Type Error:")
+
+
+def objection(proto: onnx.ModelProto, *, compute: bool = True) -> str | None:
+    """Why ONNX Runtime finds the model invalid; None when it does not, or merely cannot run it.
+
+    It may find out only when it optimises, which is how the model will be run. An operator set or a variant of an
+    operator that this version of it does not have yet is no fault of the model. `compute` lets it compute constants.
+    """
+    from onnxruntime.capi import onnxruntime_pybind11_state as state
+
+    try:
+        open_session(proto, optimise=True, compute=compute)
+    except state.InvalidGraph as error:
+        return str(error)
+    except Exception as error:  # its classes have no common base but Exception
+        text = str(error)
+        if any(t in text for t in _TYPE_ERRORS) or (
+            "is not a registered function/op" in text and _has_unknown_operator(proto)
+        ):
+            return text
+    return None
+
+
+def _has_unknown_operator(proto: onnx.ModelProto) -> bool:
+    return any(not onnx.defs.has(n.op_type, n.domain) for n in proto.graph.node)

@@ -1,0 +1,168 @@
+"""Import: from an ONNX file to the normalised model and the graph that passes see."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+
+from heterocc.artifacts.errors import InputError, InvalidGraphError
+from heterocc.compiler.importer.complaint import complaint
+from heterocc.compiler.importer.conv_fusion import fuse
+from heterocc.compiler.importer.draft import INLINE_BYTES, Draft, bodies, opsets, reads, to_stub, to_tensor
+from heterocc.compiler.importer.functions import expand_local, expand_standard
+from heterocc.compiler.importer.model import ImportedModel, open_shapes
+from heterocc.compiler.importer.names import Namer, rename_graph
+from heterocc.compiler.importer.onnx_runtime import objection
+from heterocc.compiler.importer.opset import lower_opset, settle_opset
+from heterocc.compiler.importer.read import graphs_of, read_model
+from heterocc.compiler.importer.shape_rules import empty_at_fault
+from heterocc.compiler.importer.shapes import dims_text, fix_inputs, infer
+from heterocc.compiler.importer.simplify import simplify
+from heterocc.compiler.importer.source import AnyModel, ModelSource, as_source
+from heterocc.compiler.importer.work import Budget
+from heterocc.compiler.keywords import checked_keywords
+from heterocc.passes.graph import Graph, Node, Value
+
+
+@checked_keywords
+def import_model(
+    model: AnyModel | ModelSource,
+    *,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    base_dir: str | Path | None = None,
+) -> ImportedModel:
+    """Read, check and normalise an ONNX model: a path, a ModelProto, or the bytes of one.
+
+    `shapes` fixes dynamic input shapes by the input's name in the model. `base_dir` is the folder of the external data
+    of a model without a file; without it such data is refused.
+
+    Raises an InputError (HC1xx) for whatever is wrong with the model, its external data or the shapes.
+    """
+    source = as_source(model, base_dir)
+    try:
+        return _import(source, shapes or {})
+    except MemoryError as error:
+        raise InputError(
+            "the model asks for more memory than there is",
+            where=source.path.name,
+            hint="run it where more memory is free",
+        ) from error
+
+
+def _import(source: ModelSource, shapes: Mapping[str, Sequence[int]]) -> ImportedModel:
+    path = source.path
+    draft, digest = read_model(source)
+    draft.budget = Budget.for_weights(draft.weights)
+    where = path.name
+    fix_inputs(draft, shapes, where)
+    # A name that is not UTF-8 has lone surrogates in Python, which no text file takes.
+    stem = os.fsencode(path.stem).decode("utf-8", "replace")
+    try:
+        return _normalised(draft, stem, digest, where)
+    except InvalidGraphError as error:
+        blamed = empty_at_fault(shapes, error)
+        if blamed is None:
+            raise
+        raise blamed from error
+
+
+def _normalised(draft: Draft, stem: str, digest: str, where: str) -> ImportedModel:
+    sources, namer = _rename(draft)
+    expand_local(draft, namer, where)
+    settle_opset(draft, where)
+    simplify(draft, where)
+    while expand_standard(draft, namer, where) or fuse(draft):
+        simplify(draft, where)
+    lower_opset(draft)
+    return _finish(draft, stem, digest, sources, where)
+
+
+def _rename(draft: Draft) -> tuple[dict[str, str], Namer]:
+    """Give all values and nodes their final names, unique over the graph and its bodies, before anything is moved.
+
+    Returns the model's names of graph inputs and outputs by new name, and the namer for what comes later.
+    """
+    values: dict[str, str] = {}
+    namer = Namer()
+    ends = [i.name for i in (*draft.graph.input, *draft.graph.output)]
+    for name in (*ends, *draft.weights):
+        if name not in values:
+            values[name] = namer.give(name, "v")
+    nodes = rename_graph(draft.graph, values, namer)
+    draft.weights = {values[name]: array for name, array in draft.weights.items()}
+    draft.origins = {nodes[name]: original for name, original in draft.origins.items() if name in nodes}
+    draft.affinity = {nodes[name]: device for name, device in draft.affinity.items() if name in nodes}
+    return {values[name]: name for name in ends}, namer
+
+
+def _finish(draft: Draft, stem: str, digest: str, sources: Mapping[str, str], where: str) -> ImportedModel:
+    """Build what import hands on; names that the tools of ONNX invented become identifiers too."""
+    again = _rename(draft)[0]
+    table = infer(draft, stem)
+    loose = _loose_nodes(draft, where, sources, again)
+    graph = draft.graph
+    _drop_unused_domains(draft)
+    nodes = []
+    for node in graph.node:
+        op_type = f"{node.domain}::{node.op_type}" if node.domain else node.op_type
+        written = tuple(o for o in node.output if o)
+        origin = draft.origins.get(node.name, ())
+        nodes.append(Node(node.name, op_type, reads(node), written, origin, draft.affinity.get(node.name)))
+    inputs = tuple(i.name for i in graph.input)
+    outputs = tuple(o.name for o in graph.output)
+    used = dict.fromkeys((*inputs, *outputs, *draft.weights))
+    used.update(dict.fromkeys(v for n in nodes for v in (*n.inputs, *n.outputs)))
+    values = {name: table.get(name) or Value(name, "undefined", None) for name in used}
+    for name, array in draft.weights.items():
+        small = array.nbytes <= INLINE_BYTES or array.dtype == object
+        graph.initializer.append(to_tensor(name, array) if small else to_stub(name, array))
+    if loose:
+        open_shapes(draft.model)
+    return ImportedModel(
+        name=stem,
+        sha256=digest,
+        graph=Graph(stem, tuple(nodes), values, inputs, outputs, frozenset(draft.weights)),
+        proto=draft.model,
+        weights=MappingProxyType(draft.weights),
+        sources=MappingProxyType({new: sources[old] for new, old in again.items()}),
+        opsets=MappingProxyType(opsets(draft.model)),
+        notes=tuple(draft.notes),
+        loose=loose,
+    )
+
+
+def _loose_nodes(draft: Draft, where: str, sources: Mapping[str, str], again: Mapping[str, str]) -> frozenset[str]:
+    """Nodes with a body that the fixed shapes contradict, where the model is valid without them.
+
+    Raises InvalidGraphError when ONNX Runtime finds the model invalid in any case.
+    """
+    proto = draft.to_proto()
+    compute = not draft.budget.spent
+    reason = objection(proto, compute=compute)
+    if reason is None:
+        return frozenset()
+    loose = [n.name for n in draft.graph.node if any(True for _ in bodies(n))]
+    open_shapes(proto)
+    if not loose or objection(proto, compute=compute) is not None:
+        found = complaint(reason)
+        label = next(iter(draft.origins.get(found.node or "", ())), None)
+        shapes = "; ".join(f"{sources[again[i.name]]}={dims_text(i)}" for i in draft.graph.input)
+        raise InvalidGraphError(
+            f"ONNX Runtime refuses the model{f' at {shapes}' if shapes else ''}: {found.sentence(label)}", where=where
+        )
+    draft.notes.append(
+        "the fixed input shapes contradict a branch or body of "
+        + ", ".join(f"'{(draft.origins.get(n) or (n,))[0]}'" for n in loose)
+        + ": a run that takes it fails"
+    )
+    return frozenset(loose)
+
+
+def _drop_unused_domains(draft: Draft) -> None:
+    used = {n.domain for g in graphs_of(draft.graph) for n in g.node}
+    kept = [(o.domain, o.version) for o in draft.model.opset_import if o.domain in used or not o.domain]
+    del draft.model.opset_import[:]
+    for domain, version in kept:
+        draft.model.opset_import.add(domain=domain, version=version)

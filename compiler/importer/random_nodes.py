@@ -1,0 +1,86 @@
+"""Nodes whose results differ from run to run, and the values that depend on them.
+
+A `seed` attribute does not change that: in ONNX Runtime it fixes the numbers of a session's first run, and each run
+takes the next ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+from heterocc.compiler.importer.draft import bodies
+from heterocc.compiler.importer.model import ImportedModel
+
+_RANDOM = frozenset(
+    "Bernoulli BiasDropout BitmaskBiasDropout BitmaskDropout Multinomial RandomNormal RandomNormalLike RandomUniform "
+    "RandomUniformLike Sampling".split()
+)
+_DROPOUTS = {"Dropout": 2, "BitmaskDropout": 2, "BiasDropout": 4, "BitmaskBiasDropout": 4}
+"""Operators that are random in training mode alone, and the input that says so; the ratio is the one before it."""
+
+
+def random_operator(node: onnx.NodeProto, constants: Mapping[str, np.ndarray[Any, Any]]) -> str | None:
+    """The operator that makes a node's results random, its own or one in its bodies; None where there is none.
+
+    `constants` are those of the graph, which bodies see too.
+    """
+    if node.op_type in _DROPOUTS:
+        return str(node.op_type) if _trains(node, constants) else None
+    if node.op_type in _RANDOM:
+        return str(node.op_type)
+    for body in bodies(node):
+        seen = {**constants, **_constants_of(body)}
+        for inner in body.node:
+            found = random_operator(inner, seen)
+            if found is not None:
+                return found
+    return None
+
+
+def _trains(node: onnx.NodeProto, constants: Mapping[str, np.ndarray[Any, Any]]) -> bool:
+    """Whether a Dropout may drop anything: it is in training mode, or that is known only at run time."""
+    place = _DROPOUTS[node.op_type]
+    if len(node.input) <= place or not node.input[place]:
+        return False
+    mode = constants.get(node.input[place])
+    if mode is not None and not np.any(mode):
+        return False
+    ratio = constants.get(node.input[place - 1]) if node.input[place - 1] else None
+    return ratio is None or bool(np.any(ratio))
+
+
+def _constants_of(graph: onnx.GraphProto) -> dict[str, np.ndarray[Any, Any]]:
+    found = {t.name: numpy_helper.to_array(t) for t in graph.initializer if not t.external_data}
+    for node in graph.node:
+        for attribute in node.attribute if node.op_type == "Constant" else ():
+            if attribute.name == "value":
+                found[node.output[0]] = numpy_helper.to_array(attribute.t)
+    return found
+
+
+def random_values(model: ImportedModel, nodes: Iterable[str] | None = None) -> dict[str, str]:
+    """The values that depend on a random node, each with the reason; `nodes` leaves out what others write."""
+    chosen = None if nodes is None else frozenset(nodes)
+    found: dict[str, str] = {}
+    for node in model.graph.nodes:
+        if chosen is not None and node.name not in chosen:
+            continue
+        reason = next((found[v] for v in node.inputs if v in found), None)
+        if reason is None:
+            operator = random_operator(model.protos[node.name], model.weights)
+            if operator is None:
+                continue
+            inside = "" if operator == node.op_type.rpartition("::")[2] else f" in {node.op_type}"
+            reason = f"it depends on {operator}{inside} '{node.label}', which is random"
+        found.update(dict.fromkeys(node.outputs, reason))
+    return found
+
+
+def not_compared(output: str, reason: str) -> str:
+    """The sentence that compile and a bundle's notes have for a random output."""
+    return f"output '{output}' is not compared: {reason}"

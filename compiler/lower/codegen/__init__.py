@@ -1,0 +1,1 @@
+"""From scheduled kernels to the bytes of a shared object."""

@@ -1,0 +1,124 @@
+"""Links object files into a shared object, with whatever C++ compiler there is, for this machine or another.
+
+The result depends on its inputs alone: no build id, no symbols of the linking, no path. TVM's runtime functions stay
+undefined; the process that loads the code has them.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from heterocc.artifacts.errors import InternalError, LinkerMissingError
+from heterocc.compiler.files.scratch import scratch_folder
+from heterocc.compiler.lower.codegen.tools import run_tool
+
+_HINT = "install g++ or clang, or `pip install ziglang`"
+_FLAGS = ("-shared", "-nostdlib", "-Wl,--build-id=none", "-Wl,-s", "-Wl,-z,noexecstack")
+
+
+@dataclass(frozen=True, slots=True)
+class Linker:
+    """A command that links shared objects for one architecture; `name` is for messages."""
+
+    name: str
+    command: tuple[str, ...]
+    libraries: tuple[str, ...]
+
+
+def find_linker(triple: str | None = None, env: Mapping[str, str] | None = None) -> Linker:
+    """The linker for a target triple such as `aarch64-linux-gnu`; None is this machine.
+
+    For this machine: $CXX, c++, g++, clang++, then the `ziglang` package. For another: `<triple>-g++`, `ziglang`, and
+    `clang++ --target` where lld lies beside it. Raises LinkerMissingError (HC406).
+    """
+    env = os.environ if env is None else env
+    path = env.get("PATH", os.defpath)
+    plain = _plain_triple(triple)
+    if triple is None or plain.split("-")[0] == _machine():
+        wanted = shlex.split(env.get("CXX", ""))
+        for command in ([wanted] if wanted else []) + [["c++"], ["g++"], ["clang++"]]:
+            found = shutil.which(command[0], path=path)
+            if found is not None:
+                return Linker(command[0], (found, *command[1:]), ("-lm", "-lc", "-lgcc"))
+        zig = _zig(plain)
+        if zig is not None:
+            return zig
+        raise LinkerMissingError("no C++ compiler was found to link the compiled code", hint=_HINT)
+    cross = shutil.which(f"{plain}-g++", path=path)
+    if cross is not None:
+        return Linker(f"{plain}-g++", (cross,), ("-lm", "-lc", "-lgcc"))
+    zig = _zig(plain)
+    if zig is not None:
+        return zig
+    clang, lld = shutil.which("clang++", path=path), shutil.which("ld.lld", path=path)
+    if clang is not None and lld is not None:
+        return Linker("clang++", (clang, f"--target={plain}", "-fuse-ld=lld"), ())
+    raise LinkerMissingError(
+        f"no linker for {plain} was found", hint=f"install g++ for it ({plain}-g++), or `pip install ziglang`"
+    )
+
+
+def link(
+    objects: Mapping[str, bytes],
+    triple: str | None = None,
+    *,
+    aliases: Mapping[str, str] | None = None,
+    env: Mapping[str, str] | None = None,
+) -> bytes:
+    """The bytes of a shared object made of object files, given by name (in link order) and content.
+
+    `aliases` are further names of exported symbols: name → symbol of the objects.
+
+    Raises LinkerMissingError (HC406), and InternalError (HC902) with the linker's words when it fails.
+    """
+    linker = find_linker(triple, env)
+    with scratch_folder("link") as folder:
+        for name, content in objects.items():
+            (folder / name).write_bytes(content)
+        names = [f"-Wl,--defsym={alias}={symbol}" for alias, symbol in (aliases or {}).items()]
+        command = [*linker.command, *_FLAGS, *names, "-o", "code.so", *objects, *linker.libraries]
+        _run(linker, command, folder, env)
+        return (folder / "code.so").read_bytes()
+
+
+def _run(linker: Linker, command: Sequence[str], folder: Path, env: Mapping[str, str] | None) -> None:
+    try:
+        done = run_tool(command, folder, env)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise InternalError(f"the linker '{linker.name}' did not run: {error}", hint=_HINT) from error
+    if done.returncode != 0:
+        said = [line for line in done.stderr.splitlines() if line.strip()]
+        raise InternalError(
+            f"the linker '{linker.name}' failed: {said[-1] if said else f'exit code {done.returncode}'}", hint=_HINT
+        )
+
+
+def _zig(triple: str) -> Linker | None:
+    if importlib.util.find_spec("ziglang") is None:
+        return None
+    command = (sys.executable, "-m", "ziglang", "cc", "-target", triple)
+    return Linker("ziglang", command, ("-lm", "-lc"))
+
+
+def _machine() -> str:
+    machine = platform.machine().lower()
+    return {"amd64": "x86_64", "arm64": "aarch64"}.get(machine, machine)
+
+
+def _plain_triple(triple: str | None) -> str:
+    """`arch-linux-abi`, without a vendor: what cross compilers and zig are called by."""
+    parts = (triple or f"{_machine()}-linux-gnu").split("-")
+    if len(parts) == 4:
+        parts.pop(1)
+    if len(parts) == 3 and parts[1] in ("unknown", "pc"):
+        parts = [parts[0], parts[2], "gnu"]
+    return "-".join(parts)

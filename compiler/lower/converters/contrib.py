@@ -1,0 +1,269 @@
+"""Converters of ONNX Runtime's own operators (domain com.microsoft), as its optimisers and quantiser write them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from tvm import relax
+from tvm.relax.frontend.onnx import onnx_frontend
+
+from heterocc.compiler.lower.converters.converters import Context, Converter
+from heterocc.compiler.lower.converters.quantized import known_array
+from heterocc.compiler.lower.converters.values import as_dtype, dtype_of, scalar, shape_of
+from heterocc.compiler.lower.relax.straight import constant
+
+op = relax.op
+
+
+def _real(ctx: Context, data: Any, scale: Any, zero: Any, axis: int | None = None) -> Any:
+    """The numbers that quantised data stand for; numpy's where all is constant."""
+    arrays = [None if v is None else known_array(ctx, v) for v in (data, scale, zero)]
+    rank = len(shape_of(data))
+
+    def spread(array: np.ndarray) -> np.ndarray:
+        if array.size == 1:
+            return array.reshape(())
+        return array.reshape([-1 if d == (axis or 0) % rank else 1 for d in range(rank)])
+
+    if arrays[1] is None or (zero is not None and arrays[2] is None):
+        if any(np.prod(shape_of(v)) != 1 for v in (scale, zero) if v is not None):
+            raise NotImplementedError("computed scales that differ along an axis")
+        parts = [op.reshape(v, ()) for v in (scale, zero) if v is not None]
+        centred = as_dtype(data, "float32")
+        if len(parts) > 1:
+            centred = op.subtract(centred, op.astype(parts[1], "float32"))
+        return ctx.bb.normalize(op.multiply(centred, parts[0]))
+    factor = spread(arrays[1])
+    offset = np.zeros((), np.float32) if arrays[2] is None else spread(arrays[2]).astype(np.float32)
+    if arrays[0] is not None:
+        return constant(((arrays[0].astype(np.float32) - offset) * factor).astype(np.float32))
+    centred = as_dtype(data, "float32")
+    if np.any(offset):
+        centred = op.subtract(centred, constant(offset))
+    return ctx.bb.normalize(op.multiply(centred, constant(factor.astype(np.float32))))
+
+
+def _quantised(ctx: Context, value: Any, scale: Any, zero: Any, dtype: str | None = None) -> Any:
+    """`value` rounded to the steps of `scale`."""
+    name = dtype_of(zero) if zero is not None else dtype or "uint8"
+    limits = np.iinfo(name)
+    number = op.round(op.divide(value, op.reshape(scale, ())))
+    if zero is not None:
+        number = op.add(number, op.astype(op.reshape(zero, ()), "float32"))
+    bounded = op.minimum(op.maximum(number, scalar(limits.min, "float32")), scalar(limits.max, "float32"))
+    return op.astype(bounded, name)
+
+
+def _qlinear_binary(function: Callable[[Any, Any], Any]) -> Converter:
+    def convert(
+        ctx: Context, a: Any, a_scale: Any, a_zero: Any, b: Any, b_scale: Any, b_zero: Any, scale: Any, zero: Any = None
+    ) -> Any:
+        left, right = _real(ctx, a, a_scale, a_zero), _real(ctx, b, b_scale, b_zero)
+        return _quantised(ctx, function(left, right), scale, zero, dtype_of(a))
+
+    return convert
+
+
+def _qlinear_unary(function: Callable[[Context, Any], Any]) -> Converter:
+    def convert(ctx: Context, data: Any, data_scale: Any, data_zero: Any, scale: Any, zero: Any = None) -> Any:
+        value = function(ctx, _real(ctx, data, data_scale, data_zero))
+        return _quantised(ctx, value, scale, zero, dtype_of(data))
+
+    return convert
+
+
+def _leaky_relu(ctx: Context, value: Any) -> Any:
+    return op.nn.leakyrelu(value, float(ctx.attrs.get("alpha", 0.01)))
+
+
+def _softmax(ctx: Context, value: Any) -> Any:
+    rank = len(shape_of(value))
+    axis = ctx.attrs.get("axis", -1) % rank
+    if ctx.attrs.get("opset", 13) < 13 and axis != rank - 1:
+        raise NotImplementedError("QLinearSoftmax as it was before operator set 13")
+    return op.nn.softmax(value, axis)
+
+
+def _global_average(ctx: Context, value: Any) -> Any:
+    rank = len(shape_of(value))
+    first = 1 if ctx.attrs.get("channels_last", 0) else 2
+    return op.mean(value, list(range(first, rank - 1 if first == 1 else rank)), keepdims=True)
+
+
+def _average(ctx: Context, value: Any) -> Any:
+    if ctx.attrs.get("channels_last", 0):
+        raise NotImplementedError("QLinearAveragePool with channels last")
+    return _standard(ctx, "AveragePool", value)
+
+
+def qlinear_concat(ctx: Context, scale: Any, zero: Any, *inputs: Any) -> Any:
+    """Concatenation of tensors that are quantised differently."""
+    parts = [_real(ctx, *inputs[i : i + 3]) for i in range(0, len(inputs), 3)]
+    return _quantised(ctx, op.concat(parts, ctx.attrs["axis"]), scale, zero)
+
+
+def qgemm(
+    ctx: Context,
+    a: Any,
+    a_scale: Any,
+    a_zero: Any,
+    b: Any,
+    b_scale: Any,
+    b_zero: Any,
+    bias: Any = None,
+    scale: Any = None,
+    zero: Any = None,
+) -> Any:
+    """Quantised Gemm; without an output scale the result stays in float32."""
+    by_row = bool(ctx.attrs.get("transB", 0))
+    left = _real(ctx, a, a_scale, a_zero)
+    right = _real(ctx, b, b_scale, b_zero, axis=0 if by_row else 1)
+    if ctx.attrs.get("transA", 0):
+        left = op.permute_dims(left)
+    if by_row:
+        right = op.permute_dims(right)
+    product = op.matmul(left, right)
+    if bias is not None:
+        # The bias counts in steps of both scales.
+        steps = op.multiply(
+            op.reshape(a_scale, ()), b_scale if np.prod(shape_of(b_scale)) > 1 else op.reshape(b_scale, ())
+        )
+        product = op.add(product, op.multiply(op.astype(bias, "float32"), steps))
+    alpha = float(ctx.attrs.get("alpha", 1.0))
+    if alpha != 1.0:
+        product = op.multiply(product, scalar(alpha, "float32"))
+    return product if scale is None else _quantised(ctx, product, scale, zero, dtype_of(a))
+
+
+def fused_matmul(ctx: Context, a: Any, b: Any) -> Any:
+    """Product of matrices with transpositions and a factor."""
+    if ctx.attrs.get("transBatchA", 0) or ctx.attrs.get("transBatchB", 0):
+        raise NotImplementedError("FusedMatMul that transposes batches")
+    a, b = (_turned(v) if ctx.attrs.get(name, 0) else v for v, name in ((a, "transA"), (b, "transB")))
+    product = ctx.bb.normalize(op.matmul(a, b))
+    alpha = float(ctx.attrs.get("alpha", 1.0))
+    return product if alpha == 1.0 else op.multiply(product, scalar(alpha, dtype_of(product)))
+
+
+def _turned(value: Any) -> Any:
+    rank = len(shape_of(value))
+    return value if rank < 2 else op.permute_dims(value, [*range(rank - 2), rank - 1, rank - 2])
+
+
+def quick_gelu(ctx: Context, data: Any) -> Any:
+    """x * sigmoid(alpha * x)."""
+    return op.multiply(data, op.sigmoid(op.multiply(data, scalar(ctx.attrs.get("alpha", 1.702), dtype_of(data)))))
+
+
+def matmul_nbits(ctx: Context, a: Any, b: Any, scales: Any, zeros: Any = None, *rest: Any) -> Any:
+    """Product with a weight of 4 or 8 bits in blocks along its rows, unpacked while compiling."""
+    if any(v is not None for v in rest[:1]):
+        raise NotImplementedError("MatMulNBits with g_idx")
+    bits, block = ctx.attrs.get("bits", 4), ctx.attrs["block_size"]
+    rows, columns = ctx.attrs["N"], ctx.attrs["K"]
+    packed, factors = known_array(ctx, b), known_array(ctx, scales)
+    points = None if zeros is None else known_array(ctx, zeros)
+    if packed is None or factors is None or (zeros is not None and points is None) or bits not in (4, 8):
+        raise NotImplementedError("MatMulNBits with computed weights, or other than 4 or 8 bits")
+    blocks = -(-columns // block)
+    values = _unpacked(packed.reshape(rows, -1), bits)[:, : blocks * block].reshape(rows, blocks, block)
+    if points is None:
+        middle: Any = np.float32(1 << (bits - 1))
+    elif points.dtype == np.uint8:
+        middle = _unpacked(points.reshape(rows, -1), bits)[:, :blocks].reshape(rows, blocks, 1)
+    else:
+        middle = points.reshape(rows, blocks, 1).astype(np.float32)
+    weight = (values - middle) * factors.reshape(rows, blocks, 1).astype(np.float32)
+    weight = np.ascontiguousarray(weight.reshape(rows, -1)[:, :columns].T).astype(dtype_of(a))
+    product = op.matmul(a, constant(weight))
+    return product if len(rest) < 2 or rest[1] is None else op.add(product, rest[1])
+
+
+def _unpacked(packed: np.ndarray, bits: int) -> np.ndarray:
+    if bits == 8:
+        return packed.astype(np.float32)
+    halves = np.stack([packed & 15, packed >> 4], axis=-1)
+    return halves.reshape(packed.shape[0], -1).astype(np.float32)
+
+
+def skip_layer_normalization(ctx: Context, data: Any, skip: Any, scale: Any, beta: Any = None, bias: Any = None) -> Any:
+    """LayerNormalization of a sum, which is the fourth output."""
+    if any(ctx.node.output[1:3]):
+        raise NotImplementedError(f"{ctx.node.op_type} with its statistics")
+    total = op.add(data, skip)
+    total = ctx.bb.emit(total if bias is None else op.add(total, bias))
+    last = [len(shape_of(data)) - 1]
+    wide = as_dtype(total, "float32")
+    centred = ctx.bb.emit(op.subtract(wide, op.mean(wide, last, keepdims=True)))
+    variance = op.mean(op.multiply(centred, centred), last, keepdims=True)
+    root = op.sqrt(op.add(variance, scalar(ctx.attrs.get("epsilon", 1e-12), "float32")))
+    normal = op.multiply(as_dtype(ctx.bb.normalize(op.divide(centred, root)), dtype_of(data)), scale)
+    normal = normal if beta is None else op.add(normal, beta)
+    return [normal, total, total, total][: ctx.outputs] if ctx.outputs > 1 else normal
+
+
+def simplified_layer_normalization(ctx: Context, data: Any, scale: Any) -> Any:
+    """Division by the root of the mean of squares."""
+    if ctx.outputs > 1:
+        raise NotImplementedError(f"{ctx.node.op_type} with its statistics")
+    rank = len(shape_of(data))
+    axes = list(range(ctx.attrs.get("axis", -1) % rank, rank))
+    return _rms(ctx, data, scale, axes)
+
+
+def skip_simplified_layer_normalization(ctx: Context, data: Any, skip: Any, scale: Any, bias: Any = None) -> Any:
+    """The same of a sum, which is the fourth output."""
+    if any(ctx.node.output[1:3]):
+        raise NotImplementedError(f"{ctx.node.op_type} with its statistics")
+    total = op.add(data, skip)
+    total = ctx.bb.emit(total if bias is None else op.add(total, bias))
+    normal = _rms(ctx, total, scale, [len(shape_of(data)) - 1])
+    return [normal, total, total, total][: ctx.outputs] if ctx.outputs > 1 else normal
+
+
+def _rms(ctx: Context, data: Any, scale: Any, axes: list[int]) -> Any:
+    wide = as_dtype(data, "float32")
+    squares = op.mean(op.multiply(wide, wide), axes, keepdims=True)
+    root = op.sqrt(op.add(squares, scalar(ctx.attrs.get("epsilon", 1e-5), "float32")))
+    return op.multiply(as_dtype(ctx.bb.normalize(op.divide(wide, root)), dtype_of(data)), scale)
+
+
+def _standard(ctx: Context, op_type: str, *inputs: Any) -> Any:
+    """What TVM's importer makes of a standard operator with this node's attributes."""
+    convert = onnx_frontend._get_convert_map()[op_type].get_converter(17)
+    given = onnx_frontend.onnx_input([ctx.bb.normalize(v) for v in inputs])
+    return convert(ctx.bb, given, dict(ctx.attrs), list(ctx.tables))
+
+
+def _of_tvm(ctx: Context, *inputs: Any) -> Any:
+    return ctx.original(*inputs)
+
+
+CONVERTERS: Mapping[str, Converter] = MappingProxyType(
+    {
+        "BiasGelu": _of_tvm,
+        "FastGelu": _of_tvm,
+        "FusedMatMul": fused_matmul,
+        "Gelu": _of_tvm,
+        "MatMulInteger16": _of_tvm,
+        "MatMulNBits": matmul_nbits,
+        "QGemm": qgemm,
+        "QLinearAdd": _qlinear_binary(op.add),
+        "QLinearAveragePool": _qlinear_unary(_average),
+        "QLinearConcat": qlinear_concat,
+        "QLinearGlobalAveragePool": _qlinear_unary(_global_average),
+        "QLinearLeakyRelu": _qlinear_unary(_leaky_relu),
+        "QLinearMul": _qlinear_binary(op.multiply),
+        "QLinearSigmoid": _qlinear_unary(lambda _ctx, value: op.sigmoid(value)),
+        "QLinearSoftmax": _qlinear_unary(_softmax),
+        "QuickGelu": quick_gelu,
+        "SkipLayerNormalization": skip_layer_normalization,
+        "SkipSimplifiedLayerNormalization": skip_simplified_layer_normalization,
+    }
+)
+"""Of the domain com.microsoft; `STANDARD` are those that ONNX Runtime puts in the default domain."""
+
+STANDARD: Mapping[str, Converter] = MappingProxyType({"SimplifiedLayerNormalization": simplified_layer_normalization})

@@ -1,0 +1,171 @@
+"""Converters of operators that index by data. Negative indices count from the end; none leaves the tensor's memory.
+
+TVM's own read and write wherever an index points, and rely on shapes known at run time only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from tvm import relax, te, tirx
+
+from heterocc.compiler.lower.converters.converters import Context, Converter
+from heterocc.compiler.lower.converters.values import as_dtype, dtype_of, fixed, inside, scalar, shape_of
+from heterocc.compiler.lower.relax.straight import constant
+
+op = relax.op
+
+
+def gather_elements(ctx: Context, data: Any, indices: Any) -> Any:
+    """Gather of single elements."""
+    shape = shape_of(data)
+    axis = ctx.attrs.get("axis", 0) % len(shape)
+    _require_elements(shape[axis], indices)
+
+    def compute(x: Any, where: Any) -> Any:
+        def at(*i: Any) -> Any:
+            return x(*i[:axis], inside(where(*i), shape[axis]), *i[axis + 1 :])
+
+        return te.compute(shape_of(indices), at, name="gather_elements")
+
+    return ctx.bb.emit_te(compute, data, indices, primfunc_name_hint="gather_elements")
+
+
+def gather_nd(ctx: Context, data: Any, indices: Any) -> Any:
+    """Gather of slices by tuples of indices."""
+    shape, places = shape_of(data), shape_of(indices)
+    batch, depth = ctx.attrs.get("batch_dims", 0), places[-1]
+    outer = len(places) - 1
+    for size in shape[batch : batch + depth]:
+        _require_elements(size, indices)
+
+    def compute(x: Any, where: Any) -> Any:
+        def at(*i: Any) -> Any:
+            index = [inside(where(*i[:outer], d), shape[batch + d]) for d in range(depth)]
+            return x(*i[:batch], *index, *i[outer:])
+
+        return te.compute((*places[:-1], *shape[batch + depth :]), at, name="gather_nd")
+
+    return ctx.bb.emit_te(compute, data, indices, primfunc_name_hint="gather_nd")
+
+
+def scatter_elements(ctx: Context, data: Any, indices: Any, updates: Any) -> Any:
+    """Write single elements."""
+    shape = shape_of(data)
+    axis = ctx.attrs.get("axis", 0) % len(shape)
+    safe = _safe(ctx, indices, shape[axis])
+    return op.scatter_elements(data, safe, updates, axis=axis, reduction=_reduction(ctx))
+
+
+def scatter_nd(ctx: Context, data: Any, indices: Any, updates: Any) -> Any:
+    """Write slices by tuples of indices."""
+    shape, places = shape_of(data), shape_of(indices)
+    depth = places[-1]
+    if 0 in places:
+        return data
+    known = fixed(indices)
+    if known is not None:
+        columns = [_wrapped(known[..., d], shape[d]) for d in range(depth)]
+        safe = constant(np.stack([c for c in columns if c is not None], axis=-1))
+    else:
+
+        def compute(where: Any) -> Any:
+            sizes = [tirx.const(size, "int64") for size in shape[:depth]]
+
+            def at(*i: Any) -> Any:
+                count = sizes[-1]
+                for d in reversed(range(depth - 1)):
+                    count = tirx.Select(i[-1] == d, sizes[d], count)
+                index = where(*i).astype("int64")
+                index = tirx.Select(index < 0, index + count, index)
+                return tirx.max(tirx.const(0, "int64"), tirx.min(index, count - 1))
+
+            return te.compute(places, at, name="safe_index")
+
+        safe = ctx.bb.emit_te(compute, indices, primfunc_name_hint="safe_index")
+    return op.scatter_nd(data, safe, updates, _reduction(ctx))
+
+
+def max_unpool(ctx: Context, data: Any, indices: Any, output_shape: Any = None) -> Any:
+    """Pooling undone: each value goes where its index in the flat output says."""
+    rank = len(shape_of(data))
+    if output_shape is not None:
+        shape = [int(n) for n in ctx.known(output_shape)]
+    else:
+        kernel, spatial = ctx.attrs["kernel_shape"], rank - 2
+        strides, pads = ctx.attrs.get("strides", [1] * spatial), ctx.attrs.get("pads", [0] * 2 * spatial)
+        sizes = zip(shape_of(data)[2:], kernel, strides, pads[:spatial], pads[spatial:], strict=True)
+        shape = [*shape_of(data)[:2], *((n - 1) * s + k - p - q for n, k, s, p, q in sizes)]
+    size = math.prod(shape)
+    where = _safe(ctx, ctx.bb.emit(op.reshape(indices, (-1,))), size)
+    flat = op.scatter_elements(op.zeros((size,), dtype_of(data)), where, op.reshape(data, (-1,)), axis=0)
+    return op.reshape(flat, shape)
+
+
+def roi_align(ctx: Context, data: Any, rois: Any, batches: Any) -> Any:
+    """Regions of images that exist."""
+    return ctx.original(data, rois, _safe(ctx, batches, shape_of(data)[0]))
+
+
+def reverse_sequence(ctx: Context, data: Any, lengths: Any) -> Any:
+    """The first elements along the time axis in reverse; a length beyond the axis means all of it."""
+    batch, time = ctx.attrs.get("batch_axis", 1), ctx.attrs.get("time_axis", 0)
+    steps = shape_of(data)[time]
+
+    def compute(x: Any, length: Any) -> Any:
+        def at(*i: Any) -> Any:
+            last = tirx.min(length[i[batch]].astype("int64"), tirx.const(steps, "int64"))
+            here = i[time].astype("int64")
+            there = tirx.Select(here < last, last - tirx.const(1, "int64") - here, here)
+            return x(*(there if d == time else v for d, v in enumerate(i)))
+
+        return te.compute(x.shape, at, name="reverse_sequence")
+
+    return ctx.bb.emit_te(compute, data, lengths, primfunc_name_hint="reverse_sequence")
+
+
+def _reduction(ctx: Context) -> str:
+    reduction = ctx.text("reduction", "none")
+    return "update" if reduction == "none" else reduction
+
+
+def _safe(ctx: Context, indices: Any, size: int) -> Any:
+    _require_elements(size, indices)
+    known = _wrapped(fixed(indices), size)
+    if known is not None:
+        return constant(known)
+    wide = ctx.bb.emit(as_dtype(indices, "int64"))
+    counted = op.where(op.less(wide, scalar(0, "int64")), op.add(wide, scalar(size, "int64")), wide)
+    return ctx.bb.emit(op.minimum(op.maximum(counted, scalar(0, "int64")), scalar(size - 1, "int64")))
+
+
+def _wrapped(indices: np.ndarray | None, size: int) -> np.ndarray | None:
+    """Constant indices counted from the start. Raises NotImplementedError for one that is out of range."""
+    if indices is None:
+        return None
+    if indices.size and (indices.min() < -size or indices.max() >= size):
+        raise NotImplementedError(f"a constant index is outside of a dimension of {size}")
+    return np.where(indices < 0, indices + size, indices).astype(np.int64)
+
+
+def _require_elements(size: int, indices: Any) -> None:
+    if size == 0 and 0 not in shape_of(indices):
+        raise NotImplementedError("indices into an empty dimension")
+
+
+CONVERTERS: Mapping[str, Converter] = MappingProxyType(
+    {
+        "GatherElements": gather_elements,
+        "GatherND": gather_nd,
+        "MaxUnpool": max_unpool,
+        "ReverseSequence": reverse_sequence,
+        "RoiAlign": roi_align,
+        "Scatter": scatter_elements,
+        "ScatterElements": scatter_elements,
+        "ScatterND": scatter_nd,
+    }
+)

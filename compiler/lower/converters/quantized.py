@@ -1,0 +1,236 @@
+"""Converters of integer and quantised operators: computed in floating point where that is exact, or exact to a step.
+
+Vector units multiply 32-bit floats much faster than 32-bit integers. A sum of integer products is exact in float32
+while it stays below 2**24 and in float64 below 2**53; which one holds follows from the constant weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from tvm import relax
+from tvm.relax.frontend.onnx import onnx_frontend
+
+from heterocc.compiler.lower.converters.converters import Context, Converter
+from heterocc.compiler.lower.converters.values import as_dtype, dtype_of, scalar, shape_of
+from heterocc.compiler.lower.converters.values import fixed as fixed_value
+from heterocc.compiler.lower.relax.straight import constant
+
+op = relax.op
+
+_EXACT = 1 << 24
+"""Integers below this are exact in float32."""
+
+
+def dynamic_quantize_linear(ctx: Context, data: Any) -> Any:
+    """Quantise to uint8 by the tensor's own range, which always contains zero."""
+    dtype = dtype_of(data)
+    zero, levels = scalar(0, dtype), scalar(255, dtype)
+    low = op.minimum(zero, op.min(data))
+    high = op.maximum(zero, op.max(data))
+    span = ctx.bb.emit(op.subtract(high, low))
+    # A tensor of zeros: ONNX Runtime takes the scale 1.
+    scale = ctx.bb.emit(op.where(op.equal(span, zero), scalar(1, dtype), op.divide(span, levels)))
+    offset = ctx.bb.emit(_clipped(op.round(op.negative(op.divide(low, scale))), 0, 255, dtype))
+    quantised = _clipped(op.add(op.round(op.divide(data, scale)), offset), 0, 255, dtype)
+    return [op.astype(quantised, "uint8"), scale, op.astype(offset, "uint8")]
+
+
+def dequantize_linear(ctx: Context, data: Any, scale: Any, zero_point: Any = None) -> Any:
+    """Per tensor, axis or block; a constant is computed here."""
+    dtype = dtype_of(scale)
+    shape, axis = shape_of(data), ctx.attrs.get("axis", 1)
+    values = []
+    for value in (scale, zero_point):
+        values.append(None if value is None else _spread(ctx, value, shape, axis))
+    wide, offset = values
+    number = _cast(ctx, data, dtype)
+    if offset is not None:
+        number = _arithmetic(ctx, np.subtract, op.subtract, number, _cast(ctx, offset, dtype))
+    return _arithmetic(ctx, np.multiply, op.multiply, number, wide)
+
+
+def conv_integer(ctx: Context, data: Any, weight: Any, data_zero: Any = None, weight_zero: Any = None) -> Any:
+    """Convolution of 8-bit integers with a 32-bit result."""
+    kernel = _weight(ctx, weight, weight_zero, axis=0)
+    dtype = _exact_dtype(ctx, data, kernel)
+    number = _centred(ctx, data, data_zero, dtype)
+    return op.astype(op.round(_convolve(ctx, number, _cast(ctx, kernel, dtype))), "int32")
+
+
+def matmul_integer(ctx: Context, left: Any, right: Any, left_zero: Any = None, right_zero: Any = None) -> Any:
+    """Product of 8-bit integer matrices with a 32-bit result."""
+    kernel = _weight(ctx, right, right_zero, axis=len(shape_of(right)) - 1)
+    dtype = _exact_dtype(ctx, left, kernel, axis=-2)
+    number = _centred(ctx, left, left_zero, dtype, rows=True)
+    return op.astype(op.round(op.matmul(number, _cast(ctx, kernel, dtype))), "int32")
+
+
+def qlinear_conv(
+    ctx: Context,
+    data: Any,
+    data_scale: Any,
+    data_zero: Any,
+    weight: Any,
+    weight_scale: Any,
+    weight_zero: Any,
+    scale: Any,
+    zero: Any,
+    bias: Any = None,
+) -> Any:
+    """Quantised convolution, in float32: exact but for sums beyond 2**24, whose error is far below one step."""
+    kernel = _cast(ctx, _weight(ctx, weight, weight_zero, axis=0), "float32")
+    result = _convolve(ctx, _centred(ctx, data, data_zero, "float32"), kernel)
+    channels = (1, -1, *(1 for _ in shape_of(data)[2:]))
+    if bias is not None:
+        result = op.add(result, op.reshape(_cast(ctx, bias, "float32"), channels))
+    factor = _arithmetic(ctx, np.multiply, op.multiply, data_scale, weight_scale)
+    factor = _arithmetic(ctx, np.divide, op.divide, factor, scale)
+    if _size(factor) > 1:
+        factor = _reshaped(ctx, factor, channels)
+    return _requantised(ctx, result, factor, zero)
+
+
+def qlinear_matmul(
+    ctx: Context,
+    left: Any,
+    left_scale: Any,
+    left_zero: Any,
+    right: Any,
+    right_scale: Any,
+    right_zero: Any,
+    scale: Any,
+    zero: Any,
+) -> Any:
+    """Quantised product of matrices, in float32."""
+    kernel = _cast(ctx, _weight(ctx, right, right_zero, axis=len(shape_of(right)) - 1), "float32")
+    result = op.matmul(_centred(ctx, left, left_zero, "float32", rows=True), kernel)
+    if _size(left_scale) > 1:
+        left_scale = _reshaped(ctx, left_scale, (-1, 1))
+    factor = _arithmetic(ctx, np.multiply, op.multiply, left_scale, right_scale)
+    factor = _arithmetic(ctx, np.divide, op.divide, factor, scale)
+    return _requantised(ctx, result, factor, zero)
+
+
+def _requantised(ctx: Context, result: Any, factor: Any, zero: Any) -> Any:
+    dtype = dtype_of(zero)
+    limits = np.iinfo(dtype)
+    if _size(factor) == 1:
+        factor = _cast(ctx, _flat(ctx, factor), "float32")
+    offset = _cast(ctx, _flat(ctx, zero), "float32")
+    number = op.add(op.round(op.multiply(result, factor)), offset)
+    return op.astype(_clipped(number, limits.min, limits.max, "float32"), dtype)
+
+
+def _clipped(value: Any, low: int, high: int, dtype: str) -> Any:
+    return op.minimum(op.maximum(value, scalar(low, dtype)), scalar(high, dtype))
+
+
+def _convolve(ctx: Context, data: Any, kernel: Any) -> Any:
+    convert = onnx_frontend._get_convert_map()["Conv"].get_converter(ctx.opset)
+    attrs = {**ctx.attrs, "kernel_shape": list(shape_of(kernel)[2:])}
+    return convert(ctx.bb, onnx_frontend.onnx_input([ctx.bb.normalize(data), kernel, None]), attrs, list(ctx.tables))
+
+
+def _weight(ctx: Context, weight: Any, zero: Any, axis: int) -> Any:
+    """The weight less its zero point, in 16 bits; numpy's where both are constant."""
+    if zero is None:
+        return weight
+    if _size(zero) > 1:
+        along = [1] * len(shape_of(weight))
+        along[axis] = -1
+        zero = _reshaped(ctx, zero, tuple(along))
+    else:
+        zero = _flat(ctx, zero)
+    return _arithmetic(ctx, np.subtract, op.subtract, _cast(ctx, weight, "int16"), _cast(ctx, zero, "int16"))
+
+
+def _centred(ctx: Context, data: Any, zero: Any, dtype: str, rows: bool = False) -> Any:
+    number = _cast(ctx, data, dtype)
+    if zero is None or (known_array(ctx, zero) is not None and not np.any(known_array(ctx, zero))):
+        return number
+    if _size(zero) == 1:
+        zero = _flat(ctx, zero)
+    elif rows and len(shape_of(zero)) == 1:
+        zero = op.reshape(zero, (-1, 1))
+    return op.subtract(number, _cast(ctx, zero, dtype))
+
+
+def _exact_dtype(ctx: Context, data: Any, kernel: Any, axis: int | None = None) -> str:
+    """The narrowest floating-point dtype in which all sums are exact."""
+    known = known_array(ctx, kernel)
+    if known is None:
+        terms = int(np.prod(shape_of(kernel)[1:])) if axis is None else shape_of(kernel)[axis]
+        most = 255 * 255 * terms
+    else:
+        magnitude = np.abs(known.astype(np.int64))
+        sums = magnitude.reshape(len(known), -1).sum(axis=1) if axis is None else magnitude.sum(axis=axis)
+        most = 255 * int(sums.max(initial=0))
+    return "float32" if most < _EXACT else "float64"
+
+
+def _spread(ctx: Context, value: Any, shape: tuple[int, ...], axis: int) -> Any:
+    """A scale or zero point so that it broadcasts against data of `shape`."""
+    block = ctx.attrs.get("block_size", 0)
+    if block:
+        known = known_array(ctx, value)
+        if known is None:
+            raise NotImplementedError(f"{ctx.node.op_type} by blocks with computed scales")
+        wide = np.repeat(known, block, axis=axis)
+        return constant(np.ascontiguousarray(wide[tuple(slice(0, d) for d in shape)]))
+    if _size(value) == 1:
+        return _flat(ctx, value)
+    along = [1] * len(shape)
+    along[axis] = shape[axis]
+    return _reshaped(ctx, value, tuple(along))
+
+
+def known_array(ctx: Context, value: Any) -> np.ndarray | None:
+    """The array of a constant or of a parameter of the partition, None for what is computed."""
+    if isinstance(value, relax.Var) and value.name in ctx.tables[1]:
+        return np.asarray(ctx.tables[1][value.name][1])
+    return fixed_value(value)
+
+
+def _size(value: Any) -> int:
+    return int(np.prod(shape_of(value), dtype=np.int64))
+
+
+def _flat(ctx: Context, value: Any) -> Any:
+    """One element without dimensions."""
+    known = known_array(ctx, value)
+    if known is not None:
+        return constant(known.reshape(()))
+    return value if not shape_of(value) else ctx.bb.normalize(op.reshape(value, ()))
+
+
+def _reshaped(ctx: Context, value: Any, shape: tuple[int, ...]) -> Any:
+    known = known_array(ctx, value)
+    return constant(known.reshape(shape)) if known is not None else ctx.bb.normalize(op.reshape(value, shape))
+
+
+def _cast(ctx: Context, value: Any, dtype: str) -> Any:
+    known = known_array(ctx, value)
+    return constant(known.astype(dtype)) if known is not None else ctx.bb.normalize(as_dtype(value, dtype))
+
+
+def _arithmetic(ctx: Context, exact: Any, symbolic: Any, left: Any, right: Any) -> Any:
+    known = known_array(ctx, left), known_array(ctx, right)
+    if known[0] is not None and known[1] is not None:
+        return constant(np.asarray(exact(known[0], known[1]), dtype=known[0].dtype))
+    return ctx.bb.normalize(symbolic(left, right))
+
+
+CONVERTERS: Mapping[str, Converter] = MappingProxyType(
+    {
+        "ConvInteger": conv_integer,
+        "DequantizeLinear": dequantize_linear,
+        "DynamicQuantizeLinear": dynamic_quantize_linear,
+        "MatMulInteger": matmul_integer,
+        "QLinearConv": qlinear_conv,
+        "QLinearMatMul": qlinear_matmul,
+    }
+)

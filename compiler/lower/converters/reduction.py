@@ -1,0 +1,163 @@
+"""Converters of reductions that TVM's importer gets wrong for infinities, or warns of."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from tvm import relax, te, tirx
+from tvm.relax.frontend.onnx import onnx_frontend
+
+from heterocc.compiler.lower.converters.converters import Context, Converter
+from heterocc.compiler.lower.converters.values import as_dtype, dtype_of, scalar, shape_of
+
+op = relax.op
+
+_NO_INDEX = (1 << 62, -1)
+"""An index that loses every tie: where the first of equal elements is taken, where the last is."""
+
+
+def arg_max(ctx: Context, data: Any) -> Any:
+    """Index of the largest element."""
+    return _arg(ctx, data, largest=True)
+
+
+def arg_min(ctx: Context, data: Any) -> Any:
+    """Index of the smallest element."""
+    return _arg(ctx, data, largest=False)
+
+
+def _arg(ctx: Context, data: Any, largest: bool) -> Any:
+    axis = ctx.attrs.get("axis", 0) % len(shape_of(data))
+    return _index(
+        ctx, data, axis, largest, bool(ctx.attrs.get("keepdims", 1)), bool(ctx.attrs.get("select_last_index"))
+    )
+
+
+def _index(ctx: Context, data: Any, axis: int, largest: bool, keepdims: bool, last: bool) -> Any:
+    """The index along `axis`, always of an element: infinities count, a NaN only where it comes first.
+
+    That is what ONNX Runtime does, which compares each element with the first.
+    """
+    shape, dtype = shape_of(data), dtype_of(data)
+    if shape[axis] == 0:
+        raise NotImplementedError(f"{ctx.node.op_type} along an empty dimension")
+
+    def wins(a: Any, b: Any) -> Any:
+        return a > b if largest else a < b
+
+    def start(kind: str) -> Any:
+        if kind.startswith(("float", "bfloat")):
+            return -tirx.infinity(kind) if largest else tirx.infinity(kind)
+        return tirx.min_value(kind) if largest else tirx.max_value(kind)
+
+    def combine(left: Any, right: Any) -> Any:
+        nearer = right[0] > left[0] if last else right[0] < left[0]
+        take = tirx.any(wins(right[1], left[1]), tirx.all(right[1] == left[1], nearer))
+        return tuple(tirx.Select(take, r, one) for one, r in zip(left, right, strict=True))
+
+    best = te.comm_reducer(
+        combine, lambda place, kind: (tirx.const(_NO_INDEX[last], place), start(str(kind))), name="index_of"
+    )
+
+    def compute(x: Any) -> Any:
+        along = te.reduce_axis((0, shape[axis]), "k")
+        kept = [1 if d == axis else n for d, n in enumerate(shape)]
+
+        def both(*i: Any) -> Any:
+            value = x(*i[:axis], along, *i[axis + 1 :])
+            if dtype.startswith(("float", "bfloat")):
+                no_number = tirx.Select(along == 0, -start(dtype), start(dtype))
+                value = tirx.Select(tirx.isnan(value), no_number, value)
+            return best((along.var.astype("int64"), value), axis=along)
+
+        index, _ = te.compute(kept, both, name="index_of")
+        if keepdims:
+            return te.compute(kept, lambda *i: index(*i), name="index")
+        return te.compute([*shape[:axis], *shape[axis + 1 :]], lambda *i: index(*i[:axis], 0, *i[axis:]), name="index")
+
+    return ctx.bb.emit_te(compute, data, primfunc_name_hint=ctx.node.op_type.lower())
+
+
+def hardmax(ctx: Context, data: Any) -> Any:
+    """One where the largest element is, the first of several."""
+    shape, rank = shape_of(data), len(shape_of(data))
+    axis = ctx.attrs.get("axis", -1 if ctx.opset >= 13 else 1) % rank
+    if ctx.opset < 13:  # all dimensions from `axis` on are one
+        rows = [1, 1]
+        for d, n in enumerate(shape):
+            rows[d >= axis] *= n
+        data = ctx.bb.emit(op.reshape(data, rows))
+    flat = shape_of(data)
+    along = axis if ctx.opset >= 13 else 1
+    where = _index(ctx, data, along, largest=True, keepdims=True, last=False)
+    positions = op.reshape(op.arange(0, flat[along], 1, "int64"), [n if d == along else 1 for d, n in enumerate(flat)])
+    result = op.astype(op.equal(positions, where), dtype_of(data))
+    return result if ctx.opset >= 13 else op.reshape(result, shape)
+
+
+def reduce_log_sum_exp(ctx: Context, data: Any, axes: Any = None) -> Any:
+    """Without infinity less infinity: the largest element is subtracted where it is finite."""
+    along = ctx.attrs.get("axes") if axes is None else [int(a) for a in ctx.known(axes).ravel()]
+    if not along and ctx.attrs.get("noop_with_empty_axes", 0):
+        return data
+    shape = shape_of(data)
+    if 0 in shape:
+        raise NotImplementedError("ReduceLogSumExp of an empty tensor")
+    where = sorted(int(a) % len(shape) for a in along) if along else list(range(len(shape)))
+    kind = dtype_of(data)
+    work = kind if kind.startswith(("float", "bfloat")) else "float64"
+    wide = data if work == kind else ctx.bb.emit(as_dtype(data, work))
+    largest = ctx.bb.emit(op.max(wide, where, True))
+    infinite = op.equal(op.abs(largest), scalar(float("inf"), work))
+    shift = ctx.bb.emit(op.where(infinite, scalar(0, work), largest))
+    total = op.sum(op.exp(op.subtract(wide, shift)), where, True)
+    result = as_dtype(ctx.bb.emit(op.add(op.log(total), shift)), kind)
+    kept = bool(ctx.attrs.get("keepdims", 1))
+    return result if kept else op.reshape(result, [n for d, n in enumerate(shape) if d not in where])
+
+
+def lp_pool(ctx: Context, data: Any) -> Any:
+    """The p-norm of each window."""
+    p = float(ctx.attrs.get("p", 2))
+    attrs = {**ctx.attrs, "count_include_pad": True}
+    powers = ctx.bb.emit(_power(ctx, op.abs(data), p))
+    inputs = onnx_frontend.onnx_input([powers])
+    mean = ctx.bb.emit(onnx_frontend.AveragePool._impl_v1(ctx.bb, inputs, attrs, list(ctx.tables)))
+    count = scalar(float(math.prod(ctx.attrs["kernel_shape"])), dtype_of(data))
+    return _power(ctx, op.multiply(mean, count), 1 / p)
+
+
+def global_lp_pool(ctx: Context, data: Any) -> Any:
+    """The p-norm of each channel."""
+    p = float(ctx.attrs.get("p", 2))
+    powers = _power(ctx, op.abs(data), p)
+    return _power(ctx, op.sum(powers, list(range(2, len(shape_of(data)))), keepdims=True), 1 / p)
+
+
+def _power(ctx: Context, value: Any, exponent: float) -> Any:
+    """The exponent is an operand: of a number in the code TVM warns, though it computes the same."""
+    value = ctx.bb.emit(value)
+    if exponent == 2:
+        return op.multiply(value, value)
+    if exponent == 0.5:
+        return op.sqrt(value)
+
+    def compute(x: Any, e: Any) -> Any:
+        return te.compute(x.shape, lambda *i: tirx.power(x(*i), e()), name="power")
+
+    return ctx.bb.emit_te(compute, value, scalar(exponent, dtype_of(value)), primfunc_name_hint="power")
+
+
+CONVERTERS: Mapping[str, Converter] = MappingProxyType(
+    {
+        "ArgMax": arg_max,
+        "ArgMin": arg_min,
+        "GlobalLpPool": global_lp_pool,
+        "Hardmax": hardmax,
+        "LpPool": lp_pool,
+        "ReduceLogSumExp": reduce_log_sum_exp,
+    }
+)

@@ -1,0 +1,111 @@
+"""ONNX Resize: each resized axis becomes a weighted sum of a few input positions, computed here from the definition."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from tvm import te, tirx
+
+from heterocc.compiler.lower.relax.straight import constant
+
+
+def axis_table(
+    size: int, scale: float, out: int, attrs: Mapping[str, Any], *, nearest_floor: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
+    """Source positions (int32) and weights (float64) of every output position, both of shape [out, taps].
+
+    `scale` is output over input, not always `out / size`. `attrs` are those of the Resize node, texts decoded.
+    """
+    mode = attrs.get("mode", "nearest")
+    positions = [_source(y, size, scale, out, attrs) for y in range(out)]
+    if mode == "nearest":
+        rounding = "floor" if nearest_floor else attrs.get("nearest_mode", "round_prefer_floor")
+        nearest = [min(max(_round(x, rounding), 0), size - 1) for x in positions]
+        return np.array(nearest, dtype=np.int32)[:, None], np.ones((out, 1))
+    shrink = min(scale, 1.0) if attrs.get("antialias", 0) else 1.0
+    reach = (1.0 if mode == "linear" else 2.0) / shrink
+    taps = 2 * math.ceil(reach)
+    index = np.zeros((out, taps), dtype=np.int64)
+    weight = np.zeros((out, taps))
+    for y, x in enumerate(positions):
+        first = math.ceil(x) - taps // 2
+        for k in range(taps):
+            index[y, k] = first + k
+            distance = abs(x - (first + k)) * shrink
+            weight[y, k] = max(0.0, 1.0 - distance) if mode == "linear" else _cubic(distance, attrs)
+        if attrs.get("exclude_outside", 0):
+            weight[y, (index[y] < 0) | (index[y] >= size)] = 0.0
+        weight[y] /= weight[y].sum()
+    return np.clip(index, 0, size - 1).astype(np.int32), weight
+
+
+def apply_axis(bb: Any, data: Any, axis: int, index: np.ndarray, weight: np.ndarray) -> Any:
+    """Resample one axis of a tensor by a table of positions and weights."""
+    dtype = str(data.ty.dtype.dtype)
+    taps = index.shape[1]
+    plain = taps == 1 and bool((weight == 1.0).all())
+
+    def compute(x: Any, positions: Any, weights: Any = None) -> Any:
+        shape = [index.shape[0] if d == axis else x.shape[d] for d in range(len(x.shape))]
+
+        def at(*i: Any) -> Any:
+            def tap(k: int) -> Any:
+                value = x(*(positions[i[axis], k] if d == axis else i[d] for d in range(len(i))))
+                return value if weights is None else value.astype(work) * weights[i[axis], k]
+
+            total = tap(0)
+            for k in range(1, taps):
+                total = total + tap(k)
+            if weights is None or work == dtype:
+                return total
+            return tirx.round(total).astype(dtype) if dtype.startswith(("int", "uint")) else total.astype(dtype)
+
+        return te.compute(shape, at, name="resize")
+
+    work = dtype if dtype in ("float32", "float64") else "float32"
+    tables = [constant(index)] if plain else [constant(index), constant(weight.astype(work))]
+    return bb.emit_te(compute, data, *tables, primfunc_name_hint="resize")
+
+
+def _source(y: int, size: int, scale: float, out: int, attrs: Mapping[str, Any]) -> float:
+    mode = attrs.get("coordinate_transformation_mode", "half_pixel")
+    length = scale * size
+    if mode == "align_corners":
+        return 0.0 if length == 1 else y * (size - 1) / (length - 1)
+    if mode == "asymmetric":
+        return y / scale
+    if mode == "pytorch_half_pixel":
+        return -0.5 if length == 1 else (y + 0.5) / scale - 0.5
+    if mode == "half_pixel":
+        return (y + 0.5) / scale - 0.5
+    if mode == "half_pixel_symmetric":
+        return size / 2 * (1 - out / length) + (y + 0.5) / scale - 0.5
+    raise NotImplementedError(f"coordinate_transformation_mode {mode}")
+
+
+def _round(x: float, mode: str) -> int:
+    if mode == "floor":
+        return math.floor(x)
+    if mode == "ceil":
+        return math.ceil(x)
+    if mode == "round_prefer_floor":
+        return math.ceil(x - 0.5)
+    if mode == "round_prefer_ceil":
+        return math.floor(x + 0.5)
+    raise NotImplementedError(f"nearest_mode {mode}")
+
+
+def _cubic(distance: float, attrs: Mapping[str, Any]) -> float:
+    """Keys' cubic convolution kernel with the free parameter `cubic_coeff_a`."""
+    a = float(attrs.get("cubic_coeff_a", -0.75))
+    if distance <= 1:
+        return ((a + 2) * distance - (a + 3)) * distance * distance + 1
+    if distance < 2:
+        return ((distance - 5) * distance + 8) * distance * a - 4 * a
+    return 0.0
+
+
+__all__ = ["apply_axis", "axis_table"]

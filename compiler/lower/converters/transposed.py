@@ -1,0 +1,139 @@
+"""Transposed convolutions as convolutions: of their outputs, those that lie a stride apart are one convolution each.
+
+Output s·i + a sums x[i - t] · w[s·t + a] over t: s convolutions of an s-th of the taps, for each axis of stride s. They
+are computed as channels of one, which are then moved between each other. TVM's own form puts zeros between the inputs
+and multiplies by those too. (Shi et al., Is the deconvolution layer the same as a convolutional layer?,
+https://arxiv.org/abs/1609.07009)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from types import MappingProxyType
+from typing import Any
+
+from tvm import relax
+
+from heterocc.compiler.lower.converters.converters import Context, Converter
+from heterocc.compiler.lower.converters.values import shape_of
+
+op = relax.op
+
+_CONVOLUTIONS = {1: op.nn.conv1d, 2: op.nn.conv2d, 3: op.nn.conv3d}
+
+
+@dataclass(frozen=True, slots=True)
+class Along:
+    """The convolution along one axis of `size` inputs and `taps` weights, whose outputs go to every `stride`-th place.
+
+    `begin` outputs are cut off, then come `outputs`.
+    """
+
+    size: int
+    taps: int
+    stride: int
+    begin: int
+    outputs: int
+
+    @property
+    def kernel(self) -> int:
+        """Taps of each of the convolutions, filled up with zeros."""
+        return -(-self.taps // self.stride)
+
+    @property
+    def first(self) -> int:
+        """The first place that is computed, in strides."""
+        return min(self.begin // self.stride, self.kernel - 1)
+
+    @property
+    def places(self) -> int:
+        """Places that are computed, `stride` outputs each."""
+        last = max(-(-(self.begin + self.outputs) // self.stride), self.size)
+        return last - self.first
+
+    @property
+    def padding(self) -> tuple[int, int]:
+        """Of the input, before and after."""
+        return self.kernel - 1 - self.first, self.places + self.first - self.size
+
+    @property
+    def cut(self) -> int:
+        """Outputs that are computed before the first that is wanted."""
+        return self.begin - self.first * self.stride
+
+
+def conv_transpose(ctx: Context, data: Any, weight: Any, bias: Any = None) -> Any:
+    """ConvTranspose without dilation, of strides up to the kernel's size; TVM's converter for others."""
+    axes = _axes(ctx, data, weight)
+    if axes is None:
+        return ctx.original(data, weight, bias)
+    batch, inner = shape_of(data)[:2]
+    groups = int(ctx.attrs.get("group", 1))
+    outer = shape_of(weight)[1] * groups
+    strides, rank = [a.stride for a in axes], len(axes)
+    found = _CONVOLUTIONS[rank](
+        data,
+        _rearranged(ctx, weight, axes, (groups, inner // groups, outer // groups)),
+        padding=[a.padding[0] for a in axes] + [a.padding[1] for a in axes],
+        groups=groups,
+    )
+    if prod(strides) > 1:
+        split = op.reshape(found, [batch, outer, *strides, *(a.places for a in axes)])
+        order = [i for d in range(rank) for i in (2 + rank + d, 2 + d)]
+        moved = op.permute_dims(split, [0, 1, *order])
+        found = op.reshape(moved, [batch, outer, *(a.places * a.stride for a in axes)])
+    if any(a.cut or a.places * a.stride != a.outputs for a in axes):
+        ends = [a.cut + a.outputs for a in axes]
+        found = op.strided_slice(found, list(range(2, 2 + rank)), [a.cut for a in axes], ends)
+    return found if bias is None else op.add(found, op.reshape(bias, [1, outer, *[1] * rank]))
+
+
+def _axes(ctx: Context, data: Any, weight: Any) -> tuple[Along, ...] | None:
+    """The axes of the image, None where the operator is of another kind."""
+    sizes, taps = shape_of(data)[2:], shape_of(weight)[2:]
+    rank = len(sizes)
+    strides, dilations, more = (ctx.attrs.get(k, [d] * rank) for k, d in _DEFAULTS)
+    if rank not in _CONVOLUTIONS or any(d != 1 for d in dilations):
+        return None
+    if any(s > k for s, k in zip(strides, taps, strict=True)) or ctx.attrs.get("output_shape"):
+        return None
+    if ctx.text("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
+        return None
+    pads = [0] * 2 * rank if ctx.text("auto_pad", "NOTSET") == "VALID" else ctx.attrs.get("pads", [0] * 2 * rank)
+    found = []
+    for d in range(rank):
+        outputs = (sizes[d] - 1) * strides[d] + taps[d] + more[d] - pads[d] - pads[d + rank]
+        found.append(Along(sizes[d], taps[d], strides[d], pads[d], outputs))
+    return tuple(found) if all(a.outputs > 0 and a.begin >= 0 for a in found) else None
+
+
+_DEFAULTS = (("strides", 1), ("dilations", 1), ("output_padding", 0))
+
+
+def _rearranged(ctx: Context, weight: Any, axes: Sequence[Along], channels: tuple[int, int, int]) -> Any:
+    """Weights [groups · inner, outer, …] as those of the convolution: [groups · outer · strides, inner, …].
+
+    Step by step, no step more than doubling it: of a weight it is then done when compiling.
+    """
+    groups, inner, outer = channels
+    rank = len(axes)
+    for d, axis in enumerate(axes):
+        missing = axis.kernel * axis.stride - axis.taps
+        if missing:
+            widths = [0] * 2 * (2 + rank)
+            widths[2 * (2 + d) + 1] = missing
+            weight = ctx.bb.emit(op.nn.pad(weight, widths))
+    split = [groups, inner, outer, *(n for a in axes for n in (a.kernel, a.stride))]
+    weight = ctx.bb.emit(op.reshape(weight, split))
+    for d, axis in enumerate(axes):
+        if axis.kernel > 1:
+            weight = ctx.bb.emit(op.flip(weight, 3 + 2 * d))
+    order = [0, 2, *(4 + 2 * d for d in range(rank)), 1, *(3 + 2 * d for d in range(rank))]
+    weight = ctx.bb.emit(op.permute_dims(weight, order))
+    rows = groups * outer * prod(a.stride for a in axes)
+    return ctx.bb.emit(op.reshape(weight, [rows, inner, *(a.kernel for a in axes)]))
+
+
+CONVERTERS: Mapping[str, Converter] = MappingProxyType({"ConvTranspose": conv_transpose})

@@ -1,0 +1,1 @@
+"""Schedules of convolutions and matrix products for GPUs."""

@@ -1,0 +1,121 @@
+"""Sums of products whose second operand has no axis of its own: convolutions to one channel, or channel by channel.
+
+A work item computes some neighbouring outputs, so that a weight is loaded once for all of them, and so are elements
+that windows side by side share.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+from tvm import s_tir
+
+from heterocc.compiler.lower.gpu.contraction.axes import dtype_of, fuse_pixels, is_spatial, only_sum, operand_axes
+from heterocc.compiler.lower.gpu.contraction.padding import padded
+from heterocc.compiler.lower.gpu.contraction.tile import GPU_GROUP, SIMD
+from heterocc.compiler.lower.gpu.groups import MOST_IDLE, LostGuardError, bind_items, move_to, needs_guard
+from heterocc.compiler.lower.gpu.inlining import broadens, inlined, store_of
+from heterocc.compiler.lower.gpu.limits import Limits
+from heterocc.compiler.lower.gpu.packed import Packed
+from heterocc.compiler.lower.gpu.plain import bind_block
+from heterocc.compiler.lower.gpu.window.depthwise import slides_items
+
+LONGEST = 16
+"""Outputs of a work item, at most."""
+
+BUSY = 128
+"""Work items that keep a device's cores busy: with fewer, each computes less."""
+
+FEWEST = 1024
+"""Outputs below which rules that divide the sums do better."""
+
+WRITTEN_OUT = 512
+"""Products of an item, at most, along the sum's last axis that are written out."""
+
+
+def schedule_one_sided(function: Any, limits: Limits) -> Packed | None:
+    """The scheduled kernel; None where it is of another form, slides a window that another rule writes out, or the
+    device is no CPU that runs items side by side."""
+    if not limits.side_by_side or slides_items(function):
+        return None
+    schedule = s_tir.Schedule(function)
+    found = only_sum(schedule)
+    if found is None:
+        return None
+    blocks, block = found
+    if _axis(schedule, block) is None:
+        return None
+    before, after = inlined(schedule, blocks, block)
+    if len(after) > 1 or (after and broadens(schedule, block, after[0].block_rv)):
+        return None
+    store = store_of(schedule, block, after)
+    fuse_pixels(schedule, block, store)
+    axis = _axis(schedule, block)
+    if axis is None:
+        return None
+    names = [str(schedule.get(b).name_hint) for b in (block, store, *(b.block_rv for b in before))]
+    bound = _bound(schedule, axis, names, [b.dom_kind() for b in before], limits)
+    return None if bound is None else Packed(bound.with_attrs(dict(function.attrs.items())))
+
+
+def _axis(schedule: Any, block: Any) -> int | None:
+    """The last axis of the first operand, where the second has none for itself."""
+    node = schedule.get(block)
+    if len(node.reads) != 2 or len(node.writes) != 1:
+        return None
+    if any(dtype_of(r) not in ("float32", "float16") for r in [*node.reads, *node.writes]):
+        return None
+    own, other = operand_axes(node)
+    return own[-1] if own and not other else None
+
+
+def _bound(schedule: Any, axis: int, names: list[str], kinds: list[str], limits: Limits) -> Any:
+    """The function with tiles of outputs along the axis; `names` are those of the sum, its store, and the others."""
+    node = schedule.get(schedule.get_sblock(names[0]))
+    extents = {i: int(v.dom.extent) for i, v in enumerate(node.iter_vars)}
+    others = prod(e for i, e in extents.items() if is_spatial(node, i) and i != axis)
+    if others * extents[axis] < FEWEST:
+        return None
+    lengths = [n for n in range(LONGEST, 0, -1) if others * -(-extents[axis] // n) >= BUSY]
+    length = min(lengths or [1], key=lambda n: -(-extents[axis] // n) * (n + 1))
+    tiles = -(-extents[axis] // length)
+    most = _group(others * tiles, limits)
+    even = (n for n in range(tiles, int(tiles * MOST_IDLE) + 2) if not needs_guard(others * n, most))
+    tiles = next(even, tiles)
+    if tiles * length != extents[axis]:
+        schedule = s_tir.Schedule(padded(schedule.mod["main"], node, {axis: tiles * length}, {}))
+    block, store, *before = (schedule.get_sblock(name) for name in names)
+    loops = list(schedule.get_loops(block))
+    sums = [loops[i] for i in range(len(loops)) if not is_spatial(node, i)]
+    outer = [loops[i] for i in range(len(loops)) if is_spatial(node, i) and i != axis]
+    group, output = schedule.split(loops[axis], factors=[None, length])
+    schedule.reorder(*outer, group, *sums, output)
+    item = bind_items(schedule, schedule.fuse(*outer, group), most, limits)
+    try:
+        move_to(schedule, store, item)
+    except LostGuardError:
+        return None
+    taps = int(schedule.get(sums[-1]).extent)
+    written_out = max(n for n in range(1, taps + 1) if taps % n == 0 and n * length <= max(WRITTEN_OUT, length))
+    sums[-1:] = schedule.split(sums[-1], factors=[None, written_out])
+    schedule.unroll(sums[-1])
+    schedule.unroll(output)
+    start = schedule.decompose_reduction(block, sums[0])
+    schedule.unroll(schedule.get_loops(start)[-1])
+    _write_out(schedule, store, item)
+    for copy, kind in zip(before, kinds, strict=True):
+        bind_block(schedule, copy, kind, limits)
+    return schedule.mod["main"]
+
+
+def _group(items: int, limits: Limits) -> int:
+    """Items of a work group, at most: as few as leave several groups to every core."""
+    return min(limits.group, GPU_GROUP, max(SIMD, items // BUSY * SIMD))
+
+
+def _write_out(schedule: Any, store: Any, item: Any) -> None:
+    loops = list(schedule.get_loops(store))
+    place = next(i for i, loop in enumerate(loops) if schedule.get(loop).same_as(schedule.get(item)))
+    for loop in loops[place + 1 :]:
+        schedule.unroll(loop)

@@ -1,0 +1,188 @@
+"""Kernels that are matrix products, read off their blocks: convolutions too, whose rows are pixels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import tvm_ffi
+from tvm import s_tir, sym, tirx
+from tvm.ir import TensorLoad
+from tvm.s_tir.dlight.analysis import normalize_prim_func
+
+from heterocc.compiler.lower.cpu.blocks import dtype_of
+from heterocc.compiler.lower.gpu import nest
+from heterocc.compiler.lower.gpu.contraction.axes import split_groups, variables_of
+
+FLOATS = ("float32", "float16")
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """Iterators of a block that are counted as one, the last fastest."""
+
+    iterators: tuple[Any, ...]
+    extents: tuple[int, ...]
+
+    @property
+    def length(self) -> int:
+        """The product of the extents; 1 without iterators."""
+        return prod(self.extents)
+
+    def at(self, place: Any) -> list[tuple[Any, Any]]:
+        """The iterators' values at a place along the axis."""
+        return list(zip(self.iterators, nest.split_index(place, self.extents), strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """out[batch, row, column] = after(sum over `terms` of left[batch, row, term] * right[batch, term, column]).
+
+    `left` and `right` are expressions of the axes' iterators. `sum_` is the buffer that the block writes at `place`,
+    `store` what is stored in the end, an expression of `stored` iterators, which are places along the axes of `sum_`.
+    """
+
+    batch: Axis
+    rows: Axis
+    columns: Axis
+    terms: Axis
+    left: Any
+    right: Any
+    sum_: Any
+    place: tuple[Any, ...]
+    store: Any
+    stored: tuple[tuple[Any, int], ...]
+
+    def output(self, values: Sequence[tuple[Any, Any]], total: Any) -> Any:
+        """The store of one output, for values of the iterators and the sum."""
+        typed = [(old, new.astype(dtype_of(old))) for old, new in values]
+        where = [nest.substituted(index, typed) for index in self.place]
+        total = total.astype(dtype_of(self.sum_))
+        inside = [(var, where[axis].astype(dtype_of(var))) for var, axis in self.stored]
+
+        def load(found: Any) -> Any:
+            return total if found.source.same_as(self.sum_) else found
+
+        if self.store is None:
+            return tirx.BufferStore(self.sum_, total, where)
+        return tirx.BufferStore(
+            self.store.buffer,
+            nest.substituted(self.store.value, inside, load),
+            [nest.substituted(i, inside) for i in self.store.indices],
+        )
+
+
+def uses(expr: Any, axis: Axis) -> bool:
+    """Whether an expression depends on an axis."""
+    return any(v.same_as(i) for v in variables_of(expr) for i in axis.iterators)
+
+
+def last_index(expr: Any) -> Any:
+    """The last index of an operand's load: what changes it by one steps to the neighbour in memory."""
+    found: list[Any] = []
+    tvm_ffi.structural_walk(expr, [(TensorLoad, found.append)], order="post")
+    return found[-1].indices[-1] if found else expr
+
+
+def product_of(function: Any) -> Product | None:
+    """The kernel as a matrix product of floats, None where it has another form or a shape that is not constant."""
+    schedule = s_tir.Schedule(function)
+    blocks = normalize_prim_func(schedule)
+    if blocks is None:
+        return None
+    sums = [b for b in blocks if "R" in b.dom_kind()]
+    if len(sums) != 1 or any("O" in b.dom_kind() or not all(isinstance(n, int) for n in b.dom()) for b in blocks):
+        return None
+    block = sums[0].block_rv
+    split_groups(schedule, block)
+    for info in blocks:
+        if info is not sums[0]:
+            _inline(schedule, info.block_rv)
+    left = [schedule.get(b) for b in schedule.get_child_blocks(schedule.get_sblock("root"))]
+    node = schedule.get(block)
+    if len(left) > 2 or not left[0].same_as(node):
+        return None
+    return _product(node, left[1] if len(left) == 2 else None)
+
+
+def _inline(schedule: Any, block: Any) -> None:
+    with suppress(s_tir.ScheduleError):
+        schedule.compute_inline(block)
+
+
+def _product(node: Any, after: Any) -> Product | None:
+    factors = _factors(node)
+    if factors is None:
+        return None
+    used = [variables_of(f) for f in factors]
+    kinds: dict[str, list[Any]] = {"batch": [], "rows": [], "columns": [], "terms": []}
+    for iterator in node.iter_vars:
+        mine = [iterator.var in u for u in used]
+        if iterator.iter_type == tirx.IterVar.CommReduce:
+            kinds["terms"].append(iterator)
+        else:
+            kinds["batch" if mine[0] == mine[1] else "rows" if mine[0] else "columns"].append(iterator)
+    if not kinds["rows"] or not kinds["columns"]:
+        return None
+    axes = {k: Axis(tuple(i.var for i in v), tuple(int(i.dom.extent) for i in v)) for k, v in kinds.items()}
+    place = tuple(node.body.indices)
+    stored = _stored(node.body.buffer, after)
+    if stored is None:
+        return None
+    store = None if after is None else after.body
+    left, right = factors
+    return Product(**axes, left=left, right=right, sum_=node.body.buffer, place=place, store=store, stored=stored)
+
+
+def _factors(node: Any) -> tuple[Any, Any] | None:
+    """The two factors of the block's terms, where it sums products of floats from zero."""
+    body, start = node.body, getattr(node.init, "value", None)
+    if not isinstance(body, tirx.BufferStore) or not isinstance(body.value, tirx.Add) or start is None:
+        return None
+    if float(getattr(start, "value", 1)) != 0:
+        return None
+    kept, term = body.value.a, body.value.b
+    if not isinstance(kept, TensorLoad) or not kept.source.same_as(body.buffer) or not isinstance(term, tirx.Mul):
+        return None
+    analyzer = sym.Analyzer()
+    for iterator in node.iter_vars:
+        analyzer.bind(iterator.var, iterator.dom)
+    factors = (analyzer.simplify(_uncast(term.a)), analyzer.simplify(_uncast(term.b)))
+    return factors if all(dtype_of(f) in FLOATS for f in (*factors, kept)) else None
+
+
+def _uncast(expr: Any) -> Any:
+    """A factor as narrow as it is read: sums are in float32 anyway."""
+    narrow = isinstance(expr, tirx.Cast) and dtype_of(expr) == "float32" and dtype_of(expr.value) == "float16"
+    return expr.value if narrow else expr
+
+
+def _stored(sum_: Any, after: Any) -> tuple[tuple[Any, int], ...] | None:
+    """The iterators of the block that stores, each with the axis of the sums that it goes along."""
+    if after is None:
+        return ()
+    if not isinstance(after.body, tirx.BufferStore):
+        return None
+    reads: list[Any] = []
+    tvm_ffi.structural_walk(after.body.value, [(TensorLoad, reads.append)], order="post")
+    places = [tuple(r.indices) for r in reads if r.source.same_as(sum_)]
+    found: list[tuple[Any, int]] = []
+    for iterator in after.iter_vars:
+        axes = [d for d, index in enumerate(places[0]) if index.same_as(iterator.var)] if places else []
+        if len(axes) != 1 or int(iterator.dom.extent) != int(sum_.shape[axes[0]]):
+            if int(iterator.dom.extent) == 1:
+                continue
+            return None
+        found.append((iterator.var, axes[0]))
+    return tuple(found) if all(_same(place, places[0]) for place in places) else None
+
+
+def _same(left: Sequence[Any], right: Sequence[Any]) -> bool:
+    return all(a.same_as(b) or _zeros(a, b) for a, b in zip(left, right, strict=True))
+
+
+def _zeros(left: Any, right: Any) -> bool:
+    return all(isinstance(i, tirx.IntImm) and int(i) == 0 for i in (left, right))

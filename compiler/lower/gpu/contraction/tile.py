@@ -1,0 +1,91 @@
+"""How large the tile of outputs of one work item is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from heterocc.compiler.lower.gpu.limits import Limits
+from heterocc.compiler.lower.gpu.tuning.choices import ranked
+
+MOST_ROWS = 14
+"""Rows of a tile on CPUs: more of them leave no vector registers for the operands."""
+
+LATENCY = 8
+"""Additions that a CPU has under way at once: a tile of fewer rows waits for its own sums."""
+
+ADDITION = 0.02
+"""What a multiply-add costs, in loads: measured on lavapipe, where a load takes a branch per item."""
+
+SIMD = 8
+"""Items that the narrowest devices run side by side."""
+
+MOST_SIDE = 16
+"""The largest side of a tile on any device: its outputs are written out."""
+
+GPU_GROUP = 64
+"""Work items of a group on GPUs: one or two of the hardware's own bundles."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """The outputs of a work item."""
+
+    rows: int
+    lanes: int
+
+    def __str__(self) -> str:
+        return f"{self.rows} x {self.lanes}"
+
+
+def choose_tile(row_extent: int, lane_extent: int, others: int, limits: Limits, pads_lanes: bool) -> Tile:
+    """Rows and lanes of a tile, over axes of these extents; `others` are the outputs along all other axes.
+
+    Lanes are a power of two, and divide their axis unless its weights can be padded. On CPUs rows are as many as hide
+    the latency of an addition; on GPUs the tile is the one with the least work per output that the limits allow.
+    Larger ones are among the other options.
+    """
+    widths = [n for n in (16, 8, 4, 2, 1) if pads_lanes or lane_extent % n == 0]
+    if limits.vectors:
+        tiles = [Tile(rows, lanes) for lanes in widths for rows in range(1, MOST_ROWS + 1)]
+        tiles.sort(key=lambda t: (_waste(t, row_extent, lane_extent) * _vector_cost(t), t.lanes, -t.rows))
+        return limits.choose("tile", ranked(tiles[0], _spread(tiles, 1)))
+    side, area = limits.tile
+    tiles = [Tile(rows, lanes) for lanes in widths for rows in range(1, min(2 * side, MOST_SIDE) + 1)]
+    tiles = [t for t in tiles if t.lanes <= 2 * side and t.rows * t.lanes <= min(4 * area, MOST_SIDE**2)]
+    tiles.sort(key=lambda t: (_cost(t, row_extent, lane_extent, others), t.rows, t.lanes))
+    model = next(t for t in tiles if max(t.rows, t.lanes) <= side and t.rows * t.lanes <= area)
+    return limits.choose("tile", ranked(model, _spread(tiles, 1 if limits.software else 2)))
+
+
+def _spread(tiles: Sequence[Tile], heights: int) -> list[Tile]:
+    """For each number of lanes the best tile, then that of half its rows: tiles between them differ little."""
+    found = []
+    for lanes in dict.fromkeys(t.lanes for t in tiles):
+        these = [t for t in tiles if t.lanes == lanes]
+        for part in range(heights):
+            found += [t for t in these if t.rows << part <= these[0].rows][:1]
+    return found
+
+
+def _cost(tile: Tile, row_extent: int, lane_extent: int, others: int) -> float:
+    """Instructions per output of a GPU: loads and additions, and those of tiles that lie in part beyond the end."""
+    items = others * -(-row_extent // tile.rows)
+    if items < GPU_GROUP // 2:  # then groups go across lanes too
+        items *= -(-lane_extent // tile.lanes)
+    idle = multiple(items, SIMD) / items
+    return _waste(tile, row_extent, lane_extent) * idle * (1 / tile.rows + 1 / tile.lanes + ADDITION)
+
+
+def _vector_cost(tile: Tile) -> float:
+    """Time per output of a CPU: vectors narrower than its own, additions that wait for each other, loads."""
+    return 16 / tile.lanes * max(1.0, LATENCY / tile.rows) * (1 + 1 / tile.rows)
+
+
+def _waste(tile: Tile, row_extent: int, lane_extent: int) -> float:
+    return multiple(row_extent, tile.rows) * multiple(lane_extent, tile.lanes) / (row_extent * lane_extent)
+
+
+def multiple(extent: int, size: int) -> int:
+    """The next multiple of a size."""
+    return -(-extent // size) * size

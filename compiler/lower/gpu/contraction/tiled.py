@@ -1,0 +1,264 @@
+"""Matrix products and convolutions for GPUs: each work group brings tiles of both operands into shared memory.
+
+A group computes a tile of outputs. Step by step along the terms it loads a tile of each operand, waits until all items
+have stored their part, and adds up the products; an item keeps its outputs in registers. Convolutions are products
+whose left operand is gathered from the image (implicit GEMM). Operands are filled up with zeros where a tile reaches
+beyond them, so any shape will do. Items are never assumed in lock step: barriers part loading from computing.
+
+Shared memory lies in banks, 32 of 4 bytes on most GPUs, and items that use one bank at the same time wait for each
+other. Where neighbouring items bring neighbouring terms, which lie a whole row of the tile apart, gaps between the
+terms put them into different banks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import tirx
+
+from heterocc.compiler.lower.cpu.blocks import dtype_of
+from heterocc.compiler.lower.gpu import nest
+from heterocc.compiler.lower.gpu.contraction.product import Axis, Product, last_index, product_of, uses
+from heterocc.compiler.lower.gpu.limits import Limits
+from heterocc.compiler.lower.gpu.packed import Packed
+from heterocc.compiler.lower.gpu.tuning.choices import ranked
+
+SMALLEST = 16
+"""Rows, columns and terms from which sharing operands pays for the barriers."""
+
+GAP = 2
+"""Elements between the terms of such a tile: 32 items bring 16 terms of two places, 2·term + place banks apart."""
+
+BUSY = 64
+"""Work groups that keep a GPU busy: smaller tiles are taken to have as many."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupTile:
+    """`rows` x `columns` outputs of a work group, of which an item computes `high` x `wide`, `terms` at a time."""
+
+    rows: int
+    columns: int
+    terms: int
+    high: int
+    wide: int
+
+    def __str__(self) -> str:
+        return f"{self.rows} x {self.columns} by {self.high} x {self.wide}"
+
+    @property
+    def items(self) -> int:
+        """Items of the group."""
+        return self.rows // self.high * (self.columns // self.wide)
+
+    def pitches(self, product: Product) -> tuple[int, int]:
+        """Elements from one term to the next in the shared tiles of the left and the right operand."""
+        return (
+            self.rows + (0 if _neighbours(product.left, product.rows) else GAP),
+            self.columns + (0 if _neighbours(product.right, product.columns) else GAP),
+        )
+
+    def shared(self, product: Product) -> int:
+        """Bytes of shared memory."""
+        left, right = (2 if dtype_of(f) == "float16" else 4 for f in (product.left, product.right))
+        rows, columns = self.pitches(product)
+        return self.terms * (rows * left + columns * right)
+
+    def groups(self, product: Product) -> int:
+        """Work groups of a kernel."""
+        across = -(-product.rows.length // self.rows) * -(-product.columns.length // self.columns)
+        return product.batch.length * across
+
+
+TILES = (
+    GroupTile(128, 64, 16, 8, 4),
+    GroupTile(64, 64, 16, 4, 4),
+    GroupTile(64, 32, 16, 4, 4),
+    GroupTile(32, 32, 16, 4, 4),
+    GroupTile(32, 32, 16, 4, 2),
+    GroupTile(16, 16, 16, 2, 2),
+)
+"""From the fewest loads per output to the most work groups."""
+
+
+def schedule_tiled(function: Any, limits: Limits, _: Collection[int] = ()) -> Packed | None:
+    """The kernel with tiles in shared memory; None for devices that have none of their own, and for small products."""
+    if limits.software or limits.vectors:
+        return None
+    product = product_of(function)
+    if product is None or min(product.rows.length, product.columns.length, product.terms.length) < SMALLEST:
+        return None
+    tile = choose_group_tile(product, limits)
+    return None if tile is None else Packed(_Kernel(product, tile, limits).written(function))
+
+
+def choose_group_tile(product: Product, limits: Limits) -> GroupTile | None:
+    """The largest tile that the limits allow and that leaves enough work groups, else the one with the most groups."""
+    fitting = [t for t in TILES if t.items <= limits.group and t.shared(product) <= limits.shared]
+    if not fitting:
+        return None
+    model = next((t for t in fitting if t.groups(product) >= BUSY), max(fitting, key=lambda t: t.groups(product)))
+    return limits.choose("tile", ranked(model, fitting))
+
+
+class _Kernel:
+    """Writes the kernel for one product."""
+
+    def __init__(self, product: Product, tile: GroupTile, limits: Limits) -> None:
+        self._product = product
+        self._tile = tile
+        self._limits = limits
+        self._sums = tirx.decl_buffer([tile.high * tile.wide], "float32", "sums", scope="local")
+        self._pitches = tile.pitches(product)
+        self._left, self._right = (
+            tirx.decl_buffer([tile.terms * pitch], dtype_of(factor), name, scope="shared")
+            for pitch, factor, name in zip(self._pitches, (product.left, product.right), ("left", "right"), strict=True)
+        )
+
+    def written(self, function: Any) -> Any:
+        """The function with the tiled body."""
+        count = self._tile.groups(self._product)
+
+        def group(number: Any) -> Any:
+            here = number < nest.index(count) if nest.beyond(count, self._limits.grid) else None
+            return nest.launch("threadIdx.x", self._tile.items, lambda item: self._group(number, item, here))
+
+        body = nest.launch_groups(count, self._limits.grid, group)
+        return nest.kernel(function, [self._sums, self._left, self._right], body)
+
+    def _group(self, number: Any, item: Any, here: Any) -> Any:
+        """A group's outputs; `here` says whether there are any, None where there always are."""
+        product, tile = self._product, self._tile
+        rows, columns = -(-product.rows.length // tile.rows), -(-product.columns.length // tile.columns)
+        batch, row, column = nest.split_index(number, [product.batch.length, rows, columns])
+        high, wide = tile.rows // tile.high, tile.columns // tile.wide
+        if uses(product.place[-1], product.rows):  # neighbouring items store neighbouring elements
+            along, up = nest.split_index(item, [wide, high])
+        else:
+            up, along = nest.split_index(item, [high, wide])
+        first = [batch, row * tile.rows, column * tile.columns, up, along, item]
+        return nest.named(first, lambda at: self._steps(_Place(here, *at)))
+
+    def _steps(self, at: _Place) -> Any:
+        tile, zero = self._tile, tirx.const(0, "float32")
+        start = nest.loop(
+            "cell", tile.high * tile.wide, lambda c: tirx.BufferStore(self._sums, zero, [c]), tirx.ForKind.UNROLLED
+        )
+
+        def step(number: Any) -> Any:
+            product = self._product
+            load = [
+                self._load(self._left, _Operand(product.left, product.rows, at.row, tile.rows), number, at),
+                self._load(self._right, _Operand(product.right, product.columns, at.column, tile.columns), number, at),
+            ]
+            add = nest.loop("term", tile.terms, lambda term: self._add(term, at))
+            return nest.sequence([*load, nest.barrier(), add, nest.barrier()])
+
+        steps = nest.loop("step", -(-self._product.terms.length // tile.terms), step)
+        return nest.sequence([start, steps, self._outputs(at)])
+
+    def _load(self, shared: Any, operand: _Operand, step: Any, at: _Place) -> Any:
+        """Each item brings some elements of an operand's tile; neighbouring items bring neighbouring ones."""
+        expr, axis, width = operand.expr, operand.axis, operand.width
+        product, depth, items = self._product, self._tile.terms, self._tile.items
+        pitch = int(shared.shape[0]) // depth
+
+        def one(turn: Any) -> Any:
+            linear = turn * items + at.item
+            if _neighbours(expr, axis):
+                term, place = nest.split_index(linear, [depth, width])
+            else:
+                place, term = nest.split_index(linear, [width, depth])
+            across, along = operand.first + place, step * depth + term
+            values = [*axis.at(across), *product.terms.at(along), *product.batch.at(at.batch)]
+            inside = all_of(
+                at.here,
+                across < nest.index(axis.length) if axis.length % width else None,
+                along < nest.index(product.terms.length) if product.terms.length % depth else None,
+            )
+            value = nest.substituted(expr, [(old, new.astype(dtype_of(old))) for old, new in values])
+            if inside is not None:
+                value = tirx.if_then_else(inside, value, tirx.const(0, dtype_of(expr)))
+            return tirx.BufferStore(shared, value, [term * pitch + place])
+
+        return nest.loop("turn", depth * width // items, one, tirx.ForKind.UNROLLED)
+
+    def _add(self, term: Any, at: _Place) -> Any:
+        """One term for all outputs of an item."""
+        tile = self._tile
+        rows, columns = self._pitches
+        left = [tirx.BufferLoad(self._left, [term * rows + r]) for r in self._rows(at.up)]
+        right = [tirx.BufferLoad(self._right, [term * columns + c]) for c in self._columns(at.along)]
+        names = [tirx.Var(f"factor{i}", "float32") for i in range(tile.high + tile.wide)]
+        binds = [tirx.Bind(n, v.astype("float32")) for n, v in zip(names, [*left, *right], strict=True)]
+        sums = []
+        for i in range(tile.high):
+            for j in range(tile.wide):
+                cell = [nest.index(i * tile.wide + j)]
+                total = tirx.BufferLoad(self._sums, cell) + names[i] * names[tile.high + j]
+                sums.append(tirx.BufferStore(self._sums, total, cell))
+        return nest.sequence([*binds, *sums])
+
+    def _outputs(self, at: _Place) -> Any:
+        product, tile = self._product, self._tile
+        stores = []
+        for i, up in enumerate(self._rows(at.up)):
+            for j, along in enumerate(self._columns(at.along)):
+                row, column = at.row + up, at.column + along
+                values = [*product.batch.at(at.batch), *product.rows.at(row), *product.columns.at(column)]
+                inside = all_of(
+                    at.here,
+                    row < nest.index(product.rows.length) if product.rows.length % tile.rows else None,
+                    column < nest.index(product.columns.length) if product.columns.length % tile.columns else None,
+                )
+                total = tirx.BufferLoad(self._sums, [nest.index(i * tile.wide + j)])
+                stores.append(nest.when(inside, product.output(values, total)))
+        return nest.sequence(stores)
+
+    def _rows(self, up: Any) -> list[Any]:
+        """The rows of an item within the tile."""
+        return [up + i * (self._tile.rows // self._tile.high) for i in range(self._tile.high)]
+
+    def _columns(self, along: Any) -> list[Any]:
+        """The columns of an item within the tile."""
+        return [along + j * (self._tile.columns // self._tile.wide) for j in range(self._tile.wide)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where an item is: whether its group has outputs (None: it has), the batch, first row and column of the group,
+    the item's own first row and column there, its number."""
+
+    here: Any
+    batch: Any
+    row: Any
+    column: Any
+    up: Any
+    along: Any
+    item: Any
+
+
+@dataclass(frozen=True, slots=True)
+class _Operand:
+    """A factor of the product, its axis beside the terms, the group's first place there and how many it has."""
+
+    expr: Any
+    axis: Axis
+    first: Any
+    width: int
+
+
+def _neighbours(expr: Any, axis: Axis) -> bool:
+    """Whether places along an axis are neighbours in an operand's memory; else its terms are."""
+    return uses(last_index(expr), axis)
+
+
+def all_of(*conditions: Any) -> Any:
+    """All conditions together; None where there are none."""
+    found = None
+    for condition in conditions:
+        if condition is not None:
+            found = condition if found is None else tirx.And(found, condition)
+    return found

@@ -1,0 +1,319 @@
+"""Convolutions of 3 x 3 taps by Winograd's minimal filtering, where a tile of m x m outputs costs (m + 2)² products.
+
+Three kernels: transform the input, multiply, transform the output. Between them the values of a tile lie (m + 2)²
+planes apart, so that the products of a plane are one matrix product over channels; weights are transformed when
+compiling. Lavin and Gray, Fast Algorithms for Convolutional Neural Networks, https://arxiv.org/abs/1509.09308.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import tvm_ffi
+from tvm import s_tir, sym, te, tirx
+from tvm.ir import TensorLoad
+
+from heterocc.compiler.lower.cpu.blocks import dtype_of
+from heterocc.compiler.lower.gpu import nest
+from heterocc.compiler.lower.gpu.contraction.contraction import schedule_contraction
+from heterocc.compiler.lower.gpu.contraction.filtering import F2, F4, Filtering, Matrix, Transformed
+from heterocc.compiler.lower.gpu.contraction.product import Product, product_of
+from heterocc.compiler.lower.gpu.contraction.tile import multiple
+from heterocc.compiler.lower.gpu.contraction.tiled import all_of, schedule_tiled
+from heterocc.compiler.lower.gpu.limits import Limits
+from heterocc.compiler.lower.gpu.packed import Packed
+from heterocc.compiler.lower.gpu.tuning.choices import ranked
+
+CHANNELS = 16
+"""Channels on either side from which the transforms are worth what they save."""
+
+ROWS = 8
+"""Tiles that are multiplied together: the last of them may be empty."""
+
+TRANSFORM = 16
+"""What bringing an element to a plane and back costs, in multiply-adds."""
+
+GAIN = 1.2
+"""How much less the work has to be, for three kernels to be faster than one."""
+
+ITEMS = 64
+"""Work items of a group that transforms."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A convolution of 3 x 3 taps with steps of one: the product that it is, and which iterators are what.
+
+    `images` are none or one, `pixels` row and column of an output, `taps` those of a weight. `weights` is a parameter.
+    """
+
+    product: Product
+    weights: Any
+    images: tuple[Any, ...]
+    pixels: tuple[Any, Any]
+    taps: tuple[Any, Any]
+    channel: Any
+    outputs: Any
+    shape: tuple[int, int, int]
+
+    @property
+    def channels(self) -> tuple[int, int]:
+        """Of the input and of the output."""
+        return self.product.terms.length // 9, self.product.columns.length
+
+    def tiles(self, filtering: Filtering) -> tuple[int, int, int]:
+        """Tiles along images, height and width."""
+        images, height, width = self.shape
+        return images, -(-height // filtering.m), -(-width // filtering.m)
+
+    def input(self, image: Any, row: Any, column: Any, channel: Any) -> Any:
+        """An element of the padded input."""
+        zero = nest.index(0)
+        values = [*((v, image) for v in self.images), *zip(self.pixels, (row, column), strict=True)]
+        values += [(self.channel, channel), *((tap, zero) for tap in self.taps)]
+        return nest.substituted(self.product.left, [(old, new.astype(dtype_of(old))) for old, new in values])
+
+
+def schedule_winograd(function: Any, limits: Limits, packable: Collection[int] = ()) -> Packed | None:
+    """The convolution in three kernels; None for another kernel, for weights that may not change, or without gain."""
+    window = window_of(function)
+    if window is None:
+        return None
+    parameter = next((i for i, p in enumerate(function.params) if p.same_as(window.weights)), -1)
+    if parameter not in packable:
+        return None
+    filtering = choose_filtering(window, limits)
+    if filtering is None:
+        return None
+    multiplied = _multiplied(window, filtering, limits)
+    if multiplied is None:
+        return None
+    then = next((layout for index, layout in multiplied.layouts if index == 1), None)
+    kernels = _Kernels(window, filtering, limits)
+    return Packed(
+        kernels.written(function, parameter, multiplied.function), ((parameter, Transformed(filtering, then)),)
+    )
+
+
+def choose_filtering(window: Window, limits: Limits) -> Filtering | None:
+    """The filtering with the least work, None where that is the plain convolution's."""
+    inner, outer = window.channels
+    images, height, width = window.shape
+    if min(inner, outer) < CHANNELS:
+        return None
+
+    def work(filtering: Filtering) -> float:
+        tiles = multiple(prod(window.tiles(filtering)), ROWS)
+        return filtering.side**2 * tiles * (inner * outer + TRANSFORM * (inner + outer))
+
+    best = min((F2, F4), key=work)
+    gains = work(best) * GAIN < 9 * images * height * width * inner * outer
+    return limits.choose("filtering", ranked(best if gains else None, (F2, F4)))
+
+
+def window_of(function: Any) -> Window | None:
+    """The kernel as a convolution of 3 x 3 taps, None where it has another form."""
+    product = product_of(function)
+    if product is None or product.batch.length > 1 or product.terms.extents[1:] != (3, 3):
+        return None
+    if len(product.terms.extents) != 3 or len(product.columns.extents) != 1 or len(product.rows.extents) not in (2, 3):
+        return None
+    if any(dtype_of(e) != "float32" for e in (product.left, product.right, product.sum_)):
+        return None
+    *images, row, column = product.rows.iterators
+    (channel, *taps), (outputs,) = product.terms.iterators, product.columns.iterators
+    right = product.right
+    if not isinstance(right, TensorLoad) or len(right.indices) != 4:
+        return None
+    if not all(i.same_as(v) for i, v in zip(right.indices, (outputs, channel, *taps), strict=True)):
+        return None
+    pairs = ((row, taps[0]), (column, taps[1]))
+    if not all(_slides(product, pixel, tap) for pixel, tap in pairs):
+        return None
+    *count, height, width = product.rows.extents
+    shape = (prod(count), height, width)
+    return Window(product, right.source, tuple(images), (row, column), (taps[0], taps[1]), channel, outputs, shape)
+
+
+def _slides(product: Product, pixel: Any, tap: Any) -> bool:
+    """Whether the next tap of a pixel reads what the same tap of the next pixel reads."""
+    analyzer = sym.Analyzer()
+    next_pixel, next_tap = (
+        analyzer.simplify(nest.substituted(product.left, [(v, v + tirx.const(1, dtype_of(v)))])) for v in (pixel, tap)
+    )
+    return bool(tvm_ffi.structural_equal(next_pixel, next_tap))
+
+
+def _shapes(window: Window, filtering: Filtering, limits: Limits) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
+    """Of the transformed inputs [plane, in, tile], and of their products [plane, out, tile].
+
+    A CPU stores vectors of channels: there it is [tile, plane, out].
+    """
+    (inner, outer), tiles = window.channels, prod(window.tiles(filtering))
+    planes = filtering.side**2
+    return (planes, inner, tiles), (tiles, planes, outer) if limits.vectors else (planes, outer, tiles)
+
+
+def _multiplied(window: Window, filtering: Filtering, limits: Limits) -> Packed | None:
+    """The products of all planes, scheduled: of inputs and weights [plane, out, in]."""
+    inputs, products = (_sizes(shape) for shape in _shapes(window, filtering, limits))
+    inner, outer = _sizes(window.channels)
+    data = te.placeholder(inputs, "float32", "planes")
+    weights = te.placeholder((inputs[0], outer, inner), "float32", "weights")
+    term = te.reduce_axis((tirx.IntImm("int64", 0), inner), "term")
+
+    def product(*place: Any) -> Any:
+        tile, plane, channel = place if limits.vectors else (place[2], place[0], place[1])
+        return te.sum(data[plane, term, tile] * weights[plane, channel, term], axis=term)
+
+    function = te.create_prim_func([data, weights, te.compute(products, product, "products")])
+    ways = ("register tile",) if limits.software or limits.vectors else ("shared tile", "register tile")
+    tiled = schedule_tiled(function, limits) if limits.choose("products by", ways) == "shared tile" else None
+    return tiled or schedule_contraction(function, limits, {1})
+
+
+class _Kernels:
+    """Writes the kernels of one convolution."""
+
+    def __init__(self, window: Window, filtering: Filtering, limits: Limits) -> None:
+        self._window = window
+        self._filtering = filtering
+        self._limits = limits
+        inputs, products = _shapes(window, filtering, limits)
+        self._inputs = _buffer("inputs", inputs)
+        self._products = _buffer("products", products)
+
+    def written(self, function: Any, parameter: int, multiplied: Any) -> Any:
+        """The function with three kernels, its weights in the shape that the products want."""
+        weights = multiplied.params[1]
+        params = [weights if i == parameter else p for i, p in enumerate(function.params)]
+        block = multiplied.body.block
+        given = [(multiplied.params[0], self._inputs), (multiplied.params[2], self._products)]
+        product = tvm_ffi.structural_map(
+            block, [(tirx.Var, lambda v: next((new for old, new in given if old.same_as(v)), v))], order="post"
+        )
+        inner, outer = self._window.channels
+        transforms = (
+            self._launched(inner, self._input, False),
+            self._launched(outer, self._output, self._limits.vectors),
+        )
+        body = nest.sequence([transforms[0], product.body, transforms[1]])
+        buffers = [self._inputs, self._products, *product.alloc_buffers]
+        root = s_tir.SBlockRealize([], True, s_tir.SBlock([], [], [], "root", body, None, buffers))
+        return tirx.PrimFunc(params, root, attrs=function.attrs)
+
+    def _launched(self, channels: int, body: Callable[[Any, Any], Any], channels_last: bool) -> Any:
+        """`body(channel, tile)` in a work item for each; neighbouring items have neighbouring tiles, or channels."""
+        tiles = prod(self._window.tiles(self._filtering))
+        count, items = channels * tiles, min(ITEMS, self._limits.group)
+
+        def item(number: Any) -> Any:
+            if channels_last:
+                return nest.named(nest.split_index(number, [tiles, channels]), lambda at: body(at[1], at[0]))
+            return nest.named(nest.split_index(number, [channels, tiles]), lambda at: body(at[0], at[1]))
+
+        def group(place: Any) -> Any:
+            def one(index: Any) -> Any:
+                number = place * items + index
+                inside = number < nest.index(count)
+                even = count % items == 0 and not nest.beyond(count // items, self._limits.grid)
+                return nest.when(None if even else inside, item(number))
+
+            return nest.launch("threadIdx.x", items, one)
+
+        return nest.launch_groups(-(-count // items), self._limits.grid, group)
+
+    def _input(self, channel: Any, tile: Any) -> Any:
+        """Load a tile of the input and store its transform, an element to each plane."""
+        side, m = self._filtering.side, self._filtering.m
+        images, high, wide = self._window.tiles(self._filtering)
+        image, row, column = nest.split_index(tile, [images, high, wide])
+        _, height, width = self._window.shape
+        names = _Names()
+
+        def element(i: int, j: int) -> Any:
+            down, across = row * m + i, column * m + j
+            inside = all_of(
+                down < nest.index(height + 2) if high * m > height and i >= 2 else None,
+                across < nest.index(width + 2) if wide * m > width and j >= 2 else None,
+            )
+            value = self._window.input(image, down, across, channel)
+            return value if inside is None else tirx.if_then_else(inside, value, tirx.const(0, "float32"))
+
+        loaded = [[names.bind(element(i, j)) for j in range(side)] for i in range(side)]
+        planes = names.transformed(self._filtering.inputs, loaded)
+        stores = [
+            tirx.BufferStore(self._inputs, planes[k // side][k % side], [nest.index(k), channel, tile])
+            for k in range(side * side)
+        ]
+        return nest.sequence([*names.binds, *stores])
+
+    def _output(self, channel: Any, tile: Any) -> Any:
+        """Load a tile's products, an element from each plane, and store the outputs that they make."""
+        side, m = self._filtering.side, self._filtering.m
+        images, high, wide = self._window.tiles(self._filtering)
+        image, row, column = nest.split_index(tile, [images, high, wide])
+        _, height, width = self._window.shape
+
+        def place(plane: int) -> list[Any]:
+            number = nest.index(plane)
+            return [tile, number, channel] if self._limits.vectors else [number, channel, tile]
+
+        names = _Names()
+        loaded = [
+            [names.bind(tirx.BufferLoad(self._products, place(i * side + j))) for j in range(side)] for i in range(side)
+        ]
+        outputs = names.transformed(self._filtering.outputs, loaded)
+        stores = []
+        for i in range(m):
+            for j in range(m):
+                down, across = row * m + i, column * m + j
+                inside = all_of(
+                    down < nest.index(height) if high * m > height and i else None,
+                    across < nest.index(width) if wide * m > width and j else None,
+                )
+                values = [*((v, image) for v in self._window.images), (self._window.outputs, channel)]
+                values += zip(self._window.pixels, (down, across), strict=True)
+                stores.append(nest.when(inside, self._window.product.output(values, outputs[i][j])))
+        return nest.sequence([*names.binds, *stores])
+
+
+class _Names:
+    """Names for values that are used more than once."""
+
+    def __init__(self) -> None:
+        self.binds: list[Any] = []
+
+    def bind(self, value: Any) -> Any:
+        """A name for a value."""
+        name = tirx.Var(f"value{len(self.binds)}", "float32")
+        self.binds.append(tirx.Bind(name, value))
+        return name
+
+    def transformed(self, matrix: Matrix, values: list[list[Any]]) -> list[list[Any]]:
+        """matrix · values · matrixᵀ."""
+        columns = [list(column) for column in zip(*values, strict=True)]
+        half = [[self._sum(row, column) for column in columns] for row in matrix]
+        return [[self._sum(row, line) for row in matrix] for line in half]
+
+    def _sum(self, factors: Sequence[float], values: Sequence[Any]) -> Any:
+        used = [(f, v) for f, v in zip(factors, values, strict=True) if f]
+        terms = [(f, v if abs(f) == 1 else v * tirx.const(abs(f), "float32")) for f, v in used]
+        terms.sort(key=lambda term: term[0] < 0)  # stable: what is added comes first
+        (first, total), *rest = terms
+        if first < 0:
+            total = tirx.const(0, "float32") - total
+        for factor, term in rest:
+            total = total + term if factor > 0 else total - term
+        return self.bind(total)
+
+
+def _buffer(name: str, shape: Sequence[int]) -> Any:
+    return tirx.decl_buffer(_sizes(shape), "float32", name)
+
+
+def _sizes(shape: Sequence[int]) -> tuple[Any, ...]:
+    return tuple(tirx.IntImm("int64", n) for n in shape)

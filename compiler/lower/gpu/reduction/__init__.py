@@ -1,0 +1,1 @@
+"""Schedules of reductions and normalisations for GPUs."""

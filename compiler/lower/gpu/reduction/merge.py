@@ -1,0 +1,191 @@
+"""Joins the kernels of a normalisation into one: reductions of the same rows, with what lies between them.
+
+TVM fuses a reduction with what follows, but not with the next reduction: a LayerNormalization is three kernels, with a
+tensor of the size of its input between each. Cheap arithmetic before the first of them is joined too.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tvm_ffi
+from tvm import ir, relax, s_tir, tirx
+
+from heterocc.compiler.lower.backend import KernelInfo
+from heterocc.compiler.lower.gpu.nest import sequence
+from heterocc.compiler.lower.gpu.reduction.rows import multiplies, rows_of
+from heterocc.compiler.lower.relax.kernels import KernelModule, is_kernel_call
+from heterocc.compiler.lower.relax.straight import bindings_of, outputs_of, vars_of, write_main
+
+MOST = 8
+"""Kernels that are joined, at most."""
+
+_BROADCAST, _OPAQUE = 1, 8
+"""TVM's kinds of kernels: element by element, perhaps with some of one operand for many of the other; anything."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """A kernel call with one output: its binding and where that is, the kernel's symbol, the tensors it is given."""
+
+    binding: Any
+    place: int
+    symbol: str
+    given: tuple[Any, ...]
+    info: KernelInfo
+
+
+def merge_rows(module: KernelModule) -> KernelModule:
+    """The module with kernels joined that reduce the same rows one after another."""
+    main = module.mod["main"]
+    bindings = list(bindings_of(main))
+    uses = Counter(v for b in bindings for v in vars_of(b.value))
+    uses.update(v for o in outputs_of(main) for v in vars_of(o))
+    calls = _calls(bindings, module.kernels)
+    reduces = {c.symbol: rows_of(module.mod[c.symbol]) is not None for c in calls}
+    groups: list[tuple[list[_Call], Any]] = []
+    index = 0
+    while index < len(calls):
+        leads = reduces[calls[index].symbol] or (
+            index + 1 < len(calls) and reduces[calls[index + 1].symbol] and _cheap(module.mod[calls[index].symbol])
+        )
+        found = _group(module, calls[index : index + MOST], uses) if leads else None
+        if found is not None:
+            groups.append(found)
+        index += len(found[0]) if found is not None else 1
+    return _rewritten(module, bindings, groups) if groups else module
+
+
+def _cheap(function: Any) -> bool:
+    """Whether a kernel is arithmetic on elements, which costs less in every pass over a row than a tensor between."""
+    if int((function.attrs or {}).get("op_pattern", _OPAQUE)) > _BROADCAST:
+        return False
+    found: list[bool] = []
+    tvm_ffi.structural_walk(function.body, [(ir.Call, lambda _: found.append(True))], order="post")
+    return not found
+
+
+def _calls(bindings: Sequence[Any], kernels: Sequence[KernelInfo]) -> list[_Call]:
+    infos = iter(kernels)
+    calls = []
+    for place, binding in enumerate(bindings):
+        value = binding.value
+        if not is_kernel_call(value):
+            continue
+        info = next(infos)
+        given = tuple(value.args[1].fields) if isinstance(value.args[1], relax.Tuple) else (value.args[1],)
+        if isinstance(value.ty, relax.TensorType) and len(value.args) == 2:
+            calls.append(_Call(binding, place, value.args[0].name_hint, given, info))
+    return calls
+
+
+def _group(module: KernelModule, calls: Sequence[_Call], uses: Counter[Any]) -> tuple[list[_Call], Any] | None:
+    """The longest run of calls from the first on that can be one kernel, and that; None where there is none."""
+    best = None
+    for count in range(2, len(calls) + 1):
+        group = list(calls[:count])
+        if group[-1].place != group[0].place + count - 1:
+            break
+        inside = [c.binding.var for c in group[:-1]]
+        if not any(v in inside for v in group[-1].given):
+            break
+        read = Counter(v for c in group for v in c.given)
+        if any(read[v] != uses[v] for v in inside):
+            continue
+        joined = _joined(module, group)
+        if joined is not None:
+            best = group, joined
+    return best
+
+
+def _joined(module: KernelModule, group: Sequence[_Call]) -> Any:
+    """The calls as one kernel whose parameters are what they are given from outside, in order, and the last output."""
+    outside: dict[Any, Any] = {}
+    results: dict[Any, Any] = {}
+    allocated: list[Any] = []
+    bodies: list[Any] = []
+    most = 0
+    for call in group:
+        function = s_tir.renew_defs(module.mod[call.symbol])
+        most = max(most, len(function.params))
+        replace = []
+        for parameter, value in zip(function.params, call.given, strict=False):
+            known = results.get(value, outside.get(value))
+            if known is None:
+                outside[value] = parameter
+            else:
+                replace.append((parameter, known))
+        results[call.binding.var] = function.params[len(call.given)]
+        if len(function.params) != len(call.given) + 1:
+            return None
+        root = function.body.block
+        bodies.append(_renamed(root.body, replace))
+        allocated += [*root.alloc_buffers, results[call.binding.var]]
+    params = [*outside.values(), allocated.pop()]
+    if len(params) > most:
+        return None
+    block = s_tir.SBlock([], [], [], "root", sequence(bodies), None, allocated)
+    joined = tirx.PrimFunc(params, s_tir.SBlockRealize([], True, block), attrs=module.mod[group[0].symbol].attrs)
+    rows = rows_of(joined)
+    return joined if rows is not None and not any(multiplies(r) for r in rows.reductions) else None
+
+
+def _renamed(body: Any, replace: Sequence[tuple[Any, Any]]) -> Any:
+    def buffer(var: Any) -> Any:
+        return next((new for old, new in replace if old.same_as(var)), var)
+
+    return tvm_ffi.structural_map(body, [(tirx.Var, buffer)], order="post") if replace else body
+
+
+def _rewritten(
+    module: KernelModule, bindings: Sequence[Any], groups: Sequence[tuple[Sequence[_Call], Any]]
+) -> KernelModule:
+    main = module.mod["main"]
+    gone = {c.place for group, _ in groups for c in group[:-1]}
+    last = {group[-1].place: (group, joined) for group, joined in groups}
+    left = {
+        b.value.args[0].name_hint
+        for i, b in enumerate(bindings)
+        if is_kernel_call(b.value) and i not in gone | last.keys()
+    }
+    builder = relax.BlockBuilder()
+    gvars = {name: builder.add_func(module.mod[name], name) for name in sorted(left)}
+    shared: list[tuple[Any, Any]] = []
+    infos = iter(module.kernels)
+    kept: list[tuple[Any, Any, str]] = []
+    kernels: list[KernelInfo] = []
+    for place, binding in enumerate(bindings):
+        value = binding.value
+        info = next(infos) if is_kernel_call(value) else None
+        if place in gone:
+            continue
+        if place in last:
+            group, joined = last[place]
+            gvar = next((g for known, g in shared if tvm_ffi.structural_equal(known, joined)), None)
+            name = group[0].info.symbol
+            if gvar is None:
+                free = name if name not in gvars else f"{name}_joined"
+                gvar = builder.add_func(joined.with_attr("global_symbol", free), free)
+                gvars[free] = gvar
+                shared.append((joined, gvar))
+                name = free
+            inside = [c.binding.var for c in group[:-1]]
+            given = dict.fromkeys(v for c in group for v in c.given if v not in inside)
+            value = relax.call_tir(gvar, list(given), binding.value.ty)
+            info = _info(name, group)
+        elif is_kernel_call(value):
+            value = relax.Call(value.op, [gvars[value.args[0].name_hint], *value.args[1:]], value.attrs, value.ty_args)
+        kept.append((binding.var, value, binding.var.name))
+        if info is not None:
+            kernels.append(info)
+    mod = write_main(builder.get(), main.params, kept, outputs_of(main))
+    return dataclasses.replace(module, mod=mod, kernels=tuple(kernels))
+
+
+def _info(symbol: str, group: Sequence[_Call]) -> KernelInfo:
+    nodes = tuple(dict.fromkeys(n for c in group for n in c.info.nodes))
+    return KernelInfo(symbol, nodes, group[-1].info.outputs)

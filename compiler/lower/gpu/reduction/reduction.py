@@ -1,0 +1,277 @@
+"""The schedule for reductions of rows, with what is computed from them: a work group shares the terms of its rows.
+
+Each item of a group accumulates every so manyth term of a row in a register; then half of the items take in what the
+other half has, through shared memory, until one is left: log2 barriers, nothing assumed in lock step, and always the
+same order of additions. Where rows are few and long, groups share each: they leave the results of their parts to the
+next kernel, whose groups all merge them, again in the same order. No atomic operations.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+from tvm import tirx
+
+from heterocc.compiler.lower.cpu.blocks import dtype_of
+from heterocc.compiler.lower.gpu import nest
+from heterocc.compiler.lower.gpu.limits import Limits
+from heterocc.compiler.lower.gpu.packed import Packed
+from heterocc.compiler.lower.gpu.plain import UNROLLED
+from heterocc.compiler.lower.gpu.reduction.accumulate import Accumulator, Exprs
+from heterocc.compiler.lower.gpu.reduction.reduction_vectors import VectorWriter
+from heterocc.compiler.lower.gpu.reduction.row_code import assign, at_element, hoisted
+from heterocc.compiler.lower.gpu.reduction.row_lanes import share_of
+from heterocc.compiler.lower.gpu.reduction.row_parts import Parts, PartsWriter
+from heterocc.compiler.lower.gpu.reduction.rows import Axes, Output, Reduction, Rows, multiplies, rows_of
+from heterocc.compiler.lower.gpu.reduction.teams import MOST_STEPS, Team, teams_of
+
+FEW = 64
+"""Results of a kernel up to which more than one work group at each is worth reading operands again for each."""
+
+LONG_SUM = 1 << 12
+"""Terms of each of them from which it is; on the cores of a CPU only where one item would go round too many loops."""
+
+
+def schedule_few_sums(function: Any, limits: Limits, _: Collection[int] = ()) -> Packed | None:
+    """The scheduled kernel where it is a few long sums, as products of a few rows and columns are; None for others."""
+    if limits.vectors or prod(int(n) for n in function.params[-1].ty.shape if isinstance(n, tirx.IntImm)) > FEW:
+        return None
+    rows = rows_of(function)
+    least = 2 * MOST_STEPS if limits.software else LONG_SUM
+    if rows is None or rows.length < least or not any(multiplies(r) for r in rows.reductions):
+        return None
+    return schedule_rows(function, limits)
+
+
+def schedule_rows(function: Any, limits: Limits, _: Collection[int] = ()) -> Packed | None:
+    """The scheduled kernel, or None where it reduces no rows, or where each item would sum a few terms on its own."""
+    rows = rows_of(function)
+    if rows is None:
+        return None
+    few = rows.length <= UNROLLED and rows.passes == 1
+    if limits.vectors:
+        share = share_of(rows)
+        if few and (share.lanes.count == 1 or (share.lanes.along == "row" and not share.lanes.vector)):
+            return None
+        return Packed(VectorWriter(rows, share, limits.grid).kernel(function))
+    team = limits.choose("team", teams_of(rows, limits, len(function.params)))
+    if team.items == 1 and few and len(rows.reductions[0].accumulator.targets) == 1:
+        return None
+    return Packed(_Writer(rows, team, limits).kernel(function))
+
+
+@dataclass(frozen=True, slots=True)
+class _Item:
+    """A work item: its number in the group, its row's number there, its place in the row, which part of the row the
+    group has and of how many, which row of all this is, by its axes too, and whether there is such a row (None where
+    there always is)."""
+
+    number: Any
+    row: Any
+    place: Any
+    part: Any
+    parts: int
+    linear: Any
+    at: list[Any]
+    inside: Any
+
+
+@dataclass
+class _Writer(PartsWriter[_Item]):
+    """Writes the kernel of one team; `values` are the results of a row, each with the register that has it."""
+
+    rows: Rows
+    team: Team
+    limits: Limits
+    buffers: list[Any] = field(default_factory=list)
+    values: list[tuple[Any, Any]] = field(default_factory=list)
+
+    @property
+    def parts(self) -> int:
+        """Groups, or items, that share each row."""
+        return self.team.parts
+
+    def _launch(self, parts: int, body: Callable[[_Item], list[Any]]) -> Any:
+        """All items do `body`. Beyond the last row they repeat that one, so that all of a group meet at barriers."""
+        team, count = self.team, self.rows.count
+        groups = -(-count // team.rows) * parts
+        open_end = count % team.rows != 0 or nest.beyond(groups, self.limits.grid)
+
+        def item(group: Any, number: Any) -> Any:
+            part = nest.index(0)
+            if parts > 1:
+                group, part = tirx.floordiv(group, nest.index(parts)), tirx.floormod(group, nest.index(parts))
+            if team.across:
+                place, row = tirx.floordiv(number, nest.index(team.rows)), tirx.floormod(number, nest.index(team.rows))
+            elif team.rows > 1:
+                place, row = (
+                    tirx.floormod(number, nest.index(team.items)),
+                    tirx.floordiv(number, nest.index(team.items)),
+                )
+            else:
+                place, row = number, nest.index(0)
+            linear = group * nest.index(team.rows) + row if team.rows > 1 else group
+            inside = linear < nest.index(count) if open_end else None
+            linear = tirx.min(linear, nest.index(count - 1)) if open_end else linear
+            at = nest.split_index(linear, self.rows.extents)
+            self.values = []
+            return nest.sequence(body(_Item(number, row, place, part, parts, linear, at, inside)))
+
+        def items(group: Any) -> Any:
+            return nest.launch("threadIdx.x", team.items * team.rows, lambda number: item(group, number))
+
+        return nest.launch_groups(groups, self.limits.grid, items)
+
+    def _whole(self, who: _Item) -> list[Any]:
+        """All reductions of a row, then what follows from them."""
+        steps = []
+        for reduction in self.rows.reductions:
+            found, results = self._reduced(reduction, who)
+            steps += [*found, *self._stored(reduction, results, who)]
+            self._know(reduction, results)
+        return [*steps, *(self._output(o, who) for o in self.rows.outputs)]
+
+    def _part(self, which: int, left: Parts, who: _Item) -> list[Any]:
+        """One reduction of a part of a row, from the results of those before it."""
+        steps = []
+        for reduction in self.rows.reductions[:which]:
+            found, results = self._gathered(reduction, left, who)
+            steps += found
+            self._know(reduction, results)
+        reduction = self.rows.reductions[which]
+        found, results = self._reduced(reduction, who)
+        first = _both(who.inside, who.place < nest.index(1) if self.team.items > 1 else None)
+        stores = left.stores(reduction, who.linear, who.part, [r[nest.index(0)] for r in results])
+        return [*steps, *found, nest.when(first, nest.sequence(stores))]
+
+    def _rest(self, left: Parts, who: _Item) -> list[Any]:
+        """What follows from the results of all parts."""
+        steps = []
+        for reduction in self.rows.reductions:
+            found, results = self._gathered(reduction, left, who)
+            steps += [*found, *self._stored(reduction, results, who)]
+            self._know(reduction, results)
+        return [*steps, *(self._output(o, who) for o in self.rows.outputs)]
+
+    def _gathered(self, reduction: Reduction, left: Parts, who: _Item) -> tuple[list[Any], list[Any]]:
+        """The results of a reduction from those of the parts, in every group anew."""
+        alone = dataclasses.replace(who, part=nest.index(0), parts=1)
+        return self._accumulated(
+            reduction.accumulator, self.team.parts, lambda part: left.loads(reduction, who.linear, part), alone
+        )
+
+    def _reduced(self, reduction: Reduction, who: _Item) -> tuple[list[Any], list[Any]]:
+        """Reduce the item's part of a row; the registers that then have the results."""
+        axes = reduction.axes
+        once, named = self._once(reduction.accumulator.terms, axes, who)
+        steps, results = self._accumulated(
+            reduction.accumulator, axes.length, lambda e: tuple(self._at(t, axes, who, e) for t in named), who
+        )
+        return [*once, *steps], results
+
+    def _accumulated(
+        self, accumulator: Accumulator, length: int, terms: Callable[[Any], Exprs], who: _Item
+    ) -> tuple[list[Any], list[Any]]:
+        sums = [self._buffer(1, d, "local", "part") for d in accumulator.dtypes]
+        zero = nest.index(0)
+        steps = [tirx.BufferStore(b, v, [zero]) for b, v in zip(sums, accumulator.starts, strict=True)]
+
+        def add(element: Any) -> Any:
+            merged = accumulator.merge(tuple(b[zero] for b in sums), terms(element))
+            return assign(merged, [(b, [zero]) for b in sums])
+
+        steps += self._elements(length, who, add)
+        if self.team.items == 1:
+            return steps, sums
+        results = [self._buffer(1, d, "local", "value") for d in accumulator.dtypes]
+        return [*steps, *self._merged(accumulator, sums, results, who)], results
+
+    def _know(self, reduction: Reduction, results: Sequence[Any]) -> None:
+        """What reads the results from now on reads the registers."""
+        for (buffer, _), result in zip(reduction.accumulator.targets, results, strict=True):
+            self.values.append((buffer, result[nest.index(0)].astype(dtype_of(buffer))))
+
+    def _stored(self, reduction: Reduction, results: Sequence[Any], who: _Item) -> list[Any]:
+        """Store the results that a parameter takes."""
+        zero = nest.index(0)
+        first = who.place < nest.index(1) if self.team.items > 1 else None
+        first = _both(_both(who.inside, first), who.part < nest.index(1) if who.parts > 1 else None)
+        steps = []
+        for which in reduction.stored:
+            buffer, indices = reduction.accumulator.targets[which]
+            where = [self._at(i, reduction.axes, who, zero) for i in indices]
+            value = results[which][zero].astype(dtype_of(buffer))
+            steps.append(nest.when(first, tirx.BufferStore(buffer, value, where)))
+        return steps
+
+    def _merged(self, accumulator: Accumulator, sums: list[Any], results: list[Any], who: _Item) -> list[Any]:
+        """The partial results of a row's items merged in shared memory, and read by all of them.
+
+        Results go back and forth between two arrays, so that no item writes what another one still reads.
+        """
+        team = self.team
+        size = team.items * team.rows
+        shared, other = ([self._buffer(size, d, "shared", "parts") for d in accumulator.dtypes] for _ in range(2))
+        apart = team.rows if team.across else 1
+        here, zero = who.number, nest.index(0)
+        steps = [tirx.BufferStore(b, s[zero], [here]) for b, s in zip(shared, sums, strict=True)]
+        steps.append(nest.barrier())
+        half = team.items // 2
+        while half:
+            far = here + nest.index(half * apart)
+            merged = accumulator.merge(tuple(b[here] for b in shared), tuple(b[far] for b in shared))
+            steps.append(nest.when(who.place < nest.index(half), assign(merged, [(b, [here]) for b in other])))
+            steps.append(nest.barrier())
+            shared, other = other, shared
+            half //= 2
+        first = who.row if team.across else who.row * nest.index(team.items)
+        return steps + [tirx.BufferStore(r, b[first], [zero]) for r, b in zip(results, shared, strict=True)]
+
+    def _once(self, exprs: Sequence[Any], axes: Axes, who: _Item) -> tuple[list[Any], list[Any]]:
+        """What the expressions need once a row, and the expressions with names for it."""
+        found = [hoisted(e, axes) for e in exprs]
+        named = [part for _, parts in found for part in parts]
+        return [tirx.Bind(n, self._at(e, axes, who, nest.index(0))) for n, e in named], [e for e, _ in found]
+
+    def _output(self, output: Output, who: _Item) -> Any:
+        once, (result,) = self._once([output.store.value], output.axes, who)
+
+        def store(element: Any) -> Any:
+            value = self._at(result, output.axes, who, element)
+            where = [self._at(i, output.axes, who, element) for i in output.store.indices]
+            return tirx.BufferStore(output.store.buffer, value, where)
+
+        return nest.when(who.inside, nest.sequence([*once, *self._elements(output.axes.length, who, store)]))
+
+    def _elements(self, length: int, who: _Item, body: Callable[[Any], Any]) -> list[Any]:
+        """Run `body` for the item's elements of its group's part of a row."""
+        items = self.team.items
+        whole, rest = divmod(length, items * who.parts)
+        start, place = who.place, who.place
+        if who.parts > 1:
+            start = who.part * nest.index(whole * items) + who.place
+            place = who.part * nest.index(items) + who.place
+        steps = []
+        if whole:
+            steps.append(nest.loop("step", whole, lambda i: body(i * nest.index(items) + start)))
+        if rest:
+            steps.append(nest.when(place < nest.index(rest), body(nest.index(whole * items * who.parts) + place)))
+        return steps
+
+    def _at(self, expr: Any, axes: Axes, who: _Item, element: Any) -> Any:
+        return at_element(expr, axes, who.at, element, self.values)
+
+    def _buffer(self, size: int, dtype: str, scope: str, name: str) -> Any:
+        buffer = tirx.decl_buffer((size,), dtype, f"{name}{len(self.buffers)}", scope=scope)
+        self.buffers.append(buffer)
+        return buffer
+
+
+def _both(first: Any, second: Any) -> Any:
+    if first is None or second is None:
+        return second if first is None else first
+    return tirx.all(first, second)

@@ -1,0 +1,259 @@
+"""Reductions of rows where work items run one after another on vector units: an item takes a row, or 16 side by side.
+
+Terms that lie side by side are accumulated in the lanes of a vector, which are merged by halves at the end; where rows
+lie side by side, each lane has a row of its own. What vectors do not know (integers, positions) has sums in as many
+registers, written out: the processor then waits for none of them. Long rows are shared by several items.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tvm import tirx
+
+from heterocc.compiler.lower.cpu.blocks import dtype_of
+from heterocc.compiler.lower.gpu import nest
+from heterocc.compiler.lower.gpu.reduction.accumulate import Accumulator, Exprs
+from heterocc.compiler.lower.gpu.reduction.row_code import assign, at_element, hoisted
+from heterocc.compiler.lower.gpu.reduction.row_lanes import Lanes, Share
+from heterocc.compiler.lower.gpu.reduction.row_parts import Parts, PartsWriter
+from heterocc.compiler.lower.gpu.reduction.rows import Axes, Output, Reduction, Rows
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where an item is: its (first) row by the rows' axes and of all, the part of it and of how many."""
+
+    at: list[Any]
+    linear: Any
+    part: Any
+    parts: int
+
+
+@dataclass
+class VectorWriter(PartsWriter[_Place]):
+    """Writes the kernel; `results` are those of a row, each with the expression of it in a lane."""
+
+    rows: Rows
+    share: Share
+    grid: int
+    buffers: list[Any] = field(default_factory=list)
+    results: list[tuple[Any, Callable[[Any], Any]]] = field(default_factory=list)
+
+    @property
+    def lanes(self) -> Lanes:
+        """Of an item."""
+        return self.share.lanes
+
+    @property
+    def parts(self) -> int:
+        """Groups, or items, that share each row."""
+        return self.share.parts
+
+    def _launch(self, parts: int, body: Callable[[_Place], list[Any]]) -> Any:
+        """`body` for every part of every bundle. The last bundle of an axis overlaps the one before where it must."""
+        together = self.lanes.count if self.lanes.along == "rows" else 1
+        length = self.rows.extents[-1] if self.rows.extents else 1
+        along = -(-length // together)
+        count = self.rows.count // length * along
+        bundles = self.share.bundles if parts == 1 else 1
+        items = -(-count // bundles) * parts
+
+        def item(number: Any, part: Any) -> Any:
+            at = nest.split_index(number, [*self.rows.extents[:-1], along])
+            linear = number
+            if together > 1:
+                last = tirx.min(at[-1] * nest.index(together), nest.index(length - together))
+                at = [*at[:-1], last if length % together else at[-1] * nest.index(together)]
+                line = tirx.floordiv(number, nest.index(along)) if along != count else nest.index(0)
+                linear = line * nest.index(length) + at[-1]
+            self.results = []
+            return nest.sequence(body(_Place(at if self.rows.extents else [], linear, part, parts)))
+
+        def several(number: Any) -> Any:
+            if parts > 1:
+                return item(tirx.floordiv(number, nest.index(parts)), tirx.floormod(number, nest.index(parts)))
+
+            def one(place: Any) -> Any:
+                bundle = number * nest.index(bundles) + place
+                inside = bundle < nest.index(count) if count % bundles else None
+                return nest.when(inside, item(bundle, nest.index(0)))
+
+            return nest.loop("bundle", bundles, one)
+
+        def group(number: Any) -> Any:
+            inside = number < nest.index(items) if nest.beyond(items, self.grid) else None
+            return nest.launch("threadIdx.x", 1, lambda _: nest.when(inside, several(number)))
+
+        return nest.launch_groups(items, self.grid, group)
+
+    def _whole(self, place: _Place) -> list[Any]:
+        """All reductions of a row, then what follows from them."""
+        found = [step for r in self.rows.reductions for step in (*self._reduced(r, place), *self._stored(r, place))]
+        return [*found, *(self._output(o, place) for o in self.rows.outputs)]
+
+    def _part(self, which: int, left: Parts, place: _Place) -> list[Any]:
+        """One reduction of a part of a row, from the results of those before it."""
+        found = [step for r in self.rows.reductions[:which] for step in self._gathered(r, left, place)]
+        reduction = self.rows.reductions[which]
+        found += self._reduced(reduction, place)
+        values = [value for _, value in self.results[-len(reduction.accumulator.targets) :]]
+
+        def store(lane: Any) -> Any:
+            wide = zip(values, reduction.accumulator.dtypes, strict=True)
+            stores = left.stores(reduction, place.linear + lane, place.part, [v(lane).astype(d) for v, d in wide])
+            return nest.sequence(stores)
+
+        return [*found, self._lanes(self._rows(), store)]
+
+    def _rest(self, left: Parts, place: _Place) -> list[Any]:
+        """What follows from the results of all parts."""
+        found = []
+        for reduction in self.rows.reductions:
+            found += [*self._gathered(reduction, left, place), *self._stored(reduction, place)]
+        return [*found, *(self._output(o, place) for o in self.rows.outputs)]
+
+    def _gathered(self, reduction: Reduction, left: Parts, place: _Place) -> list[Any]:
+        """The results of a reduction from those of the parts, in every item anew."""
+        accumulator, width = reduction.accumulator, self._rows()
+        sums = [self._buffer(d, width) for d in accumulator.dtypes]
+        start = self._lanes(width, lambda lane: assign(accumulator.starts, [(b, [lane]) for b in sums]))
+
+        def add(part: Any) -> Any:
+            def one(lane: Any) -> Any:
+                terms = left.loads(reduction, place.linear + lane, part)
+                merged = accumulator.merge(tuple(b[lane] for b in sums), terms)
+                return assign(merged, [(b, [lane]) for b in sums])
+
+            return self._lanes(width, one)
+
+        self._know(accumulator, sums)
+        return [start, nest.loop("part", self.share.parts, add)]
+
+    def _reduced(self, reduction: Reduction, place: _Place) -> list[Any]:
+        """Reduce the item's part of its rows."""
+        accumulator, axes, width = reduction.accumulator, reduction.axes, self.lanes.count
+        sums = [self._buffer(d, width) for d in accumulator.dtypes]
+        found = [self._lanes(width, lambda lane: assign(accumulator.starts, [(b, [lane]) for b in sums]))]
+        once, named_terms = self._once(accumulator.terms, axes, place)
+        found += once
+
+        def add(element: Any, lane: Any) -> Any:
+            terms = tuple(self._at(t, axes, place, element, lane) for t in named_terms)
+            merged = accumulator.merge(tuple(b[lane] for b in sums), terms)
+            return assign(merged, [(b, [lane]) for b in sums])
+
+        found += self._elements(axes.length, place, width, add)
+        if self.lanes.along == "row":
+            found += self._halved(accumulator, sums, width)
+        self._know(accumulator, sums)
+        return found
+
+    def _know(self, accumulator: Accumulator, sums: Sequence[Any]) -> None:
+        """What reads the results from now on reads the registers."""
+        first = self.lanes.along == "row"
+        for (buffer, _), total in zip(accumulator.targets, sums, strict=True):
+            self.results.append((buffer, _lane_of(total, buffer, first)))
+
+    def _stored(self, reduction: Reduction, place: _Place) -> list[Any]:
+        """Store the results, the last that are known, that a parameter takes."""
+        targets = reduction.accumulator.targets
+        values = self.results[-len(targets) :]
+        found = []
+        for which in reduction.stored:
+            (buffer, indices), value = targets[which], values[which][1]
+
+            def store(lane: Any, buffer: Any = buffer, indices: Any = indices, value: Any = value) -> Any:
+                where = [self._at(i, reduction.axes, place, nest.index(0), lane) for i in indices]
+                return tirx.BufferStore(buffer, value(lane), where)
+
+            found.append(nest.when(_first(place), self._lanes(self._rows(), store)))
+        return found
+
+    def _rows(self) -> int:
+        """Rows side by side."""
+        return self.lanes.count if self.lanes.along == "rows" else 1
+
+    def _once(self, exprs: Exprs, axes: Axes, place: _Place) -> tuple[list[Any], list[Any]]:
+        """What the expressions need once a row, and the expressions with names for it; nothing for rows in lanes."""
+        if self.lanes.along == "rows":
+            return [], list(exprs)
+        found = [hoisted(e, axes) for e in exprs]
+        zero = nest.index(0)
+        named = [part for _, parts in found for part in parts]
+        return [tirx.Bind(n, self._at(e, axes, place, zero, zero)) for n, e in named], [e for e, _ in found]
+
+    def _output(self, output: Output, place: _Place) -> Any:
+        once, (result,) = self._once((output.store.value,), output.axes, place)
+
+        def store(element: Any, lane: Any) -> Any:
+            value = self._at(result, output.axes, place, element, lane)
+            where = [self._at(i, output.axes, place, element, lane) for i in output.store.indices]
+            return tirx.BufferStore(output.store.buffer, value, where)
+
+        loop = self.lanes.along == "row" and not self.lanes.vector  # nothing to wait for: no need to write it out
+        width = 1 if loop else self.lanes.count
+        return nest.sequence([*once, *self._elements(output.axes.length, place, width, store)])
+
+    def _elements(self, length: int, place: _Place, width: int, body: Callable[[Any, Any], Any]) -> list[Any]:
+        """Run `body(element, lane)` for all elements of the item's part of its rows; the last part has what is over."""
+        along = self.lanes.along == "row"
+        step = width if along else 1
+
+        def run(start: Any, count: int) -> Any:
+            def one(i: Any) -> Any:
+                first = start + i * nest.index(step)
+                return self._lanes(width, lambda lane: body(first + lane if along else first, lane))
+
+            return nest.loop("step", count, one)
+
+        each = length // step // place.parts
+        parts = [run(place.part * nest.index(each * step), each)] if each else []
+        over = (
+            [run(nest.index(each * step * place.parts), more)] if (more := length // step - each * place.parts) else []
+        )
+        if rest := length % step:
+            over.append(nest.loop("rest", rest, lambda i: body(nest.index(length - rest) + i, i)))
+        if over:
+            last = place.part >= nest.index(place.parts - 1) if place.parts > 1 else None
+            parts.append(nest.when(last, nest.sequence(over)))
+        return parts
+
+    def _at(self, expr: Any, axes: Axes, place: _Place, element: Any, lane: Any) -> Any:
+        row = [*place.at[:-1], place.at[-1] + lane] if self.lanes.along == "rows" else place.at
+        return at_element(expr, axes, row, element, [(buffer, value(lane)) for buffer, value in self.results])
+
+    def _buffer(self, dtype: str, width: int) -> Any:
+        buffer = tirx.decl_buffer((width,), dtype, f"part{len(self.buffers)}", scope="local")
+        self.buffers.append(buffer)
+        return buffer
+
+    def _lanes(self, count: int, body: Callable[[Any], Any]) -> Any:
+        if self.lanes.vector:
+            return nest.loop("lane", count, body, tirx.ForKind.VECTORIZED)
+        return nest.sequence([body(nest.index(lane)) for lane in range(count)])
+
+    def _halved(self, accumulator: Accumulator, sums: list[Any], width: int) -> list[Any]:
+        """Merge the lanes into the first, by halves."""
+        parts = []
+        half = width // 2
+        while half:
+            far = nest.index(half)
+
+            def step(lane: Any, far: Any = far) -> Any:
+                merged = accumulator.merge(tuple(b[lane] for b in sums), tuple(b[lane + far] for b in sums))
+                return assign(merged, [(b, [lane]) for b in sums])
+
+            parts.append(self._lanes(half, step))
+            half //= 2
+        return parts
+
+
+def _first(place: _Place) -> Any:
+    return place.part < nest.index(1) if place.parts > 1 else None
+
+
+def _lane_of(total: Any, buffer: Any, first: bool) -> Callable[[Any], Any]:
+    return lambda lane: total[nest.index(0) if first else lane].astype(dtype_of(buffer))

@@ -1,0 +1,105 @@
+"""Expressions of a kernel that reduces rows, for one element of one row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tvm_ffi
+from tvm import ir, sym, tirx
+from tvm.ir import TensorLoad
+
+from heterocc.compiler.lower.cpu.blocks import dtype_of
+from heterocc.compiler.lower.gpu import nest
+from heterocc.compiler.lower.gpu.reduction.rows import Axes, Rows
+
+_BINARY = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Max, tirx.Min)
+
+
+def at_element(expr: Any, axes: Axes, row: Sequence[Any], element: Any, results: Sequence[tuple[Any, Any]]) -> Any:
+    """An expression of a block's iterators for the row `row` (by axes) and its element; reads `results` by buffer."""
+    values = list(zip(axes.row, row, strict=True))
+    values += zip(axes.element, nest.split_index(element, axes.extents), strict=True)
+    values += ((unit, nest.index(0)) for unit in axes.units)
+
+    def load(node: Any) -> Any:
+        return next((value for buffer, value in results if buffer.same_as(node.source)), node)
+
+    return nest.substituted(expr, [(old, new.astype(dtype_of(old))) for old, new in values], load)
+
+
+def hoisted(expr: Any, axes: Axes) -> tuple[Any, list[tuple[Any, Any]]]:
+    """The expression with names for its parts that are the same for all elements of a row, and these parts."""
+    parts: list[tuple[Any, Any]] = []
+
+    def visit(node: Any) -> Any:
+        if isinstance(node, tirx.Var | tirx.IntImm | tirx.FloatImm):
+            return node
+        if not _uses(node, axes.element):
+            name = tirx.Var(f"same{len(parts)}", dtype_of(node))
+            parts.append((name, node))
+            return name
+        if isinstance(node, _BINARY):
+            return type(node)(visit(node.a), visit(node.b))
+        if isinstance(node, tirx.Cast):
+            return tirx.Cast(node.ty, visit(node.value))
+        if isinstance(node, ir.Call) and getattr(node.op, "name", "") != "prim.if_then_else":
+            return ir.Call(node.op, [visit(a) for a in node.args], node.attrs, ret_ty=node.ty)
+        return node
+
+    return visit(expr), parts
+
+
+def _uses(expr: Any, iterators: Sequence[Any]) -> bool:
+    found: list[Any] = []
+    tvm_ffi.structural_walk(expr, [(tirx.Var, found.append)], order="post")
+    return any(v.same_as(i) for v in found for i in iterators)
+
+
+def assign(values: Sequence[Any], targets: Sequence[tuple[Any, list[Any]]]) -> Any:
+    """Store all values; where there are several, after all are computed."""
+    if len(values) == 1:
+        return tirx.BufferStore(targets[0][0], values[0], targets[0][1])
+    names = [tirx.Var(f"next{i}", dtype_of(v)) for i, v in enumerate(values)]
+    steps = [tirx.Bind(n, v) for n, v in zip(names, values, strict=True)]
+    return nest.sequence(
+        [*steps, *(tirx.BufferStore(b, n, where) for (b, where), n in zip(targets, names, strict=True))]
+    )
+
+
+def steps(rows: Rows, across: bool) -> frozenset[int | None]:
+    """How far apart neighbours lie in the tensors that are read and written: in a row, or `across` rows.
+
+    In elements; None where it is not constant. Neighbours across rows differ by one in the rows' last axis.
+    """
+    element, place = tirx.Var("element", "int64"), tirx.Var("row", "int64")
+    found: set[int | None] = set()
+    results = {buffer for r in rows.reductions for buffer, _ in r.accumulator.targets}
+    parts: list[tuple[Axes, Sequence[Any], Sequence[Any]]] = []
+    parts += [(r.axes, r.accumulator.terms, ()) for r in rows.reductions]
+    parts += [(o.axes, (o.store.value,), (o.store,)) for o in rows.outputs if o.axes.length > 1]
+    for axes, exprs, stores in parts:
+        for source, indices in [*_loads(exprs), *((s.buffer, s.indices) for s in stores)]:
+            if source in results:
+                continue
+            fixed = [nest.index(0)] * (len(rows.extents) - 1)
+            row = [*fixed, place] if rows.extents else []
+            flat = nest.index(0)
+            for index, size in zip(indices, source.shape, strict=True):
+                flat = flat * size + at_element(index, axes, row, element, ())
+            moving = place if across else element
+            found.add(_step(flat, moving))
+    return frozenset(found)
+
+
+def _step(flat: Any, moving: Any) -> int | None:
+    after = nest.substituted(flat, [(moving, moving + nest.index(1))])
+    difference = sym.Analyzer().simplify(after - flat)
+    return int(difference) if isinstance(difference, tirx.IntImm) else None
+
+
+def _loads(exprs: Sequence[Any]) -> list[tuple[Any, Any]]:
+    found: list[Any] = []
+    for expr in exprs:
+        tvm_ffi.structural_walk(expr, [(TensorLoad, lambda n: found.append((n.source, n.indices)))], order="post")
+    return found

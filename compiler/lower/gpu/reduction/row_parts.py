@@ -1,0 +1,91 @@
+"""Rows that work groups share: the launches that this takes, and what each leaves to later ones."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+from tvm import tirx
+
+from heterocc.compiler.lower.gpu import nest
+from heterocc.compiler.lower.gpu.reduction.accumulate import Exprs
+from heterocc.compiler.lower.gpu.reduction.rows import Reduction, Rows
+from heterocc.compiler.lower.gpu.reduction.teams import part_dtypes
+
+
+class Parts:
+    """The results of `count` parts of each row: a buffer [result, part, row] for each dtype."""
+
+    def __init__(self, rows: Rows, count: int) -> None:
+        self._places: list[tuple[Reduction, list[tuple[str, int]]]] = []
+        sizes = dict.fromkeys(part_dtypes(rows), 0)
+        for reduction in rows.reductions:
+            places = []
+            for dtype in reduction.accumulator.dtypes:
+                places.append((dtype, sizes[dtype]))
+                sizes[dtype] += 1
+            self._places.append((reduction, places))
+        self.buffers = {
+            dtype: tirx.decl_buffer(
+                tuple(tirx.IntImm("int64", n) for n in (size, count, rows.count)), dtype, f"parts{i}"
+            )
+            for i, (dtype, size) in enumerate(sizes.items())
+        }
+
+    def loads(self, reduction: Reduction, row: Any, part: Any) -> Exprs:
+        """The results of a part."""
+        return tuple(tirx.BufferLoad(self.buffers[dtype], at) for dtype, at in self._at(reduction, row, part))
+
+    def stores(self, reduction: Reduction, row: Any, part: Any, values: Sequence[Any]) -> list[Any]:
+        """Leave the results of a part."""
+        places = self._at(reduction, row, part)
+        return [tirx.BufferStore(self.buffers[d], v, at) for (d, at), v in zip(places, values, strict=True)]
+
+    def _at(self, reduction: Reduction, row: Any, part: Any) -> list[tuple[str, list[Any]]]:
+        found = next(places for known, places in self._places if known is reduction)
+        return [(dtype, [nest.index(number), part, row]) for dtype, number in found]
+
+
+Who = TypeVar("Who")
+"""What a work item knows of itself: its rows, and which part of them it has."""
+
+
+class PartsWriter(ABC, Generic[Who]):
+    """Writes a kernel of rows: one launch, or one for every reduction and one for what follows."""
+
+    rows: Rows
+    buffers: list[Any]
+
+    @property
+    @abstractmethod
+    def parts(self) -> int:
+        """How many share each row."""
+
+    def kernel(self, function: Any) -> Any:
+        """The function with its launches."""
+        rows = self.rows
+        if self.parts == 1:
+            return nest.kernel(function, self.buffers, self._launch(1, self._whole))
+        left = Parts(rows, self.parts)
+        last = self.parts if any(o.axes.length > 1 for o in rows.outputs) else 1
+        launches = [self._launch(self.parts, partial(self._part, i, left)) for i in range(len(rows.reductions))]
+        launches.append(self._launch(last, partial(self._rest, left)))
+        return nest.kernel(function, [*left.buffers.values(), *self.buffers], nest.sequence(launches))
+
+    @abstractmethod
+    def _launch(self, parts: int, body: Callable[[Who], list[Any]]) -> Any:
+        """`body` for every row, or for each of so many parts of it."""
+
+    @abstractmethod
+    def _whole(self, who: Who) -> list[Any]:
+        """All reductions of a row, then what follows from them."""
+
+    @abstractmethod
+    def _part(self, which: int, left: Parts, who: Who) -> list[Any]:
+        """One reduction of a part of a row, from the results of those before it."""
+
+    @abstractmethod
+    def _rest(self, left: Parts, who: Who) -> list[Any]:
+        """What follows from the results of all parts."""

@@ -1,0 +1,1 @@
+"""The choice of schedules by timing candidates on the device."""

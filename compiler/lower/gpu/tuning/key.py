@@ -1,0 +1,59 @@
+"""What a kernel is known by in the cache of timings, and how much work it is."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection
+from dataclasses import fields
+from math import prod
+from typing import Any
+
+import tvm_ffi
+from tvm import s_tir
+
+from heterocc.compiler.devices.device import Device
+from heterocc.compiler.devices.host import host_cpu
+from heterocc.compiler.lower.gpu.limits import Limits
+from heterocc.compiler.support.cache import toolchain_digest
+from heterocc.runtime.native import opencl_devices, vulkan_devices
+from heterocc.runtime.select.devices import usable_cuda_devices
+
+
+def identity(device: Device) -> str:
+    """The device and its driver, as the driver names them; of one in software also the cores that it runs on."""
+    names: tuple[str, ...]
+    if device.backend == "opencl":
+        found = opencl_devices()[device.index]
+        names = (found.name, found.vendor, found.platform, found.version, found.driver)
+    elif device.backend == "vulkan":
+        card = vulkan_devices()[device.index]
+        names = (card.name, card.driver, card.version, card.uuid)
+    else:
+        cuda = usable_cuda_devices()[device.index]
+        names = (cuda.name, cuda.arch, str(cuda.multiprocessors), cuda.driver)
+    cpu = (host_cpu().name, str(host_cpu().cores)) if device.software else ()
+    return "\n".join([device.backend, *names, *cpu])
+
+
+def key_of(function: Any, limits: Limits, packable: Collection[int], device: str) -> str:
+    """SHA-256 of the kernel, of what may be assumed and changed, of the device, and of the compiler's sources."""
+    digest = hashlib.sha256(toolchain_digest().encode())
+    known = {f.name: getattr(limits, f.name) for f in fields(limits) if f.name != "choose"}
+    known["dtypes"] = sorted(limits.dtypes)
+    text = function.with_attr("global_symbol", "kernel").script(show_meta=True)
+    for part in (device, repr(known), repr(sorted(packable)), text):
+        digest.update(f"\n{part}\n".encode())
+    return digest.hexdigest()
+
+
+def work_of(function: Any) -> int:
+    """Points of the kernel's loop nests: multiply-adds of a product, elements of what is computed one by one."""
+    found = 0
+
+    def visit(block: Any) -> None:
+        nonlocal found
+        if block.name_hint != "root":
+            found += prod(int(v.dom.extent) for v in block.iter_vars)
+
+    tvm_ffi.structural_walk(function.body, [(s_tir.SBlock, visit)], order="post")
+    return found

@@ -1,0 +1,150 @@
+"""Runs candidates for a kernel on the device: the same random values for all, compared with the first one's results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from heterocc.compiler.files.scratch import scratch_folder
+from heterocc.compiler.lower.backend import Run
+from heterocc.compiler.lower.gpu.packed import Layouts, Packed
+from heterocc.runtime.execute.executable import load_library, synchronizer
+from heterocc.runtime.execute.faults import first_line
+from heterocc.runtime.execute.memory import Allocations, aligned_bytes, device_tensor, host_tensor, to_host
+from heterocc.runtime.execute.tvm_api import tvm_api
+from heterocc.runtime.plan.schedule import Space
+
+Build = Callable[[Mapping[str, Any]], bytes]
+"""From scheduled kernels by name to the bytes of a shared object that has them. Raises what TVM and drivers raise."""
+
+Array = np.ndarray[Any, Any]
+
+ROUNDING = {"float64": 1e-10, "float32": 1e-4, "float16": 2e-2}
+"""How far two right results may lie apart, over the largest value: sums in another order, or Winograd's filtering."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A tensor that a kernel takes."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+
+def tensors_of(function: Any) -> tuple[Tensor, ...]:
+    """The tensors that a kernel takes, in order. Raises TypeError where it takes something else."""
+    return tuple(Tensor(tuple(int(n) for n in p.ty.shape), str(p.ty.dtype)) for p in function.params)
+
+
+@dataclass
+class Bench:
+    """A device, and one kernel's values there: `outputs` is how many of the tensors it writes, the last ones.
+
+    Floating-point values lie between a quarter and five quarters, so that no function of them is NaN or denormal;
+    integers that may be indices are zero, which is one into anything, narrower ones up to three.
+    """
+
+    space: Space
+    build: Build
+    tensors: Sequence[Tensor]
+    outputs: int
+    expected: list[Array] | None = None
+    _given: dict[tuple[int, Layouts], Any] = field(default_factory=dict)
+    _outputs: list[Any] = field(default_factory=list)
+    _kept: list[Any] = field(default_factory=list)
+
+    def runs(self, candidates: Sequence[Packed]) -> list[Run | str]:
+        """For each candidate what runs it, or why it cannot be taken. The first that ever runs says what is right."""
+        try:
+            functions: list[Any] = self._loaded([c.function for c in candidates])
+        except Exception as error:  # drivers and TVM raise classes of their own
+            if len(candidates) == 1:
+                return [f"it does not build: {first_line(error)}"]
+            return [run for candidate in candidates for run in self.runs([candidate])]
+        return [self._tried(f, c) for f, c in zip(functions, candidates, strict=True)]
+
+    def wait(self) -> None:
+        """Wait until the device is done."""
+        wait = synchronizer(self.space)
+        if wait is not None:
+            wait()
+
+    def _loaded(self, functions: Sequence[Any]) -> list[Any]:
+        named = {f"candidate{i}": f.with_attr("global_symbol", f"candidate{i}") for i, f in enumerate(functions)}
+        with scratch_folder("tune") as folder:
+            path = folder / "candidates.so"
+            path.write_bytes(self.build(named))
+            module = load_library(str(path), "candidates", self.space).module
+        self._kept.append(module)
+        return [module[name] for name in named]
+
+    def _tried(self, function: Any, candidate: Packed) -> Run | str:
+        count = len(self.tensors) - self.outputs
+        try:
+            given = [self._value(i, candidate.layouts) for i in range(count)]
+            wrote = self._wrote(count)
+            function(*given, *wrote)
+            self.wait()
+            found = [to_host(t) for t in wrote]
+        except Exception as error:
+            return f"it does not run: {first_line(error)}"
+        if self.expected is None:
+            self.expected = found
+        if not all(_same(f, e) for f, e in zip(found, self.expected, strict=True)):
+            return "it gives another result"
+        return lambda: function(*given, *wrote)
+
+    def _value(self, index: int, layouts: Layouts) -> Any:
+        """A tensor that is read, in the layout that the candidate wants."""
+        own = tuple((i, layout) for i, layout in layouts if i == index)
+        if (index, own) not in self._given:
+            array = _random(self.tensors[index], index)
+            for _, layout in own:
+                array = layout.apply(array)
+            self._given[index, own] = self._placed(array)
+        return self._given[index, own]
+
+    def _wrote(self, first: int) -> list[Any]:
+        """The tensors that are written, the same for all candidates, holding what no kernel means to write."""
+        arrays = [np.full(t.shape, np.nan if t.dtype.startswith("float") else 1, t.dtype) for t in self.tensors[first:]]
+        if not self._outputs:
+            self._outputs = [self._placed(array) for array in arrays]
+        for array, tensor in zip(arrays, self._outputs, strict=True):
+            self._copy(array, tensor)
+        return self._outputs
+
+    def _placed(self, array: Array) -> Any:
+        tensor = device_tensor(self.space, array.shape, array.dtype.name, Allocations())
+        self._copy(array, tensor)
+        return tensor
+
+    def _copy(self, array: Array, tensor: Any) -> None:
+        if array.nbytes:
+            aligned = aligned_bytes(array.nbytes).view(array.dtype).reshape(array.shape)
+            np.copyto(aligned, array)
+            tvm_api().copy(host_tensor(aligned), tensor)
+            self.wait()  # some copies are only enqueued, and the array goes
+
+
+def _random(tensor: Tensor, seed: int) -> Array:
+    rng = np.random.default_rng(seed)
+    if tensor.dtype.startswith("float"):
+        return (rng.random(tensor.shape, np.float32) + 0.25).astype(tensor.dtype)
+    most = 1 if tensor.dtype.endswith(("32", "64")) else 2 if tensor.dtype == "bool" else 4
+    return rng.integers(0, most, tensor.shape).astype(tensor.dtype)
+
+
+def _same(found: Array, expected: Array) -> bool:
+    """Whether two results differ by rounding at most."""
+    bound = ROUNDING.get(expected.dtype.name)
+    if bound is None:
+        return bool(np.array_equal(found, expected))
+    wide, other = expected.astype(np.float64), found.astype(np.float64)
+    finite = np.isfinite(wide)
+    if not np.array_equal(wide[~finite], other[~finite], equal_nan=True):
+        return False
+    largest = float(np.abs(wide[finite]).max(initial=0.0))
+    return bool((np.abs(other[finite] - wide[finite]) <= bound * largest).all())

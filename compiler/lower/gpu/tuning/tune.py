@@ -1,0 +1,225 @@
+"""Chooses schedules of kernels by timing candidates on the device that they are for.
+
+Candidates are what the rules make of a kernel, each with the options that its model ranks first; then, from the fastest
+so far, those that differ in one choice, until none is faster. What was found is kept on disk, so that the same kernel
+is not timed again, and gets the same schedule, for the same device, driver and compiler.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from heterocc.compiler.devices.device import Device
+from heterocc.compiler.lower.backend import Candidate, PartitionJob, Run, Tuned, Tuning
+from heterocc.compiler.lower.gpu.limits import Limits
+from heterocc.compiler.lower.gpu.packed import Packed
+from heterocc.compiler.lower.gpu.rules import RULES, Rule, scheduled_by
+from heterocc.compiler.lower.gpu.tuning.choices import Trail
+from heterocc.compiler.lower.gpu.tuning.key import identity, key_of, work_of
+from heterocc.compiler.lower.gpu.tuning.run import Bench, Build, Tensor, tensors_of
+from heterocc.compiler.lower.progress import unwatched
+from heterocc.runtime.plan.schedule import Space
+
+WORTH = 1 << 18
+"""Work, as `work_of` counts it, from which a kernel is timed: less takes about as long as launching it."""
+
+MOST_CANDIDATES = 20
+ROUND = 6
+"""Candidates, at most, that are built and timed together."""
+
+SECONDS = 30.0
+"""After so long no further round begins for a kernel; building is most of it."""
+
+MARGIN = 0.97
+"""How much of the model's time another schedule may take, to be taken instead: less of a difference may be noise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A kernel to be timed: its symbol, the nodes it computes, and how many tensors it writes (its last)."""
+
+    symbol: str
+    nodes: tuple[str, ...]
+    function: Any
+    packable: Collection[int]
+    outputs: int
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A way to schedule a kernel: a rule and its choices; `neighbours` are the paths one choice away."""
+
+    rule: Rule
+    path: tuple[int, ...]
+    packed: Packed
+    label: str
+    neighbours: tuple[tuple[int, ...], ...]
+
+    @property
+    def text(self) -> str:
+        """What makes two candidates the same."""
+        return f"{self.packed.layouts}{self.packed.function.script(show_meta=False)}"
+
+
+def way_by(rule: Rule, trail: Trail, kernel: Kernel, limits: Limits) -> Way | None:
+    """The kernel scheduled by a rule that chooses along a trail; None where it cannot be."""
+    try:
+        packed = scheduled_by(rule, kernel.function, replace(limits, choose=trail), kernel.packable)
+    except Exception:  # choices that do not go together: TVM raises classes of its own
+        return None
+    if packed is None:
+        return None
+    label = ", ".join([rule.name, *trail.names])
+    return Way(rule, tuple(trail.taken), packed, label, tuple(trail.neighbours()))
+
+
+def first_ways(kernel: Kernel, limits: Limits) -> list[Way]:
+    """What each rule that knows the kernel makes of it, the first of them without timing.
+
+    Then those of rules whose models would leave the kernel to others, with their other choices.
+    """
+    found, others = [], []
+    for rule in RULES:
+        trail = Trail()
+        first = way_by(rule, trail, kernel, limits)
+        if first is not None:
+            found.append(first)
+        else:
+            others += [way_by(rule, Trail(path), kernel, limits) for path in trail.neighbours()]
+    return found + [way for way in others if way is not None]
+
+
+@dataclass
+class Tuner:
+    """Chooses schedules for the kernels of one partition; `found` says what was chosen."""
+
+    tuning: Tuning
+    device: Device
+    build: Build
+    clock: Callable[[], float] = time.monotonic
+    found: list[Tuned] = field(default_factory=list)
+
+    @property
+    def chosen(self) -> tuple[Tuned, ...]:
+        """What was chosen so far."""
+        return tuple(self.found)
+
+    def choose(self, kernel: Kernel, limits: Limits) -> Packed | None:
+        """The fastest schedule; None where the kernel is too small to be timed, or has one schedule, or none runs."""
+        if work_of(kernel.function) < WORTH:
+            return None
+        key = key_of(kernel.function, limits, kernel.packable, identity(self.device))
+        chosen = self._remembered(key, kernel, limits)
+        if chosen is None:
+            chosen = self._searched(key, kernel, limits)
+        return chosen
+
+    def _remembered(self, key: str, kernel: Kernel, limits: Limits) -> Packed | None:
+        record = self.tuning.records.read(key) if self.tuning.records is not None else None
+        match record:
+            case {
+                "rule": str(name),
+                "path": list(path),
+                "changed": bool(changed),
+                "candidates": int(count),
+                "before": float(before),
+                "after": float(after),
+            }:
+                rule = next((r for r in RULES if r.name == name), None)
+                if rule is None or not all(isinstance(i, int) and i >= 0 for i in path):
+                    return None
+                known = way_by(rule, Trail(tuple(path)), kernel, limits)
+                if known is None:
+                    return None
+                told = Tuned(kernel.symbol, kernel.nodes, known.label, changed, count, before, after, remembered=True)
+                self.found.append(told)
+                return known.packed
+        return None
+
+    def _searched(self, key: str, kernel: Kernel, limits: Limits) -> Packed | None:
+        try:
+            tensors = tensors_of(kernel.function)
+        except (TypeError, ValueError, AttributeError):  # a size that is known only at run time
+            return None
+        start = first_ways(kernel, limits)
+        if not start or (len(start) == 1 and not start[0].neighbours):
+            return None
+        self.tuning.tell(f"timing {', '.join(kernel.nodes) or kernel.symbol}")
+        search = _Search(self, kernel, limits, tensors)
+        best = search.run(start)
+        if best is None:
+            return None
+        before, after = search.gain(start[0], best)
+        if after > before * MARGIN:
+            best, after = start[0], before
+        changed, count = best is not start[0], len(search.right)
+        told = Tuned(kernel.symbol, kernel.nodes, best.label, changed, count, before, after, remembered=False)
+        self.found.append(told)
+        if self.tuning.records is not None:
+            what = {"rule": best.rule.name, "path": list(best.path), "changed": changed, "candidates": count}
+            self.tuning.records.write(key, {**what, "before": before, "after": after})
+        return best.packed
+
+
+def tuner_for(job: PartitionJob, build: Build) -> Tuner | None:
+    """What times the kernels of a partition; None where that was not asked for."""
+    return None if job.tuning is None else Tuner(job.tuning, job.device, unwatched(build))
+
+
+class _Search:
+    """The search for one kernel; `right` are the candidates that ran and gave the same result, by their text."""
+
+    def __init__(self, tuner: Tuner, kernel: Kernel, limits: Limits, tensors: Sequence[Tensor]) -> None:
+        space = Space(tuner.device.backend, tuner.device.index)
+        self._tuner, self._kernel, self._limits = tuner, kernel, limits
+        self._bench = Bench(space, tuner.build, tensors, kernel.outputs)
+        self._seen: set[str] = set()
+        self.right: dict[str, Run] = {}
+
+    def run(self, start: Sequence[Way]) -> Way | None:
+        """The fastest candidate; None where the first, which says what is right, does not run."""
+        begun = self._tuner.clock()
+        best = self._fastest(None, self._unseen(start[:1]))
+        batch = self._unseen(start[1:])
+        while best is not None and (batch or (batch := self._around(best))):
+            for first in range(0, len(batch), ROUND):
+                best = self._fastest(best, batch[first : first + ROUND])
+                if self._tuner.clock() - begun > SECONDS:
+                    return best
+            batch = []
+        return best
+
+    def gain(self, before: Way, after: Way) -> tuple[float, float]:
+        """Seconds that two candidates take, timed in turns."""
+        if before is after:
+            seconds = self._timed([before])
+            return seconds[0], seconds[0]
+        first, second = self._timed([before, after])
+        return first, second
+
+    def _around(self, best: Way) -> list[Way]:
+        found = (way_by(best.rule, Trail(path), self._kernel, self._limits) for path in best.neighbours)
+        return self._unseen(c for c in found if c is not None)
+
+    def _unseen(self, candidates: Iterable[Way]) -> list[Way]:
+        new = {c.text: c for c in candidates if c.text not in self._seen}
+        taken = list(new.items())[: MOST_CANDIDATES - len(self._seen)]
+        self._seen.update(text for text, _ in taken)
+        return [c for _, c in taken]
+
+    def _fastest(self, best: Way | None, others: Sequence[Way]) -> Way | None:
+        """The fastest of the best so far and others; those that do not run, or run wrong, are left out."""
+        runs = self._bench.runs([c.packed for c in others])
+        self.right.update({c.text: run for c, run in zip(others, runs, strict=True) if not isinstance(run, str)})
+        racing = [c for c in ([best] if best is not None else []) + list(others) if c.text in self.right]
+        if len(racing) < 2:
+            return racing[0] if racing else None
+        times = self._timed(racing)
+        return racing[min(range(len(racing)), key=times.__getitem__)]
+
+    def _timed(self, candidates: Sequence[Way]) -> Sequence[float]:
+        racing = [Candidate(c.label, self.right[c.text]) for c in candidates]
+        return self._tuner.tuning.timer(racing, self._bench.wait)

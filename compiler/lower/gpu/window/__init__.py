@@ -1,0 +1,1 @@
+"""Schedules of depthwise convolution and pooling for GPUs."""

@@ -1,0 +1,34 @@
+"""The schedule for windows over planes: depthwise convolution and pooling."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from heterocc.compiler.lower.gpu.limits import Limits
+from heterocc.compiler.lower.gpu.packed import Packed
+from heterocc.compiler.lower.gpu.window.window import windows_of
+from heterocc.compiler.lower.gpu.window.window_items import ItemWriter, tile_of
+from heterocc.compiler.lower.gpu.window.window_vectors import VectorWindowWriter, shape_of
+
+MOST_STEPS = 64
+"""Elements of a window that an item of a GPU writes out, at most."""
+
+
+def slides_items(function: Any) -> bool:
+    """Whether the schedule takes the kernel on devices without `vectors`."""
+    windows = windows_of(function)
+    return windows is not None and windows.steps <= MOST_STEPS
+
+
+def schedule_windows(function: Any, limits: Limits, _: Collection[int] = ()) -> Packed | None:
+    """The scheduled kernel, or None where it slides no window, or one too large to be written out."""
+    windows = windows_of(function)
+    if windows is None:
+        return None
+    if limits.vectors:
+        shape = shape_of(windows, limits)
+        return Packed(VectorWindowWriter(windows, shape, limits.grid).kernel(function)) if shape else None
+    if windows.steps > MOST_STEPS:
+        return None
+    return Packed(ItemWriter(windows, tile_of(windows, limits), limits).kernel(function))

@@ -1,0 +1,145 @@
+"""Windows on GPUs: a work item computes a tile of neighbouring outputs from a patch that it reads once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import product
+from math import prod
+from typing import Any
+
+from tvm import tirx
+
+from heterocc.compiler.lower.gpu import nest
+from heterocc.compiler.lower.gpu.limits import Limits
+from heterocc.compiler.lower.gpu.tuning.choices import ranked
+from heterocc.compiler.lower.gpu.window.window import Side, Windows
+
+GROUP = 64
+"""Work items of a group."""
+
+BUSY = 1 << 15
+"""Work items that keep a GPU busy; with fewer, tiles are smaller."""
+
+LIKED = 4
+"""Outputs of a tile where more save nothing."""
+
+MOST_TERMS = 256
+"""Taps of all outputs of a tile, at most: they are written out."""
+
+
+def tile_of(windows: Windows, limits: Limits) -> tuple[int, int]:
+    """Rows and columns of a tile.
+
+    On GPUs neighbouring items read neighbouring columns, so that tiles are one column wide and as high as leaves items
+    enough; on the cores of a CPU, where each load costs, tiles are squares.
+    """
+    down, along = windows.sides
+    most = MOST_TERMS // windows.steps
+    if limits.software:
+        sizes = [
+            (rows, columns)
+            for rows, columns in product(range(1, min(down.size, 8) + 1), range(1, min(along.size, 8) + 1))
+            if rows * columns <= most
+        ]
+        best = min(sizes or [(1, 1)], key=lambda tile: (_cost(tile, windows), abs(prod(tile) - LIKED), tile))
+        return limits.choose("tile", ranked(best, [t for t in ((1, 1), (2, 2), (1, 4), (4, 4)) if t in sizes]))
+    fitting = [n for n in (1, 2, 4, 8) if n <= min(down.size, most)]
+    heights = [n for n in (4, 2) if n in fitting and windows.outputs // n >= BUSY]
+    return limits.choose("tile", ranked((heights[0] if heights else 1, 1), [(n, 1) for n in fitting]))
+
+
+def _cost(tile: tuple[int, int], windows: Windows) -> float:
+    """Elements read per output that is wanted, and one for the store."""
+    read = prod(((n - 1) * s.stride + s.window) for n, s in zip(tile, windows.sides, strict=True))
+    wanted = prod(s.size / -(-s.size // n) for n, s in zip(tile, windows.sides, strict=True))
+    return (read + prod(tile)) / wanted
+
+
+@dataclass
+class ItemWriter:
+    """Writes the kernel for one tile."""
+
+    windows: Windows
+    tile: tuple[int, int]
+    limits: Limits
+    buffers: list[Any] = field(default_factory=list)
+
+    def kernel(self, function: Any) -> Any:
+        """The function with all its loops bound."""
+        tiles = [-(-s.size // n) for s, n in zip(self.windows.sides, self.tile, strict=True)]
+        extents = [*self.windows.planes, *tiles]
+        count = prod(extents)
+        size = min(GROUP, self.limits.group, 1 << (count - 1).bit_length())
+        groups = -(-count // size)
+        partial = count % size != 0 or nest.beyond(groups, self.limits.grid)
+
+        def group(number: Any) -> Any:
+            def item(place: Any) -> Any:
+                linear = number * nest.index(size) + place
+                inside = linear < nest.index(count) if partial else None
+                at = nest.split_index(linear, extents)
+                return nest.when(inside, nest.named(at, lambda at: self._tile(at[:-2], at[-2], at[-1])))
+
+            return nest.launch("threadIdx.x", size, item)
+
+        body = nest.launch_groups(groups, self.limits.grid, group)
+        return nest.kernel(function, self.buffers, body)
+
+    def _tile(self, plane: list[Any], tile_row: Any, tile_column: Any) -> Any:
+        windows, (rows, columns) = self.windows, self.tile
+        down, along = windows.sides
+        first_row, first_column = tile_row * nest.index(rows), tile_column * nest.index(columns)
+        down_taps, along_taps = _reach(down, rows), _reach(along, columns)
+        dtype = windows.accumulator.dtypes[0]
+        patch = self._buffer(len(down_taps) * len(along_taps), str(windows.source.dtype))
+        sums = self._buffer(rows * columns, dtype)
+        parts = []
+        for (i, row), (j, column) in product(enumerate(down_taps), enumerate(along_taps)):
+            element = self._element(plane, first_row, row, first_column, column)
+            parts.append(tirx.BufferStore(patch, element, [nest.index(i * len(along_taps) + j)]))
+        for i, j in product(range(rows), range(columns)):
+            total = windows.accumulator.starts[0]
+            for y, x in product(range(down.taps), range(along.taps)):
+                row = down_taps.index(i * down.stride + y * down.apart)
+                column = along_taps.index(j * along.stride + x * along.apart)
+                element = patch[nest.index(row * len(along_taps) + column)]
+                (total,) = windows.accumulator.merge((total,), (windows.term(plane, (y, x), element),))
+            parts.append(tirx.BufferStore(sums, total, [nest.index(i * columns + j)]))
+        for i, j in product(range(rows), range(columns)):
+            row, column = first_row + nest.index(i), first_column + nest.index(j)
+            store = windows.store(plane, row, column, sums[nest.index(i * columns + j)])
+            inside = [
+                at < nest.index(side.size)
+                for at, side, n in ((row, down, rows), (column, along, columns))
+                if side.size % n
+            ]
+            parts.append(nest.when(tirx.all(*inside) if inside else None, store))
+        return nest.sequence(parts)
+
+    def _element(self, plane: list[Any], first_row: Any, row: int, first_column: Any, column: int) -> Any:
+        """An element of the patch, the border's value where it lies outside."""
+        windows = self.windows
+        places, tests = [], []
+        for first, at, side, n in zip((first_row, first_column), (row, column), windows.sides, self.tile, strict=True):
+            place = first * nest.index(side.stride) + nest.index(at - side.before)
+            last = (-(-side.size // n) - 1) * n * side.stride
+            places.append(place)
+            if at < side.before:
+                tests.append(place >= nest.index(0))
+            if last + at - side.before >= side.extent:
+                tests.append(place < nest.index(side.extent))
+        value = windows.source_at(plane, *places)
+        if not tests:
+            return value
+        border = windows.border if windows.border is not None else tirx.const(0, str(windows.source.dtype))
+        return tirx.if_then_else(tirx.all(*tests), value, border)
+
+    def _buffer(self, size: int, dtype: str) -> Any:
+        buffer = tirx.decl_buffer((size,), dtype, f"part{len(self.buffers)}", scope="local")
+        self.buffers.append(buffer)
+        return buffer
+
+
+def _reach(side: Side, count: int) -> list[int]:
+    """The places of the padded plane, from the tile's first on, that windows of `count` outputs read."""
+    return sorted({i * side.stride + tap * side.apart for i in range(count) for tap in range(side.taps)})

@@ -1,0 +1,201 @@
+"""Windows where work items run one after another on vector units: an item takes some rows of a plane.
+
+It copies what they read into memory of its own, with the border around it and columns that lie a stride apart side by
+side, so that the driver's compiler finds loops that it can turn into vectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import product
+from math import prod
+from typing import Any
+
+from tvm import tirx
+
+from heterocc.compiler.lower.gpu import nest
+from heterocc.compiler.lower.gpu.limits import Limits
+from heterocc.compiler.lower.gpu.tuning.choices import ranked
+from heterocc.compiler.lower.gpu.window.window import Windows
+
+CACHED = 3072
+"""Elements of an item's copy, at most, unless one row of outputs needs more: they should stay in the nearest cache."""
+
+MOST_COPIED = 1 << 14
+"""Elements of an item's copy above which the kernel is left to other rules."""
+
+WHOLE = 16
+"""Outputs in a row that are computed in a loop of their own: drivers write short loops out and find vectors there."""
+
+LONGEST = 128
+"""Outputs of a row up to which drivers write its loop out themselves."""
+
+EVEN = 8
+"""Columns of which a multiple leaves no part of a vector over."""
+
+MOST_TAPS = 64
+"""Taps of a window, at most: they are written out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """`rows` rows of outputs per item; the copy has `height` rows, each of as many parts of `width` as the stride."""
+
+    rows: int
+    height: int
+    width: int
+
+
+def shape_of(windows: Windows, limits: Limits) -> Shape | None:
+    """The shape that suits the kernel, None where none does."""
+    down, along = windows.sides
+    if windows.steps > MOST_TAPS:
+        return None
+    width = (along.size - 1) * along.stride + along.window
+
+    def height(rows: int) -> int:
+        return (rows - 1) * down.stride + down.window
+
+    rows = [n for n in range(1, down.size + 1) if down.size % n == 0]
+    fitting = [n for n in rows if height(n) * width <= CACHED]
+    best = max(fitting, default=1)
+    if height(best) * width > MOST_COPIED:
+        return None
+    best = limits.choose("rows", ranked(best, fitting[-2:-5:-1]))
+    return Shape(best, height(best), width)
+
+
+@dataclass
+class VectorWindowWriter:
+    """Writes the kernel of one shape."""
+
+    windows: Windows
+    shape: Shape
+    grid: int
+    buffers: list[Any] = field(default_factory=list)
+
+    def kernel(self, function: Any) -> Any:
+        """The function with all its loops bound."""
+        extents = [*self.windows.planes, self.windows.sides[0].size // self.shape.rows]
+        count = prod(extents)
+
+        def group(number: Any) -> Any:
+            inside = number < nest.index(count) if nest.beyond(count, self.grid) else None
+            at = nest.split_index(number, extents)
+            body = nest.named(at, lambda at: self._item(at[:-1], at[-1]))
+            return nest.launch("threadIdx.x", 1, lambda _: nest.when(inside, body))
+
+        return nest.kernel(function, self.buffers, nest.launch_groups(count, self.grid, group))
+
+    def _item(self, plane: list[Any], block: Any) -> Any:
+        shape, down = self.shape, self.windows.sides[0]
+        copy = self._buffer(shape.height * shape.width + WHOLE, str(self.windows.source.dtype))
+        first = block * nest.index(shape.rows)
+        top = first * nest.index(down.stride) - nest.index(down.before)
+        return nest.sequence(
+            [
+                nest.loop("line", shape.height, lambda line: self._copied(copy, plane, top + line, line)),
+                self._outputs(copy, plane, first),
+            ]
+        )
+
+    def _copied(self, copy: Any, plane: list[Any], source_row: Any, line: Any) -> Any:
+        """One row of the source into the copy, the border's value where there is none."""
+        shape, (down, along) = self.shape, self.windows.sides
+        dtype = str(self.windows.source.dtype)
+        border = self.windows.border if self.windows.border is not None else tirx.const(0, dtype)
+        start = min(shape.width, max(0, along.before))
+        stop = min(shape.width, max(start, along.extent + along.before))
+
+        def fill(place: Any) -> Any:
+            return tirx.BufferStore(copy, border, [line * nest.index(shape.width) + place])
+
+        def take(place: Any) -> Any:
+            value = self.windows.source_at(plane, source_row, place - nest.index(along.before))
+            return tirx.BufferStore(copy, value, [line * nest.index(shape.width) + place])
+
+        inner = [*_span(0, start, fill), *_span(start, stop, take), *_span(stop, shape.width, fill)]
+        outer = _span(0, shape.width, fill)
+        top, bottom = -down.before, (down.size - 1) * down.stride + down.window - 1 - down.before
+        tests = [source_row >= nest.index(0)] if top < 0 else []
+        tests += [source_row < nest.index(down.extent)] if bottom >= down.extent else []
+        if not tests:
+            return nest.sequence(inner)
+        return tirx.IfThenElse(tirx.all(*tests), nest.sequence(inner), nest.sequence(outer))
+
+    def _outputs(self, copy: Any, plane: list[Any], first: Any) -> Any:
+        """All outputs of the item.
+
+        Where windows lie one element apart, rows are summed as one, with what lies between them: loops are then long
+        enough for vectors whatever the plane's size.
+        """
+        shape, (down, along) = self.shape, self.windows.sides
+        dtype = self.windows.accumulator.dtypes[0]
+        if down.stride == along.stride == 1 and along.size % EVEN:
+            steps = -(-(shape.rows * shape.width - (along.window - 1)) // WHOLE)
+            sums = self._buffer(steps * WHOLE, dtype)
+
+            def summed(place: Any) -> Any:
+                return tirx.BufferStore(sums, self._sum(copy, plane, nest.index(0), place), [place])
+
+            def row_of(row: Any) -> Any:
+                def output(column: Any) -> Any:
+                    return self.windows.store(plane, first + row, column, sums[row * nest.index(shape.width) + column])
+
+                return nest.loop("column", along.size, output)
+
+            return nest.sequence([_chunks(steps * WHOLE, summed), nest.loop("row", shape.rows, row_of)])
+        total = self._buffer(1, dtype)
+
+        def row_of_sums(row: Any) -> Any:
+            def output(column: Any) -> Any:
+                start = row * nest.index(down.stride)
+                found = self._sum(copy, plane, start, column * nest.index(along.stride))
+                return nest.sequence(
+                    [
+                        tirx.BufferStore(total, found, [nest.index(0)]),
+                        self.windows.store(plane, first + row, column, total[nest.index(0)]),
+                    ]
+                )
+
+            if along.size <= LONGEST:
+                return nest.loop("column", along.size, output)
+            return _chunks(along.size, output)
+
+        return nest.loop("row", shape.rows, row_of_sums)
+
+    def _sum(self, copy: Any, plane: list[Any], line: Any, place: Any) -> Any:
+        """What the window that starts there in the copy gives."""
+        windows, (down, along) = self.windows, self.windows.sides
+        found = windows.accumulator.starts[0]
+        for y, x in product(range(down.taps), range(along.taps)):
+            row = (line + nest.index(y * down.apart)) * nest.index(self.shape.width)
+            element = copy[row + nest.index(x * along.apart) + place]
+            (found,) = windows.accumulator.merge((found,), (windows.term(plane, (y, x), element),))
+        return found
+
+    def _buffer(self, size: int, dtype: str) -> Any:
+        buffer = tirx.decl_buffer((size,), dtype, f"part{len(self.buffers)}", scope="local")
+        self.buffers.append(buffer)
+        return buffer
+
+
+def _span(start: int, stop: int, body: Callable[[Any], Any]) -> list[Any]:
+    """`body(i)` for `start` ≤ i < `stop`."""
+    if start == stop:
+        return []
+    return [nest.loop("place", stop - start, lambda i: body(i + nest.index(start)))]
+
+
+def _chunks(length: int, body: Callable[[Any], Any]) -> Any:
+    """`body(i)` for i below `length`, in short loops."""
+    whole, rest = divmod(length, WHOLE)
+    parts = []
+    if whole:
+        parts.append(
+            nest.loop("chunk", whole, lambda c: nest.loop("lane", WHOLE, lambda i: body(c * nest.index(WHOLE) + i)))
+        )
+    if rest:
+        parts.append(nest.loop("lane", rest, lambda i: body(nest.index(whole * WHOLE) + i)))
+    return nest.sequence(parts)

@@ -1,0 +1,1 @@
+"""Half precision: what is stored as float16, and the casts around kernels."""

@@ -1,0 +1,230 @@
+"""Puts casts between a kernel, which computes in float32, and tensors of float16 that it reads and writes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tvm
+import tvm_ffi
+from tvm import relax, s_tir, te, tirx
+from tvm.ir import Call, TensorLoad
+
+from heterocc.compiler.lower.gpu.plain import launches
+from heterocc.compiler.lower.relax.straight import bindings_of, outputs_of, write_main
+
+_POINTERS = frozenset(
+    ["tirx.address_of", "tirx.tvm_access_ptr", "tirx.buffer_data", "tirx.call_packed", "tirx.tvm_call_packed"]
+)
+_WIDEN, _NARROW = "widen", "narrow"
+
+
+def plain_memory(function: Any) -> bool:
+    """Whether a kernel loads and stores its tensors element by element and in no other way.
+
+    Kernels that TVM gives ready for GPUs, or that hand pointers on, keep the types that they were written for.
+    """
+    other: list[Any] = []
+
+    def visit(call: Any) -> None:
+        if getattr(call.op, "name", "") in _POINTERS:
+            other.append(call)
+
+    tvm_ffi.structural_walk(function.body, [(Call, visit)], order="post")
+    return not other and not launches(function.body)
+
+
+def moves_only(function: Any) -> bool:
+    """Whether a kernel writes nothing but elements of its inputs and constants, as padding and transposing do."""
+    other: list[Any] = []
+
+    def visit(block: Any) -> None:
+        if str(block.name_hint) != "root" and not (
+            block.init is None and isinstance(block.body, tirx.BufferStore) and _is_half(block.body.value, moved=True)
+        ):
+            other.append(block)
+
+    tvm_ffi.structural_walk(function.body, [(s_tir.SBlock, visit)], order="post")
+    return not other
+
+
+class Narrower:
+    """Makes kernels that read and write float16 out of those of a module, one for each combination that is called."""
+
+    def __init__(self, mod: tvm.IRModule) -> None:
+        self._mod = mod
+        self._builder = relax.BlockBuilder()
+        self._made: dict[tuple[str, tuple[bool, ...], tuple[bool, ...]], Any] = {}
+        self._casts: dict[tuple[Any, ...], Any] = {}
+        self._original: dict[str, Any] = {}
+        self._fused: set[str] = set()
+
+    @staticmethod
+    def type_of(ty: Any) -> Any:
+        """A float32 tensor type as float16."""
+        return relax.TensorType(ty.shape, "float16")
+
+    def module(self) -> tvm.IRModule:
+        """The functions made so far."""
+        return self._builder.get()
+
+    def call(
+        self, call: Any, arguments: Sequence[Any], reads: tuple[bool, ...], writes: tuple[bool, ...], symbol: str
+    ) -> Any:
+        """The call with a kernel that takes and gives float16 where `reads` and `writes` say.
+
+        The kernel is called `symbol` if it is new.
+        """
+        key = (call.args[0].name_hint, reads, writes)
+        if not any((*reads, *writes)):
+            if key not in self._made:
+                function = self._mod[call.args[0]].with_attr("global_symbol", symbol)
+                self._made[key] = self._builder.add_func(function, symbol)
+            return relax.Call(call.op, [self._made[key], *call.args[1:]], call.attrs, call.ty_args)
+        if key not in self._made:
+            self._made[key] = self._function(call, arguments, reads, writes, symbol)
+            self._fused.add(symbol)
+        return relax.Call(self._made[key], list(arguments))
+
+    def _function(
+        self, call: Any, arguments: Sequence[Any], reads: tuple[bool, ...], writes: tuple[bool, ...], symbol: str
+    ) -> Any:
+        builder = self._builder
+        kernel = self._kept(call.args[0])
+        tensors = [p.ty for p in self._mod[call.args[0]].params]
+        types = [self.type_of(a.ty) if half else a.ty for a, half in zip(arguments, reads, strict=True)]
+        params = [relax.Var(f"p{i}", ty) for i, ty in enumerate(types)]
+        with builder.function(symbol, params=params, attrs={"Primitive": True}, private=True):
+            with builder.dataflow():
+                given = [
+                    self._cast(p, a.ty, tensor, _WIDEN) if half else p
+                    for p, a, tensor, half in zip(params, arguments, tensors, reads, strict=False)
+                ]
+                result = builder.emit(relax.call_tir(kernel, given, _fields(call.ty_args[0])))
+                results = [result]
+                if len(writes) > 1:
+                    results = [builder.emit(relax.TupleGetItem(result, i)) for i in range(len(writes))]
+                results = [
+                    self._cast(r, self.type_of(r.ty), tensor, _NARROW) if half else r
+                    for r, tensor, half in zip(results, tensors[len(arguments) :], writes, strict=True)
+                ]
+                output = builder.emit_output(results[0] if len(results) == 1 else relax.Tuple(results))
+            builder.emit_func_output(output)
+        return builder.get().get_global_var(symbol)
+
+    def _kept(self, gvar: Any) -> Any:
+        """The kernel itself, under a name that no symbol has."""
+        name = gvar.name_hint
+        if name not in self._original:
+            function = self._mod[gvar].without_attr("global_symbol")
+            self._original[name] = self._builder.add_func(function, f"float32 {name}")
+        return self._original[name]
+
+    def _cast(self, value: Any, ty: Any, tensor: Any, name: str) -> Any:
+        """`value` as `ty`, by a kernel; `tensor` is how the kernel beside it writes the shape."""
+        extents = list(tensor.shape)
+        key = (tuple((int(e), str(e.ty.dtype)) for e in extents), name)
+        if key not in self._casts:
+            source = te.placeholder(extents, str(value.ty.dtype.dtype), "source")
+            cast = te.compute(extents, lambda *i: source(*i).astype(str(ty.dtype.dtype)), name)
+            function = te.create_prim_func([source, cast]).with_attr("tirx.noalias", True)
+            self._casts[key] = self._builder.add_func(function, f"{name} {len(self._casts)}")
+        return self._builder.emit(relax.call_tir(self._casts[key], [value], ty))
+
+    def finish(self, mod: tvm.IRModule) -> tvm.IRModule:
+        """The module with each function one kernel, the casts where the loads and stores are."""
+        mod = relax.transform.FuseTIR()(mod)
+        main = mod["main"]
+        called = {b.value.args[0].name_hint for b in bindings_of(main) if _calls(b.value)}
+        builder = relax.BlockBuilder()
+        replace = {
+            name: builder.add_func(
+                _settled(mod[name]).with_attr("global_symbol", name) if name in self._fused else mod[name], name
+            )
+            for name in sorted(called)
+        }
+        bindings = []
+        for binding in bindings_of(main):
+            value = binding.value
+            if _calls(value):
+                value = relax.Call(
+                    value.op, [replace[value.args[0].name_hint], *value.args[1:]], value.attrs, value.ty_args
+                )
+            bindings.append((binding.var, value, binding.var.name))
+        return write_main(builder.get(), main.params, bindings, outputs_of(main))
+
+
+def _fields(ty: Any) -> list[Any]:
+    return list(ty.fields) if isinstance(ty, relax.TupleType) else [ty]
+
+
+def _calls(value: Any) -> bool:
+    return isinstance(value, relax.Call) and isinstance(value.args[0], relax.GlobalVar)
+
+
+def _settled(function: Any) -> Any:
+    """A fused kernel without blocks that only cast, and with float16 where it stores only what was float16 before."""
+    schedule = s_tir.Schedule(function)
+    for block in _blocks(schedule):
+        name = str(schedule.get(block).name_hint)
+        if name.startswith(_WIDEN):
+            _try(schedule.compute_inline, block)
+        elif name.startswith(_NARROW):
+            _try(schedule.reverse_compute_inline, block)
+    local = {b.name for b in schedule.get(schedule.get_sblock("root")).alloc_buffers}
+    for block in _blocks(schedule):
+        node = schedule.get(block)
+        stored = getattr(node.body, "value", None)
+        if node.init is None and stored is not None and node.writes[0].source.name in local and _is_half(stored):
+            _try(schedule.unsafe_set_dtype, block, 0, "float16")
+    settled = schedule.mod["main"]
+    casts = [(tirx.Cast, lambda cast: _half(cast.value) if str(cast.ty.dtype) == "float16" else cast)]
+    settled = tvm_ffi.structural_map(settled, casts, order="post")
+    return settled.with_attrs(dict(function.attrs.items()))
+
+
+def _blocks(schedule: Any) -> list[Any]:
+    return list(schedule.get_child_blocks(schedule.get_sblock("root")))
+
+
+def _try(step: Any, *arguments: Any) -> None:
+    """A step that may not apply: a cast stays a block of its own, which the back end schedules like any other."""
+    try:
+        step(*arguments)
+    except s_tir.ScheduleError:
+        return
+
+
+def _is_half(expr: Any, moved: bool = False) -> bool:
+    """Whether a float32 expression only chooses between numbers that float16 holds; with `moved` elements are such."""
+    if isinstance(expr, TensorLoad):
+        return moved
+    if isinstance(expr, tirx.Cast):
+        return str(expr.ty.dtype) == "float32" and str(expr.value.ty.dtype) == "float16"
+    if isinstance(expr, tirx.FloatImm):
+        with np.errstate(over="ignore"):
+            return float(np.float16(expr.value)) == float(expr.value)
+    choices = _choices(expr)
+    return bool(choices) and all(_is_half(choice, moved) for choice in choices)
+
+
+def _choices(expr: Any) -> tuple[Any, ...]:
+    if isinstance(expr, tirx.Select):
+        return expr.true_value, expr.false_value
+    if isinstance(expr, Call) and getattr(expr.op, "name", "") == "prim.if_then_else":
+        return tuple(expr.args[1:])
+    return ()
+
+
+def _half(expr: Any) -> Any:
+    """A float32 expression as float16, without casts there and back."""
+    if not _is_half(expr):
+        return expr.astype("float16")
+    if isinstance(expr, tirx.Cast):
+        return expr.value
+    if isinstance(expr, tirx.FloatImm):
+        return tirx.const(float(expr.value), "float16")
+    if isinstance(expr, tirx.Select):
+        return tirx.Select(expr.condition, _half(expr.true_value), _half(expr.false_value))
+    return tirx.if_then_else(expr.args[0], _half(expr.args[1]), _half(expr.args[2]))

@@ -1,0 +1,63 @@
+"""From a partition job to a Relax module of kernel calls, for every device that TVM compiles for.
+
+    job ─ import_function ─► Relax operators ─ fold_weights ─ to_kernels ─ in_half ─► KernelModule ─ destination_passing
+                                                       (on devices with precision=f16)  (the back end schedules here)
+
+A back end calls `kernel_module`, schedules the kernels of the result (and may repack parameters), then
+`destination_passing`, then `memory_passes` and its code generation.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from heterocc.compiler.lower.backend import PartitionJob
+from heterocc.compiler.lower.half.precision import in_half
+from heterocc.compiler.lower.progress import phase
+from heterocc.compiler.lower.relax.entry import call_by_symbol, destination_passing, memory_passes
+from heterocc.compiler.lower.relax.fold import fold_weights
+from heterocc.compiler.lower.relax.importer import ImportedFunction, first_line, import_function
+from heterocc.compiler.lower.relax.kernels import KernelModule, to_kernels
+
+__all__ = [
+    "ImportedFunction",
+    "KernelModule",
+    "call_by_symbol",
+    "destination_passing",
+    "first_line",
+    "import_partition",
+    "kernel_module",
+    "memory_passes",
+]
+
+
+def import_partition(job: PartitionJob, target: Any) -> ImportedFunction:
+    """The partition as Relax operators, weight-only computations done.
+
+    Raises LoweringError naming the node at fault.
+    """
+    function = import_function(job)
+    phase("folding weights")
+    with target:
+        mod = relax.transform.DecomposeOpsForInference()(function.mod)
+        mod, arrays = fold_weights(mod, function.arrays)
+    return dataclasses.replace(function, mod=mod, arrays=arrays)
+
+
+def kernel_module(job: PartitionJob, target: Any, before: Sequence[Any] = ()) -> KernelModule:
+    """The partition as calls of unscheduled kernels named after graph nodes.
+
+    `target` is a `tvm.target.Target` (with a host, for a GPU); `before` are passes of the back end that run before
+    TVM's legalisation. Raises LoweringError naming the node at fault.
+    """
+    if not isinstance(target, tvm.target.Target):
+        raise TypeError("target must be a tvm.target.Target")
+    function = import_partition(job, target)
+    phase("fusing nodes to kernels")
+    module = to_kernels(function, target, before)
+    return in_half(module, job) if job.device.half else module

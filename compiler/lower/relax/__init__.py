@@ -1,0 +1,1 @@
+"""From the ONNX nodes of a partition to a Relax module of kernel calls."""

@@ -1,0 +1,142 @@
+"""The account of which graph nodes each kernel call computes, and which graph values it writes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from heterocc.compiler.lower.relax.importer import ImportedFunction
+from heterocc.compiler.lower.relax.straight import bindings_of, outputs_of, substitute
+
+
+@dataclass
+class Account:
+    """Which node each variable of the current `main` belongs to; `values` as in ImportedFunction."""
+
+    node_of: dict[Any, str]
+    values_of: dict[Any, tuple[str, ...]]
+    nodes_of_call: dict[Any, tuple[str, ...]] = field(default_factory=dict)
+
+
+def open_account(mod: tvm.IRModule, function: ImportedFunction) -> Account:
+    """Attribute every binding: one that a pass added belongs to the next one that the importer made."""
+    main = mod["main"]
+    account = Account({}, {})
+    for param in main.params:
+        account.values_of[param] = tuple(function.values_of.get(param.name, ()))
+    owner = ""
+    for binding in reversed(bindings_of(main)):
+        owner = function.node_of.get(binding.var.name, owner)
+        account.node_of[binding.var] = owner
+        account.values_of[binding.var] = tuple(function.values_of.get(binding.var.name, ()))
+    return account
+
+
+def follow_fusion(before: tvm.IRModule, after: tvm.IRModule, account: Account) -> None:
+    """Find for every call after fusion the bindings before it that it computes.
+
+    FuseOps renames variables and shares equal functions, so a fused call is followed through its function's body: each
+    inner call is looked up among the calls before fusion by callee and arguments.
+    """
+    index: dict[tuple[Any, ...], list[Any]] = {}
+    for binding in bindings_of(before["main"]):
+        index.setdefault(_key(binding.value, {}), []).append(binding.var)
+    old_params = before["main"].params
+    old_of: dict[Any, Any] = dict(zip(after["main"].params, old_params, strict=True))
+    fields: dict[Any, list[Any]] = {}
+
+    def resolve(value: Any, mapping: Mapping[Any, Any]) -> Any:
+        candidates = index.get(_key(value, mapping), [])
+        if not candidates:
+            return None
+        return candidates.pop(0) if len(candidates) > 1 else candidates[0]
+
+    def attribute(binding: Any) -> list[Any]:
+        """The bindings before fusion that one after it computes; notes what its variable was."""
+        value = binding.value
+        if isinstance(value, relax.TupleGetItem) and value.tuple_value in fields:
+            _note(old_of, binding.var, fields[value.tuple_value][value.index])
+            return []
+        callee = after.functions.get(value.op) if isinstance(value, relax.Call) else None
+        if not isinstance(callee, relax.Function):
+            _note(old_of, binding.var, resolve(value, old_of))
+            return [old_of.get(binding.var)]
+        inner = {p: substitute(a, old_of) for p, a in zip(callee.params, value.args, strict=True)}
+        found = []
+        for step in bindings_of(callee):
+            if isinstance(step.value, relax.Var):
+                _note(inner, step.var, inner.get(step.value))
+                continue
+            found.append(resolve(step.value, inner))
+            _note(inner, step.var, found[-1])
+        results = [inner.get(o) for o in outputs_of(callee)]
+        if len(results) == 1:
+            _note(old_of, binding.var, results[0])
+        else:
+            fields[binding.var] = results
+        return found
+
+    for binding in bindings_of(after["main"]):
+        nodes = dict.fromkeys(account.node_of[v] for v in attribute(binding) if v is not None)
+        account.nodes_of_call[binding.var] = tuple(n for n in nodes if n)
+        account.values_of[binding.var] = account.values_of.get(old_of.get(binding.var), ())
+    for new, old in zip(after["main"].params, old_params, strict=True):
+        account.values_of[new] = account.values_of.get(old, ())
+
+
+def _note(mapping: dict[Any, Any], var: Any, old: Any) -> None:
+    if old is not None:
+        mapping[var] = old
+
+
+def _key(value: Any, mapping: Mapping[Any, Any]) -> tuple[Any, ...]:
+    """A key that is equal for equal expressions over equal variables."""
+    if isinstance(value, relax.Var):
+        known = mapping.get(value, value)  # fusion also makes parameters of constants
+        return ("var", known) if isinstance(known, relax.Var) else _key(known, {})
+    if isinstance(value, relax.GlobalVar):
+        return ("global", value.name_hint)
+    if isinstance(value, tvm.ir.GenericConst):
+        array = value.value.numpy()
+        return ("const", str(array.dtype), array.shape, array.tobytes())
+    if isinstance(value, relax.Tuple):
+        return ("tuple", *(_key(f, mapping) for f in value.fields))
+    if isinstance(value, relax.TupleGetItem):
+        return ("get", value.index, _key(value.tuple_value, mapping))
+    if isinstance(value, relax.Call):
+        op = value.op.name if isinstance(value.op, tvm.ir.Op) else _key(value.op, mapping)
+        return ("call", op, str(value.ty), *(_key(a, mapping) for a in value.args))
+    return ("text", str(value))
+
+
+def carry_over(fused: tvm.IRModule, flat: tvm.IRModule, account: Account) -> None:
+    """FuseTIR keeps the sequence of bindings: copy the account onto its variables."""
+    old, new = bindings_of(fused["main"]), bindings_of(flat["main"])
+    old_by_name = {b.var.name: b.var for b in old}
+    for a, b in zip(fused["main"].params, flat["main"].params, strict=True):
+        account.values_of[b] = account.values_of.get(a, ())
+    for binding in new:
+        source = old_by_name.get(binding.var.name)
+        account.nodes_of_call[binding.var] = account.nodes_of_call.get(source, ())
+        account.values_of[binding.var] = account.values_of.get(source, ())
+
+
+def values_written(main: Any, account: Account) -> dict[Any, tuple[str, ...]]:
+    """The graph value of each tensor that a call writes; none at all where one of them is no graph value."""
+    names: dict[Any, dict[int, str]] = {}
+    for binding in bindings_of(main):
+        values = account.values_of.get(binding.var, ())
+        if isinstance(binding.value, relax.TupleGetItem) and values:
+            names.setdefault(binding.value.tuple_value, {})[int(binding.value.index)] = values[0]
+        elif values:
+            names.setdefault(binding.var, {})[0] = values[0]
+    found = {}
+    for binding in bindings_of(main):
+        count = len(binding.var.ty.fields) if isinstance(binding.var.ty, relax.TupleType) else 1
+        held = names.get(binding.var, {})
+        found[binding.var] = tuple(held[i] for i in range(count)) if len(held) == count else ()
+    return found

@@ -1,0 +1,137 @@
+"""Writes the entry function `main(*inputs, *outputs, params)` that stores results in tensors of the caller."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from heterocc.compiler.lower.relax.kernels import KernelModule, is_kernel_call
+from heterocc.compiler.lower.relax.straight import bindings_of, outputs_of, substitute
+
+SYMBOLS = "heterocc.symbols"
+"""Attribute of the entry: the symbol of every kernel call in order."""
+
+
+def destination_passing(module: KernelModule) -> tvm.IRModule:
+    """The module with an entry that calls kernels on inputs, outputs, one tuple of parameters, and planned workspace.
+
+    It returns an empty tuple. Kernel calls are in the order of `module.kernels`; the last arguments of each are the
+    tensors that it writes.
+    """
+    main = module.mod["main"]
+    inputs = [p for p in main.params if p.name not in module.arrays]
+    weights = [p for p in main.params if p.name in module.arrays]
+    bindings = bindings_of(main)
+    returned = outputs_of(main)
+    target: dict[Any, Any] = {}
+    output_params = []
+    for index, output in enumerate(returned):
+        target[_written(output, bindings)] = relax.Var(f"output_{index}", output.ty)
+        output_params.append(target[_written(output, bindings)])
+    tuple_param = relax.Var("params", relax.TupleType([w.ty for w in weights]))
+    block: list[Any] = []
+    replace: dict[Any, Any] = {}
+
+    def emit(name: str, value: Any, ty: Any) -> Any:
+        var = relax.Var(name, ty)
+        block.append(relax.VarBinding(var, value))
+        return var
+
+    for index, weight in enumerate(weights):
+        replace[weight] = emit(weight.name, relax.TupleGetItem(tuple_param, index), weight.ty)
+    fields: dict[Any, list[Any]] = {}
+    for binding in bindings:
+        value = binding.value
+        if isinstance(value, relax.TupleGetItem):
+            replace[binding.var] = fields[value.tuple_value][value.index]
+            continue
+        call = substitute(value, replace)
+        if not is_kernel_call(call):
+            replace[binding.var] = emit(binding.var.name, call, binding.var.ty)
+            continue
+        types = list(call.ty_args)
+        types = list(types[0].fields) if isinstance(types[0], relax.TupleType) else types
+        written = []
+        for index, ty in enumerate(types):
+            key = (binding.var, index) if len(types) > 1 else (binding.var, 0)
+            destination = target.get(key)
+            if destination is None:
+                alloc = relax.op.builtin.alloc_tensor(ty.shape, ty.dtype.dtype, 0)
+                destination = emit(f"{binding.var.name}_{index}" if len(types) > 1 else binding.var.name, alloc, ty)
+            written.append(destination)
+        arguments = list(call.args[1].fields) if isinstance(call.args[1], relax.Tuple) else [call.args[1]]
+        done = relax.Call(call.args[0], [*arguments, *written], ty_args=[relax.TupleType([])])
+        emit(f"{binding.var.name}_done", done, relax.TupleType([]))
+        fields[binding.var] = written
+        replace[binding.var] = written[0] if len(types) == 1 else relax.Tuple(written)
+    result = emit("nothing", relax.Tuple([]), relax.TupleType([]))
+    body = relax.SeqExpr([relax.BindingBlock(block)], result)
+    params = [*inputs, *output_params, tuple_param]
+    entry = relax.Function(params, body, relax.TupleType([]), is_pure=False)
+    entry = entry.with_attr("global_symbol", "main").with_attr("relax.force_pure", True)
+    entry = entry.with_attr(SYMBOLS, [k.symbol for k in module.kernels])
+    functions = {gv: f for gv, f in module.mod.functions_items() if gv.name_hint != "main"}
+    functions[relax.GlobalVar("main")] = entry
+    return relax.transform.Normalize()(tvm.IRModule(functions))
+
+
+def call_by_symbol(mod: tvm.IRModule, apart: Collection[str] = frozenset()) -> tuple[tvm.IRModule, dict[str, str]]:
+    """Let each kernel call of a planned entry go by its own symbol; gives symbol → function for those that share one.
+
+    Whoever watches the virtual machine then sees which node runs, though equal kernels are compiled once. The functions
+    in `apart`, which are compiled elsewhere, are left out.
+    """
+    main = mod["main"]
+    symbols = iter([str(s) for s in main.attrs[SYMBOLS]])
+    shared: dict[str, str] = {}
+    blocks = []
+    for block in main.body.blocks:
+        bindings = []
+        for binding in block.bindings:
+            call = binding.value
+            if isinstance(call, relax.Call) and isinstance(call.op, relax.GlobalVar):
+                symbol = next(symbols)
+                function = call.op.name_hint
+                if symbol != function:
+                    shared[symbol] = function
+                if symbol != function or function in apart:
+                    call = relax.Call(relax.ExternFunc(symbol), call.args, call.attrs, [relax.TupleType([])])
+                    binding = relax.VarBinding(binding.var, call)
+            bindings.append(binding)
+        blocks.append(type(block)(bindings))
+    if next(symbols, None) is not None:
+        raise AssertionError("memory planning dropped a kernel call")
+    body = relax.SeqExpr(blocks, main.body.body)
+    entry = relax.Function(main.params, body, main.ret_ty, main.is_pure, main.attrs).without_attr(SYMBOLS)
+    functions = {gv: f for gv, f in mod.functions_items() if gv.name_hint not in ("main", *apart)}
+    functions[mod.get_global_var("main")] = entry
+    return tvm.IRModule(functions), shared
+
+
+def _written(output: Any, bindings: list[Any]) -> tuple[Any, int]:
+    """The call and the field of its result that an output is."""
+    for binding in bindings:
+        if binding.var.same_as(output):
+            if isinstance(binding.value, relax.TupleGetItem):
+                return binding.value.tuple_value, int(binding.value.index)
+            return binding.var, 0
+    raise AssertionError(f"output '{output}' is not written by a kernel")
+
+
+def memory_passes() -> list[Any]:
+    """TVM passes that take the entry to virtual machine code, memory planned once for all calls."""
+    transform = relax.transform
+    return [
+        transform.ToNonDataflow(),
+        transform.RemovePurityChecking(),
+        transform.StaticPlanBlockMemory(),
+        transform.LowerAllocTensor(),
+        transform.KillAfterLastUse(),
+        transform.LowerRuntimeBuiltin(),
+        transform.ComputePrimValue(),
+        transform.VMShapeLower(),
+        transform.AttachGlobalSymbol(),
+    ]

@@ -1,0 +1,173 @@
+"""Computes at compile time what depends on weights alone (transposed, reshaped, rescaled weights)."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from heterocc.compiler.lower.relax.straight import bindings_of, constant, outputs_of, substitute, vars_of, write_main
+
+FOLD_BYTES = 4096
+"""A folded value may have this many bytes, or twice those it is computed from: broadcasts are not stored."""
+
+EMBED_BYTES = 64
+"""Folded values up to this size become constants of the function, larger ones parameters."""
+
+
+def _permute(array: np.ndarray, call: Any) -> np.ndarray:
+    axes = call.attrs.axes
+    return np.transpose(array, None if axes is None else [int(a) for a in axes])
+
+
+def _reshape(array: np.ndarray, call: Any) -> np.ndarray:
+    return array.reshape(_shape(call))
+
+
+def _astype(array: np.ndarray, call: Any) -> np.ndarray:
+    return array.astype(str(call.ty.dtype.dtype))
+
+
+_UNARY: Mapping[str, Callable[[np.ndarray, Any], np.ndarray]] = {
+    "relax.permute_dims": _permute,
+    "relax.reshape": _reshape,
+    "relax.expand_dims": _reshape,
+    "relax.squeeze": _reshape,
+    "relax.astype": _astype,
+    "relax.sqrt": lambda a, _: np.sqrt(a),
+    "relax.negative": lambda a, _: np.negative(a),
+}
+
+_BINARY: Mapping[str, Callable[[Any, Any], Any]] = {
+    "relax.add": operator.add,
+    "relax.subtract": operator.sub,
+    "relax.multiply": operator.mul,
+    "relax.divide": operator.truediv,
+}
+"""Of floating-point numbers: exact in numpy as in compiled code."""
+
+
+def fold_weights(mod: tvm.IRModule, arrays: Mapping[str, np.ndarray]) -> tuple[tvm.IRModule, dict[str, np.ndarray]]:
+    """Fold bindings that depend on parameters and constants only; gives the module and the parameters left, in order.
+
+    `main`'s last parameters are those of `arrays`, by name. Simple operators are computed by numpy (a reshaped weight
+    stays the same memory), others by TVM on this machine, all at once.
+    """
+    main = mod["main"]
+    known: dict[Any, np.ndarray | None] = {p: arrays[p.name] for p in main.params if p.name in arrays}
+    folded: list[Any] = []
+    for binding in bindings_of(main):
+        if _foldable(binding, known):
+            folded.append(binding)
+            with np.errstate(all="ignore"):  # infinities and no numbers as compiled code makes them, without a word
+                known[binding.var] = _evaluate(binding.value, known)
+    if not folded:
+        return _without_unused(mod, arrays)
+    gone = {b.var for b in folded}
+    outputs = outputs_of(main)
+    kept = [b for b in bindings_of(main) if b.var not in gone]
+    reads = [v for b in kept for v in vars_of(b.value)] + [v for o in outputs for v in vars_of(o)]
+    frontier = list(dict.fromkeys(v for v in reads if v in gone))
+    _compute_rest(main, folded, frontier, known)
+    replace: dict[Any, Any] = {}
+    added: dict[str, np.ndarray] = {}
+    new_params = []
+    for var in frontier:
+        array = known[var]
+        if array is None:
+            raise AssertionError(f"'{var.name}' was not computed")
+        if array.nbytes <= EMBED_BYTES:
+            replace[var] = constant(array)
+        else:
+            name = f"w_{var.name}"
+            replace[var] = relax.Var(name, var.ty)
+            new_params.append(replace[var])
+            added[name] = array
+    params = [*main.params, *new_params]
+    rebuilt = [(b.var, substitute(b.value, replace), b.var.name) for b in kept]
+    mod = write_main(mod, params, rebuilt, [substitute(o, replace) for o in outputs])
+    return _without_unused(mod, {**arrays, **added})
+
+
+def _without_unused(mod: tvm.IRModule, arrays: Mapping[str, np.ndarray]) -> tuple[tvm.IRModule, dict[str, np.ndarray]]:
+    main = mod["main"]
+    outputs = outputs_of(main)
+    used = {v for b in bindings_of(main) for v in vars_of(b.value)} | {v for o in outputs for v in vars_of(o)}
+    params = [p for p in main.params if p.name not in arrays or p in used]
+    if len(params) != len(main.params):
+        mod = write_main(mod, params, [(b.var, b.value, b.var.name) for b in bindings_of(main)], outputs)
+    return mod, {p.name: arrays[p.name] for p in params if p.name in arrays}
+
+
+def _foldable(binding: Any, known: Mapping[Any, Any]) -> bool:
+    call = binding.value
+    if not isinstance(call, relax.Call) or not isinstance(call.op, tvm.ir.Op):
+        return False
+    if not isinstance(call.ty, relax.TensorType) or any(v not in known for v in vars_of(call)):
+        return False
+    if any(isinstance(a, relax.GlobalVar | relax.ExternFunc) for a in call.args):
+        return False
+    read = sum(_nbytes(a) for a in call.args if isinstance(a.ty, relax.TensorType))
+    return _nbytes(call) <= max(FOLD_BYTES, 2 * read)
+
+
+def _evaluate(call: Any, known: Mapping[Any, np.ndarray | None]) -> np.ndarray | None:
+    """The call's value by numpy, or None where that is not exact or not known."""
+    values = [_value(a, known) for a in call.args if isinstance(a.ty, relax.TensorType)]
+    if any(v is None for v in values):
+        return None
+    if call.op.name in _UNARY and len(values) == 1:
+        return _UNARY[call.op.name](values[0], call)  # type: ignore[arg-type]  # None was excluded above
+    if call.op.name in _BINARY and values[0].dtype.kind == "f":  # type: ignore[union-attr]
+        return np.asarray(_BINARY[call.op.name](*values))
+    return None
+
+
+def _value(expr: Any, known: Mapping[Any, np.ndarray | None]) -> np.ndarray | None:
+    if isinstance(expr, tvm.ir.GenericConst):
+        return np.asarray(expr.value.numpy())
+    return known.get(expr)
+
+
+def _compute_rest(main: Any, folded: list[Any], frontier: list[Any], known: dict[Any, np.ndarray | None]) -> None:
+    """Compile and run on this machine what numpy did not compute, for the values that are needed."""
+    wanted = [v for v in frontier if known[v] is None]
+    if not wanted:
+        return
+    by_var = {b.var: b for b in folded}
+    needed: dict[Any, None] = {}
+    leaves: dict[Any, None] = {}
+
+    def need(var: Any) -> None:
+        if var in needed or var in leaves:
+            return
+        if known[var] is not None:
+            leaves[var] = None
+            return
+        for read in vars_of(by_var[var].value):
+            need(read)
+        needed[var] = None
+
+    for var in wanted:
+        need(var)
+    params = [relax.Var(v.name, v.ty) for v in leaves]
+    replace = dict(zip(leaves, params, strict=True))
+    bindings = [(v, substitute(by_var[v].value, replace), v.name) for v in needed]
+    mod = write_main(tvm.IRModule(), params, bindings, wanted)
+    vm = relax.VirtualMachine(tvm.compile(mod, target="llvm"), tvm.cpu())
+    results = vm["main"](*(tvm.runtime.tensor(np.ascontiguousarray(known[v])) for v in leaves))
+    for var, result in zip(wanted, results, strict=True):
+        known[var] = result.numpy()
+
+
+def _nbytes(expr: Any) -> int:
+    shape = _shape(expr)
+    return int(np.prod(shape, dtype=np.int64)) * np.dtype(str(expr.ty.dtype.dtype)).itemsize
+
+
+def _shape(expr: Any) -> tuple[int, ...]:
+    return tuple(int(d) for d in expr.ty.shape.values)

@@ -1,0 +1,236 @@
+"""Imports the ONNX nodes of one partition into a Relax function whose bindings say which node they came from.
+
+TVM's own converters do the work; this class replaces the loop around them: static shapes only, weights stay arrays,
+converters of `relax_converters` come first, and what a converter produced is held against the graph's shapes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+import tvm
+from tvm import relax
+from tvm.relax.frontend.onnx import onnx_frontend
+
+from heterocc.artifacts.errors import HeteroccError, LoweringError
+from heterocc.compiler.lower.backend import PartitionJob
+from heterocc.compiler.lower.converters.operators import STANDARD_DOMAINS, Context, own_converter
+from heterocc.compiler.lower.progress import counted
+from heterocc.compiler.lower.relax.straight import bindings_of, constant, outputs_of, vars_of, write_main
+
+PARAMETER_BYTES = 64
+"""Floating-point constants of at least this size become parameters; smaller ones and integers stay constants."""
+
+
+@dataclass(frozen=True)
+class ImportedFunction:
+    """A module whose `main(*inputs, *parameters)` returns a tuple of the partition's outputs.
+
+    `arrays` are the parameters' values by name, in their order. `node_of` gives the graph node of a binding by variable
+    name (a binding that a later pass adds is not in it and belongs to the next one that is), `values_of` the graph
+    values that a variable holds.
+    """
+
+    mod: tvm.IRModule
+    inputs: tuple[str, ...]
+    arrays: Mapping[str, np.ndarray]
+    node_of: Mapping[str, str]
+    values_of: Mapping[str, tuple[str, ...]]
+
+
+class _Builder(relax.BlockBuilder):  # type: ignore[misc]  # TVM has no type information
+    """A block builder that names what converters emit after the current node."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.prefix = ""
+        self.emitted: dict[str, str] = {}
+        self.node = ""
+
+    def emit(self, expr: Any, name_hint: str = "") -> Any:
+        var = super().emit(expr, name_hint or f"{self.prefix}t")
+        self.emitted[var.name] = self.node
+        return var
+
+    def _exit_function_scope(self, exc_type: Any, exc_val: Any, exc_tb: Any) -> None:
+        # A function left by an exception has its block open: TVM would warn on stderr.
+        if exc_type is not None:
+            self._end_block()
+        super()._exit_function_scope(exc_type, exc_val, exc_tb)
+
+
+class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM has no type information
+    def __init__(self, job: PartitionJob) -> None:
+        super().__init__({}, "float32", keep_params_in_input=True, sanitize=False)
+        self.job = job
+        self.bb = _Builder()
+        self.values: dict[str, list[str]] = {}
+
+    def constant(self, name: str) -> None:
+        """Make an initializer known to the converters, as a variable or as a constant."""
+        if name in self._nodes:
+            return
+        array = self.job.model.weights[name]
+        if array.dtype.kind == "f" and array.nbytes >= PARAMETER_BYTES:
+            var = relax.Var(name, relax.TensorType(array.shape, array.dtype.name))
+            self._nodes[name] = var
+            self._params[name] = (var, array)
+        else:
+            self._nodes[name] = constant(array)
+
+    def run(self, proto: onnx.ModelProto) -> ImportedFunction:
+        """Convert all nodes; raises LoweringError naming the node at fault."""
+        job, graph = self.job, proto.graph
+        self.opset = next((o.version for o in proto.opset_import if o.domain in ("", "ai.onnx")), 1)
+        inputs = []
+        for name in job.inputs:
+            var = relax.Var(name, _static_type(job, name))
+            self._nodes[name] = var
+            self.values[name] = [name]
+            inputs.append(var)
+        for node in graph.node:
+            for name in node.input:
+                if name in job.model.weights:
+                    self.constant(name)
+        for name in job.outputs:
+            if name in job.model.weights:
+                self.constant(name)
+        parameters = [var for var, _ in self._params.values()]
+        with self.bb.function("main", params=inputs + parameters):
+            with self.bb.dataflow():
+                for index, node in enumerate(counted("importing nodes", graph.node)):
+                    self._convert_node(index, node)
+                outputs = []
+                for name in job.outputs:
+                    value = self._nodes[name]
+                    outputs.append(value if isinstance(value, relax.Var) else self.bb.emit(value, f"out_{name}"))
+                result = self.bb.emit_output(relax.Tuple(outputs))
+            self.bb.emit_func_output(result)
+        return self._named(self.bb.get())
+
+    def _named(self, mod: tvm.IRModule) -> ImportedFunction:
+        """Give every binding a name of its own and the node that it belongs to."""
+        main = mod["main"]
+        bindings = bindings_of(main)
+        node_of: dict[str, str] = {}
+        values_of: dict[str, tuple[str, ...]] = {name: (name,) for name in self.job.inputs}
+        owner = ""
+        for index, binding in reversed(list(enumerate(bindings))):
+            owner = self.bb.emitted.get(binding.var.name, owner)
+            node_of[f"b{index}"] = owner
+            values_of[f"b{index}"] = tuple(self.values.get(binding.var.name, ()))
+        # TVM warns of outputs of a node that nobody reads.
+        live = {v for o in outputs_of(main) for v in vars_of(o)}
+        for binding in reversed(bindings):
+            if binding.var in live:
+                live.update(vars_of(binding.value))
+        named = [(b.var, b.value, f"b{i}") for i, b in enumerate(bindings) if b.var in live]
+        mod = write_main(mod, main.params, named, outputs_of(main))
+        arrays = {name: array for name, (_, array) in self._params.items()}
+        return ImportedFunction(mod, self.job.inputs, arrays, node_of, values_of)
+
+    def _convert_node(self, index: int, node: onnx.NodeProto) -> None:
+        try:
+            outputs = self._outputs(index, node)
+        except HeteroccError:
+            raise
+        except Exception as error:  # converters raise anything: AssertionError, KeyError, TVMError, ValueError …
+            raise LoweringError(
+                f"the importer cannot convert {node.op_type}: {first_line(error)}", where=self._where(node)
+            ) from error
+        for name, value in zip(node.output, outputs, strict=False):
+            if not name:
+                continue
+            self._check(node, name, value)
+            self._nodes[name] = value
+            if isinstance(value, relax.Var):
+                self.values.setdefault(value.name, []).append(name)
+                self.bb.emitted.setdefault(value.name, node.name)
+
+    def _outputs(self, index: int, node: onnx.NodeProto) -> list[Any]:
+        self.bb.prefix, self.bb.node = f"n{index}_", node.name
+        attrs = self._parse_attr(node.attribute)
+        inputs = onnx_frontend.onnx_input([self._nodes[name] if name else None for name in node.input])
+        own = own_converter(node.domain, node.op_type)
+        if own is not None:
+            context = Context(self.bb, node, attrs, self.opset, len(node.output), (self._nodes, self._params))
+            result = own(context, *(inputs[i] for i in range(len(node.input))))
+        elif node.domain in STANDARD_DOMAINS and node.op_type in onnx_frontend._get_convert_map():
+            attrs["tvm_custom"] = {"name": node.name, "num_outputs": len(node.output)}
+            result = self._convert_operator(node.op_type, inputs, attrs, self.opset)
+        else:
+            name = node.op_type if node.domain in STANDARD_DOMAINS else f"{node.domain}::{node.op_type}"
+            raise LoweringError(f"TVM has no converter for {name}", where=self._where(node))
+        fields = list(result) if isinstance(result, list | tuple | relax.Tuple) else [result]
+        outputs = []
+        for name, value in zip(node.output, fields, strict=False):
+            expr = self.bb.normalize(value)
+            if isinstance(expr.ty, relax.TupleType) and len(fields) == 1:
+                whole = expr if isinstance(expr, relax.Var) else self.bb.emit(expr)
+                return [self.bb.emit(relax.TupleGetItem(whole, i), f"n{index}_{o}") for i, o in enumerate(node.output)]
+            keep = isinstance(expr, relax.Var | tvm.ir.GenericConst)
+            outputs.append(expr if keep else self.bb.emit(expr, f"n{index}_{name}"))
+        if len(outputs) < len(node.output):
+            raise LoweringError(
+                f"the importer gives {len(outputs)} of the {len(node.output)} outputs of {node.op_type}",
+                where=self._where(node),
+            )
+        return outputs
+
+    def _check(self, node: onnx.NodeProto, name: str, value: Any) -> None:
+        """Hold a converted value against the shape and dtype that ONNX's inference gave."""
+        wanted = self.job.model.graph.values[name]
+        if not isinstance(value.ty, relax.TensorType):
+            raise LoweringError(f"the importer gives no tensor for output '{name}'", where=self._where(node))
+        shape = static_shape(value.ty)
+        if shape is None:
+            raise LoweringError(f"the shape of output '{name}' depends on data", where=self._where(node))
+        dtype = dtype_name(value.ty)
+        if dtype != wanted.dtype or (wanted.is_static and shape != wanted.shape):
+            raise LoweringError(
+                f"the importer gives {dtype}{list(shape)} for output '{name}', which is "
+                f"{wanted.dtype}{list(wanted.shape or ())}",
+                where=self._where(node),
+            )
+
+    def _where(self, node: onnx.NodeProto) -> str:
+        graph_node = self.job.model.graph.node_by_name[node.name]
+        return f"node '{graph_node.label}' ({node.op_type})"
+
+
+def import_function(job: PartitionJob) -> ImportedFunction:
+    """Convert the partition's nodes to Relax; raises LoweringError naming the node at fault."""
+    return _Importer(job).run(job.model.subgraph(job.nodes, job.inputs, job.outputs))
+
+
+def dtype_name(ty: Any) -> str:
+    """numpy's name of a tensor type's element type."""
+    return str(ty.dtype.dtype) if hasattr(ty.dtype, "dtype") else str(ty.dtype)
+
+
+def static_shape(ty: Any) -> tuple[int, ...] | None:
+    """A tensor type's shape, or None when a dimension is not a constant."""
+    if ty.shape is None or not isinstance(ty.shape, relax.ShapeExpr):
+        return None
+    if not all(isinstance(dim, tvm.tirx.IntImm) for dim in ty.shape.values):
+        return None
+    return tuple(int(dim) for dim in ty.shape.values)
+
+
+def first_line(error: BaseException) -> str:
+    """The first line with content of an exception's message, or its class: TVM's messages carry whole backtraces."""
+    if isinstance(error, KeyError):
+        return f"there is no {error}"  # its message is the key alone
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0][:300] if lines else type(error).__name__
+
+
+def _static_type(job: PartitionJob, name: str) -> Any:
+    value = job.model.graph.values[name]
+    if not value.is_static or value.is_opaque or value.shape is None:
+        raise LoweringError(f"'{name}' has no static numeric type", where=f"partition {job.name}")
+    return relax.TensorType(value.shape, value.dtype)

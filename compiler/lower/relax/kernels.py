@@ -1,0 +1,235 @@
+"""Turns a Relax function into calls of kernels, and keeps the account of which graph nodes each call computes."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax, te, topi
+
+from heterocc.artifacts.errors import LoweringError
+from heterocc.compiler.lower.backend import KernelInfo
+from heterocc.compiler.lower.half.functions import through_float32
+from heterocc.compiler.lower.relax.account import Account, carry_over, follow_fusion, open_account, values_written
+from heterocc.compiler.lower.relax.fusion import without_blowup
+from heterocc.compiler.lower.relax.importer import ImportedFunction, dtype_name, static_shape
+from heterocc.compiler.lower.relax.straight import bindings_of, outputs_of, substitute, vars_of, write_main
+from heterocc.compiler.lower.tvm_fixes.legalise import legalised
+from heterocc.compiler.lower.tvm_fixes.nan_order import numbers_first
+from heterocc.compiler.lower.tvm_fixes.reduction_start import start_from_infinity
+
+SYMBOL_LENGTH = 100
+"""Longest kernel symbol, in characters."""
+
+
+@dataclass(frozen=True)
+class KernelModule:
+    """A module whose `main(*inputs, *parameters)` is kernel calls (`call_tir`) and views (`reshape`).
+
+    Each output is written by a kernel call of its own. `kernels[i]` describes the i-th call and has a symbol of its
+    own; equal kernels are one function, called after the first of them. `arrays` are the parameters' values by name,
+    in their order.
+    """
+
+    mod: tvm.IRModule
+    inputs: tuple[str, ...]
+    arrays: Mapping[str, np.ndarray]
+    kernels: tuple[KernelInfo, ...]
+
+
+def to_kernels(function: ImportedFunction, target: Any, before: Sequence[Any] = ()) -> KernelModule:
+    """Legalise for `target`, fuse, and name kernels after graph nodes.
+
+    `before` are passes of the back end that run before TVM's legalisation (its own legalisations, for instance).
+    """
+    arrays = dict(function.arrays)
+    with target:
+        mod = legalised(tvm.transform.Sequential([*before])(function.mod))
+        mod = _lift_constants(through_float32(numbers_first(start_from_infinity(mod))), arrays)
+        mod = without_blowup(relax.transform.AnnotateTIROpPattern()(mod))
+        account = open_account(mod, function)
+        fused = relax.transform.FuseOps()(mod)
+        follow_fusion(mod, fused, account)
+        flat = relax.transform.FuseTIR()(fused)
+    carry_over(fused, flat, account)
+    flat = _own_outputs(flat, account)
+    return _named(flat, function, arrays, account)
+
+
+def _lift_constants(mod: tvm.IRModule, arrays: dict[str, np.ndarray]) -> tvm.IRModule:
+    """Make every constant with more than one element a parameter; equal ones become one."""
+    main = mod["main"]
+    added: dict[tuple[str, tuple[int, ...], bytes], Any] = {}
+
+    def lifted(expr: Any) -> Any:
+        if isinstance(expr, tvm.ir.GenericConst):
+            array = np.asarray(expr.value.numpy())
+            if array.size == 1:
+                return expr
+            key = (str(array.dtype), array.shape, array.tobytes())
+            if key not in added:
+                added[key] = relax.Var(f"c_{len(added)}", expr.ty)
+                arrays[added[key].name] = array
+            return added[key]
+        if isinstance(expr, relax.Tuple):
+            return relax.Tuple([lifted(f) for f in expr.fields])
+        if isinstance(expr, relax.Call):
+            return relax.Call(expr.op, [lifted(a) for a in expr.args], expr.attrs, expr.ty_args, expr.span)
+        return expr
+
+    taken: set[str] = {p.name for p in main.params}
+    bindings = [(b.var, lifted(b.value), _fresh(b.var.name, taken)) for b in bindings_of(main)]
+    outputs = [lifted(o) for o in outputs_of(main)]
+    return write_main(mod, [*main.params, *added.values()], bindings, outputs)
+
+
+def _own_outputs(mod: tvm.IRModule, account: Account) -> tvm.IRModule:
+    """Give every output a kernel call of its own: inputs, weights and values that are output twice are copied."""
+    main = mod["main"]
+    written: dict[Any, Any] = {b.var: b.value for b in bindings_of(main)}
+    builder = relax.BlockBuilder(mod)
+    bindings: list[tuple[Any, Any, str]] = []
+    taken = {p.name for p in main.params}
+    for binding in bindings_of(main):
+        bindings.append((binding.var, binding.value, _fresh(binding.var.name, taken)))
+    outputs: list[Any] = []
+    claimed: set[Any] = set()
+    for index, output in enumerate(outputs_of(main)):
+        source = output
+        while isinstance(source, relax.Var) and isinstance(written.get(source), relax.Var):
+            source = written[source]
+        direct = isinstance(written.get(source), relax.Call | relax.TupleGetItem) and source not in claimed
+        if direct:
+            claimed.add(source)
+            outputs.append(source)
+            continue
+        shape = static_shape(output.ty) or ()
+        placeholder = te.placeholder(shape, str(output.ty.dtype.dtype), "source")
+        copy = te.create_prim_func([placeholder, topi.identity(placeholder)])
+        gvar = builder.add_func(copy.with_attr("tirx.noalias", True), "copy")
+        var = relax.Var(f"copy_{index}", output.ty)
+        bindings.append((var, relax.call_tir(gvar, [source], output.ty), _fresh(var.name, taken)))
+        account.nodes_of_call[var] = ()
+        account.values_of[var] = account.values_of.get(output, ())
+        outputs.append(var)
+    return _rewrite(builder.get(), main.params, bindings, outputs, account)
+
+
+def _rewrite(
+    mod: tvm.IRModule,
+    params: Sequence[Any],
+    bindings: list[tuple[Any, Any, str]],
+    outputs: list[Any],
+    account: Account,
+) -> tvm.IRModule:
+    """Write `main` without plain aliases and unused calls, and carry the account over."""
+    alias: dict[Any, Any] = {}
+    kept = []
+    for var, value, name in bindings:
+        value = substitute(value, alias)
+        if isinstance(value, relax.Var):
+            alias[var] = value
+        else:
+            kept.append((var, value, name))
+    outputs = [substitute(o, alias) for o in outputs]
+    live = {v for o in outputs for v in vars_of(o)}
+    for var, value, _ in reversed(kept):
+        if var in live:
+            live.update(vars_of(value))
+    kept = [k for k in kept if k[0] in live]
+    done = write_main(mod, params, kept, outputs)
+    for (var, _, _), binding in zip(kept, bindings_of(done["main"]), strict=True):
+        account.nodes_of_call[binding.var] = account.nodes_of_call.get(var, ())
+        account.values_of[binding.var] = account.values_of.get(var, ())
+    return done
+
+
+def _named(
+    mod: tvm.IRModule, function: ImportedFunction, arrays: dict[str, np.ndarray], account: Account
+) -> KernelModule:
+    """Name kernels after their nodes, drop parameters that nobody reads, and write the table of calls."""
+    main = mod["main"]
+    taken = {"main"}
+    renamed: dict[str, Any] = {}
+    builder = relax.BlockBuilder()
+    returned = set(outputs_of(main))
+    written = values_written(main, account)
+    kernels: list[KernelInfo] = []
+    bindings: list[tuple[Any, Any, str]] = []
+    for binding in bindings_of(main):
+        call = binding.value
+        if isinstance(call, relax.TupleGetItem):
+            bindings.append((binding.var, call, binding.var.name))
+            continue
+        if binding.var not in returned and is_kernel_call(call) and _is_view(mod[call.args[0]], call):
+            view = relax.op.reshape(_argument(call), call.ty.shape)
+            bindings.append((binding.var, view, binding.var.name))
+            continue
+        nodes = account.nodes_of_call.get(binding.var, ())
+        if not is_kernel_call(call):
+            raise LoweringError(
+                f"TVM has no kernel for {getattr(call.op, 'name', call.op)}",
+                where=f"node '{nodes[-1]}'" if nodes else None,
+            )
+        old = call.args[0]
+        symbol = _fresh(_symbol(nodes, written[binding.var]), taken)
+        if old.name_hint not in renamed:
+            kernel = mod[old].without_attr("global_symbol").with_attr("global_symbol", symbol)
+            renamed[old.name_hint] = builder.add_func(kernel, symbol)
+        gvar = renamed[old.name_hint]
+        value = relax.Call(call.op, [gvar, *call.args[1:]], call.attrs, call.ty_args)
+        bindings.append((binding.var, value, binding.var.name))
+        kernels.append(KernelInfo(symbol, nodes, written[binding.var]))
+    used = {v for _, value, _ in bindings for v in vars_of(value)}
+    params = [p for p in main.params if p.name not in arrays or p in used]
+    done = write_main(builder.get(), params, bindings, outputs_of(main))
+    left = {p.name: arrays[p.name] for p in params if p.name in arrays}
+    return KernelModule(done, function.inputs, left, tuple(kernels))
+
+
+def _is_view(function: Any, call: Any) -> bool:
+    """Whether a kernel only gives its argument another shape: then it need not run."""
+    argument = _argument(call)
+    if not isinstance(argument, relax.Var) or not isinstance(call.ty, relax.TensorType):
+        return False
+    # TVM takes the first part of a tensor for a reshape of it.
+    same = dtype_name(argument.ty) == dtype_name(call.ty) and _elements(argument.ty) == _elements(call.ty)
+    return same and bool(relax.analysis.has_reshape_pattern(function))
+
+
+def _elements(ty: Any) -> int:
+    return math.prod(static_shape(ty) or ())
+
+
+def _argument(call: Any) -> Any:
+    """The only tensor argument of a kernel call, else None."""
+    fields = call.args[1].fields if isinstance(call.args[1], relax.Tuple) else [call.args[1]]
+    return fields[0] if len(fields) == 1 and len(call.args) == 2 else None
+
+
+def is_kernel_call(value: Any) -> bool:
+    """Whether an expression calls a kernel of the module."""
+    return isinstance(value, relax.Call) and isinstance(value.op, tvm.ir.Op) and value.op.name == "relax.call_tir"
+
+
+def _symbol(nodes: tuple[str, ...], values: tuple[str, ...]) -> str:
+    """A C identifier: the first node, and how many more."""
+    if not nodes:
+        text = f"copy_{values[0]}" if values else "copy"
+    else:
+        text = nodes[0] if len(nodes) == 1 else f"{nodes[0][: SYMBOL_LENGTH - 16]}_and_{len(nodes) - 1}_more"
+    text = re.sub(r"[^0-9A-Za-z_]", "_", text)[: SYMBOL_LENGTH - 8]
+    return text if text[:1].isalpha() else f"k{text}"
+
+
+def _fresh(name: str, taken: set[str]) -> str:
+    candidate, count = name, 1
+    while candidate in taken:
+        candidate, count = f"{name}_{count}", count + 1
+    taken.add(candidate)
+    return candidate

@@ -1,0 +1,92 @@
+"""What the lowerings by TVM share: how failures are told, nodes are tried, and results are put together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tvm
+
+from heterocc.artifacts.errors import HeteroccError, LoweringError
+from heterocc.compiler.devices.device import Device
+from heterocc.compiler.importer.model import ImportedModel
+from heterocc.compiler.lower.backend import KernelInfo, LoweredPartition, PartitionJob, Tuned
+from heterocc.compiler.lower.pipeline import KernelModule, first_line
+
+BEHIND = "list CPU behind the device to keep the model compiling"
+"""What to do about a partition that does not lower for a device that is not the CPU."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stages:
+    """A partition on its way to code: its kernels before and after scheduling, the module with its entry, and what
+    was chosen by timing."""
+
+    module: KernelModule
+    scheduled: KernelModule
+    entry: tvm.IRModule
+    tuned: tuple[Tuned, ...] = ()
+
+    def lowered(self, code: bytes, dumps: Iterable[tuple[str, str]] = (), **needs: tuple[str, ...]) -> LoweredPartition:
+        """The partition with its code; `needs` are LoweredPartition's `requires` and `cpu_features`."""
+        return LoweredPartition(
+            kind="tvm",
+            code=code,
+            params=tuple(np.ascontiguousarray(a) for a in self.scheduled.arrays.values()),
+            param_names=tuple(self.scheduled.arrays),
+            kernels=self.scheduled.kernels,
+            tuned=self.tuned,
+            dumps=(
+                ("kernels.py", _text(self.module.mod)),
+                ("scheduled.py", _text(self.scheduled.mod)),
+                ("entry.py", _text(self.entry)),
+                *dumps,
+            ),
+            **needs,
+        )
+
+
+@contextmanager
+def lowering(job: PartitionJob, otherwise: str = BEHIND) -> Iterator[None]:
+    """Tells what TVM raises inside as a LoweringError (HC203); `otherwise` is what to do about it."""
+    try:
+        yield
+    except HeteroccError:
+        raise
+    except Exception as error:  # TVM raises its own classes, ValueError, TypeError, KeyError …
+        raise LoweringError(
+            f"partition {job.name} does not lower for {job.device.name}: {first_line(error)}",
+            where=f"{len(job.nodes)} nodes from '{job.nodes[0]}'",
+            hint=f"`--dump-dir` keeps what was lowered; {otherwise}",
+        ) from error
+
+
+def trial_job(model: ImportedModel, node: str, device: Device, *, trial: bool = True) -> PartitionJob:
+    """A partition of the node alone."""
+    found = model.graph.node_by_name[node]
+    inputs = tuple(v for v in dict.fromkeys(found.inputs) if v not in model.graph.constants)
+    return PartitionJob("trial", model, device, (node,), inputs, found.outputs, trial=trial)
+
+
+def refusal(attempt: Callable[[], Any]) -> str | None:
+    """Why an attempt to lower a node fails, in one sentence; None if it does not."""
+    try:
+        attempt()
+    except HeteroccError as error:
+        return error.message
+    except Exception as error:  # as in `lowering`
+        return f"it does not lower: {first_line(error)}"
+    return None
+
+
+def node_of(function: str, kernels: Sequence[KernelInfo]) -> str | None:
+    """The node behind a device function, which TVM names after the kernel that launches it."""
+    longest_first = sorted((k for k in kernels if k.nodes), key=lambda k: -len(k.symbol))
+    return next((k.nodes[-1] for k in longest_first if function.startswith(f"{k.symbol}_kernel")), None)
+
+
+def _text(mod: tvm.IRModule) -> str:
+    return str(mod.script(show_meta=False)) + "\n"

@@ -1,0 +1,1 @@
+"""Corrections of what TVM generates or refuses."""

@@ -1,0 +1,1 @@
+"""Functions of real numbers in float32, for devices that offer none of stated accuracy."""

@@ -1,0 +1,1 @@
+"""From the query to a plan: passes, affinities and costs."""

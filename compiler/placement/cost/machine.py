@@ -1,0 +1,60 @@
+"""The machine as placement sees it, from the devices as the compiler knows them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from heterocc.compiler.devices.device import Device
+from heterocc.compiler.importer.model import ImportedModel
+from heterocc.compiler.placement.cost.flops import node_flops
+from heterocc.passes.cost import DeviceModel, Link, Machine
+
+DISCRETE_LINK = Link(latency=2e-5, bandwidth=1e10)
+"""PCIe 3.0 x16 as copies reach it, plus a driver's call and wait."""
+SHARED_LINK = Link(latency=1e-5, bandwidth=1e10)
+"""Devices that share memory with the host but copy through an API."""
+HOST_LINK = Link(latency=1e-6, bandwidth=1e11)
+"""CPU to ONNX Runtime: the same memory, nothing is copied."""
+
+_LAUNCH = {"cpu": 1e-6, "ort": 5e-6, "opencl": 1e-5, "vulkan": 1e-5, "cuda": 5e-6}
+_FLOPS = {"discrete": 4e12, "integrated": 5e11, "cpu": 1e11, "other": 5e11}
+_BANDWIDTH = {"discrete": 2e11, "integrated": 3e10, "cpu": 2e10, "other": 3e10}
+"""Where a device does not say: the figures of a small GPU of its kind."""
+
+
+def device_model(device: Device) -> DeviceModel:
+    """The device as placement sees it, with the figures of its kind where it states none."""
+    return DeviceModel(
+        name=device.name,
+        kind=device.backend,
+        memory=device.memory,
+        flops=device.flops or _FLOPS[device.unit],
+        bandwidth=device.bandwidth or _BANDWIDTH[device.unit],
+        launch=_LAUNCH[device.backend],
+        last_resort=device.last_resort,
+    )
+
+
+def link_between(source: Device, target: Device) -> Link:
+    """What a transfer costs: as either device states it, else by kind; over the host's memory between two GPUs."""
+    if target.name in source.links:
+        return source.links[target.name]
+    if source.name in target.links:
+        return target.links[source.name]
+    accelerators = [d for d in (source, target) if d.backend not in ("cpu", "ort")]
+    if not accelerators:
+        return HOST_LINK
+    legs = [DISCRETE_LINK if d.unit in ("discrete", "other") and not d.software else SHARED_LINK for d in accelerators]
+    latency = sum(leg.latency for leg in legs)
+    return Link(latency, 1 / sum(1 / leg.bandwidth for leg in legs))
+
+
+def build_machine(
+    model: ImportedModel, devices: tuple[Device, ...], refusals: Mapping[str, Mapping[str, str]]
+) -> Machine:
+    """What placement sees; devices keep their order, `refusals[device][node]` is why a device cannot run a node."""
+    values = model.graph.values
+    by_name = model.graph.node_by_name
+    work = {p.name: node_flops(p, by_name[p.name], values) for p in model.proto.graph.node if p.name in by_name}
+    links = {(a.name, b.name): link_between(a, b) for a in devices for b in devices if a is not b}
+    return Machine(tuple(device_model(d) for d in devices), refusals, work, links)

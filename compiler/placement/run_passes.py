@@ -1,0 +1,150 @@
+"""Runs passes over a plan and shows the work: dumps, timings, a limit to bisect with, a reproducer for a crash."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import get_args
+
+from heterocc.artifacts.errors import (
+    FileMissingError,
+    HeteroccError,
+    InputError,
+    PassError,
+    UsageError,
+)
+from heterocc.compiler.cli.printable import printable
+from heterocc.compiler.files.writing import atomic_write
+from heterocc.compiler.options import Stage
+from heterocc.passes.base import Pass, parse_pipeline
+from heterocc.passes.plan import UNPLACED, Plan
+from heterocc.passes.printer import print_plan
+from heterocc.passes.serialize import read_reproducer, write_reproducer
+
+STAGES: tuple[Stage, ...] = get_args(Stage)
+"""What a compile goes through, in order; `--stop-after` names one."""
+
+
+def parse_stage(text: str) -> Stage:
+    """The stage called `text`. Raises UsageError (HC120)."""
+    for stage in STAGES:
+        if stage == text:
+            return stage
+    raise UsageError(f"there is no stage '{text}'", where="--stop-after", hint=f"stages: {', '.join(STAGES)}")
+
+
+@dataclass(slots=True)
+class Trace:
+    """What a compile shows of its work, and how far it goes.
+
+    `dump_dir` receives a file per pass; it is made when missing. `pass_limit` stops a pipeline after so many passes,
+    `stop_after` the compile after a stage. `timings` collects pass name and seconds of every pass that ran. Not to be
+    shared by threads.
+    """
+
+    dump_dir: Path | None = None
+    pass_limit: int | None = None
+    stop_after: Stage | None = None
+    timings: list[tuple[str, float]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if self.pass_limit is not None and self.pass_limit < 0:
+            raise UsageError(f"--pass-limit cannot be {self.pass_limit}", where="--pass-limit", hint="give 0 or more")
+
+    def stops_after(self, stage: Stage) -> bool:
+        """Whether the compile ends with this stage."""
+        return self.stop_after == stage
+
+    def dump(self, name: str, text: str) -> Path | None:
+        """Write `text` to `dump_dir` where there is one; its path. Raises OutputFileError (HC111)."""
+        return None if self.dump_dir is None else _write(self.dump_dir, name, text)
+
+
+def run_pipeline(plan: Plan, passes: Sequence[Pass], trace: Trace | None = None, *, variant: str = "") -> Plan:
+    """The plan after all passes, or after the first `trace.pass_limit` of them.
+
+    Writes `NN-<pass>.plan` after every pass, with `variant-` before it where one is named, so that the dumps of a
+    bundle's variants lie side by side. A HeteroccError of a pass goes through; any other exception leaves a
+    reproducer, in the dump directory or in a fresh temporary one, and becomes PassError (HC901), which names it.
+    Raises UsageError (HC120) when the whole pipeline ran and nodes are left without a device.
+    """
+    trace = Trace() if trace is None else trace
+    prefix = f"{variant}-" if variant else ""
+    limit = len(passes) if trace.pass_limit is None else trace.pass_limit
+    for index, pass_ in enumerate(passes[:limit]):
+        started = time.perf_counter()
+        try:
+            after = pass_.run(plan)
+        except HeteroccError:
+            raise
+        except Exception as error:
+            hint = _reproducer_hint(trace, f"{prefix}{index:02d}-{pass_.name}.repro.plan", plan, pass_)
+            raise PassError(
+                f"pass '{pass_.name}' failed: {type(error).__name__}: {error}", where=f"{plan.graph.name}", hint=hint
+            ) from error
+        trace.timings.append((pass_.name, time.perf_counter() - started))
+        plan = after
+        trace.dump(f"{prefix}{index:02d}-{pass_.name}.plan", print_plan(plan))
+    if limit >= len(passes):
+        require_placed(plan)
+    return plan
+
+
+def require_placed(plan: Plan) -> None:
+    """UsageError (HC120) when a node has no device, as after `--passes manual` or `--pass-limit 0`."""
+    left = [n for n in plan.graph.nodes if plan.device_of[n.name] == UNPLACED]
+    if left:
+        more = f" and {len(left) - 1} more" if len(left) > 1 else ""
+        raise UsageError(
+            f"no pass gave a device to {left[0].op_type} '{left[0].label}'{more}",
+            where="--passes",
+            hint="start the pipeline with greedy, and do not cut it with --pass-limit",
+        )
+
+
+def rerun(path: Path) -> Plan:
+    """Run the pass of a reproducer on its plan again; what the pass raises goes through.
+
+    Raises FileMissingError (HC101) or InputError (HC100) when the file cannot be read or is no reproducer.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise FileMissingError(f"cannot read the reproducer: {error.strerror}", where=str(path)) from error
+    except UnicodeDecodeError as error:
+        raise InputError("this is no reproducer: it is not text", where=str(path)) from error
+    try:
+        plan, spec = read_reproducer(text)
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            f"this is no reproducer: {error}",
+            where=str(path),
+            hint="give the .repro.plan file that a failed compile names",
+        ) from error
+    (pass_,) = parse_pipeline(spec)
+    return pass_.run(plan)
+
+
+def _reproducer_hint(trace: Trace, name: str, plan: Plan, pass_: Pass) -> str:
+    try:
+        text = write_reproducer(plan, repr(pass_))
+        folder = Path(tempfile.mkdtemp(prefix="heterocc-")) if trace.dump_dir is None else trace.dump_dir
+        path = _write(folder, name, text)
+    except Exception as error:
+        # The crash must reach the user even where its reproducer cannot be written.
+        return f"a heterocc bug; its reproducer could not be written: {error}"
+    return f"a heterocc bug; its input is in {path} (`python -m heterocc.compiler.placement.run_passes {path}` runs it again)"
+
+
+def _write(folder: Path, name: str, text: str) -> Path:
+    path = folder / name
+    atomic_write(path, text)
+    return path
+
+
+if __name__ == "__main__":
+    sys.stdout.write(printable(print_plan(rerun(Path(sys.argv[1])))))

@@ -1,0 +1,235 @@
+"""Which device can run which node, and why not: `query_model`, and what placement needs to know of it.
+
+The way of OpenVINO's query, correct, compile:
+
+    plan = query_model("model.onnx", "GPU,CPU")
+    plan["conv1"] = "CPU"
+    compile_model("model.onnx", "model.hcb", devices="GPU,CPU", affinity=plan)
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from heterocc.artifacts.errors import AffinityPatternError, UnknownDeviceError, UsageError
+from heterocc.compiler.devices.device import Device
+from heterocc.compiler.devices.names import resolve_devices
+from heterocc.compiler.importer.model import ImportedModel
+from heterocc.compiler.keywords import checked_keywords
+from heterocc.compiler.placement.cost.machine import build_machine
+from heterocc.compiler.support.cache import Answers, open_cache
+from heterocc.compiler.support.trial import (
+    KnownWrong,
+    LoweringFor,
+    Refusal,
+    Support,
+    default_known_wrong,
+    default_lowering,
+)
+from heterocc.passes.cost import Machine
+from heterocc.passes.graph import Graph, Node
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+    from heterocc.compiler.importer.source import AnyModel, ModelSource
+
+
+class QueryResult(MutableMapping[str, str]):
+    """What a query found; also a mapping node → device that the user may change and hand to a compile.
+
+    `refusals[device][node]` says why a device cannot run a node. As a mapping it starts as the first listed device
+    that supports each node (the last resort after all others) and leaves out what no device runs. Keys are the graph's
+    node names; a name of the model's own is understood too where it belongs to one node only. Handing the result to a
+    compile pins every node; `changes()` pins only what was changed.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        devices: tuple[Device, ...],
+        refusals: Mapping[str, Mapping[str, Refusal]],
+        notes: Iterable[str] = (),
+    ) -> None:
+        self.graph = graph
+        self.devices = devices
+        self.refusals: Mapping[str, Mapping[str, Refusal]] = MappingProxyType(
+            {device: MappingProxyType(dict(found)) for device, found in refusals.items()}
+        )
+        self.notes = tuple(notes)
+        ranked = sorted(devices, key=lambda d: d.last_resort)
+        self._first: dict[str, str] = {}
+        for node in graph.nodes:
+            runs = next((d.name for d in ranked if node.name not in self.refusals[d.name]), None)
+            if runs is not None:
+                self._first[node.name] = runs
+        self._affinity = dict(self._first)
+        by_original: dict[str, list[str]] = {}
+        for node in graph.nodes:
+            for original in dict.fromkeys(node.original):
+                by_original.setdefault(original, []).append(node.name)
+        self._by_original = {k: v[0] for k, v in by_original.items() if len(v) == 1}
+
+    # ---- what was found -------------------------------------------------------------------------------------------
+
+    def reason(self, node: str, device: str) -> str | None:
+        """Why `device` cannot run `node`, None if it can."""
+        refusal = self.refusals[self._device(device)].get(self._node(node))
+        return None if refusal is None else refusal.reason
+
+    def supports(self, node: str, device: str) -> bool:
+        """Whether `device` can run `node`."""
+        return self.reason(node, device) is None
+
+    def unsupported(self, device: str) -> tuple[str, ...]:
+        """Names of the nodes that `device` cannot run, in graph order."""
+        found = self.refusals[self._device(device)]
+        return tuple(n.name for n in self.graph.nodes if n.name in found)
+
+    @property
+    def nowhere(self) -> tuple[str, ...]:
+        """Names of the nodes that no listed device can run, in graph order."""
+        return tuple(n.name for n in self.graph.nodes if n.name not in self._first)
+
+    # ---- the mapping ----------------------------------------------------------------------------------------------
+
+    @property
+    def affinity(self) -> dict[str, str]:
+        """A copy of the mapping node → device as it stands."""
+        return dict(self._affinity)
+
+    def changes(self) -> dict[str, str]:
+        """Entries that differ from what the query chose."""
+        return {node: device for node, device in self._affinity.items() if self._first.get(node) != device}
+
+    def __getitem__(self, node: str) -> str:
+        return self._affinity[self._by_original.get(node, node) if node not in self._affinity else node]
+
+    def __setitem__(self, node: str, device: str) -> None:
+        """Ask for a device; whether it can run the node is judged when compiling, which says why not."""
+        self._affinity[self._node(node)] = self._device(device)
+
+    def __delitem__(self, node: str) -> None:
+        del self._affinity[self._node(node)]
+
+    def __iter__(self) -> Iterator[str]:
+        return (n.name for n in self.graph.nodes if n.name in self._affinity)
+
+    def __len__(self) -> int:
+        return len(self._affinity)
+
+    def __repr__(self) -> str:
+        counts = Counter(self._affinity.values())
+        placed = ", ".join(f"{d.name} {counts[d.name]}" for d in self.devices)
+        return f"<QueryResult {self.graph.name}: {len(self.graph.nodes)} nodes; {placed}; nowhere {len(self.nowhere)}>"
+
+    def _node(self, name: str) -> str:
+        if name in self.graph.node_by_name:
+            return name
+        if name in self._by_original:
+            return self._by_original[name]
+        raise AffinityPatternError(f"no node is called '{name}'", hint="iterate over the result for the names")
+
+    def _device(self, name: str) -> str:
+        for device in self.devices:
+            if device.name.upper() == name.upper():
+                return device.name
+        listed = ", ".join(d.name for d in self.devices)
+        raise UnknownDeviceError(f"device '{name}' was not queried", hint=f"the devices are {listed}")
+
+    # ---- reports --------------------------------------------------------------------------------------------------
+
+    def to_json(self) -> dict[str, object]:
+        """As `heterocc query --json` prints it."""
+        from heterocc.compiler.support.report import as_json
+
+        return as_json(self)
+
+    def to_table(self) -> Group:
+        """A rich table: a row for each operator type and outcome, with counts and reasons."""
+        from heterocc.compiler.support.report import as_table
+
+        return as_table(self)
+
+    def to_text(self, width: int = 160) -> str:
+        """The table as plain text of at most `width` columns."""
+        from heterocc.compiler.support.report import as_text
+
+        return as_text(self, width)
+
+
+@checked_keywords
+def query_model(
+    model: ImportedModel | AnyModel | ModelSource,
+    devices: str | Sequence[str] | Sequence[Device] | None = None,
+    *,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    base_dir: str | Path | None = None,
+    device_files: Sequence[Path] = (),
+    properties: Sequence[str] = (),
+    lowering: LoweringFor = default_lowering,
+    known_wrong: KnownWrong = default_known_wrong,
+    cache: Answers | None = None,
+    on_node: Callable[[str], None] | None = None,
+) -> QueryResult:
+    """Ask every device about every node of `model`; affinities in the model or set by the user play no part.
+
+    `model` is imported already, or a path, a ModelProto or the bytes of one (then `shapes` fixes its inputs, and
+    `base_dir` is the folder of the external data of a model without a file). `devices` are resolved already, or a
+    priority list as `--devices` has it. `lowering`, `known_wrong` and `cache` stand in for heterocc's own in tests.
+    `on_node` is called with each node's label, once every device has answered.
+
+    Raises what importing and resolving raise; never for a node that no device can run (`QueryResult.nowhere`).
+    """
+    if not isinstance(model, ImportedModel):
+        from heterocc.compiler.importer.pipeline import import_model
+
+        model = import_model(model, shapes=shapes, base_dir=base_dir)
+    notes: tuple[str, ...] = ()
+    names, resolved = _names_or_devices(devices)
+    if not resolved:
+        resolved, notes = resolve_devices(names, device_files, properties, precisions=precisions_of(model.graph))
+    store = open_cache() if cache is None else cache
+    support = Support(model, lowering, known_wrong, store)
+    refusals: dict[str, dict[str, Refusal]] = {d.name: {} for d in resolved}
+    for node in model.graph.nodes:
+        for device in resolved:
+            refusal = support.refusal(node, device)
+            if refusal is not None:
+                refusals[device.name][node.name] = refusal
+        if on_node is not None:
+            on_node(node.label)
+    failure = getattr(store, "failure", None)
+    return QueryResult(model.graph, resolved, refusals, [*notes, *([failure] if failure else [])])
+
+
+def _names_or_devices(
+    devices: str | Sequence[str] | Sequence[Device] | None,
+) -> tuple[str | tuple[str, ...] | None, tuple[Device, ...]]:
+    if devices is None or isinstance(devices, str):
+        return devices, ()
+    if not isinstance(devices, Sequence) or not all(isinstance(d, (str, Device)) for d in devices):
+        raise UsageError(f'devices must be text such as "GPU,CPU" or a sequence of names, not {devices!r}'[:200])
+    resolved = tuple(d for d in devices if isinstance(d, Device))
+    return tuple(d for d in devices if isinstance(d, str)), resolved
+
+
+def precisions_of(graph: Graph) -> frozenset[str]:
+    """Floating-point dtypes that the graph's nodes write: what a device chosen by `AUTO` must compute."""
+    written = {graph.values[v].dtype for n in graph.nodes for v in n.outputs}
+    return frozenset(written & {"float64", "float32", "float16", "bfloat16"})
+
+
+def machine(model: ImportedModel, devices: Sequence[Device], query: QueryResult) -> Machine:
+    """What placement sees: the devices, the query's refusals, the work of every node, and the links."""
+    refusals = {d.name: {node: r.reason for node, r in query.refusals[d.name].items()} for d in devices}
+    return build_machine(model, tuple(devices), refusals)
+
+
+def describe_nowhere(query: QueryResult, node: Node) -> str:
+    """One sentence for every device why it cannot run `node`, joined."""
+    return "; ".join(f"{d.name}: {query.reason(node.name, d.name)}" for d in query.devices)

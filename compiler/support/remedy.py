@@ -1,0 +1,45 @@
+"""What to propose where no listed device can run a node: a device of this machine that was asked and can."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from heterocc.artifacts.errors import Hint
+from heterocc.compiler.devices.device import Device
+from heterocc.compiler.devices.names import host_device, ort_device
+from heterocc.compiler.importer.model import ImportedModel
+from heterocc.compiler.support.cache import open_cache
+from heterocc.compiler.support.trial import Support
+
+_MAX_ASKED = 20
+"""Refused nodes that are asked about; trials take about 10 ms each."""
+
+
+def add_device(
+    model: ImportedModel, devices: Sequence[Device], refusals: Mapping[str, Mapping[str, str]]
+) -> str | None:
+    """A hint that names devices to add for the nodes that all of `devices` refuse; None where there are no such nodes.
+
+    `refusals[device][node]` is the reason why a device cannot run a node.
+    """
+    refused = [n for n in model.graph.nodes if all(n.name in refusals.get(d.name, {}) for d in devices)]
+    if not refused:
+        return None
+    support = Support(model, cache=open_cache())
+    listed = {d.backend for d in devices}
+    added: list[str] = []
+    left = refused[:_MAX_ASKED]
+    for device in (host_device(), ort_device()):
+        if device.backend in listed:
+            continue
+        able = [node for node in left if support.refusal(node, device) is None]
+        if able:
+            added.append(device.name)
+            left = [node for node in left if node not in able]
+    see = "see `heterocc query` for what each device can run"
+    if left or not added:
+        label = f"{left[0].op_type} '{left[0].label}'"
+        return f"no device of this machine can run {label}; {see}"
+    names, whole = ",".join(added), ",".join([*(d.name for d in devices), *added])
+    can = f"{' and '.join(added)} can run {'it' if len(refused) == 1 else 'what the others cannot'}"
+    return Hint(f"{can}: add {names} to `devices` ({whole!r})", f"{can}: add {names} to --devices (-d {whole})")

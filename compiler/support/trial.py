@@ -1,0 +1,200 @@
+"""Whether a device can run a node: its limits and dtypes, converters known to be wrong, and a trial lowering.
+
+Trials run in this process. A process for each would cost a second (loading TVM) against ten milliseconds for a trial,
+and none of the 2,893 forms of ONNX's node tests made TVM 0.27 abort: what goes wrong there is an exception. The suite
+in tests/differential would show an operator that ends the process.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+import onnx
+
+from heterocc.artifacts.errors import HeteroccError
+from heterocc.compiler.devices.device import Device
+from heterocc.compiler.importer.model import ImportedModel
+from heterocc.compiler.lower.backend import Lowering
+from heterocc.compiler.support.cache import Answer, Answers, NoCache, toolchain_digest
+from heterocc.passes.graph import Node, Value
+
+Rule = Literal["refused", "dtype", "shape", "limit", "wrong", "lowering"]
+LoweringFor = Callable[[Device], Lowering]
+KnownWrong = Callable[[onnx.NodeProto], str | None]
+
+_MAX_INTEGERS = 64
+_MAX_FLOATS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a device cannot run a node: the rule that says so and one sentence without a full stop."""
+
+    rule: Rule
+    reason: str
+
+
+def default_lowering(device: Device) -> Lowering:
+    """heterocc's own lowering for a device."""
+    from heterocc.compiler.lower import lowering_for
+
+    lowering: Lowering = lowering_for(device)
+    return lowering
+
+
+def default_known_wrong(node: onnx.NodeProto) -> str | None:
+    """heterocc's own list of converters that lower a node to wrong numbers."""
+    from heterocc.compiler.lower.tvm_fixes.known_wrong import known_wrong
+
+    return known_wrong(node)
+
+
+@dataclass
+class Support:
+    """Answers for the nodes of one model; trials go to a cache and are made once per signature and target.
+
+    `asked` counts the trials that were made, `remembered` those that the cache answered.
+    """
+
+    model: ImportedModel
+    lowering: LoweringFor = default_lowering
+    known_wrong: KnownWrong = default_known_wrong
+    cache: Answers = field(default_factory=NoCache)
+    asked: int = 0
+    remembered: int = 0
+
+    def __post_init__(self) -> None:
+        self._protos: Mapping[str, onnx.NodeProto] = {n.name: n for n in self.model.proto.graph.node}
+        self._signatures: dict[str, str] = {}
+        self._answers: dict[str, Answer] = {}
+        self._lowerings: dict[str, Lowering] = {}
+
+    def refusal(self, node: Node, device: Device) -> Refusal | None:
+        """Why `device` cannot run `node`, None if it can. Cheap rules come first; the trial is last."""
+        if node.op_type in device.refuses:
+            return Refusal("refused", f"device {device.name} is described as refusing {node.op_type}")
+        if not device.last_resort:
+            found = self._by_values(node, device)
+            if found is not None:
+                return found
+            wrong = self.known_wrong(self._protos[node.name])
+            if wrong is not None:
+                return Refusal("wrong", wrong)
+        reason = self._trial(node, device)
+        return None if reason is None else Refusal("lowering", reason)
+
+    def _by_values(self, node: Node, device: Device) -> Refusal | None:
+        values = self.model.graph.values
+        touched = [("input", values[v]) for v in dict.fromkeys(node.inputs)]
+        touched += [("output", values[v]) for v in node.outputs]
+        for role, value in touched:
+            if value.is_opaque:
+                return Refusal("dtype", f"{role} '{value.name}' is {value.dtype}, which is no numeric tensor")
+            if value.dtype not in device.dtypes:
+                return Refusal("dtype", f"{role} '{value.name}' is {value.dtype}, which {device.name} does not compute")
+        for role, value in touched:
+            if device.static_shapes_only and not value.is_static:
+                return Refusal("shape", f"{role} '{value.name}' has shape {shape_text(value)}, known only at run time")
+        for role, value in touched:
+            if device.max_buffer is not None and value.nbytes > device.max_buffer:
+                what = f"{role} '{value.name}' has {value.nbytes} bytes"
+                return Refusal("limit", f"{what}, more than the {device.max_buffer} of one buffer of {device.name}")
+        total = sum(value.nbytes for _, value in touched)
+        if device.memory is not None and total > device.memory:
+            return Refusal("limit", f"its tensors have {total} bytes, more than {device.name}'s {device.memory}")
+        return None
+
+    def _trial(self, node: Node, device: Device) -> str | None:
+        key = self.key(node, device)
+        answer = self._answers.get(key)
+        if answer is None:
+            answer = self.cache.get(key)
+            if answer is not None:
+                self.remembered += 1
+            else:
+                answer = Answer(_without_names(self._ask(node, device), node))
+                self.asked += 1
+                self.cache.put(key, answer)
+            self._answers[key] = answer
+        return answer.reason
+
+    def _ask(self, node: Node, device: Device) -> str | None:
+        lowering = self._lowerings.get(device.name)
+        if lowering is None:
+            lowering = self._lowerings[device.name] = self.lowering(device)
+        try:
+            return lowering.trial(self.model, node.name, device)
+        except HeteroccError as error:
+            return error.message
+        except Exception as error:
+            # A trial may meet any operator in any form: whatever it raises, the answer is no.
+            text = str(error).strip().splitlines()
+            return f"{type(error).__name__}: {text[-1][:300]}" if text else type(error).__name__
+
+    def key(self, node: Node, device: Device) -> str:
+        """SHA-256 of the node's signature, the device's target and precision, and the toolchain."""
+        digest = hashlib.sha256(toolchain_digest().encode())
+        digest.update(f"\n{device.backend}\n{device.target_json()}\n{device.static_shapes_only}\n".encode())
+        if device.half:
+            digest.update(b"half\n")
+        digest.update(self.signature(node).encode())
+        return digest.hexdigest()
+
+    def signature(self, node: Node) -> str:
+        """A text that is equal for two nodes exactly if a lowering cannot tell them apart, names aside.
+
+        Operator, opset, attributes, which inputs are absent, dtypes and shapes, which inputs are constant, and the
+        contents of small constants: integers shape the code (axes, pads), large weights do not.
+        """
+        known = self._signatures.get(node.name)
+        if known is None:
+            known = self._signatures[node.name] = self._make_signature(node)
+        return known
+
+    def _make_signature(self, node: Node) -> str:
+        proto = self._protos[node.name]
+        lines = [f"{proto.domain}::{proto.op_type} {sorted(self.model.opsets.items())}"]
+        for attribute in sorted(proto.attribute, key=lambda a: a.name):
+            data = attribute.SerializeToString(deterministic=True)
+            lines.append(f"{attribute.name} {hashlib.sha256(data).hexdigest()}")
+        inside = [i for i in node.inputs if i not in proto.input]
+        place = {name: index for index, name in reversed(list(enumerate(proto.input)))}
+        for index, name in enumerate([*proto.input, *inside]):
+            # Two inputs that are one value (x * x) are another case than two values.
+            same = f" ={place[name]}" if place.get(name, index) != index else ""
+            # A body refers to captured values by name: there the name is part of the meaning.
+            captured = f" captured {name}" if index >= len(proto.input) else ""
+            lines.append(f"in {self._value_text(name)}{same}{captured}" if name else "in absent")
+        lines.extend(f"out {self._value_text(name)}" if name else "out absent" for name in proto.output)
+        return "\n".join(lines)
+
+    def _value_text(self, name: str) -> str:
+        value = self.model.graph.values[name]
+        text = f"{value.dtype} {value.shape}"
+        if name not in self.model.graph.constants:
+            return text
+        array = self.model.weights.get(name)
+        if array is None:
+            return f"{text} constant"
+        limit = _MAX_FLOATS if array.dtype.kind not in "iub" else _MAX_INTEGERS
+        return f"{text} constant {array.tobytes().hex() if array.size <= limit else ''}"
+
+
+def _without_names(reason: str | None, node: Node) -> str | None:
+    """The reason as it holds for every node of the signature: the cache hands it to others."""
+    if reason is None:
+        return None
+    for quote in "'", "`", '"':
+        for form in f"node {quote}{node.name}{quote}", f"{quote}{node.name}{quote}":
+            reason = reason.replace(form, "the node")
+    return reason
+
+
+def shape_text(value: Value) -> str:
+    """A shape as text: `[1, ?, 224]`, `[…]` when even the rank is unknown."""
+    if value.shape is None:
+        return "[…]"
+    return "[" + ", ".join("?" if d is None else str(d) for d in value.shape) + "]"

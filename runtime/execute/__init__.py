@@ -1,0 +1,1 @@
+"""What touches devices: code, memory, copies and the chain that runs them."""

@@ -1,0 +1,291 @@
+"""A variant, loaded: its code, its weights, and contexts that each run the whole chain on one thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from heterocc.artifacts.dtypes import COMPUTED, NARROW, is_text
+from heterocc.artifacts.manifest import Partition, Variant
+from heterocc.artifacts.reader import Bundle
+from heterocc.runtime import forks
+from heterocc.runtime.execute.crew import on_crew
+from heterocc.runtime.execute.cuda_streams import CudaStreams, device_keeper, hold
+from heterocc.runtime.execute.executable import (
+    Executable,
+    Instrument,
+    Library,
+    load_library,
+    synchronizer,
+    told_origins,
+)
+from heterocc.runtime.execute.faults import device_fault, device_was_lost
+from heterocc.runtime.execute.inflight import InFlight, Settle
+from heterocc.runtime.execute.lending import Lending, copying_notes
+from heterocc.runtime.execute.loaded_code import close_unloaded, keep_open, let_go
+from heterocc.runtime.execute.memory import Allocations, Buffers, Weights, to_host
+from heterocc.runtime.execute.ort import OrtPartition, to_python
+from heterocc.runtime.execute.transfer import bind_copy, bind_mark, direct_pairs, shared_spaces
+from heterocc.runtime.execute.tvm_api import release_pools, use_threads
+from heterocc.runtime.feeds import Array
+from heterocc.runtime.plan.schedule import HOST, Call, Copy, Schedule, Space, Step, Wait, numpy_dtype, schedule
+
+Action = Callable[[], Any]
+
+
+class Observer(Protocol):
+    """What a context with eyes reports to: profiling and bisection."""
+
+    def instrument(self, partition: int) -> Instrument | None:
+        """The hook for the partition's kernels, or None to leave them alone."""
+        ...
+
+    def wrap(self, step: Step, action: Action, wait: Action | None) -> Action:
+        """The action to run in place of `action`; `wait` blocks until the step's device is done."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a chain runs: `threads` per running caller for CPU partitions."""
+
+    threads: int
+
+
+class Chain:
+    """Code and weights of a variant, placed on its devices; immutable once built, shared by all contexts."""
+
+    def __init__(self, bundle: Bundle, variant: Variant, options: Options, allocations: Allocations) -> None:
+        self.variant = variant
+        self.options = options
+        on_device = any(device.backend not in ("cpu", "ort") for device in variant.devices)
+        has_onnx = any(part.kind == "onnx" for part in variant.partitions)
+        self.portable = not on_device and not (has_onnx and options.threads > 1)
+        """Whether a forked child may go on with it: it keeps no threads and no driver's objects."""
+        forks.keep_in_children(self, portable=self.portable)
+        self.schedule: Schedule = schedule(variant, shared_spaces(variant), direct_pairs(variant))
+        self.allocations = allocations
+        self.weights = Weights(bundle.weights_view, allocations, self.schedule.shared)
+        self.compiled: dict[int, Executable] = {}
+        self.onnx: dict[int, OrtPartition] = {}
+        if any(space.backend == "cuda" for space in self.schedule.spaces):
+            hold(self.weights, self.weights.tensors)
+        self._bundle = bundle
+        close_unloaded()  # code of chains that nobody closed
+        self._libraries: dict[str, Library] = {}
+        # TVM's pools may hold memory of a device that was lost, by whomever, and would hand it to this chain.
+        if device_was_lost() or any(s.backend in ("opencl", "vulkan") for s in self.schedule.spaces):
+            release_pools()
+        if any(p.kind == "onnx" and p.params for p in variant.partitions):
+            bundle.verify_weights()  # ONNX Runtime folds constants, that is, it computes with them, at load
+        for index, part in enumerate(variant.partitions):
+            if part.kind == "tvm":
+                self.compiled[index] = self._load_compiled(part, self.schedule.spaces[index])
+            else:
+                self.onnx[index] = self._load_onnx(part)
+        self.constants = {int(value): weight for value, weight in variant.constants.items()}
+        for value, space in self.schedule.residents:
+            if space != HOST or (self.compiled and variant.values[value].dtype in COMPUTED):
+                self.weights.tensor(self.constants[value], space)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What there is to say of how its code was loaded and its values travel."""
+        return (*told_origins(self._libraries.values()), *copying_notes(self.schedule))
+
+    def _load_compiled(self, part: Partition, space: Space) -> Executable:
+        params = [self.weights.tensor(index, space) for index in part.params]
+        library = self._libraries.get(part.code)
+        if library is None:
+            library = self._load_library(part, space)
+            self._libraries[part.code] = library
+        return Executable(library.module, part.name, part.entry, space, params)
+
+    def _load_library(self, part: Partition, space: Space) -> Library:
+        binaries = self._binaries(part, space)
+        code = self._bundle.sealed_member(part.code)
+        try:
+            library = load_library(code.path, part.name, space, binaries)
+        except BaseException:
+            let_go(code)
+            raise
+        keep_open(code, library)
+        return library
+
+    def _binaries(self, part: Partition, space: Space) -> bytes:
+        if part.binaries is None or space.backend != "opencl":
+            return b""
+        with self._bundle.sealed_member(part.binaries) as member, member.map() as data:
+            return bytes(data)
+
+    def _load_onnx(self, part: Partition) -> OrtPartition:
+        manifest = self._bundle.manifest
+        weights = {
+            name: (self.weights.array(index), manifest.weights[index].dtype)
+            for name, index in zip(part.param_names, part.params, strict=True)
+        }
+        return OrtPartition(
+            part,
+            self.variant.values,
+            bytes(self._bundle.member(part.code)),
+            weights,
+            threads=self.options.threads,
+            spin=all(p.kind == "onnx" for p in self.variant.partitions),
+        )
+
+    def describe(self, step: Step) -> tuple[str, str]:
+        """What a step does, and the label of its device, for messages."""
+        variant = self.variant
+        if isinstance(step, Wait):
+            step = step.step
+        if isinstance(step, Call):
+            part = variant.partitions[step.partition]
+            return f"running partition '{part.name}'", variant.devices[part.device].name
+        space = step.carrier
+        labels = [d.name for d in variant.devices if (d.backend, d.index) == (space.backend, space.index)]
+        name = variant.values[step.value].name
+        return f"sending '{name}' from {step.source} to {step.target}", labels[0] if labels else str(space)
+
+
+class Context:
+    """Buffers and bound calls for one run at a time; a session keeps a pool of them.
+
+    `arrays` are the host views of inputs and outputs (and of every other host value) by value index.
+    """
+
+    def __init__(self, chain: Chain, *, reuse: bool = True, observer: Observer | None = None) -> None:
+        self._chain = chain
+        plan = chain.schedule
+        needs_tensors = bool(chain.compiled)
+        self.buffers = Buffers(plan, chain.variant.values, chain.allocations, reuse=reuse, tensors=needs_tensors)
+        self.arrays: dict[int, Array] = dict(self.buffers.arrays)
+        self.tensors: dict[tuple[int, Space], Any] = dict(self.buffers.tensors)
+        self.objects: dict[int, Any] = {}
+        for value, space in plan.residents:
+            if space == HOST:
+                self.arrays[value] = chain.weights.array(chain.constants[value])
+            if needs_tensors and chain.variant.values[value].dtype in COMPUTED:
+                self.tensors[value, space] = chain.weights.tensor(chain.constants[value], space)
+        self._device_kept = device_keeper(chain.variant)
+        self._flight = InFlight(chain.describe)
+        self._cuda = CudaStreams() if any(space.backend == "cuda" for space in plan.spaces) else None
+        if self._cuda is not None:
+            hold(self, (self.tensors, self.arrays))
+        awaited = frozenset(step.step for step in plan.steps if isinstance(step, Wait))
+        buffers = self.buffers
+        self._lending = Lending(plan, chain.variant, buffers.lent, buffers.slots, all_rest=not reuse)
+        self._actions = tuple(
+            self._lending.wrap(number, step, agent, self._bind(step, agent, step in awaited, observer), self._flight)
+            for number, (step, agent) in enumerate(zip(plan.steps, plan.agents, strict=True))
+        )
+        self._steps = plan.steps
+        self.observer = observer
+        self._generation = forks.generation
+        forks.keep_in_children(self, portable=chain.portable)
+        on_host = any(executable.space == HOST for executable in chain.compiled.values())
+        self._threads = chain.options.threads if on_host else None
+
+    def execute(self) -> None:
+        """Run the chain on what the input arrays hold. Raises DeviceError naming the partition and the device."""
+        if self._threads is None:
+            self._on_this_thread()
+        elif self._threads == 1:
+            use_threads(1)
+            self._on_this_thread()
+        else:
+            on_crew(self._threads, self._on_this_thread)
+
+    def _on_this_thread(self) -> None:
+        with self._device_kept():
+            self._execute()
+
+    def _execute(self) -> None:
+        action: Action | None = None
+        try:
+            for action in self._actions:
+                action()
+            action = None
+            self._flight.finish()
+            self._lending.rest()
+        except BaseException as error:
+            if forks.generation != self._generation:
+                raise  # a callback has forked: there is nobody here to wait for
+            self._flight.abandon()
+            self._lending.recover()
+            if self._cuda is not None:
+                self._cuda.abandon()
+            if action is None or not isinstance(error, Exception):
+                raise
+            step = next(s for s, a in zip(self._steps, self._actions, strict=True) if a is action)
+            fault = device_fault(error, *self._chain.describe(step))
+            if device_was_lost():
+                release_pools()  # what this run took from TVM's pools has gone back to them
+            raise fault from error
+
+    def values(self) -> dict[int, Any]:
+        """Copies of all values after a run, in value order; right only in a context without reuse."""
+        found: dict[int, Any] = {value: to_python(held) for value, held in self.objects.items()}
+        for (value, _), tensor in self.tensors.items():
+            if value not in self.arrays and value not in found:
+                found[value] = to_host(tensor)
+        found.update((value, array.copy()) for value, array in self.arrays.items())
+        return dict(sorted(found.items()))
+
+    def _bind(self, step: Step, agent: Space, awaited: bool, observer: Observer | None) -> Action:
+        """What a step does; `agent` does it, and the host waits for it later if it is `awaited`."""
+        flight = self._flight
+        if isinstance(step, Wait):
+            waited = step.step
+            device = waited.carrier if isinstance(waited, Copy) else self._chain.schedule.spaces[waited.partition]
+            return lambda: flight.settle(device, waited)
+        cuda = self._cuda if agent.backend == "cuda" else None
+        if isinstance(step, Copy):
+            start = bind_copy(step, self.tensors) if cuda is None else cuda.copy(step, self.tensors)
+        else:
+            call = self._bind_call(step.partition, agent, observer)
+            if cuda is not None:
+                call = cuda.call(agent, call, self._chain.variant.partitions[step.partition].inputs)
+            if not awaited:
+                return call if observer is None else observer.wrap(step, call, synchronizer(agent))
+            start = call if cuda is not None else _marked(call, bind_mark(agent))
+
+        def action() -> None:
+            flight.add(agent, step, start())
+
+        return action if observer is None else observer.wrap(step, action, lambda: flight.settle(agent, step))
+
+    def _bind_call(self, index: int, space: Space, observer: Observer | None) -> Action:
+        part = self._chain.variant.partitions[index]
+        if part.kind == "tvm":
+            arguments = [self.tensors[value, space] for value in (*part.inputs, *part.outputs)]
+            hook = None if observer is None else observer.instrument(index)
+            return self._chain.compiled[index].bind(arguments, hook)
+        session = self._chain.onnx[index]
+        dynamic = self._chain.schedule.objects
+        if not dynamic.intersection((*part.inputs, *part.outputs)):
+            return session.bind([self.arrays[v] for v in part.inputs], [self.arrays[v] for v in part.outputs])
+        return session.call_on_objects(
+            part.inputs, part.outputs, self.arrays, self.objects, as_python=not self._needs_ort_values(part)
+        )
+
+    def _needs_ort_values(self, part: Partition) -> bool:
+        """Whether it touches dtypes that numpy lacks, or writes for another partition what Python cannot hold."""
+        values, outputs = self._chain.variant.values, self._chain.variant.outputs
+        if any(values[v].dtype in NARROW for v in (*part.inputs, *part.outputs)):
+            return True
+        return any(v not in outputs and not _python_holds(values[v].dtype) for v in part.outputs)
+
+
+def _marked(call: Action, mark: Callable[[], Settle]) -> Callable[[], Settle]:
+    """A call that also gives the call that waits for it."""
+
+    def start() -> Settle:
+        call()
+        return mark()
+
+    return start
+
+
+def _python_holds(dtype: str) -> bool:
+    return numpy_dtype(dtype) is not None or is_text(dtype)

@@ -1,0 +1,150 @@
+"""Compiled partitions: a loaded shared object, and Relax VM instances of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tvm_ffi
+
+from heterocc.artifacts.errors import HeteroccError
+from heterocc.runtime.execute.cuda_streams import kernel_stream
+from heterocc.runtime.execute.faults import device_fault
+from heterocc.runtime.execute.tvm_api import POOLED, tvm_api
+from heterocc.runtime.native import opencl_api, vulkan_api
+from heterocc.runtime.plan.schedule import HOST, Space
+
+_BOUND = "heterocc.bound"
+
+Instrument = Callable[..., int]
+"""TVM's per-call hook: `(function, symbol, before, result, *arguments) -> 0`; 1 before a call skips it."""
+
+
+class Executable:
+    """A partition's shared object. Shared by all contexts; a VM instance runs on one thread at a time."""
+
+    def __init__(self, library: Any, name: str, entry: str, space: Space, params: Sequence[Any]) -> None:
+        """`library` comes from `load_library`; `params` are the weights, in the order of the entry's tuple."""
+        self.name = name
+        self.space = space
+        self._entry = entry
+        self._params = tvm_ffi.Array(list(params))
+        self._module = library
+
+    def bind(self, arguments: Sequence[Any], instrument: Instrument | None = None) -> Callable[[], Any]:
+        """A VM instance of its own with the arguments bound: a call without arguments that runs the partition."""
+        try:
+            vm = self._module["vm_load_executable"]()
+            devices = (1, 0, POOLED)
+            if self.space != HOST:
+                kind = tvm_ffi.device(self.space.backend, self.space.index).dlpack_device_type()
+                devices = (kind, self.space.index, POOLED, *devices)  # type: ignore[assignment]
+            vm["vm_initialization"](*devices)
+            if instrument is not None:
+                vm["set_instrument"](tvm_ffi.convert(instrument))
+            vm["save_function"](self._entry, _BOUND, 0, *arguments, self._params)
+            return vm[_BOUND]  # type: ignore[no-any-return]
+        except HeteroccError:
+            raise
+        except Exception as error:
+            raise device_fault(error, f"preparing partition '{self.name}'", str(self.space)) from error
+
+    def binaries(self) -> bytes:
+        """What the driver made of its kernels, as a bundle holds it beside the code; empty where that is of no use.
+
+        May take as long as building them. Raises DeviceError.
+        """
+        if self.space.backend != "opencl":
+            return b""
+        try:
+            return opencl_api.program_binaries(self._module, self.space.index)
+        except Exception as error:
+            raise device_fault(error, f"reading the binaries of '{self.name}'", str(self.space)) from error
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True)
+class Library:
+    """The loaded shared object of partition `name`, and where the machine code of its kernels came from where the
+    driver makes that: the end of a sentence.
+    """
+
+    module: Any
+    name: str
+    origin: str | None = None
+
+
+def told_origins(libraries: Iterable[Library]) -> tuple[str, ...]:
+    """Where the machine code of libraries came from, one sentence for all that it came from the same place."""
+    names: dict[str, list[str]] = {}
+    for library in libraries:
+        if library.origin is not None:
+            names.setdefault(library.origin, []).append(library.name)
+    who = {origin: f"'{of[0]}'" if len(of) == 1 else f"{len(of)} partitions" for origin, of in names.items()}
+    return tuple(f"{_ORIGIN}{name} {origin}" for origin, name in who.items())
+
+
+_ORIGIN = "the OpenCL code of "
+
+
+def is_detail(note: str) -> bool:
+    """Whether a note asks nothing of the user (where code came from, with nothing amiss): for `--json` alone."""
+    return note.startswith(_ORIGIN) and ": " not in note
+
+
+def load_library(path: str, name: str, space: Space, binaries: bytes = b"") -> Library:
+    """The shared object at `path`, loaded for partition `name`; the path must lead to it as long as it is loaded.
+
+    Raises DeviceError.
+
+    `binaries` are what the bundle has of its kernels, for whatever device and driver; those that fit are used.
+
+    Kernels of OpenCL and Vulkan are built here: one that the device cannot run is an error of the load, not of the
+    first run.
+    """
+    api = tvm_api()
+    try:
+        if space.backend == "vulkan":
+            vulkan_api.load_vulkan()
+        library = api.load_module(path, "so")
+        if space.backend == "vulkan":
+            vulkan_api.build_kernels(library, space.index)
+        elif space.backend == "opencl":
+            opencl_api.build_kernels(library, space.index, binaries)
+            return Library(library, name, _told(opencl_api.origins(library, space.index), bool(binaries)))
+        return Library(library, name)
+    except Exception as error:
+        raise device_fault(error, f"loading partition '{name}'", str(space)) from error
+
+
+def _told(found: opencl_api.Origins, offered: bool) -> str | None:
+    """Where OpenCL code came from, as the end of a sentence; None where TVM's own OpenCL has it."""
+    places = ((found.bundle, "the bundle's binaries"), (found.disk, "binaries kept on disk"), (found.source, "source"))
+    used = [place for count, place in places if count]
+    if not used:
+        return None
+    text = f"comes from {' and '.join(used)}"
+    if found.refused:
+        return f"{text}: the driver refused {found.refused} binaries; compile the bundle again with this driver"
+    if offered and found.bundle == 0:
+        return (
+            f"{text}: the bundle's binaries are for another device or driver; compile it again here for ones that fit"
+        )
+    return text
+
+
+def synchronizer(space: Space) -> Callable[[], None] | None:
+    """A call that waits until a device has done all that was asked of it; None for host memory."""
+    if space == HOST:
+        return None
+    device = tvm_ffi.device(space.backend, space.index)
+    wait = tvm_api().synchronize
+    if space.backend == "cuda":
+        kernels = kernel_stream(space.index)
+
+        def both() -> None:
+            wait(device, 0)  # TVM's own copies are in the default stream
+            kernels.wait()
+
+        return both
+    return lambda: wait(device, 0)

@@ -1,0 +1,61 @@
+"""The contexts of a loaded variant: made when callers need them, and kept."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+
+from heterocc.runtime.execute.chain import Chain, Context
+from heterocc.runtime.execute.crew import dismiss_idle
+from heterocc.runtime.profile.recorder import Recorder
+from heterocc.runtime.profile.timestamps import Timestamps
+
+
+class ContextPool:
+    """Contexts of one chain, the first made at once. Safe to use from many threads; a context is for one at a time."""
+
+    def __init__(self, chain: Chain, *, profiling: bool = False) -> None:
+        """Raises DeviceError or DeviceMemoryError where the first context finds no room."""
+        self.chain = chain
+        spaces = [space for i, space in enumerate(chain.schedule.spaces) if i in chain.compiled]
+        self.timestamps = Timestamps(spaces) if profiling else None
+        self._lock = threading.Lock()
+        self._recorders: list[Recorder] = []
+        self._closed = False
+        self._idle = deque([self.new()])
+
+    @property
+    def recorders(self) -> tuple[Recorder, ...]:
+        """Those of all contexts made so far; none without profiling."""
+        with self._lock:
+            return tuple(self._recorders)
+
+    def new(self) -> Context:
+        """A context of the caller's own."""
+        if self.timestamps is None:
+            return Context(self.chain)
+        recorder = Recorder(self.chain.schedule, self.timestamps)
+        context = Context(self.chain, observer=recorder)
+        with self._lock:
+            self._recorders.append(recorder)
+        return context
+
+    def take(self) -> Context:
+        """An idle context, or a new one."""
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return self.new()
+
+    def give_back(self, context: Context) -> None:
+        """Keep a context for the next caller, unless the pool is closed."""
+        if not self._closed:
+            self._idle.append(context)
+
+    def close(self) -> None:
+        """Free idle contexts and threads; those in use go when they are given back. Times are taken no more."""
+        self._closed = True
+        self._idle.clear()
+        if self.timestamps is not None:
+            self.timestamps.close()
+        dismiss_idle(keep=1)

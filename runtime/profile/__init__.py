@@ -1,0 +1,1 @@
+"""Times of a run, and the values inside it."""

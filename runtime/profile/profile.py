@@ -1,0 +1,202 @@
+"""Times of partitions, kernels and transfers, as records and as a table like that of OpenVINO's `benchmark_app -pc`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from heterocc.artifacts.manifest import Kernel, Variant
+from heterocc.runtime.plan.schedule import HOST, Copy, Schedule, Space, Wait
+from heterocc.runtime.profile.recorder import Cell, Recorder
+from heterocc.runtime.profile.timestamps import Timestamps
+
+Kind = Literal["partition", "kernel", "transfer", "node"]
+Clock = Literal["host", "device"]
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileRecord:
+    """One line of a profile. Times are milliseconds per run, averaged over `runs`.
+
+    `kind` "partition" covers its kernels and what the VM does between them; "kernel" is one compiled function and the
+    `nodes` it computes; "transfer" one value sent between memories; "node" a node that no kernel is known for, so that
+    it has no time of its own (`status` NOT_RUN: folded, fused under another name, or run inside ONNX Runtime). A
+    transfer is NOT_RUN where both devices work in the same memory.
+
+    `clock` says who took `real_ms`. "host": it is wall-clock time until the device was done, launching included.
+    "device": it is what the device computed, by its own timestamps; what lies between kernels is in no kernel's time,
+    only in the partition's. `cpu_ms` is wall-clock time until the call returned on the host: on the CPU the two are
+    one, on other devices the second is the time of launching.
+    """
+
+    kind: Kind
+    name: str
+    status: Literal["EXECUTED", "NOT_RUN"]
+    layer_type: str
+    real_ms: float
+    cpu_ms: float
+    exec_type: str
+    device: str
+    partition: str
+    nodes: tuple[str, ...] = ()
+    calls: float = 0.0
+    clock: Clock = "host"
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """What a session measured over `runs` runs, in run order; `notes` say where times could not be taken as wished."""
+
+    records: tuple[ProfileRecord, ...]
+    runs: int
+    notes: tuple[str, ...] = ()
+
+    @property
+    def total_ms(self) -> float:
+        """Partitions and transfers together, per run."""
+        return sum(r.real_ms for r in self.records if r.kind in ("partition", "transfer"))
+
+    def of(self, kind: Kind) -> tuple[ProfileRecord, ...]:
+        """The records of one kind."""
+        return tuple(r for r in self.records if r.kind == kind)
+
+    def to_json(self) -> dict[str, Any]:
+        """For `--json`."""
+        names = ProfileRecord.__slots__
+        return {
+            "runs": self.runs,
+            "total_ms": self.total_ms,
+            "notes": list(self.notes),
+            "records": [{n: getattr(r, n) for n in names} for r in self.records],
+        }
+
+    def to_table(self, *, width: int = 48) -> str:
+        """Text: a line per kernel, transfer and unrun node, then a line per partition, the totals and the notes.
+
+        `width` is that of the first column; longer names end in "…".
+        """
+        header = ("layerName", "execStatus", "layerType", "realTime (ms)", "cpuTime (ms)", "execType")
+        rows = [_row(r) for r in self.records if r.kind != "partition"]
+        sums = [_row(r) for r in self.records if r.kind == "partition"]
+        total = ("Total", "", f"{self.runs} runs", f"{self.total_ms:.3f}", f"{self._cpu_ms():.3f}", "")
+        notes = [f"note: {note}" for note in self.notes]
+        return "\n".join((*_layout([header, *rows, None, *sums, None, total], width), *notes)) + "\n"
+
+    def _cpu_ms(self) -> float:
+        return sum(r.cpu_ms for r in self.records if r.kind in ("partition", "transfer"))
+
+    def __str__(self) -> str:
+        return self.to_table()
+
+
+def _row(record: ProfileRecord) -> tuple[str, ...]:
+    return (
+        record.name,
+        record.status,
+        record.layer_type,
+        f"{record.real_ms:.3f}",
+        f"{record.cpu_ms:.3f}",
+        record.exec_type,
+    )
+
+
+def _layout(rows: Sequence[tuple[str, ...] | None], width: int) -> Iterable[str]:
+    cells = [r if r is None else (_shorten(r[0], width), r[1], _shorten(r[2], 28), *r[3:]) for r in rows]
+    widths = [max(len(r[i]) for r in cells if r is not None) for i in range(6)]
+    for row in cells:
+        if row is None:
+            yield "-" * (sum(widths) + 10)
+            continue
+        parts = [t.rjust(w) if i in (3, 4) else t.ljust(w) for i, (t, w) in enumerate(zip(row, widths, strict=True))]
+        yield "  ".join(parts).rstrip()
+
+
+def _shorten(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def _saved_transfers(variant: Variant, plan: Schedule) -> dict[int, list[tuple[int, Space, Space]]]:
+    """By partition, the values that it reads across devices without a transfer, because the two share memory."""
+    places: dict[int, list[Space]] = {value: [HOST] for value in variant.inputs}
+    found: dict[int, list[tuple[int, Space, Space]]] = {}
+    for index, (part, space) in enumerate(zip(variant.partitions, plan.spaces, strict=True)):
+        for value in part.inputs:
+            held = places.get(value)
+            if (
+                held
+                and space not in held
+                and {space, held[0]} & plan.shared
+                and {space, held[0]} <= {HOST, *plan.shared}
+            ):
+                found.setdefault(index, []).append((value, held[0], space))
+                held.append(space)
+        places.update((value, [space]) for value in part.outputs)
+    return found
+
+
+def build_profile(variant: Variant, plan: Schedule, recorders: Sequence[Recorder], timestamps: Timestamps) -> Profile:
+    """Merge what the contexts recorded; per-run averages."""
+    runs = sum(r.runs for r in recorders)
+    per_run = 1e-6 / max(1, runs)
+
+    def merged(cells: Iterable[Cell | None]) -> Cell:
+        total = Cell()
+        for cell in cells:
+            if cell is not None:
+                total.real, total.cpu, total.calls = (
+                    total.real + cell.real,
+                    total.cpu + cell.cpu,
+                    total.calls + cell.calls,
+                )
+        return total
+
+    records: list[ProfileRecord] = []
+
+    def add(
+        kind: Kind, cell: Cell, name: str, layer: str, exec_type: str, device: str, part: str, nodes: tuple[str, ...],
+        clock: Clock = "host",
+    ) -> None:  # fmt: skip
+        status: Literal["EXECUTED", "NOT_RUN"] = "EXECUTED" if cell.calls else "NOT_RUN"
+        records.append(
+            ProfileRecord(kind, name, status, layer, cell.real * per_run, cell.cpu * per_run, exec_type, device, part,
+                          nodes, cell.calls / max(1, runs), clock)
+        )  # fmt: skip
+
+    saved = _saved_transfers(variant, plan)
+    for step in plan.steps:
+        if isinstance(step, Wait):
+            continue
+        cell = merged(r.steps.get(step) for r in recorders)
+        if isinstance(step, Copy):
+            name, route = variant.values[step.value].name, f"{step.source} -> {step.target}"
+            beside = ", ".join(variant.partitions[p].name for p in plan.beside(step))
+            route += f" (overlaps {beside})" if beside else ""
+            add("transfer", cell, name, "Transfer", route, str(step.carrier), "", ())
+            continue
+        index, part = step.partition, variant.partitions[step.partition]
+        device = variant.devices[part.device]
+        for value, source, target in saved.get(index, ()):
+            route = f"{source} -> {target} (same memory)"
+            place = str(target if target != HOST else source)
+            add("transfer", Cell(), variant.values[value].name, "Transfer", route, place, "", ())
+        add("partition", cell, part.name, f"Partition ({len(part.nodes)} nodes)", f"{device.name} {part.kind}",
+            device.name, part.name, part.nodes)  # fmt: skip
+        clock: Clock = "host" if timestamps.clock(plan.spaces[index]) is None else "device"
+        known = {k.symbol: k for k in part.kernels}
+        seen = dict.fromkeys(k for r in recorders for p, k in tuple(r.kernels) if p == index)
+        for symbol in dict.fromkeys([*known, *seen]):
+            kernel = known.get(symbol, Kernel(symbol=symbol, nodes=()))
+            name = " + ".join(kernel.nodes) or symbol
+            layer = "+".join(kernel.op_types) or "Kernel"
+            cell = merged(r.kernels.get((index, symbol)) for r in recorders)
+            add("kernel", cell, name, layer, f"{device.name} {symbol}", device.name, part.name, kernel.nodes,
+                clock)  # fmt: skip
+        covered = {n for k in part.kernels for n in k.nodes}
+        inside = "inside ONNX Runtime" if part.kind == "onnx" else "no kernel of its own"
+        for node in part.nodes:
+            if node not in covered:
+                add("node", Cell(), node, "", f"{device.name} {inside}", device.name, part.name, (node,))
+    untold = sum(r.untold for r in recorders)
+    notes = (f"the driver told no time for {untold} kernel runs; they count as 0 ms",) if untold else ()
+    return Profile(tuple(records), runs, (*timestamps.notes, *notes))

@@ -1,0 +1,66 @@
+"""Which devices of a session time their kernels themselves, and what there is to say of the others."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable
+
+from heterocc.runtime import forks
+from heterocc.runtime.execute.faults import first_line
+from heterocc.runtime.native import typed_error, vulkan_devices
+from heterocc.runtime.native.kernel_clock import KernelClock
+from heterocc.runtime.plan.schedule import HOST, Space
+
+
+class Timestamps:
+    """Device timestamps for a session's kernels, on from construction until `close` or until nobody holds it.
+
+    Where a device has none, kernels are timed by waiting for each, and `notes` says so.
+    """
+
+    def __init__(self, spaces: Iterable[Space]) -> None:
+        self._clocks: dict[Space, KernelClock] = {}
+        started: list[KernelClock] = []
+        notes: list[str] = []
+        for space in dict.fromkeys(spaces):
+            if space == HOST:
+                continue
+            found = find_clock(space)
+            if isinstance(found, KernelClock):
+                try:
+                    found.start()
+                except Exception as error:
+                    told = typed_error(error)
+                    found = first_line(error) if told is None else told.message
+                else:
+                    started.append(found)
+                    self._clocks[space] = found
+            if isinstance(found, str):
+                notes.append(f"kernels on {space} are timed by waiting for each, which slows them down: {found}")
+        self.notes = tuple(notes)
+        forks.keep_in_children(self)
+        self._finalizer = weakref.finalize(self, _stop, started)
+        self._finalizer.atexit = False  # the process takes the drivers with it
+
+    def clock(self, space: Space) -> KernelClock | None:
+        """What times kernels there; None where the host does."""
+        return self._clocks.get(space)
+
+    def close(self) -> None:
+        """Let the devices stop, unless other sessions want their timestamps too."""
+        self._finalizer()
+
+
+def find_clock(space: Space) -> KernelClock | str:
+    """The clock of a device, or why it has none."""
+    if space.backend not in ("opencl", "vulkan"):
+        return f"timestamps of {space.backend} are not used"
+    if space.backend == "vulkan" and not vulkan_devices()[space.index].timestamps:
+        return "the device has no timestamps"
+    clock = KernelClock.of(space.backend)
+    return "the installed TVM brings a back end of its own" if clock is None else clock
+
+
+def _stop(clocks: Iterable[KernelClock]) -> None:
+    for clock in clocks:
+        clock.stop()

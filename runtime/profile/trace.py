@@ -1,0 +1,80 @@
+"""Taps for finding where a bundle goes wrong: what kernels wrote, as they wrote it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import tvm_ffi
+
+from heterocc.artifacts.manifest import Kernel, Variant
+from heterocc.runtime import forks
+from heterocc.runtime.execute.executable import Instrument, synchronizer
+from heterocc.runtime.execute.memory import to_host
+from heterocc.runtime.feeds import Array
+from heterocc.runtime.plan.schedule import Schedule, Step
+
+
+@dataclass(frozen=True, slots=True)
+class KernelTrace:
+    """A kernel call that has just returned.
+
+    `kernel` is its manifest record, None for a function that the manifest does not list. `outputs` are copies of the
+    tensors it wrote, in the order of `kernel.outputs` where the manifest names them; else its last tensor argument.
+    """
+
+    partition: int
+    symbol: str
+    kernel: Kernel | None
+    outputs: tuple[Array, ...]
+
+
+TraceCallback = Callable[[KernelTrace], None]
+
+
+class Tap:
+    """Observes one context and reports every kernel call of the wanted partitions.
+
+    `error` is what the callback raised, if it did.
+    """
+
+    def __init__(self, variant: Variant, plan: Schedule, partition: int | None, callback: TraceCallback) -> None:
+        self._variant = variant
+        self._plan = plan
+        self._wanted = partition
+        self._callback = callback
+        self.error: BaseException | None = None
+
+    def instrument(self, partition: int) -> Instrument | None:
+        """The hook that copies what kernels wrote; None for partitions that were not asked for."""
+        if self._wanted not in (None, partition):
+            return None
+        wait = synchronizer(self._plan.spaces[partition])
+        began = forks.generation
+        known = {k.symbol: k for k in self._variant.partitions[partition].kernels}
+
+        def hook(_function: Any, symbol: str, before: bool, _result: Any, *arguments: Any) -> int:
+            if before or symbol.startswith("vm.builtin."):
+                return 0
+            if wait is not None:
+                wait()
+            kernel = known.get(symbol)
+            tensors = [a for a in arguments if isinstance(a, tvm_ffi.Tensor)]
+            count = len(kernel.outputs) if kernel is not None and kernel.outputs else 1
+            trace = KernelTrace(partition, symbol, kernel, tuple(to_host(t) for t in tensors[-count:]))
+            try:
+                self._callback(trace)
+            except BaseException as error:
+                self.error = error  # it comes out of TVM as an error of TVM's
+                raise
+            if forks.generation != began:
+                self.error = forks.refusal("the callback forked this process in the middle of a run")
+                raise self.error
+            return 0
+
+        return hook
+
+    def wrap(self, step: Step, action: Callable[[], Any], wait: Callable[[], Any] | None) -> Callable[[], Any]:
+        """Steps run as they are."""
+        return action

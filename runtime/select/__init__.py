@@ -1,0 +1,1 @@
+"""Which variant of a bundle is loaded on this machine, and why."""

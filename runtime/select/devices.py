@@ -1,0 +1,124 @@
+"""The devices of this machine, as records, and why those of other back ends cannot be used."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from heterocc.artifacts.errors import HeteroccError
+from heterocc.artifacts.manifest import Device
+from heterocc.runtime.execute.ort import OLDEST_TEXT
+from heterocc.runtime.native import CudaDevice, cuda_devices, load_cuda, opencl_devices, vulkan_devices
+from heterocc.runtime.select.compat import has_onnxruntime
+from heterocc.runtime.select.device_records import (
+    DeviceRecord,
+    cpu_record,
+    cuda_record,
+    opencl_record,
+    ort_record,
+    precisions,
+    vulkan_record,
+)
+from heterocc.runtime.select.ranking import Backend
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """A back end without a device here: `reason` is one sentence, `hint` what to do about it."""
+
+    backend: Backend
+    reason: str
+    hint: str
+
+    def to_json(self) -> dict[str, str]:
+        """As `heterocc devices --json` prints it."""
+        return {"backend": self.backend, "reason": self.reason, "hint": self.hint}
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """What is here: `devices` in order of label, and the back ends that are `absent`."""
+
+    devices: tuple[DeviceRecord, ...]
+    absent: tuple[Absent, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """As `heterocc devices --json` prints it."""
+        return {"devices": [d.to_json() for d in self.devices], "absent": [a.to_json() for a in self.absent]}
+
+
+def inventory() -> Inventory:
+    """Look for the devices of every back end; loads the plug-ins and drivers. Never raises for a missing one."""
+    found = [cpu_record()]
+    absent: list[Absent] = []
+    backends: tuple[Backend, ...] = ("opencl", "vulkan", "cuda")
+    for backend in backends:
+        try:
+            found += _records(backend)
+        except HeteroccError as error:
+            absent.append(Absent(backend, error.message, error.hint or ""))
+    if not has_onnxruntime():
+        what = f"onnxruntime>={OLDEST_TEXT}"
+        absent.append(Absent("ort", f"the package {what} is not installed", f"pip install '{what}'"))
+    else:
+        found.append(ort_record())
+    return Inventory(tuple(found), tuple(absent))
+
+
+def _records(backend: Backend) -> list[DeviceRecord]:
+    """The devices of a GPU back end. Raises NativePluginError or DriverMissingError where there is none."""
+    if backend == "opencl":
+        return [opencl_record(index, device) for index, device in enumerate(opencl_devices())]
+    if backend == "vulkan":
+        return [vulkan_record(index, device) for index, device in enumerate(vulkan_devices())]
+    return [cuda_record(index, device) for index, device in enumerate(usable_cuda_devices())]
+
+
+def device_here(device: Device) -> DeviceRecord:
+    """The device of this machine that a manifest's device, for which `driver_reason` is None, runs on."""
+    plain: dict[str, Callable[[], DeviceRecord]] = {"cpu": cpu_record, "ort": ort_record}
+    return plain[device.backend]() if device.backend in plain else _records(device.backend)[device.index]
+
+
+def driver_reason(device: Device) -> str | None:
+    """Why a device of a manifest (of a back end other than `cpu` and `ort`) cannot be used here, None if it can."""
+    try:
+        here = _capabilities(device.backend)
+    except HeteroccError as error:
+        return f"device {device.name}: {error.message}"
+    if device.index >= len(here):
+        api = {"opencl": "OpenCL", "vulkan": "Vulkan", "cuda": "CUDA"}[device.backend]
+        return f"device {device.name} is {api} device {device.index}, this machine has {len(here)}"
+    name, have = here[device.index]
+    if device.backend == "cuda":
+        return _cuda_reason(device, usable_cuda_devices()[device.index])
+    missing = [c for c in device.requires if c not in have]
+    return f"device {device.name} ({name}) lacks {', '.join(missing)}" if missing else None
+
+
+def _capabilities(backend: str) -> list[tuple[str, frozenset[str]]]:
+    """For each device of a back end, its name and what code may require of it."""
+    if backend == "vulkan":
+        return [(d.name, frozenset(d.features)) for d in vulkan_devices()]
+    if backend == "cuda":
+        return [(d.name, frozenset([d.arch])) for d in usable_cuda_devices()]
+    return [(d.name, frozenset([*precisions(d), *d.extensions])) for d in opencl_devices()]
+
+
+def usable_cuda_devices() -> tuple[CudaDevice, ...]:
+    """The CUDA devices here, once TVM's CUDA runtime is loaded; raises as `load_cuda` does."""
+    found = cuda_devices()
+    load_cuda()
+    return found
+
+
+def _cuda_reason(device: Device, here: CudaDevice) -> str | None:
+    """Why the machine code of a manifest's device does not run on a CUDA device."""
+    arch = json.loads(device.target or "{}").get("arch")
+    if not isinstance(arch, str):
+        return f"the bundle does not say which GPU architecture the code for {device.name} is for"
+    if here.runs(arch):
+        return None
+    return f"the code for {device.name} is for {arch}, {here.name} is {here.arch}"

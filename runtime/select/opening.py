@@ -1,0 +1,119 @@
+"""Loads the first variant of a bundle that can be loaded, and says why others were left."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from heterocc.artifacts.errors import DeviceError, HeteroccError
+from heterocc.artifacts.manifest import Variant
+from heterocc.artifacts.reader import Bundle
+from heterocc.runtime import native
+from heterocc.runtime.execute.chain import Chain
+from heterocc.runtime.execute.cuda_streams import device_keeper
+from heterocc.runtime.execute.executable import synchronizer
+from heterocc.runtime.execute.faults import device_fault, offer
+from heterocc.runtime.execute.memory import Allocations
+from heterocc.runtime.execute.pool import ContextPool
+from heterocc.runtime.execute.tvm_api import release_pools, tvm_api
+from heterocc.runtime.native import vulkan_api
+from heterocc.runtime.plan.steps import Space
+from heterocc.runtime.select.select import Selection, choose_threads, device_list, labels, others_here, select_variants
+
+_log = logging.getLogger("heterocc.runtime")
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A loaded variant, and what there is to say of how it was chosen."""
+
+    variant: Variant
+    pool: ContextPool
+    notes: tuple[str, ...]
+
+
+def open_variant(
+    bundle: Bundle,
+    devices: str | Sequence[str] | None,
+    *,
+    threads: int | None = None,
+    profile: bool = False,
+    allow_native: bool = True,
+) -> Opened:
+    """Load the variant for `devices`; where the choice is ours, the next one when a device fails it.
+
+    What a failed variant held is freed before the next is tried. Raises what selecting raises, the error of the only
+    variant there is to try, and else a DeviceError (of one kind with the failures, if they are of one) that lists
+    each variant with its reason.
+    """
+    selection = select_variants(bundle.manifest, devices, bundle.path, allow_native=allow_native)
+    failed: list[str] = []
+    kinds: set[type[DeviceError]] = set()
+    for variant in selection.variants:
+        try:
+            with device_keeper(variant)():
+                pool, remarks = _load(bundle, variant, threads, profile)
+        except DeviceError as error:
+            if len(selection.variants) + len(selection.passed) == 1:
+                offer(error, labels(variant), others_here(bundle.manifest, variant))
+                raise
+            # The text alone is kept: the exception holds the frames, and they hold what was loaded.
+            failed.append(f"the variant for {device_list(variant)} cannot be loaded: {error.message} ({error.code})")
+            kinds.add(type(error))
+        else:
+            notes = _told(bundle, selection, variant, failed, remarks)
+            return Opened(variant, pool, (*notes, *pool.chain.notes))
+        _free_unused(variant)
+    kind = kinds.pop() if len(kinds) == 1 else DeviceError
+    raise kind(
+        "no variant of the bundle can be loaded here",
+        where=bundle.path,
+        hint=" | ".join((*selection.passed, *failed)),
+    )
+
+
+def _load(bundle: Bundle, variant: Variant, threads: int | None, profile: bool) -> tuple[ContextPool, tuple[str, ...]]:
+    options, remarks = choose_threads(variant, threads)
+    profiling = profile or any(d.properties.get("profile") == "on" for d in variant.devices)
+    pool = ContextPool(Chain(bundle, variant, options, Allocations()), profiling=profiling)
+    for space in dict.fromkeys(pool.chain.schedule.spaces):
+        _wait(space)
+    return pool, remarks
+
+
+def _wait(space: Space) -> None:
+    """Let a device do what it was asked to, uploads of weights above all: a failure of theirs is one of the load."""
+    wait = synchronizer(space)
+    if wait is not None:
+        try:
+            wait()
+        except Exception as error:
+            raise device_fault(error, "uploading weights", str(space)) from error
+
+
+def _told(
+    bundle: Bundle, selection: Selection, variant: Variant, failed: Sequence[str], remarks: Sequence[str]
+) -> tuple[str, ...]:
+    """The session's notes; what the user must see goes to the log as well."""
+    chosen = selection.note(variant)
+    # AUTO is asked to pass variants over; whoever lists none means the first.
+    surprising = [*(selection.passed if selection.how == "first" else ()), *failed]
+    if surprising:
+        chosen += " instead"
+        surprising.append(chosen)
+    for note in (*surprising, *remarks):
+        _log.warning("%s: %s", bundle.path, note)
+    return (*selection.passed, *failed, chosen, *remarks)
+
+
+def _free_unused(variant: Variant) -> None:
+    """Give back what allocators keep for later: the devices of a failed variant may run no other."""
+    with suppress(HeteroccError):  # no runtime, no driver: nothing is kept
+        tvm_api()
+        release_pools()
+    trims = {"opencl": native.trim, "vulkan": vulkan_api.trim}
+    for backend in {d.backend for d in variant.devices} & trims.keys():
+        with suppress(HeteroccError):
+            trims[backend]()

@@ -1,0 +1,283 @@
+"""Chooses which variants of a bundle to try here, in which order, and says why."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from heterocc.artifacts.errors import (
+    HeteroccError,
+    Hint,
+    IncompatibleBundleError,
+    NativeCodeError,
+    UnknownDeviceError,
+    UsageError,
+)
+from heterocc.artifacts.manifest import Device, Manifest, Variant
+from heterocc.artifacts.threads import parse_threads
+from heterocc.runtime.execute.chain import Options
+from heterocc.runtime.execute.tvm_api import available_cores, max_threads
+from heterocc.runtime.select.compat import host, why_not
+from heterocc.runtime.select.devices import device_here, driver_reason
+from heterocc.runtime.select.matching import answers, match_variants
+from heterocc.runtime.select.ranking import kind_text, rank
+
+How = Literal["asked", "first", "auto"]
+
+_MAX_INT = 2**31 - 1
+_FLOATS = frozenset(["float64", "float32", "float16", "bfloat16"])
+_KNOWN = re.compile(r"(CPU|ORT)|(GPU|OPENCL|VULKAN|CUDA)(\.[0-9]{1,3})?")
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The variants to try, at least one and the best first; `passed` says why others are not among them.
+
+    `asked`: the caller named the devices, and there is one. `first`: those that can run, in the bundle's order.
+    `auto`: the same in the order of capability. `remark` says what an asked variant differs in from what was asked.
+    """
+
+    how: How
+    variants: tuple[Variant, ...]
+    passed: tuple[str, ...] = ()
+    remark: str | None = None
+
+    def note(self, variant: Variant) -> str:
+        """What is to say of a variant that was loaded."""
+        name = device_list(variant)
+        if self.how == "asked":
+            return f"runs on {name}, {self.remark or 'as asked'}"
+        if self.how == "auto":
+            return f"AUTO chose {name} ({_first_device(variant)})"
+        return f"runs on {name}"
+
+
+def labels(variant: Variant) -> tuple[str, ...]:
+    """The variant's device labels, as `--devices` had them."""
+    return tuple(d.name for d in variant.devices)
+
+
+def device_list(variant: Variant) -> str:
+    """The variant's devices as `--devices` writes them."""
+    return ",".join(labels(variant))
+
+
+def others_here(manifest: Manifest, variant: Variant) -> list[str]:
+    """The devices of the other variants that can run on this machine, as `device_list` has them."""
+    others = (v for v in manifest.variants if v is not variant)
+    return [device_list(v) for v in others if not why_not(v, manifest.producer, host(), driver_reason)]
+
+
+def is_auto(devices: str | Sequence[str] | None) -> bool:
+    """Whether `devices` leave the choice to us: `AUTO`, `AUTO:VULKAN,CPU`."""
+    return devices is not None and _joined(devices).upper().partition(":")[0] == "AUTO"
+
+
+def select_variants(
+    manifest: Manifest, devices: str | Sequence[str] | None, where: str, *, allow_native: bool = True
+) -> Selection:
+    """The variants to try for `devices` of `load`: a list of labels, `AUTO`, or None for the bundle's own order.
+
+    Raises UnknownDeviceError if no variant or more than one is for `devices`, IncompatibleBundleError if none (or not
+    that one) can run; without `allow_native` NativeCodeError where only variants with compiled code are left.
+    """
+    if not allow_native:
+        return _without_native(manifest, devices, where)
+    if devices is None:
+        return _that_run(manifest, manifest.variants, "first", where)
+    text = _joined(devices)
+    if not is_auto(text):
+        return _asked(manifest, [part.strip() for part in text.split(",")], where)
+    _, colon, listed = text.partition(":")
+    if not colon:
+        return _ranked(_that_run(manifest, manifest.variants, "auto", where), ())
+    wanted = tuple(part.strip() for part in listed.split(","))
+    _refuse_unknown(manifest, wanted, where)
+    fitting = tuple(v for v in manifest.variants if all(_place(d, wanted) is not None for d in v.devices))
+    if not fitting:
+        raise _no_variant(manifest, ",".join(wanted), where)
+    return _ranked(_that_run(manifest, fitting, "auto", where), wanted)
+
+
+def _without_native(manifest: Manifest, devices: str | Sequence[str] | None, where: str) -> Selection:
+    harmless = tuple(v for v in manifest.variants if not holds_native_code(v))
+    native = [device_list(v) or v.name for v in manifest.variants if holds_native_code(v)]
+    try:
+        if harmless:
+            found = select_variants(manifest.model_copy(update={"variants": harmless}), devices, where)
+            passed = tuple(f"the variant for {name} holds native code, which is not allowed" for name in native)
+            return replace(found, passed=(*passed, *found.passed) if found.how != "asked" else ())
+        refused: HeteroccError | None = None
+    except UnknownDeviceError as error:
+        select_variants(manifest, devices, where)  # an error of its own where no variant at all is for these devices
+        refused = error
+    raise NativeCodeError(
+        "the bundle holds native code, which allow_native=False forbids"
+        if refused is None
+        else f"the variant for {_joined(devices or '')} holds native code, which allow_native=False forbids",
+        where=where,
+        hint="compile the model with --devices ORT, or load it without allow_native=False where its origin is trusted",
+    ) from refused
+
+
+def holds_native_code(variant: Variant) -> bool:
+    """Whether loading a variant runs code of the bundle: a shared object, with the GPU code in it."""
+    return any(p.kind != "onnx" or p.binaries is not None for p in variant.partitions)
+
+
+def _joined(devices: str | Sequence[str]) -> str:
+    names = [devices] if isinstance(devices, str) else list(devices) if isinstance(devices, Sequence) else [devices]
+    for name in names:
+        if not isinstance(name, str):
+            raise UsageError(
+                f"devices must be a text or a list of texts, not {type(name).__name__}", hint='for example "GPU,CPU"'
+            )
+    return ",".join(names).strip()
+
+
+def _asked(manifest: Manifest, wanted: list[str], where: str) -> Selection:
+    fitting, remark = match_variants(manifest.variants, wanted)
+    if not fitting:
+        raise _no_variant(manifest, ",".join(wanted), where)
+    if len(fitting) > 1:
+        raise UnknownDeviceError(
+            f"more than one variant of the bundle is for {','.join(wanted)}",
+            where=where,
+            hint="name one: " + "; ".join(_shown(v) for v in fitting),
+        )
+    (found,) = fitting
+    reasons = why_not(found, manifest.producer, host(), driver_reason)
+    if reasons:
+        raise IncompatibleBundleError(
+            f"the variant for {device_list(found)} cannot run here: {'; '.join(reasons)}",
+            where=where,
+            hint=_instead(manifest, reasons),
+        )
+    return Selection("asked", (found,), remark=remark)
+
+
+def _instead(manifest: Manifest, reasons: Sequence[str]) -> str:
+    """What to do where the variant that was asked for cannot run for these reasons."""
+    able = [v for v in manifest.variants if not why_not(v, manifest.producer, host(), driver_reason)]
+    if able:
+        found = f"the variant for {device_list(able[0])} can run here"
+        return Hint(f"load it without `devices`: {found}", f"leave out --devices: {found}")
+    return _remedy(manifest, reasons)
+
+
+def _remedy(manifest: Manifest, reasons: Sequence[str]) -> str:
+    """What to install where no variant can run."""
+    said = " ".join(reasons)
+    series = ".".join((manifest.producer.tvm or "").split(".")[:2])
+    if series and ("apache-tvm" in said or "compiled with TVM" in said):
+        return f"pip install 'apache-tvm=={series}.*'"
+    if "onnxruntime" in said:
+        return "pip install onnxruntime"
+    return "no variant of the bundle can run here: compile the model on this machine, or for its devices"
+
+
+def _that_run(manifest: Manifest, variants: Sequence[Variant], how: How, where: str) -> Selection:
+    able: list[Variant] = []
+    passed: list[str] = []
+    for variant in variants:
+        reasons = why_not(variant, manifest.producer, host(), driver_reason)
+        if reasons:
+            passed.append(f"the variant for {device_list(variant)} cannot run here: {'; '.join(reasons)}")
+        else:
+            able.append(variant)
+    if not able:
+        scope = "no variant of the bundle" if len(variants) == len(manifest.variants) else "none of those variants"
+        raise IncompatibleBundleError(f"{scope} can run here", where=where, hint=" | ".join(passed))
+    return Selection(how, tuple(able), tuple(passed))
+
+
+def _ranked(selection: Selection, wanted: Sequence[str]) -> Selection:
+    """The variants by the rank of their first device; of equals the one that `wanted` lists, then the bundle, first."""
+
+    def key(variant: Variant) -> tuple[bool, tuple[bool, bool, int], int]:
+        first = _first(variant)
+        here = device_here(first)
+        kind = rank(computes=_precisions(variant) <= here.dtypes, present=True, unit=here.unit, software=here.software)
+        return first.backend == "ort", kind, _place(first, wanted) or 0
+
+    return Selection("auto", tuple(sorted(selection.variants, key=key)), selection.passed)
+
+
+def _precisions(variant: Variant) -> frozenset[str]:
+    """Floating-point dtypes that the variant was compiled to compute in, as far as the manifest tells."""
+    if _first(variant).properties.get("precision") == "f16":
+        return frozenset(["float16"])
+    return _FLOATS.intersection(v.dtype for v in variant.values)
+
+
+def _first(variant: Variant) -> Device:
+    """The device that a variant is ranked by; one that runs nothing needs none."""
+    return variant.devices[0] if variant.devices else Device(name="CPU", backend="cpu")
+
+
+def _first_device(variant: Variant) -> str:
+    """That device in words."""
+    first = _first(variant)
+    here = device_here(first)
+    text = f"{here.description}, {kind_text(here.unit, software=here.software)}"
+    precision = first.properties.get("precision", "f32")
+    return text if precision == "f32" else f"{text}, computing in {precision}"
+
+
+def _place(device: Device, wanted: Sequence[str]) -> int | None:
+    """Where a list names a device: by its label, its back end and index, or, any of a GPU API, as GPU."""
+    return next((i for i, name in enumerate(wanted) if answers(device, name)), None)
+
+
+def _refuse_unknown(manifest: Manifest, wanted: Sequence[str], where: str) -> None:
+    """A list may name devices that the bundle has not, so that one serves many bundles, but nothing else."""
+    own = {d.name.upper() for v in manifest.variants for d in v.devices}
+    for name in wanted:
+        if name.upper() not in own and not _KNOWN.fullmatch(name.upper()):
+            raise UnknownDeviceError(
+                f"AUTO cannot choose among '{name}', which is no device" if name else "AUTO: has an empty name",
+                where=where,
+                hint="write AUTO, or AUTO:VULKAN,CPU",
+            )
+
+
+def _no_variant(manifest: Manifest, wanted: str, where: str) -> UnknownDeviceError:
+    have = "; ".join(_shown(v) for v in manifest.variants)
+    return UnknownDeviceError(
+        f"the bundle has no variant for {wanted or 'no device'}", where=where, hint=f"it has variants for: {have}"
+    )
+
+
+def _shown(variant: Variant) -> str:
+    """A variant in a list of them: its devices, and its name where that is another."""
+    listed = device_list(variant)
+    return listed if listed.upper() == variant.name.upper() else f"{listed} ({variant.name})"
+
+
+def choose_threads(variant: Variant, asked: int | None) -> tuple[Options, tuple[str, ...]]:
+    """Threads for CPU partitions, and remarks where less than was asked can be had.
+
+    The caller's word, then the compile's property `CPU.threads`, then all cores of the process's affinity mask.
+    """
+    if asked is not None and (type(asked) is not int or not 1 <= asked <= _MAX_INT):
+        shown = repr(asked) if type(asked) is int and abs(asked) < 10**9 else f"a {type(asked).__name__}"
+        raise UsageError(
+            f"threads must be a positive number below 2^31, not {shown}", hint="leave it out for all cores"
+        )
+    wish = asked
+    if wish is None:
+        for device in variant.devices:
+            count = parse_threads(device.properties.get("threads", ""))
+            if device.backend in ("cpu", "ort") and count is not None:
+                wish = count
+                break
+    count = max_threads() if wish is None else wish
+    # ONNX Runtime too: 1,024 of its threads on two cores take a minute to start.
+    if count > max_threads():
+        remark = (
+            f"{count} threads were asked for, {max_threads()} are used: this process may use {available_cores()} cores"
+        )
+        return Options(max_threads()), (f"{remark} (TVM_NUM_THREADS raises the limit)",)
+    return Options(count), ()

@@ -1,0 +1,56 @@
+"""A partition that does not lower although its nodes' trials said so: the node at fault is found and goes elsewhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from heterocc.artifacts.errors import LoweringError
+from heterocc.compiler import compile_model
+from heterocc.compiler.build import build
+from heterocc.compiler.devices.device import Device
+from heterocc.compiler.lower import lowering_for
+from heterocc.compiler.lower.backend import LoweredPartition, Lowering, PartitionJob
+from tests.compiler.small import conv_net
+
+
+class Refusing:
+    """The CPU's lowering, that generates no code for a partition with all of `together` in it."""
+
+    def __init__(self, real: Lowering, together: frozenset[str]) -> None:
+        self.real, self.together = real, together
+
+    def lower(self, job: PartitionJob) -> LoweredPartition:
+        if self.together <= set(job.nodes):
+            raise LoweringError("no code", where=job.name)
+        return self.real.lower(job)
+
+
+def refuse(monkeypatch: pytest.MonkeyPatch, *together: str) -> None:
+    def choose(device: Device) -> object:
+        return Refusing(lowering_for(device), frozenset(together)) if device.backend == "cpu" else lowering_for(device)
+
+    monkeypatch.setattr(build, "lowering_for", choose)
+
+
+def test_the_node_at_fault_goes_to_the_next_device_and_the_compile_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refuse(monkeypatch, "gate")
+    report = compile_model(conv_net(tmp_path / "m.onnx"), tmp_path / "m.hcb", devices="CPU,ORT")
+    assert {n for n, d in report.plan.device_of.items() if d == "ORT"} == {"gate"}
+    assert [m.node for m in report.moved] == ["gate"]
+    assert any("'gate' does not compile on CPU and goes to ORT: no code" in w for w in report.warnings)
+
+
+def test_nodes_that_only_fail_together_go_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    refuse(monkeypatch, "conv1", "fc")
+    report = compile_model(conv_net(tmp_path / "m.onnx"), tmp_path / "m.hcb", devices="CPU,ORT")
+    assert set(report.plan.device_of.values()) == {"ORT"}
+
+
+def test_without_another_device_the_error_is_the_lowerings_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    refuse(monkeypatch, "gate")
+    with pytest.raises(LoweringError, match="no code"):
+        compile_model(conv_net(tmp_path / "m.onnx"), tmp_path / "m.hcb", devices="CPU")

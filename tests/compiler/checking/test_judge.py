@@ -1,0 +1,89 @@
+"""What counts as right where values are quantised or short: the tensor as a whole, as far as rounding takes it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import helper
+
+from heterocc.compiler.checking.judge import Judge, coarse_values
+from heterocc.compiler.checking.reference import Reference
+from heterocc.compiler.importer.model import ImportedModel
+from heterocc.compiler.importer.pipeline import import_model
+from tests.compiler.small import save
+
+STEP = np.float32(0.05)
+X = np.random.default_rng(0).standard_normal((4, 64)).astype(np.float32)
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> ImportedModel:
+    """plain = relu(x); y = what x is after rounding to 8 bits."""
+    nodes = [
+        helper.make_node("Relu", ["x"], ["plain"], name="relu"),
+        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"], name="quantise"),
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["y"], name="back"),
+    ]
+    constants = {"s": STEP, "z": np.array(0, np.int8)}
+    path = save(tmp_path / "m.onnx", nodes, {"x": [4, 64]}, {"plain": [4, 64], "y": [4, 64]}, constants)
+    return import_model(path)
+
+
+def verdict(model: ImportedModel, name: str, change: np.ndarray) -> bool:
+    feed = {"x": X}
+    value = Reference(model, [name]).run(feed)[name]
+    return Judge(model, feed, [name]).compare(name, value + change, value).ok
+
+
+def one() -> np.ndarray:
+    change = np.zeros_like(X)
+    change[0, 0] = STEP
+    return change
+
+
+def test_what_follows_a_quantiser_is_coarse(model: ImportedModel) -> None:
+    assert {"q", "y"} <= coarse_values(model)
+    assert "plain" not in coarse_values(model)
+
+
+def test_one_element_a_step_off_is_right_behind_a_quantiser_only(model: ImportedModel) -> None:
+    assert verdict(model, "y", one())
+    assert not verdict(model, "plain", one())
+
+
+def test_every_element_two_steps_off_is_wrong(model: ImportedModel) -> None:
+    assert not verdict(model, "y", np.full_like(X, 2 * STEP))
+
+
+def test_a_shaken_reference_is_near_the_plain_one_and_the_same_every_time(model: ImportedModel) -> None:
+    plain = Reference(model, ["plain"]).run({"x": X})["plain"]
+    first, second = (Reference(model, ["plain"], shaken=True).run({"x": X})["plain"] for _ in range(2))
+    np.testing.assert_array_equal(first, second)
+    np.testing.assert_allclose(first, plain, rtol=1e-5)
+    assert (first != plain).any()
+
+
+def test_a_value_that_rounding_alone_turns_over_is_judged_by_that(tmp_path: Path) -> None:
+    # A huge gain before the quantiser: the last bit of the input decides over whole steps of the output.
+    nodes = [
+        helper.make_node("Mul", ["x", "gain"], ["a"], name="gain"),
+        helper.make_node("Sin", ["a"], ["b"], name="sin"),
+        helper.make_node("QuantizeLinear", ["b", "s", "z"], ["q"], name="quantise"),
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["y"], name="back"),
+    ]
+    constants = {"gain": np.array(1e6, np.float32), "s": STEP, "z": np.array(0, np.int8)}
+    model = import_model(save(tmp_path / "m.onnx", nodes, {"x": [4, 64]}, {"y": [4, 64]}, constants))
+    value = Reference(model, ["y"]).run({"x": X})["y"]
+    judge = Judge(model, {"x": X}, ["y"])
+    noise = np.random.default_rng(1).standard_normal(value.shape).astype(np.float32)
+    assert judge.least_snr("y", value) < 20
+    assert judge.compare("y", value + STEP * noise, value).ok
+    assert not judge.compare("y", value + 10 * noise, value).ok
+
+
+def test_a_scalar_input_stays_a_scalar(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Sqrt", ["x"], ["y"], name="root")]
+    model = import_model(save(tmp_path / "m.onnx", nodes, {"x": []}, {"y": []}))
+    assert Reference(model, ["y"]).run({"x": np.array(4, np.float32)})["y"].shape == ()

@@ -1,0 +1,166 @@
+"""Small models that ask for much memory or time: import answers with little of either."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from heterocc.artifacts.errors import InvalidGraphError
+from heterocc.compiler.importer.functions import _called_by
+from heterocc.compiler.importer.names import Namer
+from heterocc.compiler.importer.pipeline import import_model
+from tests.compiler.onnx_build import I64, imported_like, model, node, noise, op_types, save, value
+from tests.fresh_process import fresh
+
+LENGTH = 2**28
+BOOL = TensorProto.BOOL
+
+HUGE = {
+    "a rank by a graph input": model(
+        [node("Reshape", "x s", "y")], [value("x", [3]), value("s", [LENGTH], I64)], [value("y")]
+    ),
+    "a rank by a constant of a constant": model(
+        [
+            node("ConstantOfShape", "s", "t", value=numpy_helper.from_array(np.array([1]))),
+            node("ConstantOfShape", "t", "y"),
+        ],
+        [],
+        [value("y")],
+        {"s": np.array([LENGTH])},
+    ),
+    "a rank by doubling": model(
+        [
+            node("Shape", "x", "s0"),
+            *(node("Concat", f"s{i} s{i}", f"s{i + 1}", axis=0) for i in range(28)),
+            node("ConstantOfShape", "s28", "y"),
+        ],
+        [value("x", [3])],
+        [value("y")],
+    ),
+    "a long vector": model(
+        [node("RandomNormal", "", "r", shape=[2**31]), node("Add", "x r", "y")], [value("x", [1])], [value("y")]
+    ),
+    "a split into many": model(
+        [node("Split", "x", "y", num_outputs=2**30)], [value("x", [2**30])], [value("y")], opset=18
+    ),
+    "many constants, each below the limit": model(
+        [
+            *(node("ConstantOfShape", "s", f"c{i}") for i in range(40)),
+            node("Sum", " ".join(f"c{i}" for i in range(40)), "y"),
+        ],
+        [],
+        [value("y")],
+        {"s": np.array([2**24])},
+    ),
+}
+
+PROGRAM = """
+import resource
+import onnxruntime
+from heterocc.artifacts.errors import InvalidGraphError
+from heterocc.compiler.importer.pipeline import import_model
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+try:
+    import_model(PATH)
+    print("imported")
+except InvalidGraphError as error:
+    print("refused")
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+"""
+
+
+@pytest.mark.parametrize("what", HUGE)
+def test_a_small_model_of_huge_tensors_takes_little_memory(tmp_path: Path, what: str) -> None:
+    path = save(tmp_path, HUGE[what])
+    assert path.stat().st_size < 5000
+    answer, megabytes = fresh(f"PATH = {str(path)!r}\n{PROGRAM}").split()
+    assert answer == ("refused" if "rank" in what or "split" in what else "imported")
+    assert int(megabytes) < (500 if answer == "refused" else 1000)
+
+
+def loop_over_constants(trips: int, body_nodes: list[onnx.NodeProto]) -> onnx.ModelProto:
+    body = helper.make_graph(
+        [*body_nodes, node("Identity", "go", "on")],
+        "body",
+        [value("i", [], I64), value("go", [], BOOL), value("s", None)],
+        [value("on", [], BOOL), value("t", None)],
+    )
+    nodes = [
+        node("Loop", "n - z", "w", "loop", body=body),
+        node("ReduceSum", "w", "r", keepdims=0),
+        node("Add", "x r", "y"),
+    ]
+    return model(nodes, [value("x", [1])], [value("y")], {"n": np.array(trips), "z": np.ones(1, np.float32)})
+
+
+def test_a_short_loop_over_constants_is_computed(tmp_path: Path) -> None:
+    proto = loop_over_constants(5, [node("Add", "s s", "t")])
+    assert op_types(imported_like(save(tmp_path, proto), {"x": noise(1)})) == ["Add"]
+
+
+@pytest.mark.parametrize("trips", [2**24, 2**62])
+def test_a_long_loop_over_constants_stays_a_loop(tmp_path: Path, trips: int) -> None:
+    proto = loop_over_constants(trips, [node("Add", "s s", "t")])
+    assert op_types(import_model(save(tmp_path, proto)))[0] == "Loop"
+
+
+def test_a_loop_whose_state_grows_stays_a_loop(tmp_path: Path) -> None:
+    proto = loop_over_constants(40, [node("Concat", "s s", "t", axis=0)])
+    assert op_types(import_model(save(tmp_path, proto)))[0] == "Loop"
+
+
+def test_functions_that_expand_exponentially_are_refused(tmp_path: Path) -> None:
+    functions = [
+        helper.make_function(
+            "ours",
+            f"F{i}",
+            ["a"],
+            ["b"],
+            [
+                node("Relu" if i == 0 else f"F{i - 1}", "a", "m", domain="ours" if i else ""),
+                node("Relu" if i == 0 else f"F{i - 1}", "m", "b", domain="ours" if i else ""),
+            ],
+            [helper.make_opsetid("", 17), helper.make_opsetid("ours", 1)],
+        )
+        for i in range(30)
+    ]
+    call = node("F29", "x", "y", domain="ours")
+    proto = model([call], [value("x", [3])], [value("y")], domains=[("ours", 1)], functions=functions)
+    with pytest.raises(InvalidGraphError, match="more than 1000000 nodes"):
+        import_model(save(tmp_path, proto))
+
+
+def test_a_call_takes_only_the_functions_that_it_needs_to_the_inliner() -> None:
+    def function(name: str, op_type: str, domain: str) -> onnx.FunctionProto:
+        inner = node(op_type, "a", "b", domain=domain)
+        return helper.make_function("ours", name, ["a"], ["b"], [inner], [helper.make_opsetid("", 17)])
+
+    table = {
+        ("ours", f.name): f
+        for f in (
+            function("A", "B", "ours"),
+            function("B", "Relu", ""),
+            *(function(f"X{i}", "Relu", "") for i in range(9)),
+        )
+    }
+    needed = _called_by(node("A", "x", "y", domain="ours"), table)
+    assert [f.name for f in needed] == ["A", "B"]
+
+
+def test_many_names_without_letters_are_numbered_in_one_pass() -> None:
+    class Counting(set[str]):
+        asked = 0
+
+        def __contains__(self, name: object) -> bool:
+            self.asked += 1
+            return super().__contains__(name)
+
+    namer = Namer()
+    taken = namer._taken["v"] = Counting()
+    names = [namer.give("模型" * (i + 1), "v") for i in range(1000)]
+    assert names[:3] == ["v", "v_2", "v_3"] and len(set(names)) == 1000
+    assert taken.asked < 3000

@@ -1,0 +1,150 @@
+"""Infinities, as masks make them, through reductions: every device agrees with ONNX Runtime."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import NodeProto, helper
+
+from heterocc.runtime.native import unavailable_reason
+from tests.compiler.lower import gpu_run, opencl_run
+from tests.compiler.lower.kernel_case import Case, batch
+from tests.compiler.lower.kernel_devices import SETTINGS
+from tests.compiler.lower.kernel_diff import differences
+from tests.compiler.lower.lowered import assert_same, model, run_cpu, run_ort
+
+INF, NAN = np.inf, np.nan
+ROWS = np.array(
+    [[-INF, -INF, -INF, -INF], [-INF, 1, -INF, 2], [INF, INF, INF, INF], [INF, -INF, 0, INF], [-5, -INF, -7, -6]],
+    np.float32,
+)
+NANS = np.array([[NAN, 1, 2, 3], [1, NAN, 2, 0], [3, 2, 1, NAN], [NAN] * 4, [-INF, -INF, NAN, -INF]], np.float32)
+
+
+def rows(op_type: str, **attributes: object) -> NodeProto:
+    """A node that reads `rows`; its output is named after all that it is."""
+    name = "_".join([op_type, *(f"{k}_{v}" for k, v in attributes.items())])
+    return helper.make_node(op_type, ["rows"], [name], **attributes)
+
+
+REDUCTIONS = [
+    rows("ReduceMax", axes=[1]),
+    rows("ReduceMax", axes=[0], keepdims=0),
+    rows("ReduceMin", axes=[1]),
+    rows("ReduceLogSumExp", axes=[1]),
+    rows("ReduceLogSumExp", axes=[1], keepdims=0),
+    rows("Softmax", axis=1),
+    rows("LogSoftmax", axis=1),
+    rows("Hardmax", axis=1),
+    rows("ArgMax", axis=1),
+    rows("ArgMax", axis=1, select_last_index=1),
+    rows("ArgMin", axis=0, keepdims=0),
+    rows("ArgMin", axis=1, keepdims=0, select_last_index=1),
+]
+
+
+def test_reductions_of_infinite_rows_agree_with_onnx_runtime_on_the_cpu() -> None:
+    made = model(REDUCTIONS, {"rows": ROWS}, [n.output[0] for n in REDUCTIONS], opset=13)
+    assert_same(run_cpu(made, {"rows": ROWS}), run_ort(made, {"rows": ROWS}))
+
+
+def test_long_masked_rows_have_an_infinite_maximum_in_vectors_and_in_parallel() -> None:
+    masked = np.full((64, 512), -INF, np.float32)
+    masked[1, 300] = -1e30
+    nodes = [helper.make_node("ReduceMax", ["x"], [f"max_{axis}"], axes=[axis], keepdims=0) for axis in (0, 1)]
+    made = model(nodes, {"x": masked}, ["max_0", "max_1"], opset=13)
+    found = run_cpu(made, {"x": masked})
+    for axis in (0, 1):
+        np.testing.assert_array_equal(found[f"max_{axis}"], masked.max(axis=axis))
+
+
+def test_max_pooling_of_infinities_is_infinite_at_the_border_too() -> None:
+    x = np.full((1, 1, 4, 4), -INF, np.float32)
+    x[0, 0, 3, 3] = 2
+    nodes = [
+        helper.make_node("MaxPool", ["x"], ["pool"], kernel_shape=[2, 2], pads=[1, 1, 0, 0], strides=[2, 2]),
+        helper.make_node("GlobalMaxPool", ["x"], ["all"]),
+    ]
+    found = run_cpu(model(nodes, {"x": x}, ["pool", "all"]), {"x": x})
+    np.testing.assert_array_equal(found["pool"], np.full((1, 1, 2, 2), -INF, np.float32))
+    np.testing.assert_array_equal(found["all"], np.array(2, np.float32).reshape(1, 1, 1, 1))
+
+
+def test_the_largest_finite_number_of_a_model_stays_finite_beside_a_maximum() -> None:
+    lowest = np.finfo(np.float32).min
+    mask = np.ones((64, 512), bool)
+    mask[:, 7] = False
+    nodes = [
+        helper.make_node("Where", ["mask", "x", "lowest"], ["masked"]),
+        helper.make_node("ReduceMax", ["masked"], ["y"], axes=[1], keepdims=0),
+    ]
+    x = np.full((64, 512), -INF, np.float32)
+    x[:, 7] = 3
+    made = model(nodes, {"mask": mask, "x": x}, ["y"], {"lowest": np.array(lowest)}, opset=13)
+    found = run_cpu(made, {"mask": mask, "x": x})["y"]
+    np.testing.assert_array_equal(found, np.full(64, lowest))
+
+
+@pytest.mark.parametrize("op_type", ["ArgMax", "ArgMin", "Hardmax"])
+def test_an_index_is_one_of_an_element_whatever_the_row_holds(op_type: str) -> None:
+    both = np.concatenate([ROWS, NANS])
+    made = model([helper.make_node(op_type, ["x"], ["y"], axis=1)], {"x": both}, ["y"])
+    found = run_cpu(made, {"x": both})["y"]
+    if op_type == "Hardmax":
+        np.testing.assert_array_equal(found.sum(axis=1), np.ones(len(both)))
+    else:
+        np.testing.assert_array_equal(found, run_ort(made, {"x": both})["y"])
+
+
+def test_argmax_of_integers_at_the_end_of_their_range() -> None:
+    x = np.array([[-128, -128, -128], [127, -128, 127], [0, 1, 1]], np.int8)
+    nodes = [helper.make_node(op, ["x"], [op], axis=1, keepdims=0) for op in ("ArgMax", "ArgMin")]
+    made = model(nodes, {"x": x}, ["ArgMax", "ArgMin"])
+    assert_same(run_cpu(made, {"x": x}), run_ort(made, {"x": x}))
+
+
+HELD_AGAINST_NUMBERS = [
+    rows("Relu"),
+    rows("Elu"),
+    rows("HardSigmoid"),
+    helper.make_node("Clip", ["rows", "low", "high"], ["Clip"]),
+]
+
+
+def test_nan_held_against_a_number_stays_nan_on_every_device() -> None:
+    constants = {"low": np.array(0, np.float32), "high": np.array(2, np.float32)}
+    made = model(HELD_AGAINST_NUMBERS, {"rows": NANS}, [n.output[0] for n in HELD_AGAINST_NUMBERS], constants)
+    assert_same(run_cpu(made, {"rows": NANS}), run_ort(made, {"rows": NANS}))
+    cases = [
+        Case(n.op_type, [n], {"rows": NANS}, {k: v for k, v in constants.items() if k in n.input})
+        for n in HELD_AGAINST_NUMBERS
+    ]
+    for setting in SETTINGS:
+        if setting.missing is None:
+            assert differences(batch(cases), setting).wrong == ()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_of_two_tensors_the_second_is_given_where_one_is_nan_on_every_device(dtype: type[np.floating]) -> None:
+    first, second = np.array([NAN, 1, NAN, 3, INF], dtype), np.array([1, NAN, NAN, 2, NAN], dtype)
+    nodes = [helper.make_node(op, ["first", "second"], [op]) for op in ("Max", "Min")]
+    feeds = {"first": first, "second": second}
+    found = run_cpu(model(nodes, feeds, ["Max", "Min"]), feeds)
+    np.testing.assert_array_equal(found["Max"], np.array([1, NAN, NAN, 3, NAN], dtype))
+    np.testing.assert_array_equal(found["Min"], np.array([1, NAN, NAN, 2, NAN], dtype))
+    cases = [Case(f"{n.op_type}_{np.dtype(dtype)}", [n], feeds) for n in nodes]
+    for setting in SETTINGS:
+        if setting.missing is None and np.dtype(dtype).name in setting.device.dtypes:
+            assert differences(batch(cases), setting).wrong == ()
+
+
+@pytest.mark.opencl
+@pytest.mark.skipif(unavailable_reason() is not None, reason=f"no OpenCL device: {unavailable_reason()}")
+def test_reductions_of_infinite_rows_agree_with_onnx_runtime_on_opencl(tmp_path: Path) -> None:
+    nodes = []
+    for node in REDUCTIONS:
+        attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+        nodes.append(gpu_run.node(node.op_type, "rows", **attributes))
+    opencl_run.check(gpu_run.Graph({"rows": ROWS}, nodes), tmp_path)

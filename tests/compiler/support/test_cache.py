@@ -1,0 +1,152 @@
+"""The cache of trial answers: it may forget, it never lies and never breaks a compile."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import multiprocessing
+from pathlib import Path
+
+import pytest
+
+from heterocc.compiler.support import cache as cache_module
+from heterocc.compiler.support.cache import (
+    MAX_PER_SHARD,
+    Answer,
+    DiskCache,
+    NoCache,
+    cache_dir,
+    open_cache,
+    toolchain_digest,
+)
+
+KEY = hashlib.sha256(b"a node").hexdigest()
+
+
+def only_file(root: Path) -> Path:
+    (path,) = (p for p in root.rglob("*") if p.is_file())
+    return path
+
+
+@pytest.mark.parametrize("reason", [None, "no converter for Loop", "ä\n'quoted'"])
+def test_an_answer_comes_back(tmp_path: Path, reason: str | None) -> None:
+    DiskCache(tmp_path).put(KEY, Answer(reason))
+    assert DiskCache(tmp_path).get(KEY) == Answer(reason)
+
+
+def test_an_unknown_key_is_a_miss(tmp_path: Path) -> None:
+    assert DiskCache(tmp_path / "none").get(KEY) is None
+
+
+def test_a_file_damaged_at_any_byte_is_a_miss_or_the_answer(tmp_path: Path) -> None:
+    store = DiskCache(tmp_path)
+    store.put(KEY, Answer(None))
+    path = only_file(tmp_path)
+    good = path.read_bytes()
+    for end in range(len(good)):
+        path.write_bytes(good[:end])
+        assert store.get(KEY) is None
+    for index in range(len(good)):
+        path.write_bytes(good[:index] + b"\x00" + good[index + 1 :])
+        assert store.get(KEY) is None
+
+
+@pytest.mark.parametrize(
+    "record",
+    [{"key": KEY}, {"key": "0" * 64, "reason": None}, {"key": KEY, "reason": 3}, [KEY], None, {"reason": None}],
+)
+def test_a_foreign_record_is_a_miss(tmp_path: Path, record: object) -> None:
+    store = DiskCache(tmp_path)
+    store.put(KEY, Answer("x"))
+    only_file(tmp_path).write_text(json.dumps(record))
+    assert store.get(KEY) is None
+
+
+def test_an_oversized_file_is_a_miss(tmp_path: Path) -> None:
+    store = DiskCache(tmp_path)
+    store.put(KEY, Answer("x"))
+    only_file(tmp_path).write_text(json.dumps({"key": KEY, "reason": "x" * 100_000}))
+    assert store.get(KEY) is None
+
+
+def test_a_long_reason_is_cut_and_still_read(tmp_path: Path) -> None:
+    store = DiskCache(tmp_path)
+    store.put(KEY, Answer("ä" * 10_000))
+    assert store.get(KEY) == Answer("ä" * 500)
+
+
+def test_a_shard_keeps_its_youngest_files(tmp_path: Path) -> None:
+    import os
+
+    store = DiskCache(tmp_path)
+    keys = [f"00{i:062x}" for i in range(MAX_PER_SHARD + 3)]
+    for age, key in enumerate(keys):
+        store.put(key, Answer(None))
+        path = next(p for p in tmp_path.rglob(f"{key}.json"))
+        os.utime(path, ns=(age * 10**9, age * 10**9))
+    assert len([p for p in tmp_path.rglob("*") if p.is_file()]) == MAX_PER_SHARD
+    assert store.get(keys[0]) is None
+    assert store.get(keys[-1]) == Answer(None)
+
+
+def test_a_cache_that_cannot_be_written_says_so_and_goes_on(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("in the way")
+    store = DiskCache(blocked)
+    store.put(KEY, Answer(None))
+    assert store.get(KEY) is None
+    assert store.failure is not None
+    assert "cannot be written" in store.failure
+
+
+def _write_many(root: Path, who: int) -> None:
+    store = DiskCache(root)
+    for round_ in range(50):
+        for i in range(4):
+            store.put(hashlib.sha256(bytes([i])).hexdigest(), Answer(f"{who}" * (1 + round_)))
+
+
+def test_writers_at_once_leave_whole_files(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    writers = [context.Process(target=_write_many, args=(tmp_path, who)) for who in range(2)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+        assert writer.exitcode == 0
+    for i in range(4):
+        answer = DiskCache(tmp_path).get(hashlib.sha256(bytes([i])).hexdigest())
+        assert answer is not None
+        assert answer.reason in ("0" * 50, "1" * 50)
+    assert not list(tmp_path.rglob("*.tmp"))
+
+
+def test_the_environment_says_where(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HETEROCC_CACHE", str(tmp_path / "mine"))
+    assert cache_dir() == tmp_path / "mine"
+    monkeypatch.delenv("HETEROCC_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert cache_dir() == tmp_path / "xdg" / "heterocc"
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert cache_dir() == tmp_path / ".cache" / "heterocc"
+
+
+@pytest.mark.parametrize("off", ["off", "OFF"])
+def test_off_means_no_cache(monkeypatch: pytest.MonkeyPatch, off: str) -> None:
+    monkeypatch.setenv("HETEROCC_CACHE", off)
+    store = open_cache()
+    assert isinstance(store, NoCache)
+    store.put(KEY, Answer(None))
+    assert store.get(KEY) is None
+
+
+def test_another_source_of_lowering_is_another_toolchain(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    lower = tmp_path / "lower"
+    lower.mkdir()
+    (lower / "schedule.py").write_text("tile = 8\n")
+    monkeypatch.setattr(cache_module, "__file__", str(tmp_path / "cache.py"))
+    first = toolchain_digest.__wrapped__()
+    assert toolchain_digest.__wrapped__() == first
+    (lower / "schedule.py").write_text("tile = 6\n")
+    assert toolchain_digest.__wrapped__() != first

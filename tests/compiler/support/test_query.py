@@ -1,0 +1,327 @@
+"""The support query, with lowerings that fail by operator type."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from heterocc.artifacts.errors import AffinityPatternError, LoweringError, UnknownDeviceError
+from heterocc.compiler.devices.device import Device
+from heterocc.compiler.importer.model import ImportedModel
+from heterocc.compiler.importer.pipeline import import_model
+from heterocc.compiler.lower.backend import LoweredPartition, PartitionJob
+from heterocc.compiler.support.cache import Answer, DiskCache, NoCache
+from heterocc.compiler.support.query import QueryResult, machine, query_model
+
+D0 = Device("D0", "cpu", target={"kind": "llvm", "mcpu": "d0"})
+D1 = Device("D1", "cpu", target={"kind": "llvm", "mcpu": "d1"})
+ORT = Device("ORT", "ort", static_shapes_only=False)
+
+
+@dataclass
+class FakeLowering:
+    """Lowers every operator but those it lacks; keeps count of what it was asked."""
+
+    lacks: frozenset[str]
+    asked: list[str] = field(default_factory=list)
+
+    def lower(self, job: PartitionJob) -> LoweredPartition:
+        raise LoweringError("this lowering only answers")
+
+    def trial(self, model: ImportedModel, node: str, device: Device) -> str | None:
+        self.asked.append(node)
+        op_type = model.graph.node_by_name[node].op_type
+        return f"{device.name} has no converter for {op_type}" if op_type in self.lacks else None
+
+
+@dataclass
+class Bench:
+    """Fake lowerings by device name."""
+
+    lacks: dict[str, set[str]]
+    made: dict[str, FakeLowering] = field(default_factory=dict)
+
+    def __call__(self, device: Device) -> FakeLowering:
+        return self.made.setdefault(device.name, FakeLowering(frozenset(self.lacks.get(device.name, ()))))
+
+
+def never_wrong(node: onnx.NodeProto) -> str | None:
+    return None
+
+
+def save(tmp_path: Path, nodes: Sequence[onnx.NodeProto], shape: Sequence[int | str], **constants: np.ndarray) -> Path:
+    last = nodes[-1].output[0]
+    graph = helper.make_graph(
+        list(nodes),
+        "g",
+        [helper.make_tensor_value_info("p", TensorProto.FLOAT, list(shape))],
+        [helper.make_tensor_value_info(last, TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(value, name) for name, value in constants.items()],
+    )
+    path = tmp_path / "g.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10), path)
+    return path
+
+
+@pytest.fixture
+def sub_reshape(tmp_path: Path) -> ImportedModel:
+    """p -> sub -> reshape."""
+    nodes = [
+        helper.make_node("Sub", ["p", "k"], ["s"], name="sub"),
+        helper.make_node("Reshape", ["s", "to"], ["r"], name="reshape"),
+    ]
+    k, to = np.arange(6, dtype=np.float32).reshape(2, 3), np.array([3, 2], np.int64)
+    return import_model(save(tmp_path, nodes, [2, 3], k=k, to=to))
+
+
+LACKS = {"D0": {"Sub"}, "D1": {"Reshape"}}
+
+
+def ask(model: ImportedModel, *devices: Device, bench: Callable[[Device], FakeLowering] | None = None) -> QueryResult:
+    return query_model(model, devices, lowering=bench or Bench(LACKS), known_wrong=never_wrong, cache=NoCache())
+
+
+def by_label(result: QueryResult) -> dict[str, str]:
+    return {result.graph.node_by_name[n].label: d for n, d in result.items()}
+
+
+def labels(result: QueryResult, nodes: Sequence[str]) -> list[str]:
+    return [result.graph.node_by_name[n].label for n in nodes]
+
+
+def test_only_what_the_first_device_lacks_goes_to_the_second(sub_reshape: ImportedModel) -> None:
+    result = ask(sub_reshape, D0, D1)
+    assert by_label(result) == {"sub": "D1", "reshape": "D0"}
+    assert result.nowhere == ()
+
+
+def test_the_first_device_alone_reports_exactly_what_it_lacks(sub_reshape: ImportedModel) -> None:
+    result = ask(sub_reshape, D0)
+    assert labels(result, result.unsupported("D0")) == ["sub"]
+    assert labels(result, result.nowhere) == ["sub"]
+    assert result.reason("sub", "D0") == "D0 has no converter for Sub"
+    assert by_label(result) == {"reshape": "D0"}
+
+
+def test_a_dynamic_shape_on_a_static_only_device_is_unsupported_and_says_why(sub_reshape: ImportedModel) -> None:
+    graph = sub_reshape.graph
+    dynamic = dict(graph.values)
+    written = graph.node_by_name[next(iter(graph.node_by_name))].outputs[0]
+    dynamic[written] = type(dynamic[written])(written, "float32", (None, 3))
+    model = _with_values(sub_reshape, dynamic)
+    static_only = ask(model, D0, D1)
+    assert labels(static_only, static_only.nowhere) == ["sub", "reshape"]
+    assert "[?, 3]" in (static_only.reason("sub", "D1") or "")
+    assert "known only at run time" in (static_only.reason("sub", "D1") or "")
+    free = Device("D1", "cpu", target={"kind": "llvm"}, static_shapes_only=False)
+    assert ask(model, D0, free).supports("sub", "D1")
+
+
+def _with_values(model: ImportedModel, values: dict) -> ImportedModel:
+    import dataclasses
+
+    return dataclasses.replace(model, graph=dataclasses.replace(model.graph, values=values))
+
+
+def test_affinities_of_the_model_do_not_change_the_answer(sub_reshape: ImportedModel) -> None:
+    import dataclasses
+
+    pinned = tuple(dataclasses.replace(n, affinity="D1") for n in sub_reshape.graph.nodes)
+    model = dataclasses.replace(sub_reshape, graph=dataclasses.replace(sub_reshape.graph, nodes=pinned))
+    assert ask(model, D0, D1).to_json()["nodes"] == ask(sub_reshape, D0, D1).to_json()["nodes"]
+
+
+@pytest.mark.parametrize(
+    ("device", "rule", "words"),
+    [
+        (Device("D", "cpu", refuses=frozenset(["Sub"])), "refused", "described as refusing Sub"),
+        (Device("D", "cpu", dtypes=frozenset(["int64"])), "dtype", "is float32, which D does not compute"),
+        (Device("D", "cpu", max_buffer=23), "limit", "has 24 bytes, more than the 23 of one buffer"),
+        (Device("D", "cpu", memory=71), "limit", "its tensors have 72 bytes, more than D's 71"),
+    ],
+)
+def test_a_devices_limits_are_asked_before_any_trial(
+    sub_reshape: ImportedModel, device: Device, rule: str, words: str
+) -> None:
+    bench = Bench({})
+    result = ask(sub_reshape, device, bench=bench)
+    refusal = next(iter(result.refusals["D"].values()))
+    assert refusal.rule == rule
+    assert words in refusal.reason
+    assert "sub" not in labels(result, bench.made["D"].asked if bench.made else [])
+
+
+def test_limits_that_are_met_exactly_are_no_refusal(sub_reshape: ImportedModel) -> None:
+    assert ask(sub_reshape, Device("D", "cpu", max_buffer=24, memory=72), bench=Bench({})).nowhere == ()
+
+
+def test_a_converter_known_to_be_wrong_counts_as_unsupported_but_not_for_onnx_runtime(
+    sub_reshape: ImportedModel,
+) -> None:
+    def wrong(node: onnx.NodeProto) -> str | None:
+        return "its converter drops the sign" if node.op_type == "Sub" else None
+
+    result = query_model(sub_reshape, [D0, ORT], lowering=Bench({}), known_wrong=wrong, cache=NoCache())
+    assert result.reason("sub", "D0") == "its converter drops the sign"
+    assert result.refusals["D0"][result.graph.nodes[0].name].rule == "wrong"
+    assert by_label(result) == {"sub": "ORT", "reshape": "D0"}
+
+
+def test_the_last_resort_comes_after_all_others_wherever_it_stands(sub_reshape: ImportedModel) -> None:
+    assert by_label(ask(sub_reshape, ORT, D0)) == {"sub": "ORT", "reshape": "D0"}
+
+
+def test_whatever_a_trial_raises_is_an_answer(sub_reshape: ImportedModel) -> None:
+    class Raises(FakeLowering):
+        def trial(self, model: ImportedModel, node: str, device: Device) -> str | None:
+            if model.graph.node_by_name[node].op_type == "Sub":
+                raise LoweringError("no such thing")
+            raise ZeroDivisionError("first line\nthe cause")
+
+    result = ask(sub_reshape, D0, bench=lambda device: Raises(frozenset()))
+    assert result.reason("sub", "D0") == "no such thing"
+    assert result.reason("reshape", "D0") == "ZeroDivisionError: the cause"
+
+
+def test_equal_nodes_are_asked_once_and_different_ones_each(tmp_path: Path) -> None:
+    names = ["p", *(f"v{i}" for i in range(6))]
+    nodes = [helper.make_node("LeakyRelu", [a], [b], name=b, alpha=0.5) for a, b in pairwise(names)]
+    nodes.append(helper.make_node("LeakyRelu", ["v5"], ["w"], name="w", alpha=0.25))
+    bench = Bench({})
+    model = import_model(save(tmp_path, nodes, [2, 3]))
+    ask(model, D0, bench=bench)
+    assert len(model.graph.nodes) == 7
+    assert len(bench.made["D0"].asked) == 2
+
+
+def test_the_value_of_a_small_integer_constant_is_part_of_the_question(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Softmax", ["p"], ["q"], name="soft"),
+        helper.make_node("Slice", ["q", "zero", "two", "axis"], ["a"], name="a"),
+        helper.make_node("Slice", ["q", "one", "three", "axis"], ["b"], name="b"),
+        helper.make_node("Add", ["a", "b"], ["c"], name="c"),
+    ]
+    numbers = {k: np.array([v], np.int64) for k, v in {"zero": 0, "one": 1, "two": 2, "three": 3, "axis": 1}.items()}
+    bench = Bench({})
+    model = import_model(save(tmp_path, nodes, [2, 3], **numbers))
+    ask(model, D0, bench=bench)
+    asked = [model.graph.node_by_name[n].op_type for n in bench.made["D0"].asked]
+    assert asked.count("Slice") == 2
+
+
+def test_an_input_read_twice_is_another_question_than_two_inputs(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Sin", ["p"], ["s"], name="s"),
+        helper.make_node("Mul", ["p", "p"], ["a"], name="a"),
+        helper.make_node("Mul", ["p", "s"], ["b"], name="b"),
+        helper.make_node("Mul", ["a", "b"], ["c"], name="c"),
+    ]
+    bench = Bench({})
+    ask(import_model(save(tmp_path, nodes, [2, 3])), D0, bench=bench)
+    assert len(bench.made["D0"].asked) == 3
+
+
+def test_an_answer_is_remembered_on_disk_for_its_target_only(sub_reshape: ImportedModel, tmp_path: Path) -> None:
+    def asked(device: Device) -> int:
+        bench = Bench(LACKS)
+        store = DiskCache(tmp_path / "cache")
+        result = query_model(sub_reshape, [device], lowering=bench, known_wrong=never_wrong, cache=store)
+        assert labels(result, result.nowhere) == ["sub"]
+        return len(bench.made[device.name].asked) if bench.made else 0
+
+    assert asked(D0) == 2
+    assert asked(D0) == 0
+    assert asked(Device("D0", "cpu", target={"kind": "llvm", "mcpu": "other"})) == 2
+
+
+def test_a_remembered_reason_names_no_node_of_another_model(sub_reshape: ImportedModel, tmp_path: Path) -> None:
+    class Names(FakeLowering):
+        def trial(self, model: ImportedModel, node: str, device: Device) -> str | None:
+            return f"node '{node}' does not lower"
+
+    store = DiskCache(tmp_path / "cache")
+    kept: list[Answer] = []
+    query_model(sub_reshape, [D0], lowering=lambda d: Names(frozenset()), known_wrong=never_wrong, cache=store)
+    for path in (tmp_path / "cache").rglob("*.json"):
+        kept.append(Answer(json.loads(path.read_text())["reason"]))
+    assert kept == [Answer("the node does not lower")] * 2
+
+
+def test_a_result_is_a_mapping_that_the_user_corrects(sub_reshape: ImportedModel) -> None:
+    plan = ask(sub_reshape, D0, D1, bench=Bench({}))
+    assert by_label(plan) == {"sub": "D0", "reshape": "D0"}
+    plan["sub"] = "d1"
+    assert plan["sub"] == "D1"
+    assert list(plan.changes().values()) == ["D1"]
+    assert list(plan) == [n.name for n in plan.graph.nodes]
+    del plan["reshape"]
+    assert by_label(plan) == {"sub": "D1"}
+    assert plan.affinity == dict(plan)
+    assert plan.supports("reshape", "D0")
+
+
+def test_a_correction_of_an_unknown_node_or_device_is_an_error(sub_reshape: ImportedModel) -> None:
+    plan = ask(sub_reshape, D0, D1)
+    with pytest.raises(AffinityPatternError, match="no node is called 'subb'"):
+        plan["subb"] = "D0"
+    with pytest.raises(UnknownDeviceError, match="'D2' was not queried"):
+        plan["sub"] = "D2"
+    with pytest.raises(KeyError):
+        plan["subb"]
+
+
+def test_the_json_has_every_node_with_every_reason(sub_reshape: ImportedModel) -> None:
+    record = json.loads(json.dumps(ask(sub_reshape, D0, D1).to_json()))
+    assert [d["supported"] for d in record["devices"]] == [1, 1]
+    sub, reshape = record["nodes"]
+    assert sub["original"] == ["sub"]
+    assert sub["device"] == "D1"
+    assert sub["refused"] == {"D0": {"rule": "lowering", "reason": "D0 has no converter for Sub"}}
+    assert list(reshape["refused"]) == ["D1"]
+    assert record["nowhere"] == []
+
+
+def test_the_table_groups_by_operator_and_names_what_runs_nowhere(sub_reshape: ImportedModel) -> None:
+    text = ask(sub_reshape, D0).to_text()
+    lines = [line.split() for line in text.splitlines()]
+    assert ["Reshape", "1", "all"] in lines
+    assert ["Sub", "1", "none", *"D0: sub: D0 has no converter for Sub".split()] in lines
+    assert ["all", "2", "1"] in lines
+    assert "no device runs sub" in text
+    assert "query again with CPU and ORT in --devices" in text
+
+
+def test_a_path_and_names_of_devices_are_understood(sub_reshape: ImportedModel, tmp_path: Path) -> None:
+    result = query_model(
+        tmp_path / "g.onnx", "CPU", lowering=Bench({}), known_wrong=never_wrong, cache=NoCache(), shapes={"p": [2, 3]}
+    )
+    assert [d.backend for d in result.devices] == ["cpu"]
+    assert len(result) == 2
+
+
+def test_every_node_is_told_once(sub_reshape: ImportedModel) -> None:
+    told: list[str] = []
+    query_model(
+        sub_reshape, [D0, D1], lowering=Bench({}), known_wrong=never_wrong, cache=NoCache(), on_node=told.append
+    )
+    assert told == ["sub", "reshape"]
+
+
+def test_the_machine_carries_refusals_work_and_links(sub_reshape: ImportedModel) -> None:
+    result = ask(sub_reshape, D0, D1, ORT)
+    found = machine(sub_reshape, result.devices, result)
+    sub, reshape = (n.name for n in sub_reshape.graph.nodes)
+    assert [d.name for d in found.devices] == ["D0", "D1", "ORT"]
+    assert [d.last_resort for d in found.devices] == [False, False, True]
+    assert found.refusal("D0", sub) == "D0 has no converter for Sub"
+    assert found.refusal("D1", sub) is None
+    assert found.work == {sub: 6.0, reshape: 0.0}
+    assert found.link("D0", "D1").latency > 0

@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heterocc.runtime.plan.slots import ALIGNMENT, Lifetime, aligned, plan_slots
+
+lifetimes = st.lists(
+    st.builds(
+        lambda nbytes, first, length: Lifetime(nbytes, first, first + length),
+        st.integers(0, 4096),
+        st.integers(0, 20),
+        st.integers(0, 10),
+    ),
+    max_size=30,
+)
+
+
+@given(lifetimes)
+def test_no_two_buffers_that_are_alive_in_one_step_share_a_slot(buffers: list[Lifetime]) -> None:
+    slots = plan_slots(buffers)
+    for i, a in enumerate(buffers):
+        for j in range(i):
+            b = buffers[j]
+            alive_together = set(range(a.first, a.last + 1)) & set(range(b.first, b.last + 1))
+            assert not (alive_together and slots.slot[i] == slots.slot[j])
+
+
+@given(lifetimes)
+def test_every_buffer_fits_its_slot_and_the_total_is_at_most_the_naive_one(buffers: list[Lifetime]) -> None:
+    slots = plan_slots(buffers)
+    assert all(slots.sizes[s] >= b.nbytes for s, b in zip(slots.slot, buffers, strict=True))
+    assert slots.nbytes <= sum(aligned(b.nbytes) for b in buffers)
+    assert slots.nbytes <= plan_slots(buffers, reuse=False).nbytes
+
+
+@given(lifetimes)
+def test_slots_lie_one_after_the_other_at_aligned_offsets(buffers: list[Lifetime]) -> None:
+    slots = plan_slots(buffers)
+    ends = [offset + size for offset, size in zip(slots.offsets, slots.sizes, strict=True)]
+    assert all(offset % ALIGNMENT == 0 for offset in slots.offsets)
+    assert list(slots.offsets[1:]) == ends[:-1]
+
+
+@given(lifetimes)
+def test_planning_without_reuse_gives_every_buffer_a_slot_of_its_own(buffers: list[Lifetime]) -> None:
+    assert sorted(plan_slots(buffers, reuse=False).slot) == list(range(len(buffers)))
+
+
+def test_a_chain_of_values_needs_two_slots() -> None:
+    chain = [Lifetime(1000, step, step + 1) for step in range(50)]
+    assert len(plan_slots(chain).sizes) == 2
+
+
+def test_a_large_buffer_is_placed_first_so_that_small_ones_fit_into_its_slot() -> None:
+    slots = plan_slots([Lifetime(64, 0, 0), Lifetime(4096, 1, 1), Lifetime(64, 2, 2)])
+    assert slots.sizes == (4096,)
+
+
+@pytest.mark.parametrize("arguments", [(-1, 0, 0), (8, 3, 2)])
+def test_an_impossible_lifetime_cannot_be_built(arguments: tuple[int, int, int]) -> None:
+    with pytest.raises(ValueError, match="a buffer"):
+        Lifetime(*arguments)
