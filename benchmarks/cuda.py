@@ -25,13 +25,12 @@ DEFAULT = ("squeezenet", "shufflenet", "resnet50", "inception_v2", "densenet121"
 
 def pack(folder: Path, arch: str, names: list[str], nodes: bool) -> int:
     """Compile bundles into a folder; what cannot be compiled is said and left out."""
-    sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "differential")]
-    from tests import models
-    from tests.differential import test_node_tests
-
+    sys.path.insert(0, str(ROOT))
     from heterocc.artifacts.errors import HeteroccError
     from heterocc.compiler.devices.device import Device
     from heterocc.compiler.driver import compile_model
+    from tests import models
+    from tests.differential import test_node_tests
 
     folder.mkdir(parents=True, exist_ok=True)
     device = Device("CUDA", "cuda", target={"kind": "cuda", "arch": arch}, present=False, unit="discrete")

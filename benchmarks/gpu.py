@@ -31,7 +31,7 @@ import numpy as np
 from peer_ncnn import Array, Run, leave_ncnn, ncnn_missing, ncnn_runner
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path.insert(0, str(ROOT))
 
 from heterocc.artifacts.errors import HeteroccError  # noqa: E402
 from heterocc.artifacts.reader import open_bundle  # noqa: E402

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path.insert(0, str(ROOT))
 
 from heterocc.artifacts.reader import open_bundle  # noqa: E402
 from heterocc.compiler.cli.bench import interleave, onnxruntime_runner  # noqa: E402

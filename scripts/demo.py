@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path.insert(0, str(ROOT))
 
 RUN_IN_A_FRESH_PROCESS = """
 import sys
@@ -26,12 +26,12 @@ def main() -> int:
     """Run the demo; 0 when the bundle agrees with ONNX Runtime."""
     import numpy as np
     import onnxruntime as ort
-    from tests import models
 
     from heterocc.artifacts.errors import HeteroccError
     from heterocc.compiler.checking.compare import compare
     from heterocc.compiler.cli.console import ConsoleReporter
     from heterocc.compiler.driver import compile_model
+    from tests import models
 
     work = ROOT / "demo"
     work.mkdir(exist_ok=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -15,6 +16,10 @@ from tests.golden_files import Golden
 # A busy machine is no defect of the code: examples have no deadline and may be slow to draw.
 settings.register_profile("heterocc", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("heterocc")
+
+ROOT = str(Path(__file__).parents[1])
+# Programs that tests start import the package `tests`, too.
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (ROOT, os.environ.get("PYTHONPATH"))))
 
 MISSING: Mapping[str, Callable[[], str | None]] = {
     "opencl": unavailable_reason,

@@ -137,7 +137,8 @@ def _reproducer_hint(trace: Trace, name: str, plan: Plan, pass_: Pass) -> str:
     except Exception as error:
         # The crash must reach the user even where its reproducer cannot be written.
         return f"a heterocc bug; its reproducer could not be written: {error}"
-    return f"a heterocc bug; its input is in {path} (`python -m heterocc.compiler.placement.run_passes {path}` runs it again)"
+    command = f"python -m heterocc.compiler.placement.run_passes {path}"
+    return f"a heterocc bug; its input is in {path} (`{command}` runs it again)"
 
 
 def _write(folder: Path, name: str, text: str) -> Path:

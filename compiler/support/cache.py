@@ -179,7 +179,7 @@ def toolchain_digest() -> str:
         except importlib.metadata.PackageNotFoundError:
             version = "none"
         digest.update(f"{package} {version}\n".encode())
-    root = Path(__file__).parent / "lower"
+    root = Path(__file__).parents[1] / "lower"
     for path in sorted(p for p in root.rglob("*") if p.is_file() and p.suffix != ".pyc"):
         digest.update(f"{path.relative_to(root).as_posix()} {path.stat().st_size}\n".encode())
         digest.update(path.read_bytes())

@@ -13,15 +13,14 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-TESTS = Path(__file__).parents[2] / "tests"
-sys.path[:0] = [str(TESTS / "compiler" / "lower"), str(TESTS / "compiler"), str(TESTS)]
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))
 
+from heterocc.compiler.lower.opencl import source  # noqa: E402
 from tests.compiler.lower.kernel_case import Case, batch  # noqa: E402
 from tests.compiler.lower.kernel_cases import FAMILIES  # noqa: E402
 from tests.compiler.lower.kernel_devices import SETTINGS, Setting  # noqa: E402
 from tests.compiler.lower.kernel_diff import differences  # noqa: E402
-
-from heterocc.compiler.lower.opencl import source  # noqa: E402
 
 SHARING = ("ReduceSum_0", "even", "tall")
 """Cases whose kernels share memory within a group of `opencl-gpu`."""

@@ -16,10 +16,9 @@ X = np.linspace(-1, 1, 256, dtype=np.float32).reshape(1, 4, 8, 8)
 
 def compile_bundle(path: Path, api: str) -> None:
     """Compile the tests' small convolutional network for an API and a CPU whose instructions valgrind knows."""
-    sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "compiler"))
-    from tests.compiler.small import conv_net
-
+    sys.path.insert(0, str(Path(__file__).parents[2]))
     from heterocc.compiler import compile_model
+    from tests.compiler.small import conv_net
 
     model = conv_net(path.with_suffix(".onnx"))
     devices = f"{api.upper()},CPU"

@@ -25,11 +25,10 @@ ROOT = os.geteuid() == 0
 
 WRITE_FOR_EVER = """
 import pathlib, sys
-sys.path.insert(0, sys.argv[1])
-from bundle_sample import write_sample
+from tests.artifacts.bundle_sample import write_sample
 print("ready", flush=True)
 while True:
-    write_sample(pathlib.Path(sys.argv[2]), code=b"code" * 500_000)
+    write_sample(pathlib.Path(sys.argv[1]), code=b"code" * 500_000)
 """
 
 
@@ -47,7 +46,7 @@ def test_a_writer_killed_at_any_moment_leaves_the_old_bundle_or_the_new_one(tmp_
     found, left_behind = set(), 0
     for _ in range(20):
         target.write_bytes(old)
-        command = [sys.executable, "-c", WRITE_FOR_EVER, str(Path(__file__).parent), str(target)]
+        command = [sys.executable, "-c", WRITE_FOR_EVER, str(target)]
         with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
             assert process.stdout is not None and process.stdout.readline() == b"ready\n"
             time.sleep(rng.uniform(0, 0.02))

@@ -181,14 +181,14 @@ def test_a_weight_is_written_without_a_second_copy_of_it(tmp_path: Path) -> None
 
 def test_two_processes_with_other_hashing_and_folders_write_the_same_bytes(tmp_path: Path) -> None:
     code = (
-        "import sys, pathlib; sys.path.insert(0, sys.argv[1]); from bundle_sample import write_sample; "
-        "write_sample(pathlib.Path(sys.argv[2]))"
+        "import sys, pathlib; from tests.artifacts.bundle_sample import write_sample; "
+        "write_sample(pathlib.Path(sys.argv[1]))"
     )
     results = []
     for seed in ("0", "1", "77"):
         folder = tmp_path / f"folder{seed}"
         folder.mkdir()
-        command = [sys.executable, "-c", code, str(Path(__file__).parent), str(folder / f"{seed}.hcb")]
+        command = [sys.executable, "-c", code, str(folder / f"{seed}.hcb")]
         subprocess.run(command, check=True, env={**os.environ, "PYTHONHASHSEED": seed, "TZ": f"UTC{seed}"})
         results.append((folder / f"{seed}.hcb").read_bytes())
     assert results[0] == results[1] == results[2]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -21,9 +20,6 @@ from heterocc.compiler.support.cache import NoCache
 from heterocc.compiler.support.query import query_model
 from heterocc.runtime import load
 from heterocc.runtime.native import cuda_unavailable_reason
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 from tests.differential.harness import able, fetch, random_placement, run_fresh
 from tests.differential.node_tests import Case, difference
 from tests.differential.test_node_tests import everything, one_for_each_operator

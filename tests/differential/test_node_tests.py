@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -13,9 +12,6 @@ from heterocc.compiler.devices import host_device
 from heterocc.compiler.devices.device import Device
 from heterocc.compiler.devices.present import inventory
 from heterocc.compiler.support.cache import DiskCache
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 from tests.differential.node_tests import Case, Outcome, cases, frozen, run_case
 
 DEVICES = ("CPU", "OPENCL", "VULKAN")

@@ -21,8 +21,6 @@ from typing import Any
 
 import onnx
 
-sys.path.append(str(Path(__file__).parents[1] / "compiler"))
-
 from tests.fuzz.mutation_seeds import DATA_FILE, SEEDS
 
 SECONDS, PATIENCE = 20, 180

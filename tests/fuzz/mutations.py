@@ -5,12 +5,9 @@ from __future__ import annotations
 import copy
 import json
 import random
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
-
-sys.path.append(str(Path(__file__).parents[1] / "artifacts"))
 
 from tests.artifacts.bundle_forge import contents, pack, rehash, with_manifest
 

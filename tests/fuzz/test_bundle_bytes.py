@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,9 +13,6 @@ from hypothesis import strategies as st
 
 from heterocc.artifacts.errors import BundleError
 from heterocc.artifacts.reader import open_bundle
-
-sys.path.append(str(Path(__file__).parents[1] / "artifacts"))
-
 from tests.artifacts.bundle_sample import write_sample
 
 Content = tuple[object, tuple[bytes, ...], tuple[bytes, ...]]

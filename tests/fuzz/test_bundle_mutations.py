@@ -71,7 +71,7 @@ def test_the_largest_manifest_is_refused_or_read_in_bounded_time_and_memory(bund
     program = (
         "import pathlib, resource, sys\n"
         f"sys.path[:0] = [{str(HERE)!r}, {str(HERE.parent / 'artifacts')!r}]\n"
-        "from bundle_forge import contents, pack, with_manifest\n"
+        "from tests.artifacts.bundle_forge import contents, pack, with_manifest\n"
         "from heterocc.artifacts.errors import HeteroccError\n"
         "from heterocc.artifacts.reader import open_bundle\n"
         "members = contents(sys.argv[1])\n"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from pathlib import Path
 
@@ -11,16 +10,13 @@ import pytest
 from hypothesis import HealthCheck, given, reject, settings
 from onnxruntime.capi.onnxruntime_pybind11_state import NotImplemented
 
-from tests.few_examples import few
-from tests.fuzz.random_graphs import networks
-from tests.fuzz.random_network import Network
-
-sys.path.append(str(Path(__file__).parents[1] / "compiler" / "lower"))
-
 from heterocc.compiler.checking.compare import compare
 from heterocc.runtime.native import unavailable_reason
 from heterocc.runtime.native.vulkan_api import vulkan_unavailable_reason
 from tests.compiler.lower import gpu_run, lowered, opencl_run, vulkan_run
+from tests.few_examples import few
+from tests.fuzz.random_graphs import networks
+from tests.fuzz.random_network import Network
 
 DEVICES = [
     name

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,13 +14,10 @@ from heterocc.artifacts.errors import BundleManifestError, UsageError
 from heterocc.artifacts.manifest import Device
 from heterocc.runtime import load
 from heterocc.runtime.execute.tvm_api import max_threads
+from tests.artifacts.bundle_forge import edited, pack
 from tests.runtime import standin
 from tests.runtime.execute.test_ort import floats, onnx_model
 from tests.runtime.standin import Model, Op, Part
-
-sys.path.append(str(Path(__file__).parents[1] / "artifacts"))
-
-from tests.artifacts.bundle_forge import edited, pack
 
 Write = Callable[..., Path]
 X = np.arange(16, dtype=np.float32)

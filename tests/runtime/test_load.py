@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import itertools
-import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -142,7 +141,6 @@ def test_a_bundle_must_have_the_digest_that_is_expected(bundle_of: Write, tmp_pa
 
 
 def test_a_wrong_digest_is_found_before_the_manifest_is_parsed(bundle_of: Write, tmp_path: Path) -> None:
-    sys.path.append(str(Path(__file__).parents[1] / "artifacts"))
     from tests.artifacts.bundle_forge import contents, pack, with_manifest
 
     path = bundle_of(standin.chain(1))

@@ -1,4 +1,4 @@
-"""Half precision for a partition: which of its weights and values become float16 (see heterocc.compiler.lower.half.policy).
+"""Half precision for a partition: which of its weights and values become float16 (see policy).
 
     KernelModule ─ what may be rounded ─ casts at the borders of each kernel (precision_kernels) ─► KernelModule
 

@@ -145,7 +145,7 @@ def test_another_source_of_lowering_is_another_toolchain(monkeypatch: pytest.Mon
     lower = tmp_path / "lower"
     lower.mkdir()
     (lower / "schedule.py").write_text("tile = 8\n")
-    monkeypatch.setattr(cache_module, "__file__", str(tmp_path / "cache.py"))
+    monkeypatch.setattr(cache_module, "__file__", str(tmp_path / "support" / "cache.py"))
     first = toolchain_digest.__wrapped__()
     assert toolchain_digest.__wrapped__() == first
     (lower / "schedule.py").write_text("tile = 6\n")

@@ -26,7 +26,7 @@ from tests.runtime.standin import Model, Op, Part
 pytestmark = [*stress.OPENCL_MARKS, *stress.VULKAN_MARKS]
 
 DEVICES = (standin.CPU, standin.OPENCL, Device(name="OPENCL.1", backend="opencl", index=1), standin.VULKAN)
-RUN = Path(__file__).with_name("discrete_run.py")
+RUN = Path(__file__).parents[1] / "discrete_run.py"
 SHAPE = (64, 33)
 
 

@@ -127,9 +127,8 @@ print(sorted(m.kind for m in check.imports))
     assert fresh(program).strip() == "['opencl']"
     run = f"""
 import sys
-sys.path[:0] = [{str(Path(__file__).parent)!r}, {str(Path(__file__).parents[2])!r}]
 import numpy as np, tvm_ffi
-from opencl_sample import to_device, to_host, empty
+from tests.runtime.native.opencl_sample import to_device, to_host, empty
 from heterocc.runtime.native import build_kernels, load_opencl
 load_opencl()
 library = tvm_ffi.get_global_func("ffi.Module.load_from_file.so")({str(library)!r}, "so")

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import ast
 import gc
-import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -90,12 +89,11 @@ def test_an_allocation_that_fails_frees_idle_workspaces_and_tries_again() -> Non
     assert trim() == 0
 
 
-APART = f"""
+APART = """
 import sys
-sys.path[:] = {sys.path!r}
 import numpy as np
 import tvm_ffi
-from opencl_sample import empty, leave_idle_workspace, to_device, to_host
+from tests.runtime.native.opencl_sample import empty, leave_idle_workspace, to_device, to_host
 from heterocc.runtime.native import trim, typed_error
 
 def failure():

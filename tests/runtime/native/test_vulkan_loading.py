@@ -28,11 +28,10 @@ except HeteroccError as error:
 print(json.dumps({"code": code, "reason": native.vulkan_unavailable_reason(), "tvm": "tvm" in sys.modules}))
 """
 
-SCALE = f"""
+SCALE = """
 import sys
-sys.path[:0] = [{str(HERE)!r}, {str(HERE.parents[1])!r}]
 import numpy as np
-from vulkan_sample import load, module_bytes, run_scale
+from tests.runtime.native.vulkan_sample import load, module_bytes, run_scale
 x = np.arange(64, dtype="float32")
 print(np.array_equal(run_scale(load(module_bytes()), x, 2.0, 1), x * 2 + 1))
 """
@@ -135,10 +134,9 @@ def test_everything_holds_for_devices_of_other_kinds(fault: str, left_out: str) 
     assert left_out in done.stdout  # what such devices cannot do was left out, so the fault had effect
 
 
-FIRST_READ = f"""
+FIRST_READ = """
 import sys
-sys.path[:0] = [{str(HERE)!r}, {str(HERE.parents[1])!r}]
-from vulkan_sample import empty, to_host
+from tests.runtime.native.vulkan_sample import empty, to_host
 print(to_host(empty((24 << 20,), "int8")).shape)
 """
 
@@ -149,11 +147,10 @@ def test_the_first_copy_of_a_process_may_be_a_long_read() -> None:
     assert told.split() == ["(25165824,)"]
 
 
-SUBMISSIONS = f"""
+SUBMISSIONS = """
 import sys
-sys.path[:0] = [{str(HERE)!r}, {str(HERE.parents[1])!r}]
 import numpy as np
-import vulkan_sample as sample
+from tests.runtime.native import vulkan_sample as sample
 from heterocc.runtime.native.vulkan_api import statistics
 x, y = sample.to_device(np.ones(4096, "float32")), sample.empty((4096,))
 kernel = sample.load(sample.module_bytes()).get_function("scale")
@@ -174,11 +171,10 @@ def test_kernels_that_take_long_are_submitted_one_by_one() -> None:
     assert int(fresh(SUBMISSIONS).split()[-1]) < 32
 
 
-UNCACHED = f"""
+UNCACHED = """
 import sys
-sys.path[:0] = [{str(HERE)!r}, {str(HERE.parents[1])!r}]
 import numpy as np
-from vulkan_sample import plugin, to_device, to_host
+from tests.runtime.native.vulkan_sample import plugin, to_device, to_host
 from heterocc.runtime.native.vulkan_api import statistics
 x = np.arange(1 << 21, dtype="float32")
 there, before = to_device(x), statistics().copies
@@ -240,7 +236,7 @@ def test_a_process_may_end_with_kernels_under_way_and_tensors_alive() -> None:
     program = (
         SCALE
         + """
-from vulkan_sample import empty, pointer, to_device
+from tests.runtime.native.vulkan_sample import empty, pointer, to_device
 a, b = to_device(x), empty((64,))
 module = load(module_bytes())
 for _ in range(1000):

@@ -193,11 +193,10 @@ def test_capabilities_of_the_code_count_as_features() -> None:
     assert "needs nan16, nan32, nan64" in str(module.inspect_source())
 
 
-KEEPS_NAN = f"""
+KEEPS_NAN = """
 import sys
-sys.path[:0] = [{str(HERE)!r}, {str(HERE.parents[1])!r}]
 import numpy as np
-from vulkan_sample import kernel_bytes, load, module_bytes, run_scale, scale_words
+from tests.runtime.native.vulkan_sample import kernel_bytes, load, module_bytes, run_scale, scale_words
 from heterocc.runtime.native import typed_error
 x = np.arange(64, dtype="float32")
 try:

@@ -100,9 +100,8 @@ def test_each_call_runs_under_its_own_symbol_and_writes_the_value_that_the_table
 
 _COMPILE = """
 import hashlib, sys
-sys.path.insert(0, sys.argv[1])
-from test_cpu_lowering import net
-from lowered import job
+from tests.compiler.lower.cpu.test_lowering import net
+from tests.compiler.lower.lowered import job
 from heterocc.compiler.lower.cpu.lowering import CpuLowering
 done = CpuLowering().lower(job(net()))
 for part in (done.code, repr(done.kernels), repr(done.dumps), *(a.tobytes() for a in done.params)):
@@ -116,7 +115,7 @@ def test_the_same_partition_gives_the_same_bytes_in_any_process_and_folder(tmp_p
         folder = tmp_path / seed
         folder.mkdir()
         done = subprocess.run(
-            [sys.executable, "-W", "error", "-c", _COMPILE, str(Path(__file__).parent)],
+            [sys.executable, "-W", "error", "-c", _COMPILE],
             cwd=folder,
             env={**os.environ, "PYTHONHASHSEED": seed, "TMPDIR": str(folder)},
             capture_output=True,

@@ -16,9 +16,8 @@ from tests.compiler.product_model import WEIGHT, save_product
 CODE = """
 import json, sys
 from pathlib import Path
-folder, tests = Path(sys.argv[1]), sys.argv[2]
-sys.path.insert(0, tests)
-import cuda_emulated
+folder = Path(sys.argv[1])
+from tests.compiler.lower import cuda_emulated
 import numpy as np
 from heterocc.compiler import compile_model
 from heterocc.compiler.lower.cuda import lowering
@@ -41,7 +40,7 @@ def test_kernels_for_cuda_are_timed_and_the_chosen_ones_are_right(tmp_path: Path
     save_product(tmp_path)
     cuda_emulated.build_driver(tmp_path)
     done = subprocess.run(
-        [sys.executable, "-c", CODE, str(tmp_path), str(Path(__file__).parent)],
+        [sys.executable, "-c", CODE, str(tmp_path)],
         env={**os.environ, **cuda_emulated.environment(tmp_path), "HETEROCC_CACHE": str(tmp_path / "cache")},
         capture_output=True,
         text=True,

@@ -28,7 +28,7 @@ from tests.compiler.lower.kernel_devices import SETTINGS, Array, Setting
 from tests.compiler.lower.kernel_diff import Found, difference, differences, inexact
 from tests.golden_files import Golden
 
-GOLDEN = Path(__file__).parents[2] / "golden" / "kernels"
+GOLDEN = Path(__file__).parents[3] / "golden" / "kernels"
 
 BACKENDS = ("opencl", "vulkan", "cuda")
 
