@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 from heterocc.compiler import compile_model
 from heterocc.runtime.execute.ort_session import session_options, severity
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def gather(path: Path) -> Path:
