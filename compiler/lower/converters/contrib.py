@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from tvm import relax
 from tvm.relax.frontend.onnx import onnx_frontend
 
-from heterocc.compiler.lower.converters.converters import Context, Converter
 from heterocc.compiler.lower.converters.quantized import known_array
+from heterocc.compiler.lower.converters.registry import MICROSOFT, Context, Converter, converter
 from heterocc.compiler.lower.converters.values import as_dtype, dtype_of, scalar, shape_of
 from heterocc.compiler.lower.relax.straight import constant
 
@@ -99,12 +98,14 @@ def _average(ctx: Context, value: Any) -> Any:
     return _standard(ctx, "AveragePool", value)
 
 
+@converter("QLinearConcat", domain=MICROSOFT)
 def qlinear_concat(ctx: Context, scale: Any, zero: Any, *inputs: Any) -> Any:
     """Concatenation of tensors that are quantised differently."""
     parts = [_real(ctx, *inputs[i : i + 3]) for i in range(0, len(inputs), 3)]
     return _quantised(ctx, op.concat(parts, ctx.attrs["axis"]), scale, zero)
 
 
+@converter("QGemm", domain=MICROSOFT)
 def qgemm(
     ctx: Context,
     a: Any,
@@ -138,6 +139,7 @@ def qgemm(
     return product if scale is None else _quantised(ctx, product, scale, zero, dtype_of(a))
 
 
+@converter("FusedMatMul", domain=MICROSOFT)
 def fused_matmul(ctx: Context, a: Any, b: Any) -> Any:
     """Product of matrices with transpositions and a factor."""
     if ctx.attrs.get("transBatchA", 0) or ctx.attrs.get("transBatchB", 0):
@@ -153,11 +155,13 @@ def _turned(value: Any) -> Any:
     return value if rank < 2 else op.permute_dims(value, [*range(rank - 2), rank - 1, rank - 2])
 
 
+@converter("QuickGelu", domain=MICROSOFT)
 def quick_gelu(ctx: Context, data: Any) -> Any:
     """x * sigmoid(alpha * x)."""
     return op.multiply(data, op.sigmoid(op.multiply(data, scalar(ctx.attrs.get("alpha", 1.702), dtype_of(data)))))
 
 
+@converter("MatMulNBits", domain=MICROSOFT)
 def matmul_nbits(ctx: Context, a: Any, b: Any, scales: Any, zeros: Any = None, *rest: Any) -> Any:
     """Product with a weight of 4 or 8 bits in blocks along its rows, unpacked while compiling."""
     if any(v is not None for v in rest[:1]):
@@ -189,6 +193,7 @@ def _unpacked(packed: np.ndarray, bits: int) -> np.ndarray:
     return halves.reshape(packed.shape[0], -1).astype(np.float32)
 
 
+@converter("SkipLayerNormalization", domain=MICROSOFT)
 def skip_layer_normalization(ctx: Context, data: Any, skip: Any, scale: Any, beta: Any = None, bias: Any = None) -> Any:
     """LayerNormalization of a sum, which is the fourth output."""
     if any(ctx.node.output[1:3]):
@@ -205,6 +210,7 @@ def skip_layer_normalization(ctx: Context, data: Any, skip: Any, scale: Any, bet
     return [normal, total, total, total][: ctx.outputs] if ctx.outputs > 1 else normal
 
 
+@converter("SimplifiedLayerNormalization")
 def simplified_layer_normalization(ctx: Context, data: Any, scale: Any) -> Any:
     """Division by the root of the mean of squares."""
     if ctx.outputs > 1:
@@ -214,6 +220,7 @@ def simplified_layer_normalization(ctx: Context, data: Any, scale: Any) -> Any:
     return _rms(ctx, data, scale, axes)
 
 
+@converter("SkipSimplifiedLayerNormalization", domain=MICROSOFT)
 def skip_simplified_layer_normalization(ctx: Context, data: Any, skip: Any, scale: Any, bias: Any = None) -> Any:
     """The same of a sum, which is the fourth output."""
     if any(ctx.node.output[1:3]):
@@ -238,32 +245,15 @@ def _standard(ctx: Context, op_type: str, *inputs: Any) -> Any:
     return convert(ctx.bb, given, dict(ctx.attrs), list(ctx.tables))
 
 
+@converter("BiasGelu", "FastGelu", "Gelu", "MatMulInteger16", domain=MICROSOFT)
 def _of_tvm(ctx: Context, *inputs: Any) -> Any:
     return ctx.original(*inputs)
 
 
-CONVERTERS: Mapping[str, Converter] = MappingProxyType(
-    {
-        "BiasGelu": _of_tvm,
-        "FastGelu": _of_tvm,
-        "FusedMatMul": fused_matmul,
-        "Gelu": _of_tvm,
-        "MatMulInteger16": _of_tvm,
-        "MatMulNBits": matmul_nbits,
-        "QGemm": qgemm,
-        "QLinearAdd": _qlinear_binary(op.add),
-        "QLinearAveragePool": _qlinear_unary(_average),
-        "QLinearConcat": qlinear_concat,
-        "QLinearGlobalAveragePool": _qlinear_unary(_global_average),
-        "QLinearLeakyRelu": _qlinear_unary(_leaky_relu),
-        "QLinearMul": _qlinear_binary(op.multiply),
-        "QLinearSigmoid": _qlinear_unary(lambda _ctx, value: op.sigmoid(value)),
-        "QLinearSoftmax": _qlinear_unary(_softmax),
-        "QuickGelu": quick_gelu,
-        "SkipLayerNormalization": skip_layer_normalization,
-        "SkipSimplifiedLayerNormalization": skip_simplified_layer_normalization,
-    }
-)
-"""Of the domain com.microsoft; `STANDARD` are those that ONNX Runtime puts in the default domain."""
-
-STANDARD: Mapping[str, Converter] = MappingProxyType({"SimplifiedLayerNormalization": simplified_layer_normalization})
+converter("QLinearAdd", domain=MICROSOFT)(_qlinear_binary(op.add))
+converter("QLinearMul", domain=MICROSOFT)(_qlinear_binary(op.multiply))
+converter("QLinearAveragePool", domain=MICROSOFT)(_qlinear_unary(_average))
+converter("QLinearGlobalAveragePool", domain=MICROSOFT)(_qlinear_unary(_global_average))
+converter("QLinearLeakyRelu", domain=MICROSOFT)(_qlinear_unary(_leaky_relu))
+converter("QLinearSigmoid", domain=MICROSOFT)(_qlinear_unary(lambda _ctx, value: op.sigmoid(value)))
+converter("QLinearSoftmax", domain=MICROSOFT)(_qlinear_unary(_softmax))

@@ -6,20 +6,20 @@ TVM's own read and write wherever an index points, and rely on shapes known at r
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+import tvm
 from tvm import relax, te, tirx
 
-from heterocc.compiler.lower.converters.converters import Context, Converter
+from heterocc.compiler.lower.converters.registry import Context, converter
 from heterocc.compiler.lower.converters.values import as_dtype, dtype_of, fixed, inside, scalar, shape_of
 from heterocc.compiler.lower.relax.straight import constant
 
 op = relax.op
 
 
+@converter("GatherElements")
 def gather_elements(ctx: Context, data: Any, indices: Any) -> Any:
     """Gather of single elements."""
     shape = shape_of(data)
@@ -35,6 +35,7 @@ def gather_elements(ctx: Context, data: Any, indices: Any) -> Any:
     return ctx.bb.emit_te(compute, data, indices, primfunc_name_hint="gather_elements")
 
 
+@converter("GatherND")
 def gather_nd(ctx: Context, data: Any, indices: Any) -> Any:
     """Gather of slices by tuples of indices."""
     shape, places = shape_of(data), shape_of(indices)
@@ -53,6 +54,7 @@ def gather_nd(ctx: Context, data: Any, indices: Any) -> Any:
     return ctx.bb.emit_te(compute, data, indices, primfunc_name_hint="gather_nd")
 
 
+@converter("Scatter", "ScatterElements")
 def scatter_elements(ctx: Context, data: Any, indices: Any, updates: Any) -> Any:
     """Write single elements."""
     shape = shape_of(data)
@@ -61,6 +63,7 @@ def scatter_elements(ctx: Context, data: Any, indices: Any, updates: Any) -> Any
     return op.scatter_elements(data, safe, updates, axis=axis, reduction=_reduction(ctx))
 
 
+@converter("ScatterND")
 def scatter_nd(ctx: Context, data: Any, indices: Any, updates: Any) -> Any:
     """Write slices by tuples of indices."""
     shape, places = shape_of(data), shape_of(indices)
@@ -90,6 +93,7 @@ def scatter_nd(ctx: Context, data: Any, indices: Any, updates: Any) -> Any:
     return op.scatter_nd(data, safe, updates, _reduction(ctx))
 
 
+@converter("MaxUnpool")
 def max_unpool(ctx: Context, data: Any, indices: Any, output_shape: Any = None) -> Any:
     """Pooling undone: each value goes where its index in the flat output says."""
     rank = len(shape_of(data))
@@ -106,11 +110,13 @@ def max_unpool(ctx: Context, data: Any, indices: Any, output_shape: Any = None) 
     return op.reshape(flat, shape)
 
 
+@converter("RoiAlign")
 def roi_align(ctx: Context, data: Any, rois: Any, batches: Any) -> Any:
     """Regions of images that exist."""
     return ctx.original(data, rois, _safe(ctx, batches, shape_of(data)[0]))
 
 
+@converter("ReverseSequence")
 def reverse_sequence(ctx: Context, data: Any, lengths: Any) -> Any:
     """The first elements along the time axis in reverse; a length beyond the axis means all of it."""
     batch, time = ctx.attrs.get("batch_axis", 1), ctx.attrs.get("time_axis", 0)
@@ -157,15 +163,53 @@ def _require_elements(size: int, indices: Any) -> None:
         raise NotImplementedError("indices into an empty dimension")
 
 
-CONVERTERS: Mapping[str, Converter] = MappingProxyType(
-    {
-        "GatherElements": gather_elements,
-        "GatherND": gather_nd,
-        "MaxUnpool": max_unpool,
-        "ReverseSequence": reverse_sequence,
-        "RoiAlign": roi_align,
-        "Scatter": scatter_elements,
-        "ScatterElements": scatter_elements,
-        "ScatterND": scatter_nd,
-    }
-)
+@converter("Gather")
+def _gather(ctx: Context, data: Any, indices: Any) -> Any:
+    """Indices count from the end when negative; what is out of range reads the nearest element, never other memory."""
+    axis = ctx.attrs.get("axis", 0) % len(shape_of(data))
+    size = shape_of(data)[axis]
+    if isinstance(indices, tvm.ir.GenericConst):
+        where = indices.value.numpy().astype(np.int64)
+        if where.size and (where.min() < -size or where.max() >= size):
+            raise NotImplementedError(f"Gather with a constant index outside of {size} elements")
+        where = np.where(where < 0, where + size, where)
+        if isinstance(data, tvm.ir.GenericConst):
+            return constant(np.take(data.value.numpy(), where, axis))
+        indices = constant(where.astype(np.int32))
+    rank = len(shape_of(indices))
+
+    def compute(x: Any, table: Any) -> Any:
+        shape = [*x.shape[:axis], *table.shape, *x.shape[axis + 1 :]]
+
+        def at(*i: Any) -> Any:
+            index = table(*i[axis : axis + rank])
+            zero, last = tirx.const(0, index.ty), tirx.const(size - 1, index.ty)
+            index = tirx.Select(index < zero, index + tirx.const(size, index.ty), index)
+            return x(*i[:axis], tirx.max(tirx.min(index, last), zero), *i[axis + rank :])
+
+        return te.compute(shape, at, name="gather")
+
+    return ctx.bb.emit_te(compute, data, indices, primfunc_name_hint="gather")
+
+
+@converter("OneHot")
+def _one_hot(ctx: Context, indices: Any, depth: Any, values: Any) -> Any:
+    """Negative indices count from the end; out of range gives a row of the off value."""
+    size = int(ctx.known(depth).flat[0])
+    rank = len(shape_of(indices)) + 1
+    axis = ctx.attrs.get("axis", -1) % rank
+    whole = indices if dtype_of(indices).startswith(("int", "uint")) else op.astype(indices, "int64")
+
+    def compute(where: Any, pair: Any) -> Any:
+        shape = list(where.shape)
+        shape.insert(axis, size)
+
+        def at(*i: Any) -> Any:
+            index = where(*(i[:axis] + i[axis + 1 :])).astype("int64")
+            position = i[axis].astype("int64")
+            hit = tirx.any(index == position, index + tirx.const(size, "int64") == position)
+            return tirx.if_then_else(hit, pair[1], pair[0])
+
+        return te.compute(shape, at, name="one_hot")
+
+    return ctx.bb.emit_te(compute, whole, values, primfunc_name_hint="one_hot")

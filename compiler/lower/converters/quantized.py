@@ -6,15 +6,13 @@ while it stays below 2**24 and in float64 below 2**53; which one holds follows f
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from tvm import relax
 from tvm.relax.frontend.onnx import onnx_frontend
 
-from heterocc.compiler.lower.converters.converters import Context, Converter
+from heterocc.compiler.lower.converters.registry import Context, converter
 from heterocc.compiler.lower.converters.values import as_dtype, dtype_of, scalar, shape_of
 from heterocc.compiler.lower.converters.values import fixed as fixed_value
 from heterocc.compiler.lower.relax.straight import constant
@@ -25,6 +23,7 @@ _EXACT = 1 << 24
 """Integers below this are exact in float32."""
 
 
+@converter("DynamicQuantizeLinear")
 def dynamic_quantize_linear(ctx: Context, data: Any) -> Any:
     """Quantise to uint8 by the tensor's own range, which always contains zero."""
     dtype = dtype_of(data)
@@ -39,6 +38,7 @@ def dynamic_quantize_linear(ctx: Context, data: Any) -> Any:
     return [op.astype(quantised, "uint8"), scale, op.astype(offset, "uint8")]
 
 
+@converter("DequantizeLinear")
 def dequantize_linear(ctx: Context, data: Any, scale: Any, zero_point: Any = None) -> Any:
     """Per tensor, axis or block; a constant is computed here."""
     dtype = dtype_of(scale)
@@ -53,6 +53,7 @@ def dequantize_linear(ctx: Context, data: Any, scale: Any, zero_point: Any = Non
     return _arithmetic(ctx, np.multiply, op.multiply, number, wide)
 
 
+@converter("ConvInteger")
 def conv_integer(ctx: Context, data: Any, weight: Any, data_zero: Any = None, weight_zero: Any = None) -> Any:
     """Convolution of 8-bit integers with a 32-bit result."""
     kernel = _weight(ctx, weight, weight_zero, axis=0)
@@ -61,6 +62,7 @@ def conv_integer(ctx: Context, data: Any, weight: Any, data_zero: Any = None, we
     return op.astype(op.round(_convolve(ctx, number, _cast(ctx, kernel, dtype))), "int32")
 
 
+@converter("MatMulInteger")
 def matmul_integer(ctx: Context, left: Any, right: Any, left_zero: Any = None, right_zero: Any = None) -> Any:
     """Product of 8-bit integer matrices with a 32-bit result."""
     kernel = _weight(ctx, right, right_zero, axis=len(shape_of(right)) - 1)
@@ -69,6 +71,7 @@ def matmul_integer(ctx: Context, left: Any, right: Any, left_zero: Any = None, r
     return op.astype(op.round(op.matmul(number, _cast(ctx, kernel, dtype))), "int32")
 
 
+@converter("QLinearConv")
 def qlinear_conv(
     ctx: Context,
     data: Any,
@@ -94,6 +97,7 @@ def qlinear_conv(
     return _requantised(ctx, result, factor, zero)
 
 
+@converter("QLinearMatMul")
 def qlinear_matmul(
     ctx: Context,
     left: Any,
@@ -222,15 +226,3 @@ def _arithmetic(ctx: Context, exact: Any, symbolic: Any, left: Any, right: Any) 
     if known[0] is not None and known[1] is not None:
         return constant(np.asarray(exact(known[0], known[1]), dtype=known[0].dtype))
     return ctx.bb.normalize(symbolic(left, right))
-
-
-CONVERTERS: Mapping[str, Converter] = MappingProxyType(
-    {
-        "ConvInteger": conv_integer,
-        "DequantizeLinear": dequantize_linear,
-        "DynamicQuantizeLinear": dynamic_quantize_linear,
-        "MatMulInteger": matmul_integer,
-        "QLinearConv": qlinear_conv,
-        "QLinearMatMul": qlinear_matmul,
-    }
-)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from tvm import relax, te, tirx
 
-from heterocc.compiler.lower.converters.converters import Context, Converter
+from heterocc.compiler.lower.converters.registry import Context, converter
 from heterocc.compiler.lower.converters.values import dtype_of, fixed, shape_of
 from heterocc.compiler.lower.relax.straight import constant
 
@@ -28,6 +28,7 @@ _STATES = {"LSTM": 2, "GRU": 1, "RNN": 1}
 _DEFAULTS = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
 
 
+@converter("GRU", "LSTM", "RNN")
 def recurrent(ctx: Context, data: Any, weight: Any, recurrence: Any, *rest: Any) -> Any:
     """All directions of one layer: outputs of every step, then the last states."""
     kind = ctx.node.op_type
@@ -254,6 +255,3 @@ def _copy(target: Any, source: Any, index: Any) -> Any:
 def _both(state: Any, every: Any, time: Any, index: Any, value: Any) -> Any:
     """Store the new state, and the same as this step's output."""
     return tirx.SeqStmt([_store(state, value, index), _store(every, state[index], (time, *index))])
-
-
-CONVERTERS: Mapping[str, Converter] = MappingProxyType({"GRU": recurrent, "LSTM": recurrent, "RNN": recurrent})

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 from tvm import relax, te, tirx
 from tvm.relax.frontend.onnx import onnx_frontend
 
-from heterocc.compiler.lower.converters.converters import Context, Converter
+from heterocc.compiler.lower.converters.registry import Context, converter
 from heterocc.compiler.lower.converters.values import as_dtype, dtype_of, scalar, shape_of
 
 op = relax.op
@@ -19,11 +17,13 @@ _NO_INDEX = (1 << 62, -1)
 """An index that loses every tie: where the first of equal elements is taken, where the last is."""
 
 
+@converter("ArgMax")
 def arg_max(ctx: Context, data: Any) -> Any:
     """Index of the largest element."""
     return _arg(ctx, data, largest=True)
 
 
+@converter("ArgMin")
 def arg_min(ctx: Context, data: Any) -> Any:
     """Index of the smallest element."""
     return _arg(ctx, data, largest=False)
@@ -81,6 +81,7 @@ def _index(ctx: Context, data: Any, axis: int, largest: bool, keepdims: bool, la
     return ctx.bb.emit_te(compute, data, primfunc_name_hint=ctx.node.op_type.lower())
 
 
+@converter("Hardmax")
 def hardmax(ctx: Context, data: Any) -> Any:
     """One where the largest element is, the first of several."""
     shape, rank = shape_of(data), len(shape_of(data))
@@ -98,6 +99,7 @@ def hardmax(ctx: Context, data: Any) -> Any:
     return result if ctx.opset >= 13 else op.reshape(result, shape)
 
 
+@converter("ReduceLogSumExp")
 def reduce_log_sum_exp(ctx: Context, data: Any, axes: Any = None) -> Any:
     """Without infinity less infinity: the largest element is subtracted where it is finite."""
     along = ctx.attrs.get("axes") if axes is None else [int(a) for a in ctx.known(axes).ravel()]
@@ -119,6 +121,7 @@ def reduce_log_sum_exp(ctx: Context, data: Any, axes: Any = None) -> Any:
     return result if kept else op.reshape(result, [n for d, n in enumerate(shape) if d not in where])
 
 
+@converter("LpPool")
 def lp_pool(ctx: Context, data: Any) -> Any:
     """The p-norm of each window."""
     p = float(ctx.attrs.get("p", 2))
@@ -130,6 +133,7 @@ def lp_pool(ctx: Context, data: Any) -> Any:
     return _power(ctx, op.multiply(mean, count), 1 / p)
 
 
+@converter("GlobalLpPool")
 def global_lp_pool(ctx: Context, data: Any) -> Any:
     """The p-norm of each channel."""
     p = float(ctx.attrs.get("p", 2))
@@ -151,13 +155,29 @@ def _power(ctx: Context, value: Any, exponent: float) -> Any:
     return ctx.bb.emit_te(compute, value, scalar(exponent, dtype_of(value)), primfunc_name_hint="power")
 
 
-CONVERTERS: Mapping[str, Converter] = MappingProxyType(
-    {
-        "ArgMax": arg_max,
-        "ArgMin": arg_min,
-        "GlobalLpPool": global_lp_pool,
-        "Hardmax": hardmax,
-        "LpPool": lp_pool,
-        "ReduceLogSumExp": reduce_log_sum_exp,
-    }
-)
+@converter("ReduceMean")
+def reduce_mean(ctx: Context, data: Any, axes: Any = None) -> Any:
+    """Integers as well: the sum, divided towards zero."""
+    if dtype_of(data).startswith(("float", "bfloat")):
+        return ctx.original(data) if axes is None else ctx.original(data, axes)
+    along = ctx.attrs.get("axes") if axes is None else [int(a) for a in ctx.known(axes)]
+    if not along and ctx.attrs.get("noop_with_empty_axes", 0):
+        return data
+    shape = shape_of(data)
+    where = [a % len(shape) for a in along] if along else list(range(len(shape)))
+    count = 1
+    for a in where:
+        count *= shape[a]
+    total = op.sum(data, where, bool(ctx.attrs.get("keepdims", 1)))
+    return op.divide(total, scalar(count, dtype_of(data)))
+
+
+@converter("ReduceMax", "ReduceMin")
+def reduce_extreme(ctx: Context, data: Any, *rest: Any) -> Any:
+    """Of booleans too, as numbers; not of empty tensors, for which TVM's start value would show in the result."""
+    if 0 in shape_of(data):
+        raise NotImplementedError(f"{ctx.node.op_type} of an empty tensor")
+    if dtype_of(data) != "bool":
+        return ctx.original(data, *rest)
+    number = ctx.bb.emit(op.astype(data, "uint8"))
+    return op.astype(ctx.bb.normalize(ctx.original(number, *rest)), "bool")

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from tvm import te, tirx
 
+from heterocc.compiler.lower.converters.registry import Context, converter
+from heterocc.compiler.lower.converters.values import shape_of
 from heterocc.compiler.lower.relax.straight import constant
 
 
@@ -109,3 +111,53 @@ def _cubic(distance: float, attrs: Mapping[str, Any]) -> float:
 
 
 __all__ = ["apply_axis", "axis_table"]
+
+
+@converter("Upsample")
+def _upsample(ctx: Context, data: Any, scales: Any = None) -> Any:
+    """Resize as it was before opset 10: asymmetric, the nearest position rounded down."""
+    factors = ctx.attrs["scales"] if scales is None else ctx.known(scales).tolist()
+    attrs = {"mode": ctx.text("mode", "nearest"), "coordinate_transformation_mode": "asymmetric"}
+    shape = shape_of(data)
+    sizes = [math.floor(s * f) for s, f in zip(shape, factors, strict=True)]
+    return _resample(ctx, data, range(len(shape)), factors, sizes, attrs, nearest_floor=True)
+
+
+@converter("Resize")
+def _resize(ctx: Context, data: Any, *rest: Any) -> Any:
+    """All modes of interpolation, in any axes, from scales or sizes."""
+    if len(rest) < 2 and ctx.opset < 11:
+        old = {"mode": ctx.text("mode", "nearest"), "coordinate_transformation_mode": "asymmetric"}
+        factors = ctx.known(rest[0]).tolist()
+        sizes = [math.floor(s * f) for s, f in zip(shape_of(data), factors, strict=True)]
+        return _resample(ctx, data, range(len(sizes)), factors, sizes, old, nearest_floor=True)
+    attrs: dict[str, Any] = {k: v.decode() if isinstance(v, bytes) else v for k, v in ctx.attrs.items()}
+    if attrs.get("coordinate_transformation_mode") == "tf_crop_and_resize":
+        return ctx.original(data, *rest)
+    shape = shape_of(data)
+    axes = [int(a) % len(shape) for a in attrs.get("axes", range(len(shape)))]
+    scales = ctx.known(rest[1]) if len(rest) > 1 and rest[1] is not None else np.zeros(0)
+    if scales.size:
+        factors = [float(f) for f in scales]
+        sizes = [math.floor(shape[a] * f) for a, f in zip(axes, factors, strict=True)]
+    else:
+        sizes = [int(s) for s in ctx.known(rest[2])]
+        factors = [s / shape[a] for a, s in zip(axes, sizes, strict=True)]
+        policy = attrs.get("keep_aspect_ratio_policy", "stretch")
+        if policy != "stretch":
+            factor = min(factors) if policy == "not_larger" else max(factors)
+            factors = [factor] * len(factors)
+            sizes = [math.floor(factor * shape[a] + 0.5) for a in axes]
+    return _resample(ctx, data, axes, factors, sizes, attrs)
+
+
+def _resample(
+    ctx: Context, data: Any, axes: Any, factors: Any, sizes: Any, attrs: Mapping[str, Any], nearest_floor: bool = False
+) -> Any:
+    value = data
+    for axis, factor, size in zip(axes, factors, sizes, strict=True):
+        if factor == 1.0 and size == shape_of(data)[axis]:
+            continue
+        index, weight = axis_table(shape_of(data)[axis], float(factor), int(size), attrs, nearest_floor=nearest_floor)
+        value = apply_axis(ctx.bb, value, axis, index, weight)
+    return value

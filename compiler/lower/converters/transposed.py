@@ -8,15 +8,14 @@ https://arxiv.org/abs/1609.07009)
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from types import MappingProxyType
 from typing import Any
 
 from tvm import relax
 
-from heterocc.compiler.lower.converters.converters import Context, Converter
+from heterocc.compiler.lower.converters.registry import Context, converter
 from heterocc.compiler.lower.converters.values import shape_of
 
 op = relax.op
@@ -64,6 +63,7 @@ class Along:
         return self.begin - self.first * self.stride
 
 
+@converter("ConvTranspose")
 def conv_transpose(ctx: Context, data: Any, weight: Any, bias: Any = None) -> Any:
     """ConvTranspose without dilation, of strides up to the kernel's size; TVM's converter for others."""
     axes = _axes(ctx, data, weight)
@@ -134,6 +134,3 @@ def _rearranged(ctx: Context, weight: Any, axes: Sequence[Along], channels: tupl
     weight = ctx.bb.emit(op.permute_dims(weight, order))
     rows = groups * outer * prod(a.stride for a in axes)
     return ctx.bb.emit(op.reshape(weight, [rows, inner, *(a.kernel for a in axes)]))
-
-
-CONVERTERS: Mapping[str, Converter] = MappingProxyType({"ConvTranspose": conv_transpose})

@@ -21,6 +21,11 @@ def dtype_of(value: Any) -> str:
     return str(value.ty.dtype.dtype)
 
 
+def is_float(value: Any) -> bool:
+    """Whether a tensor's elements are floating-point numbers."""
+    return dtype_of(value).startswith(("float", "bfloat"))
+
+
 def scalar(value: float, dtype: str) -> Any:
     """A constant tensor without dimensions."""
     return constant(np.array(value, dtype=dtype))

@@ -18,7 +18,7 @@ from tvm.relax.frontend.onnx import onnx_frontend
 
 from heterocc.artifacts.errors import HeteroccError, LoweringError
 from heterocc.compiler.lower.backend import PartitionJob
-from heterocc.compiler.lower.converters.operators import STANDARD_DOMAINS, Context, own_converter
+from heterocc.compiler.lower.converters import STANDARD_DOMAINS, Context, own_converter
 from heterocc.compiler.lower.progress import counted
 from heterocc.compiler.lower.relax.straight import bindings_of, constant, outputs_of, vars_of, write_main
 

@@ -1,0 +1,163 @@
+"""Converters of elementwise operators."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax, te, tirx
+
+from heterocc.compiler.lower.converters.registry import Context, converter
+from heterocc.compiler.lower.converters.values import as_dtype, dtype_of, is_float, scalar, shape_of
+from heterocc.compiler.lower.relax.straight import constant
+
+op = relax.op
+
+
+@converter("IsInf")
+def _is_inf(ctx: Context, data: Any) -> Any:
+    """With both `detect_` flags."""
+    infinity = scalar(math.inf, dtype_of(data))
+    parts = []
+    if ctx.attrs.get("detect_positive", 1):
+        parts.append(op.equal(data, infinity))
+    if ctx.attrs.get("detect_negative", 1):
+        parts.append(op.equal(data, op.negative(infinity)))
+    if not parts:
+        return op.zeros(shape_of(data), "bool")
+    return op.logical_or(*parts) if len(parts) == 2 else parts[0]
+
+
+@converter("Dropout")
+def _dropout(ctx: Context, data: Any, *_rest: Any) -> Any:
+    """Inference: the data, and a mask that keeps all."""
+    return [data] if ctx.outputs < 2 else [data, constant(np.ones(shape_of(data), dtype=bool))]
+
+
+@converter("Elu")
+def elu(ctx: Context, data: Any) -> Any:
+    """In the input's dtype, whatever it is."""
+    dtype = dtype_of(data)
+    zero, one, alpha = scalar(0, dtype), scalar(1, dtype), scalar(ctx.attrs.get("alpha", 1.0), dtype)
+    below = op.multiply(alpha, op.subtract(op.exp(op.minimum(data, zero)), one))
+    return op.where(op.greater(data, zero), data, below)
+
+
+@converter("Equal")
+def equal(_ctx: Context, left: Any, right: Any) -> Any:
+    """Of booleans too, for which LLVM code generation has no comparison."""
+    if dtype_of(left) == "bool":
+        left, right = as_dtype(left, "uint8"), as_dtype(right, "uint8")
+    return op.equal(left, right)
+
+
+@converter("Sum")
+def _sum(_ctx: Context, *inputs: Any) -> Any:
+    """A chain of additions, which fuse; TVM broadcasts every input first."""
+    return _chain(op.add, inputs)
+
+
+@converter("Mean")
+def _mean(_ctx: Context, *inputs: Any) -> Any:
+    return op.divide(_chain(op.add, inputs), scalar(len(inputs), dtype_of(inputs[0])))
+
+
+@converter("Max")
+def _max(_ctx: Context, *inputs: Any) -> Any:
+    return _chain(op.maximum, inputs)
+
+
+@converter("Min")
+def _min(_ctx: Context, *inputs: Any) -> Any:
+    return _chain(op.minimum, inputs)
+
+
+def _chain(function: Callable[[Any, Any], Any], inputs: tuple[Any, ...]) -> Any:
+    total = inputs[0]
+    for item in inputs[1:]:
+        total = function(total, item)
+    return total
+
+
+@converter("Pow")
+def _pow(ctx: Context, base: Any, exponent: Any) -> Any:
+    """Mixed types; small constant exponents as products."""
+    result = dtype_of(base)
+    fixed = exponent.value.numpy() if isinstance(exponent, tvm.ir.GenericConst) else None
+    if (
+        fixed is not None
+        and fixed.size == 1
+        and fixed.ndim <= len(shape_of(base))
+        and float(fixed.flat[0]) in (1, 2, 3)
+    ):
+        return _chain(op.multiply, (base,) * int(fixed.flat[0])) if float(fixed.flat[0]) > 1 else base
+    work = result if is_float(base) else "float64"
+    if fixed is not None and fixed.size == 1:
+        # As an operand: of a number in the code TVM warns, though it computes the same.
+        power = ctx.bb.emit_te(
+            _elementwise(tirx.power),
+            ctx.bb.emit(as_dtype(base, work)),
+            constant(fixed.astype(work)),
+            primfunc_name_hint="power",
+        )
+    else:
+        power = op.power(as_dtype(base, work), as_dtype(exponent, work))
+    return power if work == result else op.astype(power, result)
+
+
+@converter("Mod")
+def _mod(ctx: Context, left: Any, right: Any) -> Any:
+    """The sign of the divisor without `fmod`, of the dividend with it."""
+    if is_float(left):
+        raise NotImplementedError("Mod of floating-point numbers: TVM generates no code for fmod")
+    # In OpenCL C the choices that TVM makes of it are ambiguous for short integers.
+    result = dtype_of(left)
+    work = "int32" if result in ("int8", "int16", "uint8", "uint16") else result
+    left, right = (ctx.bb.emit(as_dtype(v, work)) for v in (left, right))
+    fmod = bool(ctx.attrs.get("fmod", 0))
+    value = ctx.bb.emit_te(
+        _elementwise(tirx.truncmod if fmod else tirx.floormod),
+        left,
+        right,
+        primfunc_name_hint="fmod" if fmod else "mod",
+    )
+    return as_dtype(value, result)
+
+
+@converter("BitShift")
+def _bit_shift(ctx: Context, left: Any, right: Any) -> Any:
+    """Shifts by the width or more (or by less than nothing) move all bits out; a sign fills from the left."""
+    dtype = dtype_of(left)
+    bits = np.dtype(dtype).itemsize * 8
+    to_left = ctx.text("direction", "LEFT") == "LEFT"
+
+    def shift(a: Any, b: Any) -> Any:
+        # TVM's simplifier fails on comparisons of unsigned numbers with constants; a huge count becomes negative.
+        signed = tirx.Cast("int64", b)
+        inside = tirx.all(signed >= tirx.const(0, "int64"), signed < tirx.const(bits, "int64"))
+        count = tirx.Select(inside, b, tirx.const(0, dtype))
+        shifted = tirx.shift_left(a, count) if to_left else tirx.shift_right(a, count)
+        zero = tirx.const(0, dtype)
+        if to_left or dtype.startswith("uint"):
+            return tirx.Select(inside, shifted, zero)
+        return tirx.Select(inside, shifted, tirx.Select(a < zero, tirx.const(-1, dtype), zero))
+
+    return ctx.bb.emit_te(_elementwise(shift), left, right, primfunc_name_hint="bit_shift")
+
+
+def _elementwise(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """A tensor expression of two operands with numpy's broadcasting."""
+
+    def compute(a: Any, b: Any) -> Any:
+        shape = np.broadcast_shapes(*(tuple(int(d) for d in t.shape) for t in (a, b)))
+
+        def at(tensor: Any, index: tuple[Any, ...]) -> Any:
+            own = index[len(index) - len(tensor.shape) :]
+            return tensor(*(0 if int(d) == 1 else i for i, d in zip(own, tensor.shape, strict=True)))
+
+        return te.compute(shape, lambda *i: function(at(a, i), at(b, i)), name="elementwise")
+
+    return compute

@@ -1,0 +1,74 @@
+"""Converters of normalisations."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import onnx
+from onnx import helper
+from tvm import relax
+
+from heterocc.compiler.lower.converters.registry import Context, converter
+from heterocc.compiler.lower.converters.values import dtype_of, scalar, shape_of
+
+op = relax.op
+
+
+@converter("BatchNormalization")
+def _batch_normalization(ctx: Context, data: Any, scale: Any, bias: Any, mean: Any, variance: Any) -> Any:
+    """Inference, as one multiplication and one addition whose factors are folded."""
+    dtype = dtype_of(scale)
+    epsilon = scalar(ctx.attrs.get("epsilon", 1e-5), dtype_of(variance))
+    factor = op.divide(scale, op.astype(op.sqrt(op.add(variance, epsilon)), dtype))
+    shift = op.subtract(bias, op.multiply(op.astype(mean, dtype), factor))
+    channels = shape_of(scale)[0]
+    along = (1, channels, *(1 for _ in shape_of(data)[2:])) if len(shape_of(data)) > 1 else (channels,)
+    factor, shift = (op.astype(op.reshape(v, along), dtype_of(data)) for v in (factor, shift))
+    return op.add(op.multiply(data, factor), shift)
+
+
+@converter("LayerNormalization")
+def _layer_normalization(ctx: Context, data: Any, scale: Any, bias: Any = None) -> Any:
+    """With the mean and the inverse deviation as outputs, and in the precision that `stash_type` asks for."""
+    rank = len(shape_of(data))
+    axes = list(range(ctx.attrs.get("axis", -1) % rank, rank))
+    work = helper.tensor_dtype_to_np_dtype(ctx.attrs.get("stash_type", onnx.TensorProto.FLOAT)).name
+    wide = data if dtype_of(data) == work else op.astype(data, work)
+    mean = ctx.bb.emit(op.mean(wide, axes, True))
+    centred = ctx.bb.emit(op.subtract(wide, mean))
+    variance = op.mean(op.multiply(centred, centred), axes, True)
+    inverse = ctx.bb.emit(
+        op.divide(scalar(1.0, work), op.sqrt(op.add(variance, scalar(ctx.attrs.get("epsilon", 1e-5), work))))
+    )
+    normal = op.multiply(centred, inverse)
+    normal = op.multiply(normal if work == dtype_of(data) else op.astype(normal, dtype_of(data)), scale)
+    return [normal if bias is None else op.add(normal, bias), mean, inverse][: max(1, ctx.outputs)]
+
+
+@converter("LpNormalization")
+def _lp_normalization(ctx: Context, data: Any) -> Any:
+    axis, order = ctx.attrs.get("axis", -1), ctx.attrs.get("p", 2)
+    powers = op.sum(op.abs(data) if order == 1 else op.multiply(data, data), [axis], True)
+    zero = scalar(0.0, dtype_of(data))
+    norm = ctx.bb.emit(powers if order == 1 else op.sqrt(powers))
+    return op.where(op.equal(norm, zero), zero, op.divide(data, op.where(op.equal(norm, zero), _one(data), norm)))
+
+
+def _one(data: Any) -> Any:
+    return scalar(1.0, dtype_of(data))
+
+
+@converter("RMSNormalization")
+def rms_normalization(ctx: Context, data: Any, scale: Any) -> Any:
+    """As rows of a matrix: TVM's kernel wants a scale of one dimension, and an input of more."""
+    shape = shape_of(data)
+    axis = int(ctx.attrs.get("axis", -1)) % len(shape)
+    whole = math.prod(shape[axis:])
+    if shape_of(scale) != shape[axis:]:
+        scale = op.broadcast_to(scale, shape[axis:])
+    flat = ctx.bb.emit(op.reshape(data, (math.prod(shape[:axis]), whole)))
+    last = dataclasses.replace(ctx, attrs={**ctx.attrs, "axis": -1})
+    scaled = last.original(flat, ctx.bb.emit(op.reshape(scale, (whole,))))
+    return op.reshape(ctx.bb.emit(scaled), shape)

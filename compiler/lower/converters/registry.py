@@ -1,0 +1,72 @@
+"""The registry of converters, and what a converter may use.
+
+A converter takes a Context and the node's inputs (None where absent) and returns one Relax expression, or a list with
+one per output. All shapes are static here. Raising NotImplementedError refuses the node, with the text as the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+import tvm
+from tvm.relax.frontend.onnx import onnx_frontend
+
+STANDARD_DOMAINS = frozenset({"", "ai.onnx"})
+MICROSOFT = "com.microsoft"
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a converter may use: block builder, node, parsed attributes, opset, number of outputs, TVM's tables."""
+
+    bb: Any
+    node: onnx.NodeProto
+    attrs: Mapping[str, Any]
+    opset: int
+    outputs: int
+    tables: tuple[dict[str, Any], dict[str, Any]]
+
+    def text(self, name: str, default: str) -> str:
+        """A text attribute."""
+        value = self.attrs.get(name, default)
+        return value.decode() if isinstance(value, bytes) else str(value)
+
+    def known(self, value: Any) -> np.ndarray:
+        """The value of an input that must be constant."""
+        found = onnx_frontend.get_constant(value, list(self.tables))
+        if not isinstance(found, tvm.ir.GenericConst):
+            raise NotImplementedError(f"{self.node.op_type} with an input that is computed, where a constant is needed")
+        return np.asarray(found.value.numpy())
+
+    def original(self, *inputs: Any) -> Any:
+        """What TVM's own converter makes of the node with these inputs."""
+        attrs = {**self.attrs, "tvm_custom": {"name": self.node.name, "num_outputs": self.outputs}}
+        convert = onnx_frontend._get_convert_map()[self.node.op_type].get_converter(self.opset)
+        return convert(self.bb, onnx_frontend.onnx_input(inputs), attrs, list(self.tables))
+
+
+Converter = Callable[..., Any]
+
+_CONVERTERS: dict[tuple[str, str], Converter] = {}
+
+
+def converter(*op_types: str, domain: str = "") -> Callable[[Converter], Converter]:
+    """Register a function as the converter of these operators. Raises ValueError for one that has a converter."""
+
+    def register(function: Converter) -> Converter:
+        for op_type in op_types:
+            if (domain, op_type) in _CONVERTERS:
+                raise ValueError(f"operator '{op_type}' of domain '{domain}' has a converter already")
+            _CONVERTERS[domain, op_type] = function
+        return function
+
+    return register
+
+
+def own_converter(domain: str, op_type: str) -> Converter | None:
+    """heterocc's converter of an operator, or None if TVM's own is used."""
+    return _CONVERTERS.get(("" if domain in STANDARD_DOMAINS else domain, op_type))

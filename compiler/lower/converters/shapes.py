@@ -1,0 +1,63 @@
+"""Converters of operators that ask for shapes, and of those that only move elements."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from onnx import helper
+from tvm import relax
+
+from heterocc.compiler.lower.converters.registry import Context, converter
+from heterocc.compiler.lower.converters.values import dtype_of, shape_of
+from heterocc.compiler.lower.relax.straight import constant
+
+op = relax.op
+
+
+@converter("Shape")
+def _shape_of(ctx: Context, data: Any) -> Any:
+    """A constant tensor; TVM's gives a shape expression, which few operators accept and no output may be."""
+    shape = shape_of(data)
+    return constant(np.array(shape[ctx.attrs.get("start", 0) : ctx.attrs.get("end")], dtype=np.int64))
+
+
+@converter("Size")
+def _size(_ctx: Context, data: Any) -> Any:
+    return constant(np.array(math.prod(shape_of(data)), dtype=np.int64))
+
+
+@converter("EyeLike")
+def _eye_like(ctx: Context, data: Any) -> Any:
+    rows, columns = shape_of(data)
+    dtype = helper.tensor_dtype_to_np_dtype(ctx.attrs["dtype"]) if "dtype" in ctx.attrs else np.dtype(dtype_of(data))
+    return constant(np.eye(rows, columns, ctx.attrs.get("k", 0), dtype=dtype))
+
+
+@converter("SpaceToDepth")
+def _space_to_depth(ctx: Context, data: Any) -> Any:
+    """Both modes."""
+    batch, channels, height, width = shape_of(data)
+    size = ctx.attrs["blocksize"]
+    split = op.reshape(data, (batch, channels, height // size, size, width // size, size))
+    order = [0, 1, 3, 5, 2, 4] if ctx.text("mode", "DCR") == "CRD" else [0, 3, 5, 1, 2, 4]
+    moved = op.permute_dims(split, order)
+    return op.reshape(moved, (batch, channels * size * size, height // size, width // size))
+
+
+@converter("Concat")
+def concat(ctx: Context, *inputs: Any) -> Any:
+    """Concatenation of weights too, which TVM's importer takes for its own arrays."""
+    return inputs[0] if len(inputs) == 1 else op.concat(list(inputs), ctx.attrs.get("axis", 1))
+
+
+@converter("Split")
+def split(ctx: Context, data: Any, sizes: Any = None) -> Any:
+    """Into parts without elements too, each of which is then a slice of its own."""
+    parts = ctx.attrs.get("split") if sizes is None else ctx.known(sizes)
+    if parts is None or all(parts):
+        return ctx.original(data) if sizes is None else ctx.original(data, sizes)
+    axis = int(ctx.attrs.get("axis", 0)) % len(shape_of(data))
+    ends = [int(e) for e in np.cumsum(parts)]
+    return [op.strided_slice(data, [axis], [e - int(n)], [e]) for n, e in zip(parts, ends, strict=True)]

@@ -1,0 +1,28 @@
+"""Every operator has one converter of ours at most."""
+
+from __future__ import annotations
+
+import pytest
+from onnx import defs
+
+from heterocc.compiler.importer.functions import EXPANDED
+from heterocc.compiler.lower.converters import own_converter
+from heterocc.compiler.lower.converters.registry import MICROSOFT, converter
+
+
+def test_a_second_converter_of_an_operator_is_an_error() -> None:
+    with pytest.raises(ValueError, match="operator 'ReduceMax' of domain '' has a converter already"):
+        converter("ReduceMax")(lambda ctx: None)
+
+
+def test_both_names_of_the_standard_domain_mean_one_converter() -> None:
+    assert own_converter("ai.onnx", "Resize") is own_converter("", "Resize") is not None
+    assert own_converter(MICROSOFT, "QGemm") is not None
+    assert own_converter("", "QGemm") is None and own_converter("elsewhere", "Resize") is None
+
+
+def test_no_converter_is_out_of_reach() -> None:
+    """What import expands into other operators, or computes itself, never reaches a converter."""
+    known = {schema.name for schema in defs.get_all_schemas_with_history() if schema.domain == ""}
+    assert "Softmax" in known and known >= EXPANDED
+    assert [name for name in sorted({*EXPANDED, "Constant"}) if own_converter("", name) is not None] == []
