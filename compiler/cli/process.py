@@ -60,8 +60,18 @@ def _watch(reader: int, caught: frozenset[int], told: Callable[[str], None]) -> 
         pass
     _ending.set()
     for leave in (tools.kill_all, scratch.remove_all, atomic.discard_all):
-        with contextlib.suppress(Exception):
-            leave()
-    with contextlib.suppress(Exception):
-        told("interrupted" if number == signal.SIGINT else f"ended by {signal.Signals(number).name}")
+        _within(10.0, leave)
+    _within(1.0, lambda: told("interrupted" if number == signal.SIGINT else f"ended by {signal.Signals(number).name}"))
     os._exit(128 + number)
+
+
+def _within(seconds: float, act: Callable[[], None]) -> None:
+    """Act, but wait no longer than this: another thread may hold a lock and never give it back."""
+
+    def attempt() -> None:
+        with contextlib.suppress(Exception):
+            act()
+
+    thread = threading.Thread(target=attempt, daemon=True)
+    thread.start()
+    thread.join(seconds)

@@ -2,38 +2,30 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 from heterocc.artifacts.errors import DeviceError
 from heterocc.compiler.devices.device import Device
 from heterocc.compiler.lower.backend import Lowering
 
+_LOWERINGS = {
+    "cpu": ("cpu.lowering", "CpuLowering"),
+    "cuda": ("cuda.lowering", "CudaLowering"),
+    "opencl": ("opencl.lowering", "OpenclLowering"),
+    "ort": ("ort.lowering", "OrtLowering"),
+    "vulkan": ("vulkan.lowering", "VulkanLowering"),
+}
+"""Module and class of each back end; loaded on use, because TVM takes a second that plans for ORT can do without."""
+
 
 def lowering_for(device: Device) -> Lowering:
-    """The back end of a device. Raises DeviceError (HC401) where there is none yet.
-
-    TVM is loaded here and not before: commands that only plan for ORT, or print help, do without it.
-    """
-    if device.backend == "ort":
-        from heterocc.compiler.lower.ort.lowering import OrtLowering
-
-        return OrtLowering()
-    if device.backend == "cpu":
-        from heterocc.compiler.lower.cpu.lowering import CpuLowering
-
-        return CpuLowering()
-    if device.backend == "opencl":
-        from heterocc.compiler.lower.opencl.lowering import OpenclLowering
-
-        return OpenclLowering()
-    if device.backend == "vulkan":
-        from heterocc.compiler.lower.vulkan.lowering import VulkanLowering
-
-        return VulkanLowering()
-    if device.backend == "cuda":
-        from heterocc.compiler.lower.cuda.lowering import CudaLowering
-
-        return CudaLowering()
-    raise DeviceError(
-        f"heterocc cannot compile for back end '{device.backend}' yet",
-        where=f"device {device.name}",
-        hint="list CPU, an OpenCL device or ORT",
-    )
+    """The back end of a device. Raises DeviceError (HC401) if there is none."""
+    if device.backend not in _LOWERINGS:
+        raise DeviceError(
+            f"heterocc cannot compile for back end '{device.backend}' yet",
+            where=f"device {device.name}",
+            hint="list CPU, an OpenCL device or ORT",
+        )
+    module, name = _LOWERINGS[device.backend]
+    back_end: Lowering = getattr(import_module(f"{__name__}.{module}"), name)()
+    return back_end

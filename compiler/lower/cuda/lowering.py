@@ -20,10 +20,8 @@ from heterocc.compiler.lower.codegen.shared_object import (
 from heterocc.compiler.lower.cuda.codegen import captured_sources, packed_cubins
 from heterocc.compiler.lower.cuda.target import arch_of, cuda_target, limits_of
 from heterocc.compiler.lower.cuda.toolchain import CudaCompiler, KernelRefusedError, find_compiler
-from heterocc.compiler.lower.fault import plant_fault
-from heterocc.compiler.lower.gpu.schedule import schedule_kernels
-from heterocc.compiler.lower.gpu.tuning.tune import tuner_for
-from heterocc.compiler.lower.pipeline import KernelModule, destination_passing, kernel_module
+from heterocc.compiler.lower.gpu.stages import GpuStages
+from heterocc.compiler.lower.pipeline import KernelModule
 from heterocc.compiler.lower.stages import Stages, lowering, node_of, refusal, trial_job
 
 
@@ -55,10 +53,8 @@ class CudaLowering:
 
 
 def _stages(job: PartitionJob, target: Any) -> Stages:
-    module = plant_fault(kernel_module(job, target), job)
-    tuner = tuner_for(job, lambda functions: _alone(functions, target, arch_of(job.device)))
-    scheduled = schedule_kernels(module, target, limits_of(job.device), tuner)
-    return Stages(module, scheduled, destination_passing(scheduled), tuner.chosen if tuner else ())
+    arch = arch_of(job.device)
+    return GpuStages(target, limits_of(job.device), lambda functions: _alone(functions, target, arch)).of(job)
 
 
 def _alone(functions: Mapping[str, Any], target: Any, arch: str) -> bytes:

@@ -11,15 +11,13 @@ from heterocc.compiler.devices.device import Device
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.lower.backend import LoweredPartition, PartitionJob
 from heterocc.compiler.lower.codegen.shared_object import build_executable, kernels_executable, shared_object
-from heterocc.compiler.lower.fault import plant_fault
-from heterocc.compiler.lower.gpu.limits import Limits
-from heterocc.compiler.lower.gpu.schedule import schedule_kernels, tensor_dtypes
-from heterocc.compiler.lower.gpu.tuning.tune import tuner_for
+from heterocc.compiler.lower.gpu.schedule import tensor_dtypes
+from heterocc.compiler.lower.gpu.stages import GpuStages
 from heterocc.compiler.lower.opencl.constants import with_double_infinities
 from heterocc.compiler.lower.opencl.error_function import erf_as_arithmetic
 from heterocc.compiler.lower.opencl.source import completed_source
 from heterocc.compiler.lower.opencl.target import limits_of, opencl_target
-from heterocc.compiler.lower.pipeline import KernelModule, destination_passing, kernel_module
+from heterocc.compiler.lower.pipeline import KernelModule
 from heterocc.compiler.lower.relax.crowding import refuse_crowded, uncrowded
 from heterocc.compiler.lower.stages import Stages, lowering, refusal, trial_job
 
@@ -52,18 +50,16 @@ class OpenclLowering:
 def _stages(job: PartitionJob, target: Any) -> Stages:
     """The partition's kernels before and after scheduling. Raises LoweringError and what TVM raises."""
     limits = limits_of(job.device)
-    stages = uncrowded(lambda: _scheduled(job, target, limits), limits.buffers)
+    made = GpuStages(
+        target,
+        limits,
+        alone=lambda functions: _alone(functions, target),
+        before=lambda module: erf_as_arithmetic(module) if job.device.software else module,
+        after=with_double_infinities,
+    )
+    stages = uncrowded(lambda: made.of(job), limits.buffers)
     refuse_crowded(stages.scheduled, limits.buffers)
     return stages
-
-
-def _scheduled(job: PartitionJob, target: Any, limits: Limits) -> Stages:
-    module = plant_fault(kernel_module(job, target), job)
-    if job.device.software:
-        module = erf_as_arithmetic(module)
-    tuner = tuner_for(job, lambda functions: _alone(functions, target))
-    scheduled = with_double_infinities(schedule_kernels(module, target, limits, tuner))
-    return Stages(module, scheduled, destination_passing(scheduled), tuner.chosen if tuner else ())
 
 
 def _alone(functions: Mapping[str, Any], target: Any) -> bytes:

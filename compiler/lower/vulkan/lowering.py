@@ -18,11 +18,9 @@ from heterocc.compiler.lower.codegen.shared_object import (
     kernels_executable,
     shared_object,
 )
-from heterocc.compiler.lower.fault import plant_fault
 from heterocc.compiler.lower.gpu.limits import Limits
-from heterocc.compiler.lower.gpu.schedule import schedule_kernels
-from heterocc.compiler.lower.gpu.tuning.tune import tuner_for
-from heterocc.compiler.lower.pipeline import KernelModule, destination_passing, kernel_module
+from heterocc.compiler.lower.gpu.stages import GpuStages
+from heterocc.compiler.lower.pipeline import KernelModule
 from heterocc.compiler.lower.relax.crowding import uncrowded
 from heterocc.compiler.lower.stages import Stages, lowering, node_of, refusal, trial_job
 from heterocc.compiler.lower.vulkan.codegen import device_kernels, generating
@@ -82,14 +80,8 @@ def kernels_of(job: PartitionJob, target: Any, limits: VulkanLimits) -> list[Ker
 
 def _stages(job: PartitionJob, target: Any, limits: VulkanLimits) -> Stages:
     """The partition's kernels before and after scheduling; not fused where fused ones have too many buffers."""
-    return uncrowded(lambda: _scheduled(job, target, limits), limits.buffers)
-
-
-def _scheduled(job: PartitionJob, target: Any, limits: VulkanLimits) -> Stages:
-    module = plant_fault(kernel_module(job, target), job)
-    tuner = tuner_for(job, lambda functions: _alone(functions, target, limits))
-    scheduled = schedule_kernels(module, target, _gpu_limits(job.device, limits), tuner)
-    return Stages(module, scheduled, destination_passing(scheduled), tuner.chosen if tuner else ())
+    made = GpuStages(target, _gpu_limits(job.device, limits), lambda functions: _alone(functions, target, limits))
+    return uncrowded(lambda: made.of(job), limits.buffers)
 
 
 def _alone(functions: Mapping[str, Any], target: Any, limits: VulkanLimits) -> bytes:
