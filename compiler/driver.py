@@ -98,7 +98,9 @@ def query_devices(model: AnyModel, options: CompileOptions, reporter: Reporter |
 
 def _files(source: ModelSource, options: CompileOptions) -> dict[str | os.PathLike[str], str]:
     """The files that a command on a model reads, and what each is; what the model itself names is found on import."""
-    files: dict[str | os.PathLike[str], str] = dict.fromkeys(options.device_files, "a device file")
+    files: dict[str | os.PathLike[str], str] = dict.fromkeys(
+        (path for path in options.device_files if isinstance(path, Path)), "a device file"
+    )
     if isinstance(options.affinity, Path):
         files[options.affinity] = "the affinity file"
     if options.inputs is not None:

@@ -14,6 +14,7 @@ from heterocc.artifacts.errors import HeteroccError
 from heterocc.compiler.checking.seeded import draw_inputs
 from heterocc.compiler.importer.draft import Draft, value_of
 from heterocc.passes.graph import Value
+from heterocc.runtime.execute.ort_session import open_session, session_options
 
 SECONDS = 6.0
 """Time for all trials together: they only serve a hint."""
@@ -121,11 +122,8 @@ def _runner(draft: Draft) -> Callable[[Shapes, float], bool] | None:
         return None
     proto = draft.to_proto()
     del proto.graph.value_info[:]
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = 4
     try:
-        session = onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        session = open_session(proto.SerializeToString(), session_options(optimise="none"))
     except Exception:  # it lacks an operator, for instance; its classes have no common base
         return None
     large = {i.name: weights[i.name] for i in session.get_inputs() if i.name in weights}

@@ -132,7 +132,7 @@ def _joined(devices: str | Sequence[str]) -> str:
     for name in names:
         if not isinstance(name, str):
             raise UsageError(
-                f"devices must be a text or a list of texts, not {type(name).__name__}", hint='for example "GPU,CPU"'
+                f'devices must be text such as "GPU,CPU" or a sequence of names, not {type(name).__name__}'
             )
     return ",".join(names).strip()
 
