@@ -70,6 +70,17 @@ def branches() -> onnx.ModelProto:
     return model([made], [value("x", [4]), value("c", [], BOOL)], [value("y", [4])])
 
 
+def nested() -> onnx.ModelProto:
+    """Branches in branches, four deep, each on a condition of its own."""
+    inner = graph([node("Abs", "x", "a")], "a")
+    for depth in range(4):
+        other = graph([node("Relu", "x", f"o{depth}")], f"o{depth}")
+        made = node("If", f"c{depth}", f"r{depth}", f"choose{depth}", then_branch=inner, else_branch=other)
+        inner = graph([made], f"r{depth}")
+    conditions = [value(f"c{depth}", [], BOOL) for depth in range(4)]
+    return model(list(inner.node), [value("x", [4]), *conditions], [value("r3", [4])])
+
+
 def loop() -> onnx.ModelProto:
     body = helper.make_graph(
         [node("Identity", "go", "again"), node("Add", "held x", "next"), node("Identity", "next", "each")],
@@ -180,6 +191,7 @@ _MADE = (
     external,
     functions,
     branches,
+    nested,
     loop,
     scan,
     sparse_tensors,
