@@ -1,6 +1,8 @@
 # `make demo` and `make test` set up all they need; the other targets build on the same environment.
 VENV := .venv/bin
 export PYTHONUNBUFFERED := 1
+# Tests start hundreds of processes: none should compile our sources anew.
+export PYTHONDONTWRITEBYTECODE :=
 
 # What is installed must be found by the tests: a driver that cannot be used is an error there, not a skip.
 REQUIRE = HETEROCC_REQUIRE="$${HETEROCC_REQUIRE-$$(scripts/required.sh)}"
