@@ -18,8 +18,9 @@ from heterocc.compiler.devices.device import Device
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.pipeline import import_model
 from heterocc.compiler.lower.backend import LoweredPartition, PartitionJob
+from heterocc.compiler.placement.machine import build_machine
 from heterocc.compiler.support.cache import Answer, DiskCache, NoCache
-from heterocc.compiler.support.query import QueryResult, machine, query_model
+from heterocc.compiler.support.query import QueryResult, query_model
 
 D0 = Device("D0", "cpu", target={"kind": "llvm", "mcpu": "d0"})
 D1 = Device("D1", "cpu", target={"kind": "llvm", "mcpu": "d1"})
@@ -317,7 +318,7 @@ def test_every_node_is_told_once(sub_reshape: ImportedModel) -> None:
 
 def test_the_machine_carries_refusals_work_and_links(sub_reshape: ImportedModel) -> None:
     result = ask(sub_reshape, D0, D1, ORT)
-    found = machine(sub_reshape, result.devices, result)
+    found = build_machine(sub_reshape, result.devices, result.reasons())
     sub, reshape = (n.name for n in sub_reshape.graph.nodes)
     assert [d.name for d in found.devices] == ["D0", "D1", "ORT"]
     assert [d.last_resort for d in found.devices] == [False, False, True]
