@@ -21,6 +21,7 @@ from heterocc.compiler.devices.names import resolve_devices
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.keywords import checked_keywords
 from heterocc.compiler.support.cache import Answers, open_cache
+from heterocc.compiler.support.report import as_json, as_text
 from heterocc.compiler.support.trial import (
     KnownWrong,
     LoweringFor,
@@ -32,8 +33,6 @@ from heterocc.compiler.support.trial import (
 from heterocc.passes.graph import Graph, Node
 
 if TYPE_CHECKING:
-    from rich.console import Group
-
     from heterocc.compiler.importer.source import AnyModel, ModelSource
 
 
@@ -147,20 +146,10 @@ class QueryResult(MutableMapping[str, str]):
 
     def to_json(self) -> dict[str, object]:
         """As `heterocc query --json` prints it."""
-        from heterocc.compiler.support.report import as_json
-
         return as_json(self)
 
-    def to_table(self) -> Group:
-        """A rich table: a row for each operator type and outcome, with counts and reasons."""
-        from heterocc.compiler.support.report import as_table
-
-        return as_table(self)
-
     def to_text(self, width: int = 160) -> str:
-        """The table as plain text of at most `width` columns."""
-        from heterocc.compiler.support.report import as_text
-
+        """A table as plain text of at most `width` columns: a row for each operator type, with counts and reasons."""
         return as_text(self, width)
 
 
