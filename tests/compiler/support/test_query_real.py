@@ -10,7 +10,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from heterocc.compiler.devices import Device, resolve_devices
+from heterocc.compiler.devices.device import Device
+from heterocc.compiler.devices.names import resolve_devices
 from heterocc.compiler.devices.present import inventory
 from heterocc.compiler.importer.pipeline import import_model
 from heterocc.compiler.placement.machine import build_machine
