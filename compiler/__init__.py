@@ -61,7 +61,8 @@ if TYPE_CHECKING:
     from heterocc.compiler.importer.model import ImportedModel
     from heterocc.compiler.importer.pipeline import import_model
     from heterocc.compiler.options import CompileOptions
-    from heterocc.compiler.report import CompileReport, Reporter
+    from heterocc.compiler.progress import Reporter
+    from heterocc.compiler.report import CompileReport
     from heterocc.compiler.support.query import QueryResult, query_model
 
 _ERRORS = "heterocc.artifacts.errors"
@@ -76,7 +77,7 @@ _HOMES = {
     "InputError": _ERRORS,
     "InternalError": _ERRORS,
     "QueryResult": "heterocc.compiler.support.query",
-    "Reporter": "heterocc.compiler.report",
+    "Reporter": "heterocc.compiler.progress",
     "UnsupportedOpError": _ERRORS,
     "UsageError": _ERRORS,
     "VerifyReport": "heterocc.compiler.checking.verify",

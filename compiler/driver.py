@@ -15,11 +15,11 @@ from heterocc.artifacts.errors import Hint, InputError, ModelRunError, Unsupport
 from heterocc.artifacts.names import file_name
 from heterocc.artifacts.reading import reading
 from heterocc.compiler.build.build import Builder, write_dumps
-from heterocc.compiler.build.pack import GoldenVectors, pack, weights_of
+from heterocc.compiler.build.pack import half_nodes, pack, weights_of
 from heterocc.compiler.build.tuning import TunedPartition, left_out, remembered
 from heterocc.compiler.checking.check import Checker
 from heterocc.compiler.checking.precision_cost import PrecisionCost, told
-from heterocc.compiler.checking.vectors import Vectors, find_vectors
+from heterocc.compiler.checking.vectors import Vectors, find_vectors, golden_vectors
 from heterocc.compiler.devices.names import ORT_IS_LAST, resolve_lists
 from heterocc.compiler.files.writing import atomic_write, make_folder, require_writable
 from heterocc.compiler.importer.model import ImportedModel
@@ -27,12 +27,13 @@ from heterocc.compiler.importer.pipeline import import_model
 from heterocc.compiler.importer.random_nodes import not_compared
 from heterocc.compiler.importer.shape_rules import empty_at_fault
 from heterocc.compiler.importer.source import AnyModel, ModelSource, as_source
-from heterocc.compiler.keywords import with_overrides
-from heterocc.compiler.options import CompileOptions
+from heterocc.compiler.options import CompileOptions, with_overrides
 from heterocc.compiler.placement.affinity_file import affinity_from, write_affinity_file
+from heterocc.compiler.placement.machine import build_machine
 from heterocc.compiler.placement.run_passes import Trace, require_placed
-from heterocc.compiler.report import CompileReport, Moved, Reporter, VariantPlan, timed
-from heterocc.compiler.support.query import QueryResult, machine, precisions_of, query_model
+from heterocc.compiler.progress import Reporter, timed
+from heterocc.compiler.report import CompileReport, Moved, VariantPlan
+from heterocc.compiler.support.query import QueryResult, precisions_of, query_model
 from heterocc.compiler.variant_build import BuiltVariant, Variants
 from heterocc.compiler.variants import MAIN, VariantSpec, all_devices, cpu_spec, variant_specs
 from heterocc.passes.base import parse_pipeline, policy_pipeline
@@ -63,7 +64,9 @@ def compile_model(
     with reading(_files(source, options)):
         job = _prepare(source, options, reporter or Reporter(), target if packs else None)
         if options.stop_after == "import":
-            plan = Plan.initial(job.model.graph, machine(job.model, job.specs[0].devices, job.variants.query))
+            plan = Plan.initial(
+                job.model.graph, build_machine(job.model, job.specs[0].devices, job.variants.query.reasons())
+            )
             return replace(
                 job.report(VariantPlan(MAIN, plan)), plans=(), summary=f"{len(job.model.graph.nodes)} nodes imported"
             )
@@ -176,7 +179,7 @@ class _Job:
             return self.report(*placed, *([VariantPlan(cpu[0].name, cpu[1])] if cpu is not None else []))
         for variant in placed:
             require_placed(variant.plan)
-        feed, golden = self._vectors()
+        feed, outputs = self._vectors()
         built = self._build(placed, feed)
         plans = [VariantPlan(variant.spec.name, variant.plan) for variant in built]
         if self.options.dump_dir is not None:
@@ -191,12 +194,15 @@ class _Job:
             asked = [plan for plan, variant in zip(plans, built, strict=True) if not variant.spec.automatic]
             texts = {f"graphs/{name}": text for plan in asked for name, text in _graphs(plan)}
             make_folder(target.parent)
+            golden = None
+            if feed is not None and outputs is not None:
+                golden = golden_vectors(self.model, self.options.seed, feed, outputs, half_nodes(parts))
             pack(target, self.model, parts, golden=golden, texts=texts, progress=progress)
         names = tuple(plan.name for plan in plans)
         return replace(self.report(*plans), output=target, size=target.stat().st_size, variants=names)
 
-    def _vectors(self) -> tuple[Mapping[str, Any] | None, GoldenVectors | None]:
-        """Inputs for the check, and golden vectors from ONNX Runtime; None, with a warning, where it cannot run them.
+    def _vectors(self) -> tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]:
+        """Inputs for the check, and ONNX Runtime's outputs to keep; None, with a warning, where it cannot run them.
 
         Raises ModelRunError for a model that ONNX Runtime refuses, unless the check is not wanted.
         """
@@ -222,7 +228,7 @@ class _Job:
         if narrow:
             self.reporter.note(f"the bundle has no golden vectors: .npy has no form for the input '{narrow[0]}'")
             return found.inputs, None
-        return found.inputs, GoldenVectors(self.options.seed, found.inputs, golden)
+        return found.inputs, golden
 
     def _refused_hint(self) -> str:
         inputs = Hint("inputs that the model takes (`inputs`), ", "inputs that the model takes with --inputs, ")

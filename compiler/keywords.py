@@ -4,36 +4,14 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields, replace
+from collections.abc import Callable, Iterable
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
 from heterocc.artifacts.errors import UsageError
-from heterocc.compiler.options import CompileOptions
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-
-def with_overrides(
-    function: Callable[..., Any], options: CompileOptions | None, overrides: Mapping[str, Any]
-) -> CompileOptions:
-    """`options` (the defaults for None) with `overrides`, the keywords that `function` does not name itself.
-
-    Raises UsageError (HC120) for a keyword that is no field of CompileOptions.
-    """
-    if options is None:
-        options = CompileOptions()
-    elif not isinstance(options, CompileOptions):
-        raise UsageError(
-            f"options must be CompileOptions, not {type(options).__name__}",
-            where=f"{function.__name__}(options=…)",
-            hint="give single options as keywords, as in devices='GPU,CPU'",
-        )
-    own = [name for name in keywords_of(function) if name not in ("model", "options")]
-    refuse_unknown(function.__name__, overrides, (*(f.name for f in fields(CompileOptions)), *own))
-    return replace(options, **overrides)
 
 
 def keywords_of(function: Callable[..., Any]) -> tuple[str, ...]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from heterocc.artifacts.errors import UsageError
 from heterocc.compiler.devices.device import Device
+from heterocc.compiler.keywords import keywords_of, refuse_unknown
 from heterocc.passes.affinity import Affinity
 
 Stage = Literal["import", "partition", "lower", "pack"]
@@ -72,6 +73,26 @@ class CompileOptions:
 
     def _set(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
+
+
+def with_overrides(
+    function: Callable[..., Any], options: CompileOptions | None, overrides: Mapping[str, Any]
+) -> CompileOptions:
+    """`options` (the defaults for None) with `overrides`, the keywords that `function` does not name itself.
+
+    Raises UsageError (HC120) for a keyword that is no field of CompileOptions.
+    """
+    if options is None:
+        options = CompileOptions()
+    elif not isinstance(options, CompileOptions):
+        raise UsageError(
+            f"options must be CompileOptions, not {type(options).__name__}",
+            where=f"{function.__name__}(options=…)",
+            hint="give single options as keywords, as in devices='GPU,CPU'",
+        )
+    own = [name for name in keywords_of(function) if name not in ("model", "options")]
+    refuse_unknown(function.__name__, overrides, (*(f.name for f in fields(CompileOptions)), *own))
+    return replace(options, **overrides)
 
 
 def _names(name: str, value: Any) -> tuple[str, ...]:

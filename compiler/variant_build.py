@@ -12,9 +12,11 @@ from heterocc.compiler.build.pack import Piece, VariantParts
 from heterocc.compiler.checking.check import Checker, CheckResult, Wrong
 from heterocc.compiler.checking.precision_cost import told
 from heterocc.compiler.importer.model import ImportedModel
+from heterocc.compiler.placement.machine import build_machine
 from heterocc.compiler.placement.run_passes import Trace, run_pipeline
-from heterocc.compiler.report import Moved, Reporter, timed
-from heterocc.compiler.support.query import QueryResult, machine
+from heterocc.compiler.progress import Reporter, timed
+from heterocc.compiler.report import Moved
+from heterocc.compiler.support.query import QueryResult
 from heterocc.compiler.support.remedy import add_device
 from heterocc.compiler.variants import MAIN, VariantSpec
 from heterocc.passes.base import Pass
@@ -75,7 +77,7 @@ class Variants:
     def place(self, spec: VariantSpec) -> Plan:
         """Run the passes for a variant's devices. Raises what they raise, naming the variant."""
         with self.reporter.stage("placing"), timed(self.seconds, "partition"), _naming(spec):
-            seen = machine(self.model, spec.devices, self.query)
+            seen = build_machine(self.model, spec.devices, self.query.reasons())
             refusals = {d.name: {**seen.refusals.get(d.name, {}), **self.wrong.get(d.name, {})} for d in spec.devices}
             initial = Plan.initial(self.model.graph, replace(seen, refusals=refusals), spec.affinity)
             try:

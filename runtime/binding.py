@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from heterocc.artifacts.errors import FeedError
+from heterocc.runtime.execute.chain import Context
 from heterocc.runtime.feeds import Array, TensorInfo
-
-if TYPE_CHECKING:
-    from heterocc.runtime.session import Session
 
 
 class Binding:
@@ -22,20 +20,27 @@ class Binding:
     Raises FeedError if an input or output has no static shape.
     """
 
-    def __init__(self, session: Session) -> None:
-        """Prefer `Session.bind`."""
-        self._session = session
-        self._context = session._alive().new()
-        variant = session.variant
-        self.inputs = self._views(zip(session.inputs, variant.inputs, strict=True))
-        self.outputs = self._views(zip(session.outputs, variant.outputs, strict=True))
+    def __init__(
+        self,
+        context: Context,
+        inputs: Iterable[tuple[TensorInfo, int]],
+        outputs: Iterable[tuple[TensorInfo, int]],
+        alive: Callable[[], object],
+        run_on: Callable[[Context, Sequence[Any]], None],
+    ) -> None:
+        """Made by `Session.bind`: a context, tensors with their values' numbers, and the session's check and run."""
+        self._context = context
+        self._alive = alive
+        self._run_on = run_on
+        self.inputs = self._views(inputs)
+        self.outputs = self._views(outputs)
         for array in self.inputs.values():
             array.fill(0)
 
     def run(self) -> dict[str, Array]:
         """Run on what `inputs` hold; gives `outputs`. Raises as `Session.run` does."""
-        self._session._alive()
-        self._session._run_on(self._context, ())
+        self._alive()
+        self._run_on(self._context, ())
         return self.outputs
 
     def _views(self, infos: Iterable[tuple[TensorInfo, int]]) -> dict[str, Array]:

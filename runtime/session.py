@@ -19,8 +19,8 @@ from heterocc.runtime.execute.cuda_streams import device_keeper
 from heterocc.runtime.execute.faults import offer
 from heterocc.runtime.execute.loaded_code import close_unloaded
 from heterocc.runtime.execute.ort import to_python
-from heterocc.runtime.execute.pool import ContextPool
 from heterocc.runtime.feeds import Array, FeedCheck, TensorInfo, check_out, nearest
+from heterocc.runtime.pool import ContextPool
 from heterocc.runtime.profile.profile import Profile, build_profile
 from heterocc.runtime.profile.recorder import Recorder
 from heterocc.runtime.profile.trace import Tap, TraceCallback
@@ -210,9 +210,11 @@ class Session:
 
     def bind(self) -> Binding:
         """Arrays of the session's own memory to write inputs into and read outputs from; see Binding."""
-        self._alive()
+        pool, variant = self._alive(), self._variant
         with forks.working(self._bundle.path):
-            return Binding(self)
+            inputs = zip(self.inputs, variant.inputs, strict=True)
+            outputs = zip(self.outputs, variant.outputs, strict=True)
+            return Binding(pool.new(), inputs, outputs, self._alive, self._run_on)
 
     # ---- looking inside -----------------------------------------------------------------------------------------
 

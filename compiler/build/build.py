@@ -11,14 +11,14 @@ from heterocc.artifacts.names import file_name
 from heterocc.compiler.build.bisect_lowering import at_fault
 from heterocc.compiler.build.tuning import TunedPartition
 from heterocc.compiler.devices.device import Device
+from heterocc.compiler.files.records import open_records
 from heterocc.compiler.files.writing import atomic_write
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.lower import lowering_for
 from heterocc.compiler.lower.backend import LoweredPartition, PartitionJob, Tuning
 from heterocc.compiler.lower.gpu.tuning.timing import interleaved
 from heterocc.compiler.lower.progress import watched
-from heterocc.compiler.report import Progress, Reporter
-from heterocc.compiler.support.cache import open_records
+from heterocc.compiler.progress import Progress, Reporter
 from heterocc.passes.plan import Plan
 from heterocc.passes.printer import count
 

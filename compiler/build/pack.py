@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -17,13 +16,11 @@ from heterocc.artifacts.errors import InvalidGraphError
 from heterocc.artifacts.names import file_name
 from heterocc.artifacts.version import __version__
 from heterocc.artifacts.writer import BundleWriter
-from heterocc.compiler.checking.compare import FLOAT16, FLOAT32, QUANTISED
-from heterocc.compiler.checking.judge import Judge, coarse_values
 from heterocc.compiler.devices.device import Device
 from heterocc.compiler.devices.host import target_arch
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.lower.backend import LoweredPartition, PartitionJob
-from heterocc.compiler.report import Progress
+from heterocc.compiler.progress import Progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +52,18 @@ class VariantParts:
 
 @dataclass(frozen=True, slots=True)
 class GoldenVectors:
-    """Inputs and ONNX Runtime's outputs for them, by name of the imported graph; tensors only."""
+    """Inputs and ONNX Runtime's outputs for them, by name of the imported graph; tensors only.
+
+    `rtol`, `atol`, `steps` and `snr` are how far off results may be, as the manifest has them.
+    """
 
     seed: int
     inputs: Mapping[str, np.ndarray[Any, Any]]
     outputs: Mapping[str, np.ndarray[Any, Any]]
+    rtol: float
+    atol: float
+    steps: int
+    snr: float | None
 
 
 def pack(
@@ -96,13 +100,19 @@ def pack(
                 outputs=outputs,
             ),
             variants=records,
-            golden=None if golden is None else _golden(writer, model, golden, _half_nodes(variants)),
+            golden=None if golden is None else _golden(writer, model, golden),
         )
 
 
 def weights_of(variants: Sequence[VariantParts]) -> int:
     """How many tensors the code of some variants wants, each as often as it is wanted."""
     return sum(len(piece.lowered.params) for parts in variants for piece in parts.pieces)
+
+
+def half_nodes(variants: Sequence[VariantParts]) -> tuple[str, ...]:
+    """The nodes that some variant computes in half precision."""
+    halved = [p.job for parts in variants for p in parts.pieces if p.job.device.half]
+    return tuple(dict.fromkeys(name for job in halved for name in job.nodes))
 
 
 def _specs(model: ImportedModel, names: Sequence[str]) -> tuple[m.TensorSpec, ...]:
@@ -211,32 +221,19 @@ def _host_arch(device: Device) -> str:
     return platform.machine()
 
 
-def _half_nodes(variants: Sequence[VariantParts]) -> tuple[str, ...]:
-    """The nodes that some variant computes in half precision."""
-    halved = [p.job for parts in variants for p in parts.pieces if p.job.device.half]
-    return tuple(dict.fromkeys(name for job in halved for name in job.nodes))
-
-
-def _golden(writer: BundleWriter, model: ImportedModel, golden: GoldenVectors, half: tuple[str, ...]) -> m.Golden:
+def _golden(writer: BundleWriter, model: ImportedModel, golden: GoldenVectors) -> m.Golden:
     def store(kind: str, arrays: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, str]:
         names = {}
         for i, (name, array) in enumerate(arrays.items()):
             names[model.sources.get(name, name)] = writer.add_array(f"golden/{kind}{i}.npy", array)
         return names
 
-    coarse = not coarse_values(model).isdisjoint(golden.outputs)
-    short = any(a.dtype == np.float16 for a in golden.outputs.values())
-    judge = Judge(model, golden.inputs, tuple(golden.outputs), half=half)
-    least = math.inf
-    if coarse or half:
-        least = min((judge.least_snr(n, a) for n, a in golden.outputs.items()), default=least)
-
     return m.Golden(
         seed=golden.seed,
         inputs=store("input", golden.inputs),
         outputs=store("output", golden.outputs),
-        rtol=(FLOAT16 if short else FLOAT32).rtol,
-        atol=(FLOAT16 if short else FLOAT32).atol,
-        steps=QUANTISED.steps if coarse else 0,
-        snr=max(0.0, least) if math.isfinite(least) else None,
+        rtol=golden.rtol,
+        atol=golden.atol,
+        steps=golden.steps,
+        snr=golden.snr,
     )

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from heterocc.artifacts.errors import ModelRunError
-from heterocc.compiler.checking.compare import blindness
+from heterocc.compiler.build.pack import GoldenVectors
+from heterocc.compiler.checking.compare import FLOAT16, FLOAT32, QUANTISED, blindness
 from heterocc.compiler.checking.feed import feed_for
+from heterocc.compiler.checking.judge import Judge, coarse_values
 from heterocc.compiler.checking.reference import Reference
-from heterocc.compiler.checking.seeded import DRAWS
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.random_nodes import random_values
+from heterocc.compiler.importer.seeded import DRAWS
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,3 +67,29 @@ def find_vectors(model: ImportedModel, path: Path | None, seed: int) -> Vectors:
         assert failure is not None
         raise failure
     return best
+
+
+def golden_vectors(
+    model: ImportedModel,
+    seed: int,
+    inputs: Mapping[str, np.ndarray[Any, Any]],
+    outputs: Mapping[str, np.ndarray[Any, Any]],
+    half: Collection[str],
+) -> GoldenVectors:
+    """What a bundle keeps of vectors, with the tolerances for them; `half` are the nodes in half precision."""
+    coarse = not coarse_values(model).isdisjoint(outputs)
+    short = any(array.dtype == np.float16 for array in outputs.values())
+    judge = Judge(model, inputs, tuple(outputs), half=half)
+    least = math.inf
+    if coarse or half:
+        least = min((judge.least_snr(name, array) for name, array in outputs.items()), default=least)
+    base = FLOAT16 if short else FLOAT32
+    return GoldenVectors(
+        seed=seed,
+        inputs=inputs,
+        outputs=outputs,
+        rtol=base.rtol,
+        atol=base.atol,
+        steps=QUANTISED.steps if coarse else 0,
+        snr=max(0.0, least) if math.isfinite(least) else None,
+    )

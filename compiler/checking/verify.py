@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.table import Table
 
 from heterocc.artifacts.errors import Hint, UsageError, VerifyError
 from heterocc.artifacts.manifest import Golden, Variant
@@ -21,7 +20,7 @@ from heterocc.compiler.files.inputs import read_files
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.random_nodes import not_compared
 from heterocc.compiler.keywords import checked_keywords
-from heterocc.compiler.report import Reporter
+from heterocc.compiler.progress import Reporter
 from heterocc.passes.printer import count
 from heterocc.runtime import load
 
@@ -65,25 +64,6 @@ class VerifyReport:
             "culprit": None if self.culprit is None else self.culprit.to_json(),
             "notes": list(self.notes),
         }
-
-    def to_table(self) -> Table:
-        """As a terminal shows it."""
-        verdict = "WRONG" if not self.ok else "ok" if self.checked else "nothing was checked"
-        table = Table(box=None, pad_edge=False, title=f"variant {self.variant} against {self.reference}: {verdict}")
-        table.title_justify = "left"
-        for column in ("output", "max error", "mean error", "SNR dB", "verdict"):
-            table.add_column(column, justify="left" if column in ("output", "verdict") else "right")
-        for d in self.differences:
-            if d.unchecked is not None:
-                table.add_row(d.name, "", "", "", f"not checked: {d.unchecked}")
-                continue
-            table.add_row(d.name, f"{d.max_abs:.3g}", f"{d.mean_abs:.3g}", f"{d.snr:.1f}", "ok" if d.ok else d.reason)
-        table.caption_justify = "left"
-        if self.culprit is not None:
-            table.caption = self.culprit.sentence()
-        elif self.ok and not self.checked:
-            table.caption = "give the model, and inputs on which it shows what it computes: --inputs"
-        return table
 
 
 @checked_keywords

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.table import Table
 
 from heterocc.artifacts.errors import FileMissingError, NotOnnxError, UsageError
 from heterocc.artifacts.filetype import HEAD, ONNX, file_kind
@@ -72,18 +71,6 @@ class BenchResult:
             "results": [t.to_json() for t in self.timings],
             "median_ratio": None if self.ratio is None else round(self.ratio, 4),
         }
-
-    def to_table(self) -> Table:
-        """As a terminal shows it."""
-        table = Table(title=None, box=None, pad_edge=False)
-        for column in ("", "runs", *(f"{name} ms" for name, _ in PERCENTILES), "runs/s"):
-            table.add_column(column, justify="left" if not column else "right")
-        for timing in self.timings:
-            cells = [f"{timing.percentile(q):.3f}" for _, q in PERCENTILES]
-            table.add_row(timing.name, str(len(timing.latencies)), *cells, f"{timing.throughput:.1f}")
-        if self.ratio is not None:
-            table.add_row("ratio of medians", "", "", f"{self.ratio:.2f}")
-        return table
 
 
 def bench(

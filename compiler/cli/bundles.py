@@ -110,6 +110,7 @@ def bench(
     with errors(json):
         from heterocc.compiler.cli import bench as bencher
         from heterocc.compiler.cli import reports as cli_report
+        from heterocc.compiler.cli.tables import bench_table
         from heterocc.compiler.files import inputs as bundle_io
         from heterocc.runtime import load
 
@@ -135,7 +136,7 @@ def bench(
                 data["profile"] = table.to_json()
             print_json(data)
             return
-        out.print(result.to_table())
+        out.print(bench_table(result))
         if table is not None:
             print_plain(table.to_table())
 
@@ -228,6 +229,7 @@ def verify(
     with errors(json):
         from heterocc.compiler.checking.verify import verify_bundle
         from heterocc.compiler.cli import reports as cli_report
+        from heterocc.compiler.cli.tables import verify_table
 
         report = verify_bundle(
             bundle, model, inputs=tuple(inputs or ()), devices=devices, threads=threads, seed=seed, bisect=bisect,
@@ -237,7 +239,7 @@ def verify(
         if json:
             print_json(report.to_json())
         else:
-            out.print(report.to_table())
+            out.print(verify_table(report))
         if not report.ok:
             raise typer.Exit(1)
 

@@ -17,10 +17,10 @@ from rich.segment import Segment
 from rich.text import Text
 
 from heterocc.artifacts.errors import HeteroccError, InternalError, OutputFileError
-from heterocc.compiler.cli.printable import encodes_all, printable, printable_json
 from heterocc.compiler.cli.process import end_on_signals, is_ending, prepare_streams, yield_to_signal
 from heterocc.compiler.cli.progress import Lines, bar
-from heterocc.compiler.report import Progress, Reporter
+from heterocc.compiler.printable import encodes_all, printable, printable_json
+from heterocc.compiler.progress import Progress, Reporter
 
 _PIPE_WIDTH = 200
 """Columns of a table that goes to a file or a pipe, where rich would assume 80."""

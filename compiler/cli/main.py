@@ -214,7 +214,9 @@ def query(
         if json:
             print_json(result.to_json())
         else:
-            out.print(result.to_table())
+            from heterocc.compiler.cli.tables import query_table
+
+            out.print(query_table(result))
 
 
 @app.command(epilog="Example:  heterocc devices --json")

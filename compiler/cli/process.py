@@ -10,9 +10,9 @@ import threading
 from collections.abc import Callable
 
 from heterocc.artifacts import atomic
-from heterocc.compiler.cli.printable import ENCODING_ERRORS
+from heterocc.compiler import tools
 from heterocc.compiler.files import scratch
-from heterocc.compiler.lower.codegen import tools
+from heterocc.compiler.printable import ENCODING_ERRORS
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _ending = threading.Event()

@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as RichProgress
 
-from heterocc.compiler.report import Progress
+from heterocc.compiler.progress import Progress
 
 LINE_SECONDS = 5.0
 """Seconds between two lines of progress where there is no terminal; quicker work writes none."""

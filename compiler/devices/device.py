@@ -6,13 +6,15 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
+from heterocc.artifacts.dtypes import COMPUTED
 from heterocc.passes.cost import Link
-from heterocc.runtime.select.device_records import NUMERIC_DTYPES
-from heterocc.runtime.select.ranking import Backend, Unit
 
-__all__ = ["NUMERIC_DTYPES", "Backend", "Device", "TargetAttr", "Unit"]
+if TYPE_CHECKING:  # the command line starts without the runtime
+    from heterocc.runtime.select.ranking import Backend, Unit
 
+NUMERIC_DTYPES = frozenset(COMPUTED)
 TargetAttr = str | int | bool | tuple[str, ...]
 
 

@@ -13,10 +13,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from heterocc.artifacts.errors import DeviceFileError, FileMissingError
 from heterocc.artifacts.filetype import EMPTY, TEXT, file_kind
-from heterocc.compiler.devices.device import NUMERIC_DTYPES, Backend, Device, TargetAttr, Unit
+from heterocc.compiler.devices.device import NUMERIC_DTYPES, Device, TargetAttr
 from heterocc.compiler.devices.host import host_cpu, runs_here
 from heterocc.passes.cost import Link
 from heterocc.runtime.select.device_records import GENERIC_GPU_DTYPES
+from heterocc.runtime.select.ranking import Backend, Unit
 
 MAX_FILE_BYTES = 1 << 20
 

@@ -8,13 +8,13 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from heterocc.artifacts.errors import DeviceFileError, DriverMissingError, Hint, UnknownDeviceError, UsageError
-from heterocc.compiler.devices.device import Backend, Device
+from heterocc.compiler.devices.device import Device
 from heterocc.compiler.devices.file import GENERIC_OPENCL_TARGET, read_device_file
 from heterocc.compiler.devices.host import host_cpu
 from heterocc.compiler.devices.present import Inventory, inventory
 from heterocc.compiler.devices.properties import apply_properties
 from heterocc.runtime.select.device_records import GENERIC_GPU_DTYPES
-from heterocc.runtime.select.ranking import GPU_BACKENDS, SOFTWARE_BACKENDS, kind_text, rank
+from heterocc.runtime.select.ranking import GPU_BACKENDS, SOFTWARE_BACKENDS, Backend, kind_text, rank
 
 DEFAULT_DEVICES = "CPU,ORT"
 ORT_IS_LAST = (

@@ -6,11 +6,12 @@ import functools
 from dataclasses import dataclass
 
 from heterocc.artifacts.errors import HeteroccError
-from heterocc.compiler.devices.device import Backend, Device, TargetAttr
+from heterocc.compiler.devices.device import Device, TargetAttr
 from heterocc.compiler.devices.host import host_cpu
 from heterocc.runtime.native import CudaDevice, OpenCLDevice, VulkanDevice, opencl_devices, vulkan_devices
 from heterocc.runtime.select.device_records import dtypes_of, unit_of
 from heterocc.runtime.select.devices import usable_cuda_devices
+from heterocc.runtime.select.ranking import Backend
 
 LANES_PER_UNIT = 64
 """Multiply-adds a clock of one compute unit: AMD and NVIDIA have 64 to 128, integrated GPUs 8 to 64."""

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 from heterocc.artifacts.errors import Hint, PropertyError
 from heterocc.artifacts.threads import MAX_THREADS, parse_threads
-from heterocc.compiler.devices.device import Backend, Device, TargetAttr
+from heterocc.compiler.devices.device import Device, TargetAttr
 from heterocc.compiler.devices.host import runs_here
+from heterocc.runtime.select.ranking import Backend
 
 
 @dataclass(frozen=True, slots=True)

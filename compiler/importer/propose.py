@@ -11,8 +11,8 @@ import numpy as np
 import onnx
 
 from heterocc.artifacts.errors import HeteroccError
-from heterocc.compiler.checking.seeded import draw_inputs
 from heterocc.compiler.importer.draft import Draft, value_of
+from heterocc.compiler.importer.seeded import draw_inputs
 from heterocc.passes.graph import Value
 from heterocc.runtime.execute.ort_session import open_session, session_options
 

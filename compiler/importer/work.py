@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx
 
-from heterocc.compiler.placement.cost.flops import node_flops
+from heterocc.compiler.importer.flops import node_flops
 from heterocc.passes.graph import DTYPE_BYTES, Node, Value
 
 MAX_GROWTH_BYTES = 1 << 28

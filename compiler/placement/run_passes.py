@@ -17,9 +17,9 @@ from heterocc.artifacts.errors import (
     PassError,
     UsageError,
 )
-from heterocc.compiler.cli.printable import printable
 from heterocc.compiler.files.writing import atomic_write
 from heterocc.compiler.options import Stage
+from heterocc.compiler.printable import printable
 from heterocc.passes.base import Pass, parse_pipeline
 from heterocc.passes.plan import UNPLACED, Plan
 from heterocc.passes.printer import print_plan

@@ -20,8 +20,8 @@ from heterocc.compiler.devices.device import Device
 from heterocc.compiler.devices.names import resolve_devices
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.keywords import checked_keywords
-from heterocc.compiler.placement.cost.machine import build_machine
 from heterocc.compiler.support.cache import Answers, open_cache
+from heterocc.compiler.support.report import as_json, as_text
 from heterocc.compiler.support.trial import (
     KnownWrong,
     LoweringFor,
@@ -30,12 +30,9 @@ from heterocc.compiler.support.trial import (
     default_known_wrong,
     default_lowering,
 )
-from heterocc.passes.cost import Machine
 from heterocc.passes.graph import Graph, Node
 
 if TYPE_CHECKING:
-    from rich.console import Group
-
     from heterocc.compiler.importer.source import AnyModel, ModelSource
 
 
@@ -95,6 +92,10 @@ class QueryResult(MutableMapping[str, str]):
         """Names of the nodes that no listed device can run, in graph order."""
         return tuple(n.name for n in self.graph.nodes if n.name not in self._first)
 
+    def reasons(self) -> dict[str, dict[str, str]]:
+        """Why a device cannot run a node, `reasons()[device][node]`, as placement reads it."""
+        return {device: {node: r.reason for node, r in found.items()} for device, found in self.refusals.items()}
+
     # ---- the mapping ----------------------------------------------------------------------------------------------
 
     @property
@@ -145,20 +146,10 @@ class QueryResult(MutableMapping[str, str]):
 
     def to_json(self) -> dict[str, object]:
         """As `heterocc query --json` prints it."""
-        from heterocc.compiler.support.report import as_json
-
         return as_json(self)
 
-    def to_table(self) -> Group:
-        """A rich table: a row for each operator type and outcome, with counts and reasons."""
-        from heterocc.compiler.support.report import as_table
-
-        return as_table(self)
-
     def to_text(self, width: int = 160) -> str:
-        """The table as plain text of at most `width` columns."""
-        from heterocc.compiler.support.report import as_text
-
+        """A table as plain text of at most `width` columns: a row for each operator type, with counts and reasons."""
         return as_text(self, width)
 
 
@@ -222,12 +213,6 @@ def precisions_of(graph: Graph) -> frozenset[str]:
     """Floating-point dtypes that the graph's nodes write: what a device chosen by `AUTO` must compute."""
     written = {graph.values[v].dtype for n in graph.nodes for v in n.outputs}
     return frozenset(written & {"float64", "float32", "float16", "bfloat16"})
-
-
-def machine(model: ImportedModel, devices: Sequence[Device], query: QueryResult) -> Machine:
-    """What placement sees: the devices, the query's refusals, the work of every node, and the links."""
-    refusals = {d.name: {node: r.reason for node, r in query.refusals[d.name].items()} for d in devices}
-    return build_machine(model, tuple(devices), refusals)
 
 
 def describe_nowhere(query: QueryResult, node: Node) -> str:

@@ -1,31 +1,50 @@
-"""A query's answers as JSON, as a table, as text."""
+"""A query's answers as JSON, as the rows of a table, as text."""
 
 from __future__ import annotations
 
-import io
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
 
-from rich import box
-from rich.console import Console, Group
-from rich.table import Table
-from rich.text import Text
-
-if TYPE_CHECKING:
-    from heterocc.compiler.support.query import QueryResult
+from heterocc.compiler.devices.device import Device
+from heterocc.compiler.support.trial import Refusal
+from heterocc.passes.graph import Graph
 
 MAX_REASONS = 3
 """Different reasons shown for one operator type on one device; the JSON has all."""
 
+_GAP = 3
+"""Columns between two columns of the table."""
 
-def as_json(result: QueryResult) -> dict[str, object]:
+
+class Answered(Protocol):
+    """A query's result, as reports read it."""
+
+    graph: Graph
+    devices: tuple[Device, ...]
+    refusals: Mapping[str, Mapping[str, Refusal]]
+    notes: tuple[str, ...]
+
+    @property
+    def nowhere(self) -> tuple[str, ...]:
+        """Names of the nodes that no listed device can run."""
+        ...
+
+    @property
+    def affinity(self) -> dict[str, str]:
+        """The mapping node → device as it stands."""
+        ...
+
+
+def as_json(result: Answered) -> dict[str, object]:
     """Devices, one record for each node with the reason of every no, counts and notes."""
+    placed = result.affinity
     nodes = [
         {
             "name": node.name,
             "original": list(node.original),
             "op_type": node.op_type,
-            "device": result.get(node.name),
+            "device": placed.get(node.name),
             "refused": {
                 d.name: {"rule": r.rule, "reason": r.reason}
                 for d in result.devices
@@ -53,52 +72,103 @@ def as_json(result: QueryResult) -> dict[str, object]:
     }
 
 
-def as_table(result: QueryResult) -> Group:
-    """One row for each operator type: how many nodes, how many each device runs, and why not the others."""
-    table = Table(box=box.SIMPLE, pad_edge=False)
-    table.add_column("operator", no_wrap=True)
-    table.add_column("nodes", justify="right")
-    for device in result.devices:
-        table.add_column(device.name, justify="right", no_wrap=True)
-    table.add_column("why not", overflow="fold")
-    rows: dict[str, list[str]] = {}
+def columns(result: Answered) -> tuple[str, ...]:
+    """Heads of the table's columns: operator, nodes, one for each device, why not."""
+    return ("operator", "nodes", *(d.name for d in result.devices), "why not")
+
+
+def rows(result: Answered) -> list[tuple[str, ...]]:
+    """One row for each operator type: how many nodes, how many each device runs ("all", a number, "none"), why not."""
+    by_type: dict[str, list[str]] = {}
     for node in result.graph.nodes:
-        rows.setdefault(node.op_type, []).append(node.name)
-    for op_type, names in sorted(rows.items()):
+        by_type.setdefault(node.op_type, []).append(node.name)
+    found = []
+    for op_type, names in sorted(by_type.items()):
         counts = [sum(n not in result.refusals[d.name] for n in names) for d in result.devices]
-        cells = [Text(_count(c, len(names)), style="" if c == len(names) else "red") for c in counts]
-        table.add_row(Text(op_type), str(len(names)), *cells, Text("\n".join(_reasons(result, names))))
+        cells = [_count(c, len(names)) for c in counts]
+        found.append((op_type, str(len(names)), *cells, "\n".join(_reasons(result, names))))
+    return found
+
+
+def totals(result: Answered) -> tuple[str, ...]:
+    """The last row: how many of all nodes each device runs."""
     total = len(result.graph.nodes)
-    supported = [total - len(result.refusals[d.name]) for d in result.devices]
-    table.add_section()
-    table.add_row("all", str(total), *(_count(c, total) for c in supported), "")
-    lines = [Text(f"{d.name}: {d.description}") for d in result.devices if d.description]
-    lines.extend(Text(f"note: {note}") for note in result.notes)
-    nowhere = result.nowhere
-    if nowhere:
-        labels = [result.graph.node_by_name[n].label for n in nowhere]
-        more = f" and {len(labels) - 5} more" if len(labels) > 5 else ""
-        lines.append(Text(f"no device runs {', '.join(labels[:5])}{more}", style="red"))
-        if not any(d.last_resort for d in result.devices):
-            others = " and ".join(name for name in ("CPU", "ORT") if name not in {d.name for d in result.devices})
-            lines.append(Text(f"hint: query again with {others} in --devices"))
-    return Group(table, *lines)
+    return ("all", str(total), *(_count(total - len(result.refusals[d.name]), total) for d in result.devices), "")
 
 
-def as_text(result: QueryResult, width: int) -> str:
-    """The table without colours."""
-    console = Console(file=io.StringIO(), width=width, color_system=None, force_terminal=False)
-    console.print(as_table(result))
-    file = console.file
-    assert isinstance(file, io.StringIO)
-    return file.getvalue()
+def remarks(result: Answered) -> list[str]:
+    """Lines below the table: what the devices are, and notes."""
+    return [
+        *(f"{d.name}: {d.description}" for d in result.devices if d.description),
+        *(f"note: {n}" for n in result.notes),
+    ]
+
+
+def no_device(result: Answered) -> list[str]:
+    """The line that names what no device runs, and what to do; empty if there is no such node."""
+    if not result.nowhere:
+        return []
+    labels = [result.graph.node_by_name[n].label for n in result.nowhere]
+    more = f" and {len(labels) - 5} more" if len(labels) > 5 else ""
+    lines = [f"no device runs {', '.join(labels[:5])}{more}"]
+    if not any(d.last_resort for d in result.devices):
+        others = " and ".join(name for name in ("CPU", "ORT") if name not in {d.name for d in result.devices})
+        lines.append(f"hint: query again with {others} in --devices")
+    return lines
+
+
+def as_text(result: Answered, width: int) -> str:
+    """The table as plain text of at most `width` columns, and the lines below it."""
+    heads, body, last = columns(result), rows(result), totals(result)
+    whole = [heads, *body, last]
+    sizes = [max(len(line) for row in whole for line in row[i].split("\n")) for i in range(len(heads))]
+    rest = width - sum(sizes[:-1]) - _GAP * (len(sizes) - 1) - 2
+    sizes[-1] = max(1, min(sizes[-1], rest))
+    wide = sum(sizes) + _GAP * (len(sizes) - 1)
+    blank = " " * (wide + 2)
+    lines = [blank, *_lines(heads, sizes), f" {'─' * wide} "]
+    for row in body:
+        lines += _lines(row, sizes)
+    lines += [blank, *_lines(last, sizes), blank]
+    for text in (*remarks(result), *no_device(result)):
+        lines += _wrapped(text, width)
+    return "\n".join(lines) + "\n"
+
+
+def _lines(row: Sequence[str], sizes: Sequence[int]) -> Iterator[str]:
+    """The lines of a row: its counts to the right, its last cell wrapped."""
+    *cells, why = row
+    first = [cells[0].ljust(sizes[0]), *(c.rjust(size) for c, size in zip(cells[1:], sizes[1:-1], strict=True))]
+    gap = " " * _GAP
+    for number, text in enumerate(_wrapped(why, sizes[-1])):
+        shown = first if number == 0 else [" " * size for size in sizes[:-1]]
+        yield f" {gap.join([*shown, text.ljust(sizes[-1])])} "
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    """Lines of at most `width` characters, broken between words, and within a word that is longer than a line."""
+    lines: list[str] = []
+    for part in text.split("\n"):
+        line = ""
+        for word in re.findall(r"\s*\S+\s*", part):
+            if len(line) + len(word.rstrip()) <= width:
+                line += word
+                continue
+            if line:
+                lines.append(line[:width])
+            while len(word.rstrip()) > width:
+                lines.append(word[:width])
+                word = word[width:]
+            line = word
+        lines.append(line[:width])
+    return lines
 
 
 def _count(supported: int, total: int) -> str:
     return "all" if supported == total else str(supported) if supported else "none"
 
 
-def _reasons(result: QueryResult, names: list[str]) -> list[str]:
+def _reasons(result: Answered, names: list[str]) -> list[str]:
     lines: list[str] = []
     for device in result.devices:
         found = result.refusals[device.name]
@@ -114,6 +184,6 @@ def _reasons(result: QueryResult, names: list[str]) -> list[str]:
     return lines
 
 
-def _who(result: QueryResult, nodes: list[str]) -> str:
+def _who(result: Answered, nodes: list[str]) -> str:
     labels: Mapping[str, str] = {n: result.graph.node_by_name[n].label for n in nodes}
     return f"{labels[nodes[0]]}: " if len(nodes) == 1 else f"{len(nodes)} nodes: "

@@ -16,9 +16,10 @@ import onnx
 
 from heterocc.artifacts.errors import HeteroccError
 from heterocc.compiler.devices.device import Device
+from heterocc.compiler.files.records import toolchain_digest
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.lower.backend import Lowering
-from heterocc.compiler.support.cache import Answer, Answers, NoCache, toolchain_digest
+from heterocc.compiler.support.cache import Answer, Answers, NoCache
 from heterocc.passes.graph import Node, Value
 
 Rule = Literal["refused", "dtype", "shape", "limit", "wrong", "lowering"]

@@ -16,10 +16,10 @@ from heterocc.runtime.execute.cuda_streams import device_keeper
 from heterocc.runtime.execute.executable import synchronizer
 from heterocc.runtime.execute.faults import device_fault, offer
 from heterocc.runtime.execute.memory import Allocations
-from heterocc.runtime.execute.pool import ContextPool
 from heterocc.runtime.execute.tvm_api import release_pools, tvm_api
 from heterocc.runtime.native import vulkan_api
 from heterocc.runtime.plan.steps import Space
+from heterocc.runtime.pool import ContextPool
 from heterocc.runtime.select.select import Selection, choose_threads, device_list, labels, others_here, select_variants
 
 _log = logging.getLogger("heterocc.runtime")

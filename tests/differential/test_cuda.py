@@ -11,8 +11,8 @@ import pytest
 
 from heterocc.artifacts.errors import HeteroccError
 from heterocc.compiler.build.pack import Piece, VariantParts, pack
-from heterocc.compiler.devices import resolve_devices
 from heterocc.compiler.devices.device import Device
+from heterocc.compiler.devices.names import resolve_devices
 from heterocc.compiler.importer.pipeline import import_model
 from heterocc.compiler.lower import lowering_for
 from heterocc.compiler.lower.backend import PartitionJob

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from heterocc.compiler.devices import host_device
 from heterocc.compiler.devices.device import Device
+from heterocc.compiler.devices.names import host_device
 from heterocc.compiler.devices.present import inventory
 from heterocc.compiler.support.cache import DiskCache
 from tests.differential.node_tests import Case, Outcome, cases, frozen, run_case

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 from heterocc.artifacts.errors import CudaCompilerMissingError, DeviceError
 from heterocc.compiler.files.scratch import scratch_folder
-from heterocc.compiler.lower.codegen.tools import run_tool
+from heterocc.compiler.tools import run_tool
 from heterocc.runtime.native.cuda_api import machine_code_runs
 
 TOOLKIT = Path("/usr/local/cuda")

@@ -9,6 +9,7 @@ from heterocc.artifacts.reader import open_bundle
 from heterocc.compiler.checking.compare import blindness
 from heterocc.compiler.checking.vectors import find_vectors
 from heterocc.compiler.checking.verify import verify_bundle
+from heterocc.compiler.cli.tables import verify_table
 from heterocc.compiler.driver import compile_model
 from heterocc.compiler.importer.pipeline import import_model
 from tests.compiler.onnx_build import model, node, save, value
@@ -44,7 +45,7 @@ def test_a_partition_whose_outputs_show_nothing_does_not_count_as_checked(tmp_pa
         assert [p.checked for p in opened.manifest.variants[0].partitions] == [False]
     found = verify_bundle(bundle, None)
     assert found.ok and not found.checked and found.to_json()["checked"] is False
-    assert str(found.to_table().title).endswith("nothing was checked")
+    assert str(verify_table(found).title).endswith("nothing was checked")
 
 
 def test_inputs_that_show_nothing_are_followed_by_others_with_the_same_seed(tmp_path: Path) -> None:

@@ -18,9 +18,9 @@ from onnx import helper
 from heterocc.artifacts.manifest import Manifest
 from heterocc.artifacts.reader import open_bundle
 from heterocc.compiler import compile_model
-from heterocc.compiler.cli.printable import printable, printable_json
 from heterocc.compiler.files.scratch import remove_stale, scratch_folder
-from heterocc.compiler.lower.codegen.tools import run_tool
+from heterocc.compiler.printable import printable, printable_json
+from heterocc.compiler.tools import run_tool
 from tests.compiler.small import save
 
 COMMAND = (sys.executable, "-m", "heterocc.compiler.cli")
@@ -96,7 +96,8 @@ def test_no_command_prints_a_control_character(bundle: Path, tmp_path: Path) -> 
         "from pathlib import Path\n"
         "from heterocc.artifacts.manifest import Manifest\n"
         "from heterocc.artifacts.errors import BundleError\n"
-        "from heterocc.compiler import cli_report, console\n"
+        "from heterocc.compiler.cli import console\n"
+        "from heterocc.compiler.cli import reports as cli_report\n"
         "class Opened:\n"
         "    manifest = Manifest.model_validate_json(Path(sys.argv[1]).read_text())\n"
         "    def text(self, name): return self.manifest.model.name\n"

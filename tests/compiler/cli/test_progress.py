@@ -12,7 +12,7 @@ from heterocc.compiler import CompileOptions, compile_model
 from heterocc.compiler.cli import progress
 from heterocc.compiler.cli.main import app
 from heterocc.compiler.cli.progress import Lines, Stage
-from heterocc.compiler.report import Progress, Reporter
+from heterocc.compiler.progress import Progress, Reporter
 from tests.compiler.small import conv_net
 
 

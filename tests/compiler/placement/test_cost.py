@@ -8,8 +8,8 @@ import pytest
 from onnx import helper
 
 from heterocc.compiler.devices.device import Device
-from heterocc.compiler.placement.cost.flops import node_flops
-from heterocc.compiler.placement.cost.machine import DISCRETE_LINK, HOST_LINK, SHARED_LINK, device_model, link_between
+from heterocc.compiler.importer.flops import node_flops
+from heterocc.compiler.placement.machine import DISCRETE_LINK, HOST_LINK, SHARED_LINK, device_model, link_between
 from heterocc.passes.cost import Link
 from heterocc.passes.graph import Node, Value
 

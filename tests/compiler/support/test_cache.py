@@ -9,16 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from heterocc.compiler.support import cache as cache_module
-from heterocc.compiler.support.cache import (
-    MAX_PER_SHARD,
-    Answer,
-    DiskCache,
-    NoCache,
-    cache_dir,
-    open_cache,
-    toolchain_digest,
-)
+from heterocc.compiler.files import records
+from heterocc.compiler.files.records import MAX_PER_SHARD, cache_dir, toolchain_digest
+from heterocc.compiler.support.cache import Answer, DiskCache, NoCache, open_cache
 
 KEY = hashlib.sha256(b"a node").hexdigest()
 
@@ -145,7 +138,7 @@ def test_another_source_of_lowering_is_another_toolchain(monkeypatch: pytest.Mon
     lower = tmp_path / "lower"
     lower.mkdir()
     (lower / "schedule.py").write_text("tile = 8\n")
-    monkeypatch.setattr(cache_module, "__file__", str(tmp_path / "support" / "cache.py"))
+    monkeypatch.setattr(records, "__file__", str(tmp_path / "files" / "records.py"))
     first = toolchain_digest.__wrapped__()
     assert toolchain_digest.__wrapped__() == first
     (lower / "schedule.py").write_text("tile = 6\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -12,14 +13,18 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from rich.console import Console
 
 from heterocc.artifacts.errors import AffinityPatternError, LoweringError, UnknownDeviceError
+from heterocc.compiler.cli.tables import query_table
 from heterocc.compiler.devices.device import Device
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.pipeline import import_model
 from heterocc.compiler.lower.backend import LoweredPartition, PartitionJob
+from heterocc.compiler.placement.machine import build_machine
 from heterocc.compiler.support.cache import Answer, DiskCache, NoCache
-from heterocc.compiler.support.query import QueryResult, machine, query_model
+from heterocc.compiler.support.query import QueryResult, query_model
+from heterocc.compiler.support.trial import Refusal
 
 D0 = Device("D0", "cpu", target={"kind": "llvm", "mcpu": "d0"})
 D1 = Device("D1", "cpu", target={"kind": "llvm", "mcpu": "d1"})
@@ -299,6 +304,20 @@ def test_the_table_groups_by_operator_and_names_what_runs_nowhere(sub_reshape: I
     assert "query again with CPU and ORT in --devices" in text
 
 
+@pytest.mark.parametrize("width", [60, 160])
+def test_the_text_is_what_a_terminal_of_that_width_shows(sub_reshape: ImportedModel, width: int) -> None:
+    reason = "a/rather/long/name/without/a/space/that/goes/on has no converter, and that takes more than a line to say"
+    refusals = {"D0": {n.name: Refusal("lowering", reason) for n in sub_reshape.graph.nodes}, "D1": {}}
+    for result in (
+        ask(sub_reshape, D0, D1),
+        QueryResult(sub_reshape.graph, (D0,), refusals, ["a note that is longer than sixty characters, to be wrapped"]),
+    ):
+        shown = Console(file=io.StringIO(), width=width, color_system=None, force_terminal=False)
+        shown.print(query_table(result))
+        assert isinstance(shown.file, io.StringIO)
+        assert result.to_text(width) == shown.file.getvalue()
+
+
 def test_a_path_and_names_of_devices_are_understood(sub_reshape: ImportedModel, tmp_path: Path) -> None:
     result = query_model(
         tmp_path / "g.onnx", "CPU", lowering=Bench({}), known_wrong=never_wrong, cache=NoCache(), shapes={"p": [2, 3]}
@@ -317,7 +336,7 @@ def test_every_node_is_told_once(sub_reshape: ImportedModel) -> None:
 
 def test_the_machine_carries_refusals_work_and_links(sub_reshape: ImportedModel) -> None:
     result = ask(sub_reshape, D0, D1, ORT)
-    found = machine(sub_reshape, result.devices, result)
+    found = build_machine(sub_reshape, result.devices, result.reasons())
     sub, reshape = (n.name for n in sub_reshape.graph.nodes)
     assert [d.name for d in found.devices] == ["D0", "D1", "ORT"]
     assert [d.last_resort for d in found.devices] == [False, False, True]

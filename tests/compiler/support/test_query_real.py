@@ -10,11 +10,13 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from heterocc.compiler.devices import Device, resolve_devices
+from heterocc.compiler.devices.device import Device
+from heterocc.compiler.devices.names import resolve_devices
 from heterocc.compiler.devices.present import inventory
 from heterocc.compiler.importer.pipeline import import_model
+from heterocc.compiler.placement.machine import build_machine
 from heterocc.compiler.support.cache import DiskCache, NoCache
-from heterocc.compiler.support.query import machine, query_model
+from heterocc.compiler.support.query import query_model
 from heterocc.passes.base import policy_pipeline
 from heterocc.passes.plan import Plan
 
@@ -89,7 +91,7 @@ def test_a_query_feeds_the_default_passes(mixed: Path) -> None:
     model = import_model(mixed)
     devices, _ = resolve_devices("CPU,ORT")
     result = query_model(model, devices, cache=NoCache())
-    plan = Plan.initial(model.graph, machine(model, devices, result))
+    plan = Plan.initial(model.graph, build_machine(model, devices, result.reasons()))
     for pass_ in policy_pipeline("merge"):
         plan = pass_.run(plan)
     placed = {model.graph.node_by_name[n].label: d for n, d in plan.device_of.items()}

@@ -13,8 +13,8 @@ from tvm import s_tir
 
 from heterocc.compiler.devices.device import Device
 from heterocc.compiler.devices.host import host_cpu
+from heterocc.compiler.files.records import toolchain_digest
 from heterocc.compiler.lower.gpu.limits import Limits
-from heterocc.compiler.support.cache import toolchain_digest
 from heterocc.runtime.native import opencl_devices, vulkan_devices
 from heterocc.runtime.select.devices import usable_cuda_devices
 

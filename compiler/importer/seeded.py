@@ -11,8 +11,8 @@ import onnx
 
 from heterocc.artifacts.dtypes import NARROW
 from heterocc.artifacts.errors import Hint, InputError
-from heterocc.compiler.checking.domains import Domains, draw
 from heterocc.compiler.files.inputs import draw_narrow
+from heterocc.compiler.importer.domains import Domains, draw
 from heterocc.passes.graph import Value
 
 DRAWS = 4

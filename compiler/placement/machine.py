@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from heterocc.compiler.devices.device import Device
+from heterocc.compiler.importer.flops import node_flops
 from heterocc.compiler.importer.model import ImportedModel
-from heterocc.compiler.placement.cost.flops import node_flops
 from heterocc.passes.cost import DeviceModel, Link, Machine
 
 DISCRETE_LINK = Link(latency=2e-5, bandwidth=1e10)
@@ -52,9 +52,13 @@ def link_between(source: Device, target: Device) -> Link:
 def build_machine(
     model: ImportedModel, devices: tuple[Device, ...], refusals: Mapping[str, Mapping[str, str]]
 ) -> Machine:
-    """What placement sees; devices keep their order, `refusals[device][node]` is why a device cannot run a node."""
+    """What placement sees: the devices in their order, the work of every node, the links, and what was refused.
+
+    `refusals[device][node]` is why a device cannot run a node; those of other devices are left out.
+    """
     values = model.graph.values
     by_name = model.graph.node_by_name
     work = {p.name: node_flops(p, by_name[p.name], values) for p in model.proto.graph.node if p.name in by_name}
     links = {(a.name, b.name): link_between(a, b) for a in devices for b in devices if a is not b}
-    return Machine(tuple(device_model(d) for d in devices), refusals, work, links)
+    refused = {d.name: refusals[d.name] for d in devices}
+    return Machine(tuple(device_model(d) for d in devices), refused, work, links)

@@ -1,0 +1,123 @@
+"""Small records on disk, of what was found out once on this machine.
+
+One small JSON file per record, written whole and renamed: readers see an old file, a new file or none. A file that is
+damaged is a miss. `HETEROCC_CACHE` names the directory, or is `off`; without it, `heterocc` in the XDG cache directory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import importlib.metadata
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+FORMAT = 1
+MAX_PER_SHARD = 64
+"""Files in each of 256 shards: 16384 records, below 64 MiB on any file system with blocks of 4 KiB."""
+MAX_RECORD_BYTES = 4096
+
+
+@dataclass(slots=True)
+class DiskRecords:
+    """Small JSON objects in files under `root`, `kind` by kind; many processes may use them at once.
+
+    `failure` says why the last record could not be stored, None while all is well: a compile goes on without a cache.
+    """
+
+    root: Path
+    kind: str
+    failure: str | None = field(default=None, init=False)
+
+    def _path(self, key: str) -> Path:
+        return self.root / f"{self.kind}-v{FORMAT}" / key[:2] / f"{key}.json"
+
+    def read(self, key: str) -> dict[str, object] | None:
+        """The stored record; None for a missing, damaged or foreign file."""
+        path = self._path(key)
+        try:
+            with path.open("rb") as file:
+                data = file.read(MAX_RECORD_BYTES + 1)
+            record = json.loads(data) if len(data) <= MAX_RECORD_BYTES else None
+        except (OSError, ValueError, RecursionError):
+            return None
+        return record if isinstance(record, dict) and record.get("key") == key else None
+
+    def write(self, key: str, record: Mapping[str, object]) -> None:
+        """Store a record under a temporary name and rename it; then drop the shard's oldest files beyond its size."""
+        path = self._path(key)
+        data = json.dumps({"key": key, **record}).encode()
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".tmp")
+            try:
+                with os.fdopen(handle, "wb") as file:
+                    file.write(data)
+                Path(temporary).replace(path)
+            except BaseException:
+                Path(temporary).unlink(missing_ok=True)
+                raise
+            _shrink(path.parent)
+        except OSError as error:
+            self.failure = f"the {self.kind} cache in {self.root} cannot be written: {error.strerror}"
+
+
+def _shrink(shard: Path) -> None:
+    files = list(shard.iterdir())
+    if len(files) <= MAX_PER_SHARD:
+        return
+    ages: list[tuple[int, str, Path]] = []
+    for file in files:
+        with contextlib.suppress(OSError):
+            ages.append((file.stat().st_mtime_ns, file.name, file))
+    for _, _, file in sorted(ages)[: max(0, len(ages) - MAX_PER_SHARD)]:
+        with contextlib.suppress(OSError):
+            file.unlink()
+
+
+def cache_dir() -> Path | None:
+    """Where answers are kept, None when `HETEROCC_CACHE=off` or there is no home to keep them in."""
+    named = os.environ.get("HETEROCC_CACHE", "")
+    if named.lower() == "off":
+        return None
+    if named:
+        return Path(named)
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    if base and Path(base).is_absolute():
+        return Path(base) / "heterocc"
+    try:
+        return Path.home() / ".cache" / "heterocc"
+    except RuntimeError:
+        return None
+
+
+def open_records(kind: str) -> DiskRecords | None:
+    """The records of a kind that the environment asks for, None for none."""
+    root = cache_dir()
+    return None if root is None else DiskRecords(root, kind)
+
+
+@functools.cache
+def toolchain_digest() -> str:
+    """SHA-256 over all that a record depends on besides node and target.
+
+    The versions of heterocc, TVM, onnx and ONNX Runtime, and the sources of heterocc's lowering: a changed schedule
+    must be asked again.
+    """
+    digest = hashlib.sha256(f"format {FORMAT}\n".encode())
+    for package in ("heterocc", "apache-tvm", "apache-tvm-ffi", "onnx", "onnxruntime"):
+        try:
+            version = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            version = "none"
+        digest.update(f"{package} {version}\n".encode())
+    root = Path(__file__).parents[1] / "lower"
+    for path in sorted(p for p in root.rglob("*") if p.is_file() and p.suffix != ".pyc"):
+        digest.update(f"{path.relative_to(root).as_posix()} {path.stat().st_size}\n".encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()

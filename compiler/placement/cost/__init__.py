@@ -1,1 +1,0 @@
-"""What nodes and transfers cost, roughly."""
