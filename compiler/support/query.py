@@ -31,7 +31,7 @@ from heterocc.compiler.support.trial import (
     default_lowering,
 )
 from heterocc.passes.cost import Machine
-from heterocc.passes.graph import Graph, Node
+from heterocc.passes.graph import Graph
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -228,8 +228,3 @@ def machine(model: ImportedModel, devices: Sequence[Device], query: QueryResult)
     """What placement sees: the devices, the query's refusals, the work of every node, and the links."""
     refusals = {d.name: {node: r.reason for node, r in query.refusals[d.name].items()} for d in devices}
     return build_machine(model, tuple(devices), refusals)
-
-
-def describe_nowhere(query: QueryResult, node: Node) -> str:
-    """One sentence for every device why it cannot run `node`, joined."""
-    return "; ".join(f"{d.name}: {query.reason(node.name, d.name)}" for d in query.devices)
