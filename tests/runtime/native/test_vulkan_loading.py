@@ -43,6 +43,7 @@ built = pytest.mark.skipif(not IS_BUILT, reason="the Vulkan plug-in was not buil
 @pytest.mark.vulkan
 def test_the_devices_are_described_and_hardware_comes_first() -> None:
     devices = vulkan_devices()
+    assert devices
     assert all(isinstance(d, VulkanDevice) and d.name and d.memory > 0 for d in devices)
     assert [d.software for d in devices] == sorted(d.software for d in devices)
     # What the specification promises of every device.
