@@ -129,7 +129,7 @@ def _prepare(source: ModelSource, options: CompileOptions, reporter: Reporter, t
     seconds: dict[str, float] = {}
     affinity = affinity_from(options.affinity)
     passes = policy_pipeline(options.policy) if options.passes is None else parse_pipeline(options.passes)
-    trace = Trace(options.dump_dir, options.pass_limit, options.stop_after)
+    trace = Trace(options.dump_dir, options.pass_limit)
     with reporter.stage(f"importing {source.path.name}"), timed(seconds, "import"):
         model = import_model(source, shapes=options.shapes)
     _require_places(options, target)  # now the model's external data is known, too

@@ -18,7 +18,7 @@ Stage = Literal["import", "partition", "lower", "pack"]
 
 @dataclass(frozen=True, slots=True)
 class CompileOptions:
-    """Options of one compile; the command line's flags, one to one.
+    """Options of one compile, as the command line's flags.
 
     `devices` as in `--devices`, high to low priority: "GPU,CPU" or ["GPU", "CPU"]. `variants` are further such lists,
     each a variant of its own in the same bundle, after the main one; text alone is one list. `shapes` fixes dynamic
@@ -46,7 +46,6 @@ class CompileOptions:
     dump_dir: Path | None = None
     dot_dir: Path | None = None
     pass_limit: int | None = None
-    time_passes: bool = False
 
     def __post_init__(self) -> None:
         """Bring what may be written in two ways to one: tuples of names, paths."""
@@ -66,7 +65,7 @@ class CompileOptions:
             if isinstance(shape, (str, bytes)) or not isinstance(shape, Sequence):
                 raise _wrong(f"shapes[{name!r}]", shape, "a sequence of whole numbers, as (1, 3, 224, 224)")
         _require("policy", self.policy, str, "the name of a policy")
-        for name in ("check", "cpu_variant", "time_passes"):
+        for name in ("check", "cpu_variant"):
             _require(name, getattr(self, name), bool, "True or False")
         if isinstance(self.seed, bool) or not isinstance(self.seed, int) or self.seed < 0:
             raise _wrong("seed", self.seed, "a whole number, 0 or more")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 RuleKind = Literal["any", "op", "glob", "range", "name"]
@@ -53,7 +53,3 @@ class Affinity:
     ) -> Affinity:
         """Rules from node name (or any pattern) → device, such as the answer of a support query after corrections."""
         return cls(mode, tuple(Rule("any", pattern, device, where) for pattern, device in mapping.items()))
-
-    def extended(self, later: Affinity) -> Affinity:
-        """These rules and then `later`'s, with `later`'s mode."""
-        return replace(later, rules=self.rules + later.rules)

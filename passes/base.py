@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Protocol
 
@@ -40,12 +40,9 @@ POLICIES: Mapping[str, str] = MappingProxyType(
     {
         "greedy": "greedy,manual",
         "merge": "greedy,manual,merge",
-        "optimal": "greedy,manual,mincut",
     }
 )
-"""What `--policy` names; a policy is available once all its passes are in PASSES."""
-
-DEFAULT_POLICY = "merge"
+"""What `--policy` names."""
 
 _PASS = re.compile(r"\s*([A-Za-z][\w-]*)\s*(?:\{([^{}]*)\})?\s*(,|$)")
 
@@ -53,7 +50,7 @@ _PASS = re.compile(r"\s*([A-Za-z][\w-]*)\s*(?:\{([^{}]*)\})?\s*(,|$)")
 def parse_pipeline(text: str) -> tuple[Pass, ...]:
     """The passes that a spec such as `greedy,merge{max-nodes=64}` names.
 
-    `parse_pipeline(show_pipeline(passes)) == passes`. Raises PipelineSpecError (HC121).
+    `parse_pipeline(",".join(map(repr, passes))) == passes`. Raises PipelineSpecError (HC121).
     """
     passes: list[Pass] = []
     at = 0
@@ -73,22 +70,10 @@ def parse_pipeline(text: str) -> tuple[Pass, ...]:
     return tuple(passes)
 
 
-def show_pipeline(passes: Iterable[Pass]) -> str:
-    """The spec that `parse_pipeline` reads."""
-    return ",".join(repr(p) for p in passes)
-
-
 def policy_pipeline(policy: str) -> tuple[Pass, ...]:
-    """The pipeline of a `--policy`. Raises UsageError (HC120) for one that is unknown or not available yet."""
+    """The pipeline of a `--policy`. Raises UsageError (HC120) for an unknown one."""
     if policy not in POLICIES:
         raise UsageError(f"there is no policy '{policy}'", where="--policy", hint=f"policies: {', '.join(POLICIES)}")
-    absent = [name for name in re.findall(r"[a-z][\w-]*", POLICIES[policy]) if name not in PASSES]
-    if absent:
-        raise UsageError(
-            f"policy '{policy}' is not available yet: it needs the pass '{absent[0]}'",
-            where="--policy",
-            hint=f"use --policy {DEFAULT_POLICY}",
-        )
     return parse_pipeline(POLICIES[policy])
 
 

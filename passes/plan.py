@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
@@ -110,11 +109,6 @@ class Plan:
         """Device of every node."""
         return MappingProxyType({n: p.device for p in self.partitions for n in p.nodes})
 
-    @cached_property
-    def partition_of(self) -> Mapping[str, int]:
-        """Index of the partition of every node."""
-        return MappingProxyType({n: i for i, p in enumerate(self.partitions) for n in p.nodes})
-
     def nodes_of(self, index: int) -> tuple[Node, ...]:
         """The nodes of partition `index`."""
         return tuple(self.graph.node_by_name[n] for n in self.partitions[index].nodes)
@@ -159,38 +153,3 @@ def consecutive(graph: Graph, device_of: Mapping[str, str]) -> tuple[Partition, 
             runs.append((device, []))
         runs[-1][1].append(node.name)
     return tuple(Partition(device, tuple(names)) for device, names in runs)
-
-
-def run_order(graph: Graph, groups: Iterable[Iterable[str]], device_of: Mapping[str, str]) -> tuple[Partition, ...]:
-    """Order groups of nodes into partitions so that each reads only from earlier ones.
-
-    Kahn's algorithm; ties go to the group that holds the earliest node, so the result does not depend on hashing.
-    Raises ValueError when the groups form a cycle.
-    """
-    position = {n.name: i for i, n in enumerate(graph.nodes)}
-    members = [tuple(sorted(g, key=position.__getitem__)) for g in groups]
-    owner = {name: i for i, group in enumerate(members) for name in group}
-    successors: list[set[int]] = [set() for _ in members]
-    waiting = [0] * len(members)
-    for node in graph.nodes:
-        for value in node.inputs:
-            producer = graph.producer.get(value)
-            if producer is None:
-                continue
-            a, b = owner[producer], owner[node.name]
-            if a != b and b not in successors[a]:
-                successors[a].add(b)
-                waiting[b] += 1
-    ready = [(position[members[i][0]], i) for i in range(len(members)) if not waiting[i]]
-    heapq.heapify(ready)
-    done: list[Partition] = []
-    while ready:
-        _, index = heapq.heappop(ready)
-        done.append(Partition(device_of[members[index][0]], members[index]))
-        for successor in successors[index]:
-            waiting[successor] -= 1
-            if not waiting[successor]:
-                heapq.heappush(ready, (position[members[successor][0]], successor))
-    if len(done) != len(members):
-        raise ValueError("the groups of nodes form a cycle")
-    return tuple(done)

@@ -108,7 +108,6 @@ def compile(
                 dump_dir=dump_dir,
                 dot_dir=dot,
                 pass_limit=pass_limit,
-                time_passes=time_passes,
             ),
             ConsoleReporter(quiet=quiet or json),
         )
@@ -168,7 +167,6 @@ def partition(
                 dump_dir=dump_dir,
                 dot_dir=dot,
                 pass_limit=pass_limit,
-                time_passes=time_passes,
             ),
             ConsoleReporter(quiet=quiet or json),
             write_affinity=write_affinity,

@@ -21,6 +21,18 @@ FORMAT = 1
 MAX_PER_SHARD = 64
 """Files in each of 256 shards: 16384 records, below 64 MiB on any file system with blocks of 4 KiB."""
 MAX_RECORD_BYTES = 4096
+SOURCES = (
+    "artifacts",
+    "compiler/devices",
+    "compiler/files",
+    "compiler/importer",
+    "compiler/lower",
+    "compiler/tools.py",
+    "compiler/support",
+    "passes",
+    "runtime",
+)
+"""Folders and files below `heterocc` that a trial lowering imports, some of them only through others."""
 
 
 @dataclass(slots=True)
@@ -106,8 +118,8 @@ def open_records(kind: str) -> DiskRecords | None:
 def toolchain_digest() -> str:
     """SHA-256 over all that a record depends on besides node and target.
 
-    The versions of heterocc, TVM, onnx and ONNX Runtime, and the sources of heterocc's lowering: a changed schedule
-    must be asked again.
+    The versions of heterocc, TVM, onnx and ONNX Runtime, and the sources that decide a lowering (`SOURCES`): after a
+    change to one of them every trial is made again.
     """
     digest = hashlib.sha256(f"format {FORMAT}\n".encode())
     for package in ("heterocc", "apache-tvm", "apache-tvm-ffi", "onnx", "onnxruntime"):
@@ -116,8 +128,21 @@ def toolchain_digest() -> str:
         except importlib.metadata.PackageNotFoundError:
             version = "none"
         digest.update(f"{package} {version}\n".encode())
-    root = Path(__file__).parents[1] / "lower"
-    for path in sorted(p for p in root.rglob("*") if p.is_file() and p.suffix != ".pyc"):
-        digest.update(f"{path.relative_to(root).as_posix()} {path.stat().st_size}\n".encode())
-        digest.update(path.read_bytes())
+    root = Path(__file__).parents[2]
+    for name in (n for source in SOURCES for n in _python_files(root, source)):
+        data = (root / name).read_bytes()
+        digest.update(f"{name} {len(data)}\n".encode())
+        digest.update(data)
     return digest.hexdigest()
+
+
+def _python_files(root: Path, source: str) -> list[str]:
+    """The Python files of a folder or file, as sorted paths relative to `root`."""
+    if source.endswith(".py"):
+        return [source]
+    found: list[str] = []
+    # os.walk: on these hundreds of files, twice as fast as Path.rglob.
+    for folder, _, files in os.walk(root / source):
+        place = Path(folder).relative_to(root).as_posix()
+        found += [f"{place}/{name}" for name in files if name.endswith(".py")]
+    return sorted(found)

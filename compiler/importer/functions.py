@@ -10,7 +10,8 @@ from onnx import helper, inliner
 from heterocc.artifacts.errors import InvalidGraphError
 from heterocc.compiler.importer.draft import Draft, bodies, reads, tensor_type
 from heterocc.compiler.importer.names import Namer
-from heterocc.compiler.importer.read import check, condense, graphs_of, sort_nodes
+from heterocc.compiler.importer.order import cycle_text, sort_nodes
+from heterocc.compiler.importer.read import check, condense, graphs_of
 
 EXPANDED = frozenset(
     {
@@ -33,6 +34,9 @@ EXPANDED = frozenset(
 _MAX_DEPTH = 200
 _MAX_NODES = 1_000_000
 """Nodes that all calls together may expand to: a few nested functions can ask for any number."""
+
+_MAIN = ("",)
+"""The main graph among the functions, whose keys are pairs."""
 
 
 def expand_local(draft: Draft, namer: Namer, where: str) -> None:
@@ -59,24 +63,29 @@ def expand_local(draft: Draft, namer: Namer, where: str) -> None:
 
 def _check_size(draft: Draft, where: str) -> None:
     """Refuse recursion, which ONNX forbids, and functions that expand beyond all measure."""
-    functions = {(f.domain, f.name): f for f in draft.model.functions}
-    sizes: dict[tuple[str, str], int] = {}
-    open_: set[tuple[str, str]] = set()
+    import networkx as nx  # here: it takes 0.1 s, and most models have no functions
 
-    def size_of(key: tuple[str, str]) -> int:
-        if key not in functions:
-            return 1
-        if key in open_:
-            raise InvalidGraphError(f"function '{key[1]}' calls itself", where=where)
-        if key not in sizes:
-            open_.add(key)
-            if len(open_) > _MAX_DEPTH:
-                raise InvalidGraphError(f"functions call each other more than {_MAX_DEPTH} levels deep", where=where)
-            sizes[key] = sum(size_of((n.domain, n.op_type)) for n in _all_nodes(functions[key].node))
-            open_.discard(key)
-        return sizes[key]
-
-    if sum(size_of((n.domain, n.op_type)) for n in _all_nodes(draft.graph.node)) > _MAX_NODES:
+    nodes: dict[tuple[str, ...], Iterable[onnx.NodeProto]] = {_MAIN: draft.graph.node}
+    nodes.update(((f.domain, f.name), f.node) for f in draft.model.functions)
+    operators = {key: [(n.domain, n.op_type) for n in _all_nodes(found)] for key, found in nodes.items()}
+    calls = nx.DiGraph()
+    calls.add_nodes_from(nodes)
+    calls.add_edges_from((key, called) for key, found in operators.items() for called in found if called in nodes)
+    try:
+        cycle = [caller for caller, _ in nx.find_cycle(calls, _MAIN)]
+    except nx.NetworkXNoCycle:
+        pass
+    else:
+        names = [name for _, name in cycle]
+        raise InvalidGraphError(f"function '{names[0]}' calls itself: {cycle_text(names)}", where=where)
+    sizes: dict[tuple[str, ...], int] = {}
+    levels: dict[tuple[str, ...], int] = {}
+    for key in nx.dfs_postorder_nodes(calls, _MAIN):
+        sizes[key] = sum(sizes.get(called, 1) for called in operators[key])
+        levels[key] = 1 + max((levels[called] for called in calls[key]), default=0)
+    if levels[_MAIN] - 1 > _MAX_DEPTH:
+        raise InvalidGraphError(f"functions call each other more than {_MAX_DEPTH} levels deep", where=where)
+    if sizes[_MAIN] > _MAX_NODES:
         raise InvalidGraphError(f"the model's functions expand to more than {_MAX_NODES} nodes", where=where)
 
 

@@ -9,7 +9,8 @@ from onnx import helper, version_converter
 
 from heterocc.artifacts.errors import InvalidGraphError
 from heterocc.compiler.importer.draft import Draft, opsets
-from heterocc.compiler.importer.read import check, condense, graphs_of, sort_nodes
+from heterocc.compiler.importer.order import sort_nodes
+from heterocc.compiler.importer.read import check, condense, graphs_of
 
 TARGET = 17
 """Operator set that older models are raised to; newer ones stay as they are."""

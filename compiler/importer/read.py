@@ -17,8 +17,9 @@ import onnx
 from heterocc.artifacts.errors import FileMissingError, Hint, InvalidGraphError, NotOnnxError
 from heterocc.artifacts.filetype import BUNDLE, HEAD, ONNX, TEXT, file_kind
 from heterocc.artifacts.reading import note_read
-from heterocc.compiler.importer.draft import Draft, bodies, reads, to_array
+from heterocc.compiler.importer.draft import Draft, bodies, to_array
 from heterocc.compiler.importer.external_data import ExternalData
+from heterocc.compiler.importer.order import sort_nodes
 from heterocc.compiler.importer.source import ModelSource
 from heterocc.compiler.importer.sparse import dense, settle_sparse
 from heterocc.compiler.importer.tensors import check_model, settle_tensors
@@ -232,42 +233,6 @@ def _drop_repeated_outputs(draft: Draft) -> None:
         del draft.graph.output[:]
         draft.graph.output.extend(kept)
         draft.notes.append(f"{repeated} outputs are listed more than once in the model; each is given once")
-
-
-def sort_nodes(graph: onnx.GraphProto, where: str) -> None:
-    """Order the nodes so that each comes after what it reads, changing the given order as little as possible.
-
-    Raises InvalidGraphError when nodes form a cycle. A value that nobody writes is left for the checker to name.
-    """
-    for node in graph.node:
-        for body in bodies(node):
-            sort_nodes(body, where)
-    producer = {o: i for i, n in enumerate(graph.node) for o in n.output if o}
-    order: list[int] = []
-    state = [0] * len(graph.node)
-    for start in range(len(graph.node)):
-        stack = [start]
-        while stack:
-            index = stack[-1]
-            if state[index] == 0:
-                state[index] = 1
-                needs = [producer[name] for name in reads(graph.node[index]) if name in producer]
-                if any(state[i] == 1 for i in needs):
-                    node = graph.node[index]
-                    raise InvalidGraphError(
-                        f"node '{node.name or node.op_type}' is part of a cycle: it needs its own result", where=where
-                    )
-                stack.extend(i for i in reversed(needs) if state[i] == 0)
-            else:
-                stack.pop()
-                if state[index] == 1:
-                    state[index] = 2
-                    order.append(index)
-    if order != list(range(len(order))):
-        nodes = [graph.node[i] for i in order]
-        copies = [onnx.NodeProto.FromString(n.SerializeToString()) for n in nodes]
-        del graph.node[:]
-        graph.node.extend(copies)
 
 
 def check(draft: Draft, where: str) -> None:

@@ -16,9 +16,6 @@ from heterocc.compiler.importer.read import condense
 from heterocc.compiler.importer.shape_rules import check_dims
 from heterocc.passes.graph import Value
 
-Dims = list[int | str | None]
-"""A dimension is a number, the name of a symbol, or nothing at all."""
-
 
 def fix_inputs(draft: Draft, shapes: Mapping[str, Sequence[int]], where: str) -> None:
     """Give graph inputs the shapes that the user asks for; a symbol fixed in one input is fixed in all.

@@ -39,25 +39,19 @@ def parse_stage(text: str) -> Stage:
 
 @dataclass(slots=True)
 class Trace:
-    """What a compile shows of its work, and how far it goes.
+    """What a pipeline shows of its work, and how far it goes.
 
-    `dump_dir` receives a file per pass; it is made when missing. `pass_limit` stops a pipeline after so many passes,
-    `stop_after` the compile after a stage. `timings` collects pass name and seconds of every pass that ran. Not to be
-    shared by threads.
+    `dump_dir` receives a file per pass; it is made when missing. `pass_limit` stops a pipeline after so many passes.
+    `timings` collects pass name and seconds of every pass that ran. Not to be shared by threads.
     """
 
     dump_dir: Path | None = None
     pass_limit: int | None = None
-    stop_after: Stage | None = None
     timings: list[tuple[str, float]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         if self.pass_limit is not None and self.pass_limit < 0:
             raise UsageError(f"--pass-limit cannot be {self.pass_limit}", where="--pass-limit", hint="give 0 or more")
-
-    def stops_after(self, stage: Stage) -> bool:
-        """Whether the compile ends with this stage."""
-        return self.stop_after == stage
 
     def dump(self, name: str, text: str) -> Path | None:
         """Write `text` to `dump_dir` where there is one; its path. Raises OutputFileError (HC111)."""

@@ -30,7 +30,7 @@ from heterocc.compiler.support.trial import (
     default_known_wrong,
     default_lowering,
 )
-from heterocc.passes.graph import Graph, Node
+from heterocc.passes.graph import Graph
 
 if TYPE_CHECKING:
     from heterocc.compiler.importer.source import AnyModel, ModelSource
@@ -213,8 +213,3 @@ def precisions_of(graph: Graph) -> frozenset[str]:
     """Floating-point dtypes that the graph's nodes write: what a device chosen by `AUTO` must compute."""
     written = {graph.values[v].dtype for n in graph.nodes for v in n.outputs}
     return frozenset(written & {"float64", "float32", "float16", "bfloat16"})
-
-
-def describe_nowhere(query: QueryResult, node: Node) -> str:
-    """One sentence for every device why it cannot run `node`, joined."""
-    return "; ".join(f"{d.name}: {query.reason(node.name, d.name)}" for d in query.devices)

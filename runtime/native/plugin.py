@@ -112,10 +112,6 @@ class Plugin:
         for place in sys.path:
             yield Path(place, "heterocc", "runtime", "native")
 
-    def is_built(self) -> bool:
-        """Whether the installation has the library."""
-        return any((folder / self.library).is_file() for folder in self.folders())
-
     def _find_library(self) -> Path:
         for folder in self.folders():
             if (folder / self.library).is_file():

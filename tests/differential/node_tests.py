@@ -24,7 +24,7 @@ from heterocc.compiler.importer.pipeline import import_model
 from heterocc.compiler.lower import lowering_for
 from heterocc.compiler.lower.backend import LoweredPartition, PartitionJob
 from heterocc.compiler.support.cache import Answers, NoCache
-from heterocc.compiler.support.query import describe_nowhere, query_model
+from heterocc.compiler.support.query import query_model
 from heterocc.runtime.execute.executable import Executable, load_library
 from heterocc.runtime.execute.tvm_api import tvm_api
 from heterocc.runtime.plan.schedule import Space
@@ -122,7 +122,7 @@ def run_case(case: Case, device: Device, store: Answers | None = None) -> Outcom
         result = query_model(model, [device], cache=store or NoCache())
         if result.nowhere:
             node = model.graph.node_by_name[result.nowhere[0]]
-            return Outcome("unsupported", f"{node.op_type}: {describe_nowhere(result, node)}")
+            return Outcome("unsupported", f"{node.op_type}: {device.name}: {result.reason(node.name, device.name)}")
         try:
             got = run_partition(model, device, case.feed)
         except LoweringError as error:

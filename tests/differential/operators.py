@@ -15,7 +15,7 @@ from onnx import helper, numpy_helper
 import heterocc.runtime
 from heterocc.compiler.checking.compare import FLOAT16, FLOAT32, Tolerance, compare
 from heterocc.compiler.driver import compile_model
-from heterocc.compiler.support.query import describe_nowhere, query_model
+from heterocc.compiler.support.query import query_model
 
 Array = np.ndarray[Any, Any]
 
@@ -78,7 +78,7 @@ def failures(cases: Sequence[Case], folder: Path) -> list[str]:
     expected = ort.InferenceSession(str(path), _quiet(), providers=["CPUExecutionProvider"]).run(None, feed)
     query = query_model(path, "CPU")
     nodes = [query.graph.node_by_name[n] for n in query.nowhere]
-    found = [f"refused: {_of(n.label, n.original, cases)}: {describe_nowhere(query, n)}" for n in nodes]
+    found = [f"refused: {_of(n.label, n.original, cases)}: CPU: {query.reason(n.name, 'CPU')}" for n in nodes]
     # The check would hide a wrong kernel by moving it.
     compile_model(path, bundle, devices="CPU,ORT" if nodes else "CPU", cpu_variant=False, check=False)
     got = heterocc.runtime.load(bundle).run(feed)

@@ -7,7 +7,7 @@ import pytest
 from heterocc.passes.affinity import Affinity, Rule
 from heterocc.passes.cost import DeviceModel, Link, Machine
 from heterocc.passes.graph import Graph, Node, Value
-from heterocc.passes.plan import UNPLACED, Partition, Plan, run_order
+from heterocc.passes.plan import UNPLACED, Partition, Plan
 from tests.passes.graphs import arrows, chain, chain_graph, placed, tensors
 
 CPU = Machine((DeviceModel("CPU"),))
@@ -148,18 +148,6 @@ def test_a_value_is_transferred_once_per_device() -> None:
 def test_graph_inputs_and_outputs_are_no_transfers() -> None:
     assert chain("g").transfers == ()
     assert len(chain("gc").transfers) == 1
-
-
-def test_run_order_refuses_groups_that_form_a_cycle() -> None:
-    graph = chain_graph(3)
-    with pytest.raises(ValueError, match="form a cycle"):
-        run_order(graph, [["n0", "n2"], ["n1"]], {n.name: "CPU" for n in graph.nodes})
-
-
-def test_run_order_puts_independent_groups_in_graph_order() -> None:
-    graph = arrows("p->a; p->b; p->c")
-    parts = run_order(graph, [["c"], ["b"], ["a"]], {"a": "A", "b": "B", "c": "C"})
-    assert [p.nodes for p in parts] == [("a",), ("b",), ("c",)]
 
 
 def test_automatic_affinity_takes_no_rules() -> None:

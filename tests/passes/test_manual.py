@@ -205,9 +205,3 @@ def test_a_name_of_two_nodes_means_the_models_in_a_file_and_the_graphs_in_a_mapp
     graph = dataclasses.replace(graph, nodes=nodes)
     assert manual(rules(("name", "a_b", "CPU")), graph) == "GC"
     assert manual(Affinity.from_mapping({"a_b": "CPU"}), graph) == "CG"
-
-
-def test_later_affinity_extends_and_sets_the_mode() -> None:
-    both = rules(("op", "Conv", "CPU")).extended(rules(("op", "Conv", "ORT"), mode="manual"))
-    assert both.mode == "manual"
-    assert [r.device for r in both.rules] == ["CPU", "ORT"]

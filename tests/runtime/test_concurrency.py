@@ -11,7 +11,7 @@ from time import perf_counter
 import numpy as np
 import pytest
 
-from heterocc.artifacts.errors import DeviceError
+from heterocc.artifacts.errors import DeviceError, UsageError
 from heterocc.runtime import Session, load
 from tests.runtime import standin
 
@@ -127,7 +127,10 @@ def test_a_session_may_be_closed_while_others_run(bundle_of: Write) -> None:
     session.close()
     for thread in threads:
         thread.join()
+    assert len(outcomes) == 600
     assert set(outcomes) <= {4.0, "UsageError"}
+    with pytest.raises(UsageError):
+        session.run({"x": x})
 
 
 def test_a_hop_between_cpu_partitions_takes_at_most_20_microseconds(bundle_of: Write) -> None:

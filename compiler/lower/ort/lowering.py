@@ -14,9 +14,6 @@ from heterocc.compiler.lower.backend import KernelInfo, LoweredPartition, Partit
 from heterocc.runtime.execute.narrow import ort_value
 from heterocc.runtime.execute.ort_session import open_session, session_options
 
-LOCATION = "heterocc"
-"""What an external initializer names as its file: it has none, the session is given the tensor."""
-
 INLINE_BYTES = 1024
 """Initializers below this size stay inside the ONNX model."""
 

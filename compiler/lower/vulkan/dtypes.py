@@ -112,7 +112,6 @@ class DType:
 
 BOOL = DType("bool", 1)
 UINT8 = DType("uint", 8)
-UINT16 = DType("uint", 16)
 UINT32 = DType("uint", 32)
 INT32 = DType("int", 32)
 FLOAT16 = DType("float", 16)

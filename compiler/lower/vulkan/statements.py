@@ -16,7 +16,6 @@ _SERIAL, _UNROLLED = 0, 3
 """Kinds of loops; parallel and vectorised ones are gone by now, bound ones are launch axes."""
 
 _IGNORED_ATTRIBUTES = ("pragma_", "storage_alignment", "reduce_scope", "hand_threaded", "device_scope")
-_STOPPED = frozenset(["Break", "Continue", "Return", "AssertStmt"])
 
 
 class Writer:

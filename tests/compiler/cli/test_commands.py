@@ -199,7 +199,7 @@ def test_every_command_has_a_help_text_with_an_example(command: str) -> None:
         (["compile", "m.onnx", "-a", "nothing.toml"], "HC108", 1),
         (["compile", "m.onnx", "-a", "absent.toml"], "HC101", 1),
         (["compile", "m.onnx", "--passes", "gredy"], "HC121", 2),
-        (["compile", "m.onnx", "--policy", "optimal"], "HC120", 2),
+        (["compile", "m.onnx", "--policy", "fastest"], "HC120", 2),
         (["compile", "m.onnx", "--stop-after", "never"], "HC120", 2),
         (["compile", "m.onnx", "--pass-limit", "0"], "HC120", 2),
         (["compile", "loop.onnx", "-d", "CPU"], "HC201", 1),

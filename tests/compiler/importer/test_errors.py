@@ -102,8 +102,11 @@ def test_a_file_over_two_gigabytes_is_told_of_external_data(tmp_path: Path) -> N
         ([node("Rellu", "x", "y", "act")], "Rellu"),
         ([node("Relu", "absent", "y", "act")], "absent"),
         ([node("Relu", "x", "y"), node("Abs", "x", "y")], "y"),
-        ([node("Add", "x b", "a", "first"), node("Relu", "a", "b"), node("Abs", "b", "y")], "cycle"),
-        ([node("Add", "x y", "y", "self")], "cycle"),
+        (
+            [node("Add", "x b", "a", "first"), node("Relu", "a", "b"), node("Abs", "b", "y")],
+            "'first' → 'Relu' → 'first'",
+        ),
+        ([node("Add", "x y", "y", "self")], "cycle, it needs its own result: 'self' → 'self'"),
         ([node("Relu", "x x", "y", "act")], "Relu"),
         ([node("Flatten", "x", "y", "act", axes=[1])], "axes"),
         ([node("Add", "x i", "y", "sum")], "Add"),
@@ -152,6 +155,31 @@ def test_recursive_functions_are_an_invalid_graph(tmp_path: Path) -> None:
         [node("Again", "x", "y", domain="f")], [value("x", [1])], [value("y")], domains=[("f", 1)], functions=[body]
     )
     assert "calls itself" in refusal(save(tmp_path, proto), InvalidGraphError).message
+
+
+def test_the_functions_of_a_recursion_are_named(tmp_path: Path) -> None:
+    calls = {"Outer": "First", "First": "Second", "Second": "Third", "Third": "First"}
+    functions = []
+    for name, called in calls.items():
+        made = helper.make_function("f", name, ["a"], ["b"], [node(called, "a", "b", domain="f")], [])
+        made.opset_import.add(domain="f", version=1)
+        functions.append(made)
+    call = node("Outer", "x", "y", domain="f")
+    proto = model([call], [value("x", [1])], [value("y")], domains=[("f", 1)], functions=functions)
+    message = refusal(save(tmp_path, proto), InvalidGraphError).message
+    assert message == "function 'First' calls itself: 'First' → 'Second' → 'Third' → 'First'"
+
+
+def test_functions_that_call_each_other_too_deep_are_an_invalid_graph(tmp_path: Path) -> None:
+    functions = []
+    for level in range(201):
+        inner = node(f"F{level + 1}", "a", "b", domain="f") if level < 200 else node("Relu", "a", "b")
+        made = helper.make_function("f", f"F{level}", ["a"], ["b"], [inner], [helper.make_opsetid("", 17)])
+        made.opset_import.add(domain="f", version=1)
+        functions.append(made)
+    call = node("F0", "x", "y", domain="f")
+    proto = model([call], [value("x", [1])], [value("y")], domains=[("f", 1)], functions=functions)
+    assert "more than 200 levels deep" in refusal(save(tmp_path, proto), InvalidGraphError).message
 
 
 def test_functions_that_multiply_without_measure_are_an_invalid_graph(tmp_path: Path) -> None:

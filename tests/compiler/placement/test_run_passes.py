@@ -203,9 +203,8 @@ def test_a_reproducer_that_is_missing_or_binary_is_an_input_error(tmp_path: Path
 
 
 @pytest.mark.parametrize("stage", STAGES)
-def test_every_stage_can_be_stopped_after(stage: str) -> None:
-    trace = Trace(stop_after=parse_stage(stage))
-    assert [s for s in STAGES if trace.stops_after(s)] == [stage]
+def test_every_stage_can_be_named(stage: str) -> None:
+    assert parse_stage(stage) == stage
 
 
 def test_stages_are_those_of_a_compile() -> None:

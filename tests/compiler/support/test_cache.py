@@ -7,6 +7,7 @@ import json
 import multiprocessing
 from pathlib import Path
 
+import grimp
 import pytest
 
 from heterocc.compiler.files import records
@@ -134,12 +135,42 @@ def test_off_means_no_cache(monkeypatch: pytest.MonkeyPatch, off: str) -> None:
     assert store.get(KEY) is None
 
 
-def test_another_source_of_lowering_is_another_toolchain(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    lower = tmp_path / "lower"
-    lower.mkdir()
-    (lower / "schedule.py").write_text("tile = 8\n")
-    monkeypatch.setattr(records, "__file__", str(tmp_path / "files" / "records.py"))
+@pytest.mark.parametrize("source", records.SOURCES)
+def test_another_source_of_a_lowering_is_another_toolchain(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, source: str
+) -> None:
+    for each in records.SOURCES:
+        file = tmp_path / each if each.endswith(".py") else tmp_path / each / "inner" / "module.py"
+        file.parent.mkdir(parents=True)
+        file.write_text("tile = 8\n")
+    monkeypatch.setattr(records, "__file__", str(tmp_path / "compiler" / "files" / "records.py"))
     first = toolchain_digest.__wrapped__()
     assert toolchain_digest.__wrapped__() == first
-    (lower / "schedule.py").write_text("tile = 6\n")
+    (changed,) = [tmp_path / source] if source.endswith(".py") else (tmp_path / source).rglob("*.py")
+    changed.write_text("tile = 6\n")
     assert toolchain_digest.__wrapped__() != first
+
+
+def test_every_module_that_a_trial_lowering_imports_is_in_the_digest() -> None:
+    packages = ("artifacts", "compiler", "passes", "runtime")
+    graph = grimp.build_graph(*(f"heterocc.{p}" for p in packages), cache_dir=None)
+    found = {"heterocc.compiler.support.trial", "heterocc.compiler.lower"}
+    found |= graph.find_descendants("heterocc.compiler.lower")
+    waiting = list(found)
+    while waiting:
+        new = graph.find_modules_directly_imported_by(waiting.pop()) - found
+        waiting += new
+        found |= {m for m in new if m.startswith("heterocc.")}
+    root = Path(records.__file__).parents[2]
+    hashed = {root / name for source in records.SOURCES for name in records._python_files(root, source)}
+    places = {m: root.joinpath(*m.split(".")[1:]) for m in found}
+    missing = {m for m, place in places.items() if not {place.with_suffix(".py"), place / "__init__.py"} & hashed}
+    assert not missing
+    # The walk sees more than the first step: runtime modules come only through devices.
+    assert "heterocc.runtime.select.device_records" in found
+
+
+def test_every_source_in_the_digest_exists() -> None:
+    root = Path(records.__file__).parents[2]
+    for source in records.SOURCES:
+        assert (root / source).exists(), source

@@ -24,6 +24,7 @@ print(json.dumps({"code": code, "reason": native.unavailable_reason(), "tvm": "t
 @pytest.mark.opencl
 def test_the_devices_are_described_and_hardware_comes_first() -> None:
     devices = opencl_devices()
+    assert devices
     assert all(isinstance(d, OpenCLDevice) and d.name and d.memory > 0 and d.max_group > 0 for d in devices)
     assert [d.software for d in devices] == sorted(d.software for d in devices)
     assert all(d.fp16 == ("cl_khr_fp16" in d.extensions) for d in devices)

@@ -36,12 +36,14 @@ x = np.arange(64, dtype="float32")
 print(np.array_equal(run_scale(load(module_bytes()), x, 2.0, 1), x * 2 + 1))
 """
 
-built = pytest.mark.skipif(not PLUGIN.is_built(), reason="the Vulkan plug-in was not built")
+IS_BUILT = any((folder / PLUGIN.library).is_file() for folder in PLUGIN.folders())
+built = pytest.mark.skipif(not IS_BUILT, reason="the Vulkan plug-in was not built")
 
 
 @pytest.mark.vulkan
 def test_the_devices_are_described_and_hardware_comes_first() -> None:
     devices = vulkan_devices()
+    assert devices
     assert all(isinstance(d, VulkanDevice) and d.name and d.memory > 0 for d in devices)
     assert [d.software for d in devices] == sorted(d.software for d in devices)
     # What the specification promises of every device.

@@ -93,6 +93,7 @@ def test_a_profile_of_a_session_that_has_not_run_executes_nothing(bundle_of: Wri
     with load(bundle_of(two_kernels()), profile=True) as session:
         profile = session.profile()
     assert profile.runs == 0
+    assert {r.kind for r in profile.records} >= {"partition", "kernel"}
     assert all(r.status == "NOT_RUN" and r.real_ms == 0 for r in profile.records)
 
 
