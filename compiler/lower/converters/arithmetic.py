@@ -12,7 +12,7 @@ from tvm import relax, te, tirx
 
 from heterocc.compiler.lower.converters.registry import Context, converter
 from heterocc.compiler.lower.converters.values import as_dtype, dtype_of, is_float, scalar, shape_of
-from heterocc.compiler.lower.relax.straight import constant
+from heterocc.compiler.lower.straight import constant
 
 op = relax.op
 

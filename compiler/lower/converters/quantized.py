@@ -15,7 +15,7 @@ from tvm.relax.frontend.onnx import onnx_frontend
 from heterocc.compiler.lower.converters.registry import Context, converter
 from heterocc.compiler.lower.converters.values import as_dtype, dtype_of, scalar, shape_of
 from heterocc.compiler.lower.converters.values import fixed as fixed_value
-from heterocc.compiler.lower.relax.straight import constant
+from heterocc.compiler.lower.straight import constant
 
 op = relax.op
 

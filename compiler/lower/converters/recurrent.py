@@ -16,7 +16,7 @@ from tvm import relax, te, tirx
 
 from heterocc.compiler.lower.converters.registry import Context, converter
 from heterocc.compiler.lower.converters.values import dtype_of, fixed, shape_of
-from heterocc.compiler.lower.relax.straight import constant
+from heterocc.compiler.lower.straight import constant
 
 op = relax.op
 

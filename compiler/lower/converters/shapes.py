@@ -11,7 +11,7 @@ from tvm import relax
 
 from heterocc.compiler.lower.converters.registry import Context, converter
 from heterocc.compiler.lower.converters.values import dtype_of, shape_of
-from heterocc.compiler.lower.relax.straight import constant
+from heterocc.compiler.lower.straight import constant
 
 op = relax.op
 

@@ -8,7 +8,7 @@ import numpy as np
 import tvm
 from tvm import relax, tirx
 
-from heterocc.compiler.lower.relax.straight import constant
+from heterocc.compiler.lower.straight import constant
 
 
 def shape_of(value: Any) -> tuple[int, ...]:

@@ -17,7 +17,7 @@ from heterocc.compiler.lower.cpu.target import vector_lanes
 from heterocc.compiler.lower.pipeline import KernelModule
 from heterocc.compiler.lower.progress import counted
 from heterocc.compiler.lower.relax.kernels import is_kernel_call
-from heterocc.compiler.lower.relax.straight import bindings_of, outputs_of, write_main
+from heterocc.compiler.lower.straight import bindings_of, outputs_of, write_main
 from heterocc.compiler.lower.tvm_fixes.reduction_start import known_to_schedules, restored
 
 
@@ -191,6 +191,6 @@ def _with_kernels(
 
 
 def _vars(value: Any) -> list[Any]:
-    from heterocc.compiler.lower.relax.straight import vars_of
+    from heterocc.compiler.lower.straight import vars_of
 
     return vars_of(value)

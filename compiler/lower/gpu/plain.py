@@ -5,14 +5,14 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-import tvm_ffi
-from tvm import s_tir, tirx
+from tvm import s_tir
 from tvm.s_tir.dlight.analysis import normalize_prim_func
 from tvm.s_tir.dlight.base import try_inline
 
 from heterocc.artifacts.errors import LoweringError
 from heterocc.compiler.lower.gpu.groups import LostGuardError, bind_items, move_to
 from heterocc.compiler.lower.gpu.limits import Limits
+from heterocc.compiler.lower.launches import launches
 
 GROUP = 256
 """Most work items of a group: what every device of the last decade takes, and enough to hide latency."""
@@ -52,13 +52,6 @@ def _inlined(schedule: Any, blocks: list[Any]) -> list[Any]:
 def branches(schedule: Any, info: Any) -> bool:
     """Whether a block chooses between values, as padding does."""
     return "if_then_else" in str(schedule.get(info.block_rv).body)
-
-
-def launches(statement: Any) -> bool:
-    """Whether a statement has work items of its own."""
-    found: list[str] = []
-    tvm_ffi.structural_walk(statement, [(tirx.AttrStmt, lambda n: found.append(n.attr_key))], order="post")
-    return "thread_extent" in found or "virtual_thread" in found
 
 
 def bind_block(schedule: Any, block: Any, kinds: str, limits: Limits, in_register: bool = True) -> None:

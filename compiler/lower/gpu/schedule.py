@@ -12,15 +12,15 @@ from tvm import relax, s_tir, tirx
 from heterocc.artifacts.errors import LoweringError
 from heterocc.compiler.lower.gpu.limits import Limits
 from heterocc.compiler.lower.gpu.packed import Packed
-from heterocc.compiler.lower.gpu.plain import launches
 from heterocc.compiler.lower.gpu.reduction.merge import merge_rows
 from heterocc.compiler.lower.gpu.reduction.one_term import without_single_terms
 from heterocc.compiler.lower.gpu.rules import RULES, scheduled_by
 from heterocc.compiler.lower.gpu.tuning.tune import Kernel, Tuner
+from heterocc.compiler.lower.launches import launches
 from heterocc.compiler.lower.pipeline import KernelModule, first_line
 from heterocc.compiler.lower.progress import counted
 from heterocc.compiler.lower.relax.kernels import is_kernel_call
-from heterocc.compiler.lower.relax.straight import bindings_of, outputs_of, substitute, vars_of, write_main
+from heterocc.compiler.lower.straight import bindings_of, outputs_of, substitute, vars_of, write_main
 
 _THREADED = frozenset({"scatter_elements_gpu", "scatter_nd_gpu"})
 """Kernels that TVM gives ready for GPUs and whose work items do not depend on each other. Others (scan, sort) assume

@@ -11,8 +11,8 @@ import tvm_ffi
 from tvm import relax, s_tir, te, tirx
 from tvm.ir import Call, TensorLoad
 
-from heterocc.compiler.lower.gpu.plain import launches
-from heterocc.compiler.lower.relax.straight import bindings_of, outputs_of, write_main
+from heterocc.compiler.lower.launches import launches
+from heterocc.compiler.lower.straight import bindings_of, outputs_of, write_main
 
 _POINTERS = frozenset(
     ["tirx.address_of", "tirx.tvm_access_ptr", "tirx.buffer_data", "tirx.call_packed", "tirx.tvm_call_packed"]

@@ -24,7 +24,7 @@ from heterocc.compiler.lower.half.kernels import Narrower, moves_only, plain_mem
 from heterocc.compiler.lower.half.policy import LARGEST, READS_FLOAT32, WRITES_FLOAT32, fits, plain_type
 from heterocc.compiler.lower.relax.importer import dtype_name
 from heterocc.compiler.lower.relax.kernels import KernelModule, is_kernel_call
-from heterocc.compiler.lower.relax.straight import bindings_of, outputs_of, substitute, write_main
+from heterocc.compiler.lower.straight import bindings_of, outputs_of, substitute, write_main
 
 Value = tuple[Any, int]
 """A tensor: the variable that is bound to it, or to the tuple that it is a field of, and its place in the tuple."""

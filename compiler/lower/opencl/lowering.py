@@ -11,6 +11,7 @@ from heterocc.compiler.devices.device import Device
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.lower.backend import LoweredPartition, PartitionJob
 from heterocc.compiler.lower.codegen.shared_object import build_executable, kernels_executable, shared_object
+from heterocc.compiler.lower.gpu.crowding import refuse_crowded, uncrowded
 from heterocc.compiler.lower.gpu.schedule import tensor_dtypes
 from heterocc.compiler.lower.gpu.stages import GpuStages
 from heterocc.compiler.lower.opencl.constants import with_double_infinities
@@ -18,7 +19,6 @@ from heterocc.compiler.lower.opencl.error_function import erf_as_arithmetic
 from heterocc.compiler.lower.opencl.source import completed_source
 from heterocc.compiler.lower.opencl.target import limits_of, opencl_target
 from heterocc.compiler.lower.pipeline import KernelModule
-from heterocc.compiler.lower.relax.crowding import refuse_crowded, uncrowded
 from heterocc.compiler.lower.stages import Stages, lowering, refusal, trial_job
 
 

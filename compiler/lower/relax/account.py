@@ -10,7 +10,7 @@ import tvm
 from tvm import relax
 
 from heterocc.compiler.lower.relax.importer import ImportedFunction
-from heterocc.compiler.lower.relax.straight import bindings_of, outputs_of, substitute
+from heterocc.compiler.lower.straight import bindings_of, outputs_of, substitute
 
 
 @dataclass

@@ -9,7 +9,7 @@ import tvm
 from tvm import relax
 
 from heterocc.compiler.lower.relax.kernels import KernelModule, is_kernel_call
-from heterocc.compiler.lower.relax.straight import bindings_of, outputs_of, substitute
+from heterocc.compiler.lower.straight import bindings_of, outputs_of, substitute
 
 SYMBOLS = "heterocc.symbols"
 """Attribute of the entry: the symbol of every kernel call in order."""

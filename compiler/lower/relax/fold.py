@@ -10,7 +10,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from heterocc.compiler.lower.relax.straight import bindings_of, constant, outputs_of, substitute, vars_of, write_main
+from heterocc.compiler.lower.straight import bindings_of, constant, outputs_of, substitute, vars_of, write_main
 
 FOLD_BYTES = 4096
 """A folded value may have this many bytes, or twice those it is computed from: broadcasts are not stored."""

@@ -13,7 +13,7 @@ import tvm_ffi
 from tvm import relax, s_tir
 from tvm.ir import Call, TensorLoad
 
-from heterocc.compiler.lower.relax.straight import bindings_of, outputs_of, write_main
+from heterocc.compiler.lower.straight import bindings_of, outputs_of, write_main
 
 MOST_TERMS = 512
 """Terms that a fused expression may have. Fusing what real networks hold gives tens."""

@@ -20,7 +20,7 @@ from heterocc.artifacts.errors import HeteroccError, LoweringError
 from heterocc.compiler.lower.backend import PartitionJob
 from heterocc.compiler.lower.converters import STANDARD_DOMAINS, Context, own_converter
 from heterocc.compiler.lower.progress import counted
-from heterocc.compiler.lower.relax.straight import bindings_of, constant, outputs_of, vars_of, write_main
+from heterocc.compiler.lower.straight import bindings_of, constant, outputs_of, vars_of, write_main
 
 PARAMETER_BYTES = 64
 """Floating-point constants of at least this size become parameters; smaller ones and integers stay constants."""

@@ -14,11 +14,11 @@ from tvm import relax, te, topi
 
 from heterocc.artifacts.errors import LoweringError
 from heterocc.compiler.lower.backend import KernelInfo
-from heterocc.compiler.lower.half.functions import through_float32
 from heterocc.compiler.lower.relax.account import Account, carry_over, follow_fusion, open_account, values_written
 from heterocc.compiler.lower.relax.fusion import without_blowup
 from heterocc.compiler.lower.relax.importer import ImportedFunction, dtype_name, static_shape
-from heterocc.compiler.lower.relax.straight import bindings_of, outputs_of, substitute, vars_of, write_main
+from heterocc.compiler.lower.straight import bindings_of, outputs_of, substitute, vars_of, write_main
+from heterocc.compiler.lower.tvm_fixes.half_functions import through_float32
 from heterocc.compiler.lower.tvm_fixes.legalise import legalised
 from heterocc.compiler.lower.tvm_fixes.nan_order import numbers_first
 from heterocc.compiler.lower.tvm_fixes.reduction_start import start_from_infinity

@@ -12,7 +12,7 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from heterocc.compiler.lower.relax.straight import bindings_of
+from heterocc.compiler.lower.straight import bindings_of
 
 _RULE = "FLegalize"
 

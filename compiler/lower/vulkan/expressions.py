@@ -12,8 +12,8 @@ from heterocc.compiler.lower.vulkan.body import Body
 from heterocc.compiler.lower.vulkan.dtypes import BOOL, DType, UnsupportedError, parse
 from heterocc.compiler.lower.vulkan.integers import floor_div, floor_mod, truncated_mod
 from heterocc.compiler.lower.vulkan.intrinsics import barrier, call, is_rounding
+from heterocc.compiler.lower.vulkan.maths.quotients import exact_quotient
 from heterocc.compiler.lower.vulkan.memory import QUAD, Memory, View, key_of
-from heterocc.compiler.lower.vulkan.quotients import exact_quotient
 from heterocc.compiler.lower.vulkan.scalar import Scalar, constant, select
 
 Lanes = tuple[Scalar, ...]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from heterocc.compiler.lower.vulkan.dtypes import BOOL, INT32, UINT32, DType, UnsupportedError
 from heterocc.compiler.lower.vulkan.maths.functions import remainder
-from heterocc.compiler.lower.vulkan.quotients import exact_quotient
+from heterocc.compiler.lower.vulkan.maths.quotients import exact_quotient
 from heterocc.compiler.lower.vulkan.scalar import Scalar, select
 from heterocc.compiler.lower.vulkan.spirv import Glsl, Op
 

@@ -18,10 +18,10 @@ from heterocc.compiler.lower.codegen.shared_object import (
     kernels_executable,
     shared_object,
 )
+from heterocc.compiler.lower.gpu.crowding import uncrowded
 from heterocc.compiler.lower.gpu.limits import Limits
 from heterocc.compiler.lower.gpu.stages import GpuStages
 from heterocc.compiler.lower.pipeline import KernelModule
-from heterocc.compiler.lower.relax.crowding import uncrowded
 from heterocc.compiler.lower.stages import Stages, lowering, node_of, refusal, trial_job
 from heterocc.compiler.lower.vulkan.codegen import device_kernels, generating
 from heterocc.compiler.lower.vulkan.disassembly import disassemble

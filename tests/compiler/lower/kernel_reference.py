@@ -16,7 +16,7 @@ from heterocc.compiler.lower.gpu.schedule import tensor_dtypes
 from heterocc.compiler.lower.pipeline import KernelModule
 from heterocc.compiler.lower.relax.importer import static_shape
 from heterocc.compiler.lower.relax.kernels import is_kernel_call
-from heterocc.compiler.lower.relax.straight import bindings_of, outputs_of
+from heterocc.compiler.lower.straight import bindings_of, outputs_of
 
 Array = np.ndarray[Any, Any]
 

@@ -141,7 +141,7 @@ def test_another_source_of_a_lowering_is_another_toolchain(
 ) -> None:
     for each in records.SOURCES:
         file = tmp_path / each if each.endswith(".py") else tmp_path / each / "inner" / "module.py"
-        file.parent.mkdir(parents=True)
+        file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("tile = 8\n")
     monkeypatch.setattr(records, "__file__", str(tmp_path / "compiler" / "files" / "records.py"))
     first = toolchain_digest.__wrapped__()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from heterocc.compiler.lower.gpu.choices import ranked
 from heterocc.compiler.lower.gpu.limits import Limits
-from heterocc.compiler.lower.gpu.tuning.choices import ranked
 
 MOST_ROWS = 14
 """Rows of a tile on CPUs: more of them leave no vector registers for the operands."""

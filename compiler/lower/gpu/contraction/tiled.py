@@ -20,10 +20,10 @@ from tvm import tirx
 
 from heterocc.compiler.lower.cpu.blocks import dtype_of
 from heterocc.compiler.lower.gpu import nest
+from heterocc.compiler.lower.gpu.choices import ranked
 from heterocc.compiler.lower.gpu.contraction.product import Axis, Product, last_index, product_of, uses
 from heterocc.compiler.lower.gpu.limits import Limits
 from heterocc.compiler.lower.gpu.packed import Packed
-from heterocc.compiler.lower.gpu.tuning.choices import ranked
 
 SMALLEST = 16
 """Rows, columns and terms from which sharing operands pays for the barriers."""

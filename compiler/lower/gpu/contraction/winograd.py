@@ -18,6 +18,7 @@ from tvm.ir import TensorLoad
 
 from heterocc.compiler.lower.cpu.blocks import dtype_of
 from heterocc.compiler.lower.gpu import nest
+from heterocc.compiler.lower.gpu.choices import ranked
 from heterocc.compiler.lower.gpu.contraction.contraction import schedule_contraction
 from heterocc.compiler.lower.gpu.contraction.filtering import F2, F4, Filtering, Matrix, Transformed
 from heterocc.compiler.lower.gpu.contraction.product import Product, product_of
@@ -25,7 +26,6 @@ from heterocc.compiler.lower.gpu.contraction.tile import multiple
 from heterocc.compiler.lower.gpu.contraction.tiled import all_of, schedule_tiled
 from heterocc.compiler.lower.gpu.limits import Limits
 from heterocc.compiler.lower.gpu.packed import Packed
-from heterocc.compiler.lower.gpu.tuning.choices import ranked
 
 CHANNELS = 16
 """Channels on either side from which the transforms are worth what they save."""

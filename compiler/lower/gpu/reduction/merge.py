@@ -19,7 +19,7 @@ from heterocc.compiler.lower.backend import KernelInfo
 from heterocc.compiler.lower.gpu.nest import sequence
 from heterocc.compiler.lower.gpu.reduction.rows import multiplies, rows_of
 from heterocc.compiler.lower.relax.kernels import KernelModule, is_kernel_call
-from heterocc.compiler.lower.relax.straight import bindings_of, outputs_of, vars_of, write_main
+from heterocc.compiler.lower.straight import bindings_of, outputs_of, vars_of, write_main
 
 MOST = 8
 """Kernels that are joined, at most."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from heterocc.compiler.lower.cpu.blocks import itemsize
+from heterocc.compiler.lower.gpu.choices import ranked
 from heterocc.compiler.lower.gpu.limits import Limits
 from heterocc.compiler.lower.gpu.reduction.row_code import steps
 from heterocc.compiler.lower.gpu.reduction.rows import Rows
-from heterocc.compiler.lower.gpu.tuning.choices import ranked
 
 
 @dataclass(frozen=True, slots=True)

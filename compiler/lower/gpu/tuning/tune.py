@@ -14,10 +14,10 @@ from typing import Any
 
 from heterocc.compiler.devices.device import Device
 from heterocc.compiler.lower.backend import Candidate, PartitionJob, Run, Tuned, Tuning
+from heterocc.compiler.lower.gpu.choices import Trail
 from heterocc.compiler.lower.gpu.limits import Limits
 from heterocc.compiler.lower.gpu.packed import Packed
 from heterocc.compiler.lower.gpu.rules import RULES, Rule, scheduled_by
-from heterocc.compiler.lower.gpu.tuning.choices import Trail
 from heterocc.compiler.lower.gpu.tuning.key import identity, key_of, work_of
 from heterocc.compiler.lower.gpu.tuning.run import Bench, Build, Tensor, tensors_of
 from heterocc.compiler.lower.progress import unwatched

@@ -10,8 +10,8 @@ from typing import Any
 from tvm import tirx
 
 from heterocc.compiler.lower.gpu import nest
+from heterocc.compiler.lower.gpu.choices import ranked
 from heterocc.compiler.lower.gpu.limits import Limits
-from heterocc.compiler.lower.gpu.tuning.choices import ranked
 from heterocc.compiler.lower.gpu.window.window import Side, Windows
 
 GROUP = 64

@@ -15,8 +15,8 @@ from typing import Any
 from tvm import tirx
 
 from heterocc.compiler.lower.gpu import nest
+from heterocc.compiler.lower.gpu.choices import ranked
 from heterocc.compiler.lower.gpu.limits import Limits
-from heterocc.compiler.lower.gpu.tuning.choices import ranked
 from heterocc.compiler.lower.gpu.window.window import Windows
 
 CACHED = 3072

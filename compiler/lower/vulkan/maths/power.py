@@ -17,7 +17,7 @@ from heterocc.compiler.lower.vulkan.maths.basic import (
     times_power_of_two,
 )
 from heterocc.compiler.lower.vulkan.maths.exponential import LN2, LOG, exp_near_zero, split_exponent
-from heterocc.compiler.lower.vulkan.quotients import exact_product
+from heterocc.compiler.lower.vulkan.maths.quotients import exact_product
 from heterocc.compiler.lower.vulkan.scalar import Scalar, select
 from heterocc.compiler.lower.vulkan.spirv import Glsl
 

@@ -21,11 +21,11 @@ from heterocc.compiler.lower.cuda import lowering as cuda
 from heterocc.compiler.lower.cuda.target import cuda_target, limits_of
 from heterocc.compiler.lower.cuda.toolchain import CudaCompiler, find_compiler
 from heterocc.compiler.lower.gpu import rules, schedule, stages
+from heterocc.compiler.lower.gpu.choices import Option
 from heterocc.compiler.lower.gpu.packed import Packed
 from heterocc.compiler.lower.gpu.plain import schedule_plain
 from heterocc.compiler.lower.gpu.rules import RULES, Rule
 from heterocc.compiler.lower.gpu.tuning import tune
-from heterocc.compiler.lower.gpu.tuning.choices import Option
 from heterocc.compiler.lower.gpu.tuning.key import key_of
 from heterocc.compiler.lower.gpu.tuning.timing import interleaved
 from heterocc.compiler.lower.opencl.target import limits_of as opencl_limits

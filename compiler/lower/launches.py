@@ -1,0 +1,15 @@
+"""Whether code is for work items already."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm_ffi
+from tvm import tirx
+
+
+def launches(statement: Any) -> bool:
+    """Whether a statement has work items of its own."""
+    found: list[str] = []
+    tvm_ffi.structural_walk(statement, [(tirx.AttrStmt, lambda n: found.append(n.attr_key))], order="post")
+    return "thread_extent" in found or "virtual_thread" in found
