@@ -252,7 +252,7 @@ def _read_of(block: BlockView, load: TensorLoad) -> tuple[str, int]:
     raise AssertionError("a block reads what it does not declare")
 
 
-def _single_load(expr: TensorLoad) -> TensorLoad | None:
+def _single_load(expr: tirx.Expr) -> TensorLoad | None:
     while isinstance(expr, tirx.Cast):
         expr = expr.value
     found = loads(expr)

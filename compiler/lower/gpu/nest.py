@@ -33,7 +33,7 @@ def launch(tag: str, extent: int, body: Callable[[tirx.Var], tirx.Stmt]) -> tirx
     return tirx.For(var, index(0), index(extent), tirx.ForKind.THREAD_BINDING, body(var), bound)
 
 
-def launch_groups(count: int, most: int, body: Callable[[tirx.Var], tirx.Stmt]) -> tirx.Stmt:
+def launch_groups(count: int, most: int, body: Callable[[tirx.Expr], tirx.Stmt]) -> tirx.Stmt:
     """`body(i)` for `count` work groups, along two axes where one takes fewer: then some may lie beyond the last."""
     outer = -(-count // most)
     inner = -(-count // outer)

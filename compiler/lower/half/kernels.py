@@ -99,7 +99,7 @@ class Narrower:
     def _function(
         self,
         call: relax.Call,
-        arguments: Sequence[relax.Var],
+        arguments: Sequence[relax.Expr],
         reads: tuple[bool, ...],
         writes: tuple[bool, ...],
         symbol: str,
@@ -135,7 +135,7 @@ class Narrower:
             self._original[name] = self._builder.add_func(function, f"float32 {name}")
         return self._original[name]
 
-    def _cast(self, value: relax.Var, ty: relax.TensorType, tensor: Any, name: str) -> relax.Var:
+    def _cast(self, value: relax.Expr, ty: relax.TensorType, tensor: tirx.BufferType, name: str) -> relax.Var:
         """`value` as `ty`, by a kernel; `tensor` is how the kernel beside it writes the shape."""
         extents = list(tensor.shape)
         key = (tuple((int(e), str(e.ty.dtype)) for e in extents), name)

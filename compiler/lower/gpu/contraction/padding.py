@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import tvm_ffi
@@ -125,7 +125,7 @@ def _like(buffer: tirx.Buffer, shape: Sequence[int]) -> tirx.Buffer:
     return tirx.decl_buffer(sizes, buffer.dtype, buffer.name, scope=buffer.scope())
 
 
-def _found(function: tirx.PrimFunc, kind: Any, test: Any) -> list[Any]:
+def _found(function: tirx.PrimFunc, kind: type, test: Callable[[Any], Any]) -> list[Any]:
     found: list[Any] = []
 
     def visit(node: s_tir.SBlockRealize) -> None:

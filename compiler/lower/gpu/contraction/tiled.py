@@ -120,7 +120,7 @@ class _Kernel:
         """The function with the tiled body."""
         count = self._tile.groups(self._product)
 
-        def group(number: tirx.Var) -> tirx.Stmt:
+        def group(number: tirx.Expr) -> tirx.Stmt:
             here = number < nest.index(count) if nest.beyond(count, self._limits.grid) else None
             return nest.launch("threadIdx.x", self._tile.items, lambda item: self._group(number, item, here))
 
@@ -164,7 +164,7 @@ class _Kernel:
         product, depth, items = self._product, self._tile.terms, self._tile.items
         pitch = int(shared.shape[0]) // depth
 
-        def one(turn: tirx.Var) -> tirx.BufferStore:
+        def one(turn: tirx.Expr) -> tirx.BufferStore:
             linear = turn * items + at.item
             if _neighbours(expr, axis):
                 term, place = nest.split_index(linear, [depth, width])

@@ -205,7 +205,7 @@ class _Kernels:
         return tirx.PrimFunc(params, root, attrs=function.attrs)
 
     def _launched(
-        self, channels: int, body: Callable[[tirx.Var, tirx.Var], tirx.Stmt], channels_last: bool
+        self, channels: int, body: Callable[[tirx.Expr, tirx.Expr], tirx.Stmt], channels_last: bool
     ) -> tirx.Stmt:
         """`body(channel, tile)` in a work item for each; neighbouring items have neighbouring tiles, or channels."""
         tiles = prod(self._window.tiles(self._filtering))
@@ -216,8 +216,8 @@ class _Kernels:
                 return nest.named(nest.split_index(number, [tiles, channels]), lambda at: body(at[1], at[0]))
             return nest.named(nest.split_index(number, [channels, tiles]), lambda at: body(at[0], at[1]))
 
-        def group(place: tirx.Var) -> tirx.Stmt:
-            def one(index: tirx.Var) -> tirx.Stmt:
+        def group(place: tirx.Expr) -> tirx.Stmt:
+            def one(index: tirx.Expr) -> tirx.Stmt:
                 number = place * items + index
                 inside = number < nest.index(count)
                 even = count % items == 0 and not nest.beyond(count // items, self._limits.grid)

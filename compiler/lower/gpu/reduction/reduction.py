@@ -69,7 +69,7 @@ class _Item:
     group has and of how many, which row of all this is, by its axes too, and whether there is such a row (None where
     there always is)."""
 
-    number: tirx.Var
+    number: tirx.Expr
     row: tirx.Expr
     place: tirx.Expr
     part: tirx.Expr
@@ -100,7 +100,7 @@ class _Writer(PartsWriter[_Item]):
         groups = -(-count // team.rows) * parts
         open_end = count % team.rows != 0 or nest.beyond(groups, self.limits.grid)
 
-        def item(group: tirx.Var, number: tirx.Var) -> tirx.Stmt:
+        def item(group: tirx.Expr, number: tirx.Expr) -> tirx.Stmt:
             part = nest.index(0)
             if parts > 1:
                 group, part = tirx.floordiv(group, nest.index(parts)), tirx.floormod(group, nest.index(parts))
@@ -120,7 +120,7 @@ class _Writer(PartsWriter[_Item]):
             self.values = []
             return nest.sequence(body(_Item(number, row, place, part, parts, linear, at, inside)))
 
-        def items(group: tirx.Var) -> tirx.Stmt:
+        def items(group: tirx.Expr) -> tirx.Stmt:
             return nest.launch("threadIdx.x", team.items * team.rows, lambda number: item(group, number))
 
         return nest.launch_groups(groups, self.limits.grid, items)

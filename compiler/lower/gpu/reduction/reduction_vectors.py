@@ -22,7 +22,7 @@ from heterocc.compiler.lower.gpu.reduction.row_parts import Parts, PartsWriter
 from heterocc.compiler.lower.gpu.reduction.rows import Axes, Output, Reduction, Rows
 
 if TYPE_CHECKING:
-    from tvm.ir import TensorLoad
+    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class VectorWriter(PartsWriter[_Place]):
     share: Share
     grid: int
     buffers: list[tirx.Buffer] = field(default_factory=list)
-    results: list[tuple[tirx.Buffer, Callable[[tirx.Expr], TensorLoad]]] = field(default_factory=list)
+    results: list[tuple[tirx.Buffer, Callable[[tirx.Expr], tirx.Expr]]] = field(default_factory=list)
 
     @property
     def lanes(self) -> Lanes:
@@ -75,7 +75,7 @@ class VectorWriter(PartsWriter[_Place]):
             self.results = []
             return nest.sequence(body(_Place(at if self.rows.extents else [], linear, part, parts)))
 
-        def several(number: tirx.Var) -> tirx.Stmt:
+        def several(number: tirx.Expr) -> tirx.Stmt:
             if parts > 1:
                 return item(tirx.floordiv(number, nest.index(parts)), tirx.floormod(number, nest.index(parts)))
 
@@ -86,7 +86,7 @@ class VectorWriter(PartsWriter[_Place]):
 
             return nest.loop("bundle", bundles, one)
 
-        def group(number: tirx.Var) -> tirx.Stmt:
+        def group(number: tirx.Expr) -> tirx.Stmt:
             inside = number < nest.index(items) if nest.beyond(items, self.grid) else None
             return nest.launch("threadIdx.x", 1, lambda _: nest.when(inside, several(number)))
 
@@ -124,7 +124,7 @@ class VectorWriter(PartsWriter[_Place]):
         sums = [self._buffer(d, width) for d in accumulator.dtypes]
         start = self._lanes(width, lambda lane: assign(accumulator.starts, [(b, [lane]) for b in sums]))
 
-        def add(part: tirx.Var) -> tirx.Stmt:
+        def add(part: tirx.Expr) -> tirx.Stmt:
             def one(lane: tirx.Expr) -> tirx.Stmt:
                 terms = left.loads(reduction, place.linear + lane, part)
                 merged = accumulator.merge(tuple(b[lane] for b in sums), terms)
@@ -265,5 +265,5 @@ def _first(place: _Place) -> tirx.Expr | None:
     return place.part < nest.index(1) if place.parts > 1 else None
 
 
-def _lane_of(total: tirx.Buffer, buffer: tirx.Buffer, first: bool) -> Callable[[tirx.Expr], TensorLoad]:
+def _lane_of(total: tirx.Buffer, buffer: tirx.Buffer, first: bool) -> Callable[[tirx.Expr], tirx.Expr]:
     return lambda lane: total[nest.index(0) if first else lane].astype(dtype_of(buffer))

@@ -220,12 +220,12 @@ class _Analysis:
             raise UnknownFormError("a buffer is written twice")
 
 
-def _axes(row: list[tirx.Expr], elements: list[tirx.IterVar], iterators: Sequence[tirx.IterVar]) -> Axes:
+def _axes(row: Sequence[tirx.Var], elements: list[tirx.IterVar], iterators: Sequence[tirx.IterVar]) -> Axes:
     units = tuple(v.var for v in iterators if int(v.dom.extent) == 1)
     return Axes(tuple(row), tuple(v.var for v in elements), tuple(int(v.dom.extent) for v in elements), units)
 
 
-def _labels(indices: Sequence[tirx.Expr], row: list[tirx.Expr]) -> tuple[int | None, ...]:
+def _labels(indices: Sequence[tirx.Expr], row: Sequence[tirx.Var]) -> tuple[int | None, ...]:
     """For each index of a result the axis of the rows, None where it is constant."""
     labels: list[int | None] = []
     for index in indices:

@@ -72,8 +72,8 @@ class ItemWriter:
         groups = -(-count // size)
         partial = count % size != 0 or nest.beyond(groups, self.limits.grid)
 
-        def group(number: tirx.Var) -> tirx.Stmt:
-            def item(place: tirx.Var) -> tirx.Stmt:
+        def group(number: tirx.Expr) -> tirx.Stmt:
+            def item(place: tirx.Expr) -> tirx.Stmt:
                 linear = number * nest.index(size) + place
                 inside = linear < nest.index(count) if partial else None
                 at = nest.split_index(linear, extents)

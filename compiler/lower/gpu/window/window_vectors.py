@@ -79,7 +79,7 @@ class VectorWindowWriter:
         extents = [*self.windows.planes, self.windows.sides[0].size // self.shape.rows]
         count = prod(extents)
 
-        def group(number: tirx.Var) -> tirx.Stmt:
+        def group(number: tirx.Expr) -> tirx.Stmt:
             inside = number < nest.index(count) if nest.beyond(count, self.grid) else None
             at = nest.split_index(number, extents)
             body = nest.named(at, lambda at: self._item(at[:-1], at[-1]))
@@ -138,8 +138,8 @@ class VectorWindowWriter:
             def summed(place: tirx.Expr) -> tirx.BufferStore:
                 return tirx.BufferStore(sums, self._sum(copy, plane, nest.index(0), place), [place])
 
-            def row_of(row: tirx.Var) -> tirx.Stmt:
-                def output(column: tirx.Var) -> tirx.BufferStore:
+            def row_of(row: tirx.Expr) -> tirx.Stmt:
+                def output(column: tirx.Expr) -> tirx.BufferStore:
                     return self.windows.store(plane, first + row, column, sums[row * nest.index(shape.width) + column])
 
                 return nest.loop("column", along.size, output)
@@ -147,8 +147,8 @@ class VectorWindowWriter:
             return nest.sequence([_chunks(steps * WHOLE, summed), nest.loop("row", shape.rows, row_of)])
         total = self._buffer(1, dtype)
 
-        def row_of_sums(row: tirx.Var) -> tirx.Stmt:
-            def output(column: tirx.Var) -> tirx.Stmt:
+        def row_of_sums(row: tirx.Expr) -> tirx.Stmt:
+            def output(column: tirx.Expr) -> tirx.Stmt:
                 start = row * nest.index(down.stride)
                 found = self._sum(copy, plane, start, column * nest.index(along.stride))
                 return nest.sequence(
