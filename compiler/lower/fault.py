@@ -61,7 +61,7 @@ def _spoil(module: KernelModule, index: int) -> KernelModule:
     return dataclasses.replace(module, mod=mod, kernels=tuple(kernels))
 
 
-def _wrong(right: Any) -> Any:
+def _wrong(right: tirx.Expr) -> tirx.Expr:
     dtype = str(right.ty.dtype)
     if dtype == "bool":
         return tirx.Not(right)

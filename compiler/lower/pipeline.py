@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import tvm
 from tvm import relax
@@ -23,6 +23,11 @@ from heterocc.compiler.lower.relax.entry import call_by_symbol, destination_pass
 from heterocc.compiler.lower.relax.fold import fold_weights
 from heterocc.compiler.lower.relax.importer import ImportedFunction, first_line, import_function
 from heterocc.compiler.lower.relax.kernels import KernelModule, to_kernels
+
+if TYPE_CHECKING:
+    from tvm.ir.transform import Pass
+    from tvm.target import Target
+
 
 __all__ = [
     "ImportedFunction",
@@ -36,7 +41,7 @@ __all__ = [
 ]
 
 
-def import_partition(job: PartitionJob, target: Any) -> ImportedFunction:
+def import_partition(job: PartitionJob, target: Target) -> ImportedFunction:
     """The partition as Relax operators, weight-only computations done.
 
     Raises LoweringError naming the node at fault.
@@ -49,7 +54,7 @@ def import_partition(job: PartitionJob, target: Any) -> ImportedFunction:
     return dataclasses.replace(function, mod=mod, arrays=arrays)
 
 
-def kernel_module(job: PartitionJob, target: Any, before: Sequence[Any] = ()) -> KernelModule:
+def kernel_module(job: PartitionJob, target: Target, before: Sequence[Pass] = ()) -> KernelModule:
     """The partition as calls of unscheduled kernels named after graph nodes.
 
     `target` is a `tvm.target.Target` (with a host, for a GPU); `before` are passes of the back end that run before

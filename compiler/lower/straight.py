@@ -6,24 +6,23 @@ Everything that lowering handles is one function with one dataflow block: static
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import tvm
 from tvm import relax
 
 
-def bindings_of(function: Any) -> list[Any]:
+def bindings_of(function: relax.Function) -> list[relax.VarBinding]:
     """The bindings of a function in order, without the one that makes the result tuple."""
     result = function.body.body
     return [b for b in _all_bindings(function) if not (isinstance(b.value, relax.Tuple) and b.var.same_as(result))]
 
 
-def _all_bindings(function: Any) -> list[Any]:
+def _all_bindings(function: relax.Function) -> list[relax.VarBinding]:
     return [binding for block in function.body.blocks for binding in block.bindings]
 
 
-def outputs_of(function: Any) -> list[Any]:
+def outputs_of(function: relax.Function) -> list[relax.Var]:
     """The expressions that a function returns, its result tuple (bound to a variable or not) opened."""
     body = function.body.body
     bound = {b.var: b.value for b in _all_bindings(function)}
@@ -35,7 +34,7 @@ def outputs_of(function: Any) -> list[Any]:
     return [seen]
 
 
-def vars_of(expr: Any) -> list[Any]:
+def vars_of(expr: relax.Expr) -> list[relax.Var]:
     """The variables that an expression reads, in order, each as often as it occurs."""
     if isinstance(expr, relax.Var):
         return [expr]
@@ -48,7 +47,7 @@ def vars_of(expr: Any) -> list[Any]:
     return []
 
 
-def substitute(expr: Any, replace: Mapping[Any, Any]) -> Any:
+def substitute(expr: relax.Expr, replace: Mapping[relax.Var, relax.Expr]) -> relax.Expr:
     """`expr` with variables replaced; untouched parts are shared."""
     if isinstance(expr, relax.Var):
         return replace.get(expr, expr)
@@ -66,9 +65,9 @@ def substitute(expr: Any, replace: Mapping[Any, Any]) -> Any:
 
 def write_main(
     mod: tvm.IRModule,
-    params: Sequence[Any],
-    bindings: Iterable[tuple[Any, Any, str]],
-    outputs: Sequence[Any],
+    params: Sequence[relax.Var],
+    bindings: Iterable[tuple[relax.Var, relax.Expr, str]],
+    outputs: Sequence[relax.Var],
 ) -> tvm.IRModule:
     """`mod` with a `main` of one dataflow block, returning a tuple of `outputs`.
 
@@ -76,7 +75,7 @@ def write_main(
     be unique among themselves and the parameters.
     """
     builder = relax.BlockBuilder()
-    replace: dict[Any, Any] = {}
+    replace: dict[relax.Var, relax.Var] = {}
     with builder.function("main", params=list(params)):
         with builder.dataflow():
             for var, value, name in bindings:
@@ -90,7 +89,7 @@ def write_main(
     return tvm.IRModule(functions)
 
 
-def constant(array: np.ndarray) -> Any:
+def constant(array: np.ndarray) -> relax.Expr:
     """A constant of exactly the array's dtype: `relax.const` makes 32-bit numbers of 64-bit ones."""
     # Not ascontiguousarray: that makes one-element vectors of scalars.
     return relax.const(tvm.runtime.tensor(np.array(array, order="C", copy=None)))

@@ -6,17 +6,22 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tvm
 import tvm_ffi
-from tvm import tirx
+from tvm import relax, tirx
 
 from heterocc.compiler.files.scratch import scratch_folder
 from heterocc.compiler.lower.codegen.link import link
 from heterocc.compiler.lower.pipeline import call_by_symbol, memory_passes
 from heterocc.compiler.lower.progress import phase
 from heterocc.runtime.execute.tvm_api import available_cores
+
+if TYPE_CHECKING:
+    from tvm.ir.transform import PassContext
+    from tvm.target import Target
+
 
 _PREFIX = "__tvm_ffi_"
 """What TVM puts before the symbol of an exported function."""
@@ -36,12 +41,12 @@ class Executable:
     `shared` names the function behind each symbol that has none of its own.
     """
 
-    vm: Any
+    vm: relax.VMExecutable
     shared: Mapping[str, str]
     objects: tuple[bytes, ...] = ()
 
 
-def build_executable(entry: tvm.IRModule, target: Any, config: Mapping[str, Any] | None = None) -> Executable:
+def build_executable(entry: tvm.IRModule, target: Target, config: Mapping[str, Any] | None = None) -> Executable:
     """Generate code for an entry module whose kernels are scheduled; for a CPU in several threads."""
     phase("generating code")
     shared: dict[str, str] = {}
@@ -50,12 +55,12 @@ def build_executable(entry: tvm.IRModule, target: Any, config: Mapping[str, Any]
     parts = _parts(entry) if target.kind.name == "llvm" else []
     apart = frozenset(name for part in parts for name in part)
 
-    def pipeline(mod: tvm.IRModule, _context: Any) -> tvm.IRModule:
+    def pipeline(mod: tvm.IRModule, _context: PassContext) -> tvm.IRModule:
         mod, found = call_by_symbol(passes(mod), apart)
         shared.update(found)
         return mod
 
-    def context() -> Any:  # each thread has its own
+    def context() -> PassContext:  # each thread has its own
         return tvm.transform.PassContext(opt_level=3, config=dict(config or {}))
 
     def compiled(part: tuple[str, ...]) -> bytes:
@@ -73,7 +78,7 @@ def build_executable(entry: tvm.IRModule, target: Any, config: Mapping[str, Any]
         return Executable(vm, shared, tuple(objects))
 
 
-def kernels_executable(functions: Mapping[str, Any], target: Any) -> Executable:
+def kernels_executable(functions: Mapping[str, tirx.PrimFunc], target: Target) -> Executable:
     """Code of scheduled kernels alone, each under its name, without an entry."""
     return Executable(tvm.compile(_without_scopes(tvm.IRModule(dict(functions))), target), {})
 
@@ -88,7 +93,7 @@ def _parts(entry: tvm.IRModule) -> list[tuple[str, ...]]:
 def _without_scopes(mod: tvm.IRModule) -> tvm.IRModule:
     """The module without marks of TVM's script builder around statements, of which code generation warns."""
 
-    def unwrapped(mark: Any) -> Any:
+    def unwrapped(mark: tirx.AttrStmt) -> tirx.Stmt:
         return mark.body if mark.attr_key == "pragma_scope" else mark
 
     functions = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tvm
 
@@ -11,8 +11,11 @@ from heterocc.artifacts.errors import DeviceError
 from heterocc.compiler.devices.device import Device
 from heterocc.compiler.devices.host import host_cpu
 
+if TYPE_CHECKING:
+    from tvm.target import Target
 
-def tvm_target(device: Device, attributes: Mapping[str, Any], hint: str) -> Any:
+
+def tvm_target(device: Device, attributes: Mapping[str, Any], hint: str) -> Target:
     """The `tvm.target.Target` with these attributes. Raises DeviceError with the hint where TVM refuses them."""
     try:
         return tvm.target.Target({k: list(v) if isinstance(v, tuple) else v for k, v in attributes.items()})
@@ -24,7 +27,7 @@ def tvm_target(device: Device, attributes: Mapping[str, Any], hint: str) -> Any:
         ) from error
 
 
-def gpu_target(device: Device, kind: str, **defaults: Any) -> Any:
+def gpu_target(device: Device, kind: str, **defaults: Any) -> Target:
     """The target of a GPU: the device's attributes, and `defaults` for those that it does not name.
 
     Its host code is for the CPU of this machine, baseline instructions. Raises DeviceError for attributes that TVM

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import tvm
@@ -18,7 +17,7 @@ op = relax.op
 
 
 @converter("IsInf")
-def _is_inf(ctx: Context, data: Any) -> Any:
+def _is_inf(ctx: Context, data: relax.Expr) -> relax.Expr:
     """With both `detect_` flags."""
     infinity = scalar(math.inf, dtype_of(data))
     parts = []
@@ -32,13 +31,13 @@ def _is_inf(ctx: Context, data: Any) -> Any:
 
 
 @converter("Dropout")
-def _dropout(ctx: Context, data: Any, *_rest: Any) -> Any:
+def _dropout(ctx: Context, data: relax.Expr, *_rest: relax.Expr) -> list[relax.Expr]:
     """Inference: the data, and a mask that keeps all."""
     return [data] if ctx.outputs < 2 else [data, constant(np.ones(shape_of(data), dtype=bool))]
 
 
 @converter("Elu")
-def elu(ctx: Context, data: Any) -> Any:
+def elu(ctx: Context, data: relax.Expr) -> relax.Expr:
     """In the input's dtype, whatever it is."""
     dtype = dtype_of(data)
     zero, one, alpha = scalar(0, dtype), scalar(1, dtype), scalar(ctx.attrs.get("alpha", 1.0), dtype)
@@ -47,7 +46,7 @@ def elu(ctx: Context, data: Any) -> Any:
 
 
 @converter("Equal")
-def equal(_ctx: Context, left: Any, right: Any) -> Any:
+def equal(_ctx: Context, left: relax.Expr, right: relax.Expr) -> relax.Expr:
     """Of booleans too, for which LLVM code generation has no comparison."""
     if dtype_of(left) == "bool":
         left, right = as_dtype(left, "uint8"), as_dtype(right, "uint8")
@@ -55,27 +54,27 @@ def equal(_ctx: Context, left: Any, right: Any) -> Any:
 
 
 @converter("Sum")
-def _sum(_ctx: Context, *inputs: Any) -> Any:
+def _sum(_ctx: Context, *inputs: relax.Expr) -> relax.Expr:
     """A chain of additions, which fuse; TVM broadcasts every input first."""
     return _chain(op.add, inputs)
 
 
 @converter("Mean")
-def _mean(_ctx: Context, *inputs: Any) -> Any:
+def _mean(_ctx: Context, *inputs: relax.Expr) -> relax.Expr:
     return op.divide(_chain(op.add, inputs), scalar(len(inputs), dtype_of(inputs[0])))
 
 
 @converter("Max")
-def _max(_ctx: Context, *inputs: Any) -> Any:
+def _max(_ctx: Context, *inputs: relax.Expr) -> relax.Expr:
     return _chain(op.maximum, inputs)
 
 
 @converter("Min")
-def _min(_ctx: Context, *inputs: Any) -> Any:
+def _min(_ctx: Context, *inputs: relax.Expr) -> relax.Expr:
     return _chain(op.minimum, inputs)
 
 
-def _chain(function: Callable[[Any, Any], Any], inputs: tuple[Any, ...]) -> Any:
+def _chain(function: Callable[[relax.Expr, relax.Expr], relax.Expr], inputs: tuple[relax.Expr, ...]) -> relax.Expr:
     total = inputs[0]
     for item in inputs[1:]:
         total = function(total, item)
@@ -83,7 +82,7 @@ def _chain(function: Callable[[Any, Any], Any], inputs: tuple[Any, ...]) -> Any:
 
 
 @converter("Pow")
-def _pow(ctx: Context, base: Any, exponent: Any) -> Any:
+def _pow(ctx: Context, base: relax.Expr, exponent: relax.Expr) -> relax.Expr:
     """Mixed types; small constant exponents as products."""
     result = dtype_of(base)
     fixed = exponent.value.numpy() if isinstance(exponent, tvm.ir.GenericConst) else None
@@ -109,7 +108,7 @@ def _pow(ctx: Context, base: Any, exponent: Any) -> Any:
 
 
 @converter("Mod")
-def _mod(ctx: Context, left: Any, right: Any) -> Any:
+def _mod(ctx: Context, left: relax.Expr, right: relax.Expr) -> relax.Expr:
     """The sign of the divisor without `fmod`, of the dividend with it."""
     if is_float(left):
         raise NotImplementedError("Mod of floating-point numbers: TVM generates no code for fmod")
@@ -128,13 +127,13 @@ def _mod(ctx: Context, left: Any, right: Any) -> Any:
 
 
 @converter("BitShift")
-def _bit_shift(ctx: Context, left: Any, right: Any) -> Any:
+def _bit_shift(ctx: Context, left: relax.Expr, right: relax.Expr) -> relax.Expr:
     """Shifts by the width or more (or by less than nothing) move all bits out; a sign fills from the left."""
     dtype = dtype_of(left)
     bits = np.dtype(dtype).itemsize * 8
     to_left = ctx.text("direction", "LEFT") == "LEFT"
 
-    def shift(a: Any, b: Any) -> Any:
+    def shift(a: tirx.Expr, b: tirx.Expr) -> tirx.Expr:
         # TVM's simplifier fails on comparisons of unsigned numbers with constants; a huge count becomes negative.
         signed = tirx.Cast("int64", b)
         inside = tirx.all(signed >= tirx.const(0, "int64"), signed < tirx.const(bits, "int64"))
@@ -148,13 +147,13 @@ def _bit_shift(ctx: Context, left: Any, right: Any) -> Any:
     return ctx.bb.emit_te(_elementwise(shift), left, right, primfunc_name_hint="bit_shift")
 
 
-def _elementwise(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+def _elementwise(function: Callable[[tirx.Expr, tirx.Expr], tirx.Expr]) -> Callable[[te.Tensor, te.Tensor], te.Tensor]:
     """A tensor expression of two operands with numpy's broadcasting."""
 
-    def compute(a: Any, b: Any) -> Any:
+    def compute(a: te.Tensor, b: te.Tensor) -> te.Tensor:
         shape = np.broadcast_shapes(*(tuple(int(d) for d in t.shape) for t in (a, b)))
 
-        def at(tensor: Any, index: tuple[Any, ...]) -> Any:
+        def at(tensor: te.Tensor, index: tuple[tirx.Var, ...]) -> tirx.Expr:
             own = index[len(index) - len(tensor.shape) :]
             return tensor(*(0 if int(d) == 1 else i for i, d in zip(own, tensor.shape, strict=True)))
 

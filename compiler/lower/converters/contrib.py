@@ -17,7 +17,9 @@ from heterocc.compiler.lower.straight import constant
 op = relax.op
 
 
-def _real(ctx: Context, data: Any, scale: Any, zero: Any, axis: int | None = None) -> Any:
+def _real(
+    ctx: Context, data: relax.Expr, scale: relax.Expr, zero: relax.Expr | None, axis: int | None = None
+) -> relax.Expr:
     """The numbers that quantised data stand for; numpy's where all is constant."""
     arrays = [None if v is None else known_array(ctx, v) for v in (data, scale, zero)]
     rank = len(shape_of(data))
@@ -45,7 +47,9 @@ def _real(ctx: Context, data: Any, scale: Any, zero: Any, axis: int | None = Non
     return ctx.bb.normalize(op.multiply(centred, constant(factor.astype(np.float32))))
 
 
-def _quantised(ctx: Context, value: Any, scale: Any, zero: Any, dtype: str | None = None) -> Any:
+def _quantised(
+    ctx: Context, value: relax.Expr, scale: relax.Expr, zero: relax.Expr | None, dtype: str | None = None
+) -> relax.Expr:
     """`value` rounded to the steps of `scale`."""
     name = dtype_of(zero) if zero is not None else dtype or "uint8"
     limits = np.iinfo(name)
@@ -56,29 +60,44 @@ def _quantised(ctx: Context, value: Any, scale: Any, zero: Any, dtype: str | Non
     return op.astype(bounded, name)
 
 
-def _qlinear_binary(function: Callable[[Any, Any], Any]) -> Converter:
+def _qlinear_binary(function: Callable[[relax.Expr, relax.Expr], relax.Expr]) -> Converter:
     def convert(
-        ctx: Context, a: Any, a_scale: Any, a_zero: Any, b: Any, b_scale: Any, b_zero: Any, scale: Any, zero: Any = None
-    ) -> Any:
+        ctx: Context,
+        a: relax.Expr,
+        a_scale: relax.Expr,
+        a_zero: relax.Expr,
+        b: relax.Expr,
+        b_scale: relax.Expr,
+        b_zero: relax.Expr,
+        scale: relax.Expr,
+        zero: relax.Expr | None = None,
+    ) -> relax.Expr:
         left, right = _real(ctx, a, a_scale, a_zero), _real(ctx, b, b_scale, b_zero)
         return _quantised(ctx, function(left, right), scale, zero, dtype_of(a))
 
     return convert
 
 
-def _qlinear_unary(function: Callable[[Context, Any], Any]) -> Converter:
-    def convert(ctx: Context, data: Any, data_scale: Any, data_zero: Any, scale: Any, zero: Any = None) -> Any:
+def _qlinear_unary(function: Callable[[Context, relax.Expr], relax.Expr]) -> Converter:
+    def convert(
+        ctx: Context,
+        data: relax.Expr,
+        data_scale: relax.Expr,
+        data_zero: relax.Expr,
+        scale: relax.Expr,
+        zero: relax.Expr | None = None,
+    ) -> relax.Expr:
         value = function(ctx, _real(ctx, data, data_scale, data_zero))
         return _quantised(ctx, value, scale, zero, dtype_of(data))
 
     return convert
 
 
-def _leaky_relu(ctx: Context, value: Any) -> Any:
+def _leaky_relu(ctx: Context, value: relax.Expr) -> relax.Expr:
     return op.nn.leakyrelu(value, float(ctx.attrs.get("alpha", 0.01)))
 
 
-def _softmax(ctx: Context, value: Any) -> Any:
+def _softmax(ctx: Context, value: relax.Expr) -> relax.Expr:
     rank = len(shape_of(value))
     axis = ctx.attrs.get("axis", -1) % rank
     if ctx.attrs.get("opset", 13) < 13 and axis != rank - 1:
@@ -86,20 +105,20 @@ def _softmax(ctx: Context, value: Any) -> Any:
     return op.nn.softmax(value, axis)
 
 
-def _global_average(ctx: Context, value: Any) -> Any:
+def _global_average(ctx: Context, value: relax.Expr) -> relax.Expr:
     rank = len(shape_of(value))
     first = 1 if ctx.attrs.get("channels_last", 0) else 2
     return op.mean(value, list(range(first, rank - 1 if first == 1 else rank)), keepdims=True)
 
 
-def _average(ctx: Context, value: Any) -> Any:
+def _average(ctx: Context, value: relax.Expr) -> relax.Expr:
     if ctx.attrs.get("channels_last", 0):
         raise NotImplementedError("QLinearAveragePool with channels last")
     return _standard(ctx, "AveragePool", value)
 
 
 @converter("QLinearConcat", domain=MICROSOFT)
-def qlinear_concat(ctx: Context, scale: Any, zero: Any, *inputs: Any) -> Any:
+def qlinear_concat(ctx: Context, scale: relax.Expr, zero: relax.Expr, *inputs: relax.Expr) -> relax.Expr:
     """Concatenation of tensors that are quantised differently."""
     parts = [_real(ctx, *inputs[i : i + 3]) for i in range(0, len(inputs), 3)]
     return _quantised(ctx, op.concat(parts, ctx.attrs["axis"]), scale, zero)
@@ -108,16 +127,16 @@ def qlinear_concat(ctx: Context, scale: Any, zero: Any, *inputs: Any) -> Any:
 @converter("QGemm", domain=MICROSOFT)
 def qgemm(
     ctx: Context,
-    a: Any,
-    a_scale: Any,
-    a_zero: Any,
-    b: Any,
-    b_scale: Any,
-    b_zero: Any,
-    bias: Any = None,
-    scale: Any = None,
-    zero: Any = None,
-) -> Any:
+    a: relax.Expr,
+    a_scale: relax.Expr,
+    a_zero: relax.Expr,
+    b: relax.Expr,
+    b_scale: relax.Expr,
+    b_zero: relax.Expr,
+    bias: relax.Expr | None = None,
+    scale: relax.Expr | None = None,
+    zero: relax.Expr | None = None,
+) -> relax.Expr:
     """Quantised Gemm; without an output scale the result stays in float32."""
     by_row = bool(ctx.attrs.get("transB", 0))
     left = _real(ctx, a, a_scale, a_zero)
@@ -140,7 +159,7 @@ def qgemm(
 
 
 @converter("FusedMatMul", domain=MICROSOFT)
-def fused_matmul(ctx: Context, a: Any, b: Any) -> Any:
+def fused_matmul(ctx: Context, a: relax.Expr, b: relax.Expr) -> relax.Expr:
     """Product of matrices with transpositions and a factor."""
     if ctx.attrs.get("transBatchA", 0) or ctx.attrs.get("transBatchB", 0):
         raise NotImplementedError("FusedMatMul that transposes batches")
@@ -150,19 +169,26 @@ def fused_matmul(ctx: Context, a: Any, b: Any) -> Any:
     return product if alpha == 1.0 else op.multiply(product, scalar(alpha, dtype_of(product)))
 
 
-def _turned(value: Any) -> Any:
+def _turned(value: relax.Expr) -> relax.Expr:
     rank = len(shape_of(value))
     return value if rank < 2 else op.permute_dims(value, [*range(rank - 2), rank - 1, rank - 2])
 
 
 @converter("QuickGelu", domain=MICROSOFT)
-def quick_gelu(ctx: Context, data: Any) -> Any:
+def quick_gelu(ctx: Context, data: relax.Expr) -> relax.Expr:
     """x * sigmoid(alpha * x)."""
     return op.multiply(data, op.sigmoid(op.multiply(data, scalar(ctx.attrs.get("alpha", 1.702), dtype_of(data)))))
 
 
 @converter("MatMulNBits", domain=MICROSOFT)
-def matmul_nbits(ctx: Context, a: Any, b: Any, scales: Any, zeros: Any = None, *rest: Any) -> Any:
+def matmul_nbits(
+    ctx: Context,
+    a: relax.Expr,
+    b: relax.Expr,
+    scales: relax.Expr,
+    zeros: relax.Expr | None = None,
+    *rest: relax.Expr | None,
+) -> relax.Expr:
     """Product with a weight of 4 or 8 bits in blocks along its rows, unpacked while compiling."""
     if any(v is not None for v in rest[:1]):
         raise NotImplementedError("MatMulNBits with g_idx")
@@ -194,7 +220,14 @@ def _unpacked(packed: np.ndarray, bits: int) -> np.ndarray:
 
 
 @converter("SkipLayerNormalization", domain=MICROSOFT)
-def skip_layer_normalization(ctx: Context, data: Any, skip: Any, scale: Any, beta: Any = None, bias: Any = None) -> Any:
+def skip_layer_normalization(
+    ctx: Context,
+    data: relax.Expr,
+    skip: relax.Expr,
+    scale: relax.Expr,
+    beta: relax.Expr | None = None,
+    bias: relax.Expr | None = None,
+) -> relax.Expr:
     """LayerNormalization of a sum, which is the fourth output."""
     if any(ctx.node.output[1:3]):
         raise NotImplementedError(f"{ctx.node.op_type} with its statistics")
@@ -211,7 +244,7 @@ def skip_layer_normalization(ctx: Context, data: Any, skip: Any, scale: Any, bet
 
 
 @converter("SimplifiedLayerNormalization")
-def simplified_layer_normalization(ctx: Context, data: Any, scale: Any) -> Any:
+def simplified_layer_normalization(ctx: Context, data: relax.Expr, scale: relax.Expr) -> relax.Expr:
     """Division by the root of the mean of squares."""
     if ctx.outputs > 1:
         raise NotImplementedError(f"{ctx.node.op_type} with its statistics")
@@ -221,7 +254,9 @@ def simplified_layer_normalization(ctx: Context, data: Any, scale: Any) -> Any:
 
 
 @converter("SkipSimplifiedLayerNormalization", domain=MICROSOFT)
-def skip_simplified_layer_normalization(ctx: Context, data: Any, skip: Any, scale: Any, bias: Any = None) -> Any:
+def skip_simplified_layer_normalization(
+    ctx: Context, data: relax.Expr, skip: relax.Expr, scale: relax.Expr, bias: relax.Expr | None = None
+) -> relax.Expr:
     """The same of a sum, which is the fourth output."""
     if any(ctx.node.output[1:3]):
         raise NotImplementedError(f"{ctx.node.op_type} with its statistics")
@@ -231,14 +266,14 @@ def skip_simplified_layer_normalization(ctx: Context, data: Any, skip: Any, scal
     return [normal, total, total, total][: ctx.outputs] if ctx.outputs > 1 else normal
 
 
-def _rms(ctx: Context, data: Any, scale: Any, axes: list[int]) -> Any:
+def _rms(ctx: Context, data: relax.Expr, scale: relax.Expr, axes: list[int]) -> relax.Expr:
     wide = as_dtype(data, "float32")
     squares = op.mean(op.multiply(wide, wide), axes, keepdims=True)
     root = op.sqrt(op.add(squares, scalar(ctx.attrs.get("epsilon", 1e-5), "float32")))
     return op.multiply(as_dtype(ctx.bb.normalize(op.divide(wide, root)), dtype_of(data)), scale)
 
 
-def _standard(ctx: Context, op_type: str, *inputs: Any) -> Any:
+def _standard(ctx: Context, op_type: str, *inputs: relax.Expr) -> relax.Expr:
     """What TVM's importer makes of a standard operator with this node's attributes."""
     convert = onnx_frontend._get_convert_map()[op_type].get_converter(17)
     given = onnx_frontend.onnx_input([ctx.bb.normalize(v) for v in inputs])
@@ -246,7 +281,7 @@ def _standard(ctx: Context, op_type: str, *inputs: Any) -> Any:
 
 
 @converter("BiasGelu", "FastGelu", "Gelu", "MatMulInteger16", domain=MICROSOFT)
-def _of_tvm(ctx: Context, *inputs: Any) -> Any:
+def _of_tvm(ctx: Context, *inputs: relax.Expr) -> relax.Expr:
     return ctx.original(*inputs)
 
 

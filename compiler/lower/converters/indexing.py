@@ -6,7 +6,6 @@ TVM's own read and write wherever an index points, and rely on shapes known at r
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 import tvm
@@ -20,14 +19,14 @@ op = relax.op
 
 
 @converter("GatherElements")
-def gather_elements(ctx: Context, data: Any, indices: Any) -> Any:
+def gather_elements(ctx: Context, data: relax.Expr, indices: relax.Expr) -> relax.Expr:
     """Gather of single elements."""
     shape = shape_of(data)
     axis = ctx.attrs.get("axis", 0) % len(shape)
     _require_elements(shape[axis], indices)
 
-    def compute(x: Any, where: Any) -> Any:
-        def at(*i: Any) -> Any:
+    def compute(x: te.Tensor, where: te.Tensor) -> te.Tensor:
+        def at(*i: tirx.Var) -> tirx.Expr:
             return x(*i[:axis], inside(where(*i), shape[axis]), *i[axis + 1 :])
 
         return te.compute(shape_of(indices), at, name="gather_elements")
@@ -36,7 +35,7 @@ def gather_elements(ctx: Context, data: Any, indices: Any) -> Any:
 
 
 @converter("GatherND")
-def gather_nd(ctx: Context, data: Any, indices: Any) -> Any:
+def gather_nd(ctx: Context, data: relax.Expr, indices: relax.Expr) -> relax.Expr:
     """Gather of slices by tuples of indices."""
     shape, places = shape_of(data), shape_of(indices)
     batch, depth = ctx.attrs.get("batch_dims", 0), places[-1]
@@ -44,8 +43,8 @@ def gather_nd(ctx: Context, data: Any, indices: Any) -> Any:
     for size in shape[batch : batch + depth]:
         _require_elements(size, indices)
 
-    def compute(x: Any, where: Any) -> Any:
-        def at(*i: Any) -> Any:
+    def compute(x: te.Tensor, where: te.Tensor) -> te.Tensor:
+        def at(*i: tirx.Var) -> tirx.Expr:
             index = [inside(where(*i[:outer], d), shape[batch + d]) for d in range(depth)]
             return x(*i[:batch], *index, *i[outer:])
 
@@ -55,7 +54,7 @@ def gather_nd(ctx: Context, data: Any, indices: Any) -> Any:
 
 
 @converter("Scatter", "ScatterElements")
-def scatter_elements(ctx: Context, data: Any, indices: Any, updates: Any) -> Any:
+def scatter_elements(ctx: Context, data: relax.Expr, indices: relax.Expr, updates: relax.Expr) -> relax.Expr:
     """Write single elements."""
     shape = shape_of(data)
     axis = ctx.attrs.get("axis", 0) % len(shape)
@@ -64,7 +63,7 @@ def scatter_elements(ctx: Context, data: Any, indices: Any, updates: Any) -> Any
 
 
 @converter("ScatterND")
-def scatter_nd(ctx: Context, data: Any, indices: Any, updates: Any) -> Any:
+def scatter_nd(ctx: Context, data: relax.Expr, indices: relax.Expr, updates: relax.Expr) -> relax.Expr:
     """Write slices by tuples of indices."""
     shape, places = shape_of(data), shape_of(indices)
     depth = places[-1]
@@ -76,10 +75,10 @@ def scatter_nd(ctx: Context, data: Any, indices: Any, updates: Any) -> Any:
         safe = constant(np.stack([c for c in columns if c is not None], axis=-1))
     else:
 
-        def compute(where: Any) -> Any:
+        def compute(where: te.Tensor) -> te.Tensor:
             sizes = [tirx.const(size, "int64") for size in shape[:depth]]
 
-            def at(*i: Any) -> Any:
+            def at(*i: tirx.Var) -> tirx.Expr:
                 count = sizes[-1]
                 for d in reversed(range(depth - 1)):
                     count = tirx.Select(i[-1] == d, sizes[d], count)
@@ -94,7 +93,9 @@ def scatter_nd(ctx: Context, data: Any, indices: Any, updates: Any) -> Any:
 
 
 @converter("MaxUnpool")
-def max_unpool(ctx: Context, data: Any, indices: Any, output_shape: Any = None) -> Any:
+def max_unpool(
+    ctx: Context, data: relax.Expr, indices: relax.Expr, output_shape: relax.Expr | None = None
+) -> relax.Expr:
     """Pooling undone: each value goes where its index in the flat output says."""
     rank = len(shape_of(data))
     if output_shape is not None:
@@ -111,19 +112,19 @@ def max_unpool(ctx: Context, data: Any, indices: Any, output_shape: Any = None) 
 
 
 @converter("RoiAlign")
-def roi_align(ctx: Context, data: Any, rois: Any, batches: Any) -> Any:
+def roi_align(ctx: Context, data: relax.Expr, rois: relax.Expr, batches: relax.Expr) -> relax.Expr:
     """Regions of images that exist."""
     return ctx.original(data, rois, _safe(ctx, batches, shape_of(data)[0]))
 
 
 @converter("ReverseSequence")
-def reverse_sequence(ctx: Context, data: Any, lengths: Any) -> Any:
+def reverse_sequence(ctx: Context, data: relax.Expr, lengths: relax.Expr) -> relax.Expr:
     """The first elements along the time axis in reverse; a length beyond the axis means all of it."""
     batch, time = ctx.attrs.get("batch_axis", 1), ctx.attrs.get("time_axis", 0)
     steps = shape_of(data)[time]
 
-    def compute(x: Any, length: Any) -> Any:
-        def at(*i: Any) -> Any:
+    def compute(x: te.Tensor, length: te.Tensor) -> te.Tensor:
+        def at(*i: tirx.Var) -> tirx.Expr:
             last = tirx.min(length[i[batch]].astype("int64"), tirx.const(steps, "int64"))
             here = i[time].astype("int64")
             there = tirx.Select(here < last, last - tirx.const(1, "int64") - here, here)
@@ -139,7 +140,7 @@ def _reduction(ctx: Context) -> str:
     return "update" if reduction == "none" else reduction
 
 
-def _safe(ctx: Context, indices: Any, size: int) -> Any:
+def _safe(ctx: Context, indices: relax.Expr, size: int) -> relax.Expr:
     _require_elements(size, indices)
     known = _wrapped(fixed(indices), size)
     if known is not None:
@@ -158,13 +159,13 @@ def _wrapped(indices: np.ndarray | None, size: int) -> np.ndarray | None:
     return np.where(indices < 0, indices + size, indices).astype(np.int64)
 
 
-def _require_elements(size: int, indices: Any) -> None:
+def _require_elements(size: int, indices: relax.Expr) -> None:
     if size == 0 and 0 not in shape_of(indices):
         raise NotImplementedError("indices into an empty dimension")
 
 
 @converter("Gather")
-def _gather(ctx: Context, data: Any, indices: Any) -> Any:
+def _gather(ctx: Context, data: relax.Expr, indices: relax.Expr) -> relax.Expr:
     """Indices count from the end when negative; what is out of range reads the nearest element, never other memory."""
     axis = ctx.attrs.get("axis", 0) % len(shape_of(data))
     size = shape_of(data)[axis]
@@ -178,10 +179,10 @@ def _gather(ctx: Context, data: Any, indices: Any) -> Any:
         indices = constant(where.astype(np.int32))
     rank = len(shape_of(indices))
 
-    def compute(x: Any, table: Any) -> Any:
+    def compute(x: te.Tensor, table: te.Tensor) -> te.Tensor:
         shape = [*x.shape[:axis], *table.shape, *x.shape[axis + 1 :]]
 
-        def at(*i: Any) -> Any:
+        def at(*i: tirx.Var) -> tirx.Expr:
             index = table(*i[axis : axis + rank])
             zero, last = tirx.const(0, index.ty), tirx.const(size - 1, index.ty)
             index = tirx.Select(index < zero, index + tirx.const(size, index.ty), index)
@@ -193,18 +194,18 @@ def _gather(ctx: Context, data: Any, indices: Any) -> Any:
 
 
 @converter("OneHot")
-def _one_hot(ctx: Context, indices: Any, depth: Any, values: Any) -> Any:
+def _one_hot(ctx: Context, indices: relax.Expr, depth: relax.Expr, values: relax.Expr) -> relax.Expr:
     """Negative indices count from the end; out of range gives a row of the off value."""
     size = int(ctx.known(depth).flat[0])
     rank = len(shape_of(indices)) + 1
     axis = ctx.attrs.get("axis", -1) % rank
     whole = indices if dtype_of(indices).startswith(("int", "uint")) else op.astype(indices, "int64")
 
-    def compute(where: Any, pair: Any) -> Any:
+    def compute(where: te.Tensor, pair: te.Tensor) -> te.Tensor:
         shape = list(where.shape)
         shape.insert(axis, size)
 
-        def at(*i: Any) -> Any:
+        def at(*i: tirx.Var) -> tirx.Expr:
             index = where(*(i[:axis] + i[axis + 1 :])).astype("int64")
             position = i[axis].astype("int64")
             hit = tirx.any(index == position, index + tirx.const(size, "int64") == position)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
 
 import onnx
 from onnx import helper
@@ -17,7 +16,9 @@ op = relax.op
 
 
 @converter("BatchNormalization")
-def _batch_normalization(ctx: Context, data: Any, scale: Any, bias: Any, mean: Any, variance: Any) -> Any:
+def _batch_normalization(
+    ctx: Context, data: relax.Expr, scale: relax.Expr, bias: relax.Expr, mean: relax.Expr, variance: relax.Expr
+) -> relax.Expr:
     """Inference, as one multiplication and one addition whose factors are folded."""
     dtype = dtype_of(scale)
     epsilon = scalar(ctx.attrs.get("epsilon", 1e-5), dtype_of(variance))
@@ -30,7 +31,9 @@ def _batch_normalization(ctx: Context, data: Any, scale: Any, bias: Any, mean: A
 
 
 @converter("LayerNormalization")
-def _layer_normalization(ctx: Context, data: Any, scale: Any, bias: Any = None) -> Any:
+def _layer_normalization(
+    ctx: Context, data: relax.Expr, scale: relax.Expr, bias: relax.Expr | None = None
+) -> list[relax.Expr]:
     """With the mean and the inverse deviation as outputs, and in the precision that `stash_type` asks for."""
     rank = len(shape_of(data))
     axes = list(range(ctx.attrs.get("axis", -1) % rank, rank))
@@ -48,7 +51,7 @@ def _layer_normalization(ctx: Context, data: Any, scale: Any, bias: Any = None) 
 
 
 @converter("LpNormalization")
-def _lp_normalization(ctx: Context, data: Any) -> Any:
+def _lp_normalization(ctx: Context, data: relax.Expr) -> relax.Expr:
     axis, order = ctx.attrs.get("axis", -1), ctx.attrs.get("p", 2)
     powers = op.sum(op.abs(data) if order == 1 else op.multiply(data, data), [axis], True)
     zero = scalar(0.0, dtype_of(data))
@@ -56,12 +59,12 @@ def _lp_normalization(ctx: Context, data: Any) -> Any:
     return op.where(op.equal(norm, zero), zero, op.divide(data, op.where(op.equal(norm, zero), _one(data), norm)))
 
 
-def _one(data: Any) -> Any:
+def _one(data: relax.Expr) -> relax.Expr:
     return scalar(1.0, dtype_of(data))
 
 
 @converter("RMSNormalization")
-def rms_normalization(ctx: Context, data: Any, scale: Any) -> Any:
+def rms_normalization(ctx: Context, data: relax.Expr, scale: relax.Expr) -> relax.Expr:
     """As rows of a matrix: TVM's kernel wants a scale of one dimension, and an input of more."""
     shape = shape_of(data)
     axis = int(ctx.attrs.get("axis", -1)) % len(shape)

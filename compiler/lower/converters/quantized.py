@@ -6,7 +6,7 @@ while it stays below 2**24 and in float64 below 2**53; which one holds follows f
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 from tvm import relax
@@ -24,7 +24,7 @@ _EXACT = 1 << 24
 
 
 @converter("DynamicQuantizeLinear")
-def dynamic_quantize_linear(ctx: Context, data: Any) -> Any:
+def dynamic_quantize_linear(ctx: Context, data: relax.Expr) -> list[relax.Expr]:
     """Quantise to uint8 by the tensor's own range, which always contains zero."""
     dtype = dtype_of(data)
     zero, levels = scalar(0, dtype), scalar(255, dtype)
@@ -39,7 +39,9 @@ def dynamic_quantize_linear(ctx: Context, data: Any) -> Any:
 
 
 @converter("DequantizeLinear")
-def dequantize_linear(ctx: Context, data: Any, scale: Any, zero_point: Any = None) -> Any:
+def dequantize_linear(
+    ctx: Context, data: relax.Expr, scale: relax.Expr, zero_point: relax.Expr | None = None
+) -> relax.Expr:
     """Per tensor, axis or block; a constant is computed here."""
     dtype = dtype_of(scale)
     shape, axis = shape_of(data), ctx.attrs.get("axis", 1)
@@ -54,7 +56,13 @@ def dequantize_linear(ctx: Context, data: Any, scale: Any, zero_point: Any = Non
 
 
 @converter("ConvInteger")
-def conv_integer(ctx: Context, data: Any, weight: Any, data_zero: Any = None, weight_zero: Any = None) -> Any:
+def conv_integer(
+    ctx: Context,
+    data: relax.Expr,
+    weight: relax.Expr,
+    data_zero: relax.Expr | None = None,
+    weight_zero: relax.Expr | None = None,
+) -> relax.Expr:
     """Convolution of 8-bit integers with a 32-bit result."""
     kernel = _weight(ctx, weight, weight_zero, axis=0)
     dtype = _exact_dtype(ctx, data, kernel)
@@ -63,7 +71,13 @@ def conv_integer(ctx: Context, data: Any, weight: Any, data_zero: Any = None, we
 
 
 @converter("MatMulInteger")
-def matmul_integer(ctx: Context, left: Any, right: Any, left_zero: Any = None, right_zero: Any = None) -> Any:
+def matmul_integer(
+    ctx: Context,
+    left: relax.Expr,
+    right: relax.Expr,
+    left_zero: relax.Expr | None = None,
+    right_zero: relax.Expr | None = None,
+) -> relax.Expr:
     """Product of 8-bit integer matrices with a 32-bit result."""
     kernel = _weight(ctx, right, right_zero, axis=len(shape_of(right)) - 1)
     dtype = _exact_dtype(ctx, left, kernel, axis=-2)
@@ -74,16 +88,16 @@ def matmul_integer(ctx: Context, left: Any, right: Any, left_zero: Any = None, r
 @converter("QLinearConv")
 def qlinear_conv(
     ctx: Context,
-    data: Any,
-    data_scale: Any,
-    data_zero: Any,
-    weight: Any,
-    weight_scale: Any,
-    weight_zero: Any,
-    scale: Any,
-    zero: Any,
-    bias: Any = None,
-) -> Any:
+    data: relax.Expr,
+    data_scale: relax.Expr,
+    data_zero: relax.Expr,
+    weight: relax.Expr,
+    weight_scale: relax.Expr,
+    weight_zero: relax.Expr,
+    scale: relax.Expr,
+    zero: relax.Expr,
+    bias: relax.Expr | None = None,
+) -> relax.Expr:
     """Quantised convolution, in float32: exact but for sums beyond 2**24, whose error is far below one step."""
     kernel = _cast(ctx, _weight(ctx, weight, weight_zero, axis=0), "float32")
     result = _convolve(ctx, _centred(ctx, data, data_zero, "float32"), kernel)
@@ -100,15 +114,15 @@ def qlinear_conv(
 @converter("QLinearMatMul")
 def qlinear_matmul(
     ctx: Context,
-    left: Any,
-    left_scale: Any,
-    left_zero: Any,
-    right: Any,
-    right_scale: Any,
-    right_zero: Any,
-    scale: Any,
-    zero: Any,
-) -> Any:
+    left: relax.Expr,
+    left_scale: relax.Expr,
+    left_zero: relax.Expr,
+    right: relax.Expr,
+    right_scale: relax.Expr,
+    right_zero: relax.Expr,
+    scale: relax.Expr,
+    zero: relax.Expr,
+) -> relax.Expr:
     """Quantised product of matrices, in float32."""
     kernel = _cast(ctx, _weight(ctx, right, right_zero, axis=len(shape_of(right)) - 1), "float32")
     result = op.matmul(_centred(ctx, left, left_zero, "float32", rows=True), kernel)
@@ -119,7 +133,7 @@ def qlinear_matmul(
     return _requantised(ctx, result, factor, zero)
 
 
-def _requantised(ctx: Context, result: Any, factor: Any, zero: Any) -> Any:
+def _requantised(ctx: Context, result: relax.Expr, factor: relax.Expr, zero: relax.Expr) -> relax.Expr:
     dtype = dtype_of(zero)
     limits = np.iinfo(dtype)
     if _size(factor) == 1:
@@ -129,17 +143,17 @@ def _requantised(ctx: Context, result: Any, factor: Any, zero: Any) -> Any:
     return op.astype(_clipped(number, limits.min, limits.max, "float32"), dtype)
 
 
-def _clipped(value: Any, low: int, high: int, dtype: str) -> Any:
+def _clipped(value: relax.Expr, low: int, high: int, dtype: str) -> relax.Expr:
     return op.minimum(op.maximum(value, scalar(low, dtype)), scalar(high, dtype))
 
 
-def _convolve(ctx: Context, data: Any, kernel: Any) -> Any:
+def _convolve(ctx: Context, data: relax.Expr, kernel: relax.Expr) -> relax.Expr:
     convert = onnx_frontend._get_convert_map()["Conv"].get_converter(ctx.opset)
     attrs = {**ctx.attrs, "kernel_shape": list(shape_of(kernel)[2:])}
     return convert(ctx.bb, onnx_frontend.onnx_input([ctx.bb.normalize(data), kernel, None]), attrs, list(ctx.tables))
 
 
-def _weight(ctx: Context, weight: Any, zero: Any, axis: int) -> Any:
+def _weight(ctx: Context, weight: relax.Expr, zero: relax.Expr | None, axis: int) -> relax.Expr:
     """The weight less its zero point, in 16 bits; numpy's where both are constant."""
     if zero is None:
         return weight
@@ -152,7 +166,7 @@ def _weight(ctx: Context, weight: Any, zero: Any, axis: int) -> Any:
     return _arithmetic(ctx, np.subtract, op.subtract, _cast(ctx, weight, "int16"), _cast(ctx, zero, "int16"))
 
 
-def _centred(ctx: Context, data: Any, zero: Any, dtype: str, rows: bool = False) -> Any:
+def _centred(ctx: Context, data: relax.Expr, zero: relax.Expr | None, dtype: str, rows: bool = False) -> relax.Expr:
     number = _cast(ctx, data, dtype)
     if zero is None or (known_array(ctx, zero) is not None and not np.any(known_array(ctx, zero))):
         return number
@@ -163,7 +177,7 @@ def _centred(ctx: Context, data: Any, zero: Any, dtype: str, rows: bool = False)
     return op.subtract(number, _cast(ctx, zero, dtype))
 
 
-def _exact_dtype(ctx: Context, data: Any, kernel: Any, axis: int | None = None) -> str:
+def _exact_dtype(ctx: Context, data: relax.Expr, kernel: relax.Expr, axis: int | None = None) -> str:
     """The narrowest floating-point dtype in which all sums are exact."""
     known = known_array(ctx, kernel)
     if known is None:
@@ -176,7 +190,7 @@ def _exact_dtype(ctx: Context, data: Any, kernel: Any, axis: int | None = None) 
     return "float32" if most < _EXACT else "float64"
 
 
-def _spread(ctx: Context, value: Any, shape: tuple[int, ...], axis: int) -> Any:
+def _spread(ctx: Context, value: relax.Expr, shape: tuple[int, ...], axis: int) -> relax.Expr:
     """A scale or zero point so that it broadcasts against data of `shape`."""
     block = ctx.attrs.get("block_size", 0)
     if block:
@@ -192,18 +206,18 @@ def _spread(ctx: Context, value: Any, shape: tuple[int, ...], axis: int) -> Any:
     return _reshaped(ctx, value, tuple(along))
 
 
-def known_array(ctx: Context, value: Any) -> np.ndarray | None:
+def known_array(ctx: Context, value: relax.Expr) -> np.ndarray | None:
     """The array of a constant or of a parameter of the partition, None for what is computed."""
     if isinstance(value, relax.Var) and value.name in ctx.tables[1]:
         return np.asarray(ctx.tables[1][value.name][1])
     return fixed_value(value)
 
 
-def _size(value: Any) -> int:
+def _size(value: relax.Expr) -> int:
     return int(np.prod(shape_of(value), dtype=np.int64))
 
 
-def _flat(ctx: Context, value: Any) -> Any:
+def _flat(ctx: Context, value: relax.Expr) -> relax.Expr:
     """One element without dimensions."""
     known = known_array(ctx, value)
     if known is not None:
@@ -211,17 +225,23 @@ def _flat(ctx: Context, value: Any) -> Any:
     return value if not shape_of(value) else ctx.bb.normalize(op.reshape(value, ()))
 
 
-def _reshaped(ctx: Context, value: Any, shape: tuple[int, ...]) -> Any:
+def _reshaped(ctx: Context, value: relax.Expr, shape: tuple[int, ...]) -> relax.Expr:
     known = known_array(ctx, value)
     return constant(known.reshape(shape)) if known is not None else ctx.bb.normalize(op.reshape(value, shape))
 
 
-def _cast(ctx: Context, value: Any, dtype: str) -> Any:
+def _cast(ctx: Context, value: relax.Expr, dtype: str) -> relax.Expr:
     known = known_array(ctx, value)
     return constant(known.astype(dtype)) if known is not None else ctx.bb.normalize(as_dtype(value, dtype))
 
 
-def _arithmetic(ctx: Context, exact: Any, symbolic: Any, left: Any, right: Any) -> Any:
+def _arithmetic(
+    ctx: Context,
+    exact: Callable[[np.ndarray, np.ndarray], np.ndarray],
+    symbolic: Callable[[relax.Expr, relax.Expr], relax.Expr],
+    left: relax.Expr,
+    right: relax.Expr,
+) -> relax.Expr:
     known = known_array(ctx, left), known_array(ctx, right)
     if known[0] is not None and known[1] is not None:
         return constant(np.asarray(exact(known[0], known[1]), dtype=known[0].dtype))

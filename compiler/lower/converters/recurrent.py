@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from tvm import relax, te, tirx
@@ -17,6 +17,10 @@ from tvm import relax, te, tirx
 from heterocc.compiler.lower.converters.registry import Context, converter
 from heterocc.compiler.lower.converters.values import dtype_of, fixed, shape_of
 from heterocc.compiler.lower.straight import constant
+
+if TYPE_CHECKING:
+    from tvm.ir import TensorLoad
+
 
 op = relax.op
 
@@ -29,7 +33,9 @@ _DEFAULTS = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "R
 
 
 @converter("GRU", "LSTM", "RNN")
-def recurrent(ctx: Context, data: Any, weight: Any, recurrence: Any, *rest: Any) -> Any:
+def recurrent(
+    ctx: Context, data: relax.Expr, weight: relax.Expr, recurrence: relax.Expr, *rest: relax.Expr | None
+) -> list[relax.Expr]:
     """All directions of one layer: outputs of every step, then the last states."""
     kind = ctx.node.op_type
     bias, lengths, *states = (*rest, *(None,) * 5)[:4]
@@ -45,8 +51,8 @@ def recurrent(ctx: Context, data: Any, weight: Any, recurrence: Any, *rest: Any)
     directions, _, hidden = shape_of(recurrence)
     flat = ctx.bb.emit(op.reshape(data, (steps * batch, features)))
     names = _activations(ctx, directions)
-    every: list[Any] = []
-    last: list[list[Any]] = [[] for _ in range(_STATES[kind])]
+    every: list[relax.Expr] = []
+    last: list[list[relax.Expr]] = [[] for _ in range(_STATES[kind])]
     for d in range(directions):
         reverse = d == 1 or ctx.text("direction", "forward") == "reverse"
         projected = op.matmul(flat, op.permute_dims(_of(weight, d)))
@@ -70,11 +76,11 @@ def recurrent(ctx: Context, data: Any, weight: Any, recurrence: Any, *rest: Any)
     return outputs[: ctx.outputs]
 
 
-def _joined(values: Sequence[Any], axis: int) -> Any:
+def _joined(values: Sequence[relax.Expr], axis: int) -> relax.Expr:
     return values[0] if len(values) == 1 else op.concat(list(values), axis)
 
 
-def _of(value: Any, direction: int) -> Any:
+def _of(value: relax.Expr, direction: int) -> relax.Expr:
     """One direction's part of a weight or state."""
     shape = shape_of(value)
     if shape[0] == 1:
@@ -83,11 +89,11 @@ def _of(value: Any, direction: int) -> Any:
     return op.reshape(part, shape[1:])
 
 
-def _initial(state: Any, direction: int, shape: tuple[int, int], dtype: str) -> Any:
+def _initial(state: relax.Expr | None, direction: int, shape: tuple[int, int], dtype: str) -> relax.Expr:
     return constant(np.zeros(shape, dtype)) if state is None else _of(state, direction)
 
 
-def _require_plain(ctx: Context, lengths: Any, steps: int) -> None:
+def _require_plain(ctx: Context, lengths: relax.Expr | None, steps: int) -> None:
     kind = ctx.node.op_type
     known = None if lengths is None else fixed(lengths)
     if lengths is not None and (known is None or np.any(known != steps)):
@@ -109,11 +115,11 @@ def _activations(ctx: Context, directions: int) -> list[tuple[str, ...]]:
     return names
 
 
-def _sigmoid(x: Any) -> Any:
+def _sigmoid(x: tirx.Expr) -> tirx.Expr:
     return tirx.const(1, x.ty) / (tirx.const(1, x.ty) + tirx.exp(-x))
 
 
-_FUNCTIONS: Mapping[str, Callable[[Any], Any]] = MappingProxyType(
+_FUNCTIONS: Mapping[str, Callable[[tirx.Expr], tirx.Expr]] = MappingProxyType(
     {"Sigmoid": _sigmoid, "Tanh": tirx.tanh, "Relu": lambda x: tirx.max(x, tirx.const(0, x.ty))}
 )
 
@@ -135,7 +141,7 @@ class _Layer:
         self.functions = tuple(_FUNCTIONS[name] for name in activations)
         self.linear_before_reset = linear_before_reset
 
-    def compute(self, projected: Any, recurrence: Any, *rest: Any) -> Any:
+    def compute(self, projected: te.Tensor, recurrence: te.Tensor, *rest: te.Tensor) -> Any:
         """Tensors: outputs of every step, last states, and the gates (scratch)."""
         states = _STATES[self.kind]
         whole = (self.batch, self.hidden)
@@ -150,7 +156,7 @@ class _Layer:
             name=self.kind.lower(),
         )
 
-    def _body(self, ins: Sequence[Any], outs: Sequence[Any], states: int) -> Any:
+    def _body(self, ins: Sequence[tirx.Buffer], outs: Sequence[tirx.Buffer], states: int) -> tirx.Stmt:
         projected, recurrence = ins[0], ins[1]
         begin = ins[2 : 2 + states]
         bias = ins[2 + states] if len(ins) > 2 + states else None
@@ -158,23 +164,31 @@ class _Layer:
         whole = (self.batch, self.hidden)
         copies = [_loops(whole, partial(_copy, *pair)) for pair in zip(kept, begin, strict=True)]
 
-        def step(t: Any) -> Any:
+        def step(t: tirx.Var) -> tirx.Stmt:
             time = tirx.const(self.steps - 1, "int32") - t if self.reverse else t
             return tirx.SeqStmt(self._step(time, projected, recurrence, bias, every, kept, gates, reset))
 
         return tirx.SeqStmt([*copies, _loop("t", self.steps, step)])
 
     def _step(
-        self, time: Any, projected: Any, recurrence: Any, bias: Any, every: Any, kept: Any, gates: Any, reset: Any
-    ) -> list[Any]:
+        self,
+        time: tirx.Expr,
+        projected: tirx.Buffer,
+        recurrence: tirx.Buffer,
+        bias: tirx.Buffer | None,
+        every: tirx.Buffer,
+        kept: Sequence[tirx.Buffer],
+        gates: tirx.Buffer,
+        reset: tirx.Buffer,
+    ) -> list[tirx.Stmt]:
         hidden = self.hidden
         whole = (self.batch, hidden)
         state = kept[0]
 
-        def x(i: Any, gate: int) -> Any:
+        def x(i: tuple[tirx.Var, tirx.Var], gate: int) -> TensorLoad:
             return projected[time, i[0], i[1] + gate * hidden]
 
-        def h(i: Any, gate: int) -> Any:
+        def h(i: tuple[tirx.Var, tirx.Var], gate: int) -> TensorLoad:
             return gates[i[0], i[1] + gate * hidden]
 
         if self.kind == "RNN":
@@ -187,7 +201,7 @@ class _Layer:
             f, g, last = self.functions
             cell = kept[1]
 
-            def update(i: Any) -> Any:
+            def update(i: tuple[tirx.Var, tirx.Var]) -> tirx.Stmt:
                 fresh = f(x(i, 2) + h(i, 2)) * cell[i] + f(x(i, 0) + h(i, 0)) * g(x(i, 3) + h(i, 3))
                 out = f(x(i, 1) + h(i, 1)) * last(cell[i])
                 return tirx.SeqStmt([_store(cell, fresh, i), _both(state, every, time, i, out)])
@@ -195,7 +209,7 @@ class _Layer:
             return [self._product(gates, state, recurrence, bias, 0, 4 * hidden), _loops(whole, update)]
         f, g = self.functions
 
-        def blend(i: Any, candidate: Any) -> Any:
+        def blend(i: tuple[tirx.Var, tirx.Var], candidate: tirx.Expr) -> tirx.Stmt:
             z = f(x(i, 0) + h(i, 0))
             return _both(state, every, time, i, (tirx.const(1, z.ty) - z) * g(candidate) + z * state[i])
 
@@ -211,19 +225,27 @@ class _Layer:
             _loops(whole, lambda i: blend(i, x(i, 2) + h(i, 2))),
         ]
 
-    def _product(self, gates: Any, state: Any, recurrence: Any, bias: Any, first: int, count: int) -> Any:
+    def _product(
+        self,
+        gates: tirx.Buffer,
+        state: tirx.Buffer,
+        recurrence: tirx.Buffer,
+        bias: tirx.Buffer | None,
+        first: int,
+        count: int,
+    ) -> tirx.Stmt:
         """gates[:, first : first + count] = bias + state · recurrence of these columns."""
         width = max(n for n in range(1, min(count, _WIDTH) + 1) if count % n == 0)
 
-        def columns(b: Any, block: Any) -> Any:
+        def columns(b: tirx.Var, block: tirx.Var) -> tirx.Stmt:
             start = block * width + first
 
-            def begin(j: Any) -> Any:
+            def begin(j: tirx.Var) -> tirx.BufferStore:
                 zero = tirx.const(0, gates.dtype)
                 return _store(gates, zero if bias is None else bias[start + j], (b, start + j))
 
-            def add(k: Any) -> Any:
-                def lane(j: Any) -> Any:
+            def add(k: tirx.Var) -> tirx.Stmt:
+                def lane(j: tirx.Var) -> tirx.BufferStore:
                     total = gates[b, start + j] + state[b, k] * recurrence[k, start + j]
                     return _store(gates, total, (b, start + j))
 
@@ -234,24 +256,26 @@ class _Layer:
         return _loop("b", self.batch, lambda b: _loop("block", count // width, lambda block: columns(b, block)))
 
 
-def _loop(name: str, extent: int, body: Callable[[Any], Any], vector: bool = False) -> Any:
+def _loop(name: str, extent: int, body: Callable[[tirx.Var], tirx.Stmt], vector: bool = False) -> tirx.Stmt:
     var = tirx.Var(name, "int32")
     kind = tirx.ForKind.VECTORIZED if vector and extent > 1 else tirx.ForKind.SERIAL
     return tirx.For(var, tirx.const(0, "int32"), tirx.const(extent, "int32"), kind, body(var))
 
 
-def _loops(shape: tuple[int, int], body: Callable[[tuple[Any, Any]], Any]) -> Any:
+def _loops(shape: tuple[int, int], body: Callable[[tuple[tirx.Var, tirx.Var]], tirx.Stmt]) -> tirx.Stmt:
     return _loop("i", shape[0], lambda i: _loop("j", shape[1], lambda j: body((i, j))))
 
 
-def _store(buffer: Any, value: Any, index: Any) -> Any:
+def _store(buffer: tirx.Buffer, value: tirx.Expr, index: tuple[tirx.Expr, ...]) -> tirx.BufferStore:
     return tirx.BufferStore(buffer, value, list(index))
 
 
-def _copy(target: Any, source: Any, index: Any) -> Any:
+def _copy(target: tirx.Buffer, source: tirx.Buffer, index: tuple[tirx.Var, tirx.Var]) -> tirx.BufferStore:
     return _store(target, source[index], index)
 
 
-def _both(state: Any, every: Any, time: Any, index: Any, value: Any) -> Any:
+def _both(
+    state: tirx.Buffer, every: tirx.Buffer, time: tirx.Expr, index: tuple[tirx.Var, tirx.Var], value: tirx.Expr
+) -> tirx.Stmt:
     """Store the new state, and the same as this step's output."""
     return tirx.SeqStmt([_store(state, value, index), _store(every, state[index], (time, *index))])

@@ -18,25 +18,25 @@ _NO_INDEX = (1 << 62, -1)
 
 
 @converter("ArgMax")
-def arg_max(ctx: Context, data: Any) -> Any:
+def arg_max(ctx: Context, data: relax.Expr) -> relax.Expr:
     """Index of the largest element."""
     return _arg(ctx, data, largest=True)
 
 
 @converter("ArgMin")
-def arg_min(ctx: Context, data: Any) -> Any:
+def arg_min(ctx: Context, data: relax.Expr) -> relax.Expr:
     """Index of the smallest element."""
     return _arg(ctx, data, largest=False)
 
 
-def _arg(ctx: Context, data: Any, largest: bool) -> Any:
+def _arg(ctx: Context, data: relax.Expr, largest: bool) -> relax.Expr:
     axis = ctx.attrs.get("axis", 0) % len(shape_of(data))
     return _index(
         ctx, data, axis, largest, bool(ctx.attrs.get("keepdims", 1)), bool(ctx.attrs.get("select_last_index"))
     )
 
 
-def _index(ctx: Context, data: Any, axis: int, largest: bool, keepdims: bool, last: bool) -> Any:
+def _index(ctx: Context, data: relax.Expr, axis: int, largest: bool, keepdims: bool, last: bool) -> relax.Expr:
     """The index along `axis`, always of an element: infinities count, a NaN only where it comes first.
 
     That is what ONNX Runtime does, which compares each element with the first.
@@ -45,15 +45,15 @@ def _index(ctx: Context, data: Any, axis: int, largest: bool, keepdims: bool, la
     if shape[axis] == 0:
         raise NotImplementedError(f"{ctx.node.op_type} along an empty dimension")
 
-    def wins(a: Any, b: Any) -> Any:
+    def wins(a: tirx.Var, b: tirx.Var) -> tirx.Expr:
         return a > b if largest else a < b
 
-    def start(kind: str) -> Any:
+    def start(kind: str) -> tirx.Expr:
         if kind.startswith(("float", "bfloat")):
             return -tirx.infinity(kind) if largest else tirx.infinity(kind)
         return tirx.min_value(kind) if largest else tirx.max_value(kind)
 
-    def combine(left: Any, right: Any) -> Any:
+    def combine(left: list[tirx.Var], right: list[tirx.Var]) -> tuple[tirx.Expr, tirx.Expr]:
         nearer = right[0] > left[0] if last else right[0] < left[0]
         take = tirx.any(wins(right[1], left[1]), tirx.all(right[1] == left[1], nearer))
         return tuple(tirx.Select(take, r, one) for one, r in zip(left, right, strict=True))
@@ -62,11 +62,11 @@ def _index(ctx: Context, data: Any, axis: int, largest: bool, keepdims: bool, la
         combine, lambda place, kind: (tirx.const(_NO_INDEX[last], place), start(str(kind))), name="index_of"
     )
 
-    def compute(x: Any) -> Any:
+    def compute(x: te.Tensor) -> te.Tensor:
         along = te.reduce_axis((0, shape[axis]), "k")
         kept = [1 if d == axis else n for d, n in enumerate(shape)]
 
-        def both(*i: Any) -> Any:
+        def both(*i: tirx.Var) -> Any:
             value = x(*i[:axis], along, *i[axis + 1 :])
             if dtype.startswith(("float", "bfloat")):
                 no_number = tirx.Select(along == 0, -start(dtype), start(dtype))
@@ -82,7 +82,7 @@ def _index(ctx: Context, data: Any, axis: int, largest: bool, keepdims: bool, la
 
 
 @converter("Hardmax")
-def hardmax(ctx: Context, data: Any) -> Any:
+def hardmax(ctx: Context, data: relax.Expr) -> relax.Expr:
     """One where the largest element is, the first of several."""
     shape, rank = shape_of(data), len(shape_of(data))
     axis = ctx.attrs.get("axis", -1 if ctx.opset >= 13 else 1) % rank
@@ -100,7 +100,7 @@ def hardmax(ctx: Context, data: Any) -> Any:
 
 
 @converter("ReduceLogSumExp")
-def reduce_log_sum_exp(ctx: Context, data: Any, axes: Any = None) -> Any:
+def reduce_log_sum_exp(ctx: Context, data: relax.Expr, axes: relax.Expr | None = None) -> relax.Expr:
     """Without infinity less infinity: the largest element is subtracted where it is finite."""
     along = ctx.attrs.get("axes") if axes is None else [int(a) for a in ctx.known(axes).ravel()]
     if not along and ctx.attrs.get("noop_with_empty_axes", 0):
@@ -122,7 +122,7 @@ def reduce_log_sum_exp(ctx: Context, data: Any, axes: Any = None) -> Any:
 
 
 @converter("LpPool")
-def lp_pool(ctx: Context, data: Any) -> Any:
+def lp_pool(ctx: Context, data: relax.Expr) -> relax.Expr:
     """The p-norm of each window."""
     p = float(ctx.attrs.get("p", 2))
     attrs = {**ctx.attrs, "count_include_pad": True}
@@ -134,14 +134,14 @@ def lp_pool(ctx: Context, data: Any) -> Any:
 
 
 @converter("GlobalLpPool")
-def global_lp_pool(ctx: Context, data: Any) -> Any:
+def global_lp_pool(ctx: Context, data: relax.Expr) -> relax.Expr:
     """The p-norm of each channel."""
     p = float(ctx.attrs.get("p", 2))
     powers = _power(ctx, op.abs(data), p)
     return _power(ctx, op.sum(powers, list(range(2, len(shape_of(data)))), keepdims=True), 1 / p)
 
 
-def _power(ctx: Context, value: Any, exponent: float) -> Any:
+def _power(ctx: Context, value: relax.Expr, exponent: float) -> relax.Expr:
     """The exponent is an operand: of a number in the code TVM warns, though it computes the same."""
     value = ctx.bb.emit(value)
     if exponent == 2:
@@ -149,14 +149,14 @@ def _power(ctx: Context, value: Any, exponent: float) -> Any:
     if exponent == 0.5:
         return op.sqrt(value)
 
-    def compute(x: Any, e: Any) -> Any:
+    def compute(x: te.Tensor, e: te.Tensor) -> te.Tensor:
         return te.compute(x.shape, lambda *i: tirx.power(x(*i), e()), name="power")
 
     return ctx.bb.emit_te(compute, value, scalar(exponent, dtype_of(value)), primfunc_name_hint="power")
 
 
 @converter("ReduceMean")
-def reduce_mean(ctx: Context, data: Any, axes: Any = None) -> Any:
+def reduce_mean(ctx: Context, data: relax.Expr, axes: relax.Expr | None = None) -> relax.Expr:
     """Integers as well: the sum, divided towards zero."""
     if dtype_of(data).startswith(("float", "bfloat")):
         return ctx.original(data) if axes is None else ctx.original(data, axes)
@@ -173,7 +173,7 @@ def reduce_mean(ctx: Context, data: Any, axes: Any = None) -> Any:
 
 
 @converter("ReduceMax", "ReduceMin")
-def reduce_extreme(ctx: Context, data: Any, *rest: Any) -> Any:
+def reduce_extreme(ctx: Context, data: relax.Expr, *rest: relax.Expr) -> relax.Expr:
     """Of booleans too, as numbers; not of empty tensors, for which TVM's start value would show in the result."""
     if 0 in shape_of(data):
         raise NotImplementedError(f"{ctx.node.op_type} of an empty tensor")

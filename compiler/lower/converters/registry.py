@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import onnx
 import tvm
+from tvm import relax
 from tvm.relax.frontend.onnx import onnx_frontend
 
 STANDARD_DOMAINS = frozenset({"", "ai.onnx"})
@@ -23,26 +24,26 @@ MICROSOFT = "com.microsoft"
 class Context:
     """What a converter may use: block builder, node, parsed attributes, opset, number of outputs, TVM's tables."""
 
-    bb: Any
+    bb: relax.BlockBuilder
     node: onnx.NodeProto
     attrs: Mapping[str, Any]
     opset: int
     outputs: int
-    tables: tuple[dict[str, Any], dict[str, Any]]
+    tables: tuple[dict[str, relax.Expr], dict[str, tuple[relax.Expr, np.ndarray]]]
 
     def text(self, name: str, default: str) -> str:
         """A text attribute."""
         value = self.attrs.get(name, default)
         return value.decode() if isinstance(value, bytes) else str(value)
 
-    def known(self, value: Any) -> np.ndarray:
+    def known(self, value: relax.Expr) -> np.ndarray:
         """The value of an input that must be constant."""
         found = onnx_frontend.get_constant(value, list(self.tables))
         if not isinstance(found, tvm.ir.GenericConst):
             raise NotImplementedError(f"{self.node.op_type} with an input that is computed, where a constant is needed")
         return np.asarray(found.value.numpy())
 
-    def original(self, *inputs: Any) -> Any:
+    def original(self, *inputs: relax.Expr | None) -> relax.Expr:
         """What TVM's own converter makes of the node with these inputs."""
         attrs = {**self.attrs, "tvm_custom": {"name": self.node.name, "num_outputs": self.outputs}}
         convert = onnx_frontend._get_convert_map()[self.node.op_type].get_converter(self.opset)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from tvm import te, tirx
+from tvm import relax, te, tirx
 
 from heterocc.compiler.lower.converters.registry import Context, converter
 from heterocc.compiler.lower.converters.values import shape_of
@@ -44,17 +44,19 @@ def axis_table(
     return np.clip(index, 0, size - 1).astype(np.int32), weight
 
 
-def apply_axis(bb: Any, data: Any, axis: int, index: np.ndarray, weight: np.ndarray) -> Any:
+def apply_axis(
+    bb: relax.BlockBuilder, data: relax.Expr, axis: int, index: np.ndarray, weight: np.ndarray
+) -> relax.Expr:
     """Resample one axis of a tensor by a table of positions and weights."""
     dtype = str(data.ty.dtype.dtype)
     taps = index.shape[1]
     plain = taps == 1 and bool((weight == 1.0).all())
 
-    def compute(x: Any, positions: Any, weights: Any = None) -> Any:
+    def compute(x: te.Tensor, positions: te.Tensor, weights: te.Tensor | None = None) -> te.Tensor:
         shape = [index.shape[0] if d == axis else x.shape[d] for d in range(len(x.shape))]
 
-        def at(*i: Any) -> Any:
-            def tap(k: int) -> Any:
+        def at(*i: tirx.Var) -> tirx.Expr:
+            def tap(k: int) -> tirx.Expr:
                 value = x(*(positions[i[axis], k] if d == axis else i[d] for d in range(len(i))))
                 return value if weights is None else value.astype(work) * weights[i[axis], k]
 
@@ -114,7 +116,7 @@ __all__ = ["apply_axis", "axis_table"]
 
 
 @converter("Upsample")
-def _upsample(ctx: Context, data: Any, scales: Any = None) -> Any:
+def _upsample(ctx: Context, data: relax.Expr, scales: relax.Expr | None = None) -> relax.Expr:
     """Resize as it was before opset 10: asymmetric, the nearest position rounded down."""
     factors = ctx.attrs["scales"] if scales is None else ctx.known(scales).tolist()
     attrs = {"mode": ctx.text("mode", "nearest"), "coordinate_transformation_mode": "asymmetric"}
@@ -124,7 +126,7 @@ def _upsample(ctx: Context, data: Any, scales: Any = None) -> Any:
 
 
 @converter("Resize")
-def _resize(ctx: Context, data: Any, *rest: Any) -> Any:
+def _resize(ctx: Context, data: relax.Expr, *rest: relax.Expr | None) -> relax.Expr:
     """All modes of interpolation, in any axes, from scales or sizes."""
     if len(rest) < 2 and ctx.opset < 11:
         old = {"mode": ctx.text("mode", "nearest"), "coordinate_transformation_mode": "asymmetric"}
@@ -152,8 +154,14 @@ def _resize(ctx: Context, data: Any, *rest: Any) -> Any:
 
 
 def _resample(
-    ctx: Context, data: Any, axes: Any, factors: Any, sizes: Any, attrs: Mapping[str, Any], nearest_floor: bool = False
-) -> Any:
+    ctx: Context,
+    data: relax.Expr,
+    axes: Sequence[int],
+    factors: list[float],
+    sizes: list[int],
+    attrs: Mapping[str, Any],
+    nearest_floor: bool = False,
+) -> relax.Expr:
     value = data
     for axis, factor, size in zip(axes, factors, sizes, strict=True):
         if factor == 1.0 and size == shape_of(data)[axis]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 from onnx import helper
@@ -17,26 +16,26 @@ op = relax.op
 
 
 @converter("Shape")
-def _shape_of(ctx: Context, data: Any) -> Any:
+def _shape_of(ctx: Context, data: relax.Expr) -> relax.Expr:
     """A constant tensor; TVM's gives a shape expression, which few operators accept and no output may be."""
     shape = shape_of(data)
     return constant(np.array(shape[ctx.attrs.get("start", 0) : ctx.attrs.get("end")], dtype=np.int64))
 
 
 @converter("Size")
-def _size(_ctx: Context, data: Any) -> Any:
+def _size(_ctx: Context, data: relax.Expr) -> relax.Expr:
     return constant(np.array(math.prod(shape_of(data)), dtype=np.int64))
 
 
 @converter("EyeLike")
-def _eye_like(ctx: Context, data: Any) -> Any:
+def _eye_like(ctx: Context, data: relax.Expr) -> relax.Expr:
     rows, columns = shape_of(data)
     dtype = helper.tensor_dtype_to_np_dtype(ctx.attrs["dtype"]) if "dtype" in ctx.attrs else np.dtype(dtype_of(data))
     return constant(np.eye(rows, columns, ctx.attrs.get("k", 0), dtype=dtype))
 
 
 @converter("SpaceToDepth")
-def _space_to_depth(ctx: Context, data: Any) -> Any:
+def _space_to_depth(ctx: Context, data: relax.Expr) -> relax.Expr:
     """Both modes."""
     batch, channels, height, width = shape_of(data)
     size = ctx.attrs["blocksize"]
@@ -47,13 +46,13 @@ def _space_to_depth(ctx: Context, data: Any) -> Any:
 
 
 @converter("Concat")
-def concat(ctx: Context, *inputs: Any) -> Any:
+def concat(ctx: Context, *inputs: relax.Expr) -> relax.Expr:
     """Concatenation of weights too, which TVM's importer takes for its own arrays."""
     return inputs[0] if len(inputs) == 1 else op.concat(list(inputs), ctx.attrs.get("axis", 1))
 
 
 @converter("Split")
-def split(ctx: Context, data: Any, sizes: Any = None) -> Any:
+def split(ctx: Context, data: relax.Expr, sizes: relax.Expr | None = None) -> relax.Expr | list[relax.Expr]:
     """Into parts without elements too, each of which is then a slice of its own."""
     parts = ctx.attrs.get("split") if sizes is None else ctx.known(sizes)
     if parts is None or all(parts):

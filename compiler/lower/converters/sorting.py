@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tvm import relax
 
 from heterocc.compiler.lower.converters.registry import Context, converter
@@ -13,7 +11,7 @@ op = relax.op
 
 
 @converter("TopK")
-def top_k(ctx: Context, data: Any, *rest: Any) -> Any:
+def top_k(ctx: Context, data: relax.Expr, *rest: relax.Expr) -> relax.Expr | list[relax.Expr]:
     """Sort dtypes that TVM's runtime lacks as wider ones, which order them alike.
 
     Others are refused here: the runtime would find them out when it runs.
@@ -29,7 +27,7 @@ def top_k(ctx: Context, data: Any, *rest: Any) -> Any:
 
 
 @converter("CumProd")
-def _cum_prod(ctx: Context, data: Any, axis: Any) -> Any:
+def _cum_prod(ctx: Context, data: relax.Expr, axis: relax.Expr) -> relax.Expr:
     along = int(ctx.known(axis).flat[0]) % len(shape_of(data))
     reverse = bool(ctx.attrs.get("reverse", 0))
     value = op.flip(data, along) if reverse else data

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
 
 from tvm import relax
 
@@ -64,7 +63,7 @@ class Along:
 
 
 @converter("ConvTranspose")
-def conv_transpose(ctx: Context, data: Any, weight: Any, bias: Any = None) -> Any:
+def conv_transpose(ctx: Context, data: relax.Expr, weight: relax.Expr, bias: relax.Expr | None = None) -> relax.Expr:
     """ConvTranspose without dilation, of strides up to the kernel's size; TVM's converter for others."""
     axes = _axes(ctx, data, weight)
     if axes is None:
@@ -90,7 +89,7 @@ def conv_transpose(ctx: Context, data: Any, weight: Any, bias: Any = None) -> An
     return found if bias is None else op.add(found, op.reshape(bias, [1, outer, *[1] * rank]))
 
 
-def _axes(ctx: Context, data: Any, weight: Any) -> tuple[Along, ...] | None:
+def _axes(ctx: Context, data: relax.Expr, weight: relax.Expr) -> tuple[Along, ...] | None:
     """The axes of the image, None where the operator is of another kind."""
     sizes, taps = shape_of(data)[2:], shape_of(weight)[2:]
     rank = len(sizes)
@@ -112,7 +111,7 @@ def _axes(ctx: Context, data: Any, weight: Any) -> tuple[Along, ...] | None:
 _DEFAULTS = (("strides", 1), ("dilations", 1), ("output_padding", 0))
 
 
-def _rearranged(ctx: Context, weight: Any, axes: Sequence[Along], channels: tuple[int, int, int]) -> Any:
+def _rearranged(ctx: Context, weight: relax.Expr, axes: Sequence[Along], channels: tuple[int, int, int]) -> relax.Expr:
     """Weights [groups · inner, outer, …] as those of the convolution: [groups · outer · strides, inner, …].
 
     Step by step, no step more than doubling it: of a weight it is then done when compiling.

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import tvm
-from tvm import tirx
+from tvm import s_tir, tirx
 from tvm.ir import Call, TensorLoad
+
+if TYPE_CHECKING:
+    from tvm.s_tir.schedule import LoopRV, SBlockRV
+
 
 _SPATIAL, _REDUCTION = 0, 2
 
@@ -18,14 +22,14 @@ _SPATIAL, _REDUCTION = 0, 2
 class BlockView:
     """A leaf block whose loops are exactly its iteration variables: `kinds` is one of "S" and "R" per loop."""
 
-    rv: Any
+    rv: SBlockRV
     name: str
-    block: Any
+    block: s_tir.SBlock
     kinds: str
     extents: tuple[int, ...]
 
     @property
-    def iters(self) -> list[Any]:
+    def iters(self) -> list[tirx.Var]:
         """The block's iteration variables, in loop order."""
         return [i.var for i in self.block.iter_vars]
 
@@ -40,16 +44,16 @@ class BlockView:
         return math.prod(self.extents)
 
     @property
-    def store(self) -> Any:
+    def store(self) -> tirx.BufferStore:
         """The block's single store."""
         return self.block.body
 
-    def loops(self, sch: Any) -> list[Any]:
+    def loops(self, sch: s_tir.Schedule) -> list[LoopRV]:
         """The block's loops in the schedule."""
         return list(sch.get_loops(self.rv))
 
 
-def view(sch: Any, rv: Any) -> BlockView | None:
+def view(sch: s_tir.Schedule, rv: SBlockRV) -> BlockView | None:
     """The block as a BlockView, or None when it is anything else (nested, opaque, several stores, dynamic)."""
     block = sch.get(rv)
     loops = [sch.get(loop) for loop in sch.get_loops(rv)]
@@ -65,7 +69,7 @@ def view(sch: Any, rv: Any) -> BlockView | None:
     return BlockView(rv, str(block.name_hint), block, kinds, sizes)
 
 
-def leaf_blocks(sch: Any) -> list[Any]:
+def leaf_blocks(sch: s_tir.Schedule) -> list[SBlockRV]:
     """The kernel's blocks in order, the root apart; empty where there is no root block."""
     try:
         root = sch.get_sblock("root")
@@ -78,7 +82,7 @@ _FIELDS = ("a", "b", "value", "indices", "args", "condition", "true_value", "fal
 """Where expressions and stores keep their parts; TVM has no visitor for them in Python."""
 
 
-def nodes(body: Any) -> Iterator[Any]:
+def nodes(body: tirx.BufferStore | tirx.Expr) -> Iterator[tirx.Expr | tirx.Stmt]:
     """All expressions and statements of a store or expression, itself included."""
     yield body
     if isinstance(body, tirx.Var | tirx.IntImm | tirx.FloatImm):
@@ -92,22 +96,22 @@ def nodes(body: Any) -> Iterator[Any]:
                 yield from nodes(child)
 
 
-def loads(body: Any) -> list[Any]:
+def loads(body: tirx.BufferStore | tirx.Expr) -> list[TensorLoad]:
     """All reads of buffers below a statement or expression."""
     return [n for n in nodes(body) if isinstance(n, TensorLoad)]
 
 
-def is_iters(indices: Any, iters: list[Any]) -> bool:
+def is_iters(indices: Sequence[tirx.Expr], iters: list[tirx.Var]) -> bool:
     """Whether indices are exactly the iteration variables, in order."""
     return len(indices) == len(iters) and all(i.same_as(v) for i, v in zip(indices, iters, strict=True))
 
 
-def uses(expr: Any, var: Any) -> bool:
+def uses(expr: tirx.Expr, var: tirx.Var) -> bool:
     """Whether an expression mentions a variable."""
     return any(n.same_as(var) for n in nodes(expr) if isinstance(n, tirx.Var))
 
 
-def dtype_of(expr: Any) -> str:
+def dtype_of(expr: tirx.Expr) -> str:
     """numpy's name of an expression's or buffer's element type."""
     ty = expr.ty
     dtype = getattr(ty, "dtype", ty)
@@ -119,7 +123,7 @@ def itemsize(dtype: str) -> int:
     return max(1, int(tvm.runtime.DataType(dtype).bits) // 8)
 
 
-def is_plain_arithmetic(body: Any) -> bool:
+def is_plain_arithmetic(body: tirx.BufferStore) -> bool:
     """Whether a body has no conditions and no function calls: cheap enough to compute twice."""
     return not any(isinstance(n, Call | tirx.Select | tirx.IfThenElse) for n in nodes(body))
 

@@ -7,12 +7,12 @@ A tile of `rows` values of m times T of v is accumulated in registers over all r
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from tvm import tirx
+from tvm import s_tir, tirx
 
 from heterocc.compiler.lower.cpu.blocks import (
     BlockView,
@@ -24,6 +24,11 @@ from heterocc.compiler.lower.cpu.blocks import (
     uses,
     view,
 )
+
+if TYPE_CHECKING:
+    from tvm.ir import TensorLoad
+    from tvm.s_tir.schedule import SBlockRV
+
 
 TILE_BYTES = 1024
 """LLVM code generation keeps only buffers below this size on the stack, from where they become registers."""
@@ -54,7 +59,7 @@ class Contraction:
     vector: int
     row: int
     groups: int
-    weight: Any
+    weight: TensorLoad
     weight_axis: int
     argument: int | None
 
@@ -73,7 +78,7 @@ class Tile:
         return self.blocks * self.lanes
 
 
-def find_contraction(block: BlockView, func: Any, weights: Collection[int]) -> Contraction | None:
+def find_contraction(block: BlockView, func: tirx.PrimFunc, weights: Collection[int]) -> Contraction | None:
     """Read a block as a contraction; `weights` are the argument numbers that are parameters of the partition."""
     iters = block.iters
     value = block.store.value
@@ -136,7 +141,9 @@ def choose_tile(found: Contraction, lanes: int) -> Tile | None:
     return best[2] if best is not None else None
 
 
-def schedule_contraction(sch: Any, found: Contraction, tile: Tile, epilogue: Any) -> Packing | None:
+def schedule_contraction(
+    sch: s_tir.Schedule, found: Contraction, tile: Tile, epilogue: SBlockRV | None
+) -> Packing | None:
     """Schedule the block; `epilogue` is the block that consumes it element by element, None if there is none.
 
     Returns what the caller has to do with the weight.
@@ -169,7 +176,7 @@ def schedule_contraction(sch: Any, found: Contraction, tile: Tile, epilogue: Any
     return packing
 
 
-def _schedule_inner(sch: Any, found: Contraction, tile: Tile) -> None:
+def _schedule_inner(sch: s_tir.Schedule, found: Contraction, tile: Tile) -> None:
     """The tile's loops inside the reduction, and its initialisation before."""
     block = found.block
     rank = len(block.kinds)
@@ -191,7 +198,9 @@ def _schedule_inner(sch: Any, found: Contraction, tile: Tile) -> None:
                 sch.unroll(loop)
 
 
-def _vector_axis(block: BlockView, data: Any, weight: Any, spatial: list[int]) -> tuple[int, int, int] | None:
+def _vector_axis(
+    block: BlockView, data: TensorLoad, weight: TensorLoad, spatial: list[int]
+) -> tuple[int, int, int] | None:
     """Loop index of v, the weight's dimension that is v alone, and the number of groups."""
     iters = block.iters
     for index in spatial:
@@ -208,11 +217,11 @@ def _vector_axis(block: BlockView, data: Any, weight: Any, spatial: list[int]) -
     return None
 
 
-def _group_size(data: Any, var: Any) -> int | None:
+def _group_size(data: TensorLoad, var: tirx.Var) -> int | None:
     """n where the data's indices mention `var` only as var // n."""
     sizes: set[int] = set()
 
-    def check(expr: Any) -> bool:
+    def check(expr: tirx.Expr) -> bool:
         if isinstance(expr, tirx.FloorDiv) and expr.a.same_as(var) and isinstance(expr.b, tirx.IntImm):
             sizes.add(int(expr.b))
             return True
@@ -227,30 +236,30 @@ def _group_size(data: Any, var: Any) -> int | None:
     return sizes.pop() if len(sizes) == 1 else None
 
 
-def _packed_index(found: Contraction, tile: int) -> Any:
+def _packed_index(found: Contraction, tile: int) -> Callable[..., list[tirx.Expr]]:
     axis, rank = found.weight_axis, len(found.weight.indices)
 
-    def index_map(*i: Any) -> list[Any]:
+    def index_map(*i: tirx.Var) -> list[tirx.Expr]:
         return [i[axis] // tile, *(i[d] for d in range(rank) if d != axis), i[axis] % tile]
 
     return index_map
 
 
-def _read_of(block: BlockView, load: Any) -> tuple[str, int]:
+def _read_of(block: BlockView, load: TensorLoad) -> tuple[str, int]:
     for index, region in enumerate(block.block.reads):
         if region.source.same_as(load.source):
             return ("read", index)
     raise AssertionError("a block reads what it does not declare")
 
 
-def _single_load(expr: Any) -> Any:
+def _single_load(expr: tirx.Expr) -> TensorLoad | None:
     while isinstance(expr, tirx.Cast):
         expr = expr.value
     found = loads(expr)
     return expr if len(found) == 1 and found[0].same_as(expr) else None
 
 
-def _is_zero(expr: Any) -> bool:
+def _is_zero(expr: tirx.Expr) -> bool:
     return isinstance(expr, tirx.FloatImm | tirx.IntImm) and float(expr.value) == 0.0
 
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING
 
-from tvm import tirx
+from tvm import s_tir, tirx
 from tvm.ir import Call
 
 from heterocc.compiler.lower.cpu.blocks import BlockView, divisor_up_to, dtype_of, itemsize, loads, nodes, uses, view
+
+if TYPE_CHECKING:
+    from tvm.s_tir.schedule import LoopRV, SBlockRV
+
 
 PARALLEL_WORK = 1 << 14
 """Nests with fewer iterations stay on one thread: starting the others costs some microseconds."""
@@ -16,7 +20,7 @@ PARALLEL_WORK = 1 << 14
 MAX_UNROLL = 16
 
 
-def schedule_spatial(sch: Any, block: BlockView, lanes: int) -> None:
+def schedule_spatial(sch: s_tir.Schedule, block: BlockView, lanes: int) -> None:
     """An elementwise or otherwise injective block: last dimension in vectors, the others in parallel."""
     loops = block.loops(sch)
     if not loops:
@@ -34,7 +38,7 @@ def schedule_spatial(sch: Any, block: BlockView, lanes: int) -> None:
         sch.vectorize(vector)
 
 
-def schedule_reduction(sch: Any, block: BlockView, lanes: int) -> None:
+def schedule_reduction(sch: s_tir.Schedule, block: BlockView, lanes: int) -> None:
     """A reduction: vectors along the last output dimension where it is long, else along the reduction itself."""
     spatial = [i for i, k in enumerate(block.kinds) if k == "S"]
     reduction = [i for i, k in enumerate(block.kinds) if k == "R"]
@@ -56,7 +60,7 @@ def schedule_reduction(sch: Any, block: BlockView, lanes: int) -> None:
     _parallel(sch, [loops[i] for i in spatial], block.work, keep=0)
 
 
-def _output_vectors(sch: Any, block: BlockView, spatial: list[int], reduction: list[int], step: int) -> None:
+def _output_vectors(sch: s_tir.Schedule, block: BlockView, spatial: list[int], reduction: list[int], step: int) -> None:
     """Accumulate a vector of outputs over all reduction loops, in a buffer that becomes a register."""
     copy = sch.cache_write(block.rv, 0, "global")
     loops = list(sch.get_loops(copy))
@@ -74,7 +78,9 @@ def _output_vectors(sch: Any, block: BlockView, spatial: list[int], reduction: l
     sch.decompose_reduction(block.rv, reduce[0])
 
 
-def _reduction_vectors(sch: Any, block: BlockView, spatial: list[int], reduction: list[int], step: int) -> None:
+def _reduction_vectors(
+    sch: s_tir.Schedule, block: BlockView, spatial: list[int], reduction: list[int], step: int
+) -> None:
     """Reduce in `step` lanes and then over the lanes: another order of the same sum."""
     loops = block.loops(sch)
     sch.reorder(*(loops[i] for i in spatial), *(loops[i] for i in reduction))
@@ -98,12 +104,12 @@ def _reduction_vectors(sch: Any, block: BlockView, spatial: list[int], reduction
     sch.decompose_reduction(partial, part[count])
 
 
-def view_loops(sch: Any, block: Any) -> list[Any]:
+def view_loops(sch: s_tir.Schedule, block: SBlockRV) -> list[LoopRV]:
     """The loops above a block."""
     return list(sch.get_loops(block))
 
 
-def _parallel(sch: Any, loops: list[Any], work: int, keep: int) -> None:
+def _parallel(sch: s_tir.Schedule, loops: list[LoopRV], work: int, keep: int) -> None:
     """Fuse and parallelise all but the last `keep` of the loops."""
     outer = loops[: len(loops) - keep] if keep else loops
     if not outer or work < PARALLEL_WORK:
@@ -147,7 +153,7 @@ def _reassociable(block: BlockView) -> bool:
     return isinstance(block.store.value, tirx.Add | tirx.Mul | tirx.Min | tirx.Max)
 
 
-def _stores(block: BlockView) -> list[Any]:
+def _stores(block: BlockView) -> list[tirx.BufferStore]:
     return [block.store]
 
 

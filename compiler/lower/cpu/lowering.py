@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tvm import relax
 
@@ -16,6 +16,9 @@ from heterocc.compiler.lower.cpu.target import cpu_target, triple_of
 from heterocc.compiler.lower.fault import plant_fault
 from heterocc.compiler.lower.pipeline import destination_passing, kernel_module
 from heterocc.compiler.lower.stages import Stages, lowering, refusal, trial_job
+
+if TYPE_CHECKING:
+    from tvm.target import Target
 
 
 class CpuLowering:
@@ -38,7 +41,7 @@ class CpuLowering:
         return refusal(lambda: _stages(job, cpu_target(device)))
 
 
-def _stages(job: PartitionJob, target: Any) -> Stages:
+def _stages(job: PartitionJob, target: Target) -> Stages:
     module = plant_fault(kernel_module(job, target, before=[relax.backend.DispatchSortScan()]), job)
     scheduled = schedule_kernels(module, target)
     return Stages(module, scheduled, destination_passing(scheduled))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import tvm
-from tvm import relax, s_tir
+from tvm import relax, s_tir, tirx
 
 from heterocc.compiler.lower.cpu.blocks import BlockView, is_iters, is_plain_arithmetic, leaf_blocks, loads, view
 from heterocc.compiler.lower.cpu.contraction import Packing, choose_tile, find_contraction, schedule_contraction
@@ -20,12 +20,16 @@ from heterocc.compiler.lower.relax.kernels import is_kernel_call
 from heterocc.compiler.lower.straight import bindings_of, outputs_of, write_main
 from heterocc.compiler.lower.tvm_fixes.reduction_start import known_to_schedules, restored
 
+if TYPE_CHECKING:
+    from tvm.s_tir.schedule import SBlockRV
+    from tvm.target import Target
 
-def schedule_kernels(module: KernelModule, target: Any) -> KernelModule:
+
+def schedule_kernels(module: KernelModule, target: Target) -> KernelModule:
     """The module with its kernels scheduled for `target` and its weights packed as the schedules want them."""
     lanes = vector_lanes(target)
     weights = _weight_arguments(module)
-    functions: dict[Any, Any] = {}
+    functions: dict[str, tirx.PrimFunc] = {}
     packings: dict[str, tuple[Packing, ...]] = {}
     with target:
         for gvar, function in counted("scheduling kernels", module.mod.functions_items()):
@@ -38,7 +42,9 @@ def schedule_kernels(module: KernelModule, target: Any) -> KernelModule:
     return _with_kernels(module, functions, packings)
 
 
-def schedule_kernel(function: Any, weights: Collection[int], lanes: int) -> tuple[Any, tuple[Packing, ...]]:
+def schedule_kernel(
+    function: tirx.PrimFunc, weights: Collection[int], lanes: int
+) -> tuple[tirx.PrimFunc, tuple[Packing, ...]]:
     """Schedule one kernel; `weights` are the argument numbers that hold parameters, `lanes` float32 per vector.
 
     Returns the kernel and how its weight arguments are to be packed.
@@ -83,11 +89,11 @@ def schedule_kernel(function: Any, weights: Collection[int], lanes: int) -> tupl
     return scheduled.with_attr("global_symbol", function.attrs["global_symbol"]), tuple(packings)
 
 
-def _is_scheduled(sch: Any, rv: Any) -> bool:
+def _is_scheduled(sch: s_tir.Schedule, rv: SBlockRV) -> bool:
     return any(int(sch.get(loop).kind) != 0 for loop in sch.get_loops(rv))
 
 
-def _inline(sch: Any) -> None:
+def _inline(sch: s_tir.Schedule) -> None:
     """Compute cheap element by element values where they are used: padding by nothing, chains of epilogues."""
     for rv in leaf_blocks(sch):
         block = view(sch, rv)
@@ -118,7 +124,7 @@ def _gathers(block: BlockView) -> bool:
     )
 
 
-def _epilogue(sch: Any, block: BlockView) -> Any:
+def _epilogue(sch: s_tir.Schedule, block: BlockView) -> SBlockRV | None:
     """The only consumer of a block, if it reads the block's result at its own indices and nowhere else."""
     consumers = list(sch.get_consumers(block.rv))
     if len(consumers) != 1:
@@ -150,19 +156,19 @@ def _weight_arguments(module: KernelModule) -> dict[str, frozenset[int]]:
     return found
 
 
-def _arguments(call: Any) -> list[Any]:
+def _arguments(call: relax.Call) -> list[relax.Expr]:
     return list(call.args[1].fields) if isinstance(call.args[1], relax.Tuple) else [call.args[1]]
 
 
 def _with_kernels(
-    module: KernelModule, functions: dict[str, Any], packings: dict[str, tuple[Packing, ...]]
+    module: KernelModule, functions: dict[str, tirx.PrimFunc], packings: dict[str, tuple[Packing, ...]]
 ) -> KernelModule:
     """The module with other kernels, and its calls given packed weights."""
     main = module.mod["main"]
     builder = relax.BlockBuilder()
     gvars = {name: builder.add_func(function, name) for name, function in functions.items()}
     arrays: dict[str, np.ndarray] = dict(module.arrays)
-    packed: dict[tuple[str, int, int], Any] = {}
+    packed: dict[tuple[str, int, int], relax.Var] = {}
     bindings = []
     for binding in bindings_of(main):
         call = binding.value
@@ -190,7 +196,7 @@ def _with_kernels(
     return dataclasses.replace(module, mod=mod, arrays=left)
 
 
-def _vars(value: Any) -> list[Any]:
+def _vars(value: relax.Expr) -> list[relax.Var]:
     from heterocc.compiler.lower.straight import vars_of
 
     return vars_of(value)

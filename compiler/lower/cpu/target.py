@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import tvm
 
@@ -10,8 +10,11 @@ from heterocc.compiler.devices.device import Device
 from heterocc.compiler.devices.host import host_cpu
 from heterocc.compiler.lower.codegen.tvm_target import tvm_target
 
+if TYPE_CHECKING:
+    from tvm.target import Target
 
-def cpu_target(device: Device) -> Any:
+
+def cpu_target(device: Device) -> Target:
     """The `tvm.target.Target` that a CPU device compiles for; this machine's CPU where the device names none.
 
     Raises DeviceError for attributes that TVM refuses.
@@ -20,12 +23,12 @@ def cpu_target(device: Device) -> Any:
     return tvm_target(device, {"kind": "llvm", **attributes}, "check mtriple, mcpu and mattr")
 
 
-def triple_of(target: Any) -> str | None:
+def triple_of(target: Target) -> str | None:
     """The target's triple, None for this machine's."""
     triple = target.attrs.get("mtriple")
     return str(triple) if triple else None
 
 
-def vector_lanes(target: Any) -> int:
+def vector_lanes(target: Target) -> int:
     """How many float32 one vector register holds."""
     return max(4, int(tvm.target.codegen.llvm_get_vector_width(target)) // 32)

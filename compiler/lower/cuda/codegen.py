@@ -5,13 +5,18 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tvm_ffi
 
 from heterocc.compiler.lower.cuda.package import with_cubins
 from heterocc.compiler.lower.cuda.source import complete
 from heterocc.compiler.lower.tvm_fixes.global_functions import replaced
+
+if TYPE_CHECKING:
+    from tvm import runtime
+    from tvm.target import Target
+
 
 POSTPROCESS = "tvm_callback_cuda_postproc"
 CREATE = "ffi.Module.create.cuda"
@@ -29,7 +34,7 @@ def captured_sources() -> Iterator[list[str]]:
     """
     sources: list[str] = []
 
-    def postprocess(code: str, _target: Any = None) -> str:
+    def postprocess(code: str, _target: Target | None = None) -> str:
         sources.append(complete(str(code)))
         return sources[-1]
 
@@ -43,7 +48,7 @@ def packed_cubins(cubins: Mapping[str, bytes]) -> Iterator[None]:
     with _LOCK:
         pack = tvm_ffi.get_global_func(PACK)
 
-        def packed(data: Any, *arguments: Any) -> Any:
+        def packed(data: Any, *arguments: bool | str) -> runtime.Module:
             return pack(with_cubins(bytes(data), cubins.__getitem__), *arguments)
 
         with replaced(PACK, packed):

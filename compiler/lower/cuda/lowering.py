@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 import tvm
+from tvm import tirx
 
 from heterocc.artifacts.errors import LoweringError
 from heterocc.compiler.devices.device import Device
@@ -23,6 +24,9 @@ from heterocc.compiler.lower.cuda.toolchain import CudaCompiler, KernelRefusedEr
 from heterocc.compiler.lower.gpu.stages import GpuStages
 from heterocc.compiler.lower.pipeline import KernelModule
 from heterocc.compiler.lower.stages import Stages, lowering, node_of, refusal, trial_job
+
+if TYPE_CHECKING:
+    from tvm.target import Target
 
 
 class CudaLowering:
@@ -52,12 +56,12 @@ class CudaLowering:
         return refusal(attempt)
 
 
-def _stages(job: PartitionJob, target: Any) -> Stages:
+def _stages(job: PartitionJob, target: Target) -> Stages:
     arch = arch_of(job.device)
     return GpuStages(target, limits_of(job.device), lambda functions: _alone(functions, target, arch)).of(job)
 
 
-def _alone(functions: Mapping[str, Any], target: Any, arch: str) -> bytes:
+def _alone(functions: Mapping[str, tirx.PrimFunc], target: Target, arch: str) -> bytes:
     with captured_sources() as sources:
         executable = kernels_executable(functions, target)
     compiler = find_compiler(arch)
@@ -65,7 +69,7 @@ def _alone(functions: Mapping[str, Any], target: Any, arch: str) -> bytes:
         return shared_object(executable, None)
 
 
-def _built(entry: tvm.IRModule, target: Any) -> tuple[Executable, tuple[str, ...]]:
+def _built(entry: tvm.IRModule, target: Target) -> tuple[Executable, tuple[str, ...]]:
     """The executable and the CUDA source of its modules: one, or none where a partition has no kernels."""
     with captured_sources() as sources:
         return build_executable(entry, target), tuple(sources)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from heterocc.artifacts.errors import DeviceError
 from heterocc.compiler.devices.device import Device
 from heterocc.compiler.devices.file import CUDA_ARCH
 from heterocc.compiler.lower.codegen.tvm_target import gpu_target
 from heterocc.compiler.lower.gpu.limits import Limits
+
+if TYPE_CHECKING:
+    from tvm.target import Target
+
 
 THREADS = 1024
 """Threads of a block that every GPU of compute capability 2.0 or later takes."""
@@ -39,7 +43,7 @@ def limits_of(device: Device) -> Limits:
     return Limits(max(1, min(threads, THREADS)), False, device.dtypes, shared=min(shared, SHARED_BYTES))
 
 
-def cuda_target(device: Device) -> Any:
+def cuda_target(device: Device) -> Target:
     """The `tvm.target.Target` of a device; its host code is for the CPU of this machine, baseline instructions.
 
     Raises DeviceError for attributes that TVM refuses.

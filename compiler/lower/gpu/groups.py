@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import Any
+from typing import TYPE_CHECKING
 
 import tvm_ffi
 from tvm import ir, s_tir, sym, tirx
 
 from heterocc.compiler.lower.gpu.limits import Limits
+
+if TYPE_CHECKING:
+    from tvm.s_tir.schedule import LoopRV, SBlockRV
+
 
 _SIMD = 8
 """Items that the narrowest devices run side by side: a group of another multiple leaves some of them idle."""
@@ -26,7 +30,7 @@ class LostGuardError(Exception):
     """A block that was moved into a partial work group is not told to leave out the items beyond the end."""
 
 
-def bind_items(schedule: Any, loop: Any, most: int, limits: Limits) -> Any:
+def bind_items(schedule: s_tir.Schedule, loop: LoopRV, most: int, limits: Limits) -> LoopRV:
     """Split a loop into work groups of at most `most` work items; gives the loop over the items of a group.
 
     Groups divide the loop evenly where that costs little: nothing then has to be guarded.
@@ -38,7 +42,7 @@ def bind_items(schedule: Any, loop: Any, most: int, limits: Limits) -> Any:
     return item
 
 
-def bind_groups(schedule: Any, loop: Any, limits: Limits) -> None:
+def bind_groups(schedule: s_tir.Schedule, loop: LoopRV, limits: Limits) -> None:
     """Bind a loop over work groups; one that is too long for an axis of the grid takes two."""
     count = int(schedule.get(loop).extent)
     if count <= limits.grid:
@@ -51,7 +55,7 @@ def bind_groups(schedule: Any, loop: Any, limits: Limits) -> None:
     schedule.bind(inner, "blockIdx.x")
 
 
-def move_to(schedule: Any, block: Any, item: Any) -> None:
+def move_to(schedule: s_tir.Schedule, block: SBlockRV, item: LoopRV) -> None:
     """Compute a block that follows inside the loop over work items.
 
     Raises LostGuardError where a group is partial and the block would also run for the items beyond its end, which TVM
@@ -72,12 +76,12 @@ def move_to(schedule: Any, block: Any, item: Any) -> None:
             raise LostGuardError(schedule.get(block).name_hint)
 
 
-def _guards(schedule: Any, block: Any) -> list[Any]:
+def _guards(schedule: s_tir.Schedule, block: SBlockRV) -> list[tirx.Expr]:
     """The conditions under which a block runs."""
     node = schedule.get(block)
-    found: list[Any] = []
+    found: list[tirx.Expr] = []
 
-    def visit(realize: Any) -> None:
+    def visit(realize: s_tir.SBlockRealize) -> None:
         if realize.block.same_as(node):
             found.append(realize.predicate)
 

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.ir import TensorLoad
 
-Replace = Callable[[Any], Any]
+Replace = Callable[[tirx.Expr], tirx.Expr]
 
 
-def index(value: int) -> Any:
+def index(value: int) -> tirx.Expr:
     """A constant index."""
     return tirx.const(value, "int64")
 
 
-def loop(name: str, extent: int, body: Callable[[Any], Any], kind: Any = tirx.ForKind.SERIAL) -> Any:
+def loop(
+    name: str, extent: int, body: Callable[[tirx.Expr], tirx.Stmt], kind: tirx.ForKind = tirx.ForKind.SERIAL
+) -> tirx.Stmt:
     """`body(i)` for i below `extent`; no loop where there is but one."""
     if extent == 1:
         return body(index(0))
@@ -25,14 +26,14 @@ def loop(name: str, extent: int, body: Callable[[Any], Any], kind: Any = tirx.Fo
     return tirx.For(var, index(0), index(extent), kind, body(var))
 
 
-def launch(tag: str, extent: int, body: Callable[[Any], Any]) -> Any:
+def launch(tag: str, extent: int, body: Callable[[tirx.Var], tirx.Stmt]) -> tirx.Stmt:
     """`body(i)` for each work group or item along an axis of the launch."""
     var = tirx.Var(tag.replace(".", "_"), "int64")
     bound = tirx.IterVar(None, tirx.Var(tag, "int64"), tirx.IterVar.ThreadIndex, tag)
     return tirx.For(var, index(0), index(extent), tirx.ForKind.THREAD_BINDING, body(var), bound)
 
 
-def launch_groups(count: int, most: int, body: Callable[[Any], Any]) -> Any:
+def launch_groups(count: int, most: int, body: Callable[[tirx.Expr], tirx.Stmt]) -> tirx.Stmt:
     """`body(i)` for `count` work groups, along two axes where one takes fewer: then some may lie beyond the last."""
     outer = -(-count // most)
     inner = -(-count // outer)
@@ -46,39 +47,41 @@ def beyond(count: int, most: int) -> bool:
     return -(-count // most) * -(-count // -(-count // most)) != count
 
 
-def named(values: Sequence[Any], body: Callable[[list[Any]], Any]) -> Any:
+def named(values: Sequence[tirx.Expr], body: Callable[[list[tirx.Var]], tirx.Stmt]) -> tirx.Stmt:
     """`body` of variables that have the values: what is used often is computed, and read, once."""
     names = [tirx.Var(f"at{i}", "int64") for i in range(len(values))]
     binds = [tirx.Bind(name, value) for name, value in zip(names, values, strict=True)]
     return sequence([*binds, body(names)])
 
 
-def sequence(statements: Sequence[Any]) -> Any:
+def sequence(statements: Sequence[tirx.Stmt]) -> tirx.Stmt:
     """The statements one after another."""
     return statements[0] if len(statements) == 1 else tirx.SeqStmt(list(statements))
 
 
-def when(condition: Any, then: Any) -> Any:
+def when(condition: tirx.Expr | None, then: tirx.Stmt) -> tirx.Stmt:
     """The statement under a condition; alone where there is none."""
     return then if condition is None else tirx.IfThenElse(condition, then, None)
 
 
-def barrier() -> Any:
+def barrier() -> tirx.Stmt:
     """All items of the group have written their shared memory."""
     return tirx.Evaluate(tirx.call_intrin("int32", "tirx.tvm_storage_sync", "shared"))
 
 
-def kernel(function: Any, buffers: Sequence[Any], body: Any) -> Any:
+def kernel(function: tirx.PrimFunc, buffers: Sequence[tirx.Buffer], body: tirx.Stmt) -> tirx.PrimFunc:
     """The function with another body, which owns `buffers`."""
     block = s_tir.SBlock([], [], [], "root", body, None, list(buffers))
     realize = s_tir.SBlockRealize([], True, block)
     return tirx.PrimFunc(list(function.params), realize, attrs=function.attrs)
 
 
-def substituted(expr: Any, values: Sequence[tuple[Any, Any]], load: Replace | None = None) -> Any:
+def substituted(
+    expr: tirx.Expr, values: Sequence[tuple[tirx.Var, tirx.Expr]], load: Replace | None = None
+) -> tirx.Expr:
     """The expression with variables replaced, then loads as `load` says."""
 
-    def variable(var: Any) -> Any:
+    def variable(var: tirx.Buffer | tirx.Var) -> tirx.Expr:
         return next((new for old, new in values if old.same_as(var)), var)
 
     rules: list[tuple[type, Replace]] = [(tirx.Var, variable)]
@@ -87,9 +90,9 @@ def substituted(expr: Any, values: Sequence[tuple[Any, Any]], load: Replace | No
     return tvm_ffi.structural_map(expr, rules, order="post")
 
 
-def split_index(linear: Any, extents: Sequence[int]) -> list[Any]:
+def split_index(linear: tirx.Expr, extents: Sequence[int]) -> list[tirx.Expr]:
     """The index along each axis of the `linear` index over all, the last axis fastest."""
-    found: list[Any] = []
+    found: list[tirx.Expr] = []
     step = 1
     for place in range(len(extents) - 1, -1, -1):
         part = linear if step == 1 else tirx.floordiv(linear, index(step))

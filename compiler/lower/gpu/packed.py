@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from tvm import tirx
@@ -25,7 +25,7 @@ Layouts = tuple[tuple[int, Layout], ...]
 class Packed:
     """A scheduled kernel, and the parameters that it wants in another layout."""
 
-    function: Any
+    function: tirx.PrimFunc
     layouts: Layouts = ()
 
 
@@ -49,10 +49,10 @@ class LanesLast:
         groups = last.reshape(*last.shape[:-1], -1, self.lanes)
         return np.ascontiguousarray(np.moveaxis(groups, -2, 0))
 
-    def index_map(self, rank: int) -> Any:
+    def index_map(self, rank: int) -> tirx.IndexMap:
         """The same as TVM's map of indices."""
 
-        def mapped(*axes: Any) -> tuple[Any, ...]:
+        def mapped(*axes: tirx.Var) -> tuple[tirx.Expr, ...]:
             others = (axes[i] for i in range(rank) if i != self.axis)
             return (axes[self.axis] // self.lanes, *others, axes[self.axis] % self.lanes)
 

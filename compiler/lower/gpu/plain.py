@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tvm import s_tir
 from tvm.s_tir.dlight.analysis import normalize_prim_func
@@ -14,6 +14,11 @@ from heterocc.compiler.lower.gpu.groups import LostGuardError, bind_items, move_
 from heterocc.compiler.lower.gpu.limits import Limits
 from heterocc.compiler.lower.launches import launches
 
+if TYPE_CHECKING:
+    from tvm.s_tir.dlight.analysis import SBlockInfo
+    from tvm.s_tir.schedule import LoopRV, SBlockRV
+
+
 GROUP = 256
 """Most work items of a group: what every device of the last decade takes, and enough to hide latency."""
 
@@ -21,7 +26,7 @@ UNROLLED = 32
 """Terms of a sum up to which it is written out: without loops a driver can vectorise over work items."""
 
 
-def schedule_plain(function: Any, limits: Limits) -> Any:
+def schedule_plain(function: tirx.PrimFunc, limits: Limits) -> tirx.PrimFunc:
     """Inline what can be, then bind each block that is left. Raises LoweringError for a block without plain loops."""
     try:
         return _scheduled(function, limits, in_register=True)
@@ -29,7 +34,7 @@ def schedule_plain(function: Any, limits: Limits) -> Any:
         return _scheduled(function, limits, in_register=False)
 
 
-def _scheduled(function: Any, limits: Limits, in_register: bool) -> Any:
+def _scheduled(function: tirx.PrimFunc, limits: Limits, in_register: bool) -> tirx.PrimFunc:
     schedule = s_tir.Schedule(function)
     blocks = normalize_prim_func(schedule)
     if blocks is None:
@@ -41,7 +46,7 @@ def _scheduled(function: Any, limits: Limits, in_register: bool) -> Any:
     return schedule.mod["main"].with_attrs(dict(function.attrs.items()))
 
 
-def _inlined(schedule: Any, blocks: list[Any]) -> list[Any]:
+def _inlined(schedule: s_tir.Schedule, blocks: list[SBlockInfo]) -> list[SBlockInfo]:
     """Inline what can be, but no padding into a sum: it would test every term."""
     sums = any("R" in b.dom_kind() for b in blocks)
     kept = [b for b in blocks if sums and branches(schedule, b)]
@@ -49,12 +54,12 @@ def _inlined(schedule: Any, blocks: list[Any]) -> list[Any]:
     return [b for b in blocks if b in kept or b in rest]
 
 
-def branches(schedule: Any, info: Any) -> bool:
+def branches(schedule: s_tir.Schedule, info: SBlockInfo) -> bool:
     """Whether a block chooses between values, as padding does."""
     return "if_then_else" in str(schedule.get(info.block_rv).body)
 
 
-def bind_block(schedule: Any, block: Any, kinds: str, limits: Limits, in_register: bool = True) -> None:
+def bind_block(schedule: s_tir.Schedule, block: SBlockRV, kinds: str, limits: Limits, in_register: bool = True) -> None:
     """Give each point of the block's spatial loops a work item; reductions run inside it.
 
     `kinds` has one letter per loop: S spatial, R reduction, O neither (it then runs in one work item, in order). Sums
@@ -93,7 +98,7 @@ def bind_block(schedule: Any, block: Any, kinds: str, limits: Limits, in_registe
         schedule.vectorize(schedule.get_loops(start)[-1])
 
 
-def _lanes(schedule: Any, block: Any, loop: Any) -> int:
+def _lanes(schedule: s_tir.Schedule, block: SBlockRV, loop: LoopRV) -> int:
     """Neighbours along a loop that one work item may compute as a vector: float32 only, nothing that chooses."""
     node = schedule.get(block)
     dtypes = [r.source.dtype for r in [*node.reads, *node.writes]]

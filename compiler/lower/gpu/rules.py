@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 from heterocc.compiler.lower.gpu.contraction.contraction import schedule_contraction
 from heterocc.compiler.lower.gpu.contraction.tiled import schedule_tiled
@@ -15,7 +15,11 @@ from heterocc.compiler.lower.gpu.plain import schedule_plain
 from heterocc.compiler.lower.gpu.reduction.reduction import schedule_few_sums, schedule_rows
 from heterocc.compiler.lower.gpu.window.depthwise import schedule_windows
 
-Schedule = Callable[[Any, Limits, Collection[int]], Packed | None]
+if TYPE_CHECKING:
+    from tvm import tirx
+
+
+Schedule = Callable[["tirx.PrimFunc", Limits, Collection[int]], Packed | None]
 """The scheduled kernel, or None (or tvm's ScheduleError) where the rule does not know the kernel's form.
 
 Given the kernel, what it may assume of the device, and the parameters (by index) whose layout it may change.
@@ -30,7 +34,7 @@ class Rule:
     schedule: Schedule
 
 
-def _plain(function: Any, limits: Limits, _: Collection[int]) -> Packed:
+def _plain(function: tirx.PrimFunc, limits: Limits, _: Collection[int]) -> Packed:
     return Packed(schedule_plain(function, limits))
 
 
@@ -49,7 +53,7 @@ RULE = "heterocc.rule"
 """The attribute of a kernel that names its rule."""
 
 
-def scheduled_by(rule: Rule, function: Any, limits: Limits, packable: Collection[int]) -> Packed | None:
+def scheduled_by(rule: Rule, function: tirx.PrimFunc, limits: Limits, packable: Collection[int]) -> Packed | None:
     """The kernel scheduled by a rule, which it then names; None where the rule does not know it."""
     packed = rule.schedule(function, limits, packable)
     return None if packed is None else replace(packed, function=packed.function.with_attr(RULE, rule.name))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING
 
 import tvm_ffi
 from tvm import relax, s_tir, tirx
@@ -22,12 +22,16 @@ from heterocc.compiler.lower.progress import counted
 from heterocc.compiler.lower.relax.kernels import is_kernel_call
 from heterocc.compiler.lower.straight import bindings_of, outputs_of, substitute, vars_of, write_main
 
+if TYPE_CHECKING:
+    from tvm.target import Target
+
+
 _THREADED = frozenset({"scatter_elements_gpu", "scatter_nd_gpu"})
 """Kernels that TVM gives ready for GPUs and whose work items do not depend on each other. Others (scan, sort) assume
 work items in lock step, or barriers over several work groups."""
 
 
-def schedule_kernels(module: KernelModule, target: Any, limits: Limits, tuner: Tuner | None = None) -> KernelModule:
+def schedule_kernels(module: KernelModule, target: Target, limits: Limits, tuner: Tuner | None = None) -> KernelModule:
     """Bind every kernel of the module to work items; weights may get another layout.
 
     `tuner` chooses schedules by timing them where that pays; static models do without it.
@@ -54,7 +58,7 @@ def schedule_kernels(module: KernelModule, target: Any, limits: Limits, tuner: T
     return _rewritten(module, kernels)
 
 
-def _scheduled(function: Any, limits: Limits, where: str | None, packable: frozenset[int]) -> Packed:
+def _scheduled(function: tirx.PrimFunc, limits: Limits, where: str | None, packable: frozenset[int]) -> Packed:
     for dtype in tensor_dtypes(function):
         if dtype not in limits.dtypes:
             raise LoweringError(f"the device has no {dtype}", where=where, hint="give the node to another device")
@@ -84,12 +88,12 @@ def _scheduled(function: Any, limits: Limits, where: str | None, packable: froze
     )
 
 
-def _fits(function: Any, limits: Limits) -> bool:
+def _fits(function: tirx.PrimFunc, limits: Limits) -> bool:
     """Whether the device has the kernel's dtypes, and rules are to schedule it."""
     return not _ready_made(function)[0] and limits.dtypes.issuperset(tensor_dtypes(function))
 
 
-def _calls(module: KernelModule) -> list[tuple[Any, str, list[Any]]]:
+def _calls(module: KernelModule) -> list[tuple[relax.VarBinding, str, list[relax.Expr]]]:
     """The kernel calls: binding, symbol, tensor arguments."""
     calls = []
     for binding in bindings_of(module.mod["main"]):
@@ -118,7 +122,7 @@ def _rewritten(module: KernelModule, kernels: dict[str, Packed]) -> KernelModule
     main = module.mod["main"]
     builder = relax.BlockBuilder()
     gvars = {symbol: builder.add_func(kernel.function, symbol) for symbol, kernel in kernels.items()}
-    replace: dict[Any, Any] = {}
+    replace: dict[relax.Var, relax.Var] = {}
     arrays = dict(module.arrays)
     for _, symbol, arguments in _calls(module):
         for index, layout in kernels[symbol].layouts:
@@ -137,12 +141,12 @@ def _rewritten(module: KernelModule, kernels: dict[str, Packed]) -> KernelModule
     return dataclasses.replace(module, mod=mod, arrays=arrays)
 
 
-def _ready_made(function: Any) -> tuple[list[str], list[str]]:
+def _ready_made(function: tirx.PrimFunc) -> tuple[list[str], list[str]]:
     """The blocks that TVM gives with work items of their own, and the others."""
     ready: list[str] = []
     others: list[str] = []
 
-    def visit(block: Any) -> None:
+    def visit(block: s_tir.SBlock) -> None:
         if block.name_hint != "root":
             (ready if launches(block) else others).append(str(block.name_hint))
 
@@ -150,10 +154,10 @@ def _ready_made(function: Any) -> tuple[list[str], list[str]]:
     return ready, others
 
 
-def tensor_dtypes(function: Any) -> tuple[str, ...]:
+def tensor_dtypes(function: tirx.PrimFunc) -> tuple[str, ...]:
     """Dtypes of the kernel's tensors; indices are computed in any."""
     found = [p.ty.dtype for p in function.params]
-    buffers: list[Any] = []
+    buffers: list[tirx.Buffer] = []
     tvm_ffi.structural_walk(function.body, [(s_tir.SBlock, lambda n: buffers.extend(n.alloc_buffers))], order="post")
     found.extend(b.dtype for b in buffers)
     return tuple(dict.fromkeys(str(getattr(d, "dtype", d)) for d in found))

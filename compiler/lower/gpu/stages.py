@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from heterocc.compiler.lower.backend import PartitionJob
 from heterocc.compiler.lower.fault import plant_fault
@@ -13,6 +13,10 @@ from heterocc.compiler.lower.gpu.schedule import schedule_kernels
 from heterocc.compiler.lower.gpu.tuning.tune import tuner_for
 from heterocc.compiler.lower.pipeline import KernelModule, destination_passing, kernel_module
 from heterocc.compiler.lower.stages import Stages
+
+if TYPE_CHECKING:
+    from tvm import tirx
+    from tvm.target import Target
 
 
 def _unchanged(module: KernelModule) -> KernelModule:
@@ -27,9 +31,9 @@ class GpuStages:
     functions by name to a shared object. `before` and `after` change the kernels before and after scheduling.
     """
 
-    target: Any
+    target: Target
     limits: Limits
-    alone: Callable[[Mapping[str, Any]], bytes]
+    alone: Callable[[Mapping[str, tirx.PrimFunc]], bytes]
     before: Callable[[KernelModule], KernelModule] = _unchanged
     after: Callable[[KernelModule], KernelModule] = _unchanged
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tvm
@@ -14,20 +14,24 @@ from tvm.ir import Call, TensorLoad
 from heterocc.compiler.lower.launches import launches
 from heterocc.compiler.lower.straight import bindings_of, outputs_of, write_main
 
+if TYPE_CHECKING:
+    from tvm.s_tir.schedule import SBlockRV
+
+
 _POINTERS = frozenset(
     ["tirx.address_of", "tirx.tvm_access_ptr", "tirx.buffer_data", "tirx.call_packed", "tirx.tvm_call_packed"]
 )
 _WIDEN, _NARROW = "widen", "narrow"
 
 
-def plain_memory(function: Any) -> bool:
+def plain_memory(function: tirx.PrimFunc) -> bool:
     """Whether a kernel loads and stores its tensors element by element and in no other way.
 
     Kernels that TVM gives ready for GPUs, or that hand pointers on, keep the types that they were written for.
     """
-    other: list[Any] = []
+    other: list[Call] = []
 
-    def visit(call: Any) -> None:
+    def visit(call: Call) -> None:
         if getattr(call.op, "name", "") in _POINTERS:
             other.append(call)
 
@@ -35,11 +39,11 @@ def plain_memory(function: Any) -> bool:
     return not other and not launches(function.body)
 
 
-def moves_only(function: Any) -> bool:
+def moves_only(function: tirx.PrimFunc) -> bool:
     """Whether a kernel writes nothing but elements of its inputs and constants, as padding and transposing do."""
-    other: list[Any] = []
+    other: list[s_tir.SBlock] = []
 
-    def visit(block: Any) -> None:
+    def visit(block: s_tir.SBlock) -> None:
         if str(block.name_hint) != "root" and not (
             block.init is None and isinstance(block.body, tirx.BufferStore) and _is_half(block.body.value, moved=True)
         ):
@@ -55,13 +59,13 @@ class Narrower:
     def __init__(self, mod: tvm.IRModule) -> None:
         self._mod = mod
         self._builder = relax.BlockBuilder()
-        self._made: dict[tuple[str, tuple[bool, ...], tuple[bool, ...]], Any] = {}
-        self._casts: dict[tuple[Any, ...], Any] = {}
-        self._original: dict[str, Any] = {}
+        self._made: dict[tuple[str, tuple[bool, ...], tuple[bool, ...]], relax.GlobalVar] = {}
+        self._casts: dict[tuple[Any, ...], relax.GlobalVar] = {}
+        self._original: dict[str, relax.GlobalVar] = {}
         self._fused: set[str] = set()
 
     @staticmethod
-    def type_of(ty: Any) -> Any:
+    def type_of(ty: relax.TensorType) -> relax.TensorType:
         """A float32 tensor type as float16."""
         return relax.TensorType(ty.shape, "float16")
 
@@ -70,8 +74,13 @@ class Narrower:
         return self._builder.get()
 
     def call(
-        self, call: Any, arguments: Sequence[Any], reads: tuple[bool, ...], writes: tuple[bool, ...], symbol: str
-    ) -> Any:
+        self,
+        call: relax.Call,
+        arguments: Sequence[relax.Expr],
+        reads: tuple[bool, ...],
+        writes: tuple[bool, ...],
+        symbol: str,
+    ) -> relax.Call:
         """The call with a kernel that takes and gives float16 where `reads` and `writes` say.
 
         The kernel is called `symbol` if it is new.
@@ -88,8 +97,13 @@ class Narrower:
         return relax.Call(self._made[key], list(arguments))
 
     def _function(
-        self, call: Any, arguments: Sequence[Any], reads: tuple[bool, ...], writes: tuple[bool, ...], symbol: str
-    ) -> Any:
+        self,
+        call: relax.Call,
+        arguments: Sequence[relax.Expr],
+        reads: tuple[bool, ...],
+        writes: tuple[bool, ...],
+        symbol: str,
+    ) -> relax.GlobalVar:
         builder = self._builder
         kernel = self._kept(call.args[0])
         tensors = [p.ty for p in self._mod[call.args[0]].params]
@@ -113,7 +127,7 @@ class Narrower:
             builder.emit_func_output(output)
         return builder.get().get_global_var(symbol)
 
-    def _kept(self, gvar: Any) -> Any:
+    def _kept(self, gvar: relax.GlobalVar) -> relax.GlobalVar:
         """The kernel itself, under a name that no symbol has."""
         name = gvar.name_hint
         if name not in self._original:
@@ -121,7 +135,7 @@ class Narrower:
             self._original[name] = self._builder.add_func(function, f"float32 {name}")
         return self._original[name]
 
-    def _cast(self, value: Any, ty: Any, tensor: Any, name: str) -> Any:
+    def _cast(self, value: relax.Expr, ty: relax.TensorType, tensor: tirx.BufferType, name: str) -> relax.Var:
         """`value` as `ty`, by a kernel; `tensor` is how the kernel beside it writes the shape."""
         extents = list(tensor.shape)
         key = (tuple((int(e), str(e.ty.dtype)) for e in extents), name)
@@ -155,15 +169,15 @@ class Narrower:
         return write_main(builder.get(), main.params, bindings, outputs_of(main))
 
 
-def _fields(ty: Any) -> list[Any]:
+def _fields(ty: relax.TensorType | relax.TupleType) -> list[relax.TensorType]:
     return list(ty.fields) if isinstance(ty, relax.TupleType) else [ty]
 
 
-def _calls(value: Any) -> bool:
+def _calls(value: relax.Expr) -> bool:
     return isinstance(value, relax.Call) and isinstance(value.args[0], relax.GlobalVar)
 
 
-def _settled(function: Any) -> Any:
+def _settled(function: tirx.PrimFunc) -> tirx.PrimFunc:
     """A fused kernel without blocks that only cast, and with float16 where it stores only what was float16 before."""
     schedule = s_tir.Schedule(function)
     for block in _blocks(schedule):
@@ -184,7 +198,7 @@ def _settled(function: Any) -> Any:
     return settled.with_attrs(dict(function.attrs.items()))
 
 
-def _blocks(schedule: Any) -> list[Any]:
+def _blocks(schedule: s_tir.Schedule) -> list[SBlockRV]:
     return list(schedule.get_child_blocks(schedule.get_sblock("root")))
 
 
@@ -196,7 +210,7 @@ def _try(step: Any, *arguments: Any) -> None:
         return
 
 
-def _is_half(expr: Any, moved: bool = False) -> bool:
+def _is_half(expr: tirx.Expr, moved: bool = False) -> bool:
     """Whether a float32 expression only chooses between numbers that float16 holds; with `moved` elements are such."""
     if isinstance(expr, TensorLoad):
         return moved
@@ -209,7 +223,7 @@ def _is_half(expr: Any, moved: bool = False) -> bool:
     return bool(choices) and all(_is_half(choice, moved) for choice in choices)
 
 
-def _choices(expr: Any) -> tuple[Any, ...]:
+def _choices(expr: tirx.Expr) -> tuple[tirx.Expr, ...]:
     if isinstance(expr, tirx.Select):
         return expr.true_value, expr.false_value
     if isinstance(expr, Call) and getattr(expr.op, "name", "") == "prim.if_then_else":
@@ -217,7 +231,7 @@ def _choices(expr: Any) -> tuple[Any, ...]:
     return ()
 
 
-def _half(expr: Any) -> Any:
+def _half(expr: tirx.Expr) -> tirx.Expr:
     """A float32 expression as float16, without casts there and back."""
     if not _is_half(expr):
         return expr.astype("float16")

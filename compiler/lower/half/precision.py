@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
 
 import numpy as np
 import tvm
@@ -26,7 +25,7 @@ from heterocc.compiler.lower.relax.importer import dtype_name
 from heterocc.compiler.lower.relax.kernels import KernelModule, is_kernel_call
 from heterocc.compiler.lower.straight import bindings_of, outputs_of, substitute, write_main
 
-Value = tuple[Any, int]
+Value = tuple[relax.Var, int]
 """A tensor: the variable that is bound to it, or to the tuple that it is a field of, and its place in the tuple."""
 
 
@@ -38,7 +37,7 @@ def in_half(module: KernelModule, job: PartitionJob) -> KernelModule:
     narrow = _Partition(module, job).narrow()
     main = module.mod["main"]
     narrower = Narrower(module.mod)
-    replace: dict[Any, Any] = {}
+    replace: dict[relax.Var, relax.Var] = {}
     arrays = dict(module.arrays)
     for param in main.params:
         if (param, 0) in narrow:
@@ -46,7 +45,7 @@ def in_half(module: KernelModule, job: PartitionJob) -> KernelModule:
             if param.name in arrays:
                 arrays[param.name] = _rounded(arrays[param.name])
     origin = _origins(main)
-    bindings: list[tuple[Any, Any, str]] = []
+    bindings: list[tuple[relax.Var, relax.Expr, str]] = []
     symbols = iter(module.kernels)
     for binding in bindings_of(main):
         value = binding.value
@@ -93,7 +92,7 @@ class _Partition:
         self._wide.update((p, 0) for p in self._main.params if p.name not in self._module.arrays)
         self._wide.update(self._origin[o] for o in outputs_of(self._main))
 
-    def _call(self, binding: Any, info: KernelInfo) -> None:
+    def _call(self, binding: relax.VarBinding, info: KernelInfo) -> None:
         function = self._module.mod[binding.value.args[0]]
         read = [self._origin[a] for a in _arguments(binding.value) if a in self._origin]
         written = [(binding.var, i) for i in range(_count(binding.var.ty))]
@@ -114,9 +113,9 @@ class _Partition:
             self._large.update(written)
 
 
-def _origins(main: Any) -> dict[Any, Value]:
+def _origins(main: relax.Function) -> dict[relax.Var, Value]:
     """The tensor that each variable is: views and fields of tuples name that of another."""
-    found: dict[Any, Value] = {p: (p, 0) for p in main.params}
+    found: dict[relax.Var, Value] = {p: (p, 0) for p in main.params}
     for binding in bindings_of(main):
         value = binding.value
         if isinstance(value, relax.TupleGetItem):
@@ -128,7 +127,7 @@ def _origins(main: Any) -> dict[Any, Value]:
     return found
 
 
-def _tensors(main: Any) -> list[tuple[Value, str]]:
+def _tensors(main: relax.Function) -> list[tuple[Value, str]]:
     """All parameters and results of kernels with their dtypes."""
     found = [((p, 0), dtype_name(p.ty)) for p in main.params]
     for binding in bindings_of(main):
@@ -138,23 +137,23 @@ def _tensors(main: Any) -> list[tuple[Value, str]]:
     return found
 
 
-def _count(ty: Any) -> int:
+def _count(ty: relax.TensorType | relax.TupleType) -> int:
     return len(ty.fields) if isinstance(ty, relax.TupleType) else 1
 
 
-def _arguments(call: Any) -> list[Any]:
+def _arguments(call: relax.Call) -> list[relax.Expr]:
     given = call.args[1]
     return list(given.fields) if isinstance(given, relax.Tuple) else [given]
 
 
-def _beyond(function: Any) -> bool:
+def _beyond(function: tirx.PrimFunc) -> bool:
     """Whether a kernel holds a finite number that float16 does not, as masks do."""
     found: list[float] = []
     tvm_ffi.structural_walk(function.body, [(tirx.FloatImm, lambda n: found.append(abs(float(n.value))))], order="post")
     return any(LARGEST < number < math.inf for number in found)
 
 
-def _constant_beyond(expr: Any) -> bool:
+def _constant_beyond(expr: relax.Expr) -> bool:
     """The same of a constant that a kernel is called with."""
     if not isinstance(expr, tvm.ir.GenericConst) or dtype_name(expr.ty) != "float32":
         return False

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
 
 import tvm
 import tvm_ffi
@@ -24,7 +23,7 @@ def with_double_infinities(module: KernelModule) -> KernelModule:
     return dataclasses.replace(module, mod=tvm.IRModule(functions, attrs=module.mod.attrs))
 
 
-def _converted(number: Any) -> Any:
+def _converted(number: tirx.Expr) -> tirx.Expr:
     value = float(number.value)
     if str(number.ty.dtype) != "float64" or math.isfinite(value):
         return number

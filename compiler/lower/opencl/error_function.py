@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import tvm
 import tvm_ffi
@@ -43,7 +42,7 @@ def erf_as_arithmetic(module: KernelModule) -> KernelModule:
     return dataclasses.replace(module, mod=mod)
 
 
-def _replaced(call: Any) -> Any:
+def _replaced(call: tirx.Expr) -> tirx.Expr:
     if getattr(call.op, "name", "") != "tirx.erf" or dtype_of(call) != "float32":
         return call
     # The bounds stand first: what is no number comes through.
@@ -52,12 +51,12 @@ def _replaced(call: Any) -> Any:
     return x * _polynomial(square, _ABOVE) / _polynomial(square, _BELOW)
 
 
-def _polynomial(x: Any, coefficients: tuple[float, ...]) -> Any:
+def _polynomial(x: tirx.Expr, coefficients: tuple[float, ...]) -> tirx.Expr:
     total = _number(coefficients[0])
     for coefficient in coefficients[1:]:
         total = total * x + _number(coefficient)
     return total
 
 
-def _number(value: float) -> Any:
+def _number(value: float) -> tirx.Expr:
     return tirx.const(value, "float32")

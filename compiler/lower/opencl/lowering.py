@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tvm import tirx
 
@@ -20,6 +20,9 @@ from heterocc.compiler.lower.opencl.source import completed_source
 from heterocc.compiler.lower.opencl.target import limits_of, opencl_target
 from heterocc.compiler.lower.pipeline import KernelModule
 from heterocc.compiler.lower.stages import Stages, lowering, refusal, trial_job
+
+if TYPE_CHECKING:
+    from tvm.target import Target
 
 
 class OpenclLowering:
@@ -47,7 +50,7 @@ class OpenclLowering:
         return refusal(lambda: _stages(job, opencl_target(device)))
 
 
-def _stages(job: PartitionJob, target: Any) -> Stages:
+def _stages(job: PartitionJob, target: Target) -> Stages:
     """The partition's kernels before and after scheduling. Raises LoweringError and what TVM raises."""
     limits = limits_of(job.device)
     made = GpuStages(
@@ -62,7 +65,7 @@ def _stages(job: PartitionJob, target: Any) -> Stages:
     return stages
 
 
-def _alone(functions: Mapping[str, Any], target: Any) -> bytes:
+def _alone(functions: Mapping[str, tirx.PrimFunc], target: Target) -> bytes:
     with completed_source():
         return shared_object(kernels_executable(functions, target), None)
 

@@ -6,12 +6,17 @@ import re
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tvm_ffi
-from tvm import tirx
+from tvm import runtime, tirx
 
 from heterocc.compiler.lower.tvm_fixes.global_functions import replaced
+
+if TYPE_CHECKING:
+    from tvm import IRModule
+    from tvm.target import Target
+
 
 BUILD = "target.build.opencl"
 POSTPROCESS = "tvm_callback_opencl_postproc"
@@ -78,7 +83,7 @@ def work_group(function: tirx.PrimFunc) -> WorkGroup | None:
     """The group that a device function is launched with; None where its size is no constant."""
     extents: dict[str, Any] = {}
 
-    def note(mark: Any) -> None:
+    def note(mark: tirx.AttrStmt) -> None:
         if mark.attr_key == "thread_extent":
             extents[str(mark.node.thread_tag)] = getattr(mark.value, "value", None)
 
@@ -151,7 +156,7 @@ def completed_source() -> Iterator[dict[str, str]]:
     sources: dict[str, str] = {}
     groups: dict[str, WorkGroup] = {}
 
-    def postprocess(code: str, _target: Any = None) -> str:
+    def postprocess(code: str, _target: Target | None = None) -> str:
         text = complete(str(code))
         found = _NAME.search(text)
         if found is None:
@@ -165,7 +170,7 @@ def completed_source() -> Iterator[dict[str, str]]:
     with _LOCK:
         generate = tvm_ffi.get_global_func(BUILD)
 
-        def build(mod: Any, target: Any) -> Any:
+        def build(mod: IRModule, target: Target) -> runtime.Module:
             sizes = {gvar.name_hint: work_group(function) for gvar, function in mod.functions_items()}
             groups.update({name: size for name, size in sizes.items() if size is not None})
             return generate(mod, target)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from heterocc.compiler.devices.device import Device
 from heterocc.compiler.lower.codegen.tvm_target import gpu_target
 from heterocc.compiler.lower.gpu.limits import Limits
+
+if TYPE_CHECKING:
+    from tvm.target import Target
+
 
 SMALLEST_GROUP = 64
 """Work items in a group where the device does not say how many it takes."""
@@ -27,7 +31,7 @@ def limits_of(device: Device) -> Limits:
     return Limits(max(1, group), processor, device.dtypes, shared=shared, software=processor, buffers=MOST_TENSORS)
 
 
-def opencl_target(device: Device) -> Any:
+def opencl_target(device: Device) -> Target:
     """The `tvm.target.Target` of a device; its host code is for the CPU of this machine, baseline instructions.
 
     Raises DeviceError for attributes that TVM refuses.

@@ -17,9 +17,9 @@ from heterocc.compiler.lower.straight import bindings_of, outputs_of, substitute
 class Account:
     """Which node each variable of the current `main` belongs to; `values` as in ImportedFunction."""
 
-    node_of: dict[Any, str]
-    values_of: dict[Any, tuple[str, ...]]
-    nodes_of_call: dict[Any, tuple[str, ...]] = field(default_factory=dict)
+    node_of: dict[relax.Var, str]
+    values_of: dict[relax.Var, tuple[str, ...]]
+    nodes_of_call: dict[relax.Var, tuple[str, ...]] = field(default_factory=dict)
 
 
 def open_account(mod: tvm.IRModule, function: ImportedFunction) -> Account:
@@ -42,20 +42,20 @@ def follow_fusion(before: tvm.IRModule, after: tvm.IRModule, account: Account) -
     FuseOps renames variables and shares equal functions, so a fused call is followed through its function's body: each
     inner call is looked up among the calls before fusion by callee and arguments.
     """
-    index: dict[tuple[Any, ...], list[Any]] = {}
+    index: dict[tuple[Any, ...], list[relax.Var]] = {}
     for binding in bindings_of(before["main"]):
         index.setdefault(_key(binding.value, {}), []).append(binding.var)
     old_params = before["main"].params
-    old_of: dict[Any, Any] = dict(zip(after["main"].params, old_params, strict=True))
-    fields: dict[Any, list[Any]] = {}
+    old_of: dict[relax.Var, relax.Var] = dict(zip(after["main"].params, old_params, strict=True))
+    fields: dict[relax.Var, list[relax.Var]] = {}
 
-    def resolve(value: Any, mapping: Mapping[Any, Any]) -> Any:
+    def resolve(value: relax.Expr, mapping: Mapping[relax.Var, relax.Expr]) -> relax.Var | None:
         candidates = index.get(_key(value, mapping), [])
         if not candidates:
             return None
         return candidates.pop(0) if len(candidates) > 1 else candidates[0]
 
-    def attribute(binding: Any) -> list[Any]:
+    def attribute(binding: relax.VarBinding) -> list[relax.Var]:
         """The bindings before fusion that one after it computes; notes what its variable was."""
         value = binding.value
         if isinstance(value, relax.TupleGetItem) and value.tuple_value in fields:
@@ -88,12 +88,12 @@ def follow_fusion(before: tvm.IRModule, after: tvm.IRModule, account: Account) -
         account.values_of[new] = account.values_of.get(old, ())
 
 
-def _note(mapping: dict[Any, Any], var: Any, old: Any) -> None:
+def _note(mapping: dict[relax.Var, relax.Expr], var: relax.Var, old: relax.Var | None) -> None:
     if old is not None:
         mapping[var] = old
 
 
-def _key(value: Any, mapping: Mapping[Any, Any]) -> tuple[Any, ...]:
+def _key(value: relax.Expr, mapping: Mapping[relax.Var, relax.Expr]) -> tuple[Any, ...]:
     """A key that is equal for equal expressions over equal variables."""
     if isinstance(value, relax.Var):
         known = mapping.get(value, value)  # fusion also makes parameters of constants
@@ -125,9 +125,9 @@ def carry_over(fused: tvm.IRModule, flat: tvm.IRModule, account: Account) -> Non
         account.values_of[binding.var] = account.values_of.get(source, ())
 
 
-def values_written(main: Any, account: Account) -> dict[Any, tuple[str, ...]]:
+def values_written(main: relax.Function, account: Account) -> dict[relax.Var, tuple[str, ...]]:
     """The graph value of each tensor that a call writes; none at all where one of them is no graph value."""
-    names: dict[Any, dict[int, str]] = {}
+    names: dict[relax.Var, dict[int, str]] = {}
     for binding in bindings_of(main):
         values = account.values_of.get(binding.var, ())
         if isinstance(binding.value, relax.TupleGetItem) and values:

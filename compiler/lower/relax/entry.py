@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
+from typing import TYPE_CHECKING
 
 import tvm
 from tvm import relax
 
 from heterocc.compiler.lower.relax.kernels import KernelModule, is_kernel_call
 from heterocc.compiler.lower.straight import bindings_of, outputs_of, substitute
+
+if TYPE_CHECKING:
+    from tvm.ir.transform import Pass
+
 
 SYMBOLS = "heterocc.symbols"
 """Attribute of the entry: the symbol of every kernel call in order."""
@@ -26,23 +30,23 @@ def destination_passing(module: KernelModule) -> tvm.IRModule:
     weights = [p for p in main.params if p.name in module.arrays]
     bindings = bindings_of(main)
     returned = outputs_of(main)
-    target: dict[Any, Any] = {}
+    target: dict[tuple[relax.Var, int], relax.Var] = {}
     output_params = []
     for index, output in enumerate(returned):
         target[_written(output, bindings)] = relax.Var(f"output_{index}", output.ty)
         output_params.append(target[_written(output, bindings)])
     tuple_param = relax.Var("params", relax.TupleType([w.ty for w in weights]))
-    block: list[Any] = []
-    replace: dict[Any, Any] = {}
+    block: list[relax.VarBinding] = []
+    replace: dict[relax.Var, relax.Expr] = {}
 
-    def emit(name: str, value: Any, ty: Any) -> Any:
+    def emit(name: str, value: relax.Expr, ty: relax.TensorType | relax.TupleType) -> relax.Var:
         var = relax.Var(name, ty)
         block.append(relax.VarBinding(var, value))
         return var
 
     for index, weight in enumerate(weights):
         replace[weight] = emit(weight.name, relax.TupleGetItem(tuple_param, index), weight.ty)
-    fields: dict[Any, list[Any]] = {}
+    fields: dict[relax.Var, list[relax.Var]] = {}
     for binding in bindings:
         value = binding.value
         if isinstance(value, relax.TupleGetItem):
@@ -111,7 +115,7 @@ def call_by_symbol(mod: tvm.IRModule, apart: Collection[str] = frozenset()) -> t
     return tvm.IRModule(functions), shared
 
 
-def _written(output: Any, bindings: list[Any]) -> tuple[Any, int]:
+def _written(output: relax.Var, bindings: list[relax.VarBinding]) -> tuple[relax.Var, int]:
     """The call and the field of its result that an output is."""
     for binding in bindings:
         if binding.var.same_as(output):
@@ -121,7 +125,7 @@ def _written(output: Any, bindings: list[Any]) -> tuple[Any, int]:
     raise AssertionError(f"output '{output}' is not written by a kernel")
 
 
-def memory_passes() -> list[Any]:
+def memory_passes() -> list[Pass]:
     """TVM passes that take the entry to virtual machine code, memory planned once for all calls."""
     transform = relax.transform
     return [

@@ -19,20 +19,20 @@ EMBED_BYTES = 64
 """Folded values up to this size become constants of the function, larger ones parameters."""
 
 
-def _permute(array: np.ndarray, call: Any) -> np.ndarray:
+def _permute(array: np.ndarray, call: relax.Call) -> np.ndarray:
     axes = call.attrs.axes
     return np.transpose(array, None if axes is None else [int(a) for a in axes])
 
 
-def _reshape(array: np.ndarray, call: Any) -> np.ndarray:
+def _reshape(array: np.ndarray, call: relax.Call) -> np.ndarray:
     return array.reshape(_shape(call))
 
 
-def _astype(array: np.ndarray, call: Any) -> np.ndarray:
+def _astype(array: np.ndarray, call: relax.Call) -> np.ndarray:
     return array.astype(str(call.ty.dtype.dtype))
 
 
-_UNARY: Mapping[str, Callable[[np.ndarray, Any], np.ndarray]] = {
+_UNARY: Mapping[str, Callable[[np.ndarray, relax.Call], np.ndarray]] = {
     "relax.permute_dims": _permute,
     "relax.reshape": _reshape,
     "relax.expand_dims": _reshape,
@@ -58,8 +58,8 @@ def fold_weights(mod: tvm.IRModule, arrays: Mapping[str, np.ndarray]) -> tuple[t
     stays the same memory), others by TVM on this machine, all at once.
     """
     main = mod["main"]
-    known: dict[Any, np.ndarray | None] = {p: arrays[p.name] for p in main.params if p.name in arrays}
-    folded: list[Any] = []
+    known: dict[relax.Var, np.ndarray | None] = {p: arrays[p.name] for p in main.params if p.name in arrays}
+    folded: list[relax.VarBinding] = []
     for binding in bindings_of(main):
         if _foldable(binding, known):
             folded.append(binding)
@@ -73,7 +73,7 @@ def fold_weights(mod: tvm.IRModule, arrays: Mapping[str, np.ndarray]) -> tuple[t
     reads = [v for b in kept for v in vars_of(b.value)] + [v for o in outputs for v in vars_of(o)]
     frontier = list(dict.fromkeys(v for v in reads if v in gone))
     _compute_rest(main, folded, frontier, known)
-    replace: dict[Any, Any] = {}
+    replace: dict[relax.Var, relax.Expr] = {}
     added: dict[str, np.ndarray] = {}
     new_params = []
     for var in frontier:
@@ -103,7 +103,7 @@ def _without_unused(mod: tvm.IRModule, arrays: Mapping[str, np.ndarray]) -> tupl
     return mod, {p.name: arrays[p.name] for p in params if p.name in arrays}
 
 
-def _foldable(binding: Any, known: Mapping[Any, Any]) -> bool:
+def _foldable(binding: relax.VarBinding, known: Mapping[relax.Var, np.ndarray | None]) -> bool:
     call = binding.value
     if not isinstance(call, relax.Call) or not isinstance(call.op, tvm.ir.Op):
         return False
@@ -115,7 +115,7 @@ def _foldable(binding: Any, known: Mapping[Any, Any]) -> bool:
     return _nbytes(call) <= max(FOLD_BYTES, 2 * read)
 
 
-def _evaluate(call: Any, known: Mapping[Any, np.ndarray | None]) -> np.ndarray | None:
+def _evaluate(call: relax.Call, known: Mapping[relax.Var, np.ndarray | None]) -> np.ndarray | None:
     """The call's value by numpy, or None where that is not exact or not known."""
     values = [_value(a, known) for a in call.args if isinstance(a.ty, relax.TensorType)]
     if any(v is None for v in values):
@@ -127,22 +127,27 @@ def _evaluate(call: Any, known: Mapping[Any, np.ndarray | None]) -> np.ndarray |
     return None
 
 
-def _value(expr: Any, known: Mapping[Any, np.ndarray | None]) -> np.ndarray | None:
+def _value(expr: relax.Expr, known: Mapping[relax.Var, np.ndarray | None]) -> np.ndarray | None:
     if isinstance(expr, tvm.ir.GenericConst):
         return np.asarray(expr.value.numpy())
     return known.get(expr)
 
 
-def _compute_rest(main: Any, folded: list[Any], frontier: list[Any], known: dict[Any, np.ndarray | None]) -> None:
+def _compute_rest(
+    main: relax.Function,
+    folded: list[relax.VarBinding],
+    frontier: list[relax.Var],
+    known: dict[relax.Var, np.ndarray | None],
+) -> None:
     """Compile and run on this machine what numpy did not compute, for the values that are needed."""
     wanted = [v for v in frontier if known[v] is None]
     if not wanted:
         return
     by_var = {b.var: b for b in folded}
-    needed: dict[Any, None] = {}
-    leaves: dict[Any, None] = {}
+    needed: dict[relax.Var, None] = {}
+    leaves: dict[relax.Var, None] = {}
 
-    def need(var: Any) -> None:
+    def need(var: relax.Var) -> None:
         if var in needed or var in leaves:
             return
         if known[var] is not None:
@@ -164,10 +169,10 @@ def _compute_rest(main: Any, folded: list[Any], frontier: list[Any], known: dict
         known[var] = result.numpy()
 
 
-def _nbytes(expr: Any) -> int:
+def _nbytes(expr: relax.Expr) -> int:
     shape = _shape(expr)
     return int(np.prod(shape, dtype=np.int64)) * np.dtype(str(expr.ty.dtype.dtype)).itemsize
 
 
-def _shape(expr: Any) -> tuple[int, ...]:
+def _shape(expr: relax.Expr) -> tuple[int, ...]:
     return tuple(int(d) for d in expr.ty.shape.values)

@@ -6,11 +6,9 @@ them grows without bound: twenty make a million terms. Here such a chain is cut 
 
 from __future__ import annotations
 
-from typing import Any
-
 import tvm
 import tvm_ffi
-from tvm import relax, s_tir
+from tvm import relax, s_tir, tirx
 from tvm.ir import Call, TensorLoad
 
 from heterocc.compiler.lower.straight import bindings_of, outputs_of, write_main
@@ -37,8 +35,8 @@ def without_blowup(mod: tvm.IRModule) -> tvm.IRModule:
     """The module, annotated with patterns, where a kernel that would make a fused expression too long stays alone."""
     main = mod["main"]
     builder = relax.BlockBuilder(mod)
-    terms: dict[Any, int] = {}
-    alone: dict[str, Any] = {}
+    terms: dict[relax.Var, int] = {}
+    alone: dict[str, relax.GlobalVar] = {}
     bindings = []
     for binding in bindings_of(main):
         value = binding.value
@@ -55,7 +53,7 @@ def without_blowup(mod: tvm.IRModule) -> tvm.IRModule:
     return write_main(builder.get(), main.params, bindings, outputs_of(main)) if alone else mod
 
 
-def _injective(mod: tvm.IRModule, value: Any) -> Any:
+def _injective(mod: tvm.IRModule, value: relax.Expr) -> tirx.PrimFunc | None:
     """The kernel that an expression calls, where it is one that fusion computes in its reader; else None."""
     if not isinstance(value, relax.Call) or getattr(value.op, "name", "") != "relax.call_tir":
         return None
@@ -63,20 +61,20 @@ def _injective(mod: tvm.IRModule, value: Any) -> Any:
     return function if int(function.attrs.get(_PATTERN, _OPAQUE)) <= _INJECTIVE else None
 
 
-def _arguments(call: Any) -> list[Any]:
+def _arguments(call: relax.Call) -> list[relax.Expr]:
     return list(call.args[1].fields) if isinstance(call.args[1], relax.Tuple) else [call.args[1]]
 
 
-def _terms(function: Any, given: list[int]) -> int:
+def _terms(function: tirx.PrimFunc, given: list[int]) -> int:
     """Reads and functions in what the kernel computes, all written out; its arguments have `given` terms."""
     terms = dict(zip(function.params, [*given, *[1] * (len(function.params) - len(given))], strict=True))
     most = 1
 
-    def visit(block: Any) -> None:
+    def visit(block: s_tir.SBlock) -> None:
         nonlocal most
         if block.name_hint == "root":
             return
-        reads: list[Any] = []
+        reads: list[tirx.Buffer] = []
         calls: list[str] = []
         walks = [
             (TensorLoad, lambda node: reads.append(node.source)),

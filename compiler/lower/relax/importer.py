@@ -51,7 +51,7 @@ class _Builder(relax.BlockBuilder):  # type: ignore[misc]  # TVM has no type inf
         self.emitted: dict[str, str] = {}
         self.node = ""
 
-    def emit(self, expr: Any, name_hint: str = "") -> Any:
+    def emit(self, expr: relax.Expr, name_hint: str = "") -> relax.Var:
         var = super().emit(expr, name_hint or f"{self.prefix}t")
         self.emitted[var.name] = self.node
         return var
@@ -151,7 +151,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
                 self.values.setdefault(value.name, []).append(name)
                 self.bb.emitted.setdefault(value.name, node.name)
 
-    def _outputs(self, index: int, node: onnx.NodeProto) -> list[Any]:
+    def _outputs(self, index: int, node: onnx.NodeProto) -> list[relax.Expr]:
         self.bb.prefix, self.bb.node = f"n{index}_", node.name
         attrs = self._parse_attr(node.attribute)
         inputs = onnx_frontend.onnx_input([self._nodes[name] if name else None for name in node.input])
@@ -181,7 +181,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
             )
         return outputs
 
-    def _check(self, node: onnx.NodeProto, name: str, value: Any) -> None:
+    def _check(self, node: onnx.NodeProto, name: str, value: relax.Expr) -> None:
         """Hold a converted value against the shape and dtype that ONNX's inference gave."""
         wanted = self.job.model.graph.values[name]
         if not isinstance(value.ty, relax.TensorType):
@@ -207,12 +207,12 @@ def import_function(job: PartitionJob) -> ImportedFunction:
     return _Importer(job).run(job.model.subgraph(job.nodes, job.inputs, job.outputs))
 
 
-def dtype_name(ty: Any) -> str:
+def dtype_name(ty: relax.TensorType) -> str:
     """numpy's name of a tensor type's element type."""
     return str(ty.dtype.dtype) if hasattr(ty.dtype, "dtype") else str(ty.dtype)
 
 
-def static_shape(ty: Any) -> tuple[int, ...] | None:
+def static_shape(ty: relax.TensorType) -> tuple[int, ...] | None:
     """A tensor type's shape, or None when a dimension is not a constant."""
     if ty.shape is None or not isinstance(ty.shape, relax.ShapeExpr):
         return None
@@ -229,7 +229,7 @@ def first_line(error: BaseException) -> str:
     return lines[0][:300] if lines else type(error).__name__
 
 
-def _static_type(job: PartitionJob, name: str) -> Any:
+def _static_type(job: PartitionJob, name: str) -> relax.TensorType:
     value = job.model.graph.values[name]
     if not value.is_static or value.is_opaque or value.shape is None:
         raise LoweringError(f"'{name}' has no static numeric type", where=f"partition {job.name}")

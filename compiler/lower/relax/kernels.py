@@ -6,11 +6,11 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import tvm
-from tvm import relax, te, topi
+from tvm import relax, te, tirx, topi
 
 from heterocc.artifacts.errors import LoweringError
 from heterocc.compiler.lower.backend import KernelInfo
@@ -22,6 +22,11 @@ from heterocc.compiler.lower.tvm_fixes.half_functions import through_float32
 from heterocc.compiler.lower.tvm_fixes.legalise import legalised
 from heterocc.compiler.lower.tvm_fixes.nan_order import numbers_first
 from heterocc.compiler.lower.tvm_fixes.reduction_start import start_from_infinity
+
+if TYPE_CHECKING:
+    from tvm.ir.transform import Pass
+    from tvm.target import Target
+
 
 SYMBOL_LENGTH = 100
 """Longest kernel symbol, in characters."""
@@ -42,7 +47,7 @@ class KernelModule:
     kernels: tuple[KernelInfo, ...]
 
 
-def to_kernels(function: ImportedFunction, target: Any, before: Sequence[Any] = ()) -> KernelModule:
+def to_kernels(function: ImportedFunction, target: Target, before: Sequence[Pass] = ()) -> KernelModule:
     """Legalise for `target`, fuse, and name kernels after graph nodes.
 
     `before` are passes of the back end that run before TVM's legalisation (its own legalisations, for instance).
@@ -64,9 +69,9 @@ def to_kernels(function: ImportedFunction, target: Any, before: Sequence[Any] = 
 def _lift_constants(mod: tvm.IRModule, arrays: dict[str, np.ndarray]) -> tvm.IRModule:
     """Make every constant with more than one element a parameter; equal ones become one."""
     main = mod["main"]
-    added: dict[tuple[str, tuple[int, ...], bytes], Any] = {}
+    added: dict[tuple[str, tuple[int, ...], bytes], relax.Var] = {}
 
-    def lifted(expr: Any) -> Any:
+    def lifted(expr: relax.Expr) -> relax.Expr:
         if isinstance(expr, tvm.ir.GenericConst):
             array = np.asarray(expr.value.numpy())
             if array.size == 1:
@@ -91,14 +96,14 @@ def _lift_constants(mod: tvm.IRModule, arrays: dict[str, np.ndarray]) -> tvm.IRM
 def _own_outputs(mod: tvm.IRModule, account: Account) -> tvm.IRModule:
     """Give every output a kernel call of its own: inputs, weights and values that are output twice are copied."""
     main = mod["main"]
-    written: dict[Any, Any] = {b.var: b.value for b in bindings_of(main)}
+    written: dict[relax.Var, relax.Expr] = {b.var: b.value for b in bindings_of(main)}
     builder = relax.BlockBuilder(mod)
-    bindings: list[tuple[Any, Any, str]] = []
+    bindings: list[tuple[relax.Var, relax.Expr, str]] = []
     taken = {p.name for p in main.params}
     for binding in bindings_of(main):
         bindings.append((binding.var, binding.value, _fresh(binding.var.name, taken)))
-    outputs: list[Any] = []
-    claimed: set[Any] = set()
+    outputs: list[relax.Var] = []
+    claimed: set[relax.Var] = set()
     for index, output in enumerate(outputs_of(main)):
         source = output
         while isinstance(source, relax.Var) and isinstance(written.get(source), relax.Var):
@@ -122,13 +127,13 @@ def _own_outputs(mod: tvm.IRModule, account: Account) -> tvm.IRModule:
 
 def _rewrite(
     mod: tvm.IRModule,
-    params: Sequence[Any],
-    bindings: list[tuple[Any, Any, str]],
-    outputs: list[Any],
+    params: Sequence[relax.Var],
+    bindings: list[tuple[relax.Var, relax.Expr, str]],
+    outputs: list[relax.Var],
     account: Account,
 ) -> tvm.IRModule:
     """Write `main` without plain aliases and unused calls, and carry the account over."""
-    alias: dict[Any, Any] = {}
+    alias: dict[relax.Var, relax.Var] = {}
     kept = []
     for var, value, name in bindings:
         value = substitute(value, alias)
@@ -155,12 +160,12 @@ def _named(
     """Name kernels after their nodes, drop parameters that nobody reads, and write the table of calls."""
     main = mod["main"]
     taken = {"main"}
-    renamed: dict[str, Any] = {}
+    renamed: dict[str, relax.GlobalVar] = {}
     builder = relax.BlockBuilder()
     returned = set(outputs_of(main))
     written = values_written(main, account)
     kernels: list[KernelInfo] = []
-    bindings: list[tuple[Any, Any, str]] = []
+    bindings: list[tuple[relax.Var, relax.Expr, str]] = []
     for binding in bindings_of(main):
         call = binding.value
         if isinstance(call, relax.TupleGetItem):
@@ -192,7 +197,7 @@ def _named(
     return KernelModule(done, function.inputs, left, tuple(kernels))
 
 
-def _is_view(function: Any, call: Any) -> bool:
+def _is_view(function: tirx.PrimFunc, call: relax.Call) -> bool:
     """Whether a kernel only gives its argument another shape: then it need not run."""
     argument = _argument(call)
     if not isinstance(argument, relax.Var) or not isinstance(call.ty, relax.TensorType):
@@ -202,17 +207,17 @@ def _is_view(function: Any, call: Any) -> bool:
     return same and bool(relax.analysis.has_reshape_pattern(function))
 
 
-def _elements(ty: Any) -> int:
+def _elements(ty: relax.TensorType) -> int:
     return math.prod(static_shape(ty) or ())
 
 
-def _argument(call: Any) -> Any:
+def _argument(call: relax.Call) -> relax.Var | None:
     """The only tensor argument of a kernel call, else None."""
     fields = call.args[1].fields if isinstance(call.args[1], relax.Tuple) else [call.args[1]]
     return fields[0] if len(fields) == 1 and len(call.args) == 2 else None
 
 
-def is_kernel_call(value: Any) -> bool:
+def is_kernel_call(value: relax.Expr) -> bool:
     """Whether an expression calls a kernel of the module."""
     return isinstance(value, relax.Call) and isinstance(value.op, tvm.ir.Op) and value.op.name == "relax.call_tir"
 

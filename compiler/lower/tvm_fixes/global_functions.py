@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tvm_ffi
+
+if TYPE_CHECKING:
+    pass
 
 
 @contextmanager

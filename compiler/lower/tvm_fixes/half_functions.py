@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import tvm
 import tvm_ffi
 from tvm import tirx
@@ -23,7 +21,7 @@ def through_float32(mod: tvm.IRModule) -> tvm.IRModule:
     return tvm.IRModule(functions, attrs=mod.attrs)
 
 
-def _widened(call: Any) -> Any:
+def _widened(call: tirx.Expr) -> tirx.Expr:
     name = getattr(call.op, "name", "")
     if name not in _MISSING or str(call.ty.dtype) != "float16":
         return call

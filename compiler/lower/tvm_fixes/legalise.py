@@ -7,7 +7,6 @@ whoever compiles, of blocks it still has: `heterocc query` asks for many operato
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import tvm
 from tvm import relax
@@ -21,8 +20,10 @@ def legalised(mod: tvm.IRModule) -> tvm.IRModule:
     """The module with operators made kernels; raises what TVM's function for the first that is refused raised."""
     refusals: list[Exception] = []
 
-    def guarded(rule: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-        def call(builder: Any, operator: Any) -> Any:
+    def guarded(
+        rule: Callable[[relax.BlockBuilder, relax.Call], relax.Expr],
+    ) -> Callable[[relax.BlockBuilder, relax.Call], relax.Call]:
+        def call(builder: relax.BlockBuilder, operator: relax.Call) -> relax.Call:
             try:
                 return rule(builder, operator)
             except Exception as error:  # kept until the pass is through

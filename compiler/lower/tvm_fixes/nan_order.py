@@ -6,8 +6,6 @@ to it: it gives b where one of them is NaN. With the number first, b is the valu
 
 from __future__ import annotations
 
-from typing import Any
-
 import tvm
 import tvm_ffi
 from tvm import tirx
@@ -25,10 +23,10 @@ def numbers_first(mod: tvm.IRModule) -> tvm.IRModule:
     return tvm.IRModule(functions, attrs=mod.attrs)
 
 
-def _swapped(extreme: Any) -> Any:
+def _swapped(extreme: tirx.Expr) -> tirx.Expr:
     return type(extreme)(extreme.b, extreme.a) if _is_number(extreme.b) and not _is_number(extreme.a) else extreme
 
 
-def _is_number(expr: Any) -> bool:
+def _is_number(expr: tirx.Expr) -> bool:
     """Whether an expression is a floating-point number, or a tensor of rank 0."""
     return isinstance(expr, tirx.FloatImm) or (isinstance(expr, TensorLoad) and len(expr.indices) == 0)

@@ -33,15 +33,15 @@ def start_from_infinity(mod: tvm.IRModule) -> tvm.IRModule:
     return mod
 
 
-def known_to_schedules(function: Any) -> tuple[Any, bool]:
+def known_to_schedules(function: tirx.PrimFunc) -> tuple[tirx.PrimFunc, bool]:
     """The kernel in the form whose reductions TVM's schedules can split, and whether `restored` has to follow.
 
     They know maxima and minima only by TVM's own starts: infinities become these for as long, and what already has
     such a value hides as bits. (Starts of one's own can be registered, but from Python they crash at exit.)
     """
-    infinite: list[Any] = []
+    infinite: list[s_tir.SBlock] = []
 
-    def visit(block: Any) -> None:
+    def visit(block: s_tir.SBlock) -> None:
         start = getattr(block.init, "value", None)
         if isinstance(start, tirx.FloatImm) and math.isinf(float(start.value)):
             infinite.append(block)
@@ -50,7 +50,7 @@ def known_to_schedules(function: Any) -> tuple[Any, bool]:
     if not infinite:
         return function, False
 
-    def replace(number: Any) -> Any:
+    def replace(number: tirx.Expr) -> tirx.Expr:
         dtype, value = str(number.ty.dtype), float(number.value)
         if math.isinf(value):
             return tirx.FloatImm(number.ty, math.copysign(_largest(dtype), value))
@@ -61,10 +61,10 @@ def known_to_schedules(function: Any) -> tuple[Any, bool]:
     return tvm_ffi.structural_map(function, [(tirx.FloatImm, replace)], order="post"), True
 
 
-def restored(function: Any) -> Any:
+def restored(function: tirx.PrimFunc) -> tirx.PrimFunc:
     """A kernel from `known_to_schedules`, scheduled, with its infinities."""
 
-    def replace(number: Any) -> Any:
+    def replace(number: tirx.Expr) -> tirx.Expr:
         value = float(number.value)
         if abs(value) != _largest(str(number.ty.dtype)):
             return number
@@ -81,11 +81,11 @@ def _as_bits(value: float, dtype: str) -> Any:
     return tirx.reinterpret(dtype, tirx.const(int(bits), str(bits.dtype)))
 
 
-def _finite_starts(function: Any) -> frozenset[float]:
+def _finite_starts(function: tirx.PrimFunc) -> frozenset[float]:
     """The finite numbers from which the kernel's maxima and minima start."""
     found: list[float] = []
 
-    def visit(block: Any) -> None:
+    def visit(block: s_tir.SBlock) -> None:
         start, store = getattr(block.init, "value", None), getattr(block.body, "value", None)
         if isinstance(start, tirx.FloatImm) and isinstance(store, tirx.Max | tirx.Min):
             value = float(start.value)
@@ -97,8 +97,8 @@ def _finite_starts(function: Any) -> frozenset[float]:
     return frozenset(found)
 
 
-def _replaced(function: Any, starts: frozenset[float]) -> Any:
-    def replace(number: Any) -> Any:
+def _replaced(function: tirx.PrimFunc, starts: frozenset[float]) -> tirx.PrimFunc:
+    def replace(number: tirx.Expr) -> tirx.Expr:
         value = float(number.value)
         return tirx.FloatImm(number.ty, math.copysign(math.inf, value)) if value in starts else number
 

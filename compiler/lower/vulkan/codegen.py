@@ -6,11 +6,11 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
 
 import tvm
 import tvm_ffi
-from tvm import tirx
+from tvm import runtime, tirx
 from tvm.tirx.build import split_host_device_mods
 
 from heterocc.artifacts.errors import LoweringError, NativePluginError
@@ -19,6 +19,11 @@ from heterocc.compiler.lower.vulkan.dtypes import UnsupportedError
 from heterocc.compiler.lower.vulkan.kernel import Kernel, compile_kernel
 from heterocc.compiler.lower.vulkan.package import package
 from heterocc.compiler.lower.vulkan.target import VulkanLimits
+
+if TYPE_CHECKING:
+    from tvm import IRModule
+    from tvm.target import Target
+
 
 BUILD = "target.build.vulkan"
 CREATE = "heterocc.vulkan.create_module"
@@ -34,7 +39,7 @@ class Generation:
     kernels: list[Kernel] = field(default_factory=list)
     problem: LoweringError | None = None
 
-    def build(self, mod: Any, _target: Any) -> Any:
+    def build(self, mod: IRModule, _target: Target) -> runtime.Module:
         """The runtime module of the device functions of a TVM module."""
         try:
             self.kernels = _kernels(mod, self.limits)
@@ -68,7 +73,7 @@ def generating(limits: VulkanLimits) -> Iterator[Generation]:
                 tvm_ffi.remove_global_func(BUILD)
 
 
-def device_kernels(functions: tvm.IRModule, target: Any, limits: VulkanLimits) -> list[Kernel]:
+def device_kernels(functions: tvm.IRModule, target: Target, limits: VulkanLimits) -> list[Kernel]:
     """The kernels of scheduled functions, without host code. Raises LoweringError for what does not fit."""
     with target:
         pipeline, _, finalize = tirx.get_default_tir_pipeline(target)
@@ -76,7 +81,7 @@ def device_kernels(functions: tvm.IRModule, target: Any, limits: VulkanLimits) -
         return [k for mod in devices.values() for k in _kernels(finalize()(mod), limits)]
 
 
-def _kernels(mod: Any, limits: VulkanLimits) -> list[Kernel]:
+def _kernels(mod: IRModule, limits: VulkanLimits) -> list[Kernel]:
     kernels = []
     functions = sorted((g.name_hint, f) for g, f in mod.functions_items())
     for name, function in counted("writing kernels as SPIR-V", functions):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tvm import sym
+from tvm import sym, tirx
 
 from heterocc.compiler.lower.vulkan.body import Body
 from heterocc.compiler.lower.vulkan.dtypes import BOOL, DType, UnsupportedError, parse
@@ -15,6 +15,10 @@ from heterocc.compiler.lower.vulkan.intrinsics import barrier, call, is_rounding
 from heterocc.compiler.lower.vulkan.maths.quotients import exact_quotient
 from heterocc.compiler.lower.vulkan.memory import QUAD, Memory, View, key_of
 from heterocc.compiler.lower.vulkan.scalar import Scalar, constant, select
+
+if TYPE_CHECKING:
+    from tvm.ir import TensorLoad
+
 
 Lanes = tuple[Scalar, ...]
 Operation = Callable[[Scalar, Scalar], Scalar]
@@ -63,7 +67,7 @@ class Context:
         """A constant of a TVM dtype."""
         return constant(self.body, parse(like)[0], value)
 
-    def evaluate(self, node: Any) -> Lanes:
+    def evaluate(self, node: tirx.Expr) -> Lanes:
         """The value of an expression, one scalar per lane."""
         kind = type(node).__name__
         if kind in _BINARY:
@@ -73,14 +77,14 @@ class Context:
             raise UnsupportedError(f"expression {kind}")
         return visit(self, node)
 
-    def scalar(self, node: Any) -> Scalar:
+    def scalar(self, node: tirx.Expr) -> Scalar:
         """The value of an expression that has one lane."""
         lanes = self.evaluate(node)
         if len(lanes) != 1:
             raise UnsupportedError("a vector where one value is needed")
         return lanes[0]
 
-    def place(self, buffer: Any, indices: Any) -> tuple[View, Lanes]:
+    def place(self, buffer: tirx.Buffer, indices: Sequence[tirx.Expr]) -> tuple[View, Lanes]:
         """The view of an access and the scalars that it touches, in order."""
         if len(indices) != 1:
             raise UnsupportedError(f"buffer {buffer.name} with {len(indices)} indices")
@@ -91,7 +95,7 @@ class Context:
         starts = [e * view.lanes for e in elements]
         return view, tuple(start + lane for start in starts for lane in range(view.lanes))
 
-    def _binary(self, kind: str, node: Any) -> Lanes:
+    def _binary(self, kind: str, node: tirx.Expr) -> Lanes:
         operation = _BINARY[kind]
         if kind in _FUSED and "Mul" in (type(node.a).__name__, type(node.b).__name__) and parse(node.ty)[0].is_float:
             operation = _FUSED[kind]
@@ -100,12 +104,12 @@ class Context:
             left, right = self.evaluate(node.a), self.evaluate(node.b)
         return tuple(operation(a, b) for a, b in _paired(left, right))
 
-    def _product(self, node: Any) -> Lanes:
+    def _product(self, node: tirx.Expr) -> Lanes:
         if type(node).__name__ != "Mul":
             return self.evaluate(node)
         return tuple(a.times(b) for a, b in _paired(self.evaluate(node.a), self.evaluate(node.b)))
 
-    def _variable(self, node: Any) -> Lanes:
+    def _variable(self, node: tirx.Var) -> Lanes:
         found = self.variables.get(key_of(node))
         if found is not None:
             return found
@@ -114,10 +118,10 @@ class Context:
             raise UnsupportedError(f"variable {node.name} has no value")
         return (axis.to(parse(node.ty.dtype)[0]),)
 
-    def _number(self, node: Any) -> Lanes:
+    def _number(self, node: tirx.Expr) -> Lanes:
         return (self.constant(node.value, node.ty.dtype),)
 
-    def _logical(self, node: Any) -> Lanes:
+    def _logical(self, node: tirx.Expr) -> Lanes:
         both = type(node).__name__ == "And"
         left = self.evaluate(node.a)
         if len(left) > 1 or not loads(node.b):
@@ -140,13 +144,13 @@ class Context:
         chosen = self.body.choose(condition.id, ids(then), ids(otherwise), type_)
         return tuple(Scalar(self.body, dtype, i) for i in chosen)
 
-    def _not(self, node: Any) -> Lanes:
+    def _not(self, node: tirx.Expr) -> Lanes:
         return tuple(~lane for lane in self.evaluate(node.a))
 
-    def _bitwise_not(self, node: Any) -> Lanes:
+    def _bitwise_not(self, node: tirx.Expr) -> Lanes:
         return tuple(~lane for lane in self.evaluate(node.a))
 
-    def _select(self, node: Any) -> Lanes:
+    def _select(self, node: tirx.Expr) -> Lanes:
         conditions = self.evaluate(node.condition)
         left, right = self.evaluate(node.true_value), self.evaluate(node.false_value)
         pairs = _paired(left, right)
@@ -154,33 +158,33 @@ class Context:
             conditions *= len(pairs)
         return tuple(select(c, a, b) for c, (a, b) in zip(conditions, pairs, strict=True))
 
-    def _cast(self, node: Any) -> Lanes:
+    def _cast(self, node: tirx.Expr) -> Lanes:
         dtype, _ = parse(node.ty.dtype)
         lanes = self.evaluate(node.value) if dtype.is_float else self._to_be_rounded(node.value)
         return tuple(lane.to(dtype) for lane in lanes)
 
-    def _to_be_rounded(self, node: Any) -> Lanes:
+    def _to_be_rounded(self, node: tirx.Expr) -> Lanes:
         """The value of an expression that becomes an integer, where a quotient that is a little off is one off."""
         if type(node).__name__ != "Div":
             return self.evaluate(node)
         return tuple(exact_quotient(a, b) for a, b in _paired(self.evaluate(node.a), self.evaluate(node.b)))
 
-    def _let(self, node: Any) -> Lanes:
+    def _let(self, node: tirx.Expr) -> Lanes:
         self.variables[key_of(node.var)] = self.evaluate(node.value)
         return self.evaluate(node.body)
 
-    def _ramp(self, node: Any) -> Lanes:
+    def _ramp(self, node: tirx.Expr) -> Lanes:
         base, stride = self.scalar(node.base), self.scalar(node.stride)
         return tuple(base + stride * lane for lane in range(_count(node.lanes)))
 
-    def _broadcast(self, node: Any) -> Lanes:
+    def _broadcast(self, node: tirx.Expr) -> Lanes:
         return self.evaluate(node.value) * _count(node.lanes)
 
-    def _shuffle(self, node: Any) -> Lanes:
+    def _shuffle(self, node: tirx.Expr) -> Lanes:
         lanes = [lane for vector in node.vectors for lane in self.evaluate(vector)]
         return tuple(lanes[_count(index)] for index in node.indices)
 
-    def _load(self, node: Any) -> Lanes:
+    def _load(self, node: TensorLoad) -> Lanes:
         if getattr(node, "predicate", None) is not None:
             raise UnsupportedError("a load under a predicate")
         view, places = self.place(node.source, node.indices)
@@ -190,7 +194,7 @@ class Context:
                 return tuple(scalar for quad in quads if quad is not None for scalar in quad)
         return tuple(self.memory.load(view, place) for place in places)
 
-    def _call(self, node: Any) -> Lanes:
+    def _call(self, node: tirx.Expr) -> Lanes:
         name = str(getattr(node.op, "name", node.op))
         if name == "prim.if_then_else":
             condition, then, otherwise = node.args
@@ -217,7 +221,7 @@ class Context:
         return tuple(call(name, dtype, [s[i] for s in spread]) for i in range(width))
 
 
-def _in_quads(index: Any) -> bool:
+def _in_quads(index: tirx.Expr) -> bool:
     """Whether an index goes through whole aligned vectors of a buffer."""
     if type(index).__name__ != "Ramp" or _count(index.lanes) % QUAD or getattr(index.stride, "value", 0) != 1:
         return False
@@ -234,7 +238,7 @@ def _paired(left: Lanes, right: Lanes) -> list[tuple[Scalar, Scalar]]:
     return list(zip(left, right, strict=True))
 
 
-def loads(node: Any) -> bool:
+def loads(node: tirx.Expr) -> bool:
     """Whether an expression reads memory or calls something: its value may change, evaluating it may do harm."""
     if type(node).__name__ in _READING:
         return True
@@ -243,11 +247,11 @@ def loads(node: Any) -> bool:
     return any(hasattr(child, "ty") and loads(child) for child in children)
 
 
-def _count(number: Any) -> int:
+def _count(number: tirx.Expr) -> int:
     return int(getattr(number, "value", number))
 
 
-_VISIT: dict[str, Callable[[Context, Any], Lanes]] = {
+_VISIT: dict[str, Callable[[Context, tirx.Expr], Lanes]] = {
     "Var": Context._variable,
     "IntImm": Context._number,
     "FloatImm": Context._number,

@@ -6,13 +6,17 @@ Mesa's llvmpipe leaves a loop silently once an invocation has gone round all of 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tvm import tirx
+
 
 LLVMPIPE_ITERATIONS = 65535
 """Times round loops, all of one invocation together."""
 
 
-def iterations(statement: Any) -> int:
+def iterations(statement: tirx.Stmt) -> int:
     """At most how often a statement goes round loops; loops whose extent is no constant count as one time round."""
     kind = type(statement).__name__
     if kind == "SeqStmt":

@@ -90,7 +90,7 @@ class Kernel:
         return sum(a.kind == "buffer" for a in self.arguments)
 
 
-def compile_kernel(name: str, function: Any, offered: Feature) -> Kernel:
+def compile_kernel(name: str, function: tirx.PrimFunc, offered: Feature) -> Kernel:
     """The kernel of a device function as TVM's pipeline leaves it.
 
     Of `offered` it takes what makes results right and does not need the rest: whether NaN is kept. Raises
@@ -130,7 +130,7 @@ def compile_kernel(name: str, function: Any, offered: Feature) -> Kernel:
     )
 
 
-def _parameters(function: Any, context: Context) -> tuple[tuple[Argument, ...], int]:
+def _parameters(function: tirx.PrimFunc, context: Context) -> tuple[tuple[Argument, ...], int]:
     """Bind pointers to descriptors and read scalars from push constants; gives the bytes of these, too."""
     written = _written(function)
     arguments: list[Argument] = []
@@ -183,12 +183,12 @@ def _narrowed(word: Scalar, dtype: DType) -> Scalar:
     return word.to(dtype)
 
 
-def _written(function: Any) -> frozenset[int]:
+def _written(function: tirx.PrimFunc) -> frozenset[int]:
     """The pointer parameters whose memory the kernel stores to."""
     source: dict[int, int] = {}
     stored: list[int] = []
 
-    def declared(node: Any) -> None:
+    def declared(node: tirx.DeclBuffer) -> None:
         source[key_of(node.buffer)] = key_of(memory_of(node.data))
 
     tvm_ffi.structural_walk(
@@ -205,11 +205,11 @@ def _written(function: Any) -> frozenset[int]:
     return frozenset(found)
 
 
-def _largest_buffer(function: Any) -> int:
+def _largest_buffer(function: tirx.PrimFunc) -> int:
     """Bytes of the largest buffer that lies in a parameter."""
     sizes = [0]
 
-    def declared(node: Any) -> None:
+    def declared(node: tirx.DeclBuffer) -> None:
         dtype, lanes = parse(node.buffer.dtype)
         size = dtype.bytes * lanes
         for extent in node.buffer.shape:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from heterocc.compiler.lower.vulkan.body import Body
 from heterocc.compiler.lower.vulkan.dtypes import UINT32, UnsupportedError
 from heterocc.compiler.lower.vulkan.scalar import Scalar, constant
 from heterocc.compiler.lower.vulkan.spirv import BuiltIn, Decoration, Module, Op, Storage
+
+if TYPE_CHECKING:
+    from tvm import tirx
+
 
 _BUILT_IN = {"blockIdx": BuiltIn.WORKGROUP_ID, "threadIdx": BuiltIn.LOCAL_INVOCATION_ID}
 
@@ -38,7 +42,7 @@ class Launch:
         """Work groups by axis, where their number is a constant."""
         return dict(self._groups)
 
-    def axis(self, tag: str, extent: Any) -> Scalar:
+    def axis(self, tag: str, extent: tirx.Expr) -> Scalar:
         """The index along an axis such as `threadIdx.x`, as uint32."""
         name, _, letter = tag.partition(".")
         place = "xyz".find(letter) if letter else -1

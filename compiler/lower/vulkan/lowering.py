@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 import tvm
-from tvm import tirx
+from tvm import relax, tirx
 
 from heterocc.artifacts.errors import LoweringError
 from heterocc.compiler.devices.device import Device
@@ -27,6 +27,10 @@ from heterocc.compiler.lower.vulkan.codegen import device_kernels, generating
 from heterocc.compiler.lower.vulkan.disassembly import disassemble
 from heterocc.compiler.lower.vulkan.kernel import Feature, Kernel
 from heterocc.compiler.lower.vulkan.target import GRID, VulkanLimits, limits_of, vulkan_target
+
+if TYPE_CHECKING:
+    from tvm.target import Target
+
 
 _REQUIRED: dict[Feature, str] = {
     Feature.FLOAT16: "fp16",
@@ -72,19 +76,19 @@ class VulkanLowering:
         return refusal(lambda: kernels_of(job, target, limits_of(device)))
 
 
-def kernels_of(job: PartitionJob, target: Any, limits: VulkanLimits) -> list[Kernel]:
+def kernels_of(job: PartitionJob, target: Target, limits: VulkanLimits) -> list[Kernel]:
     """The partition's kernels alone, without host code and plug-in. Raises LoweringError and what TVM raises."""
     scheduled = _stages(job, target, limits).scheduled
     return device_kernels(tvm.IRModule(_functions(scheduled)), target, limits)
 
 
-def _stages(job: PartitionJob, target: Any, limits: VulkanLimits) -> Stages:
+def _stages(job: PartitionJob, target: Target, limits: VulkanLimits) -> Stages:
     """The partition's kernels before and after scheduling; not fused where fused ones have too many buffers."""
     made = GpuStages(target, _gpu_limits(job.device, limits), lambda functions: _alone(functions, target, limits))
     return uncrowded(lambda: made.of(job), limits.buffers)
 
 
-def _alone(functions: Mapping[str, Any], target: Any, limits: VulkanLimits) -> bytes:
+def _alone(functions: Mapping[str, tirx.PrimFunc], target: Target, limits: VulkanLimits) -> bytes:
     with generating(limits):
         return shared_object(kernels_executable(functions, target), None)
 
@@ -102,7 +106,7 @@ def _gpu_limits(device: Device, limits: VulkanLimits) -> Limits:
     )
 
 
-def _built(stages: Stages, target: Any, limits: VulkanLimits) -> tuple[Executable, tuple[Kernel, ...]]:
+def _built(stages: Stages, target: Target, limits: VulkanLimits) -> tuple[Executable, tuple[Kernel, ...]]:
     with generating(limits) as generation:
         try:
             executable = build_executable(stages.entry, target)
@@ -120,7 +124,7 @@ def _placed(error: LoweringError, module: KernelModule) -> LoweringError:
     return LoweringError(error.message, where=f"node '{node}'" if node else error.where, hint=error.hint)
 
 
-def _functions(module: KernelModule) -> dict[Any, Any]:
+def _functions(module: KernelModule) -> dict[relax.GlobalVar, tirx.PrimFunc]:
     return {gvar: f for gvar, f in module.mod.functions_items() if isinstance(f, tirx.PrimFunc)}
 
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
 
 from heterocc.compiler.lower.vulkan.body import Body
 from heterocc.compiler.lower.vulkan.dtypes import INT32, DType, UnsupportedError, parse
 from heterocc.compiler.lower.vulkan.integers import floor_div
 from heterocc.compiler.lower.vulkan.scalar import Scalar
 from heterocc.compiler.lower.vulkan.spirv import Decoration, Module, Op, Storage
+
+if TYPE_CHECKING:
+    from tvm import tirx
+
 
 QUAD = 4
 """Elements of the widest vector that a shader loads at once."""
@@ -53,7 +57,7 @@ class Memory:
         self.shared_bytes = 0
         self.private_bytes = 0
 
-    def bind(self, parameter: Any, written: bool) -> None:
+    def bind(self, parameter: tirx.Var, written: bool) -> None:
         """Give a pointer parameter the next descriptor; `written` says whether the kernel stores to it."""
         self._bindings[key_of(parameter)] = _Binding(len(self._bindings), written=written)
 
@@ -62,7 +66,7 @@ class Memory:
         """The number of storage buffers."""
         return len(self._bindings)
 
-    def declare(self, buffer: Any, data: Any) -> None:
+    def declare(self, buffer: tirx.Buffer, data: tirx.Expr) -> None:
         """Make `buffer` a name of the memory behind the pointer `data`."""
         dtype, lanes = parse(buffer.dtype)
         data = memory_of(data)
@@ -78,7 +82,7 @@ class Memory:
             raise UnsupportedError(f"{known.held.name} memory is used as {dtype.name}")
         self._views[key_of(buffer)] = View(known.variable, known.storage, known.held, dtype, lanes)
 
-    def allocate(self, buffer: Any) -> None:
+    def allocate(self, buffer: tirx.Buffer) -> None:
         """Make the array of a new buffer."""
         dtype, lanes = parse(buffer.dtype)
         elements = lanes
@@ -101,7 +105,7 @@ class Memory:
             raise UnsupportedError(f"memory of scope '{scope}'")
         self._views[key_of(buffer)] = View(variable, storage, dtype, dtype, lanes)
 
-    def view(self, buffer: Any) -> View:
+    def view(self, buffer: tirx.Buffer) -> View:
         """What is known of a buffer."""
         found = self._views.get(key_of(buffer))
         if found is None:
@@ -194,12 +198,12 @@ def _seen(value: Scalar, dtype: DType) -> Scalar:
     return value.bitcast(dtype)
 
 
-def memory_of(data: Any) -> Any:
+def memory_of(data: tirx.Expr) -> tirx.Buffer | tirx.Var:
     """The parameter or buffer that a pointer expression is the memory of."""
     name = getattr(getattr(data, "op", None), "name", "")
     return data.args[0] if name == "tirx.buffer_data" else data
 
 
-def key_of(node: Any) -> int:
+def key_of(node: tirx.Buffer | tirx.Var) -> int:
     """What identifies a TVM object as long as it lives; its own equality builds an expression."""
     return int(node.__chandle__())

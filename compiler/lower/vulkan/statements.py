@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING
 
 from heterocc.compiler.lower.vulkan.body import UNROLL
 from heterocc.compiler.lower.vulkan.dtypes import UnsupportedError, parse
@@ -11,6 +11,10 @@ from heterocc.compiler.lower.vulkan.expressions import Context, loads
 from heterocc.compiler.lower.vulkan.launch import Launch
 from heterocc.compiler.lower.vulkan.memory import key_of
 from heterocc.compiler.lower.vulkan.scalar import Scalar
+
+if TYPE_CHECKING:
+    from tvm import tirx
+
 
 _SERIAL, _UNROLLED = 0, 3
 """Kinds of loops; parallel and vectorised ones are gone by now, bound ones are launch axes."""
@@ -26,7 +30,7 @@ class Writer:
         self._body = context.body
         self._launch = launch
 
-    def write(self, node: Any) -> None:
+    def write(self, node: tirx.Stmt) -> None:
         """Write a statement. Raises UnsupportedError for one that Vulkan code has not."""
         kind = type(node).__name__
         visit = _VISIT.get(kind)
@@ -34,7 +38,7 @@ class Writer:
             raise UnsupportedError(f"statement {kind}")
         visit(self, node)
 
-    def _sequence(self, node: Any) -> None:
+    def _sequence(self, node: tirx.SeqStmt) -> None:
         """Neighbouring branches on one condition become one: TVM guards every store of a tile by itself."""
         parts = list(node.seq)
         while parts:
@@ -48,11 +52,11 @@ class Writer:
                 cases.append(parts.pop(0).then_case)
             self._body.when(condition.id, lambda kept=tuple(cases): self._all(kept))  # type: ignore[misc]
 
-    def _all(self, statements: Iterable[Any]) -> None:
+    def _all(self, statements: Iterable[tirx.Stmt]) -> None:
         for statement in statements:
             self.write(statement)
 
-    def _store(self, node: Any) -> None:
+    def _store(self, node: tirx.BufferStore) -> None:
         if getattr(node, "predicate", None) is not None:
             raise UnsupportedError("a store under a predicate")
         values = self._context.evaluate(node.value)
@@ -62,14 +66,14 @@ class Writer:
         for place, value in zip(places, values, strict=True):
             self._context.memory.store(view, place, value)
 
-    def _bind(self, node: Any) -> None:
+    def _bind(self, node: tirx.Bind) -> None:
         self._context.variables[key_of(node.var)] = self._context.evaluate(node.value)
 
-    def _evaluate(self, node: Any) -> None:
+    def _evaluate(self, node: tirx.Evaluate) -> None:
         if type(node.value).__name__ == "Call":
             self._context.evaluate(node.value)
 
-    def _attribute(self, node: Any) -> None:
+    def _attribute(self, node: tirx.AttrStmt) -> None:
         key = str(node.attr_key)
         if key == "thread_extent":
             axis = self._launch.axis(str(node.node.thread_tag), node.value)
@@ -78,13 +82,13 @@ class Writer:
             raise UnsupportedError(f"attribute {key}")
         self.write(node.body)
 
-    def _declare(self, node: Any) -> None:
+    def _declare(self, node: tirx.DeclBuffer) -> None:
         self._context.memory.declare(node.buffer, node.data)
 
-    def _allocate(self, node: Any) -> None:
+    def _allocate(self, node: tirx.AllocBuffer) -> None:
         self._context.memory.allocate(node.buffer)
 
-    def _branch(self, node: Any) -> None:
+    def _branch(self, node: tirx.IfThenElse) -> None:
         condition = self._context.scalar(node.condition)
         otherwise: Callable[[], None] | None = None
         if node.else_case is not None:
@@ -94,7 +98,7 @@ class Writer:
 
         self._body.when(condition.id, lambda: self.write(node.then_case), otherwise)
 
-    def _for(self, node: Any) -> None:
+    def _for(self, node: tirx.For) -> None:
         kind = int(node.kind)
         if kind not in (_SERIAL, _UNROLLED):
             raise UnsupportedError(f"a loop of kind {kind}")
@@ -123,18 +127,18 @@ class Writer:
             UNROLL if kind == _UNROLLED else 0,
         )
 
-    def _while(self, node: Any) -> None:
+    def _while(self, node: tirx.While) -> None:
         self._body.repeat(lambda: self._context.scalar(node.condition).id, lambda: self.write(node.body))
 
 
-def _guards(statement: Any) -> bool:
+def _guards(statement: tirx.Stmt) -> bool:
     """Whether a statement is a branch without an alternative, on a condition that no store changes."""
     if type(statement).__name__ != "IfThenElse" or statement.else_case is not None:
         return False
     return not loads(statement.condition)
 
 
-_VISIT: dict[str, Callable[[Writer, Any], None]] = {
+_VISIT: dict[str, Callable[[Writer, tirx.Stmt], None]] = {
     "SeqStmt": Writer._sequence,
     "BufferStore": Writer._store,
     "Bind": Writer._bind,

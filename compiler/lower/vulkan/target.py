@@ -14,13 +14,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 from heterocc.compiler.devices.device import Device, TargetAttr
 from heterocc.compiler.devices.file import VULKAN_NAN
 from heterocc.compiler.lower.codegen.tvm_target import gpu_target
 from heterocc.compiler.lower.vulkan.iterations import LLVMPIPE_ITERATIONS
 from heterocc.compiler.lower.vulkan.kernel import Feature, Kernel
+
+if TYPE_CHECKING:
+    from tvm.target import Target
+
 
 GRID = 65535
 """Work groups along an axis that every device takes."""
@@ -134,7 +138,7 @@ def limits_from(target: Mapping[str, TargetAttr], dtypes: frozenset[str]) -> Vul
     )
 
 
-def vulkan_target(device: Device) -> Any:
+def vulkan_target(device: Device) -> Target:
     """The `tvm.target.Target` of a device; its host code is for the CPU of this machine, baseline instructions.
 
     Raises DeviceError for attributes that TVM refuses.

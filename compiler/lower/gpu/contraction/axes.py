@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import tvm_ffi
-from tvm import ir, sym, tirx
+from tvm import ir, s_tir, sym, tirx
 from tvm.s_tir.dlight.analysis import normalize_prim_func
+
+if TYPE_CHECKING:
+    from tvm.ir import TensorLoad, TensorRegion
+    from tvm.s_tir.dlight.analysis import SBlockInfo
+    from tvm.s_tir.schedule import SBlockRV
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +29,7 @@ class Axes:
     weight_axis: int
 
 
-def only_sum(schedule: Any) -> tuple[list[Any], Any] | None:
+def only_sum(schedule: s_tir.Schedule) -> tuple[list[SBlockInfo], SBlockRV] | None:
     """What TVM knows of a kernel's blocks, and the block that sums; None unless there is one and all loops bind."""
     blocks = normalize_prim_func(schedule)
     if blocks is None:
@@ -34,12 +40,12 @@ def only_sum(schedule: Any) -> tuple[list[Any], Any] | None:
     return blocks, sums[0].block_rv
 
 
-def split_groups(schedule: Any, block: Any) -> None:
+def split_groups(schedule: s_tir.Schedule, block: SBlockRV) -> None:
     """Give a grouped convolution, whose operands share the output channel, an axis of groups and one inside them."""
     node = schedule.get(block)
-    found: list[tuple[Any, int]] = []
+    found: list[tuple[tirx.Var, int]] = []
 
-    def visit(division: Any) -> None:
+    def visit(division: tirx.FloorDiv) -> None:
         if isinstance(division.a, tirx.Var) and isinstance(division.b, tirx.IntImm):
             found.append((division.a, int(division.b)))
 
@@ -53,14 +59,14 @@ def split_groups(schedule: Any, block: Any) -> None:
             return
 
 
-def _grouped(place: int, size: int, rank: int) -> Any:
-    def mapped(*axes: Any) -> tuple[Any, ...]:
+def _grouped(place: int, size: int, rank: int) -> tirx.IndexMap:
+    def mapped(*axes: tirx.Var) -> tuple[tirx.Expr, ...]:
         return (*axes[:place], axes[place] // size, axes[place] % size, *axes[place + 1 :])
 
     return tirx.IndexMap.from_func(mapped, ndim=rank)
 
 
-def find_axes(schedule: Any, block: Any, least: int | None = None) -> Axes | None:
+def find_axes(schedule: s_tir.Schedule, block: SBlockRV, least: int | None = None) -> Axes | None:
     """Which iterators become lanes and rows; None unless each of two operands has a spatial axis of its own.
 
     With `least`, the product of a vector counts too, if it has as many outputs.
@@ -82,7 +88,7 @@ def find_axes(schedule: Any, block: Any, least: int | None = None) -> Axes | Non
     return Axes(lane, own[0][-1] if own[0] else None, 1, axis)
 
 
-def operand_axes(node: Any) -> tuple[list[int], list[int]]:
+def operand_axes(node: s_tir.SBlock) -> tuple[list[int], list[int]]:
     """The spatial iterators, by position, that only the first or only the second of a block's operands has."""
     spatial = [i for i, v in enumerate(node.iter_vars) if v.iter_type == tirx.IterVar.DataPar]
     used = [_variables(r, node) for r in node.reads]
@@ -93,7 +99,7 @@ def operand_axes(node: Any) -> tuple[list[int], list[int]]:
     return first, second
 
 
-def _variables(region: Any, node: Any) -> set[Any]:
+def _variables(region: TensorRegion, node: s_tir.SBlock) -> set[tirx.Var]:
     """The iterators that a region depends on once its indices are simplified."""
     analyzer = sym.Analyzer()
     for var in node.iter_vars:
@@ -101,7 +107,7 @@ def _variables(region: Any, node: Any) -> set[Any]:
     return {v for axis in region.region for v in variables_of(analyzer.simplify(axis.min))}
 
 
-def lane_axis(region: Any, var: Any) -> int | None:
+def lane_axis(region: TensorRegion, var: tirx.Var) -> int | None:
     """The one axis of a region that the variable steps through one by one: indexed by it, or by it and its group."""
     used = [i for i, axis in enumerate(region.region) if var in variables_of(axis.min)]
     if len(used) != 1:
@@ -113,25 +119,25 @@ def lane_axis(region: Any, var: Any) -> int | None:
     return used[0] if plain else None
 
 
-def variables_of(expr: Any) -> set[Any]:
+def variables_of(expr: tirx.Expr) -> set[tirx.Buffer | tirx.Var]:
     """The variables in an expression."""
-    found: set[Any] = set()
+    found: set[tirx.Buffer | tirx.Var] = set()
     tvm_ffi.structural_walk(expr, [(tirx.Var, found.add)], order="post")
     return found
 
 
-def is_spatial(node: Any, place: int) -> bool:
+def is_spatial(node: s_tir.SBlock, place: int) -> bool:
     """Whether an iterator of a block is one of its outputs' axes."""
     return bool(node.iter_vars[place].iter_type == tirx.IterVar.DataPar)
 
 
-def dtype_of(region: Any) -> str:
+def dtype_of(region: TensorRegion) -> str:
     """The dtype of a region's buffer."""
     dtype = region.source.dtype
     return str(getattr(dtype, "dtype", dtype))
 
 
-def fuse_pixels(schedule: Any, block: Any, store: Any) -> None:
+def fuse_pixels(schedule: s_tir.Schedule, block: SBlockRV, store: SBlockRV) -> None:
     """Make one axis of the last two where nothing tells rows of an image from each other, as in 1 x 1 convolutions."""
     node, stored = schedule.get(block), schedule.get(store)
     spatial = [i for i, v in enumerate(node.iter_vars) if v.iter_type == tirx.IterVar.DataPar]
@@ -150,14 +156,14 @@ def fuse_pixels(schedule: Any, block: Any, store: Any) -> None:
     schedule.transform_layout(block, ("write", 0), _joined(held - 2, width, held))
 
 
-def flat_pixels(function: Any) -> Any:
+def flat_pixels(function: tirx.PrimFunc) -> tirx.PrimFunc:
     """A scheduled function that addresses pixel p of an image by p, not by its row and its place in the row.
 
     TVM computes both, divides for each load, and does not see that they make p again. To be run last: the index is
     right for the memory, but no longer for the shape.
     """
 
-    def joined(buffer: Any, indices: Any) -> list[Any] | None:
+    def joined(buffer: tirx.Buffer, indices: Sequence[tirx.Expr]) -> list[tirx.Expr] | None:
         if len(indices) < 2:
             return None
         row, place = indices[-2], indices[-1]
@@ -168,22 +174,22 @@ def flat_pixels(function: Any) -> Any:
             return None
         return [*indices[:-2], tirx.IntImm(row.a.ty, 0), row.a]
 
-    def load(found: Any) -> Any:
+    def load(found: TensorLoad) -> TensorLoad:
         indices = joined(found.source, found.indices)
         return found if indices is None else tirx.BufferLoad(found.source, indices)
 
-    def store(found: Any) -> Any:
+    def store(found: tirx.BufferStore) -> tirx.BufferStore:
         indices = joined(found.buffer, found.indices)
         return found if indices is None else tirx.BufferStore(found.buffer, found.value, indices)
 
     return tvm_ffi.structural_map(function, [(ir.TensorLoad, load), (tirx.BufferStore, store)], order="post")
 
 
-def _is(expr: Any, value: int) -> bool:
+def _is(expr: tirx.Expr, value: int) -> bool:
     return isinstance(expr, tirx.IntImm) and int(expr) == value
 
 
-def _ends_in(region: Any, variables: list[Any], node: Any) -> bool:
+def _ends_in(region: TensorRegion, variables: list[tirx.Var], node: s_tir.SBlock) -> bool:
     """Whether the last indices of a region are these variables, and its buffer has no elements beside them."""
     analyzer = sym.Analyzer()
     for var in node.iter_vars:
@@ -197,10 +203,10 @@ def _ends_in(region: Any, variables: list[Any], node: Any) -> bool:
     )
 
 
-def _joined(place: int, width: int, rank: int) -> Any:
+def _joined(place: int, width: int, rank: int) -> tirx.IndexMap:
     """The map of indices that makes one axis of those at `place` and after it."""
 
-    def mapped(*axes: Any) -> tuple[Any, ...]:
+    def mapped(*axes: tirx.Var) -> tuple[tirx.Expr, ...]:
         return (*axes[:place], axes[place] * width + axes[place + 1], *axes[place + 2 :])
 
     return tirx.IndexMap.from_func(mapped, ndim=rank)

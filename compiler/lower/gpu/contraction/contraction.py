@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tvm import s_tir, tirx
 
@@ -34,6 +34,10 @@ from heterocc.compiler.lower.gpu.limits import GRID_DEPTH, Limits
 from heterocc.compiler.lower.gpu.packed import LanesLast, Layouts, Packed
 from heterocc.compiler.lower.gpu.plain import bind_block
 
+if TYPE_CHECKING:
+    from tvm.s_tir.schedule import LoopRV, SBlockRV
+
+
 _FUNCTIONS = ("erf", "exp", "log", "pow", "sigmoid", "sin", "cos", "tanh")
 
 UNROLLED_TAPS = 3
@@ -47,14 +51,14 @@ LEAST_VECTOR = 512
 class _Nest:
     """The blocks of a kernel: the sum, what stores it, and the `others`, with the `kinds` of their loops."""
 
-    schedule: Any
-    block: Any
-    store: Any
-    others: tuple[Any, ...]
+    schedule: s_tir.Schedule
+    block: SBlockRV
+    store: SBlockRV
+    others: tuple[SBlockRV, ...]
     kinds: tuple[str, ...]
 
 
-def schedule_contraction(function: Any, limits: Limits, packable: Collection[int] = ()) -> Packed | None:
+def schedule_contraction(function: tirx.PrimFunc, limits: Limits, packable: Collection[int] = ()) -> Packed | None:
     """The scheduled kernel, or None where it is no contraction of this form. `packable` are parameters that may change.
 
     Raises tvm's ScheduleError where a step does not apply; the caller falls back on the plain schedule.
@@ -89,12 +93,12 @@ def schedule_contraction(function: Any, limits: Limits, packable: Collection[int
     return Packed(scheduled.with_attrs(dict(function.attrs.items())), layouts)
 
 
-def _apart(schedule: Any, block: Any, after: Any, limits: Limits) -> bool:
+def _apart(schedule: s_tir.Schedule, block: SBlockRV, after: SBlockRV, limits: Limits) -> bool:
     """Whether what comes after a sum is better computed by work items of its own."""
     return broadens(schedule, block, after) or (limits.side_by_side and _computes(schedule, after))
 
 
-def _computes(schedule: Any, block: Any) -> bool:
+def _computes(schedule: s_tir.Schedule, block: SBlockRV) -> bool:
     """Whether a block calls functions: written out for a large tile they take longer than a kernel of their own."""
     text = str(schedule.get(block).body)
     return any(f"T.{name}(" in text for name in _FUNCTIONS)
@@ -202,7 +206,7 @@ def _scheduled(nest: _Nest, axes: Axes, tile: Tile, limits: Limits) -> bool:
     return True
 
 
-def _bind_tiles(schedule: Any, lane_groups: Any, others: list[Any], limits: Limits) -> Any:
+def _bind_tiles(schedule: s_tir.Schedule, lane_groups: LoopRV, others: list[LoopRV], limits: Limits) -> LoopRV:
     """Give each tile a work item; gives the loop over the items of a group.
 
     On GPUs the items of a group share their lanes where there are enough tiles: what depends on lanes alone, the
@@ -218,7 +222,7 @@ def _bind_tiles(schedule: Any, lane_groups: Any, others: list[Any], limits: Limi
     return bind_items(schedule, schedule.fuse(*others), most, limits)
 
 
-def _bind_store(schedule: Any, store: Any, item: Any, contiguous: int) -> None:
+def _bind_store(schedule: s_tir.Schedule, store: SBlockRV, item: LoopRV, contiguous: int) -> None:
     """Unroll the stores of a tile; vectorise them where `contiguous` lanes lie side by side in the output."""
     contiguous = contiguous if _takes_vectors(schedule.get(store)) else 0
     loops = list(schedule.get_loops(store))
@@ -230,13 +234,13 @@ def _bind_store(schedule: Any, store: Any, item: Any, contiguous: int) -> None:
             schedule.unroll(loop)
 
 
-def _takes_vectors(node: Any) -> bool:
+def _takes_vectors(node: s_tir.SBlock) -> bool:
     """Whether OpenCL has vectors for what a block computes: not of booleans, nor choices by values of another width."""
     dtypes = {dtype_of(region) for region in [*node.reads, *node.writes]}
     return len(dtypes) == 1 or ("bool" not in dtypes and "Select" not in str(node.body))
 
 
-def _moved_last(axis: int, rank: int) -> Any:
+def _moved_last(axis: int, rank: int) -> tirx.IndexMap:
     """The map of indices that makes one axis the last."""
     order = (*(i for i in range(rank) if i != axis), axis)
     return tirx.IndexMap.from_func(lambda *axes: tuple(axes[i] for i in order), ndim=rank)

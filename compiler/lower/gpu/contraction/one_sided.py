@@ -7,9 +7,9 @@ that windows side by side share.
 from __future__ import annotations
 
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING
 
-from tvm import s_tir
+from tvm import s_tir, tirx
 
 from heterocc.compiler.lower.gpu.contraction.axes import dtype_of, fuse_pixels, is_spatial, only_sum, operand_axes
 from heterocc.compiler.lower.gpu.contraction.padding import padded
@@ -20,6 +20,10 @@ from heterocc.compiler.lower.gpu.limits import Limits
 from heterocc.compiler.lower.gpu.packed import Packed
 from heterocc.compiler.lower.gpu.plain import bind_block
 from heterocc.compiler.lower.gpu.window.depthwise import slides_items
+
+if TYPE_CHECKING:
+    from tvm.s_tir.schedule import LoopRV, SBlockRV
+
 
 LONGEST = 16
 """Outputs of a work item, at most."""
@@ -34,7 +38,7 @@ WRITTEN_OUT = 512
 """Products of an item, at most, along the sum's last axis that are written out."""
 
 
-def schedule_one_sided(function: Any, limits: Limits) -> Packed | None:
+def schedule_one_sided(function: tirx.PrimFunc, limits: Limits) -> Packed | None:
     """The scheduled kernel; None where it is of another form, slides a window that another rule writes out, or the
     device is no CPU that runs items side by side."""
     if not limits.side_by_side or slides_items(function):
@@ -59,7 +63,7 @@ def schedule_one_sided(function: Any, limits: Limits) -> Packed | None:
     return None if bound is None else Packed(bound.with_attrs(dict(function.attrs.items())))
 
 
-def _axis(schedule: Any, block: Any) -> int | None:
+def _axis(schedule: s_tir.Schedule, block: SBlockRV) -> int | None:
     """The last axis of the first operand, where the second has none for itself."""
     node = schedule.get(block)
     if len(node.reads) != 2 or len(node.writes) != 1:
@@ -70,7 +74,9 @@ def _axis(schedule: Any, block: Any) -> int | None:
     return own[-1] if own and not other else None
 
 
-def _bound(schedule: Any, axis: int, names: list[str], kinds: list[str], limits: Limits) -> Any:
+def _bound(
+    schedule: s_tir.Schedule, axis: int, names: list[str], kinds: list[str], limits: Limits
+) -> tirx.PrimFunc | None:
     """The function with tiles of outputs along the axis; `names` are those of the sum, its store, and the others."""
     node = schedule.get(schedule.get_sblock(names[0]))
     extents = {i: int(v.dom.extent) for i, v in enumerate(node.iter_vars)}
@@ -114,7 +120,7 @@ def _group(items: int, limits: Limits) -> int:
     return min(limits.group, GPU_GROUP, max(SIMD, items // BUSY * SIMD))
 
 
-def _write_out(schedule: Any, store: Any, item: Any) -> None:
+def _write_out(schedule: s_tir.Schedule, store: SBlockRV, item: LoopRV) -> None:
     loops = list(schedule.get_loops(store))
     place = next(i for i, loop in enumerate(loops) if schedule.get(loop).same_as(schedule.get(item)))
     for loop in loops[place + 1 :]:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import tvm_ffi
 from tvm import ir, s_tir, sym, tirx
 
 from heterocc.compiler.lower.gpu.contraction.axes import variables_of
 
+if TYPE_CHECKING:
+    from tvm.ir import Range, TensorLoad, TensorRegion
 
-def padded(function: Any, node: Any, extents: Mapping[int, int], weights: Mapping[str, tuple[int, ...]]) -> Any:
+
+def padded(
+    function: tirx.PrimFunc, node: s_tir.SBlock, extents: Mapping[int, int], weights: Mapping[str, tuple[int, ...]]
+) -> tirx.PrimFunc:
     """The function with longer axes for one of its blocks, which writes a buffer of the function's own.
 
     `extents` are by position of the iterator. What the block computes beyond the end nobody reads; to compute it, it
@@ -32,7 +37,7 @@ def padded(function: Any, node: Any, extents: Mapping[int, int], weights: Mappin
     replaced = [(result, _like(result, shape))]
     replaced += [(p, _like(p, weights[p.name])) for p in function.params if p.name in weights]
 
-    def loop(found: Any) -> Any:
+    def loop(found: tirx.For) -> tirx.Stmt:
         size = next((s for v, s in sizes if v.same_as(found.loop_var)), None)
         if size is None:
             return found
@@ -46,17 +51,17 @@ def padded(function: Any, node: Any, extents: Mapping[int, int], weights: Mappin
             found.annotations,
         )
 
-    def variable(found: Any) -> Any:
+    def variable(found: tirx.Buffer | tirx.Var) -> tirx.Buffer | tirx.Var:
         return next((new for old, new in replaced if old.same_as(found)), found)
 
-    def sum_(found: Any) -> Any:
+    def sum_(found: s_tir.SBlock) -> s_tir.SBlock:
         return block if found.name_hint == node.name_hint else found
 
     with_block = tvm_ffi.structural_map(function, [(tirx.For, loop), (s_tir.SBlock, sum_)], order="post")
     return tvm_ffi.structural_map(with_block, [(ir.Var, variable)], order="post")
 
 
-def _longer(node: Any, extents: Mapping[int, int], weights: Mapping[str, tuple[int, ...]]) -> Any:
+def _longer(node: s_tir.SBlock, extents: Mapping[int, int], weights: Mapping[str, tuple[int, ...]]) -> s_tir.SBlock:
     """The block with longer iterators, which reads nothing beyond what it read."""
     before, after = sym.Analyzer(), sym.Analyzer()
     iterators = []
@@ -69,7 +74,7 @@ def _longer(node: Any, extents: Mapping[int, int], weights: Mapping[str, tuple[i
 
     divided = [(v, tirx.min(v, tirx.IntImm(v.ty, int(dom.extent) - 1))) for v, dom in _divided(node, extents)]
 
-    def held(index: Any) -> Any:
+    def held(index: tirx.Expr) -> tirx.Expr:
         for var, inside in divided:
             index = tvm_ffi.structural_map(index, [(ir.Var, lambda v, a=var, b=inside: b if v.same_as(a) else v)])
         old, new = before.const_int_bound(index), after.const_int_bound(index)
@@ -77,13 +82,13 @@ def _longer(node: Any, extents: Mapping[int, int], weights: Mapping[str, tuple[i
             raise s_tir.ScheduleError(f"{node.name_hint} steps backwards")
         return tirx.min(index, tirx.IntImm(index.ty, old.max_value)) if new.max_value > old.max_value else index
 
-    def free(source: Any) -> bool:
+    def free(source: tirx.Buffer) -> bool:
         return source.name in weights or source.same_as(node.writes[0].source)
 
-    def load(found: Any) -> Any:
+    def load(found: TensorLoad) -> TensorLoad:
         return found if free(found.source) else tirx.BufferLoad(found.source, [held(i) for i in found.indices])
 
-    def region(found: Any) -> Any:
+    def region(found: TensorRegion) -> TensorRegion:
         if free(found.source):
             return found
         ranges = [ir.Range.from_min_extent(held(r.min), r.extent) for r in found.region]
@@ -103,9 +108,9 @@ def _longer(node: Any, extents: Mapping[int, int], weights: Mapping[str, tuple[i
     )
 
 
-def _divided(node: Any, extents: Mapping[int, int]) -> list[tuple[Any, Any]]:
+def _divided(node: s_tir.SBlock, extents: Mapping[int, int]) -> list[tuple[tirx.Var, Range]]:
     """Those of the iterators, with their domains, that the block divides: it is they that have to be held."""
-    found: list[Any] = []
+    found: list[tirx.Expr] = []
     tvm_ffi.structural_walk(node.body, [(tirx.FloorDiv, found.append), (tirx.FloorMod, found.append)], order="post")
     inside = [v for division in found for v in variables_of(division)]
     return [
@@ -115,15 +120,15 @@ def _divided(node: Any, extents: Mapping[int, int]) -> list[tuple[Any, Any]]:
     ]
 
 
-def _like(buffer: Any, shape: Any) -> Any:
+def _like(buffer: tirx.Buffer, shape: Sequence[int]) -> tirx.Buffer:
     sizes = [tirx.IntImm(old.ty, new) for old, new in zip(buffer.shape, shape, strict=True)]
     return tirx.decl_buffer(sizes, buffer.dtype, buffer.name, scope=buffer.scope())
 
 
-def _found(function: Any, kind: Any, test: Any) -> list[Any]:
+def _found(function: tirx.PrimFunc, kind: type, test: Callable[[Any], Any]) -> list[Any]:
     found: list[Any] = []
 
-    def visit(node: Any) -> None:
+    def visit(node: s_tir.SBlockRealize) -> None:
         value = test(node)
         if value:
             found.append(value)

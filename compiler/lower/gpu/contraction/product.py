@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING
 
 import tvm_ffi
 from tvm import s_tir, sym, tirx
@@ -17,6 +17,10 @@ from heterocc.compiler.lower.cpu.blocks import dtype_of
 from heterocc.compiler.lower.gpu import nest
 from heterocc.compiler.lower.gpu.contraction.axes import split_groups, variables_of
 
+if TYPE_CHECKING:
+    from tvm.s_tir.schedule import SBlockRV
+
+
 FLOATS = ("float32", "float16")
 
 
@@ -24,7 +28,7 @@ FLOATS = ("float32", "float16")
 class Axis:
     """Iterators of a block that are counted as one, the last fastest."""
 
-    iterators: tuple[Any, ...]
+    iterators: tuple[tirx.Var, ...]
     extents: tuple[int, ...]
 
     @property
@@ -32,7 +36,7 @@ class Axis:
         """The product of the extents; 1 without iterators."""
         return prod(self.extents)
 
-    def at(self, place: Any) -> list[tuple[Any, Any]]:
+    def at(self, place: tirx.Expr) -> list[tuple[tirx.Var, tirx.Expr]]:
         """The iterators' values at a place along the axis."""
         return list(zip(self.iterators, nest.split_index(place, self.extents), strict=True))
 
@@ -49,21 +53,21 @@ class Product:
     rows: Axis
     columns: Axis
     terms: Axis
-    left: Any
-    right: Any
-    sum_: Any
-    place: tuple[Any, ...]
-    store: Any
-    stored: tuple[tuple[Any, int], ...]
+    left: tirx.Expr
+    right: tirx.Expr
+    sum_: tirx.Buffer
+    place: tuple[tirx.Expr, ...]
+    store: tirx.BufferStore | None
+    stored: tuple[tuple[tirx.Var, int], ...]
 
-    def output(self, values: Sequence[tuple[Any, Any]], total: Any) -> Any:
+    def output(self, values: Sequence[tuple[tirx.Var, tirx.Expr]], total: tirx.Expr) -> tirx.BufferStore:
         """The store of one output, for values of the iterators and the sum."""
         typed = [(old, new.astype(dtype_of(old))) for old, new in values]
         where = [nest.substituted(index, typed) for index in self.place]
         total = total.astype(dtype_of(self.sum_))
         inside = [(var, where[axis].astype(dtype_of(var))) for var, axis in self.stored]
 
-        def load(found: Any) -> Any:
+        def load(found: TensorLoad) -> tirx.Expr:
             return total if found.source.same_as(self.sum_) else found
 
         if self.store is None:
@@ -75,19 +79,19 @@ class Product:
         )
 
 
-def uses(expr: Any, axis: Axis) -> bool:
+def uses(expr: tirx.Expr, axis: Axis) -> bool:
     """Whether an expression depends on an axis."""
     return any(v.same_as(i) for v in variables_of(expr) for i in axis.iterators)
 
 
-def last_index(expr: Any) -> Any:
+def last_index(expr: tirx.Expr) -> tirx.Expr:
     """The last index of an operand's load: what changes it by one steps to the neighbour in memory."""
-    found: list[Any] = []
+    found: list[TensorLoad] = []
     tvm_ffi.structural_walk(expr, [(TensorLoad, found.append)], order="post")
     return found[-1].indices[-1] if found else expr
 
 
-def product_of(function: Any) -> Product | None:
+def product_of(function: tirx.PrimFunc) -> Product | None:
     """The kernel as a matrix product of floats, None where it has another form or a shape that is not constant."""
     schedule = s_tir.Schedule(function)
     blocks = normalize_prim_func(schedule)
@@ -108,17 +112,17 @@ def product_of(function: Any) -> Product | None:
     return _product(node, left[1] if len(left) == 2 else None)
 
 
-def _inline(schedule: Any, block: Any) -> None:
+def _inline(schedule: s_tir.Schedule, block: SBlockRV) -> None:
     with suppress(s_tir.ScheduleError):
         schedule.compute_inline(block)
 
 
-def _product(node: Any, after: Any) -> Product | None:
+def _product(node: s_tir.SBlock, after: s_tir.SBlock | None) -> Product | None:
     factors = _factors(node)
     if factors is None:
         return None
     used = [variables_of(f) for f in factors]
-    kinds: dict[str, list[Any]] = {"batch": [], "rows": [], "columns": [], "terms": []}
+    kinds: dict[str, list[tirx.IterVar]] = {"batch": [], "rows": [], "columns": [], "terms": []}
     for iterator in node.iter_vars:
         mine = [iterator.var in u for u in used]
         if iterator.iter_type == tirx.IterVar.CommReduce:
@@ -137,7 +141,7 @@ def _product(node: Any, after: Any) -> Product | None:
     return Product(**axes, left=left, right=right, sum_=node.body.buffer, place=place, store=store, stored=stored)
 
 
-def _factors(node: Any) -> tuple[Any, Any] | None:
+def _factors(node: s_tir.SBlock) -> tuple[tirx.Expr, tirx.Expr] | None:
     """The two factors of the block's terms, where it sums products of floats from zero."""
     body, start = node.body, getattr(node.init, "value", None)
     if not isinstance(body, tirx.BufferStore) or not isinstance(body.value, tirx.Add) or start is None:
@@ -154,22 +158,22 @@ def _factors(node: Any) -> tuple[Any, Any] | None:
     return factors if all(dtype_of(f) in FLOATS for f in (*factors, kept)) else None
 
 
-def _uncast(expr: Any) -> Any:
+def _uncast(expr: tirx.Expr) -> tirx.Expr:
     """A factor as narrow as it is read: sums are in float32 anyway."""
     narrow = isinstance(expr, tirx.Cast) and dtype_of(expr) == "float32" and dtype_of(expr.value) == "float16"
     return expr.value if narrow else expr
 
 
-def _stored(sum_: Any, after: Any) -> tuple[tuple[Any, int], ...] | None:
+def _stored(sum_: tirx.Buffer, after: s_tir.SBlock | None) -> tuple[tuple[tirx.Var, int], ...] | None:
     """The iterators of the block that stores, each with the axis of the sums that it goes along."""
     if after is None:
         return ()
     if not isinstance(after.body, tirx.BufferStore):
         return None
-    reads: list[Any] = []
+    reads: list[TensorLoad] = []
     tvm_ffi.structural_walk(after.body.value, [(TensorLoad, reads.append)], order="post")
     places = [tuple(r.indices) for r in reads if r.source.same_as(sum_)]
-    found: list[tuple[Any, int]] = []
+    found: list[tuple[tirx.Var, int]] = []
     for iterator in after.iter_vars:
         axes = [d for d, index in enumerate(places[0]) if index.same_as(iterator.var)] if places else []
         if len(axes) != 1 or int(iterator.dom.extent) != int(sum_.shape[axes[0]]):
@@ -180,9 +184,9 @@ def _stored(sum_: Any, after: Any) -> tuple[tuple[Any, int], ...] | None:
     return tuple(found) if all(_same(place, places[0]) for place in places) else None
 
 
-def _same(left: Sequence[Any], right: Sequence[Any]) -> bool:
+def _same(left: Sequence[tirx.Expr], right: Sequence[tirx.Expr]) -> bool:
     return all(a.same_as(b) or _zeros(a, b) for a, b in zip(left, right, strict=True))
 
 
-def _zeros(left: Any, right: Any) -> bool:
+def _zeros(left: tirx.Expr, right: tirx.Expr) -> bool:
     return all(isinstance(i, tirx.IntImm) and int(i) == 0 for i in (left, right))

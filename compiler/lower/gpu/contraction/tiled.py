@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any
 
 from tvm import tirx
 
@@ -83,7 +82,7 @@ TILES = (
 """From the fewest loads per output to the most work groups."""
 
 
-def schedule_tiled(function: Any, limits: Limits, _: Collection[int] = ()) -> Packed | None:
+def schedule_tiled(function: tirx.PrimFunc, limits: Limits, _: Collection[int] = ()) -> Packed | None:
     """The kernel with tiles in shared memory; None for devices that have none of their own, and for small products."""
     if limits.software or limits.vectors:
         return None
@@ -117,18 +116,18 @@ class _Kernel:
             for pitch, factor, name in zip(self._pitches, (product.left, product.right), ("left", "right"), strict=True)
         )
 
-    def written(self, function: Any) -> Any:
+    def written(self, function: tirx.PrimFunc) -> tirx.PrimFunc:
         """The function with the tiled body."""
         count = self._tile.groups(self._product)
 
-        def group(number: Any) -> Any:
+        def group(number: tirx.Expr) -> tirx.Stmt:
             here = number < nest.index(count) if nest.beyond(count, self._limits.grid) else None
             return nest.launch("threadIdx.x", self._tile.items, lambda item: self._group(number, item, here))
 
         body = nest.launch_groups(count, self._limits.grid, group)
         return nest.kernel(function, [self._sums, self._left, self._right], body)
 
-    def _group(self, number: Any, item: Any, here: Any) -> Any:
+    def _group(self, number: tirx.Expr, item: tirx.Expr, here: tirx.Expr | None) -> tirx.Stmt:
         """A group's outputs; `here` says whether there are any, None where there always are."""
         product, tile = self._product, self._tile
         rows, columns = -(-product.rows.length // tile.rows), -(-product.columns.length // tile.columns)
@@ -141,13 +140,13 @@ class _Kernel:
         first = [batch, row * tile.rows, column * tile.columns, up, along, item]
         return nest.named(first, lambda at: self._steps(_Place(here, *at)))
 
-    def _steps(self, at: _Place) -> Any:
+    def _steps(self, at: _Place) -> tirx.Stmt:
         tile, zero = self._tile, tirx.const(0, "float32")
         start = nest.loop(
             "cell", tile.high * tile.wide, lambda c: tirx.BufferStore(self._sums, zero, [c]), tirx.ForKind.UNROLLED
         )
 
-        def step(number: Any) -> Any:
+        def step(number: tirx.Expr) -> tirx.Stmt:
             product = self._product
             load = [
                 self._load(self._left, _Operand(product.left, product.rows, at.row, tile.rows), number, at),
@@ -159,13 +158,13 @@ class _Kernel:
         steps = nest.loop("step", -(-self._product.terms.length // tile.terms), step)
         return nest.sequence([start, steps, self._outputs(at)])
 
-    def _load(self, shared: Any, operand: _Operand, step: Any, at: _Place) -> Any:
+    def _load(self, shared: tirx.Buffer, operand: _Operand, step: tirx.Expr, at: _Place) -> tirx.Stmt:
         """Each item brings some elements of an operand's tile; neighbouring items bring neighbouring ones."""
         expr, axis, width = operand.expr, operand.axis, operand.width
         product, depth, items = self._product, self._tile.terms, self._tile.items
         pitch = int(shared.shape[0]) // depth
 
-        def one(turn: Any) -> Any:
+        def one(turn: tirx.Expr) -> tirx.BufferStore:
             linear = turn * items + at.item
             if _neighbours(expr, axis):
                 term, place = nest.split_index(linear, [depth, width])
@@ -185,7 +184,7 @@ class _Kernel:
 
         return nest.loop("turn", depth * width // items, one, tirx.ForKind.UNROLLED)
 
-    def _add(self, term: Any, at: _Place) -> Any:
+    def _add(self, term: tirx.Expr, at: _Place) -> tirx.Stmt:
         """One term for all outputs of an item."""
         tile = self._tile
         rows, columns = self._pitches
@@ -201,7 +200,7 @@ class _Kernel:
                 sums.append(tirx.BufferStore(self._sums, total, cell))
         return nest.sequence([*binds, *sums])
 
-    def _outputs(self, at: _Place) -> Any:
+    def _outputs(self, at: _Place) -> tirx.Stmt:
         product, tile = self._product, self._tile
         stores = []
         for i, up in enumerate(self._rows(at.up)):
@@ -217,11 +216,11 @@ class _Kernel:
                 stores.append(nest.when(inside, product.output(values, total)))
         return nest.sequence(stores)
 
-    def _rows(self, up: Any) -> list[Any]:
+    def _rows(self, up: tirx.Expr) -> list[tirx.Expr]:
         """The rows of an item within the tile."""
         return [up + i * (self._tile.rows // self._tile.high) for i in range(self._tile.high)]
 
-    def _columns(self, along: Any) -> list[Any]:
+    def _columns(self, along: tirx.Expr) -> list[tirx.Expr]:
         """The columns of an item within the tile."""
         return [along + j * (self._tile.columns // self._tile.wide) for j in range(self._tile.wide)]
 
@@ -231,31 +230,31 @@ class _Place:
     """Where an item is: whether its group has outputs (None: it has), the batch, first row and column of the group,
     the item's own first row and column there, its number."""
 
-    here: Any
-    batch: Any
-    row: Any
-    column: Any
-    up: Any
-    along: Any
-    item: Any
+    here: tirx.Expr | None
+    batch: tirx.Var
+    row: tirx.Var
+    column: tirx.Var
+    up: tirx.Var
+    along: tirx.Var
+    item: tirx.Var
 
 
 @dataclass(frozen=True, slots=True)
 class _Operand:
     """A factor of the product, its axis beside the terms, the group's first place there and how many it has."""
 
-    expr: Any
+    expr: tirx.Expr
     axis: Axis
-    first: Any
+    first: tirx.Var
     width: int
 
 
-def _neighbours(expr: Any, axis: Axis) -> bool:
+def _neighbours(expr: tirx.Expr, axis: Axis) -> bool:
     """Whether places along an axis are neighbours in an operand's memory; else its terms are."""
     return uses(last_index(expr), axis)
 
 
-def all_of(*conditions: Any) -> Any:
+def all_of(*conditions: tirx.Expr | None) -> tirx.Expr | None:
     """All conditions together; None where there are none."""
     found = None
     for condition in conditions:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
 
 import tvm_ffi
 from tvm import s_tir, sym, te, tirx
@@ -51,12 +50,12 @@ class Window:
     """
 
     product: Product
-    weights: Any
-    images: tuple[Any, ...]
-    pixels: tuple[Any, Any]
-    taps: tuple[Any, Any]
-    channel: Any
-    outputs: Any
+    weights: tirx.Buffer
+    images: tuple[tirx.Var, ...]
+    pixels: tuple[tirx.Var, tirx.Var]
+    taps: tuple[tirx.Var, tirx.Var]
+    channel: tirx.Var
+    outputs: tirx.Var
     shape: tuple[int, int, int]
 
     @property
@@ -69,7 +68,7 @@ class Window:
         images, height, width = self.shape
         return images, -(-height // filtering.m), -(-width // filtering.m)
 
-    def input(self, image: Any, row: Any, column: Any, channel: Any) -> Any:
+    def input(self, image: tirx.Expr, row: tirx.Expr, column: tirx.Expr, channel: tirx.Expr) -> tirx.Expr:
         """An element of the padded input."""
         zero = nest.index(0)
         values = [*((v, image) for v in self.images), *zip(self.pixels, (row, column), strict=True)]
@@ -77,7 +76,7 @@ class Window:
         return nest.substituted(self.product.left, [(old, new.astype(dtype_of(old))) for old, new in values])
 
 
-def schedule_winograd(function: Any, limits: Limits, packable: Collection[int] = ()) -> Packed | None:
+def schedule_winograd(function: tirx.PrimFunc, limits: Limits, packable: Collection[int] = ()) -> Packed | None:
     """The convolution in three kernels; None for another kernel, for weights that may not change, or without gain."""
     window = window_of(function)
     if window is None:
@@ -114,7 +113,7 @@ def choose_filtering(window: Window, limits: Limits) -> Filtering | None:
     return limits.choose("filtering", ranked(best if gains else None, (F2, F4)))
 
 
-def window_of(function: Any) -> Window | None:
+def window_of(function: tirx.PrimFunc) -> Window | None:
     """The kernel as a convolution of 3 x 3 taps, None where it has another form."""
     product = product_of(function)
     if product is None or product.batch.length > 1 or product.terms.extents[1:] != (3, 3):
@@ -138,7 +137,7 @@ def window_of(function: Any) -> Window | None:
     return Window(product, right.source, tuple(images), (row, column), (taps[0], taps[1]), channel, outputs, shape)
 
 
-def _slides(product: Product, pixel: Any, tap: Any) -> bool:
+def _slides(product: Product, pixel: tirx.Var, tap: tirx.Var) -> bool:
     """Whether the next tap of a pixel reads what the same tap of the next pixel reads."""
     analyzer = sym.Analyzer()
     next_pixel, next_tap = (
@@ -165,7 +164,7 @@ def _multiplied(window: Window, filtering: Filtering, limits: Limits) -> Packed 
     weights = te.placeholder((inputs[0], outer, inner), "float32", "weights")
     term = te.reduce_axis((tirx.IntImm("int64", 0), inner), "term")
 
-    def product(*place: Any) -> Any:
+    def product(*place: tirx.Var) -> tirx.Reduce:
         tile, plane, channel = place if limits.vectors else (place[2], place[0], place[1])
         return te.sum(data[plane, term, tile] * weights[plane, channel, term], axis=term)
 
@@ -186,7 +185,7 @@ class _Kernels:
         self._inputs = _buffer("inputs", inputs)
         self._products = _buffer("products", products)
 
-    def written(self, function: Any, parameter: int, multiplied: Any) -> Any:
+    def written(self, function: tirx.PrimFunc, parameter: int, multiplied: tirx.PrimFunc) -> tirx.PrimFunc:
         """The function with three kernels, its weights in the shape that the products want."""
         weights = multiplied.params[1]
         params = [weights if i == parameter else p for i, p in enumerate(function.params)]
@@ -205,18 +204,20 @@ class _Kernels:
         root = s_tir.SBlockRealize([], True, s_tir.SBlock([], [], [], "root", body, None, buffers))
         return tirx.PrimFunc(params, root, attrs=function.attrs)
 
-    def _launched(self, channels: int, body: Callable[[Any, Any], Any], channels_last: bool) -> Any:
+    def _launched(
+        self, channels: int, body: Callable[[tirx.Expr, tirx.Expr], tirx.Stmt], channels_last: bool
+    ) -> tirx.Stmt:
         """`body(channel, tile)` in a work item for each; neighbouring items have neighbouring tiles, or channels."""
         tiles = prod(self._window.tiles(self._filtering))
         count, items = channels * tiles, min(ITEMS, self._limits.group)
 
-        def item(number: Any) -> Any:
+        def item(number: tirx.Expr) -> tirx.Stmt:
             if channels_last:
                 return nest.named(nest.split_index(number, [tiles, channels]), lambda at: body(at[1], at[0]))
             return nest.named(nest.split_index(number, [channels, tiles]), lambda at: body(at[0], at[1]))
 
-        def group(place: Any) -> Any:
-            def one(index: Any) -> Any:
+        def group(place: tirx.Expr) -> tirx.Stmt:
+            def one(index: tirx.Expr) -> tirx.Stmt:
                 number = place * items + index
                 inside = number < nest.index(count)
                 even = count % items == 0 and not nest.beyond(count // items, self._limits.grid)
@@ -226,7 +227,7 @@ class _Kernels:
 
         return nest.launch_groups(-(-count // items), self._limits.grid, group)
 
-    def _input(self, channel: Any, tile: Any) -> Any:
+    def _input(self, channel: tirx.Expr, tile: tirx.Expr) -> tirx.Stmt:
         """Load a tile of the input and store its transform, an element to each plane."""
         side, m = self._filtering.side, self._filtering.m
         images, high, wide = self._window.tiles(self._filtering)
@@ -234,7 +235,7 @@ class _Kernels:
         _, height, width = self._window.shape
         names = _Names()
 
-        def element(i: int, j: int) -> Any:
+        def element(i: int, j: int) -> tirx.Expr:
             down, across = row * m + i, column * m + j
             inside = all_of(
                 down < nest.index(height + 2) if high * m > height and i >= 2 else None,
@@ -251,14 +252,14 @@ class _Kernels:
         ]
         return nest.sequence([*names.binds, *stores])
 
-    def _output(self, channel: Any, tile: Any) -> Any:
+    def _output(self, channel: tirx.Expr, tile: tirx.Expr) -> tirx.Stmt:
         """Load a tile's products, an element from each plane, and store the outputs that they make."""
         side, m = self._filtering.side, self._filtering.m
         images, high, wide = self._window.tiles(self._filtering)
         image, row, column = nest.split_index(tile, [images, high, wide])
         _, height, width = self._window.shape
 
-        def place(plane: int) -> list[Any]:
+        def place(plane: int) -> list[tirx.Expr]:
             number = nest.index(plane)
             return [tile, number, channel] if self._limits.vectors else [number, channel, tile]
 
@@ -285,21 +286,21 @@ class _Names:
     """Names for values that are used more than once."""
 
     def __init__(self) -> None:
-        self.binds: list[Any] = []
+        self.binds: list[tirx.Bind] = []
 
-    def bind(self, value: Any) -> Any:
+    def bind(self, value: tirx.Expr) -> tirx.Var:
         """A name for a value."""
         name = tirx.Var(f"value{len(self.binds)}", "float32")
         self.binds.append(tirx.Bind(name, value))
         return name
 
-    def transformed(self, matrix: Matrix, values: list[list[Any]]) -> list[list[Any]]:
+    def transformed(self, matrix: Matrix, values: list[list[tirx.Var]]) -> list[list[tirx.Var]]:
         """matrix · values · matrixᵀ."""
         columns = [list(column) for column in zip(*values, strict=True)]
         half = [[self._sum(row, column) for column in columns] for row in matrix]
         return [[self._sum(row, line) for row in matrix] for line in half]
 
-    def _sum(self, factors: Sequence[float], values: Sequence[Any]) -> Any:
+    def _sum(self, factors: Sequence[float], values: Sequence[tirx.Var]) -> tirx.Var:
         used = [(f, v) for f, v in zip(factors, values, strict=True) if f]
         terms = [(f, v if abs(f) == 1 else v * tirx.const(abs(f), "float32")) for f, v in used]
         terms.sort(key=lambda term: term[0] < 0)  # stable: what is added comes first
@@ -311,9 +312,9 @@ class _Names:
         return self.bind(total)
 
 
-def _buffer(name: str, shape: Sequence[int]) -> Any:
+def _buffer(name: str, shape: Sequence[int]) -> tirx.Buffer:
     return tirx.decl_buffer(_sizes(shape), "float32", name)
 
 
-def _sizes(shape: Sequence[int]) -> tuple[Any, ...]:
+def _sizes(shape: Sequence[int]) -> tuple[tirx.Expr, ...]:
     return tuple(tirx.IntImm("int64", n) for n in shape)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import tvm_ffi
-from tvm import tirx
+from tvm import s_tir, tirx
 from tvm.ir import TensorLoad
 
 from heterocc.compiler.lower.cpu.blocks import dtype_of
 
-Exprs = tuple[Any, ...]
+Exprs = tuple[tirx.Expr, ...]
 
 _WIDER = {"float16": "float32", "bfloat16": "float32"}
 _MERGED = (tirx.Add, tirx.Mul, tirx.Max, tirx.Min, tirx.And, tirx.Or)
@@ -31,14 +30,14 @@ class Accumulator:
     narrower floats. `terms` are expressions of the block's iterators.
     """
 
-    targets: tuple[tuple[Any, Exprs], ...]
+    targets: tuple[tuple[tirx.Buffer, Exprs], ...]
     dtypes: tuple[str, ...]
     starts: Exprs
     terms: Exprs
     merge: Callable[[Exprs, Exprs], Exprs]
 
 
-def accumulator_of(block: Any) -> Accumulator:
+def accumulator_of(block: s_tir.SBlock) -> Accumulator:
     """The accumulator of a reduction block. Raises UnknownFormError."""
     stores = _stores(block.body)
     starts = _stores(block.init) if block.init is not None else []
@@ -59,10 +58,10 @@ def accumulator_of(block: Any) -> Accumulator:
     )
 
 
-def _stores(statement: Any) -> list[Any]:
+def _stores(statement: tirx.Stmt) -> list[tirx.BufferStore]:
     """The stores of a block, with the values that were bound to names before put in."""
     parts = list(statement.seq) if isinstance(statement, tirx.SeqStmt) else [statement]
-    bound: list[tuple[Any, Any]] = []
+    bound: list[tuple[tirx.Var, tirx.Expr]] = []
     stores = []
     for part in parts:
         if isinstance(part, tirx.Bind):
@@ -75,7 +74,7 @@ def _stores(statement: Any) -> list[Any]:
     return stores
 
 
-def _single(store: Any) -> tuple[Exprs, Callable[[Exprs, Exprs], Exprs]]:
+def _single(store: tirx.BufferStore) -> tuple[Exprs, Callable[[Exprs, Exprs], Exprs]]:
     """A sum, product, maximum or minimum, or one of booleans."""
     value = store.value
     if not isinstance(value, _MERGED):
@@ -87,7 +86,7 @@ def _single(store: Any) -> tuple[Exprs, Callable[[Exprs, Exprs], Exprs]]:
     raise UnknownFormError(type(value).__name__)
 
 
-def _several(stores: Sequence[Any]) -> tuple[Exprs, Callable[[Exprs, Exprs], Exprs]]:
+def _several(stores: Sequence[tirx.BufferStore]) -> tuple[Exprs, Callable[[Exprs, Exprs], Exprs]]:
     """Values that one condition takes all together: from the term, or as they were."""
     taken = [s.value for s in stores]
     if any(not isinstance(v, tirx.Select) for v in taken):
@@ -109,7 +108,7 @@ def _several(stores: Sequence[Any]) -> tuple[Exprs, Callable[[Exprs, Exprs], Exp
     return terms, merge
 
 
-def _rewritten(expr: Any, stores: Sequence[Any], terms: Exprs, a: Exprs, b: Exprs) -> Any:
+def _rewritten(expr: tirx.Expr, stores: Sequence[tirx.BufferStore], terms: Exprs, a: Exprs, b: Exprs) -> tirx.Expr:
     """A condition of old values and a term as one of two partial results."""
     for store, term, left, right in zip(stores, terms, a, b, strict=True):
         if _loads(expr, store):
@@ -122,21 +121,21 @@ def _rewritten(expr: Any, stores: Sequence[Any], terms: Exprs, a: Exprs, b: Expr
     raise UnknownFormError(type(expr).__name__)
 
 
-def _bare(expr: Any) -> Any:
+def _bare(expr: tirx.Expr) -> tirx.Expr:
     """The expression without a cast that changes nothing."""
     while isinstance(expr, tirx.Cast) and dtype_of(expr) == dtype_of(expr.value):
         expr = expr.value
     return expr
 
 
-def _loads(expr: Any, store: Any) -> bool:
+def _loads(expr: tirx.Expr, store: tirx.BufferStore) -> bool:
     """Whether an expression is the element that the store writes, as it was."""
     if not isinstance(expr, TensorLoad) or not expr.source.same_as(store.buffer):
         return False
     return all(tvm_ffi.structural_equal(i, j) for i, j in zip(expr.indices, store.indices, strict=True))
 
 
-def _mentions(expr: Any, buffer: Any) -> bool:
+def _mentions(expr: tirx.Expr, buffer: tirx.Buffer) -> bool:
     found: list[bool] = []
     tvm_ffi.structural_walk(
         expr, [(TensorLoad, lambda load: found.append(bool(load.source.same_as(buffer))))], order="post"

@@ -10,7 +10,6 @@ import dataclasses
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import tvm_ffi
 from tvm import ir, relax, s_tir, tirx
@@ -32,10 +31,10 @@ _BROADCAST, _OPAQUE = 1, 8
 class _Call:
     """A kernel call with one output: its binding and where that is, the kernel's symbol, the tensors it is given."""
 
-    binding: Any
+    binding: relax.VarBinding
     place: int
     symbol: str
-    given: tuple[Any, ...]
+    given: tuple[relax.Expr, ...]
     info: KernelInfo
 
 
@@ -47,7 +46,7 @@ def merge_rows(module: KernelModule) -> KernelModule:
     uses.update(v for o in outputs_of(main) for v in vars_of(o))
     calls = _calls(bindings, module.kernels)
     reduces = {c.symbol: rows_of(module.mod[c.symbol]) is not None for c in calls}
-    groups: list[tuple[list[_Call], Any]] = []
+    groups: list[tuple[list[_Call], tirx.PrimFunc]] = []
     index = 0
     while index < len(calls):
         leads = reduces[calls[index].symbol] or (
@@ -60,7 +59,7 @@ def merge_rows(module: KernelModule) -> KernelModule:
     return _rewritten(module, bindings, groups) if groups else module
 
 
-def _cheap(function: Any) -> bool:
+def _cheap(function: tirx.PrimFunc) -> bool:
     """Whether a kernel is arithmetic on elements, which costs less in every pass over a row than a tensor between."""
     if int((function.attrs or {}).get("op_pattern", _OPAQUE)) > _BROADCAST:
         return False
@@ -69,7 +68,7 @@ def _cheap(function: Any) -> bool:
     return not found
 
 
-def _calls(bindings: Sequence[Any], kernels: Sequence[KernelInfo]) -> list[_Call]:
+def _calls(bindings: Sequence[relax.VarBinding], kernels: Sequence[KernelInfo]) -> list[_Call]:
     infos = iter(kernels)
     calls = []
     for place, binding in enumerate(bindings):
@@ -83,7 +82,9 @@ def _calls(bindings: Sequence[Any], kernels: Sequence[KernelInfo]) -> list[_Call
     return calls
 
 
-def _group(module: KernelModule, calls: Sequence[_Call], uses: Counter[Any]) -> tuple[list[_Call], Any] | None:
+def _group(
+    module: KernelModule, calls: Sequence[_Call], uses: Counter[relax.Var]
+) -> tuple[list[_Call], tirx.PrimFunc] | None:
     """The longest run of calls from the first on that can be one kernel, and that; None where there is none."""
     best = None
     for count in range(2, len(calls) + 1):
@@ -102,12 +103,12 @@ def _group(module: KernelModule, calls: Sequence[_Call], uses: Counter[Any]) -> 
     return best
 
 
-def _joined(module: KernelModule, group: Sequence[_Call]) -> Any:
+def _joined(module: KernelModule, group: Sequence[_Call]) -> tirx.PrimFunc | None:
     """The calls as one kernel whose parameters are what they are given from outside, in order, and the last output."""
-    outside: dict[Any, Any] = {}
-    results: dict[Any, Any] = {}
-    allocated: list[Any] = []
-    bodies: list[Any] = []
+    outside: dict[relax.Expr, tirx.Buffer] = {}
+    results: dict[relax.Var, tirx.Buffer] = {}
+    allocated: list[tirx.Buffer] = []
+    bodies: list[tirx.Stmt] = []
     most = 0
     for call in group:
         function = s_tir.renew_defs(module.mod[call.symbol])
@@ -134,15 +135,15 @@ def _joined(module: KernelModule, group: Sequence[_Call]) -> Any:
     return joined if rows is not None and not any(multiplies(r) for r in rows.reductions) else None
 
 
-def _renamed(body: Any, replace: Sequence[tuple[Any, Any]]) -> Any:
-    def buffer(var: Any) -> Any:
+def _renamed(body: tirx.Stmt, replace: Sequence[tuple[tirx.Buffer, tirx.Buffer]]) -> tirx.Stmt:
+    def buffer(var: tirx.Buffer | tirx.Var) -> tirx.Buffer | tirx.Var:
         return next((new for old, new in replace if old.same_as(var)), var)
 
     return tvm_ffi.structural_map(body, [(tirx.Var, buffer)], order="post") if replace else body
 
 
 def _rewritten(
-    module: KernelModule, bindings: Sequence[Any], groups: Sequence[tuple[Sequence[_Call], Any]]
+    module: KernelModule, bindings: Sequence[relax.VarBinding], groups: Sequence[tuple[Sequence[_Call], tirx.PrimFunc]]
 ) -> KernelModule:
     main = module.mod["main"]
     gone = {c.place for group, _ in groups for c in group[:-1]}
@@ -154,9 +155,9 @@ def _rewritten(
     }
     builder = relax.BlockBuilder()
     gvars = {name: builder.add_func(module.mod[name], name) for name in sorted(left)}
-    shared: list[tuple[Any, Any]] = []
+    shared: list[tuple[tirx.PrimFunc, relax.GlobalVar]] = []
     infos = iter(module.kernels)
-    kept: list[tuple[Any, Any, str]] = []
+    kept: list[tuple[relax.Var, relax.Call, str]] = []
     kernels: list[KernelInfo] = []
     for place, binding in enumerate(bindings):
         value = binding.value

@@ -6,19 +6,17 @@ inlined into it (a sum that follows) is then counted twice.
 
 from __future__ import annotations
 
-from typing import Any
-
 import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.ir import TensorLoad
 
 
-def without_single_terms(function: Any) -> Any:
+def without_single_terms(function: tirx.PrimFunc) -> tirx.PrimFunc:
     """The kernel with the value of each reduction of one term computed from its start, in one store."""
     return tvm_ffi.structural_map(function, [(s_tir.SBlock, _assigned)], order="post")
 
 
-def _assigned(block: Any) -> Any:
+def _assigned(block: s_tir.SBlock) -> s_tir.SBlock:
     reduced = [v for v in block.iter_vars if v.iter_type == tirx.IterVar.CommReduce]
     start, store = block.init, block.body
     if not isinstance(start, tirx.BufferStore) or not isinstance(store, tirx.BufferStore):
@@ -26,7 +24,7 @@ def _assigned(block: Any) -> Any:
     if any(not isinstance(v.dom.extent, tirx.IntImm) or int(v.dom.extent) != 1 for v in reduced):
         return block
 
-    def first(load: Any) -> Any:
+    def first(load: TensorLoad) -> tirx.Expr:
         return start.value if load.source.same_as(store.buffer) else load
 
     value = tvm_ffi.structural_map(store.value, [(TensorLoad, first)], order="post")

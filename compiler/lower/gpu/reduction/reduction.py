@@ -12,7 +12,6 @@ import dataclasses
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any
 
 from tvm import tirx
 
@@ -36,7 +35,7 @@ LONG_SUM = 1 << 12
 """Terms of each of them from which it is; on the cores of a CPU only where one item would go round too many loops."""
 
 
-def schedule_few_sums(function: Any, limits: Limits, _: Collection[int] = ()) -> Packed | None:
+def schedule_few_sums(function: tirx.PrimFunc, limits: Limits, _: Collection[int] = ()) -> Packed | None:
     """The scheduled kernel where it is a few long sums, as products of a few rows and columns are; None for others."""
     if limits.vectors or prod(int(n) for n in function.params[-1].ty.shape if isinstance(n, tirx.IntImm)) > FEW:
         return None
@@ -47,7 +46,7 @@ def schedule_few_sums(function: Any, limits: Limits, _: Collection[int] = ()) ->
     return schedule_rows(function, limits)
 
 
-def schedule_rows(function: Any, limits: Limits, _: Collection[int] = ()) -> Packed | None:
+def schedule_rows(function: tirx.PrimFunc, limits: Limits, _: Collection[int] = ()) -> Packed | None:
     """The scheduled kernel, or None where it reduces no rows, or where each item would sum a few terms on its own."""
     rows = rows_of(function)
     if rows is None:
@@ -70,14 +69,14 @@ class _Item:
     group has and of how many, which row of all this is, by its axes too, and whether there is such a row (None where
     there always is)."""
 
-    number: Any
-    row: Any
-    place: Any
-    part: Any
+    number: tirx.Expr
+    row: tirx.Expr
+    place: tirx.Expr
+    part: tirx.Expr
     parts: int
-    linear: Any
-    at: list[Any]
-    inside: Any
+    linear: tirx.Expr
+    at: list[tirx.Expr]
+    inside: tirx.Expr | None
 
 
 @dataclass
@@ -87,21 +86,21 @@ class _Writer(PartsWriter[_Item]):
     rows: Rows
     team: Team
     limits: Limits
-    buffers: list[Any] = field(default_factory=list)
-    values: list[tuple[Any, Any]] = field(default_factory=list)
+    buffers: list[tirx.Buffer] = field(default_factory=list)
+    values: list[tuple[tirx.Buffer, tirx.Expr]] = field(default_factory=list)
 
     @property
     def parts(self) -> int:
         """Groups, or items, that share each row."""
         return self.team.parts
 
-    def _launch(self, parts: int, body: Callable[[_Item], list[Any]]) -> Any:
+    def _launch(self, parts: int, body: Callable[[_Item], list[tirx.Stmt]]) -> tirx.Stmt:
         """All items do `body`. Beyond the last row they repeat that one, so that all of a group meet at barriers."""
         team, count = self.team, self.rows.count
         groups = -(-count // team.rows) * parts
         open_end = count % team.rows != 0 or nest.beyond(groups, self.limits.grid)
 
-        def item(group: Any, number: Any) -> Any:
+        def item(group: tirx.Expr, number: tirx.Expr) -> tirx.Stmt:
             part = nest.index(0)
             if parts > 1:
                 group, part = tirx.floordiv(group, nest.index(parts)), tirx.floormod(group, nest.index(parts))
@@ -121,12 +120,12 @@ class _Writer(PartsWriter[_Item]):
             self.values = []
             return nest.sequence(body(_Item(number, row, place, part, parts, linear, at, inside)))
 
-        def items(group: Any) -> Any:
+        def items(group: tirx.Expr) -> tirx.Stmt:
             return nest.launch("threadIdx.x", team.items * team.rows, lambda number: item(group, number))
 
         return nest.launch_groups(groups, self.limits.grid, items)
 
-    def _whole(self, who: _Item) -> list[Any]:
+    def _whole(self, who: _Item) -> list[tirx.Stmt]:
         """All reductions of a row, then what follows from them."""
         steps = []
         for reduction in self.rows.reductions:
@@ -135,7 +134,7 @@ class _Writer(PartsWriter[_Item]):
             self._know(reduction, results)
         return [*steps, *(self._output(o, who) for o in self.rows.outputs)]
 
-    def _part(self, which: int, left: Parts, who: _Item) -> list[Any]:
+    def _part(self, which: int, left: Parts, who: _Item) -> list[tirx.Stmt]:
         """One reduction of a part of a row, from the results of those before it."""
         steps = []
         for reduction in self.rows.reductions[:which]:
@@ -148,7 +147,7 @@ class _Writer(PartsWriter[_Item]):
         stores = left.stores(reduction, who.linear, who.part, [r[nest.index(0)] for r in results])
         return [*steps, *found, nest.when(first, nest.sequence(stores))]
 
-    def _rest(self, left: Parts, who: _Item) -> list[Any]:
+    def _rest(self, left: Parts, who: _Item) -> list[tirx.Stmt]:
         """What follows from the results of all parts."""
         steps = []
         for reduction in self.rows.reductions:
@@ -157,14 +156,14 @@ class _Writer(PartsWriter[_Item]):
             self._know(reduction, results)
         return [*steps, *(self._output(o, who) for o in self.rows.outputs)]
 
-    def _gathered(self, reduction: Reduction, left: Parts, who: _Item) -> tuple[list[Any], list[Any]]:
+    def _gathered(self, reduction: Reduction, left: Parts, who: _Item) -> tuple[list[tirx.Stmt], list[tirx.Buffer]]:
         """The results of a reduction from those of the parts, in every group anew."""
         alone = dataclasses.replace(who, part=nest.index(0), parts=1)
         return self._accumulated(
             reduction.accumulator, self.team.parts, lambda part: left.loads(reduction, who.linear, part), alone
         )
 
-    def _reduced(self, reduction: Reduction, who: _Item) -> tuple[list[Any], list[Any]]:
+    def _reduced(self, reduction: Reduction, who: _Item) -> tuple[list[tirx.Stmt], list[tirx.Buffer]]:
         """Reduce the item's part of a row; the registers that then have the results."""
         axes = reduction.axes
         once, named = self._once(reduction.accumulator.terms, axes, who)
@@ -174,13 +173,13 @@ class _Writer(PartsWriter[_Item]):
         return [*once, *steps], results
 
     def _accumulated(
-        self, accumulator: Accumulator, length: int, terms: Callable[[Any], Exprs], who: _Item
-    ) -> tuple[list[Any], list[Any]]:
+        self, accumulator: Accumulator, length: int, terms: Callable[[tirx.Expr], Exprs], who: _Item
+    ) -> tuple[list[tirx.Stmt], list[tirx.Buffer]]:
         sums = [self._buffer(1, d, "local", "part") for d in accumulator.dtypes]
         zero = nest.index(0)
         steps = [tirx.BufferStore(b, v, [zero]) for b, v in zip(sums, accumulator.starts, strict=True)]
 
-        def add(element: Any) -> Any:
+        def add(element: tirx.Expr) -> tirx.Stmt:
             merged = accumulator.merge(tuple(b[zero] for b in sums), terms(element))
             return assign(merged, [(b, [zero]) for b in sums])
 
@@ -190,12 +189,12 @@ class _Writer(PartsWriter[_Item]):
         results = [self._buffer(1, d, "local", "value") for d in accumulator.dtypes]
         return [*steps, *self._merged(accumulator, sums, results, who)], results
 
-    def _know(self, reduction: Reduction, results: Sequence[Any]) -> None:
+    def _know(self, reduction: Reduction, results: Sequence[tirx.Buffer]) -> None:
         """What reads the results from now on reads the registers."""
         for (buffer, _), result in zip(reduction.accumulator.targets, results, strict=True):
             self.values.append((buffer, result[nest.index(0)].astype(dtype_of(buffer))))
 
-    def _stored(self, reduction: Reduction, results: Sequence[Any], who: _Item) -> list[Any]:
+    def _stored(self, reduction: Reduction, results: Sequence[tirx.Buffer], who: _Item) -> list[tirx.Stmt]:
         """Store the results that a parameter takes."""
         zero = nest.index(0)
         first = who.place < nest.index(1) if self.team.items > 1 else None
@@ -208,7 +207,9 @@ class _Writer(PartsWriter[_Item]):
             steps.append(nest.when(first, tirx.BufferStore(buffer, value, where)))
         return steps
 
-    def _merged(self, accumulator: Accumulator, sums: list[Any], results: list[Any], who: _Item) -> list[Any]:
+    def _merged(
+        self, accumulator: Accumulator, sums: list[tirx.Buffer], results: list[tirx.Buffer], who: _Item
+    ) -> list[tirx.Stmt]:
         """The partial results of a row's items merged in shared memory, and read by all of them.
 
         Results go back and forth between two arrays, so that no item writes what another one still reads.
@@ -231,23 +232,23 @@ class _Writer(PartsWriter[_Item]):
         first = who.row if team.across else who.row * nest.index(team.items)
         return steps + [tirx.BufferStore(r, b[first], [zero]) for r, b in zip(results, shared, strict=True)]
 
-    def _once(self, exprs: Sequence[Any], axes: Axes, who: _Item) -> tuple[list[Any], list[Any]]:
+    def _once(self, exprs: Sequence[tirx.Expr], axes: Axes, who: _Item) -> tuple[list[tirx.Bind], list[tirx.Expr]]:
         """What the expressions need once a row, and the expressions with names for it."""
         found = [hoisted(e, axes) for e in exprs]
         named = [part for _, parts in found for part in parts]
         return [tirx.Bind(n, self._at(e, axes, who, nest.index(0))) for n, e in named], [e for e, _ in found]
 
-    def _output(self, output: Output, who: _Item) -> Any:
+    def _output(self, output: Output, who: _Item) -> tirx.Stmt:
         once, (result,) = self._once([output.store.value], output.axes, who)
 
-        def store(element: Any) -> Any:
+        def store(element: tirx.Expr) -> tirx.BufferStore:
             value = self._at(result, output.axes, who, element)
             where = [self._at(i, output.axes, who, element) for i in output.store.indices]
             return tirx.BufferStore(output.store.buffer, value, where)
 
         return nest.when(who.inside, nest.sequence([*once, *self._elements(output.axes.length, who, store)]))
 
-    def _elements(self, length: int, who: _Item, body: Callable[[Any], Any]) -> list[Any]:
+    def _elements(self, length: int, who: _Item, body: Callable[[tirx.Expr], tirx.Stmt]) -> list[tirx.Stmt]:
         """Run `body` for the item's elements of its group's part of a row."""
         items = self.team.items
         whole, rest = divmod(length, items * who.parts)
@@ -262,16 +263,16 @@ class _Writer(PartsWriter[_Item]):
             steps.append(nest.when(place < nest.index(rest), body(nest.index(whole * items * who.parts) + place)))
         return steps
 
-    def _at(self, expr: Any, axes: Axes, who: _Item, element: Any) -> Any:
+    def _at(self, expr: tirx.Expr, axes: Axes, who: _Item, element: tirx.Expr) -> tirx.Expr:
         return at_element(expr, axes, who.at, element, self.values)
 
-    def _buffer(self, size: int, dtype: str, scope: str, name: str) -> Any:
+    def _buffer(self, size: int, dtype: str, scope: str, name: str) -> tirx.Buffer:
         buffer = tirx.decl_buffer((size,), dtype, f"{name}{len(self.buffers)}", scope=scope)
         self.buffers.append(buffer)
         return buffer
 
 
-def _both(first: Any, second: Any) -> Any:
+def _both(first: tirx.Expr | None, second: tirx.Expr | None) -> tirx.Expr | None:
     if first is None or second is None:
         return second if first is None else first
     return tirx.all(first, second)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tvm import tirx
 
@@ -21,14 +21,17 @@ from heterocc.compiler.lower.gpu.reduction.row_lanes import Lanes, Share
 from heterocc.compiler.lower.gpu.reduction.row_parts import Parts, PartsWriter
 from heterocc.compiler.lower.gpu.reduction.rows import Axes, Output, Reduction, Rows
 
+if TYPE_CHECKING:
+    pass
+
 
 @dataclass(frozen=True, slots=True)
 class _Place:
     """Where an item is: its (first) row by the rows' axes and of all, the part of it and of how many."""
 
-    at: list[Any]
-    linear: Any
-    part: Any
+    at: list[tirx.Expr]
+    linear: tirx.Expr
+    part: tirx.Expr
     parts: int
 
 
@@ -39,8 +42,8 @@ class VectorWriter(PartsWriter[_Place]):
     rows: Rows
     share: Share
     grid: int
-    buffers: list[Any] = field(default_factory=list)
-    results: list[tuple[Any, Callable[[Any], Any]]] = field(default_factory=list)
+    buffers: list[tirx.Buffer] = field(default_factory=list)
+    results: list[tuple[tirx.Buffer, Callable[[tirx.Expr], tirx.Expr]]] = field(default_factory=list)
 
     @property
     def lanes(self) -> Lanes:
@@ -52,7 +55,7 @@ class VectorWriter(PartsWriter[_Place]):
         """Groups, or items, that share each row."""
         return self.share.parts
 
-    def _launch(self, parts: int, body: Callable[[_Place], list[Any]]) -> Any:
+    def _launch(self, parts: int, body: Callable[[_Place], list[tirx.Stmt]]) -> tirx.Stmt:
         """`body` for every part of every bundle. The last bundle of an axis overlaps the one before where it must."""
         together = self.lanes.count if self.lanes.along == "rows" else 1
         length = self.rows.extents[-1] if self.rows.extents else 1
@@ -61,7 +64,7 @@ class VectorWriter(PartsWriter[_Place]):
         bundles = self.share.bundles if parts == 1 else 1
         items = -(-count // bundles) * parts
 
-        def item(number: Any, part: Any) -> Any:
+        def item(number: tirx.Expr, part: tirx.Expr) -> tirx.Stmt:
             at = nest.split_index(number, [*self.rows.extents[:-1], along])
             linear = number
             if together > 1:
@@ -72,57 +75,57 @@ class VectorWriter(PartsWriter[_Place]):
             self.results = []
             return nest.sequence(body(_Place(at if self.rows.extents else [], linear, part, parts)))
 
-        def several(number: Any) -> Any:
+        def several(number: tirx.Expr) -> tirx.Stmt:
             if parts > 1:
                 return item(tirx.floordiv(number, nest.index(parts)), tirx.floormod(number, nest.index(parts)))
 
-            def one(place: Any) -> Any:
+            def one(place: tirx.Expr) -> tirx.Stmt:
                 bundle = number * nest.index(bundles) + place
                 inside = bundle < nest.index(count) if count % bundles else None
                 return nest.when(inside, item(bundle, nest.index(0)))
 
             return nest.loop("bundle", bundles, one)
 
-        def group(number: Any) -> Any:
+        def group(number: tirx.Expr) -> tirx.Stmt:
             inside = number < nest.index(items) if nest.beyond(items, self.grid) else None
             return nest.launch("threadIdx.x", 1, lambda _: nest.when(inside, several(number)))
 
         return nest.launch_groups(items, self.grid, group)
 
-    def _whole(self, place: _Place) -> list[Any]:
+    def _whole(self, place: _Place) -> list[tirx.Stmt]:
         """All reductions of a row, then what follows from them."""
         found = [step for r in self.rows.reductions for step in (*self._reduced(r, place), *self._stored(r, place))]
         return [*found, *(self._output(o, place) for o in self.rows.outputs)]
 
-    def _part(self, which: int, left: Parts, place: _Place) -> list[Any]:
+    def _part(self, which: int, left: Parts, place: _Place) -> list[tirx.Stmt]:
         """One reduction of a part of a row, from the results of those before it."""
         found = [step for r in self.rows.reductions[:which] for step in self._gathered(r, left, place)]
         reduction = self.rows.reductions[which]
         found += self._reduced(reduction, place)
         values = [value for _, value in self.results[-len(reduction.accumulator.targets) :]]
 
-        def store(lane: Any) -> Any:
+        def store(lane: tirx.Expr) -> tirx.Stmt:
             wide = zip(values, reduction.accumulator.dtypes, strict=True)
             stores = left.stores(reduction, place.linear + lane, place.part, [v(lane).astype(d) for v, d in wide])
             return nest.sequence(stores)
 
         return [*found, self._lanes(self._rows(), store)]
 
-    def _rest(self, left: Parts, place: _Place) -> list[Any]:
+    def _rest(self, left: Parts, place: _Place) -> list[tirx.Stmt]:
         """What follows from the results of all parts."""
         found = []
         for reduction in self.rows.reductions:
             found += [*self._gathered(reduction, left, place), *self._stored(reduction, place)]
         return [*found, *(self._output(o, place) for o in self.rows.outputs)]
 
-    def _gathered(self, reduction: Reduction, left: Parts, place: _Place) -> list[Any]:
+    def _gathered(self, reduction: Reduction, left: Parts, place: _Place) -> list[tirx.Stmt]:
         """The results of a reduction from those of the parts, in every item anew."""
         accumulator, width = reduction.accumulator, self._rows()
         sums = [self._buffer(d, width) for d in accumulator.dtypes]
         start = self._lanes(width, lambda lane: assign(accumulator.starts, [(b, [lane]) for b in sums]))
 
-        def add(part: Any) -> Any:
-            def one(lane: Any) -> Any:
+        def add(part: tirx.Expr) -> tirx.Stmt:
+            def one(lane: tirx.Expr) -> tirx.Stmt:
                 terms = left.loads(reduction, place.linear + lane, part)
                 merged = accumulator.merge(tuple(b[lane] for b in sums), terms)
                 return assign(merged, [(b, [lane]) for b in sums])
@@ -132,7 +135,7 @@ class VectorWriter(PartsWriter[_Place]):
         self._know(accumulator, sums)
         return [start, nest.loop("part", self.share.parts, add)]
 
-    def _reduced(self, reduction: Reduction, place: _Place) -> list[Any]:
+    def _reduced(self, reduction: Reduction, place: _Place) -> list[tirx.Stmt]:
         """Reduce the item's part of its rows."""
         accumulator, axes, width = reduction.accumulator, reduction.axes, self.lanes.count
         sums = [self._buffer(d, width) for d in accumulator.dtypes]
@@ -140,7 +143,7 @@ class VectorWriter(PartsWriter[_Place]):
         once, named_terms = self._once(accumulator.terms, axes, place)
         found += once
 
-        def add(element: Any, lane: Any) -> Any:
+        def add(element: tirx.Expr, lane: tirx.Expr) -> tirx.Stmt:
             terms = tuple(self._at(t, axes, place, element, lane) for t in named_terms)
             merged = accumulator.merge(tuple(b[lane] for b in sums), terms)
             return assign(merged, [(b, [lane]) for b in sums])
@@ -151,13 +154,13 @@ class VectorWriter(PartsWriter[_Place]):
         self._know(accumulator, sums)
         return found
 
-    def _know(self, accumulator: Accumulator, sums: Sequence[Any]) -> None:
+    def _know(self, accumulator: Accumulator, sums: Sequence[tirx.Buffer]) -> None:
         """What reads the results from now on reads the registers."""
         first = self.lanes.along == "row"
         for (buffer, _), total in zip(accumulator.targets, sums, strict=True):
             self.results.append((buffer, _lane_of(total, buffer, first)))
 
-    def _stored(self, reduction: Reduction, place: _Place) -> list[Any]:
+    def _stored(self, reduction: Reduction, place: _Place) -> list[tirx.Stmt]:
         """Store the results, the last that are known, that a parameter takes."""
         targets = reduction.accumulator.targets
         values = self.results[-len(targets) :]
@@ -165,7 +168,12 @@ class VectorWriter(PartsWriter[_Place]):
         for which in reduction.stored:
             (buffer, indices), value = targets[which], values[which][1]
 
-            def store(lane: Any, buffer: Any = buffer, indices: Any = indices, value: Any = value) -> Any:
+            def store(
+                lane: tirx.Expr,
+                buffer: tirx.Buffer = buffer,
+                indices: tuple[tirx.Expr, ...] = indices,
+                value: Callable[[tirx.Expr], tirx.Expr] = value,
+            ) -> tirx.BufferStore:
                 where = [self._at(i, reduction.axes, place, nest.index(0), lane) for i in indices]
                 return tirx.BufferStore(buffer, value(lane), where)
 
@@ -176,7 +184,7 @@ class VectorWriter(PartsWriter[_Place]):
         """Rows side by side."""
         return self.lanes.count if self.lanes.along == "rows" else 1
 
-    def _once(self, exprs: Exprs, axes: Axes, place: _Place) -> tuple[list[Any], list[Any]]:
+    def _once(self, exprs: Exprs, axes: Axes, place: _Place) -> tuple[list[tirx.Bind], list[tirx.Expr]]:
         """What the expressions need once a row, and the expressions with names for it; nothing for rows in lanes."""
         if self.lanes.along == "rows":
             return [], list(exprs)
@@ -185,10 +193,10 @@ class VectorWriter(PartsWriter[_Place]):
         named = [part for _, parts in found for part in parts]
         return [tirx.Bind(n, self._at(e, axes, place, zero, zero)) for n, e in named], [e for e, _ in found]
 
-    def _output(self, output: Output, place: _Place) -> Any:
+    def _output(self, output: Output, place: _Place) -> tirx.Stmt:
         once, (result,) = self._once((output.store.value,), output.axes, place)
 
-        def store(element: Any, lane: Any) -> Any:
+        def store(element: tirx.Expr, lane: tirx.Expr) -> tirx.BufferStore:
             value = self._at(result, output.axes, place, element, lane)
             where = [self._at(i, output.axes, place, element, lane) for i in output.store.indices]
             return tirx.BufferStore(output.store.buffer, value, where)
@@ -197,13 +205,15 @@ class VectorWriter(PartsWriter[_Place]):
         width = 1 if loop else self.lanes.count
         return nest.sequence([*once, *self._elements(output.axes.length, place, width, store)])
 
-    def _elements(self, length: int, place: _Place, width: int, body: Callable[[Any, Any], Any]) -> list[Any]:
+    def _elements(
+        self, length: int, place: _Place, width: int, body: Callable[[tirx.Expr, tirx.Expr], tirx.Stmt]
+    ) -> list[tirx.Stmt]:
         """Run `body(element, lane)` for all elements of the item's part of its rows; the last part has what is over."""
         along = self.lanes.along == "row"
         step = width if along else 1
 
-        def run(start: Any, count: int) -> Any:
-            def one(i: Any) -> Any:
+        def run(start: tirx.Expr, count: int) -> tirx.Stmt:
+            def one(i: tirx.Expr) -> tirx.Stmt:
                 first = start + i * nest.index(step)
                 return self._lanes(width, lambda lane: body(first + lane if along else first, lane))
 
@@ -221,28 +231,28 @@ class VectorWriter(PartsWriter[_Place]):
             parts.append(nest.when(last, nest.sequence(over)))
         return parts
 
-    def _at(self, expr: Any, axes: Axes, place: _Place, element: Any, lane: Any) -> Any:
+    def _at(self, expr: tirx.Expr, axes: Axes, place: _Place, element: tirx.Expr, lane: tirx.Expr) -> tirx.Expr:
         row = [*place.at[:-1], place.at[-1] + lane] if self.lanes.along == "rows" else place.at
         return at_element(expr, axes, row, element, [(buffer, value(lane)) for buffer, value in self.results])
 
-    def _buffer(self, dtype: str, width: int) -> Any:
+    def _buffer(self, dtype: str, width: int) -> tirx.Buffer:
         buffer = tirx.decl_buffer((width,), dtype, f"part{len(self.buffers)}", scope="local")
         self.buffers.append(buffer)
         return buffer
 
-    def _lanes(self, count: int, body: Callable[[Any], Any]) -> Any:
+    def _lanes(self, count: int, body: Callable[[tirx.Expr], tirx.Stmt]) -> tirx.Stmt:
         if self.lanes.vector:
             return nest.loop("lane", count, body, tirx.ForKind.VECTORIZED)
         return nest.sequence([body(nest.index(lane)) for lane in range(count)])
 
-    def _halved(self, accumulator: Accumulator, sums: list[Any], width: int) -> list[Any]:
+    def _halved(self, accumulator: Accumulator, sums: list[tirx.Buffer], width: int) -> list[tirx.Stmt]:
         """Merge the lanes into the first, by halves."""
         parts = []
         half = width // 2
         while half:
             far = nest.index(half)
 
-            def step(lane: Any, far: Any = far) -> Any:
+            def step(lane: tirx.Expr, far: tirx.Expr = far) -> tirx.Stmt:
                 merged = accumulator.merge(tuple(b[lane] for b in sums), tuple(b[lane + far] for b in sums))
                 return assign(merged, [(b, [lane]) for b in sums])
 
@@ -251,9 +261,9 @@ class VectorWriter(PartsWriter[_Place]):
         return parts
 
 
-def _first(place: _Place) -> Any:
+def _first(place: _Place) -> tirx.Expr | None:
     return place.part < nest.index(1) if place.parts > 1 else None
 
 
-def _lane_of(total: Any, buffer: Any, first: bool) -> Callable[[Any], Any]:
+def _lane_of(total: tirx.Buffer, buffer: tirx.Buffer, first: bool) -> Callable[[tirx.Expr], tirx.Expr]:
     return lambda lane: total[nest.index(0) if first else lane].astype(dtype_of(buffer))

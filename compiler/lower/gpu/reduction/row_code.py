@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import tvm_ffi
 from tvm import ir, sym, tirx
@@ -16,23 +15,29 @@ from heterocc.compiler.lower.gpu.reduction.rows import Axes, Rows
 _BINARY = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Max, tirx.Min)
 
 
-def at_element(expr: Any, axes: Axes, row: Sequence[Any], element: Any, results: Sequence[tuple[Any, Any]]) -> Any:
+def at_element(
+    expr: tirx.Expr,
+    axes: Axes,
+    row: Sequence[tirx.Expr],
+    element: tirx.Expr,
+    results: Sequence[tuple[tirx.Buffer, tirx.Expr]],
+) -> tirx.Expr:
     """An expression of a block's iterators for the row `row` (by axes) and its element; reads `results` by buffer."""
     values = list(zip(axes.row, row, strict=True))
     values += zip(axes.element, nest.split_index(element, axes.extents), strict=True)
     values += ((unit, nest.index(0)) for unit in axes.units)
 
-    def load(node: Any) -> Any:
+    def load(node: TensorLoad) -> tirx.Expr:
         return next((value for buffer, value in results if buffer.same_as(node.source)), node)
 
     return nest.substituted(expr, [(old, new.astype(dtype_of(old))) for old, new in values], load)
 
 
-def hoisted(expr: Any, axes: Axes) -> tuple[Any, list[tuple[Any, Any]]]:
+def hoisted(expr: tirx.Expr, axes: Axes) -> tuple[tirx.Expr, list[tuple[tirx.Var, tirx.Expr]]]:
     """The expression with names for its parts that are the same for all elements of a row, and these parts."""
-    parts: list[tuple[Any, Any]] = []
+    parts: list[tuple[tirx.Var, tirx.Expr]] = []
 
-    def visit(node: Any) -> Any:
+    def visit(node: tirx.Expr) -> tirx.Expr:
         if isinstance(node, tirx.Var | tirx.IntImm | tirx.FloatImm):
             return node
         if not _uses(node, axes.element):
@@ -50,13 +55,13 @@ def hoisted(expr: Any, axes: Axes) -> tuple[Any, list[tuple[Any, Any]]]:
     return visit(expr), parts
 
 
-def _uses(expr: Any, iterators: Sequence[Any]) -> bool:
-    found: list[Any] = []
+def _uses(expr: tirx.Expr, iterators: Sequence[tirx.Var]) -> bool:
+    found: list[tirx.Buffer | tirx.Var] = []
     tvm_ffi.structural_walk(expr, [(tirx.Var, found.append)], order="post")
     return any(v.same_as(i) for v in found for i in iterators)
 
 
-def assign(values: Sequence[Any], targets: Sequence[tuple[Any, list[Any]]]) -> Any:
+def assign(values: Sequence[tirx.Expr], targets: Sequence[tuple[tirx.Buffer, list[tirx.Expr]]]) -> tirx.Stmt:
     """Store all values; where there are several, after all are computed."""
     if len(values) == 1:
         return tirx.BufferStore(targets[0][0], values[0], targets[0][1])
@@ -75,7 +80,7 @@ def steps(rows: Rows, across: bool) -> frozenset[int | None]:
     element, place = tirx.Var("element", "int64"), tirx.Var("row", "int64")
     found: set[int | None] = set()
     results = {buffer for r in rows.reductions for buffer, _ in r.accumulator.targets}
-    parts: list[tuple[Axes, Sequence[Any], Sequence[Any]]] = []
+    parts: list[tuple[Axes, Sequence[tirx.Expr], Sequence[tirx.BufferStore]]] = []
     parts += [(r.axes, r.accumulator.terms, ()) for r in rows.reductions]
     parts += [(o.axes, (o.store.value,), (o.store,)) for o in rows.outputs if o.axes.length > 1]
     for axes, exprs, stores in parts:
@@ -92,14 +97,14 @@ def steps(rows: Rows, across: bool) -> frozenset[int | None]:
     return frozenset(found)
 
 
-def _step(flat: Any, moving: Any) -> int | None:
+def _step(flat: tirx.Expr, moving: tirx.Var) -> int | None:
     after = nest.substituted(flat, [(moving, moving + nest.index(1))])
     difference = sym.Analyzer().simplify(after - flat)
     return int(difference) if isinstance(difference, tirx.IntImm) else None
 
 
-def _loads(exprs: Sequence[Any]) -> list[tuple[Any, Any]]:
-    found: list[Any] = []
+def _loads(exprs: Sequence[tirx.Expr]) -> list[tuple[tirx.Buffer, Sequence[tirx.Expr]]]:
+    found: list[tuple[tirx.Buffer, Sequence[tirx.Expr]]] = []
     for expr in exprs:
         tvm_ffi.structural_walk(expr, [(TensorLoad, lambda n: found.append((n.source, n.indices)))], order="post")
     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from tvm import ir, tirx
 from tvm.ir import TensorLoad
@@ -78,7 +78,7 @@ def _written_out(rows: Rows, shortest: int) -> Lanes:
     return Lanes(REGISTERS if ordered and shortest >= REGISTERS else 1, "row", vector=False)
 
 
-def vectorizable(expr: Any) -> bool:
+def vectorizable(expr: tirx.Expr) -> bool:
     """Whether an expression is arithmetic of float32 that vectors know."""
     if dtype_of(expr) != "float32":
         return False

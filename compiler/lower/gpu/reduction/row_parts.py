@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from tvm import tirx
 
@@ -34,16 +34,18 @@ class Parts:
             for i, (dtype, size) in enumerate(sizes.items())
         }
 
-    def loads(self, reduction: Reduction, row: Any, part: Any) -> Exprs:
+    def loads(self, reduction: Reduction, row: tirx.Expr, part: tirx.Expr) -> Exprs:
         """The results of a part."""
         return tuple(tirx.BufferLoad(self.buffers[dtype], at) for dtype, at in self._at(reduction, row, part))
 
-    def stores(self, reduction: Reduction, row: Any, part: Any, values: Sequence[Any]) -> list[Any]:
+    def stores(
+        self, reduction: Reduction, row: tirx.Expr, part: tirx.Expr, values: Sequence[tirx.Expr]
+    ) -> list[tirx.BufferStore]:
         """Leave the results of a part."""
         places = self._at(reduction, row, part)
         return [tirx.BufferStore(self.buffers[d], v, at) for (d, at), v in zip(places, values, strict=True)]
 
-    def _at(self, reduction: Reduction, row: Any, part: Any) -> list[tuple[str, list[Any]]]:
+    def _at(self, reduction: Reduction, row: tirx.Expr, part: tirx.Expr) -> list[tuple[str, list[tirx.Expr]]]:
         found = next(places for known, places in self._places if known is reduction)
         return [(dtype, [nest.index(number), part, row]) for dtype, number in found]
 
@@ -56,14 +58,14 @@ class PartsWriter(ABC, Generic[Who]):
     """Writes a kernel of rows: one launch, or one for every reduction and one for what follows."""
 
     rows: Rows
-    buffers: list[Any]
+    buffers: list[tirx.Buffer]
 
     @property
     @abstractmethod
     def parts(self) -> int:
         """How many share each row."""
 
-    def kernel(self, function: Any) -> Any:
+    def kernel(self, function: tirx.PrimFunc) -> tirx.PrimFunc:
         """The function with its launches."""
         rows = self.rows
         if self.parts == 1:
@@ -75,17 +77,17 @@ class PartsWriter(ABC, Generic[Who]):
         return nest.kernel(function, [*left.buffers.values(), *self.buffers], nest.sequence(launches))
 
     @abstractmethod
-    def _launch(self, parts: int, body: Callable[[Who], list[Any]]) -> Any:
+    def _launch(self, parts: int, body: Callable[[Who], list[tirx.Stmt]]) -> tirx.Stmt:
         """`body` for every row, or for each of so many parts of it."""
 
     @abstractmethod
-    def _whole(self, who: Who) -> list[Any]:
+    def _whole(self, who: Who) -> list[tirx.Stmt]:
         """All reductions of a row, then what follows from them."""
 
     @abstractmethod
-    def _part(self, which: int, left: Parts, who: Who) -> list[Any]:
+    def _part(self, which: int, left: Parts, who: Who) -> list[tirx.Stmt]:
         """One reduction of a part of a row, from the results of those before it."""
 
     @abstractmethod
-    def _rest(self, left: Parts, who: Who) -> list[Any]:
+    def _rest(self, left: Parts, who: Who) -> list[tirx.Stmt]:
         """What follows from the results of all parts."""

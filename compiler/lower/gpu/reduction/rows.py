@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tvm_ffi
 from tvm import s_tir, tirx
@@ -18,6 +18,10 @@ from tvm.s_tir.dlight.analysis import normalize_prim_func
 
 from heterocc.compiler.lower.gpu.reduction.accumulate import Accumulator, UnknownFormError, accumulator_of
 
+if TYPE_CHECKING:
+    from tvm.s_tir.schedule import SBlockRV
+
+
 _SPATIAL, _REDUCED = int(tirx.IterVar.DataPar), int(tirx.IterVar.CommReduce)
 
 
@@ -25,10 +29,10 @@ _SPATIAL, _REDUCED = int(tirx.IterVar.DataPar), int(tirx.IterVar.CommReduce)
 class Axes:
     """A block's iterators: those of the row, by the rows' axes, those of its elements, and those of a single step."""
 
-    row: tuple[Any, ...]
-    element: tuple[Any, ...]
+    row: tuple[tirx.Var, ...]
+    element: tuple[tirx.Var, ...]
     extents: tuple[int, ...]
-    units: tuple[Any, ...]
+    units: tuple[tirx.Var, ...]
 
     @property
     def length(self) -> int:
@@ -50,7 +54,7 @@ class Output:
     """What is stored for every element of a row; for rows of one element, once a row."""
 
     axes: Axes
-    store: Any
+    store: tirx.BufferStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +81,7 @@ class Rows:
         return len(self.reductions) + any(o.axes.length > 1 for o in self.outputs)
 
 
-def rows_of(function: Any) -> Rows | None:
+def rows_of(function: tirx.PrimFunc) -> Rows | None:
     """The kernel as reductions of rows, None where it has another form or a shape that is not constant."""
     schedule = s_tir.Schedule(function)
     blocks = normalize_prim_func(schedule)
@@ -106,7 +110,7 @@ def multiplies(reduction: Reduction) -> bool:
     return len(set(rows)) > 1
 
 
-def inline(schedule: Any, block: Any) -> None:
+def inline(schedule: s_tir.Schedule, block: SBlockRV) -> None:
     """Inline a block where that is possible."""
     try:
         schedule.compute_inline(block)
@@ -118,12 +122,12 @@ def inline(schedule: Any, block: Any) -> None:
 class _Analysis:
     """The buffers of results so far, with the rows' axis of each of their dimensions, and what outputs have written."""
 
-    params: tuple[Any, ...]
+    params: tuple[tirx.Buffer, ...]
     extents: tuple[int, ...] | None = None
-    results: list[tuple[Any, tuple[int | None, ...]]] = field(default_factory=list)
-    written: list[Any] = field(default_factory=list)
+    results: list[tuple[tirx.Buffer, tuple[int | None, ...]]] = field(default_factory=list)
+    written: list[tirx.Buffer] = field(default_factory=list)
 
-    def rows(self, blocks: Sequence[Any]) -> Rows:
+    def rows(self, blocks: Sequence[s_tir.SBlock]) -> Rows:
         """All blocks. Raises UnknownFormError."""
         reductions: list[Reduction] = []
         outputs: list[Output] = []
@@ -141,7 +145,7 @@ class _Analysis:
             raise UnknownFormError("nothing is reduced")
         return Rows(self.extents, tuple(reductions), tuple(outputs))
 
-    def _reduction(self, block: Any) -> Reduction:
+    def _reduction(self, block: s_tir.SBlock) -> Reduction:
         reduced = [v for v in block.iter_vars if int(v.iter_type) == _REDUCED]
         spatial = [v for v in block.iter_vars if int(v.iter_type) == _SPATIAL and int(v.dom.extent) > 1]
         accumulator = accumulator_of(block)
@@ -169,7 +173,7 @@ class _Analysis:
         elements = [v for v in reduced if int(v.dom.extent) > 1]
         return Reduction(_axes(row, elements, block.iter_vars), accumulator, tuple(stored))
 
-    def _output(self, block: Any) -> Output:
+    def _output(self, block: s_tir.SBlock) -> Output:
         store = block.body
         if not isinstance(store, tirx.BufferStore) or not self._param(store.buffer):
             raise UnknownFormError(block.name_hint)
@@ -182,7 +186,7 @@ class _Analysis:
         elements = [v for v in spatial if not any(v.var.same_as(r) for r in row)]
         return Output(_axes(row, elements, block.iter_vars), store)
 
-    def _row(self, loads: Sequence[Any], spatial: Sequence[Any]) -> list[Any]:
+    def _row(self, loads: Sequence[TensorLoad], spatial: Sequence[tirx.IterVar]) -> list[tirx.Var | None]:
         """By the rows' axes the iterator that stands for it, as the results are read; None where nothing says."""
         if self.extents is None:
             raise UnknownFormError("an output before the first reduction")
@@ -208,20 +212,20 @@ class _Analysis:
             raise UnknownFormError("one iterator for two axes")
         return found
 
-    def _param(self, buffer: Any) -> bool:
+    def _param(self, buffer: tirx.Buffer) -> bool:
         return any(buffer.same_as(p) for p in self.params)
 
-    def _no_output(self, buffer: Any) -> None:
+    def _no_output(self, buffer: tirx.Buffer) -> None:
         if any(buffer.same_as(b) for b in [*self.written, *(b for b, _ in self.results)]):
             raise UnknownFormError("a buffer is written twice")
 
 
-def _axes(row: list[Any], elements: list[Any], iterators: Any) -> Axes:
+def _axes(row: Sequence[tirx.Var], elements: list[tirx.IterVar], iterators: Sequence[tirx.IterVar]) -> Axes:
     units = tuple(v.var for v in iterators if int(v.dom.extent) == 1)
     return Axes(tuple(row), tuple(v.var for v in elements), tuple(int(v.dom.extent) for v in elements), units)
 
 
-def _labels(indices: Sequence[Any], row: list[Any]) -> tuple[int | None, ...]:
+def _labels(indices: Sequence[tirx.Expr], row: Sequence[tirx.Var]) -> tuple[int | None, ...]:
     """For each index of a result the axis of the rows, None where it is constant."""
     labels: list[int | None] = []
     for index in indices:
@@ -234,25 +238,25 @@ def _labels(indices: Sequence[Any], row: list[Any]) -> tuple[int | None, ...]:
     return tuple(labels)
 
 
-def _windowed(load: Any, spatial: Sequence[Any], reduced: Sequence[Any]) -> bool:
+def _windowed(load: TensorLoad, spatial: Sequence[tirx.IterVar], reduced: Sequence[tirx.IterVar]) -> bool:
     """Whether an index moves with the row and with the term, as in pooling and convolution."""
     return any(
         _uses(index, spatial) and _uses(index, [v for v in reduced if int(v.dom.extent) > 1]) for index in load.indices
     )
 
 
-def _uses(expr: Any, iterators: Sequence[Any]) -> bool:
+def _uses(expr: tirx.Expr, iterators: Sequence[tirx.IterVar]) -> bool:
     return _named(expr, [v.var for v in iterators])
 
 
-def _named(expr: Any, variables: Sequence[Any]) -> bool:
-    found: list[Any] = []
+def _named(expr: tirx.Expr, variables: Sequence[tirx.Var]) -> bool:
+    found: list[tirx.Var] = []
     tvm_ffi.structural_walk(expr, [(tirx.Var, found.append)], order="post")
     return any(v.same_as(used) for v in variables for used in found)
 
 
-def _loads(exprs: Sequence[Any]) -> list[Any]:
-    found: list[Any] = []
+def _loads(exprs: Sequence[tirx.Expr]) -> list[TensorLoad]:
+    found: list[TensorLoad] = []
     for expr in exprs:
         tvm_ffi.structural_walk(expr, [(TensorLoad, found.append)], order="post")
     return found

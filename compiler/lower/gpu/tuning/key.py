@@ -6,10 +6,9 @@ import hashlib
 from collections.abc import Collection
 from dataclasses import fields
 from math import prod
-from typing import Any
 
 import tvm_ffi
-from tvm import s_tir
+from tvm import s_tir, tirx
 
 from heterocc.compiler.devices.device import Device
 from heterocc.compiler.devices.host import host_cpu
@@ -35,7 +34,7 @@ def identity(device: Device) -> str:
     return "\n".join([device.backend, *names, *cpu])
 
 
-def key_of(function: Any, limits: Limits, packable: Collection[int], device: str) -> str:
+def key_of(function: tirx.PrimFunc, limits: Limits, packable: Collection[int], device: str) -> str:
     """SHA-256 of the kernel, of what may be assumed and changed, of the device, and of the compiler's sources."""
     digest = hashlib.sha256(toolchain_digest().encode())
     known = {f.name: getattr(limits, f.name) for f in fields(limits) if f.name != "choose"}
@@ -46,11 +45,11 @@ def key_of(function: Any, limits: Limits, packable: Collection[int], device: str
     return digest.hexdigest()
 
 
-def work_of(function: Any) -> int:
+def work_of(function: tirx.PrimFunc) -> int:
     """Points of the kernel's loop nests: multiply-adds of a product, elements of what is computed one by one."""
     found = 0
 
-    def visit(block: Any) -> None:
+    def visit(block: s_tir.SBlock) -> None:
         nonlocal found
         if block.name_hint != "root":
             found += prod(int(v.dom.extent) for v in block.iter_vars)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,7 +17,12 @@ from heterocc.runtime.execute.memory import Allocations, aligned_bytes, device_t
 from heterocc.runtime.execute.tvm_api import tvm_api
 from heterocc.runtime.plan.schedule import Space
 
-Build = Callable[[Mapping[str, Any]], bytes]
+if TYPE_CHECKING:
+    import tvm_ffi
+    from tvm import tirx
+
+
+Build = Callable[[Mapping[str, "tirx.PrimFunc"]], bytes]
 """From scheduled kernels by name to the bytes of a shared object that has them. Raises what TVM and drivers raise."""
 
 Array = np.ndarray[Any, Any]
@@ -34,7 +39,7 @@ class Tensor:
     dtype: str
 
 
-def tensors_of(function: Any) -> tuple[Tensor, ...]:
+def tensors_of(function: tirx.PrimFunc) -> tuple[Tensor, ...]:
     """The tensors that a kernel takes, in order. Raises TypeError where it takes something else."""
     return tuple(Tensor(tuple(int(n) for n in p.ty.shape), str(p.ty.dtype)) for p in function.params)
 
@@ -59,7 +64,7 @@ class Bench:
     def runs(self, candidates: Sequence[Packed]) -> list[Run | str]:
         """For each candidate what runs it, or why it cannot be taken. The first that ever runs says what is right."""
         try:
-            functions: list[Any] = self._loaded([c.function for c in candidates])
+            functions: list[tvm_ffi.Function] = self._loaded([c.function for c in candidates])
         except Exception as error:  # drivers and TVM raise classes of their own
             if len(candidates) == 1:
                 return [f"it does not build: {first_line(error)}"]
@@ -72,7 +77,7 @@ class Bench:
         if wait is not None:
             wait()
 
-    def _loaded(self, functions: Sequence[Any]) -> list[Any]:
+    def _loaded(self, functions: Sequence[tirx.PrimFunc]) -> list[tvm_ffi.Function]:
         named = {f"candidate{i}": f.with_attr("global_symbol", f"candidate{i}") for i, f in enumerate(functions)}
         with scratch_folder("tune") as folder:
             path = folder / "candidates.so"
@@ -81,7 +86,7 @@ class Bench:
         self._kept.append(module)
         return [module[name] for name in named]
 
-    def _tried(self, function: Any, candidate: Packed) -> Run | str:
+    def _tried(self, function: tvm_ffi.Function, candidate: Packed) -> Run | str:
         count = len(self.tensors) - self.outputs
         try:
             given = [self._value(i, candidate.layouts) for i in range(count)]

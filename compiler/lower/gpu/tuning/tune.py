@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 from heterocc.compiler.devices.device import Device
 from heterocc.compiler.lower.backend import Candidate, PartitionJob, Run, Tuned, Tuning
@@ -22,6 +22,10 @@ from heterocc.compiler.lower.gpu.tuning.key import identity, key_of, work_of
 from heterocc.compiler.lower.gpu.tuning.run import Bench, Build, Tensor, tensors_of
 from heterocc.compiler.lower.progress import unwatched
 from heterocc.runtime.plan.schedule import Space
+
+if TYPE_CHECKING:
+    from tvm import tirx
+
 
 WORTH = 1 << 18
 """Work, as `work_of` counts it, from which a kernel is timed: less takes about as long as launching it."""
@@ -43,7 +47,7 @@ class Kernel:
 
     symbol: str
     nodes: tuple[str, ...]
-    function: Any
+    function: tirx.PrimFunc
     packable: Collection[int]
     outputs: int
 

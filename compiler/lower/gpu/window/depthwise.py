@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
+from typing import TYPE_CHECKING
 
 from heterocc.compiler.lower.gpu.limits import Limits
 from heterocc.compiler.lower.gpu.packed import Packed
@@ -11,17 +11,21 @@ from heterocc.compiler.lower.gpu.window.window import windows_of
 from heterocc.compiler.lower.gpu.window.window_items import ItemWriter, tile_of
 from heterocc.compiler.lower.gpu.window.window_vectors import VectorWindowWriter, shape_of
 
+if TYPE_CHECKING:
+    from tvm import tirx
+
+
 MOST_STEPS = 64
 """Elements of a window that an item of a GPU writes out, at most."""
 
 
-def slides_items(function: Any) -> bool:
+def slides_items(function: tirx.PrimFunc) -> bool:
     """Whether the schedule takes the kernel on devices without `vectors`."""
     windows = windows_of(function)
     return windows is not None and windows.steps <= MOST_STEPS
 
 
-def schedule_windows(function: Any, limits: Limits, _: Collection[int] = ()) -> Packed | None:
+def schedule_windows(function: tirx.PrimFunc, limits: Limits, _: Collection[int] = ()) -> Packed | None:
     """The scheduled kernel, or None where it slides no window, or one too large to be written out."""
     windows = windows_of(function)
     if windows is None:

@@ -10,7 +10,6 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
 
 import tvm_ffi
 from tvm import ir, s_tir, sym, tirx
@@ -57,15 +56,15 @@ class Windows:
     planes: tuple[int, ...]
     sides: tuple[Side, Side]
     accumulator: Accumulator
-    iterators: tuple[Any, ...]
-    taps: tuple[Any, Any]
-    units: tuple[Any, ...]
-    load: Any
-    source: Any
-    place: tuple[Any, ...]
-    border: Any
-    output: Any
-    output_iterators: tuple[Any, ...]
+    iterators: tuple[tirx.Var, ...]
+    taps: tuple[tirx.Var, tirx.Var]
+    units: tuple[tirx.Var, ...]
+    load: TensorLoad
+    source: tirx.Buffer
+    place: tuple[tirx.Expr, ...]
+    border: tirx.Expr | None
+    output: tirx.BufferStore | None
+    output_iterators: tuple[tirx.Var, ...]
 
     @property
     def outputs(self) -> int:
@@ -77,22 +76,24 @@ class Windows:
         """Taps of a window."""
         return self.sides[0].taps * self.sides[1].taps
 
-    def source_at(self, plane: Sequence[Any], row: Any, column: Any) -> Any:
+    def source_at(self, plane: Sequence[tirx.Expr], row: tirx.Expr, column: tirx.Expr) -> TensorLoad:
         """The element of the source in the plane; both are indices into what there is."""
         values = [*zip(self.iterators, plane, strict=False), *((u, nest.index(0)) for u in self.units)]
         return self.source[(*(nest.substituted(i, values) for i in self.place), row, column)]
 
-    def term(self, plane: Sequence[Any], tap: tuple[int, int], element: Any) -> Any:
+    def term(self, plane: Sequence[tirx.Expr], tap: tuple[int, int], element: tirx.Expr) -> tirx.Expr:
         """What a tap gives, if `element` is what is read there."""
         values = [*zip(self.iterators, plane, strict=False), *((u, nest.index(0)) for u in self.units)]
         values += [(var, nest.index(at)) for var, at in zip(self.taps, tap, strict=True)]
 
-        def load(node: Any) -> Any:
+        def load(node: TensorLoad) -> TensorLoad:
             return element if node.source.same_as(self.load.source) else node
 
         return nest.substituted(self.accumulator.terms[0], values, load)
 
-    def store(self, plane: Sequence[Any], row: Any, column: Any, result: Any) -> Any:
+    def store(
+        self, plane: Sequence[tirx.Expr], row: tirx.Expr, column: tirx.Expr, result: tirx.Expr
+    ) -> tirx.BufferStore:
         """The store of an output whose accumulated value is `result`."""
         kept = self.accumulator.targets[0][0]
         result = result.astype(dtype_of(kept))  # narrow floats are summed in wider ones
@@ -103,7 +104,7 @@ class Windows:
             return tirx.BufferStore(buffer, result, [nest.substituted(i, values) for i in indices])
         values = list(zip(self.output_iterators, [*plane, row, column], strict=True))
 
-        def load(node: Any) -> Any:
+        def load(node: TensorLoad) -> TensorLoad:
             return result if node.source.same_as(kept) else node
 
         store = self.output
@@ -111,7 +112,7 @@ class Windows:
         return tirx.BufferStore(store.buffer, nest.substituted(store.value, values, load), where)
 
 
-def windows_of(function: Any) -> Windows | None:
+def windows_of(function: tirx.PrimFunc) -> Windows | None:
     """The kernel as windows over planes; None where it has another form or a shape that is not constant."""
     schedule = s_tir.Schedule(function)
     blocks = normalize_prim_func(schedule)
@@ -134,7 +135,9 @@ def windows_of(function: Any) -> Windows | None:
         return None
 
 
-def _windows(params: tuple[Any, ...], before: list[Any], block: Any, after: Any) -> Windows:
+def _windows(
+    params: tuple[tirx.Buffer, ...], before: list[s_tir.SBlock], block: s_tir.SBlock, after: s_tir.SBlock | None
+) -> Windows:
     accumulator = accumulator_of(block)
     if len(accumulator.targets) != 1:
         raise UnknownFormError(block.name_hint)
@@ -178,7 +181,7 @@ def _windows(params: tuple[Any, ...], before: list[Any], block: Any, after: Any)
     )
 
 
-def _sliding(term: Any, taps: Sequence[Any]) -> Any:
+def _sliding(term: tirx.Expr, taps: Sequence[tirx.IterVar]) -> TensorLoad:
     """The load that moves with the taps and is no factor: those are indexed by the taps themselves."""
     found = [
         n
@@ -192,7 +195,7 @@ def _sliding(term: Any, taps: Sequence[Any]) -> Any:
     return found[0]
 
 
-def _side(index: Any, iterator: Sequence[Any], tap: Sequence[Any]) -> Side:
+def _side(index: tirx.Expr, iterator: Sequence[tirx.IterVar], tap: Sequence[tirx.IterVar]) -> Side:
     """A side of the plane before it is known what is padded: `extent` is 0."""
     stride = _slope(index, iterator[0].var) if iterator else 1
     apart = _slope(index, tap[0].var) if tap else 1
@@ -205,8 +208,8 @@ def _side(index: Any, iterator: Sequence[Any], tap: Sequence[Any]) -> Side:
 
 
 def _behind_padding(
-    params: tuple[Any, ...], before: list[Any], load: Any, sides: list[Side]
-) -> tuple[Any, Any, list[Side]]:
+    params: tuple[tirx.Buffer, ...], before: list[s_tir.SBlock], load: TensorLoad, sides: list[Side]
+) -> tuple[tirx.Buffer, tirx.Expr | None, list[Side]]:
     """What is read in the end, the value of its border (None where there is none), and the sides with their padding."""
     if not before:
         if not any(load.source.same_as(p) for p in params):
@@ -246,7 +249,7 @@ def _behind_padding(
     return inner.source, border, padded
 
 
-def _assert_border(condition: Any, indices: Any, sizes: Sequence[tuple[int, int, int]]) -> None:
+def _assert_border(condition: tirx.Expr, indices: list[tirx.Var], sizes: Sequence[tuple[int, int, int]]) -> None:
     """The condition holds exactly for what lies inside the source: at both ends, and one step beyond.
 
     `sizes` are, by side, the padded size, the padding before, and the size of what there is.
@@ -265,8 +268,8 @@ def _assert_border(condition: Any, indices: Any, sizes: Sequence[tuple[int, int,
 
 
 def _after(
-    params: tuple[Any, ...], block: Any, accumulator: Accumulator, iterators: Sequence[Any]
-) -> tuple[Any, tuple[Any, ...]]:
+    params: tuple[tirx.Buffer, ...], block: s_tir.SBlock | None, accumulator: Accumulator, iterators: Sequence[tirx.Var]
+) -> tuple[tirx.BufferStore | None, tuple[tirx.Var, ...]]:
     """The output's store and its iterators, in the order of the reduction's; (None, ()) where that stores itself."""
     kept, indices = accumulator.targets[0]
     if block is None:
@@ -281,7 +284,7 @@ def _after(
         not tvm_ffi.structural_equal(i, j) for n in reads[1:] for i, j in zip(n.indices, reads[0].indices, strict=True)
     ):
         raise UnknownFormError("an output of two windows")
-    found: list[Any] = [tirx.Var("unused", "int64") for _ in iterators]
+    found: list[tirx.Var] = [tirx.Var("unused", "int64") for _ in iterators]
     for index, read in zip(indices, reads[0].indices, strict=True):
         place = next((i for i, v in enumerate(iterators) if v.same_as(index)), None)
         if place is None:
@@ -296,7 +299,7 @@ def _after(
     return store, tuple(found)
 
 
-def _slope(expr: Any, var: Any) -> int:
+def _slope(expr: tirx.Expr, var: tirx.Var) -> int:
     """By how much an expression grows with a variable. Raises UnknownFormError where that is not constant."""
     after = nest.substituted(expr, [(var, var + nest.index(1))])
     difference = sym.Analyzer().simplify(after - expr)
@@ -305,13 +308,13 @@ def _slope(expr: Any, var: Any) -> int:
     return int(difference)
 
 
-def _moves(expr: Any, var: Any) -> bool:
-    found: list[Any] = []
+def _moves(expr: tirx.Expr, var: tirx.Var) -> bool:
+    found: list[tirx.Var] = []
     tvm_ffi.structural_walk(expr, [(tirx.Var, found.append)], order="post")
     return any(v.same_as(var) for v in found)
 
 
-def _loads(expr: Any) -> list[Any]:
-    found: list[Any] = []
+def _loads(expr: tirx.Expr) -> list[TensorLoad]:
+    found: list[TensorLoad] = []
     tvm_ffi.structural_walk(expr, [(TensorLoad, found.append)], order="post")
     return found

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from itertools import product
 from math import prod
-from typing import Any
 
 from tvm import tirx
 
@@ -62,9 +61,9 @@ class ItemWriter:
     windows: Windows
     tile: tuple[int, int]
     limits: Limits
-    buffers: list[Any] = field(default_factory=list)
+    buffers: list[tirx.Buffer] = field(default_factory=list)
 
-    def kernel(self, function: Any) -> Any:
+    def kernel(self, function: tirx.PrimFunc) -> tirx.PrimFunc:
         """The function with all its loops bound."""
         tiles = [-(-s.size // n) for s, n in zip(self.windows.sides, self.tile, strict=True)]
         extents = [*self.windows.planes, *tiles]
@@ -73,8 +72,8 @@ class ItemWriter:
         groups = -(-count // size)
         partial = count % size != 0 or nest.beyond(groups, self.limits.grid)
 
-        def group(number: Any) -> Any:
-            def item(place: Any) -> Any:
+        def group(number: tirx.Expr) -> tirx.Stmt:
+            def item(place: tirx.Expr) -> tirx.Stmt:
                 linear = number * nest.index(size) + place
                 inside = linear < nest.index(count) if partial else None
                 at = nest.split_index(linear, extents)
@@ -85,7 +84,7 @@ class ItemWriter:
         body = nest.launch_groups(groups, self.limits.grid, group)
         return nest.kernel(function, self.buffers, body)
 
-    def _tile(self, plane: list[Any], tile_row: Any, tile_column: Any) -> Any:
+    def _tile(self, plane: list[tirx.Expr], tile_row: tirx.Expr, tile_column: tirx.Expr) -> tirx.Stmt:
         windows, (rows, columns) = self.windows, self.tile
         down, along = windows.sides
         first_row, first_column = tile_row * nest.index(rows), tile_column * nest.index(columns)
@@ -116,7 +115,9 @@ class ItemWriter:
             parts.append(nest.when(tirx.all(*inside) if inside else None, store))
         return nest.sequence(parts)
 
-    def _element(self, plane: list[Any], first_row: Any, row: int, first_column: Any, column: int) -> Any:
+    def _element(
+        self, plane: list[tirx.Expr], first_row: tirx.Expr, row: int, first_column: tirx.Expr, column: int
+    ) -> tirx.Expr:
         """An element of the patch, the border's value where it lies outside."""
         windows = self.windows
         places, tests = [], []
@@ -134,7 +135,7 @@ class ItemWriter:
         border = windows.border if windows.border is not None else tirx.const(0, str(windows.source.dtype))
         return tirx.if_then_else(tirx.all(*tests), value, border)
 
-    def _buffer(self, size: int, dtype: str) -> Any:
+    def _buffer(self, size: int, dtype: str) -> tirx.Buffer:
         buffer = tirx.decl_buffer((size,), dtype, f"part{len(self.buffers)}", scope="local")
         self.buffers.append(buffer)
         return buffer

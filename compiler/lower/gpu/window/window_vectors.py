@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import product
 from math import prod
-from typing import Any
 
 from tvm import tirx
 
@@ -73,14 +72,14 @@ class VectorWindowWriter:
     windows: Windows
     shape: Shape
     grid: int
-    buffers: list[Any] = field(default_factory=list)
+    buffers: list[tirx.Buffer] = field(default_factory=list)
 
-    def kernel(self, function: Any) -> Any:
+    def kernel(self, function: tirx.PrimFunc) -> tirx.PrimFunc:
         """The function with all its loops bound."""
         extents = [*self.windows.planes, self.windows.sides[0].size // self.shape.rows]
         count = prod(extents)
 
-        def group(number: Any) -> Any:
+        def group(number: tirx.Expr) -> tirx.Stmt:
             inside = number < nest.index(count) if nest.beyond(count, self.grid) else None
             at = nest.split_index(number, extents)
             body = nest.named(at, lambda at: self._item(at[:-1], at[-1]))
@@ -88,7 +87,7 @@ class VectorWindowWriter:
 
         return nest.kernel(function, self.buffers, nest.launch_groups(count, self.grid, group))
 
-    def _item(self, plane: list[Any], block: Any) -> Any:
+    def _item(self, plane: list[tirx.Expr], block: tirx.Expr) -> tirx.Stmt:
         shape, down = self.shape, self.windows.sides[0]
         copy = self._buffer(shape.height * shape.width + WHOLE, str(self.windows.source.dtype))
         first = block * nest.index(shape.rows)
@@ -100,7 +99,7 @@ class VectorWindowWriter:
             ]
         )
 
-    def _copied(self, copy: Any, plane: list[Any], source_row: Any, line: Any) -> Any:
+    def _copied(self, copy: tirx.Buffer, plane: list[tirx.Expr], source_row: tirx.Expr, line: tirx.Expr) -> tirx.Stmt:
         """One row of the source into the copy, the border's value where there is none."""
         shape, (down, along) = self.shape, self.windows.sides
         dtype = str(self.windows.source.dtype)
@@ -108,10 +107,10 @@ class VectorWindowWriter:
         start = min(shape.width, max(0, along.before))
         stop = min(shape.width, max(start, along.extent + along.before))
 
-        def fill(place: Any) -> Any:
+        def fill(place: tirx.Expr) -> tirx.BufferStore:
             return tirx.BufferStore(copy, border, [line * nest.index(shape.width) + place])
 
-        def take(place: Any) -> Any:
+        def take(place: tirx.Expr) -> tirx.BufferStore:
             value = self.windows.source_at(plane, source_row, place - nest.index(along.before))
             return tirx.BufferStore(copy, value, [line * nest.index(shape.width) + place])
 
@@ -124,7 +123,7 @@ class VectorWindowWriter:
             return nest.sequence(inner)
         return tirx.IfThenElse(tirx.all(*tests), nest.sequence(inner), nest.sequence(outer))
 
-    def _outputs(self, copy: Any, plane: list[Any], first: Any) -> Any:
+    def _outputs(self, copy: tirx.Buffer, plane: list[tirx.Expr], first: tirx.Expr) -> tirx.Stmt:
         """All outputs of the item.
 
         Where windows lie one element apart, rows are summed as one, with what lies between them: loops are then long
@@ -136,11 +135,11 @@ class VectorWindowWriter:
             steps = -(-(shape.rows * shape.width - (along.window - 1)) // WHOLE)
             sums = self._buffer(steps * WHOLE, dtype)
 
-            def summed(place: Any) -> Any:
+            def summed(place: tirx.Expr) -> tirx.BufferStore:
                 return tirx.BufferStore(sums, self._sum(copy, plane, nest.index(0), place), [place])
 
-            def row_of(row: Any) -> Any:
-                def output(column: Any) -> Any:
+            def row_of(row: tirx.Expr) -> tirx.Stmt:
+                def output(column: tirx.Expr) -> tirx.BufferStore:
                     return self.windows.store(plane, first + row, column, sums[row * nest.index(shape.width) + column])
 
                 return nest.loop("column", along.size, output)
@@ -148,8 +147,8 @@ class VectorWindowWriter:
             return nest.sequence([_chunks(steps * WHOLE, summed), nest.loop("row", shape.rows, row_of)])
         total = self._buffer(1, dtype)
 
-        def row_of_sums(row: Any) -> Any:
-            def output(column: Any) -> Any:
+        def row_of_sums(row: tirx.Expr) -> tirx.Stmt:
+            def output(column: tirx.Expr) -> tirx.Stmt:
                 start = row * nest.index(down.stride)
                 found = self._sum(copy, plane, start, column * nest.index(along.stride))
                 return nest.sequence(
@@ -165,7 +164,7 @@ class VectorWindowWriter:
 
         return nest.loop("row", shape.rows, row_of_sums)
 
-    def _sum(self, copy: Any, plane: list[Any], line: Any, place: Any) -> Any:
+    def _sum(self, copy: tirx.Buffer, plane: list[tirx.Expr], line: tirx.Expr, place: tirx.Expr) -> tirx.Expr:
         """What the window that starts there in the copy gives."""
         windows, (down, along) = self.windows, self.windows.sides
         found = windows.accumulator.starts[0]
@@ -175,20 +174,20 @@ class VectorWindowWriter:
             (found,) = windows.accumulator.merge((found,), (windows.term(plane, (y, x), element),))
         return found
 
-    def _buffer(self, size: int, dtype: str) -> Any:
+    def _buffer(self, size: int, dtype: str) -> tirx.Buffer:
         buffer = tirx.decl_buffer((size,), dtype, f"part{len(self.buffers)}", scope="local")
         self.buffers.append(buffer)
         return buffer
 
 
-def _span(start: int, stop: int, body: Callable[[Any], Any]) -> list[Any]:
+def _span(start: int, stop: int, body: Callable[[tirx.Expr], tirx.Stmt]) -> list[tirx.Stmt]:
     """`body(i)` for `start` ≤ i < `stop`."""
     if start == stop:
         return []
     return [nest.loop("place", stop - start, lambda i: body(i + nest.index(start)))]
 
 
-def _chunks(length: int, body: Callable[[Any], Any]) -> Any:
+def _chunks(length: int, body: Callable[[tirx.Expr], tirx.Stmt]) -> tirx.Stmt:
     """`body(i)` for i below `length`, in short loops."""
     whole, rest = divmod(length, WHOLE)
     parts = []
