@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import tvm_ffi
 from tvm import tirx
 
 
-def launches(statement: Any) -> bool:
+def launches(statement: tirx.Stmt) -> bool:
     """Whether a statement has work items of its own."""
     found: list[str] = []
     tvm_ffi.structural_walk(statement, [(tirx.AttrStmt, lambda n: found.append(n.attr_key))], order="post")

@@ -15,6 +15,7 @@ from heterocc.compiler.lower.gpu.limits import Limits
 from heterocc.compiler.lower.launches import launches
 
 if TYPE_CHECKING:
+    from tvm import tirx
     from tvm.s_tir.dlight.analysis import SBlockInfo
     from tvm.s_tir.schedule import LoopRV, SBlockRV
 
