@@ -20,7 +20,7 @@ from heterocc.compiler.lower.backend import Candidate, LoweredPartition, Tuning
 from heterocc.compiler.lower.cuda import lowering as cuda
 from heterocc.compiler.lower.cuda.target import cuda_target, limits_of
 from heterocc.compiler.lower.cuda.toolchain import CudaCompiler, find_compiler
-from heterocc.compiler.lower.gpu import rules, schedule
+from heterocc.compiler.lower.gpu import rules, schedule, stages
 from heterocc.compiler.lower.gpu.choices import Option
 from heterocc.compiler.lower.gpu.packed import Packed
 from heterocc.compiler.lower.gpu.plain import schedule_plain
@@ -28,11 +28,9 @@ from heterocc.compiler.lower.gpu.rules import RULES, Rule
 from heterocc.compiler.lower.gpu.tuning import tune
 from heterocc.compiler.lower.gpu.tuning.key import key_of
 from heterocc.compiler.lower.gpu.tuning.timing import interleaved
-from heterocc.compiler.lower.opencl import lowering as opencl
 from heterocc.compiler.lower.opencl.target import limits_of as opencl_limits
 from heterocc.compiler.lower.opencl.target import opencl_target
 from heterocc.compiler.lower.pipeline import kernel_module
-from heterocc.compiler.lower.vulkan import lowering as vulkan
 from tests.compiler.lower import gpu_run, opencl_run, vulkan_run
 from tests.compiler.lower.gpu_run import Graph, Runner, node, whole
 from tests.compiler.lower.kernel_case import batch
@@ -253,8 +251,7 @@ def forced(monkeypatch: pytest.MonkeyPatch, index: int, without: int) -> None:
     def scheduled(module: Any, target: Any, limits: Any, tuner: Any = None) -> Any:
         return real(module, target, dataclasses.replace(limits, choose=taking(index)), tuner)
 
-    for backend in (opencl, vulkan, cuda):
-        monkeypatch.setattr(backend, "schedule_kernels", scheduled)
+    monkeypatch.setattr(stages, "schedule_kernels", scheduled)
     monkeypatch.setattr(schedule, "RULES", rules.RULES[without:])
 
 
