@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from typing import Any
 
 from tvm import relax, te, tirx
 
@@ -70,5 +69,5 @@ def _wrong(right: tirx.Expr) -> tirx.Expr:
     return right + tirx.const(1, dtype)
 
 
-def _reads_field(value: Any, source: Any) -> bool:
+def _reads_field(value: relax.Expr, source: relax.Expr) -> bool:
     return isinstance(value, relax.TupleGetItem) and value.tuple_value.same_as(source)

@@ -125,7 +125,7 @@ class Nvrtc:
         finally:
             library.nvrtcDestroyProgram(ctypes.byref(program))
 
-    def _loaded(self) -> Any:
+    def _loaded(self) -> ctypes.CDLL:
         try:
             return ctypes.CDLL(str(self.library))
         except OSError as error:
@@ -250,14 +250,14 @@ def _refusal(compiler: str, log: str, source: str, arch: str) -> Exception:
     return KernelRefusedError(f"{compiler} refuses its code: {found[2]}", before[-1] if before else None)
 
 
-def _call(library: Any, function: str, *arguments: Any) -> None:
+def _call(library: ctypes.CDLL, function: str, *arguments: Any) -> None:
     status = getattr(library, function)(*arguments)
     if status != 0:
         library.nvrtcGetErrorString.restype = ctypes.c_char_p
         raise DeviceError(f"{function} failed: {library.nvrtcGetErrorString(status).decode()}", hint=_HINT)
 
 
-def _bytes(library: Any, program: ctypes.c_void_p, what: str) -> bytes:
+def _bytes(library: ctypes.CDLL, program: ctypes.c_void_p, what: str) -> bytes:
     size = ctypes.c_size_t()
     _call(library, f"nvrtcGet{what}Size", program, ctypes.byref(size))
     buffer = ctypes.create_string_buffer(size.value)

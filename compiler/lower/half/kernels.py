@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -202,7 +202,7 @@ def _blocks(schedule: s_tir.Schedule) -> list[SBlockRV]:
     return list(schedule.get_child_blocks(schedule.get_sblock("root")))
 
 
-def _try(step: Any, *arguments: Any) -> None:
+def _try(step: Callable[..., Any], *arguments: Any) -> None:
     """A step that may not apply: a cast stays a block of its own, which the back end schedules like any other."""
     try:
         step(*arguments)

@@ -7,7 +7,6 @@ number and is replaced with it.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 import tvm
@@ -73,7 +72,7 @@ def restored(function: tirx.PrimFunc) -> tirx.PrimFunc:
     return tvm_ffi.structural_map(function, [(tirx.FloatImm, replace)], order="post")
 
 
-def _as_bits(value: float, dtype: str) -> Any:
+def _as_bits(value: float, dtype: str) -> tirx.Expr:
     if dtype == "bfloat16":
         return tirx.reinterpret(dtype, tirx.const(0xFF7F if value < 0 else 0x7F7F, "uint16"))
     array = np.array(value, dtype)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntFlag
-from typing import Any, Literal
+from typing import Literal
 
 import tvm_ffi
 from tvm import tirx
@@ -134,7 +134,7 @@ def _parameters(function: tirx.PrimFunc, context: Context) -> tuple[tuple[Argume
     """Bind pointers to descriptors and read scalars from push constants; gives the bytes of these, too."""
     written = _written(function)
     arguments: list[Argument] = []
-    scalars: list[tuple[Any, DType, int]] = []
+    scalars: list[tuple[tirx.Var, DType, int]] = []
     end = 0
     for parameter in function.params:
         if type(parameter.ty).__name__ == "PointerType":
@@ -154,7 +154,7 @@ def _parameters(function: tirx.PrimFunc, context: Context) -> tuple[tuple[Argume
     return tuple(arguments), end
 
 
-def _read_push_constants(scalars: list[tuple[Any, DType, int]], context: Context) -> None:
+def _read_push_constants(scalars: list[tuple[tirx.Var, DType, int]], context: Context) -> None:
     """Narrow scalars are read as the low bits of a word: that needs no feature for narrow push constants."""
     module, body = context.body.module, context.body
     held = [dtype if dtype.bits >= 32 else UINT32 for _, dtype, _ in scalars]
