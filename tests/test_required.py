@@ -43,6 +43,13 @@ def test_a_requirement_that_nobody_knows_ends_the_run() -> None:
     assert "it may name opencl, vulkan, spirv-val" in told
 
 
+@pytest.mark.xdist_group("together")
+def test_a_group_of_tests_stays_on_one_worker(request: pytest.FixtureRequest) -> None:
+    """xdist tells a group by the end of a test's name, which pytest 9.2 does not let it write."""
+    if getattr(request.config.option, "loadgroup", False):
+        assert request.node.nodeid.endswith("@together")
+
+
 def test_every_target_requires_what_is_installed_here() -> None:
     script = TESTS.parent / "scripts" / "required.sh"
     found = subprocess.run([script], capture_output=True, text=True, check=True).stdout.strip()

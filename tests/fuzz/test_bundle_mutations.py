@@ -18,7 +18,7 @@ from heterocc.compiler import compile_model
 
 HERE = Path(__file__).parent
 SEED = 20_000
-QUICK = 150
+QUICK = 60
 SLOW = 10_000
 PART = 500
 """Mutants of one process."""
