@@ -26,7 +26,6 @@ from tests.runtime.standin import Model, Op, Part
 pytestmark = [*stress.OPENCL_MARKS, *stress.VULKAN_MARKS]
 
 DEVICES = (standin.CPU, standin.OPENCL, Device(name="OPENCL.1", backend="opencl", index=1), standin.VULKAN)
-RUN = Path(__file__).parents[1] / "discrete_run.py"
 SHAPE = (64, 33)
 
 
@@ -72,7 +71,16 @@ def run(
         "HETEROCC_VULKAN_FAULT": vulkan,
         "POCL_DEVICES": "pthread pthread",
     }
-    command = [sys.executable, "-W", "error", str(RUN), str(rounds), str(tmp_path / "arrays.npz"), faults]
+    command = [
+        sys.executable,
+        "-W",
+        "error",
+        "-m",
+        "tests.runtime.discrete_run",
+        str(rounds),
+        str(tmp_path / "arrays.npz"),
+        faults,
+    ]
     command += [str(bundle) for bundle in bundles]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300, env=environment)
     assert done.returncode == 0, done.stderr[-3000:]

@@ -81,8 +81,8 @@ load(sys.argv[1]).close()
 soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
 used = max(int(name) for name in os.listdir("/proc/self/fd"))
 found = set()
-for more in range(12):
-    resource.setrlimit(resource.RLIMIT_NOFILE, (used + more, hard))
+for limit in range(3, used + 12):  # numbers below `used` may be free
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
     try:
         load(sys.argv[1]).close()
     except HeteroccError as error:
