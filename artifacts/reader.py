@@ -258,7 +258,7 @@ def open_bundle(path: Source, *, copy: bool = False, expect_digest: str | None =
 
     Raises FileMissingError (HC101) when the file cannot be opened, UsageError (HC120) for another type of `path` or a
     malformed `expect_digest`, else a BundleError: BundleVersionError (HC302), BundleHashError (HC303, the manifest's
-    own or another than `expect_digest`), BundleManifestError (HC304), or HC301 for what is no bundle.
+    own or another than `expect_digest`), BundleManifestError (HC304), or HC301 for a file that is not a bundle.
     """
     expected = None if expect_digest is None else _digest(expect_digest)
     fd, shown = open_source(path)

@@ -121,7 +121,7 @@ def _require_places(options: CompileOptions, target: Path | None) -> None:
 
 
 def _prepare(source: ModelSource, options: CompileOptions, reporter: Reporter, target: Path | None = None) -> _Job:
-    """Import the model, resolve the devices and query them; what is wrong with the options is told first.
+    """Import the model, resolve the devices and query them; errors in the options come first.
 
     `target` is the file that the command is to write.
     """

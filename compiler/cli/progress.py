@@ -101,7 +101,7 @@ class Lines:
 
     @contextmanager
     def stage(self, title: str, total: int | None) -> Iterator[Progress]:
-        """A stage; it writes on its own, also while nothing is told of its progress."""
+        """A stage; it writes lines even while no progress is reported."""
         now = time.monotonic()
         if self._started is None:
             self._started = self._last = now
