@@ -15,7 +15,7 @@ from rich.progress import Progress as RichProgress
 from heterocc.compiler.progress import Progress
 
 LINE_SECONDS = 5.0
-"""Seconds between two lines of progress where there is no terminal; quicker work writes none."""
+"""Seconds between two lines of progress off a terminal; quicker work writes no line."""
 
 _WIDTH = 60
 """Characters of an item's name that are shown."""

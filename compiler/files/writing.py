@@ -13,7 +13,7 @@ from heterocc.artifacts.reading import refuse_input
 def require_writable(target: Path, *, folder: bool = False) -> None:
     """Refuse a place that cannot be written, before any work is done; `folder` where a directory is to be written.
 
-    Missing directories are no fault: `make_folder` makes them when there is something to write.
+    Missing directories are allowed: `make_folder` makes them before the first write.
     Raises OutputFileError (HC111).
     """
     shown = str(target)

@@ -251,7 +251,7 @@ class Domains:
         return None
 
     def _bound(self, node: onnx.NodeProto, place: int) -> tuple[int, int] | None:
-        """The integers that the node takes at an input, as `range` has them; None where it is no index or length."""
+        """The integers that the node takes at an input, as `range` has them; None if they are not known."""
         if node.op_type == "EmbedLayerNormalization" and place in _EMBEDDED:
             table = self._shapes.get(node.input[_EMBEDDED[place]]) if len(node.input) > _EMBEDDED[place] else None
             return (0, table[0]) if table and table[0] else None

@@ -213,7 +213,7 @@ def _listed_in(graph: onnx.GraphProto, outer: _Table, data_shaped: set[str], *, 
 
 
 def _has_large_number(graph: onnx.GraphProto) -> bool:
-    """Whether a dimension, or an integer constant that is no bound of a Slice, is large."""
+    """Whether a dimension, or an integer constant other than a bound of a Slice, is large."""
     bounds = {name for n in graph.node if n.op_type == "Slice" for name in n.input[1:]}
     tensors = [t for t in graph.initializer if t.name not in bounds]
     tensors += [a.t for n in graph.node if n.op_type == "Constant" and n.output[0] not in bounds for a in n.attribute]

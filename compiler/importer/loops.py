@@ -48,7 +48,7 @@ def loop_cost(node: onnx.NodeProto, weights: Mapping[str, np.ndarray], opsets: M
     table = _inferred(body, shapes, arrays, opsets)
     if table is None:
         return None
-    first = 2 if node.op_type == "Loop" else 0  # the trip and the condition are no states
+    first = 2 if node.op_type == "Loop" else 0  # the trip and the condition come before the states
     states = _states(node, body)
     for given, returned in zip(body.input[first : first + states], body.output[first // 2 :], strict=False):
         before, after = table[given.name], table.get(returned.name)
