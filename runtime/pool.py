@@ -6,7 +6,6 @@ import threading
 from collections import deque
 
 from heterocc.runtime.execute.chain import Chain, Context
-from heterocc.runtime.execute.crew import dismiss_idle
 from heterocc.runtime.profile.recorder import Recorder
 from heterocc.runtime.profile.timestamps import Timestamps
 
@@ -53,9 +52,8 @@ class ContextPool:
             self._idle.append(context)
 
     def close(self) -> None:
-        """Free idle contexts and threads; those in use go when they are given back. Times are taken no more."""
+        """Free idle contexts; those in use go when they are given back. Times are taken no more."""
         self._closed = True
         self._idle.clear()
         if self.timestamps is not None:
             self.timestamps.close()
-        dismiss_idle(keep=1)

@@ -93,10 +93,11 @@ class Session:
     once, nothing more is allocated but the arrays that `run` returns, and with `out=` or `bind` not even those. A run
     that fails takes its context with it and leaves the session usable.
 
-    Threads: with `threads=1` CPU partitions run on the calling thread, and no other is started. With more, each call of
-    `run` borrows as many threads and waits; they are kept for later calls, whoever makes them, until a session is
-    closed. ONNX Runtime's partitions have `threads - 1` workers each, for all callers. A service with N callers
-    therefore wants `threads = cores / N`; N callers with all cores each compete for them.
+    Threads: with `threads=1` CPU partitions run on the calling thread, and no other is started. With more, idle threads
+    of one pool help the caller, up to `threads` in all; all sessions of the process share the pool, which has as many
+    workers as the largest session asked for, less one. ONNX Runtime's partitions have `threads - 1` workers each, for
+    all callers. A service with many callers wants `threads=1`: its callers then use all cores without waiting for each
+    other.
 
     After a fork, a session of CPU partitions goes on in the child, and so does one with ONNX Runtime's if `threads` is
     1. Others raise DeviceError there: load the bundle in the child. A driver that the parent has used cannot be used in

@@ -10,7 +10,6 @@ from heterocc.artifacts.dtypes import COMPUTED, NARROW, is_text
 from heterocc.artifacts.manifest import Partition, Variant
 from heterocc.artifacts.reader import Bundle
 from heterocc.runtime import forks
-from heterocc.runtime.execute.crew import on_crew
 from heterocc.runtime.execute.cuda_streams import CudaStreams, device_keeper, hold
 from heterocc.runtime.execute.executable import (
     Executable,
@@ -27,7 +26,7 @@ from heterocc.runtime.execute.loaded_code import close_unloaded, keep_open, let_
 from heterocc.runtime.execute.memory import Allocations, Buffers, Weights, to_host
 from heterocc.runtime.execute.ort import OrtPartition, to_python
 from heterocc.runtime.execute.transfer import bind_copy, bind_mark, direct_pairs, shared_spaces
-from heterocc.runtime.execute.tvm_api import release_pools, use_threads
+from heterocc.runtime.execute.tvm_api import release_pools
 from heterocc.runtime.feeds import Array
 from heterocc.runtime.plan.schedule import HOST, Call, Copy, Schedule, Space, Step, Wait, numpy_dtype, schedule
 
@@ -106,7 +105,7 @@ class Chain:
         binaries = self._binaries(part, space)
         code = self._bundle.sealed_member(part.code)
         try:
-            library = load_library(code.path, part.name, space, binaries)
+            library = load_library(code.path, part.name, space, self.options.threads, binaries)
         except BaseException:
             let_go(code)
             raise
@@ -183,20 +182,9 @@ class Context:
         self.observer = observer
         self._generation = forks.generation
         forks.keep_in_children(self, portable=chain.portable)
-        on_host = any(executable.space == HOST for executable in chain.compiled.values())
-        self._threads = chain.options.threads if on_host else None
 
     def execute(self) -> None:
         """Run the chain on what the input arrays hold. Raises DeviceError naming the partition and the device."""
-        if self._threads is None:
-            self._on_this_thread()
-        elif self._threads == 1:
-            use_threads(1)
-            self._on_this_thread()
-        else:
-            on_crew(self._threads, self._on_this_thread)
-
-    def _on_this_thread(self) -> None:
         with self._device_kept():
             self._execute()
 

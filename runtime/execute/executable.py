@@ -12,7 +12,7 @@ from heterocc.artifacts.errors import HeteroccError
 from heterocc.runtime.execute.cuda_streams import kernel_stream
 from heterocc.runtime.execute.faults import device_fault
 from heterocc.runtime.execute.tvm_api import POOLED, tvm_api
-from heterocc.runtime.native import opencl_api, vulkan_api
+from heterocc.runtime.native import cpu_api, opencl_api, vulkan_api
 from heterocc.runtime.plan.schedule import HOST, Space
 
 _BOUND = "heterocc.bound"
@@ -92,12 +92,11 @@ def is_detail(note: str) -> bool:
     return note.startswith(_ORIGIN) and ": " not in note
 
 
-def load_library(path: str, name: str, space: Space, binaries: bytes = b"") -> Library:
+def load_library(path: str, name: str, space: Space, threads: int, binaries: bytes = b"") -> Library:
     """The shared object at `path`, loaded for partition `name`; the path must lead to it as long as it is loaded.
 
-    Raises DeviceError.
-
-    `binaries` are what the bundle has of its kernels, for whatever device and driver; those that fit are used.
+    A parallel loop of CPU code uses up to `threads` threads. `binaries` are what the bundle has of its kernels, for
+    whatever device and driver; those that fit are used. Raises DeviceError.
 
     Kernels of OpenCL and Vulkan are built here: one that the device cannot run is an error of the load, not of the
     first run.
@@ -107,6 +106,7 @@ def load_library(path: str, name: str, space: Space, binaries: bytes = b"") -> L
         if space.backend == "vulkan":
             vulkan_api.load_vulkan()
         library = api.load_module(path, "so")
+        cpu_api.launch_on(path, threads)
         if space.backend == "vulkan":
             vulkan_api.build_kernels(library, space.index)
         elif space.backend == "opencl":

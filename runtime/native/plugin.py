@@ -49,7 +49,7 @@ class Plugin:
         """
         with self._lock:
             if not has_global(f"heterocc.{self.name}.problem"):
-                path = self._find_library()  # first: without a plug-in nothing needs TVM
+                path = self.find_library()  # first: without a plug-in nothing needs TVM
                 load_tvm_runtime()
                 check_tvm_version()
                 try:
@@ -112,7 +112,8 @@ class Plugin:
         for place in sys.path:
             yield Path(place, "heterocc", "runtime", "native")
 
-    def _find_library(self) -> Path:
+    def find_library(self) -> Path:
+        """Where the library lies. Raises NativePluginError, with the reason, if it was not built."""
         for folder in self.folders():
             if (folder / self.library).is_file():
                 return folder / self.library

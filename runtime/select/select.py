@@ -19,6 +19,7 @@ from heterocc.artifacts.manifest import Device, Manifest, Variant
 from heterocc.artifacts.threads import parse_threads
 from heterocc.runtime.execute.chain import Options
 from heterocc.runtime.execute.tvm_api import available_cores, max_threads
+from heterocc.runtime.native import cpu_api
 from heterocc.runtime.select.compat import host, why_not
 from heterocc.runtime.select.devices import device_here, driver_reason
 from heterocc.runtime.select.matching import answers, match_variants
@@ -279,5 +280,11 @@ def choose_threads(variant: Variant, asked: int | None) -> tuple[Options, tuple[
         remark = (
             f"{count} threads were asked for, {max_threads()} are used: this process may use {available_cores()} cores"
         )
-        return Options(max_threads()), (f"{remark} (TVM_NUM_THREADS raises the limit)",)
-    return Options(count), ()
+        return Options(max_threads()), (f"{remark} (TVM_NUM_THREADS raises the limit)", *_alone(max_threads()))
+    return Options(count), _alone(count)
+
+
+def _alone(threads: int) -> tuple[str, ...]:
+    """A remark if the parallel loops of CPU code run on one thread although there should be more."""
+    problem = cpu_api.problem() if threads > 1 else None
+    return () if problem is None else (f"CPU partitions run on one thread: {problem}",)

@@ -1,0 +1,41 @@
+// What loaded code calls for its parallel loops in place of TVM's own pool: one entry for each number of threads, so
+// that sessions that differ in it need no state of a thread.
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include "thread_pool.h"
+
+namespace {
+
+constexpr int kMaxThreads = 256;
+
+template <int kThreads>
+int Launch(heterocc::cpu::Task task, void* closure, int tasks) {
+  return heterocc::cpu::RunRegion(task, closure, tasks, kThreads);
+}
+
+template <int... kIndex>
+constexpr auto Entries(std::integer_sequence<int, kIndex...>) {
+  using Entry = int (*)(heterocc::cpu::Task, void*, int);
+  return std::array<Entry, sizeof...(kIndex)>{Launch<kIndex + 1>...};
+}
+
+constexpr auto kEntries = Entries(std::make_integer_sequence<int, kMaxThreads>());
+
+}  // namespace
+
+extern "C" {
+
+// The function with the signature of TVMBackendParallelLaunch that uses up to `threads` threads.
+__attribute__((visibility("default"))) void* heterocc_cpu_launcher(int32_t threads) {
+  const int32_t index = threads < 1 ? 0 : threads > kMaxThreads ? kMaxThreads - 1 : threads - 1;
+  return reinterpret_cast<void*>(kEntries[static_cast<size_t>(index)]);
+}
+
+__attribute__((visibility("default"))) int32_t heterocc_cpu_workers() {
+  return heterocc::cpu::Workers();
+}
+
+}  // extern "C"

@@ -1,0 +1,250 @@
+#include "thread_pool.h"
+
+#include <linux/futex.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <tvm/ffi/c_api.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+
+namespace heterocc::cpu {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// How long an idle worker looks for work before it sleeps: longer than the serial code between two kernels of a
+// model. Waking it costs its caller a system call, and the region the time until it runs.
+constexpr std::chrono::microseconds kWorkerSpin{200};
+// How long a caller looks for the end of the last tasks before it sleeps.
+constexpr std::chrono::microseconds kCallerSpin{50};
+// Callers that may have regions at the same time; those beyond run theirs alone.
+constexpr int kRegions = 64;
+constexpr int kMaxWorkers = 1023;
+
+void Pause() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+// Waits until `done()` or for about `limit`; whether it is done.
+template <typename Done>
+bool Spin(std::chrono::microseconds limit, Done done) {
+  // The clock is read every 32 rounds: a round takes some nanoseconds, a reading about 20.
+  const Clock::time_point end = Clock::now() + limit;
+  do {
+    for (int i = 0; i < 32; ++i) {
+      if (done()) return true;
+      Pause();
+    }
+  } while (Clock::now() < end);
+  return done();
+}
+
+template <typename Word>
+void SleepWhile(std::atomic<Word>* word, Word value) {
+  static_assert(sizeof(*word) == 4);
+  syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, nullptr, nullptr, 0);
+}
+
+template <typename Word>
+void Wake(std::atomic<Word>* word, int threads) {
+  syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, threads, nullptr, nullptr, 0);
+}
+
+// A region under way. Slots are used again and again; a worker may look into one at any time.
+struct alignas(64) Region {
+  std::atomic<bool> taken{false};  // a caller has the slot
+  std::atomic<bool> open{false};   // there may be tasks left: workers may enter
+  Task task = nullptr;
+  void* closure = nullptr;
+  RegionSize size{nullptr, 0};
+  int helpers = 0;
+
+  alignas(64) std::atomic<int32_t> next{0};  // the next task
+  // Workers inside; the caller's region, closure and results must stay as long as there are any.
+  alignas(64) std::atomic<int32_t> inside{0};
+  std::atomic<bool> awaited{false};  // the caller sleeps until nobody is inside
+  std::atomic<int> result{0};
+  std::atomic<void*> error{nullptr};
+};
+
+Region regions[kRegions];
+std::atomic<int> used_regions{0};  // slots ever used: how far workers must look
+// Changes whenever a region opens.
+alignas(64) std::atomic<uint32_t> opened{0};
+alignas(64) std::atomic<int32_t> sleepers{0};
+std::atomic<int> workers{0};
+pthread_mutex_t starting = PTHREAD_MUTEX_INITIALIZER;
+// The region that this thread works on.
+thread_local Region* current = nullptr;
+
+void KeepError(Region* region, int result) {
+  int none = 0;
+  TVMFFIObjectHandle error = nullptr;
+  TVMFFIErrorMoveFromRaised(&error);
+  if (region->result.compare_exchange_strong(none, result)) {
+    region->error.store(error);
+  } else if (error != nullptr) {
+    TVMFFIObjectDecRef(error);
+  }
+}
+
+// Takes tasks of a region until none is left.
+void Work(Region* region) {
+  current = region;
+  const int32_t tasks = region->size.tasks;
+  for (;;) {
+    const int32_t number = region->next.fetch_add(1, std::memory_order_relaxed);
+    if (number >= tasks) break;
+    RegionSize size = region->size;
+    const int result = region->task(number, &size, region->closure);
+    if (result != 0) KeepError(region, result);
+  }
+  current = nullptr;
+}
+
+// Helps with a region, if it is open and wants help.
+bool Help(Region* region) {
+  if (!region->open.load(std::memory_order_relaxed)) return false;
+  bool helped = false;
+  // In this order: who is inside and sees an open region may read it until it leaves, because the caller closes it
+  // first and then waits until nobody is inside.
+  const int32_t others = region->inside.fetch_add(1);
+  if (region->open.load() && others < region->helpers &&
+      region->next.load(std::memory_order_relaxed) < region->size.tasks) {
+    Work(region);
+    helped = true;
+  }
+  if (region->inside.fetch_sub(1) == 1 && region->awaited.load()) Wake(&region->inside, 1);
+  return helped;
+}
+
+void* RunWorker(void* number) {
+  const auto start = static_cast<int>(reinterpret_cast<intptr_t>(number));
+  for (;;) {
+    const uint32_t seen = opened.load();
+    bool helped = false;
+    const int count = used_regions.load(std::memory_order_acquire);
+    for (int i = 0; i < count; ++i) helped |= Help(&regions[(start + i) % count]);
+    if (helped) continue;
+    if (Spin(kWorkerSpin, [seen] { return opened.load(std::memory_order_relaxed) != seen; })) continue;
+    sleepers.fetch_add(1);
+    SleepWhile(&opened, seen);
+    sleepers.fetch_sub(1);
+  }
+  return nullptr;
+}
+
+// A child has none of its parent's workers, and regions of other threads never end there.
+void ForgetAll() {
+  workers.store(0);
+  sleepers.store(0);
+  pthread_mutex_init(&starting, nullptr);
+  for (Region& region : regions) {
+    region.inside.store(0);
+    region.awaited.store(false);
+    if (&region == current) continue;
+    region.open.store(false);
+    region.taken.store(false);
+  }
+}
+
+// Starts workers until there are `count`, as far as the system allows.
+void StartWorkers(int count) {
+  count = std::min(count, kMaxWorkers);
+  if (workers.load(std::memory_order_relaxed) >= count) return;
+  pthread_mutex_lock(&starting);
+  static const int registered = pthread_atfork(nullptr, nullptr, ForgetAll);
+  // Signals are for threads that somebody else made: handlers may need what a worker lacks.
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  while (registered == 0 && workers.load() < count) {
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    pthread_t thread;
+    const int failed =
+        pthread_create(&thread, &attributes, RunWorker, reinterpret_cast<void*>(static_cast<intptr_t>(workers.load())));
+    pthread_attr_destroy(&attributes);
+    if (failed != 0) break;  // fewer threads than asked for do the same work
+    pthread_setname_np(thread, "heterocc");
+    workers.fetch_add(1);
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  pthread_mutex_unlock(&starting);
+}
+
+Region* TakeRegion() {
+  for (int i = 0; i < kRegions; ++i) {
+    if (regions[i].taken.load(std::memory_order_relaxed) || regions[i].taken.exchange(true)) continue;
+    int used = used_regions.load();
+    while (used <= i && !used_regions.compare_exchange_weak(used, i + 1)) {
+    }
+    return &regions[i];
+  }
+  return nullptr;
+}
+
+// Closes a region and waits until no worker is inside.
+void Close(Region* region) {
+  region->open.store(false);
+  const auto left = [region] { return region->inside.load() == 0; };
+  if (left() || Spin(kCallerSpin, left)) return;
+  region->awaited.store(true);
+  for (int32_t inside; (inside = region->inside.load()) != 0;) SleepWhile(&region->inside, inside);
+  region->awaited.store(false);
+}
+
+int RunAlone(Task task, void* closure, int tasks) {
+  RegionSize size{nullptr, std::max(tasks, 1)};
+  for (int i = 0; i < size.tasks; ++i) {
+    if (const int result = task(i, &size, closure)) return result;
+  }
+  return 0;
+}
+
+}  // namespace
+
+int RunRegion(Task task, void* closure, int tasks, int threads) {
+  Region* region = nullptr;
+  if (threads <= 1 || tasks == 1 || current != nullptr || (region = TakeRegion()) == nullptr) {
+    return RunAlone(task, closure, tasks);
+  }
+  StartWorkers(threads - 1);
+  region->task = task;
+  region->closure = closure;
+  // Generated code deals a loop out in equal parts of whole iterations and leaves the last tasks without any: the more
+  // tasks, the finer the parts, at some ten nanoseconds a task.
+  region->size.tasks = tasks != 0 ? tasks : 24 + 4 * threads;
+  region->helpers = threads - 1;
+  region->next.store(0, std::memory_order_relaxed);
+  region->result.store(0, std::memory_order_relaxed);
+  region->error.store(nullptr, std::memory_order_relaxed);
+  region->open.store(true);
+  opened.fetch_add(1);
+  if (sleepers.load() != 0) Wake(&opened, threads - 1);
+  Work(region);
+  Close(region);
+  const int result = region->result.load();
+  void* error = region->error.load();
+  region->taken.store(false);
+  if (error != nullptr) {
+    TVMFFIErrorSetRaised(error);
+    TVMFFIObjectDecRef(error);
+  }
+  return result;
+}
+
+int Workers() {
+  return workers.load();
+}
+
+}  // namespace heterocc::cpu

@@ -1,0 +1,92 @@
+"""The threads of CPU kernels: the plug-in's pool in place of TVM's, set in each shared object that is loaded.
+
+Generated code starts its parallel loops through a pointer of its shared object, `__TVMBackendParallelLaunch`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from functools import cache
+
+from heterocc.artifacts.errors import NativePluginError
+from heterocc.runtime.native.plugin import Plugin
+
+PLUGIN = Plugin(
+    name="cpu",
+    label="CPU",
+    library="libheterocc_cpu.so",
+    driver_hint="",
+    plugin_hint="install g++ (Debian: g++), then reinstall heterocc",
+)
+
+_POINTER = "__TVMBackendParallelLaunch"
+_LAUNCHER = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int)
+_TASK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+
+
+def launch_on(path: str, threads: int) -> None:
+    """Have the parallel loops of the loaded library at `path` run on up to `threads` threads, the caller included.
+
+    Threads come from one pool of the process. Without the plug-in, loops run on the caller alone: see `problem`.
+    """
+    library = ctypes.CDLL(path, os.RTLD_NOLOAD | os.RTLD_LAZY)
+    try:
+        pointer = ctypes.c_void_p.in_dll(library, _POINTER)
+    except ValueError:  # no parallel loop
+        return
+    finally:
+        ctypes.CDLL(None).dlclose(ctypes.c_void_p(library._handle))  # only counts down: the module has it, too
+    found = _library()
+    pointer.value = _ALONE_ADDRESS if found is None else found.heterocc_cpu_launcher(threads)
+
+
+def problem() -> str | None:
+    """Why CPU kernels run on one thread, as the end of a sentence; None if the plug-in is there."""
+    try:
+        _load()
+    except NativePluginError as error:
+        return error.message
+    return None
+
+
+def workers() -> int:
+    """How many threads the pool has started in this process."""
+    found = _library()
+    return 0 if found is None else int(found.heterocc_cpu_workers())
+
+
+def _library() -> ctypes.CDLL | None:
+    try:
+        return _load()
+    except NativePluginError:
+        return None
+
+
+@cache
+def _load() -> ctypes.CDLL:
+    path = PLUGIN.find_library()
+    try:
+        library = ctypes.CDLL(str(path), ctypes.RTLD_LOCAL)
+    except OSError as error:
+        raise NativePluginError(f"{path.name} cannot be loaded: {error}", hint=PLUGIN.plugin_hint) from error
+    library.heterocc_cpu_launcher.restype = ctypes.c_void_p
+    library.heterocc_cpu_launcher.argtypes = [ctypes.c_int32]
+    return library
+
+
+class _RegionSize(ctypes.Structure):
+    """TVM's TVMParallelGroupEnv."""
+
+    _fields_ = (("barrier", ctypes.c_void_p), ("tasks", ctypes.c_int32))
+
+
+def _run_alone(task: int, closure: int | None, tasks: int) -> int:
+    """A region on the calling thread; see thread_pool.h."""
+    size = _RegionSize(None, max(tasks, 1))
+    run = _TASK(task)
+    return next((r for i in range(size.tasks) if (r := run(i, ctypes.addressof(size), closure))), 0)
+
+
+_ALONE = _LAUNCHER(_run_alone)
+_ALONE_ADDRESS = ctypes.cast(_ALONE, ctypes.c_void_p).value
