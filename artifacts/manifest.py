@@ -130,6 +130,7 @@ class Partition(Record):
     initializers are external and named `param_names` (`kind` "onnx").
     The entry function of a "tvm" partition is `main(*inputs, *outputs, params)`: it writes into the outputs it is
     given, `params` is one tuple of tensors.
+    The tensors that it is given start at multiples of `alignment` bytes.
     `binaries` names a member with what a driver made of the kernels, to be used where device and driver are the same;
     the code alone is enough.
     """
@@ -140,6 +141,7 @@ class Partition(Record):
     code: MemberName
     binaries: MemberName | None = None
     entry: str = "main"
+    alignment: Literal[1, 64] = 64
     inputs: tuple[Index, ...]
     outputs: tuple[Index, ...]
     params: tuple[Index, ...] = ()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar, overload
+from typing import Any, Literal, Self, overload
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from heterocc.runtime import forks
 from heterocc.runtime.binding import Binding
 from heterocc.runtime.execute.chain import Context
 from heterocc.runtime.execute.cuda_streams import device_keeper
+from heterocc.runtime.execute.direct import go_home, write_to
 from heterocc.runtime.execute.faults import offer
 from heterocc.runtime.execute.loaded_code import close_unloaded
 from heterocc.runtime.execute.ort import to_python
@@ -29,7 +30,6 @@ from heterocc.runtime.select.select import others_here
 
 Feed = Mapping[str, Any]
 Results = dict[str, Any]
-T = TypeVar("T")
 
 
 def load(
@@ -193,7 +193,9 @@ class Session:
         """Run the model: `run({name: array})` gives `{name: array}`; ONNX Runtime's `run(output_names, feed)` a list.
 
         Inputs must have the model's dtype and shape exactly; arrays in any memory layout are accepted. Results are new
-        arrays, save those that `out` gives arrays for: these are written and returned. `output_names` None means all.
+        arrays, save those that `out` gives arrays for: these are written and returned, and hold no defined values after
+        a run that fails. `output_names` None means all. CPU code reads large inputs and writes large results in place:
+        arrays must not change while a run is under way.
 
         Raises FeedError before anything runs; BundleHashError when the weights turn out damaged, BundleChangedError
         when the file was changed in place; DeviceError or DeviceMemoryError naming the partition and the device.
@@ -201,7 +203,8 @@ class Session:
         if second is not None:
             return self._run_list(first, second)
         arrays, targets = self._check(first), self._targets(out)
-        return self._run(arrays, lambda context: self._collect(context, targets))
+        results = self._run(arrays, range(len(self._out_specs)), targets)
+        return {s.name: result for s, result in zip(self._out_specs, results, strict=True)}
 
     def wait_verified(self) -> None:
         """Wait until every weight's SHA-256 is checked; raises BundleHashError if one differs."""
@@ -318,15 +321,35 @@ class Session:
             )
         self._generation = forks.generation
 
-    def _run(self, arrays: Sequence[Any], collect: Callable[[Context], T]) -> T:
-        """Run on a context of the pool; one that fails does not go back."""
+    def _run(self, arrays: Sequence[Any], wanted: Sequence[int], targets: Mapping[str, Array]) -> list[Any]:
+        """Run on a context of the pool, and give the outputs of these numbers; one that fails does not go back."""
         pool = self._alive()
         context = pool.take()
+        direct = self._place_results(context, arrays, wanted, targets) if context.direct else {}
         self._run_on(context, arrays)
-        result = collect(context)
+        results = [
+            direct[i] if i in direct else self._result(context, i, targets.get(self._out_specs[i].name)) for i in wanted
+        ]
         context.objects.clear()
+        go_home(context.direct)
         pool.give_back(context)
-        return result
+        return results
+
+    def _place_results(
+        self, context: Context, arrays: Sequence[Any], wanted: Sequence[int], targets: Mapping[str, Array]
+    ) -> dict[int, Array]:
+        """The results that code writes where they are to be, by output."""
+        placed: dict[int, Array] = {}
+        for i in wanted:
+            direct = context.direct.get(self._variant.outputs[i])
+            target = targets.get(self._out_specs[i].name)
+            if direct is None or i in placed:
+                continue
+            if target is None:
+                placed[i] = direct.result()
+            elif write_to(direct, target, [*arrays, *placed.values()]):
+                placed[i] = target
+        return placed
 
     def _run_on(self, context: Context, arrays: Sequence[Any]) -> None:
         if not self._verified:
@@ -341,6 +364,9 @@ class Session:
     def _feed_and_execute(self, context: Context, arrays: Sequence[Any]) -> None:
         self._bundle.check_unchanged()
         for value, array in zip(self._variant.inputs, arrays, strict=False):
+            direct = context.direct.get(value)
+            if direct is not None and direct.move(array):
+                continue
             place = context.buffers.arrays.get(value)
             if place is None:
                 context.objects[value] = array
@@ -361,7 +387,7 @@ class Session:
                 raise FeedError(f"no output is called '{name}'", where=self._bundle.path, hint=nearest(name, known))
         wanted = range(len(known)) if names is None else [known.index(name) for name in names]
         arrays = self._check(feed)
-        return self._run(arrays, lambda context: [self._result(context, i, None) for i in wanted])
+        return self._run(arrays, wanted, {})
 
     def _targets(self, out: Mapping[str, Array] | None) -> Mapping[str, Array]:
         if not out:
@@ -372,9 +398,6 @@ class Session:
                 raise FeedError(f"no output is called '{name}'", where=self._bundle.path, hint=nearest(name, specs))
             check_out(name, array, specs[name], self._bundle.path)
         return out
-
-    def _collect(self, context: Context, targets: Mapping[str, Array]) -> Results:
-        return {s.name: self._result(context, i, targets.get(s.name)) for i, s in enumerate(self._out_specs)}
 
     def _result(self, context: Context, index: int, target: Array | None) -> Any:
         value = self._variant.outputs[index]

@@ -161,6 +161,7 @@ def _variant(
                 kind=lowered.kind,
                 code=codes[key],
                 binaries=writer.add_member(f"{codes[key]}.binaries", piece.binaries) if piece.binaries else None,
+                alignment=lowered.alignment,
                 inputs=tuple(index[v] for v in job.inputs),
                 outputs=tuple(index[v] for v in job.outputs),
                 params=tuple(params),

@@ -105,6 +105,7 @@ class LoweredPartition:
     writes into its outputs, `params` is one tuple in the order of `params`. `kind` "onnx": `code` is an ONNX model, its
     initializers external, to be given under `param_names`. `params` are C-contiguous arrays (possibly packed
     differently from the model's). `kernels` are in run order. `cpu_features` are what the code needs of the CPU.
+    Tensors that `code` is given must start at multiples of `alignment` bytes.
     `dumps` are file name → text for `--dump-dir` (IR after each phase, device source). `tuned` are the kernels whose
     schedules were chosen by time.
     """
@@ -116,6 +117,7 @@ class LoweredPartition:
     kernels: tuple[KernelInfo, ...]
     cpu_features: tuple[str, ...] = ()
     requires: tuple[str, ...] = ()
+    alignment: Literal[1, 64] = 64
     dumps: tuple[tuple[str, str], ...] = ()
     tuned: tuple[Tuned, ...] = ()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import tvm
@@ -30,7 +30,13 @@ class Stages:
     entry: tvm.IRModule
     tuned: tuple[Tuned, ...] = ()
 
-    def lowered(self, code: bytes, dumps: Iterable[tuple[str, str]] = (), **needs: tuple[str, ...]) -> LoweredPartition:
+    def lowered(
+        self,
+        code: bytes,
+        dumps: Iterable[tuple[str, str]] = (),
+        alignment: Literal[1, 64] = 64,
+        **needs: tuple[str, ...],
+    ) -> LoweredPartition:
         """The partition with its code; `needs` are LoweredPartition's `requires` and `cpu_features`."""
         return LoweredPartition(
             kind="tvm",
@@ -39,6 +45,7 @@ class Stages:
             param_names=tuple(self.scheduled.arrays),
             kernels=self.scheduled.kernels,
             tuned=self.tuned,
+            alignment=alignment,
             dumps=(
                 ("kernels.py", _text(self.module.mod)),
                 ("scheduled.py", _text(self.scheduled.mod)),

@@ -11,6 +11,7 @@ from heterocc.artifacts.manifest import Partition, Variant
 from heterocc.artifacts.reader import Bundle
 from heterocc.runtime import forks
 from heterocc.runtime.execute.cuda_streams import CudaStreams, device_keeper, hold
+from heterocc.runtime.execute.direct import direct_values
 from heterocc.runtime.execute.executable import (
     Executable,
     Instrument,
@@ -173,6 +174,7 @@ class Context:
             hold(self, (self.tensors, self.arrays))
         awaited = frozenset(step.step for step in plan.steps if isinstance(step, Wait))
         buffers = self.buffers
+        self.direct = direct_values(chain.variant, plan, buffers) if reuse else {}
         self._lending = Lending(plan, chain.variant, buffers.lent, buffers.slots, all_rest=not reuse)
         self._actions = tuple(
             self._lending.wrap(number, step, agent, self._bind(step, agent, step in awaited, observer), self._flight)

@@ -33,6 +33,7 @@ class CpuLowering:
         return stages.lowered(
             shared_object(executable, triple_of(target)),
             cpu_features=code_features(job.device.target or host_cpu().target),
+            alignment=1,
         )
 
     def trial(self, model: ImportedModel, node: str, device: Device) -> str | None:

@@ -10,6 +10,7 @@ import numpy as np
 import tvm
 from tvm import relax, s_tir, tirx
 
+from heterocc.compiler.lower.cpu.alignment import at_any_address
 from heterocc.compiler.lower.cpu.blocks import BlockView, is_iters, is_plain_arithmetic, leaf_blocks, loads, view
 from heterocc.compiler.lower.cpu.contraction import Packing, choose_tile, find_contraction, schedule_contraction
 from heterocc.compiler.lower.cpu.generic import schedule_reduction, schedule_spatial
@@ -36,7 +37,7 @@ def schedule_kernels(module: KernelModule, target: Target) -> KernelModule:
             if gvar.name_hint == "main":
                 continue
             scheduled, wanted = schedule_kernel(function, weights.get(gvar.name_hint, frozenset()), lanes)
-            functions[gvar.name_hint] = scheduled
+            functions[gvar.name_hint] = at_any_address(scheduled)
             if wanted:
                 packings[gvar.name_hint] = wanted
     return _with_kernels(module, functions, packings)

@@ -1,0 +1,104 @@
+"""Inputs read and results written in the caller's own arrays, if CPU code can work there.
+
+Each context has memory of its own for every value, into which inputs are copied and out of which results are. For a
+large value the copies take as long as a simple operator. If only CPU code touches it, and that code takes arguments at
+any address, its tensor is pointed at the caller's array for the time of a run instead.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from heterocc.artifacts.manifest import Variant
+from heterocc.runtime.execute.memory import Buffers, aligned_bytes
+from heterocc.runtime.feeds import Array
+from heterocc.runtime.plan.schedule import HOST, Schedule
+
+MIN_BYTES = 1 << 14
+"""Smaller values are copied: that takes less time than to look at an array."""
+
+_DATA = 24
+"""Where a tensor object of tvm_ffi has its data pointer: behind the object's header (TVMFFIObject) of 24 bytes."""
+
+
+class DirectValue:
+    """The tensor of a value that can be pointed at other memory."""
+
+    __slots__ = ("_alignment", "_dtype", "_home", "_moved", "_pointer", "_shape")
+
+    def __init__(self, pointer: ctypes.c_void_p, array: Array, alignment: int) -> None:
+        """`pointer` is the tensor's data pointer, `array` the context's own memory for it."""
+        self._pointer = pointer
+        self._home = array.ctypes.data
+        self._shape, self._dtype = array.shape, array.dtype
+        self._alignment = alignment
+        self._moved = False
+
+    def move(self, array: Array) -> bool:
+        """Point the tensor at an array of its shape and dtype; False if code cannot work there."""
+        flags = array.flags
+        if not (flags.c_contiguous and flags.aligned and array.dtype.isnative):
+            return False
+        address = array.ctypes.data
+        if address % self._alignment:
+            return False
+        self._pointer.value = address
+        self._moved = True
+        return True
+
+    def move_home(self) -> None:
+        """Point the tensor at the context's own memory again."""
+        if self._moved:
+            self._pointer.value = self._home
+            self._moved = False
+
+    def result(self) -> Array:
+        """A new array for the value, which the tensor then points at."""
+        size = self._dtype.itemsize * int(np.prod(self._shape))
+        array: Array = aligned_bytes(size).view(self._dtype).reshape(self._shape)
+        self.move(array)
+        return array
+
+
+def direct_values(variant: Variant, plan: Schedule, buffers: Buffers) -> dict[int, DirectValue]:
+    """The inputs and outputs of a context that only CPU code touches, by value."""
+    elsewhere = {b.value for b in plan.buffers if b.space != HOST or b.users - {HOST}}
+    alignments: dict[int, int] = {}
+    for index, part in enumerate(variant.partitions):
+        values = (*part.inputs, *part.outputs)
+        if part.kind != "tvm" or plan.spaces[index] != HOST:
+            elsewhere.update(values)
+        for value in values:
+            alignments[value] = max(alignments.get(value, 1), part.alignment)
+    inputs, outputs = list(variant.inputs), list(variant.outputs)
+    found = {}
+    for value in {*inputs, *outputs} - elsewhere:
+        array, tensor = buffers.arrays.get(value), buffers.tensors.get((value, HOST))
+        if array is None or tensor is None or value not in alignments or array.nbytes < MIN_BYTES:
+            continue
+        if inputs.count(value) + outputs.count(value) > 1:  # an input that is an output is copied
+            continue
+        pointer = ctypes.c_void_p.from_address(tensor.__chandle__() + _DATA)
+        if pointer.value == array.ctypes.data:
+            found[value] = DirectValue(pointer, array, alignments[value])
+    return found
+
+
+def write_to(direct: DirectValue | None, target: Array, others: Iterable[Any]) -> bool:
+    """Have a result written to `target`, an array of the caller's; False if it must be copied there.
+
+    CPU code is compiled for memory that does not overlap: `others` are what else a run reads and writes.
+    """
+    if direct is None or any(isinstance(o, np.ndarray) and np.may_share_memory(target, o) for o in others):
+        return False
+    return direct.move(target)
+
+
+def go_home(values: Mapping[int, DirectValue]) -> None:
+    """Leave no tensor pointed at memory that is not the context's."""
+    for value in values.values():
+        value.move_home()
