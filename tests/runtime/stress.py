@@ -22,12 +22,12 @@ from onnx import TensorProto, helper, numpy_helper
 from heterocc.artifacts.errors import HeteroccError
 from heterocc.compiler.driver import compile_model
 from heterocc.runtime import Session
-from heterocc.runtime.native import unavailable_reason, vulkan_unavailable_reason
+from heterocc.runtime.native import opencl_unavailable_reason, vulkan_unavailable_reason
 
 THREADS = 8
 X_SHAPE = (1, 4, 8, 8)
 
-NO_OPENCL, NO_VULKAN = unavailable_reason(), vulkan_unavailable_reason()
+NO_OPENCL, NO_VULKAN = opencl_unavailable_reason(), vulkan_unavailable_reason()
 OPENCL_MARKS = [pytest.mark.opencl, pytest.mark.skipif(NO_OPENCL is not None, reason=f"no OpenCL here: {NO_OPENCL}")]
 VULKAN_MARKS = [pytest.mark.vulkan, pytest.mark.skipif(NO_VULKAN is not None, reason=f"no Vulkan here: {NO_VULKAN}")]
 OPENCL = pytest.param("OPENCL", marks=OPENCL_MARKS)

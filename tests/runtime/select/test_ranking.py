@@ -23,7 +23,7 @@ from heterocc.artifacts.errors import BundleHashError, IncompatibleBundleError, 
 from heterocc.artifacts.manifest import Device
 from heterocc.artifacts.reader import open_bundle
 from heterocc.runtime import Session, load
-from heterocc.runtime.native import unavailable_reason, vulkan_unavailable_reason
+from heterocc.runtime.native import opencl_unavailable_reason, vulkan_unavailable_reason
 from heterocc.runtime.native.vulkan_api import statistics, trim
 from heterocc.runtime.select import select
 from heterocc.runtime.select.device_records import DeviceRecord, cpu_record
@@ -35,7 +35,7 @@ from tests.runtime.standin import Model
 
 Write = Callable[..., Path]
 X = np.arange(16, dtype=np.float32)
-NO_OPENCL, NO_VULKAN = unavailable_reason(), vulkan_unavailable_reason()
+NO_OPENCL, NO_VULKAN = opencl_unavailable_reason(), vulkan_unavailable_reason()
 opencl = [pytest.mark.opencl, pytest.mark.skipif(NO_OPENCL is not None, reason=f"no OpenCL here: {NO_OPENCL}")]
 vulkan = [pytest.mark.vulkan, pytest.mark.skipif(NO_VULKAN is not None, reason=f"no Vulkan here: {NO_VULKAN}")]
 
