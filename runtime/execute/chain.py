@@ -20,7 +20,7 @@ from heterocc.runtime.execute.executable import (
     synchronizer,
     told_origins,
 )
-from heterocc.runtime.execute.faults import device_fault, device_was_lost
+from heterocc.runtime.execute.faults import device_fault, take_device_loss
 from heterocc.runtime.execute.inflight import InFlight, Settle
 from heterocc.runtime.execute.lending import Lending, copying_notes
 from heterocc.runtime.execute.loaded_code import close_unloaded, keep_open, let_go
@@ -75,7 +75,7 @@ class Chain:
         close_unloaded()  # code of chains that nobody closed
         self._libraries: dict[str, Library] = {}
         # TVM's pools may hold memory of a device that was lost, by whomever, and would hand it to this chain.
-        if device_was_lost() or any(s.backend in ("opencl", "vulkan") for s in self.schedule.spaces):
+        if take_device_loss() or any(s.backend in ("opencl", "vulkan") for s in self.schedule.spaces):
             release_pools()
         if any(p.kind == "onnx" and p.params for p in variant.partitions):
             bundle.verify_weights()  # ONNX Runtime folds constants, that is, it computes with them, at load
@@ -219,7 +219,7 @@ class Context:
                 raise
             step = next(s for s, a in zip(self._steps, self._actions, strict=True) if a is action)
             fault = device_fault(error, *self._chain.describe(step))
-            if device_was_lost():
+            if take_device_loss():
                 release_pools()  # what this run took from TVM's pools has gone back to them
             raise fault from error
 

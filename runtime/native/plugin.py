@@ -22,6 +22,7 @@ from heterocc.artifacts.errors import (
     HeteroccError,
     NativePluginError,
 )
+from heterocc.runtime.fault_variables import honour, native_variable
 from heterocc.runtime.forks import open_driver
 from heterocc.runtime.native.tvm_runtime import check_tvm_version, has_global, load_tvm_runtime
 
@@ -78,6 +79,7 @@ class Plugin:
         """
         self.load()
         open_driver(self.label)
+        honour(native_variable(self.name), reported=True)  # the plug-in writes to stderr itself
         found: dict[str, Any] = json.loads(str(tvm_ffi.get_global_func(f"heterocc.{self.name}.devices")()))
         if found["problem"] is not None:
             raise DriverMissingError(f"{self.label} cannot be used: {found['problem']}", hint=self.driver_hint)

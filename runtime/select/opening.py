@@ -102,9 +102,11 @@ def _told(
     if surprising:
         chosen += " instead"
         surprising.append(chosen)
-    for note in (*surprising, *remarks):
+    warning = bundle.manifest.faults_warning()
+    simulated = () if warning is None else (warning,)
+    for note in (*simulated, *surprising, *remarks):
         _log.warning("%s: %s", bundle.path, note)
-    return (*selection.passed, *failed, chosen, *remarks)
+    return (*simulated, *selection.passed, *failed, chosen, *remarks)
 
 
 def _free_unused(variant: Variant) -> None:

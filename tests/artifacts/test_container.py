@@ -323,3 +323,10 @@ def test_there_is_a_bundle_of_the_current_version() -> None:
     from heterocc.artifacts.manifest import FORMAT_MAJOR, FORMAT_MINOR
 
     assert (GOLDEN / f"bundle-{FORMAT_MAJOR}.{FORMAT_MINOR}.hcb").is_file()
+
+
+def test_a_bundle_without_simulated_failures_has_the_bytes_of_version_1_1(tmp_path: Path) -> None:
+    write_sample(tmp_path / "m.hcb")
+    assert (tmp_path / "m.hcb").read_bytes() == (GOLDEN / "bundle-1.1.hcb").read_bytes()
+    write_sample(tmp_path / "m.hcb", faults=("HETEROCC_TEST_WRONG_KERNEL",))
+    assert (tmp_path / "m.hcb").read_bytes() == (GOLDEN / "bundle-1.2.hcb").read_bytes()

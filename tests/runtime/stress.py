@@ -23,6 +23,7 @@ from heterocc.artifacts.errors import HeteroccError
 from heterocc.compiler.driver import compile_model
 from heterocc.runtime import Session
 from heterocc.runtime.native import opencl_unavailable_reason, vulkan_unavailable_reason
+from tests.fresh_process import STRICT
 
 THREADS = 8
 X_SHAPE = (1, 4, 8, 8)
@@ -187,7 +188,7 @@ def run_with_fault(bundle: Path, device: str, fault: str, samples: Samples) -> T
     given = bundle.with_suffix(".npy")
     np.save(given, samples.given[0])
     environment = {**os.environ, f"HETEROCC_{device}_FAULT": fault}
-    command = [sys.executable, "-W", "error", "-c", STAGES, str(bundle), str(given), device.lower()]
+    command = [sys.executable, *STRICT, "-c", STAGES, str(bundle), str(given), device.lower()]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300, env=environment)
     assert done.returncode == 0, done.stderr[-3000:]
     found = json.loads(done.stdout.splitlines()[-1])

@@ -30,6 +30,7 @@ from heterocc.runtime.select.device_records import DeviceRecord, cpu_record
 from heterocc.runtime.select.devices import device_here
 from heterocc.runtime.select.ranking import rank
 from heterocc.runtime.select.select import select_variants
+from tests.fresh_process import STRICT
 from tests.runtime import standin
 from tests.runtime.standin import Model
 
@@ -209,7 +210,7 @@ print(json.dumps(told))
 
 def loaded(path: Path, devices: str | None, *, discrete: bool = True, **environment: str) -> tuple[dict[str, Any], str]:
     """What loading and running comes to in a fresh process, and its log."""
-    command = [sys.executable, "-W", "error", "-c", LOADED, str(path), json.dumps(devices)]
+    command = [sys.executable, *STRICT, "-c", LOADED, str(path), json.dumps(devices)]
     done = subprocess.run(
         [*command, "discrete" if discrete else ""],
         env={**os.environ, **environment},
