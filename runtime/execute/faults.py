@@ -54,7 +54,7 @@ def _note_device_loss() -> None:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an exception's text that says something, without TVM's framing."""
+    """The first line of an exception's text that is not empty or TVM's framing."""
     for line in str(error).splitlines():
         text = line.strip()
         if text and not text.startswith(("Traceback", "File ", "Stack trace", "[bt]")):

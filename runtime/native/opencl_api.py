@@ -87,7 +87,7 @@ def statistics(device: int = 0) -> Statistics:
 
 @dataclass(frozen=True, slots=True)
 class Origins:
-    """Where the programs of a library came from, each a count: binaries of the bundle, binaries on disk, source.
+    """Counts of a library's programs by origin: binaries of the bundle, binaries on disk, source.
 
     `refused` are binaries, of the bundle or on disk, that the driver did not take.
     """
@@ -111,7 +111,7 @@ def build_kernels(library: Any, device: int, binaries: bytes = b"") -> int:
 
 
 def origins(library: Any, device: int) -> Origins:
-    """Where the programs that were built for a device came from."""
+    """Origins of the programs that were built for a device."""
     counts = [module.get_function("heterocc_origins")(device) for module in PLUGIN.modules(library)]
     return Origins(*(sum(int(c[i]) for c in counts) for i in range(4)))
 
@@ -119,7 +119,7 @@ def origins(library: Any, device: int) -> Origins:
 def program_binaries(library: Any, device: int) -> bytes:
     """The driver's binaries of what was built for a device, as `build_kernels` takes them; empty without OpenCL code.
 
-    May take as long as building: PoCL compiles each kernel once more. What PoCL has compiled for the sizes of a run is
-    in its binaries after that run only.
+    May take as long as building: PoCL compiles each kernel once more. PoCL's code for the sizes of a run is in
+    its binaries only after that run.
     """
     return b"".join(bytes(module.get_function("heterocc_binaries")(device)) for module in PLUGIN.modules(library)[:1])

@@ -139,7 +139,7 @@ class Plugin:
         return DeviceError(message, where=where, hint="`heterocc check` says what the bundle needs and what is here")
 
     def folders(self) -> Iterator[Path]:
-        """Where an installation puts it: beside this file, or for an editable one in site-packages."""
+        """Folders where an installation puts the library: this file's, or for an editable one that in site-packages."""
         yield Path(__file__).parent
         for place in sys.path:
             yield Path(place, "heterocc", "runtime", "native")

@@ -26,7 +26,7 @@ class VulkanDevice:
     `max_group_counts` a launch. `software` marks implementations that run on the CPU (lavapipe). `subgroup_operations`
     are Vulkan's flags for compute shaders. The flags from `int64` to `subgroups` (sums and shuffles) are what kernels
     may compute with; `storage8` and `storage16` are buffers of such elements.
-    `nan16` to `nan64`: arithmetic of that width can be told to keep NaN, infinities and the sign of zero.
+    `nan16` to `nan64`: arithmetic of that width keeps NaN, infinities and the sign of zero on request.
     `unified`: the host reads and writes buffers where they are. `shares_host_memory`: buffers can lie on
     memory that the host allocated.
     """
@@ -68,7 +68,7 @@ class VulkanDevice:
 
     @property
     def features(self) -> tuple[str, ...]:
-        """Names of what kernels may need of a device, as a bundle's `requires` has them: those that this one has."""
+        """The device's features that kernels may need, by their names in a bundle's `requires`."""
         return tuple(name for name, flag in _FEATURES.items() if getattr(self, flag))
 
 
@@ -112,7 +112,7 @@ def trim() -> int:
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """What a device has done in this process: counts, and bytes of memory held now and, of those, in use."""
+    """Work of a device in this process: counts, and bytes of memory held now and, of those, in use."""
 
     submissions: int
     kernels: int
