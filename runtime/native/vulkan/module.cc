@@ -20,10 +20,6 @@ namespace ffi = tvm::ffi;
 constexpr char kBuildFunction[] = "heterocc_build";
 constexpr size_t kMostBuilders = 8;  // threads
 
-std::string Triple(const uint32_t* values) {
-  return std::to_string(values[0]) + "x" + std::to_string(values[1]) + "x" + std::to_string(values[2]);
-}
-
 // The nearest half-precision number, ties to even; the bits of IEEE 754 binary16.
 uint16_t HalfOf(float value) {
   uint32_t bits;
@@ -184,7 +180,7 @@ void Kernel::Launch(const TVMFFIAny* arguments, int32_t count) {
   for (const int tag : spec_.launch) {
     const bool items = tag >= kFirstWorkItems && tag < kDynamicShared;
     if (items && extents[tag] != static_cast<int64_t>(spec_.group[tag - kFirstWorkItems])) {
-      Throw(ErrorClass::kModule, "kernel '" + name_ + "' is for work groups of " + Triple(spec_.group) +
+      Throw(ErrorClass::kModule, "kernel '" + name_ + "' is for work groups of " + Extent(spec_.group, 3) +
                                      " and was launched with another size");
     }
   }
@@ -219,7 +215,7 @@ ffi::String VulkanModule::InspectSource(const ffi::String&) const {
   for (const auto& [name, kernel] : kernels_) {
     const KernelSpec& spec = kernel->spec();
     text += name + ": " + std::to_string(spec.buffers) + " buffers, " + std::to_string(spec.push_bytes) +
-            " bytes of push constants, groups of " + Triple(spec.group) + ", " + std::to_string(spec.shared_bytes) +
+            " bytes of push constants, groups of " + Extent(spec.group, 3) + ", " + std::to_string(spec.shared_bytes) +
             " bytes shared, needs " + (spec.features == 0 ? "nothing" : FeatureNames(spec.features)) + ", " +
             std::to_string(spec.words.size()) + " words of SPIR-V\n";
   }
