@@ -9,7 +9,7 @@
 namespace heterocc::HETEROCC_PLUGIN {
 namespace {
 
-// What a list has under a name, or null.
+// The entry of a list under a name, or null.
 template <typename Target>
 Target* Find(const std::vector<std::pair<std::string, Target*>>& list, const std::string& name) {
   for (const auto& [known, target] : list) {

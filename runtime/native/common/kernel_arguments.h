@@ -1,4 +1,4 @@
-// What the host code of a module passes to a kernel: buffers and scalars, then one extent per launch tag.
+// The arguments that a module's host code passes to a kernel: buffers and scalars, then one extent per launch tag.
 //
 // Every plug-in compiles this in a namespace of its own, HETEROCC_PLUGIN: two plug-ins that share a class are merged at
 // load.
@@ -20,8 +20,8 @@ namespace heterocc::HETEROCC_PLUGIN {
 
 constexpr size_t kMaxArguments = 1024;  // far over what any device takes
 
-// What a launch tag's extent sets, by index: 0-2 work groups, 3-5 work items, each x y z; 6 shared memory sized at
-// launch, in bytes.
+// Launch tags by index: 0-2 count work groups, 3-5 work items, each x y z; 6 is shared memory sized at launch, in
+// bytes.
 constexpr int kFirstWorkItems = 3;
 constexpr int kDynamicShared = 6;
 constexpr int kLaunchTags = 7;
