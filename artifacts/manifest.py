@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 FORMAT_NAME: Literal["heterocc-bundle"] = "heterocc-bundle"
 FORMAT_MAJOR = 1
-FORMAT_MINOR = 1
+FORMAT_MINOR = 2
 
 MANIFEST_NAME = "manifest.json"
 DIGEST_NAME = "manifest.sha256"
@@ -32,6 +32,7 @@ Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME)]
 Opset = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
 StaticDim = Annotated[int, Field(ge=0, le=MAX_DIM)]
 Dim = StaticDim | None
+FaultVariable = Annotated[str, Field(pattern=r"^[A-Z][A-Z0-9_]{0,63}$")]
 MemberName = Annotated[str, Field(max_length=255, pattern=r"^[A-Za-z0-9_+=,@-][A-Za-z0-9_.+=,@/-]*$")]
 """A name inside the zip; the reader also refuses components that are empty or begin with a full stop."""
 
@@ -188,7 +189,10 @@ class Golden(Record):
 
 
 class Manifest(Record):
-    """The whole manifest; `variants` in order of preference."""
+    """The whole manifest; `variants` in order of preference.
+
+    `faults` are environment variables that simulated failures while the bundle was compiled: it is for tests.
+    """
 
     format: Literal["heterocc-bundle"] = FORMAT_NAME
     version: Version = Version()
@@ -199,6 +203,17 @@ class Manifest(Record):
     weights: tuple[Weight, ...]
     variants: Annotated[tuple[Variant, ...], Field(min_length=1)]
     golden: Golden | None = None
+    faults: Annotated[tuple[FaultVariable, ...], Field(max_length=16)] = ()
+
+    def faults_warning(self) -> str | None:
+        """The warning about a bundle that was compiled with simulated failures, in one sentence; None for others."""
+        if not self.faults:
+            return None
+        return f"the bundle was compiled with simulated failures ({', '.join(self.faults)}): its results may be wrong"
+
+    def to_bytes(self) -> bytes:
+        """The JSON of the member `manifest.json`. Without `faults` it is what minor version 1 has."""
+        return self.model_dump_json(exclude=None if self.faults else {"faults"}).encode("utf-8")
 
 
 def manifest_schema() -> str:

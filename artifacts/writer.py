@@ -37,6 +37,7 @@ from heterocc.artifacts.manifest import (
     ModelInfo,
     Producer,
     Variant,
+    Version,
     Weight,
 )
 from heterocc.artifacts.tensors import aligned
@@ -137,7 +138,13 @@ class BundleWriter:
         return self.add_member(name, buffer.getvalue())
 
     def finish(
-        self, *, producer: Producer, model: ModelInfo, variants: tuple[Variant, ...], golden: Golden | None = None
+        self,
+        *,
+        producer: Producer,
+        model: ModelInfo,
+        variants: tuple[Variant, ...],
+        golden: Golden | None = None,
+        faults: tuple[str, ...] = (),
     ) -> Manifest:
         """Write members and manifest, check every reference as a reader would, and move the file to its path.
 
@@ -155,15 +162,17 @@ class BundleWriter:
             entries.append(entry)
             members.append(Member(name=name, size=entry.size, sha256=hashlib.sha256(data).hexdigest()))
         manifest = Manifest(
+            version=Version(),
             producer=producer,
             model=model,
             members=tuple(members),
             weights=tuple(self._weights),
             variants=variants,
             golden=golden,
+            faults=faults,
         )
         check_manifest(manifest, {entry.name: entry.size for entry in entries})
-        text = manifest.model_dump_json().encode("utf-8")
+        text = manifest.to_bytes()
         if len(text) > MAX_MANIFEST or count_marks(text) > MAX_MARKS:
             raise BundleError(
                 f"the manifest has {len(text)} bytes and {count_marks(text)} values, "

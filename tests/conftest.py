@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from heterocc.runtime.native import cuda_unavailable_reason, unavailable_reason, vulkan_unavailable_reason
+from heterocc.runtime.native import cuda_unavailable_reason, opencl_unavailable_reason, vulkan_unavailable_reason
 from tests.golden_files import Golden
 
 # A busy machine is no defect of the code: examples have no deadline and may be slow to draw.
@@ -22,7 +22,7 @@ ROOT = str(Path(__file__).parents[1])
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (ROOT, os.environ.get("PYTHONPATH"))))
 
 MISSING: Mapping[str, Callable[[], str | None]] = {
-    "opencl": unavailable_reason,
+    "opencl": opencl_unavailable_reason,
     "vulkan": vulkan_unavailable_reason,
     "spirv-val": lambda: None if shutil.which("spirv-val") else "it is not on the PATH (Debian: spirv-tools)",
     "cuda": cuda_unavailable_reason,

@@ -21,6 +21,7 @@ from heterocc.compiler.devices.host import target_arch
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.lower.backend import LoweredPartition, PartitionJob
 from heterocc.compiler.progress import Progress
+from heterocc.runtime.fault_variables import honoured
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +102,7 @@ def pack(
             ),
             variants=records,
             golden=None if golden is None else _golden(writer, model, golden),
+            faults=honoured(),
         )
 
 

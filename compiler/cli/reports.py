@@ -101,6 +101,9 @@ def print_bundle(bundle: Bundle, *, plan: bool, members: bool, kernels: bool) ->
     made = ", ".join(f"{k} {v}" for k, v in manifest.producer.model_dump().items() if v)
     print_plain(f"model     {manifest.model.name}  (SHA-256 {manifest.model.sha256[:16]}…)")
     print_plain(f"format    {manifest.version.major}.{manifest.version.minor}, written by {made}")
+    warning = manifest.faults_warning()
+    if warning is not None:
+        print_plain(f"warning   {warning}")
     for label, specs in (("input", manifest.model.inputs), ("output", manifest.model.outputs)):
         for spec in specs:
             print_plain(f"{label:<9} {spec.name}: {spec_text(spec)}")
@@ -172,6 +175,7 @@ def check_bundle(path: Path, devices: str | None = None) -> dict[str, Any]:
             "bundle": str(path),
             "intact": damage is None,
             "damage": None if damage is None else damage.to_json(),
+            "warning": bundle.manifest.faults_warning(),
             "variants": variants,
             "order": order,
             "runs": damage is None and bool(order),
@@ -184,6 +188,8 @@ def print_check(report: Mapping[str, Any]) -> None:
         print_plain("intact: every hash holds")
     else:
         print_plain(f"damaged: {report['damage']['message']}")
+    if report["warning"] is not None:
+        print_plain(f"warning: {report['warning']}")
     for variant in report["variants"]:
         print_plain(f"variant {variant['name']}: {'can run here' if variant['runs'] else 'cannot run here'}")
         for reason in variant["reasons"]:

@@ -1,15 +1,14 @@
-"""A wrong kernel on purpose, so that the check, `verify` and the bisection can be tested.
+"""A kernel made wrong on purpose, to test the check, `verify` and the bisection.
 
 With HETEROCC_TEST_WRONG_KERNEL=<name of a node, in the graph or in the model> a kernel is put behind the one that
 computes this node: it adds 1 + |x| / 2 to every floating-point element x that the node writes (1 to an integer, and
-turns a boolean round). The error grows with the values, else a tolerance that does so would hide it behind activations
-in the thousands. Without the variable nothing here has an effect.
+negates a boolean). The error grows with the values, else a tolerance that does so would hide it behind activations in
+the thousands. Without the variable nothing here has an effect.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import os
 
 from tvm import relax, te, tirx
 
@@ -17,14 +16,13 @@ from heterocc.compiler.lower.backend import KernelInfo, PartitionJob
 from heterocc.compiler.lower.relax.importer import static_shape
 from heterocc.compiler.lower.relax.kernels import SYMBOL_LENGTH, KernelModule, is_kernel_call
 from heterocc.compiler.lower.straight import bindings_of, outputs_of, write_main
-
-VARIABLE = "HETEROCC_TEST_WRONG_KERNEL"
+from heterocc.runtime.fault_variables import WRONG_KERNEL, honour
 
 
 def plant_fault(module: KernelModule, job: PartitionJob) -> KernelModule:
     """The module with the kernel of the named node made wrong, or the module itself."""
-    wanted = os.environ.get(VARIABLE)
-    if not wanted:
+    wanted = honour(WRONG_KERNEL)
+    if wanted is None:
         return module
     nodes = {n.name for n in job.model.graph.nodes if wanted == n.name or wanted in n.original}
     for index in reversed(range(len(module.kernels))):

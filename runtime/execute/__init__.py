@@ -1,1 +1,1 @@
-"""What touches devices: code, memory, copies and the chain that runs them."""
+"""Code, memory and copies on devices, and the chain that runs them."""

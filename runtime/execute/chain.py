@@ -20,7 +20,7 @@ from heterocc.runtime.execute.executable import (
     synchronizer,
     told_origins,
 )
-from heterocc.runtime.execute.faults import device_fault, device_was_lost
+from heterocc.runtime.execute.faults import device_fault, take_device_loss
 from heterocc.runtime.execute.inflight import InFlight, Settle
 from heterocc.runtime.execute.lending import Lending, copying_notes
 from heterocc.runtime.execute.loaded_code import close_unloaded, keep_open, let_go
@@ -35,7 +35,7 @@ Action = Callable[[], Any]
 
 
 class Observer(Protocol):
-    """What a context with eyes reports to: profiling and bisection."""
+    """The receiver of an observed context's reports: profiling or bisection."""
 
     def instrument(self, partition: int) -> Instrument | None:
         """The hook for the partition's kernels, or None to leave them alone."""
@@ -48,7 +48,7 @@ class Observer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How a chain runs: `threads` per running caller for CPU partitions."""
+    """Options of a chain: `threads` for CPU partitions, per running caller."""
 
     threads: int
 
@@ -74,8 +74,8 @@ class Chain:
         self._bundle = bundle
         close_unloaded()  # code of chains that nobody closed
         self._libraries: dict[str, Library] = {}
-        # TVM's pools may hold memory of a device that was lost, by whomever, and would hand it to this chain.
-        if device_was_lost() or any(s.backend in ("opencl", "vulkan") for s in self.schedule.spaces):
+        # TVM's pools may hold memory of a lost device, whoever lost it, and would hand it to this chain.
+        if take_device_loss() or any(s.backend in ("opencl", "vulkan") for s in self.schedule.spaces):
             release_pools()
         if any(p.kind == "onnx" and p.params for p in variant.partitions):
             bundle.verify_weights()  # ONNX Runtime folds constants, that is, it computes with them, at load
@@ -91,7 +91,7 @@ class Chain:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What there is to say of how its code was loaded and its values travel."""
+        """Notes on where the code came from and on how values travel."""
         return (*told_origins(self._libraries.values()), *copying_notes(self.schedule))
 
     def _load_compiled(self, part: Partition, space: Space) -> Executable:
@@ -135,7 +135,7 @@ class Chain:
         )
 
     def describe(self, step: Step) -> tuple[str, str]:
-        """What a step does, and the label of its device, for messages."""
+        """A step as a phrase, and the label of its device, for messages."""
         variant = self.variant
         if isinstance(step, Wait):
             step = step.step
@@ -200,7 +200,7 @@ class Context:
             self._lending.rest()
         except BaseException as error:
             if forks.generation != self._generation:
-                raise  # a callback has forked: there is nobody here to wait for
+                raise  # a callback has forked: no work is under way in this process
             self._flight.abandon()
             self._lending.recover()
             if self._cuda is not None:
@@ -209,7 +209,7 @@ class Context:
                 raise
             step = next(s for s, a in zip(self._steps, self._actions, strict=True) if a is action)
             fault = device_fault(error, *self._chain.describe(step))
-            if device_was_lost():
+            if take_device_loss():
                 release_pools()  # what this run took from TVM's pools has gone back to them
             raise fault from error
 
@@ -223,7 +223,7 @@ class Context:
         return dict(sorted(found.items()))
 
     def _bind(self, step: Step, agent: Space, awaited: bool, observer: Observer | None) -> Action:
-        """What a step does; `agent` does it, and the host waits for it later if it is `awaited`."""
+        """The action of a step; `agent` performs it, and the host waits for it later if it is `awaited`."""
         flight = self._flight
         if isinstance(step, Wait):
             waited = step.step

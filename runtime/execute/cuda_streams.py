@@ -1,4 +1,4 @@
-"""What one context gives CUDA devices: kernels on a stream that the process shares, copies on streams of its own.
+"""A context's work on CUDA devices: kernels on a stream that the process shares, copies on streams of its own.
 
 Kernels of all contexts are in one order per device, because TVM's pool hands the memory that one of them leaves to the
 next without waiting. Copies touch the context's own buffers alone: those to a device and those from it have a stream
@@ -28,7 +28,7 @@ _LOCK = threading.Lock()
 
 
 def kernel_stream(device: int) -> Stream:
-    """The stream of a device's kernels, the process's."""
+    """The process's stream for kernels of a device."""
     with _LOCK:
         if device not in _KERNELS:
             _KERNELS[device] = Stream(device)
@@ -36,9 +36,9 @@ def kernel_stream(device: int) -> Stream:
 
 
 def hold(owner: object, memory: object) -> None:
-    """Let tensors and arrays in CUDA's memory go with their owner, but never where a device has failed for good.
+    """Free tensors and arrays in CUDA's memory with their owner, but never after a device has failed for good.
 
-    Freeing fails then, and where it does TVM ends the process. The same holds in a forked child.
+    Freeing fails then, and TVM ends the process if it does. The same holds in a forked child.
     """
     weakref.finalize(owner, _let_go, memory, forks.generation)
 
@@ -54,7 +54,7 @@ def _let_go(memory: object, generation: int) -> None:
 
 
 def device_keeper(variant: Variant) -> Callable[[], AbstractContextManager[None]]:
-    """Gives contexts: whatever is done for a variant inside, the calling thread has the CUDA device it had before."""
+    """A maker of context managers that restore the calling thread's CUDA device after work on a variant."""
     return kept_context if any(device.backend == "cuda" for device in variant.devices) else nullcontext
 
 
@@ -116,7 +116,7 @@ class CudaStreams:
         return start
 
     def abandon(self) -> None:
-        """Wait for all that this context gave its devices, whatever comes of it, before its memory goes."""
+        """Wait for all work of this context on its devices, failed or not, before its memory is freed."""
         for stream in (*self._streams.values(), *(kernel_stream(space.index) for space in self._called)):
             with suppress(RuntimeError):
                 stream.wait()

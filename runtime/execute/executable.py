@@ -51,7 +51,7 @@ class Executable:
             raise device_fault(error, f"preparing partition '{self.name}'", str(self.space)) from error
 
     def binaries(self) -> bytes:
-        """What the driver made of its kernels, as a bundle holds it beside the code; empty where that is of no use.
+        """The driver's binaries of its kernels, as a bundle holds them beside the code; empty if they are of no use.
 
         May take as long as building them. Raises DeviceError.
         """
@@ -75,7 +75,7 @@ class Library:
 
 
 def told_origins(libraries: Iterable[Library]) -> tuple[str, ...]:
-    """Where the machine code of libraries came from, one sentence for all that it came from the same place."""
+    """The origin of the machine code of libraries, one sentence for all of the same origin."""
     names: dict[str, list[str]] = {}
     for library in libraries:
         if library.origin is not None:
@@ -88,15 +88,15 @@ _ORIGIN = "the OpenCL code of "
 
 
 def is_detail(note: str) -> bool:
-    """Whether a note asks nothing of the user (where code came from, with nothing amiss): for `--json` alone."""
+    """Whether a note needs no action of the user (the origin of code, without a problem): shown by `--json` alone."""
     return note.startswith(_ORIGIN) and ": " not in note
 
 
 def load_library(path: str, name: str, space: Space, threads: int, binaries: bytes = b"") -> Library:
     """The shared object at `path`, loaded for partition `name`; the path must lead to it as long as it is loaded.
 
-    A parallel loop of CPU code uses up to `threads` threads. `binaries` are what the bundle has of its kernels, for
-    whatever device and driver; those that fit are used. Raises DeviceError.
+    A parallel loop of CPU code uses up to `threads` threads. `binaries` are the bundle's binaries of its kernels, for
+    any device and driver; those that fit are used. Raises DeviceError.
 
     Kernels of OpenCL and Vulkan are built here: one that the device cannot run is an error of the load, not of the
     first run.
@@ -134,7 +134,7 @@ def _told(found: opencl_api.Origins, offered: bool) -> str | None:
 
 
 def synchronizer(space: Space) -> Callable[[], None] | None:
-    """A call that waits until a device has done all that was asked of it; None for host memory."""
+    """A call that waits until a device has done all its work; None for host memory."""
     if space == HOST:
         return None
     device = tvm_ffi.device(space.backend, space.index)

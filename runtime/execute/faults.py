@@ -1,10 +1,11 @@
-"""Turns what TVM, OpenCL, Vulkan and ONNX Runtime raise into errors that name the partition and the device."""
+"""Typed errors, with partition and device, for what TVM, OpenCL, Vulkan and ONNX Runtime raise."""
 
 from __future__ import annotations
 
 import errno
 import os
 import re
+import threading
 from collections.abc import Sequence
 
 from heterocc.artifacts.errors import DeviceError, DeviceMemoryError, HeteroccError, Hint
@@ -31,18 +32,29 @@ _CUDA_FATAL = re.compile(
 "CUresult": "the process must be terminated and relaunched"."""
 
 
-_lost = False
+_loss_lock = threading.Lock()
+_loss_noted = False
 
 
-def device_was_lost() -> bool:
-    """Whether a device has been lost since this was last asked: TVM's pools may then hold memory of the lost one."""
-    global _lost
-    lost, _lost = _lost, False
-    return lost
+def take_device_loss() -> bool:
+    """Whether a device has been lost since the last call; one caller gets True for a loss.
+
+    TVM's pools may then hold memory of the lost device: that caller releases them. Safe to call from any thread.
+    """
+    global _loss_noted
+    with _loss_lock:
+        taken, _loss_noted = _loss_noted, False
+        return taken
+
+
+def _note_device_loss() -> None:
+    global _loss_noted
+    with _loss_lock:
+        _loss_noted = True
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an exception's text that says something, without TVM's framing."""
+    """The first line of an exception's text that is not empty or TVM's framing."""
     for line in str(error).splitlines():
         text = line.strip()
         if text and not text.startswith(("Traceback", "File ", "Stack trace", "[bt]")):
@@ -52,10 +64,10 @@ def first_line(error: BaseException) -> str:
 
 def device_fault(error: BaseException, doing: str, device: str) -> HeteroccError:
     """The typed error for a failure of `device` while `doing` ("running partition 'p1'"); typed errors pass through."""
-    global _lost
     if isinstance(error, HeteroccError):
         return error
-    _lost = _lost or any(word in str(error) for word in _LOST_WORDS)
+    if any(word in str(error) for word in _LOST_WORDS):
+        _note_device_loss()
     native = typed_error(error)
     if native is not None:
         native.message = f"{device} failed while {doing}: {native.message}"

@@ -1,4 +1,4 @@
-"""What devices still do for a run: by device, in the order given, each with the call that waits for it."""
+"""Work of a run that devices have not finished: by device, in the order given, each with the call that waits for it."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class InFlight:
         self._queues: dict[Space, deque[tuple[Copy | Call, Settle]]] = {}
 
     def add(self, device: Space, step: Copy | Call, settle: Settle) -> None:
-        """Note what a device was given last; what belongs to one step may come in several parts."""
+        """Note work that a device was given; one step may have several parts."""
         self._queues.setdefault(device, deque()).append((step, settle))
 
     def settle(self, device: Space, until: Copy | Call) -> None:
-        """Wait for all that a device was given up to a step; nothing to do where that was waited for already.
+        """Wait for all work that a device was given up to a step; does nothing if that was waited for already.
 
         Every step is asked for its own outcome, so that a failure is that of the copy that failed. Raises DeviceError
         or DeviceMemoryError naming it.
@@ -49,18 +49,18 @@ class InFlight:
                 return
 
     def finish(self) -> None:
-        """Wait for all that is left. Raises as `settle` does."""
+        """Wait for all work that is left. Raises as `settle` does."""
         for device in self._queues:
             self.drain(device)
 
     def drain(self, device: Space) -> None:
-        """Wait for all that a device was given. Raises as `settle` does."""
+        """Wait for all work that a device was given. Raises as `settle` does."""
         queue = self._queues.get(device)
         if queue:
             self.settle(device, queue[-1][0])
 
     def abandon(self) -> None:
-        """Wait for all that is left, whatever comes of it: memory must not go while a device uses it."""
+        """Wait for all work that is left, failed or not: memory must not be freed while a device uses it."""
         for queue in self._queues.values():
             while queue:
                 with suppress(HeteroccError, RuntimeError, ValueError, OSError):

@@ -23,7 +23,7 @@ _Start = Callable[[], Settle]
 
 
 def copying_notes(plan: Schedule) -> tuple[str, ...]:
-    """That values are copied, for each device that shares the host's memory and has a driver that cannot lend it."""
+    """A note that values are copied, for each device that shares the host's memory but whose driver cannot lend it."""
     notes = []
     for space in dict.fromkeys(plan.spaces):
         lends = plugin_function("opencl", "lends") if space.backend == "opencl" and space not in plan.shared else None
@@ -36,7 +36,7 @@ def copying_notes(plan: Schedule) -> tuple[str, ...]:
 
 
 class Lending:
-    """The turns of a context's lent memory; none where no device lends any that must be turned."""
+    """The turns of a context's lent memory; none if no device lends memory that must be turned."""
 
     def __init__(
         self, plan: Schedule, variant: Variant, lent: Sequence[Any], slots: Mapping[int, int], *, all_rest: bool
@@ -88,7 +88,7 @@ class Lending:
         return turned
 
     def rest(self) -> None:
-        """Hand callers what they use between runs. Raises DeviceError."""
+        """Hand the host the memory that callers use between runs. Raises DeviceError."""
         if self._rest is None:
             return
         try:
@@ -97,9 +97,9 @@ class Lending:
             raise device_fault(error, "handing memory to the host", str(self._device)) from error
 
     def recover(self) -> None:
-        """After a run that failed, when nothing is under way: hand all memory to the host, as far as it goes.
+        """Hand all memory to the host after a failed run, when no work is under way.
 
-        What cannot be handed over now fails the next run where it is used.
+        Memory that cannot be handed over now fails the next run that uses it.
         """
         with suppress(HeteroccError, RuntimeError, ValueError, OSError):
             if self._all is not None:

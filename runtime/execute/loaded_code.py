@@ -1,7 +1,7 @@
 """Keeps the memory files of loaded code open as long as the loader has the code.
 
 The loader remembers a library by its path, which goes through the descriptor's number. TVM's backtraces open that path:
-were the number given to another file meanwhile, they would read that, and where it is empty the process would die.
+if another file had the number by then, they would read that, and an empty one would end the process.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ _waiting: deque[SealedFile] = deque()
 
 
 def keep_open(code: SealedFile, library: object) -> None:
-    """Let go of `code` when `library`, which was loaded from it, has gone."""
+    """Let go of `code` once `library`, which was loaded from it, is freed."""
     weakref.finalize(library, let_go, code).atexit = False
 
 
 def let_go(code: SealedFile) -> None:
-    """Close a memory file once the loader does not have it: now, or by a later call of this or of `close_unloaded`."""
+    """Close a memory file once the loader has released it: now, or by a later call of this or of `close_unloaded`."""
     _waiting.append(code)
     close_unloaded()
 
 
 def close_unloaded() -> None:
-    """Close the files that were let go of and that the loader has not any more."""
+    """Close the files that were let go of and that the loader has released."""
     for _ in range(len(_waiting)):
         try:
             code = _waiting.popleft()

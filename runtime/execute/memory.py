@@ -1,4 +1,4 @@
-"""Where values live: arenas per context in host memory, pooled buffers on devices, weights placed once."""
+"""Memory of values: arenas per context on the host, pooled buffers on devices, weights placed once."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def alias(array: Array, space: Space) -> Any:
 def lent_tensor(space: Space, size: int, allocations: Allocations) -> Any:
     """`size` bytes in memory that a device lends to the host, on the host's side. Raises as `device_tensor` does."""
     lend = plugin_function(space.backend, "lend")
-    if lend is None:  # all of its memory is where the host sees it
+    if lend is None:  # the host can access all of its memory
         return device_tensor(space, (size,), "uint8", allocations)
     try:
         tensor = lend(space.index, size)
@@ -180,7 +180,8 @@ class Buffers:
         turns = self._lender if self._lender is not None and turner(self._lender) is not None else None
         self._with_tensors = tensors
         pinner = pinning_device(plan, values)
-        groups: dict[tuple[Space, Space | None], list[Buffer]] = {}  # by memory and, of the host's, whose it is
+        # By memory and, for the host's, by the device that pins or lends it.
+        groups: dict[tuple[Space, Space | None], list[Buffer]] = {}
         for buffer in plan.buffers:
             space, owner = buffer.space, None
             if turns is not None and space == HOST and buffer.users == {turns}:

@@ -1,4 +1,4 @@
-"""External tensors of a serialised ONNX model, found on the wire: the runtime does without the package onnx.
+"""External tensors of a serialised ONNX model, found in its bytes without the package onnx.
 
 Stricter than protobuf where parsers may differ: groups, field numbers of more than 32 bits, and lengths past the end
 are refused, a tensor with either field of external data counts as external, and fields that repeat are all looked at.
@@ -30,7 +30,7 @@ _NAME, _EXTERNAL_DATA, _DATA_LOCATION = 8, 13, 14
 
 
 def unexpected_external(model: bytes, given: Collection[str]) -> str | None:
-    """Why a model may not be loaded with data for the initializers `given`; None if it names no other file.
+    """The reason why a model must not be loaded with data for the initializers `given`; None if it names no other file.
 
     An external tensor must be an initializer of the graph itself, of a name that is given and that no other has.
     """

@@ -1,7 +1,7 @@
 """The one place that makes ONNX Runtime sessions: on the CPU, without a log of their own on standard error.
 
-ONNX Runtime writes what it logs straight to standard error, past Python, coloured and in its own words. What matters of
-it is in its exceptions, which become errors or notes of heterocc. To see its log, give the Python logger
+ONNX Runtime writes its log straight to standard error, past Python's logging, and in colour. Whatever matters is in its
+exceptions too, which become errors or notes of heterocc. To see its log, give the Python logger
 `heterocc.onnxruntime` a level: sessions made after that log from there on (`logging.WARNING`, …).
 """
 
@@ -18,7 +18,7 @@ _log = logging.getLogger("heterocc.onnxruntime")
 
 
 def severity() -> int:
-    """The severity from which ONNX Runtime logs: 0 (verbose) to 4 (fatal), which is all it is told to log unasked."""
+    """The severity from which ONNX Runtime logs: 0 (verbose) to 4 (fatal), the default."""
     if _log.level == logging.NOTSET:
         return 4
     return next((severity for level, severity in _SEVERITIES if _log.level >= level), 0)

@@ -1,4 +1,4 @@
-"""Host memory that a device's driver has pinned, for copies that nobody waits for, or that the device itself lends."""
+"""Host memory that a device's driver has pinned, for asynchronous copies, or that the device itself lends."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CUDA_HOST = 3
 
 
 def pinning_device(plan: Schedule, values: Sequence[TensorSpec]) -> Space | None:
-    """The device whose driver pins the values that cross: the one that moves most bytes; None where nothing crosses.
+    """The device whose driver pins the values that cross: the one that moves most bytes; None if none cross.
 
     Memory is pinned by one driver at a time. Devices of others take it as any memory: their drivers, or the Vulkan
     plug-in, then copy by way of pinned pieces of their own.
@@ -34,7 +34,7 @@ def pinning_device(plan: Schedule, values: Sequence[TensorSpec]) -> Space | None
 
 
 def pinned_bytes(space: Space, size: int) -> Array | None:
-    """`size` bytes of host memory pinned for a device, 64-byte aligned; None where there is none to be had.
+    """`size` bytes of host memory pinned for a device, 64-byte aligned; None if the driver has none.
 
     Drivers limit what they pin, in one piece and in all, below what the host has: copies from and to ordinary memory
     then take its place. The array keeps the memory. Raises DeviceError.
@@ -50,7 +50,7 @@ def pinned_bytes(space: Space, size: int) -> Array | None:
 
 
 def lent_bytes(space: Space, tensor: Any, size: int) -> Array:
-    """The bytes of a tensor that a device has where the host sees them; the array keeps the tensor."""
+    """The bytes of a device's tensor in memory that the host can access; the array keeps the tensor."""
     address = plugin_function(space.backend, "host_ptr")
     place = 0 if address is None else int(address(tensor))
     if not place:

@@ -1,4 +1,4 @@
-"""Sends values between memories, and knows which memories are one and which are linked."""
+"""Copies of values between memories; which memories are shared and which are linked."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from heterocc.runtime.plan.schedule import Copy, Space
 
 
 def shared_spaces(variant: Variant) -> frozenset[Space]:
-    """Devices of the variant that compute in the host's memory, so that nothing need be sent.
+    """Devices of the variant that compute in the host's memory, so that no copy is needed.
 
     PoCL and lavapipe work in what the host allocates. One integrated GPU or CPU of another driver lends memory that it
     allocates to the host (see `lender`); further ones copy.
@@ -49,7 +49,9 @@ def lender(shared: frozenset[Space]) -> Space | None:
 
 
 def turner(space: Space) -> Callable[..., Settle] | None:
-    """What brings memory that a device lends from side to side (see `borders`); None where both sides use it as it is.
+    """A function that turns memory that a device lends to the other side (see `lending_turns`).
+
+    None if both sides use the memory as it is.
 
     Called with tensors and sides, it starts that and gives the call that waits for it.
     """
@@ -76,7 +78,7 @@ def direct_pairs(variant: Variant) -> frozenset[tuple[Space, Space]]:
 
 
 def bind_copy(step: Copy, tensors: Mapping[tuple[int, Space], Any]) -> Callable[[], Settle]:
-    """A call that starts to send the value and gives the call that waits until it is there. CUDA has CudaStreams."""
+    """A call that starts the copy of a value and gives the call that waits for its end. CUDA has CudaStreams."""
     source, target = tensors[step.value, step.source], tensors[step.value, step.target]
     start = plugin_function(step.carrier.backend, "start_copy")
     if start is not None:
@@ -91,7 +93,7 @@ def bind_copy(step: Copy, tensors: Mapping[tuple[int, Space], Any]) -> Callable[
 
 
 def bind_mark(space: Space) -> Callable[[], Settle]:
-    """A call that gives the call that waits for all that a device was given until now."""
+    """A call that gives the call that waits for all work that a device was given until then."""
     mark = plugin_function(space.backend, "mark")
     if mark is not None:
         return partial(mark, space.index)
@@ -100,7 +102,7 @@ def bind_mark(space: Space) -> Callable[[], Settle]:
 
 
 def device_wait(space: Space) -> Settle:
-    """The call that waits until a device has done all that was asked of it."""
+    """The call that waits until a device has done all its work."""
     wait = synchronizer(space)
     if wait is None:
         raise ValueError("nobody waits for the host")

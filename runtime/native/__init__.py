@@ -1,8 +1,9 @@
-"""Native plug-ins of the runtime: what gives the stock TVM wheel OpenCL and Vulkan devices."""
+"""Native plug-ins that add OpenCL and Vulkan devices to the stock TVM wheel."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import tvm_ffi
@@ -12,11 +13,9 @@ from heterocc.runtime.native import opencl_api, vulkan_api
 from heterocc.runtime.native.cuda_api import CudaDevice, cuda_devices, cuda_unavailable_reason, load_cuda
 from heterocc.runtime.native.opencl_api import (
     OpenCLDevice,
-    build_kernels,
     load_opencl,
     opencl_devices,
-    trim,
-    unavailable_reason,
+    opencl_unavailable_reason,
 )
 from heterocc.runtime.native.tvm_runtime import load_tvm_runtime
 from heterocc.runtime.native.vulkan_api import (
@@ -30,7 +29,6 @@ __all__ = [
     "CudaDevice",
     "OpenCLDevice",
     "VulkanDevice",
-    "build_kernels",
     "cuda_devices",
     "cuda_unavailable_reason",
     "load_cuda",
@@ -38,28 +36,31 @@ __all__ = [
     "load_tvm_runtime",
     "load_vulkan",
     "opencl_devices",
+    "opencl_unavailable_reason",
     "plugin_function",
     "register",
-    "trim",
     "typed_error",
-    "unavailable_reason",
     "vulkan_devices",
     "vulkan_unavailable_reason",
 ]
 
 
 def register() -> None:
-    """Entry point of group `tvm.backends`, called by `import tvm`; leaves it to later calls to say what is wrong."""
-    opencl_api.register()
-    vulkan_api.register()
+    """Load the plug-ins that can be loaded: the entry point of group `tvm.backends`, called by `import tvm`.
+
+    Errors are left to later calls.
+    """
+    for module in (opencl_api, vulkan_api):
+        with suppress(HeteroccError):
+            module.PLUGIN.load()
 
 
 def plugin_function(backend: str, name: str) -> Callable[..., Any] | None:
-    """A function of a plug-in; None where there is none, as where the user's TVM brings a back end of its own."""
+    """A function of a plug-in; None if there is none, as with a TVM that has a back end of its own."""
     found: Callable[..., Any] | None = tvm_ffi.get_global_func(f"heterocc.{backend}.{name}", allow_missing=True)
     return found
 
 
 def typed_error(error: BaseException, where: str | None = None) -> HeteroccError | None:
     """The typed error for an exception that a plug-in raised, or None if it came from elsewhere."""
-    return opencl_api.typed_error(error, where) or vulkan_api.PLUGIN.typed_error(error, where)
+    return opencl_api.PLUGIN.typed_error(error, where) or vulkan_api.PLUGIN.typed_error(error, where)

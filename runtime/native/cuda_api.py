@@ -44,7 +44,7 @@ class CudaDevice:
     """A CUDA device of this machine; its index in `cuda_devices()` is its device index in TVM.
 
     `capability` is the compute capability, (9, 0) for sm_90. Sizes are in bytes; `driver` is the newest CUDA version
-    that the driver serves, as text. `memory_clock_khz` and `memory_bus_bits` are 0 where the driver does not tell.
+    that the driver serves, as text. `memory_clock_khz` and `memory_bus_bits` are 0 if the driver does not report them.
     """
 
     name: str
@@ -81,7 +81,7 @@ class CudaDevice:
 def machine_code_runs(made_for: tuple[int, int], on: tuple[int, int]) -> bool:
     """Whether machine code for one compute capability runs on a GPU of another: same major number, no newer minor one.
 
-    Tegra's GPUs run what was made for their own number, which nothing else runs. Source: CUDA C++ Programming Guide,
+    Tegra's GPUs run code for exactly their own number, and no other GPU runs that. Source: CUDA C++ Programming Guide,
     "Binary Compatibility".
     """
     if made_for in TEGRA or on in TEGRA:
@@ -92,7 +92,7 @@ def machine_code_runs(made_for: tuple[int, int], on: tuple[int, int]) -> bool:
 def cuda_devices() -> tuple[CudaDevice, ...]:
     """The CUDA devices here, in the driver's order; needs the driver alone.
 
-    Raises DriverMissingError where there is no driver, no device, or a driver too old for libcudart.so.13.
+    Raises DriverMissingError without a driver or a device, and for a driver too old for libcudart.so.13.
     """
     try:
         driver = ctypes.CDLL(DRIVER)
@@ -117,7 +117,7 @@ def cuda_devices() -> tuple[CudaDevice, ...]:
 def load_cuda() -> None:
     """Load TVM's CUDA runtime and make sure that there is a device; safe to call from any thread, and again.
 
-    Raises DriverMissingError as `cuda_devices` does, and NativePluginError where libcudart.so.13 or TVM's library is
+    Raises DriverMissingError as `cuda_devices` does, and NativePluginError if libcudart.so.13 or TVM's library is
     missing or cannot be loaded.
     """
     cuda_devices()
@@ -139,7 +139,7 @@ def load_cuda() -> None:
 
 
 def cuda_unavailable_reason() -> str | None:
-    """Why no CUDA device can be used here, in one sentence; None where one can."""
+    """Why no CUDA device can be used here, in one sentence; None if one can."""
     try:
         load_cuda()
     except HeteroccError as error:
@@ -148,7 +148,7 @@ def cuda_unavailable_reason() -> str | None:
 
 
 def cudart_candidates() -> Iterator[str]:
-    """Where libcudart.so.13 may be: in NVIDIA's Python package, then wherever the loader finds it."""
+    """Places of libcudart.so.13: NVIDIA's Python package, then wherever the loader finds it."""
     spec = importlib.util.find_spec("nvidia")
     for place in (spec.submodule_search_locations if spec is not None else None) or ():
         path = Path(place, "cu13", "lib", CUDART)

@@ -16,9 +16,9 @@ from typing import Any
 LIBRARY = "libcuda.so.1"
 
 _NON_BLOCKING = 1
-"""CU_STREAM_NON_BLOCKING: does not take turns with the default stream, which is everybody's."""
+"""CU_STREAM_NON_BLOCKING: does not synchronise with the default stream, which all code shares."""
 _DISABLE_TIMING = 2
-"""CU_EVENT_DISABLE_TIMING: only says whether it has been reached, the cheap kind."""
+"""CU_EVENT_DISABLE_TIMING: without a timestamp, which costs less."""
 
 _POINTER = ctypes.POINTER(ctypes.c_void_p)
 _SIGNATURES: dict[str, Sequence[Any]] = {
@@ -42,16 +42,16 @@ _LOCK = threading.Lock()
 
 @cache
 def driver() -> Any:
-    """The driver's library, initialised, its functions typed. Raises OSError where it is missing."""
+    """The driver's library, initialised, its functions typed. Raises OSError if it is missing."""
     library = ctypes.CDLL(LIBRARY)
-    library.cuInit(0)  # may be called again; what is wrong with it, every other call says too
+    library.cuInit(0)  # may be called again; every other call reports its error too
     for name, arguments in _SIGNATURES.items():
         getattr(library, name).argtypes = arguments
     return library
 
 
 def check(function: str, *arguments: Any) -> None:
-    """Call a function of the driver; raises RuntimeError with the driver's own words where it fails."""
+    """Call a function of the driver. Raises RuntimeError with the driver's text if it fails."""
     status = getattr(driver(), function)(*arguments)
     if status != 0:
         raise RuntimeError(f"{function}: {_text('cuGetErrorName', status)} ({_text('cuGetErrorString', status)})")
@@ -72,9 +72,9 @@ def _made(function: str, *arguments: Any) -> int:
 
 @contextmanager
 def kept_context() -> Iterator[None]:
-    """Whatever is done inside, the calling thread has the CUDA context that it had before, if it had one.
+    """Restore the calling thread's CUDA context, if it had one, at the end of the block.
 
-    TVM makes the device current that it works on. To who uses another one in this thread, as PyTorch's `cuda:1`, that
+    TVM makes the device that it works on current. For other code in this thread, such as PyTorch on `cuda:1`, that
     would be a change of device.
     """
     before = _made("cuCtxGetCurrent")
@@ -87,7 +87,7 @@ def kept_context() -> Iterator[None]:
 
 @contextmanager
 def _current(device: int) -> Iterator[None]:
-    """Inside, a device's primary context is current."""
+    """Make a device's primary context current inside the block."""
     before = _made("cuCtxGetCurrent")
     mine = _primary_context(device)
     if mine != before:
@@ -107,7 +107,7 @@ def _use(device: int) -> None:
 
 
 def _primary_context(device: int) -> int:
-    """Retained for good: it goes with the process, as TVM's use of it does."""
+    """A device's primary context, retained until the process ends, as TVM retains it."""
     found = _CONTEXTS.get(device)
     if found is not None:
         return found
@@ -131,15 +131,15 @@ class Event:
         _destroy_with(self, "cuEventDestroy_v2")
 
     def wait(self) -> None:
-        """The host waits until the device has reached where this was last recorded, at once if nowhere."""
+        """Wait until the device has reached the point where this was last recorded, if there is one."""
         with _current(self.device):
             check("cuEventSynchronize", self.handle)
 
 
 class Stream:
-    """A queue of a device: what it is given is done in order, beside the host and beside other streams.
+    """A queue of a device: its work is done in order, concurrently with the host and with other streams.
 
-    What gives it work leaves the device current (see `kept_context`).
+    Methods that add work leave the device current (see `kept_context`).
     """
 
     __slots__ = ("__weakref__", "device", "handle")
@@ -151,7 +151,7 @@ class Stream:
         _destroy_with(self, "cuStreamDestroy_v2")
 
     def follow(self, events: Sequence[Event]) -> None:
-        """What is given from now on waits until the events, as recorded now, are reached."""
+        """Make all later work wait until the events, as recorded now, are reached."""
         if events:
             _use(self.device)
         for event in events:
@@ -163,12 +163,12 @@ class Stream:
         check("cuMemcpyAsync", target, source, size, self.handle)
 
     def record(self, event: Event) -> None:
-        """Have an event of this device stand for all that was given so far."""
+        """Record an event of this device behind all work given so far."""
         _use(self.device)
         check("cuEventRecord", event.handle, self.handle)
 
     def wait(self) -> None:
-        """The host waits until all is done."""
+        """Wait until all work is done."""
         with _current(self.device):
             check("cuStreamSynchronize", self.handle)
 

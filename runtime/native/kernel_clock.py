@@ -1,4 +1,4 @@
-"""Timestamps that the plug-ins' devices take of kernels, while at least one user in this process wants them."""
+"""Timestamps of kernels on the plug-ins' devices, taken while at least one user in this process has started a clock."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _USERS: Counter[str] = Counter()
 class KernelClock:
     """The timestamps of one back end's devices.
 
-    What the calling thread launches after `time_for(owner, label)` is timed for that owner, up to the next call;
-    owner 0 is nobody. `take(owner)` gives label and nanoseconds of the owner's kernels that are done, -1 where the
-    driver told no time; of one label in launch order.
+    Kernels that the calling thread launches after `time_for(owner, label)` are timed for that owner, up to the next
+    call; owner 0 stands for none. `take(owner)` gives label and nanoseconds of the owner's finished kernels, -1 if the
+    driver reported no time; those of one label are in launch order.
     """
 
     backend: str
@@ -29,25 +29,25 @@ class KernelClock:
 
     @classmethod
     def of(cls, backend: str) -> KernelClock | None:
-        """The clock of a back end; None where there is no plug-in of ours, or the user's TVM has the back end."""
+        """The clock of a back end; None without heterocc's plug-in, or if the user's TVM has the back end."""
         names = (f"heterocc.{backend}.time_for", f"heterocc.{backend}.take_profile")
         found = [tvm_ffi.get_global_func(name, allow_missing=True) for name in names]
         return None if None in found else cls(backend, *found)
 
     def start(self) -> None:
-        """Switch timestamps on, unless somebody else did. Raises what the plug-in raises where a driver refuses."""
+        """Switch timestamps on, unless another user did. Raises what the plug-in raises if a driver refuses."""
         with _LOCK:
             if _USERS[self.backend] == 0:
                 try:
                     self._switch(True)
                 except BaseException:
-                    with suppress(Exception):  # the first error tells why
+                    with suppress(Exception):  # the first error has the cause
                         self._switch(False)
                     raise
             _USERS[self.backend] += 1
 
     def stop(self) -> None:
-        """Switch timestamps off, if nobody else that started the clock still uses it."""
+        """Switch timestamps off, unless another user still needs them."""
         with _LOCK:
             _USERS[self.backend] -= 1
             if _USERS[self.backend] == 0:

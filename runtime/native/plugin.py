@@ -1,4 +1,4 @@
-"""A native plug-in of TVM's runtime: where it lies, how it is loaded, what it says about its devices and failures."""
+"""A native plug-in of TVM's runtime: its library, its devices, its modules, its errors as typed ones."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import re
 import sys
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import tvm_ffi
 
@@ -22,17 +22,21 @@ from heterocc.artifacts.errors import (
     HeteroccError,
     NativePluginError,
 )
+from heterocc.runtime.fault_variables import honour, native_variable
 from heterocc.runtime.forks import open_driver
 from heterocc.runtime.native.tvm_runtime import check_tvm_version, has_global, load_tvm_runtime
 
 BUILD_NOTE = "native_build.txt"
+
+Record = TypeVar("Record")
 
 
 @dataclass(frozen=True, slots=True)
 class Plugin:
     """A plug-in that registers `heterocc.<name>.*` with TVM when it is loaded.
 
-    `label` is what the API is called in messages. The hints say what to install for the driver and for the plug-in.
+    `label` is the API's name in messages. The hints say what to install for the driver and for the plug-in, and what to
+    do about a kernel that the device refuses.
     """
 
     name: str
@@ -40,12 +44,13 @@ class Plugin:
     library: str
     driver_hint: str
     plugin_hint: str
+    build_hint: str
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     def load(self) -> None:
         """Load the library, unless this process has it; safe to call from any thread.
 
-        Raises NativePluginError where it was not built or does not fit the installed TVM.
+        Raises NativePluginError if it was not built or does not fit the installed TVM.
         """
         with self._lock:
             if not has_global(f"heterocc.{self.name}.problem"):
@@ -69,18 +74,32 @@ class Plugin:
     def require_device(self) -> list[dict[str, Any]]:
         """Load the plug-in and describe its devices, at least one.
 
-        Raises as `load` does, DriverMissingError where there is no driver or no device, and DeviceError in a child of a
-        process that had used them.
+        Raises as `load` does, DriverMissingError without a driver or a device, and DeviceError in a child of a process
+        that had used them.
         """
         self.load()
         open_driver(self.label)
+        honour(native_variable(self.name), reported=True)  # the plug-in writes to stderr itself
         found: dict[str, Any] = json.loads(str(tvm_ffi.get_global_func(f"heterocc.{self.name}.devices")()))
         if found["problem"] is not None:
             raise DriverMissingError(f"{self.label} cannot be used: {found['problem']}", hint=self.driver_hint)
         return list(found["devices"])
 
+    def devices(self, record: type[Record]) -> tuple[Record, ...]:
+        """The devices as instances of a dataclass with a field for each property; raises as `require_device` does."""
+        names = [field.name for field in fields(record)]  # type: ignore[arg-type]
+        return tuple(record(**{name: _frozen(entry[name]) for name in names}) for entry in self.require_device())
+
+    def unavailable_reason(self) -> str | None:
+        """Why no device can be used here, in one sentence; None if one can."""
+        try:
+            self.require_device()
+        except HeteroccError as error:
+            return error.message
+        return None
+
     def call(self, function: str, *arguments: Any) -> Any:
-        """Call `heterocc.<name>.<function>`. Raises as `require_device` does, and where the user's TVM lacks it."""
+        """Call `heterocc.<name>.<function>`. Raises as `require_device` does, and if the user's TVM lacks it."""
         self.require_device()
         found = tvm_ffi.get_global_func(f"heterocc.{self.name}.{function}", allow_missing=True)
         if found is None:
@@ -89,6 +108,19 @@ class Plugin:
                 hint="use the stock package: pip install 'apache-tvm==0.27.*'",
             )
         return found(*arguments)
+
+    def modules(self, library: Any) -> list[Any]:
+        """The plug-in's modules that a loaded library imports; none if the user's TVM has a back end of its own."""
+        foreign = tvm_ffi.get_global_func(f"heterocc.{self.name}.foreign", allow_missing=True)
+        return [] if foreign is None or foreign() else list(_imported(library, self.name))
+
+    def build_kernels(self, library: Any, device: int) -> int:
+        """Have the driver compile all kernels of the plug-in that a loaded library imports; gives their number.
+
+        Without this call kernels are compiled when they first run. Raises what the plug-in raises for a kernel that
+        does not compile or that the device cannot run.
+        """
+        return sum(int(module.get_function("heterocc_build")(device)) for module in self.modules(library))
 
     def typed_error(self, error: BaseException, where: str | None = None) -> HeteroccError | None:
         """The typed error for an exception that the plug-in raised, or None if it came from elsewhere."""
@@ -103,11 +135,11 @@ class Plugin:
         if kind == "module":
             return BundleError(message, where=where, hint="compile the bundle again")
         if kind == "build":
-            return DeviceError(message, where=where, hint=f"compile without {self.name.upper()}, or on this machine")
+            return DeviceError(message, where=where, hint=self.build_hint)
         return DeviceError(message, where=where, hint="`heterocc check` says what the bundle needs and what is here")
 
     def folders(self) -> Iterator[Path]:
-        """Where an installation puts it: beside this file, or for an editable one in site-packages."""
+        """Folders where an installation puts the library: this file's, or for an editable one that in site-packages."""
         yield Path(__file__).parent
         for place in sys.path:
             yield Path(place, "heterocc", "runtime", "native")
@@ -129,12 +161,13 @@ class Plugin:
         return "heterocc was installed without building it"
 
 
-def build_kernels(library: Any, kind: str, device: int) -> int:
-    """Have the driver compile all kernels of modules of `kind` that a loaded library imports; gives their number."""
-    built = 0
+def _frozen(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _imported(library: Any, kind: str) -> Iterator[Any]:
     for module in library.imports:
         if module.kind == kind:
-            built += int(module.get_function("heterocc_build")(device))
+            yield module
         else:
-            built += build_kernels(module, kind, device)
-    return built
+            yield from _imported(module, kind)

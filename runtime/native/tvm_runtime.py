@@ -38,7 +38,7 @@ def check_tvm_version() -> None:
 def load_tvm_runtime() -> None:
     """Load libtvm_runtime (its symbols global) and libtvm_runtime_extra, unless this process has them.
 
-    Works before and after `import tvm`; safe to call from any thread, and again. Raises NativePluginError where the
+    Works before and after `import tvm`; safe to call from any thread, and again. Raises NativePluginError if the
     libraries are missing, cannot be loaded, or are of another series.
     """
     with _LOCK:
@@ -61,7 +61,7 @@ def _open(name: str, mode: int) -> None:
 
 
 def find_tvm_library(name: str) -> Path:
-    """Where a library of the installed apache-tvm lies. Raises NativePluginError where it is missing."""
+    """The path of a library of the installed apache-tvm. Raises NativePluginError if it is missing."""
     folders = [Path(os.environ["TVM_LIBRARY_PATH"])] if os.environ.get("TVM_LIBRARY_PATH") else []
     spec = importlib.util.find_spec("tvm")
     folders += [Path(place) / "lib" for place in (spec.submodule_search_locations or () if spec else ())]

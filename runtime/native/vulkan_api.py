@@ -1,19 +1,19 @@
-"""The Vulkan plug-in: finding and loading it, the devices it offers, its errors as typed ones."""
+"""The Vulkan plug-in: its devices, its kernels, its statistics."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Literal
 
-from heterocc.artifacts.errors import HeteroccError
-from heterocc.runtime.native import plugin
+from heterocc.runtime.native.plugin import Plugin
 
-PLUGIN = plugin.Plugin(
+PLUGIN = Plugin(
     name="vulkan",
     label="Vulkan",
     library="libheterocc_vulkan.so",
     driver_hint="install the device's Vulkan driver; lavapipe runs Vulkan on the CPU (Debian: mesa-vulkan-drivers)",
     plugin_hint="install g++ and the Vulkan headers (Debian: g++ libvulkan-dev), then reinstall heterocc",
+    build_hint="compile without VULKAN, or on this machine",
 )
 
 
@@ -26,7 +26,7 @@ class VulkanDevice:
     `max_group_counts` a launch. `software` marks implementations that run on the CPU (lavapipe). `subgroup_operations`
     are Vulkan's flags for compute shaders. The flags from `int64` to `subgroups` (sums and shuffles) are what kernels
     may compute with; `storage8` and `storage16` are buffers of such elements.
-    `nan16` to `nan64`: arithmetic of that width can be told to keep NaN, infinities and the sign of zero.
+    `nan16` to `nan64`: arithmetic of that width keeps NaN, infinities and the sign of zero on request.
     `unified`: the host reads and writes buffers where they are. `shares_host_memory`: buffers can lie on
     memory that the host allocated.
     """
@@ -68,7 +68,7 @@ class VulkanDevice:
 
     @property
     def features(self) -> tuple[str, ...]:
-        """Names of what kernels may need of a device, as a bundle's `requires` has them: those that this one has."""
+        """The device's features that kernels may need, by their names in a bundle's `requires`."""
         return tuple(name for name, flag in _FEATURES.items() if getattr(self, flag))
 
 
@@ -88,34 +88,21 @@ _FEATURES = {
 
 
 def load_vulkan() -> None:
-    """Load the plug-in and make sure that there is a device.
+    """Load the plug-in and make sure that there is a device; raises as `Plugin.require_device` does.
 
-    Raises NativePluginError where the plug-in was not built or does not fit the installed TVM, and DriverMissingError
-    where there is no driver or no device. Safe to call from any thread, and again.
+    Safe to call from any thread, and again.
     """
     PLUGIN.require_device()
 
 
 def vulkan_devices() -> tuple[VulkanDevice, ...]:
     """The Vulkan devices here, discrete GPUs first and software last; raises as `load_vulkan` does."""
-    return tuple(_device(entry) for entry in PLUGIN.require_device())
+    return PLUGIN.devices(VulkanDevice)
 
 
 def vulkan_unavailable_reason() -> str | None:
-    """Why no Vulkan device can be used here, in one sentence; None where one can."""
-    try:
-        load_vulkan()
-    except HeteroccError as error:
-        return error.message
-    return None
-
-
-def register() -> None:
-    """Load the plug-in if it can be loaded; says nothing if not."""
-    try:
-        PLUGIN.load()
-    except HeteroccError:
-        return
+    """Why no Vulkan device can be used here, in one sentence; None if one can."""
+    return PLUGIN.unavailable_reason()
 
 
 def trim() -> int:
@@ -125,7 +112,7 @@ def trim() -> int:
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """What a device has done in this process: counts, and bytes of memory held now and, of those, in use."""
+    """Work of a device in this process: counts, and bytes of memory held now and, of those, in use."""
 
     submissions: int
     kernels: int
@@ -143,13 +130,6 @@ def statistics(device: int = 0) -> Statistics:
 def build_kernels(library: Any, device: int) -> int:
     """Have the driver compile all Vulkan kernels that a loaded library imports; gives their number.
 
-    Raises what the plug-in raises for a kernel that the device cannot run. Without it that happens at the first launch.
+    See `Plugin.build_kernels`.
     """
-    return plugin.build_kernels(library, "vulkan", device)
-
-
-def _device(entry: dict[str, Any]) -> VulkanDevice:
-    values = {field.name: entry[field.name] for field in fields(VulkanDevice)}
-    values["max_group_sizes"] = tuple(values["max_group_sizes"])
-    values["max_group_counts"] = tuple(values["max_group_counts"])
-    return VulkanDevice(**values)
+    return PLUGIN.build_kernels(library, device)

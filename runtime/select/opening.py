@@ -10,14 +10,13 @@ from dataclasses import dataclass
 from heterocc.artifacts.errors import DeviceError, HeteroccError
 from heterocc.artifacts.manifest import Variant
 from heterocc.artifacts.reader import Bundle
-from heterocc.runtime import native
 from heterocc.runtime.execute.chain import Chain
 from heterocc.runtime.execute.cuda_streams import device_keeper
 from heterocc.runtime.execute.executable import synchronizer
 from heterocc.runtime.execute.faults import device_fault, offer
 from heterocc.runtime.execute.memory import Allocations
 from heterocc.runtime.execute.tvm_api import release_pools, tvm_api
-from heterocc.runtime.native import vulkan_api
+from heterocc.runtime.native import opencl_api, vulkan_api
 from heterocc.runtime.plan.steps import Space
 from heterocc.runtime.pool import ContextPool
 from heterocc.runtime.select.select import Selection, choose_threads, device_list, labels, others_here, select_variants
@@ -103,9 +102,11 @@ def _told(
     if surprising:
         chosen += " instead"
         surprising.append(chosen)
-    for note in (*surprising, *remarks):
+    warning = bundle.manifest.faults_warning()
+    simulated = () if warning is None else (warning,)
+    for note in (*simulated, *surprising, *remarks):
         _log.warning("%s: %s", bundle.path, note)
-    return (*selection.passed, *failed, chosen, *remarks)
+    return (*simulated, *selection.passed, *failed, chosen, *remarks)
 
 
 def _free_unused(variant: Variant) -> None:
@@ -113,7 +114,7 @@ def _free_unused(variant: Variant) -> None:
     with suppress(HeteroccError):  # no runtime, no driver: nothing is kept
         tvm_api()
         release_pools()
-    trims = {"opencl": native.trim, "vulkan": vulkan_api.trim}
+    trims = {"opencl": opencl_api.trim, "vulkan": vulkan_api.trim}
     for backend in {d.backend for d in variant.devices} & trims.keys():
         with suppress(HeteroccError):
             trims[backend]()

@@ -38,7 +38,7 @@ def weights() -> list[np.ndarray]:
     ]
 
 
-def write_sample(path: Path, code: bytes = CODE, name: str = "sample.onnx") -> Manifest:
+def write_sample(path: Path, code: bytes = CODE, name: str = "sample.onnx", faults: tuple[str, ...] = ()) -> Manifest:
     """Write the sample: three partitions in the first variant, one in the second."""
     with BundleWriter(path) as writer:
         index = [writer.add_weight(array) for array in weights()]
@@ -116,4 +116,5 @@ def write_sample(path: Path, code: bytes = CODE, name: str = "sample.onnx") -> M
             golden=Golden(
                 seed=1, inputs={"x": "golden/in0.npy"}, outputs={"y": "golden/out0.npy"}, rtol=1e-4, atol=1e-5
             ),
+            faults=faults,
         )

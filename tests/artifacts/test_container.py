@@ -323,3 +323,14 @@ def test_there_is_a_bundle_of_the_current_version() -> None:
     from heterocc.artifacts.manifest import FORMAT_MAJOR, FORMAT_MINOR
 
     assert (GOLDEN / f"bundle-{FORMAT_MAJOR}.{FORMAT_MINOR}.hcb").is_file()
+
+
+def test_a_bundle_has_the_bytes_of_the_current_version(tmp_path: Path) -> None:
+    write_sample(tmp_path / "m.hcb", faults=("HETEROCC_TEST_WRONG_KERNEL",))
+    assert (tmp_path / "m.hcb").read_bytes() == (GOLDEN / "bundle-1.2.hcb").read_bytes()
+
+
+def test_a_bundle_without_simulated_failures_has_no_field_for_them(tmp_path: Path) -> None:
+    write_sample(tmp_path / "m.hcb")
+    with zipfile.ZipFile(tmp_path / "m.hcb") as file:
+        assert "faults" not in json.loads(file.read("manifest.json"))

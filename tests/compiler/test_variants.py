@@ -29,12 +29,12 @@ from heterocc.compiler.devices.device import Device
 from heterocc.compiler.variants import all_devices, variant_specs
 from heterocc.passes.affinity import Affinity
 from heterocc.runtime import load
-from heterocc.runtime.native import unavailable_reason, vulkan_unavailable_reason
+from heterocc.runtime.native import opencl_unavailable_reason, vulkan_unavailable_reason
 from heterocc.runtime.select.select import select_variants
 from tests.compiler.small import conv_net
 
 GPU = "VULKAN" if vulkan_unavailable_reason() is None else "OPENCL"
-NO_GPU = None if GPU == "VULKAN" else unavailable_reason()
+NO_GPU = None if GPU == "VULKAN" else opencl_unavailable_reason()
 GONE = {"HETEROCC_OPENCL_FAULT": "no-driver", "HETEROCC_VULKAN_FAULT": "no-driver"}
 
 

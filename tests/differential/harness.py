@@ -21,13 +21,13 @@ from heterocc.compiler.driver import compile_model
 from heterocc.compiler.importer.pipeline import import_model
 from heterocc.compiler.report import CompileReport
 from heterocc.compiler.support.query import query_model
-from heterocc.runtime.native import unavailable_reason, vulkan_unavailable_reason
+from heterocc.runtime.native import opencl_unavailable_reason, vulkan_unavailable_reason
 from tests import models
 
 QUANTISED = Tolerance(rtol=2e-2, atol=1e-3, scale=2e-2, steps=1)
 """For quantised models: one quantisation step of the last layers, by which ONNX Runtime differs from itself."""
 
-NO_DRIVER = {"OPENCL": unavailable_reason(), "VULKAN": vulkan_unavailable_reason()}
+NO_DRIVER = {"OPENCL": opencl_unavailable_reason(), "VULKAN": vulkan_unavailable_reason()}
 ON_DEVICE = {
     device: (
         getattr(pytest.mark, device.lower()),

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, reject, settings
 from onnxruntime.capi.onnxruntime_pybind11_state import NotImplemented
 
 from heterocc.compiler.checking.compare import compare
-from heterocc.runtime.native import unavailable_reason
+from heterocc.runtime.native import opencl_unavailable_reason
 from heterocc.runtime.native.vulkan_api import vulkan_unavailable_reason
 from tests.compiler.lower import gpu_run, lowered, opencl_run, vulkan_run
 from tests.few_examples import few
@@ -20,7 +20,11 @@ from tests.fuzz.random_network import Network
 
 DEVICES = [
     name
-    for name, missing in (("OPENCL", unavailable_reason()), ("VULKAN", vulkan_unavailable_reason()), ("CPU", None))
+    for name, missing in (
+        ("OPENCL", opencl_unavailable_reason()),
+        ("VULKAN", vulkan_unavailable_reason()),
+        ("CPU", None),
+    )
     if missing is None
 ]
 

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from heterocc.artifacts.manifest import Device
-from heterocc.runtime import native
-from heterocc.runtime.native import vulkan_api
+from heterocc.runtime.native import opencl_api, vulkan_api
 from tests.runtime import standin
 
 
@@ -26,5 +25,5 @@ class Api:
         return self.device.backend
 
 
-OPENCL = Api("g", "OpenCL", standin.OPENCL, native.unavailable_reason, native.trim)
-VULKAN = Api("v", "Vulkan", standin.VULKAN, native.vulkan_unavailable_reason, vulkan_api.trim)
+OPENCL = Api("g", "OpenCL", standin.OPENCL, opencl_api.opencl_unavailable_reason, opencl_api.trim)
+VULKAN = Api("v", "Vulkan", standin.VULKAN, vulkan_api.vulkan_unavailable_reason, vulkan_api.trim)

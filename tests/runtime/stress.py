@@ -22,12 +22,13 @@ from onnx import TensorProto, helper, numpy_helper
 from heterocc.artifacts.errors import HeteroccError
 from heterocc.compiler.driver import compile_model
 from heterocc.runtime import Session
-from heterocc.runtime.native import unavailable_reason, vulkan_unavailable_reason
+from heterocc.runtime.native import opencl_unavailable_reason, vulkan_unavailable_reason
+from tests.fresh_process import STRICT
 
 THREADS = 8
 X_SHAPE = (1, 4, 8, 8)
 
-NO_OPENCL, NO_VULKAN = unavailable_reason(), vulkan_unavailable_reason()
+NO_OPENCL, NO_VULKAN = opencl_unavailable_reason(), vulkan_unavailable_reason()
 OPENCL_MARKS = [pytest.mark.opencl, pytest.mark.skipif(NO_OPENCL is not None, reason=f"no OpenCL here: {NO_OPENCL}")]
 VULKAN_MARKS = [pytest.mark.vulkan, pytest.mark.skipif(NO_VULKAN is not None, reason=f"no Vulkan here: {NO_VULKAN}")]
 OPENCL = pytest.param("OPENCL", marks=OPENCL_MARKS)
@@ -187,7 +188,7 @@ def run_with_fault(bundle: Path, device: str, fault: str, samples: Samples) -> T
     given = bundle.with_suffix(".npy")
     np.save(given, samples.given[0])
     environment = {**os.environ, f"HETEROCC_{device}_FAULT": fault}
-    command = [sys.executable, "-W", "error", "-c", STAGES, str(bundle), str(given), device.lower()]
+    command = [sys.executable, *STRICT, "-c", STAGES, str(bundle), str(given), device.lower()]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300, env=environment)
     assert done.returncode == 0, done.stderr[-3000:]
     found = json.loads(done.stdout.splitlines()[-1])

@@ -9,7 +9,7 @@
 namespace heterocc::HETEROCC_PLUGIN {
 namespace {
 
-// What a list has under a name, or null.
+// The entry of a list under a name, or null.
 template <typename Target>
 Target* Find(const std::vector<std::pair<std::string, Target*>>& list, const std::string& name) {
   for (const auto& [known, target] : list) {
@@ -39,9 +39,13 @@ bool Fault::Happens() {
 
 void CommonFaults::ReadEnvironment(const char* variable) {
   const char* spec = std::getenv(variable);
-  if (spec == nullptr) return;
+  if (spec == nullptr || *spec == '\0') return;
   try {
     Set(spec);
+    std::fprintf(stderr,
+                 "warning: %s is set: heterocc's " HETEROCC_LABEL
+                 " plug-in simulates failures ('%s'), and results may be wrong\n",
+                 variable, spec);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "warning: %s ignored: %s\n", variable, error.what());
   }

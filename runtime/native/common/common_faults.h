@@ -4,6 +4,8 @@
 // counted from 1; with a `+` behind it (`alloc:2+`) all later ones fail too. Read from the environment only, because
 // the driver is opened once: `no-driver`, `discrete` (no device shares the host's memory). Plug-ins add their own.
 //
+// A process that finds the variable set warns of it on stderr.
+//
 // Every plug-in compiles this in a namespace of its own, HETEROCC_PLUGIN: two plug-ins that share a class are merged at
 // load.
 //
@@ -53,7 +55,8 @@ class CommonFaults {
 
   void Add(const char* name, Fault* fault) { counted_.emplace_back(name, fault); }
   void Add(const char* name, bool* flag) { flags_.emplace_back(name, flag); }
-  // Sets what the environment's variable says; a spec that cannot be read is told on stderr.
+  // Sets the failures that the environment's variable names, and warns on stderr that it does, or that it cannot read
+  // them. To be called once in a process.
   void ReadEnvironment(const char* variable);
 
  private:

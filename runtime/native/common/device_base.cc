@@ -87,7 +87,7 @@ void* DeviceBase::AllocWorkspace(Device device, size_t nbytes, DLDataType type_h
 }
 
 void DeviceBase::FreeWorkspace(Device device, void* data) {
-  // Commands may still use it; the queue is in order, so whoever gets it next comes after them.
+  // Commands may still use it; the queue is in order, so its next user comes after them.
   auto* buffer = static_cast<Buffer*>(data);
   if (buffer == nullptr) return;
   if (buffer->queue->Lost()) {

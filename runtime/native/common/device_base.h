@@ -1,5 +1,4 @@
-// What the device interfaces of all plug-ins share: which device a thread uses, what TVM asks of every device,
-// workspaces.
+// The common part of the plug-ins' device interfaces: the current device of a thread, attributes, workspaces.
 //
 // Every plug-in compiles this in a namespace of its own, HETEROCC_PLUGIN: two plug-ins that share a class are merged at
 // load.

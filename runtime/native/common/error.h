@@ -18,18 +18,26 @@ enum class ErrorClass {
   kDevice,  // a call that failed for another reason, a lost device included
   kBuild,   // the driver refused a kernel, or the device lacks what it needs
   kDriver,  // no driver, or no device
-  kModule,  // bytes that are no module of the plug-in's
+  kModule,  // bytes that are not a module of the plug-in's
 };
 
 // Throws a tvm::ffi::Error with the class's prefix.
 [[noreturn]] void Throw(ErrorClass error_class, const std::string& message);
 
-// The same for a call of the API: what it failed with, and what it was for (may be empty).
+// The same for a failed call of the API, with its reason and its purpose (may be empty).
 [[noreturn]] void ThrowFailed(ErrorClass error_class, const char* call, const std::string& reason,
                               const std::string& context);
 
 // `123 bytes`.
 std::string Bytes(uint64_t count);
+
+// `8x4x1` for three sizes.
+template <typename Size>
+std::string Extent(const Size* sizes, int dimensions) {
+  std::string text = std::to_string(sizes[0]);
+  for (int i = 1; i < dimensions; ++i) text += "x" + std::to_string(sizes[i]);
+  return text;
+}
 
 // A code that calls of the API fail with.
 template <typename Code>

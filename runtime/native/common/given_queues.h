@@ -1,4 +1,4 @@
-// Which queues a thread has given commands to, so that what waits for the thread's work finds them.
+// The queues that a thread has given commands to, for those who wait for the thread's work.
 //
 // Every plug-in compiles this in a namespace of its own, HETEROCC_PLUGIN: two plug-ins that share a class are merged at
 // load.
@@ -27,7 +27,7 @@ class GivenQueues {
     queues_[index] = std::move(queue);
   }
 
-  // The queue, which is forgotten; null where there is none.
+  // The queue, which is then forgotten; null if there is none.
   std::shared_ptr<Queue> Take(int index) {
     if (index < 0 || static_cast<size_t>(index) >= queues_.size()) return nullptr;
     std::shared_ptr<Queue> queue = queues_[index].lock();

@@ -21,4 +21,15 @@ std::string Quoted(const std::string& text) {
   return out + "\"";
 }
 
+JsonObject& JsonObject::Add(const char* key, const std::string& value) {
+  members_ += (members_.empty() ? "\"" : ", \"") + std::string(key) + "\": " + value;
+  return *this;
+}
+
+JsonObject& JsonObject::Texts(const char* key, const std::vector<std::string>& values) {
+  std::string list;
+  for (const std::string& value : values) list += (list.empty() ? "" : ", ") + Quoted(value);
+  return Add(key, "[" + list + "]");
+}
+
 }  // namespace heterocc::HETEROCC_PLUGIN

@@ -1,4 +1,4 @@
-// For whom kernels are timed, and the times until their owner takes them.
+// Owners of kernels' times, and the times until their owner takes them.
 //
 // Every plug-in compiles this in a namespace of its own, HETEROCC_PLUGIN: two plug-ins that share a class are merged at
 // load.
@@ -12,19 +12,19 @@
 
 namespace heterocc::HETEROCC_PLUGIN {
 
-// Who gets a kernel's time, and what the kernel is to them. Owner 0 is nobody.
+// The owner of a kernel's time, and the owner's label for the kernel. Owner 0 stands for none.
 struct TimedFor {
   int64_t owner = 0;
   int64_t label = 0;
 
-  // What the kernels that the calling thread launches are timed for.
+  // The owner and label of the kernels that the calling thread launches.
   static TimedFor& OfThread() {
     thread_local TimedFor timed;
     return timed;
   }
 };
 
-// A kernel's label and how long it ran, in nanoseconds by the device's clock; -1 where the driver does not tell.
+// A kernel's label and how long it ran, in nanoseconds by the device's clock; -1 if the driver reports none.
 using KernelTime = std::pair<int64_t, int64_t>;
 
 // Times by owner, each owner's in launch order. Threading: none of its own.

@@ -70,7 +70,7 @@ ffi::Tensor View(const ffi::Tensor& base, const ffi::Shape& shape, DLDataType dt
   return ffi::Tensor::FromNDAlloc(SharedData(base), shape, dtype, base.device());
 }
 
-// A tensor over host memory that somebody else owns.
+// A tensor over host memory that the caller owns.
 class BorrowedData {
  public:
   void AllocData(DLTensor* tensor, void* host) {

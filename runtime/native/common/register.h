@@ -1,4 +1,4 @@
-// What loading a plug-in makes known to TVM: the device, and the functions `heterocc.NAME.*` that all plug-ins have.
+// Registration with TVM when a plug-in is loaded: the device, and the functions `heterocc.NAME.*` of all plug-ins.
 #ifndef HETEROCC_COMMON_REGISTER_H_
 #define HETEROCC_COMMON_REGISTER_H_
 
@@ -6,8 +6,8 @@
 
 namespace heterocc::HETEROCC_PLUGIN {
 
-// The module loader and the functions that only this plug-in has; called where the plug-in can be used. Each plug-in
-// defines it.
+// Registers the module loader and the functions that only this plug-in has; called if the plug-in can be used. Each
+// plug-in defines it.
 void RegisterOwn(tvm::ffi::reflection::GlobalDef* global);
 
 }  // namespace heterocc::HETEROCC_PLUGIN

@@ -18,7 +18,7 @@ namespace heterocc::opencl_plugin {
 // `all`: PoCL keeps what it compiles, and compiles every kernel a second time when it is asked for a binary.
 bool KeepsBinaries(const DeviceInfo& info);
 
-// The binary of a program; empty where there is none that is whole. Marks it as used now.
+// The binary of a program; empty if there is none that is whole. Marks it as used now.
 std::string LoadBinary(const common::Digest& key);
 
 void StoreBinary(const common::Digest& key, const std::string& binary);

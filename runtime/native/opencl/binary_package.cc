@@ -1,8 +1,6 @@
 #include "binary_package.h"
 
-#include <cstring>
-
-#include "error.h"
+#include "../common/reader.h"
 
 namespace heterocc::opencl_plugin {
 namespace {
@@ -18,36 +16,15 @@ void Put(std::string* out, T value) {
 }  // namespace
 
 Binaries ParseBinaries(const char* data, size_t size) {
-  const char* const end = data + size;
-  const auto take = [&](void* out, size_t bytes) {
-    if (static_cast<size_t>(end - data) < bytes) Throw(ErrorClass::kModule, "the OpenCL binaries are cut short");
-    std::memcpy(out, data, bytes);
-    data += bytes;
-  };
-  char magic[sizeof kMagic - 1];
-  take(magic, sizeof magic);
-  if (std::memcmp(magic, kMagic, sizeof magic) != 0) Throw(ErrorClass::kModule, "these bytes are no OpenCL binaries");
-  uint32_t version = 0;
-  take(&version, sizeof version);
-  if (version != kVersion) {
-    Throw(ErrorClass::kModule, "the OpenCL binaries are of version " + std::to_string(version) +
-                                   ", and this heterocc reads " + std::to_string(kVersion));
-  }
-  uint32_t count = 0;
-  take(&count, sizeof count);
+  Reader<uint64_t> in("the package of OpenCL binaries", data, size);
+  in.Header(kMagic, kVersion);
   Binaries binaries;
-  for (; count > 0; --count) {
+  for (auto left = in.Number<uint32_t>(); left > 0; --left) {
     common::Digest key;
-    take(key.data(), key.size());
-    uint64_t length = 0;
-    take(&length, sizeof length);
-    if (length > static_cast<uint64_t>(end - data)) Throw(ErrorClass::kModule, "the OpenCL binaries are cut short");
-    if (!binaries.emplace(key, std::string(data, length)).second) {
-      Throw(ErrorClass::kModule, "the OpenCL binaries are damaged: two for one program");
-    }
-    data += length;
+    in.Copy(key.data(), key.size());
+    if (!binaries.emplace(key, in.Text()).second) in.Damaged("two for one program");
   }
-  if (data != end) Throw(ErrorClass::kModule, "the OpenCL binaries are damaged: bytes after their end");
+  in.End();
   return binaries;
 }
 

@@ -29,7 +29,7 @@ bool OnHostSide(const void* data) {
 }
 
 // Has the driver find a new buffer's memory now. Most look for it when the buffer is first used, which is too late to
-// free idle memory or to load another variant. Nobody waits: what uses the buffer comes later in the same queue.
+// free idle memory or to load another variant. Nothing waits for that: uses of the buffer come later in the same queue.
 void FindMemory(Queue* queue, cl_mem mem, const std::string& context) {
   const Driver& cl = RequireDriver();
   const cl_int code = queue->Run([&](cl_command_queue q) {
@@ -123,7 +123,7 @@ void OpenCLDeviceAPI::FreeDataSpace(Device, void* data) {
     try {
       buffer->queue->Finish();
     } catch (const std::exception&) {
-      // Lost, or failed: whoever runs next on the device is told.
+      // Lost, or failed: the next run on the device gets the error.
     }
   }
   RequireDriver().clReleaseMemObject(buffer->mem);

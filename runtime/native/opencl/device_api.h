@@ -17,7 +17,7 @@
 
 namespace heterocc::opencl_plugin {
 
-// What the data pointer of an OpenCL tensor points to.
+// The target of an OpenCL tensor's data pointer.
 struct Buffer {
   std::shared_ptr<Queue> queue;
   cl_mem mem = nullptr;
@@ -55,7 +55,7 @@ class OpenCLDeviceAPI final : public DeviceBase {
   OpenCLDeviceAPI() = default;
 };
 
-// What the sources in `common` know the plug-in by.
+// The names by which the sources in `common` use the plug-in.
 using PluginDeviceAPI = OpenCLDeviceAPI;
 constexpr DLDeviceType kPluginDevice = kDLOpenCL;
 

@@ -63,7 +63,7 @@ const Driver* FindDriver();
 // Why `FindDriver` returns null; empty where it does not.
 const std::string& WhyNoDriver();
 
-// The driver; throws a `driver` error where there is none.
+// The driver; throws a `driver` error if there is none.
 const Driver& RequireDriver();
 
 }  // namespace heterocc::opencl_plugin

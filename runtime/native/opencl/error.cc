@@ -72,12 +72,6 @@ std::string Describe(cl_int code) {
   return Describe(kMeanings, code, "error");
 }
 
-std::string Extent(const size_t* sizes, int dimensions) {
-  std::string text = std::to_string(sizes[0]);
-  for (int i = 1; i < dimensions; ++i) text += "x" + std::to_string(sizes[i]);
-  return text;
-}
-
 void Check(cl_int code, const char* call, const std::string& context) {
   if (code != CL_SUCCESS) ThrowFailed(ClassOf(code, call), call, Describe(code), context);
 }

@@ -1,4 +1,4 @@
-// What calls of OpenCL fail with, as errors of the plug-in.
+// Error codes of OpenCL as errors of the plug-in.
 //
 // Threading: stateless.
 #ifndef HETEROCC_OPENCL_ERROR_H_
@@ -14,10 +14,7 @@ namespace heterocc::opencl_plugin {
 // `CL_OUT_OF_RESOURCES (-5): the device has no resources left`.
 std::string Describe(cl_int code);
 
-// `64x2`: sizes along the axes.
-std::string Extent(const size_t* sizes, int dimensions);
-
-// Throws when `code` is not CL_SUCCESS; `call` is the API call, `context` what it was for (may be empty).
+// Throws when `code` is not CL_SUCCESS; `call` is the API call, `context` its purpose (may be empty).
 void Check(cl_int code, const char* call, const std::string& context = "");
 
 }  // namespace heterocc::opencl_plugin

@@ -3,11 +3,10 @@
 #include <tvm/ffi/container/array.h>
 
 #include <algorithm>
-#include <exception>
-#include <system_error>
-#include <thread>
 #include <utility>
 
+#include "../common/kernel_arguments.h"
+#include "../common/parallel.h"
 #include "device_api.h"
 #include "error.h"
 #include "fault.h"
@@ -44,8 +43,8 @@ std::shared_ptr<Queue> Kernel::QueueOf(const TVMFFIAny* arguments) const {
   for (size_t i = 0; i < spec_.arguments.size(); ++i) {
     const int32_t given = arguments[i].type_index;
     if (spec_.arguments[i].code != kDLOpaqueHandle || given == ffi::TypeIndex::kTVMFFINone) continue;
-    const auto place = [&]() { return "argument " + std::to_string(i) + " of kernel '" + name_ + "' "; };
-    if (given != ffi::TypeIndex::kTVMFFIOpaquePtr) Throw(ErrorClass::kModule, place() + "is no buffer");
+    const auto place = [&]() { return ArgumentName(name_, i) + " "; };
+    if (given != ffi::TypeIndex::kTVMFFIOpaquePtr) Throw(ErrorClass::kModule, place() + "is not a buffer");
     const auto* buffer = static_cast<const Buffer*>(arguments[i].v_ptr);
     if (buffer == nullptr) continue;
     if (buffer->queue->Lost()) {
@@ -61,19 +60,15 @@ std::shared_ptr<Queue> Kernel::QueueOf(const TVMFFIAny* arguments) const {
 }
 
 void Kernel::Launch(const TVMFFIAny* arguments, int32_t count, const Binaries& bundled) {
-  const size_t expected = spec_.arguments.size() + spec_.launch_axes.size();
-  if (count < 0 || static_cast<size_t>(count) != expected) {
-    Throw(ErrorClass::kModule, "kernel '" + name_ + "' was called with " + std::to_string(count) + " arguments, not " +
-                                   std::to_string(expected));
-  }
+  RequireArgumentCount(name_, count, spec_.arguments.size() + spec_.launch.size());
   size_t extents[6] = {1, 1, 1, 1, 1, 1};
-  for (size_t i = 0; i < spec_.launch_axes.size(); ++i) {
+  for (size_t i = 0; i < spec_.launch.size(); ++i) {
     const int64_t extent = arguments[spec_.arguments.size() + i].v_int64;
     if (extent <= 0) return;  // an empty tensor: nothing to compute
-    extents[spec_.launch_axes[i]] = static_cast<size_t>(extent);
+    extents[spec_.launch[i]] = static_cast<size_t>(extent);
   }
   size_t global[3];
-  size_t* local = extents + 3;
+  size_t* local = extents + kFirstWorkItems;
   for (int i = 0; i < 3; ++i) global[i] = extents[i] * local[i];
 
   const Driver& cl = RequireDriver();
@@ -82,7 +77,7 @@ void Kernel::Launch(const TVMFFIAny* arguments, int32_t count, const Binaries& b
   std::lock_guard<std::mutex> lock(mutex_);
   for (size_t i = 0; i < spec_.arguments.size(); ++i) {
     const cl_int code = SetArgument(cl, kernel.get(), static_cast<cl_uint>(i), spec_.arguments[i], arguments[i]);
-    queue->Check(code, "clSetKernelArg", "argument " + std::to_string(i) + " of kernel '" + name_ + "'");
+    queue->Check(code, "clSetKernelArg", ArgumentName(name_, i));
   }
   const cl_int code = queue->RunKernel([&](cl_command_queue q, cl_event* event) {
     if (Faults::Global().LaunchFails()) return static_cast<cl_int>(CL_OUT_OF_RESOURCES);
@@ -119,27 +114,7 @@ ffi::String OpenCLModule::InspectSource(const ffi::String&) const {
 }
 
 void OpenCLModule::BuildAll(int device) {
-  std::vector<std::exception_ptr> failures(programs_.size());
-  const auto build = [&](size_t i) {
-    try {
-      programs_[i]->Build(device, bundled_);
-    } catch (...) {
-      failures[i] = std::current_exception();
-    }
-  };
-  std::vector<std::thread> helpers;
-  size_t next = 1;
-  try {
-    for (; next < programs_.size(); ++next) helpers.emplace_back(build, next);
-  } catch (const std::system_error&) {
-    // No more threads to be had: this one does the rest.
-  }
-  if (!programs_.empty()) build(0);
-  for (; next < programs_.size(); ++next) build(next);
-  for (std::thread& helper : helpers) helper.join();
-  for (const std::exception_ptr& failure : failures) {
-    if (failure != nullptr) std::rethrow_exception(failure);
-  }
+  InParallel(programs_.size(), programs_.size(), [&](size_t i) { programs_[i]->Build(device, bundled_); });
 }
 
 Origins OpenCLModule::CountOrigins(int device) {

@@ -32,7 +32,7 @@ class Kernel {
 
   const KernelSpec& spec() const { return spec_; }
 
-  // Launches it on this thread's device: buffers and scalars as in `spec`, then one extent per launch axis.
+  // Launches it on this thread's device: buffers and scalars as in `spec`, then one extent per launch tag.
   void Launch(const TVMFFIAny* arguments, int32_t count, const Binaries& bundled);
 
  private:

@@ -19,7 +19,7 @@ namespace heterocc::opencl_plugin {
 // One kernel: its source and how its host code launches it.
 struct KernelSpec {
   std::vector<DLDataType> arguments;
-  std::vector<int> launch_axes;  // what each launch argument sets: 0-2 work groups, 3-5 work items, each x y z
+  std::vector<int> launch;  // what each launch argument sets, as `LaunchTag` numbers it; none shared memory
   int dimensions = 1;
   std::string source;
 };

@@ -4,7 +4,6 @@
 #include <cctype>
 #include <sstream>
 
-#include "../common/json.h"
 #include "error.h"
 #include "fault.h"
 
@@ -142,10 +141,6 @@ const Found& Find() {
   return *found;
 }
 
-const char* NameOf(DeviceKind kind) {
-  return kind == DeviceKind::kGpu ? "gpu" : kind == DeviceKind::kCpu ? "cpu" : "accelerator";
-}
-
 }  // namespace
 
 bool IsPocl(const DeviceInfo& info) {
@@ -158,44 +153,6 @@ const std::vector<DeviceInfo>& AllDevices() {
 
 const std::string& WhyNoDevices() {
   return Find().problem;
-}
-
-const DeviceInfo& RequireDevice(int index) {
-  const Found& found = Find();
-  if (found.devices.empty()) Throw(ErrorClass::kDriver, found.problem);
-  if (index < 0 || static_cast<size_t>(index) >= found.devices.size()) {
-    Throw(ErrorClass::kDriver, "there is no OpenCL device " + std::to_string(index) + ": this machine has " +
-                                   std::to_string(found.devices.size()));
-  }
-  return found.devices[index];
-}
-
-std::string DevicesAsJson() {
-  std::ostringstream out;
-  const char* separator = "";
-  out << "{\"problem\": " << (WhyNoDevices().empty() ? "null" : Quoted(WhyNoDevices())) << ", \"devices\": [";
-  for (const DeviceInfo& d : AllDevices()) {
-    out << separator << "{\"name\": " << Quoted(d.name) << ", \"vendor\": " << Quoted(d.vendor)
-        << ", \"platform\": " << Quoted(d.platform_name) << ", \"version\": " << Quoted(d.version)
-        << ", \"driver\": " << Quoted(d.driver) << ", \"type\": \"" << NameOf(d.kind)
-        << "\", \"software\": " << (d.software ? "true" : "false") << ", \"memory\": " << d.memory
-        << ", \"max_alloc\": " << d.max_alloc << ", \"local_memory\": " << d.local_memory
-        << ", \"max_group\": " << d.max_group << ", \"max_group_sizes\": [" << d.max_group_sizes[0] << ", "
-        << d.max_group_sizes[1] << ", " << d.max_group_sizes[2] << "], \"compute_units\": " << d.compute_units
-        << ", \"clock_mhz\": " << d.clock_mhz << ", \"alignment\": " << d.alignment
-        << ", \"fp16\": " << (d.fp16 ? "true" : "false") << ", \"fp64\": " << (d.fp64 ? "true" : "false")
-        << ", \"unified\": " << (d.unified ? "true" : "false")
-        << ", \"shares_host_memory\": " << (d.shares_host_memory ? "true" : "false") << ", \"extensions\": [";
-    const char* comma = "";
-    for (const std::string& extension : d.extensions) {
-      out << comma << Quoted(extension);
-      comma = ", ";
-    }
-    out << "]}";
-    separator = ", ";
-  }
-  out << "]}";
-  return out.str();
 }
 
 }  // namespace heterocc::opencl_plugin

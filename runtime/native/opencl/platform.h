@@ -8,13 +8,14 @@
 #include <string>
 #include <vector>
 
+#include "../common/devices.h"
 #include "driver.h"
 
 namespace heterocc::opencl_plugin {
 
 enum class DeviceKind { kGpu, kAccelerator, kCpu };
 
-// What a device says of itself; sizes in bytes.
+// A device's properties, as its driver gives them; sizes in bytes.
 struct DeviceInfo {
   cl_platform_id platform = nullptr;
   cl_device_id id = nullptr;
@@ -44,18 +45,6 @@ struct DeviceInfo {
 
 // Whether a device is of PoCL's own platform.
 bool IsPocl(const DeviceInfo& info);
-
-// All usable devices; empty where there are none.
-const std::vector<DeviceInfo>& AllDevices();
-
-// Why `AllDevices` is empty; empty where it is not.
-const std::string& WhyNoDevices();
-
-// Device `index`; throws a `driver` error that says how many there are.
-const DeviceInfo& RequireDevice(int index);
-
-// `{"problem": text or null, "devices": [{…}]}`.
-std::string DevicesAsJson();
 
 }  // namespace heterocc::opencl_plugin
 

@@ -1,4 +1,4 @@
-// Kernels that the driver compiles together, and where their machine code comes from.
+// Kernels that the driver compiles together, and the origin of their machine code.
 //
 // For each device: the binary that the bundle brings for exactly this driver and device; else one kept on disk; else
 // the source is compiled. A binary that the driver refuses counts as none.
@@ -19,10 +19,10 @@
 
 namespace heterocc::opencl_plugin {
 
-// What names a program's binary: the hash of device, driver, platform, build options and source.
+// The key of a program's binary: the hash of device, driver, platform, build options and source.
 common::Digest ProgramKey(const DeviceInfo& info, const std::string& source);
 
-// How often programs came from where, and how many binaries were refused.
+// Counts of programs by origin, and of binaries that were refused.
 struct Origins {
   int64_t bundle = 0;
   int64_t disk = 0;

@@ -25,7 +25,7 @@
 
 namespace heterocc::opencl_plugin {
 
-// What a context's devices share, and whether they are lost.
+// State that a context's devices share, such as whether they are lost.
 class Context {
  public:
   explicit Context(cl_context handle) : handle_(handle) {}
@@ -50,7 +50,7 @@ class Queue : public std::enable_shared_from_this<Queue> {
   // The queue of device `index` that the calling thread gave commands to last, which may be lost; else that of `Of`.
   static std::shared_ptr<Queue> LastUsed(int index);
 
-  // Switches timestamps on or off for all devices, those not used yet included. Times that nobody took are dropped.
+  // Switches timestamps on or off for all devices, those not used yet included. Times that were not taken are dropped.
   static void SetProfiling(bool enabled);
 
   // The owner's kernels not taken yet, device by device in launch order; waits for them.
@@ -120,7 +120,7 @@ class Queue : public std::enable_shared_from_this<Queue> {
  private:
   // Before a command: refuses it where the device is lost, and remembers that the calling thread uses this queue.
   void Begin();
-  // The calling thread has been told what became of its commands.
+  // Notes that the calling thread knows the outcome of its commands.
   void Forget();
   // Marks the devices of the context as lost.
   void Lose();

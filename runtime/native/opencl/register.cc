@@ -1,4 +1,4 @@
-// What only the OpenCL plug-in makes known to TVM; `common/register.cc` has the rest.
+// Registration of what only the OpenCL plug-in has; `common/register.cc` has the rest.
 #include "../common/register.h"
 
 #include "lent.h"

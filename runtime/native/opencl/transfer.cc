@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "../common/copies.h"
 #include "device_api.h"
 #include "error.h"
 #include "fault.h"
@@ -15,14 +16,6 @@ namespace ffi = tvm::ffi;
 
 constexpr uint64_t kAlignment = 64;
 
-bool OnDevice(const ffi::Tensor& tensor) {
-  return tensor.device().device_type == kDLOpenCL;
-}
-
-char* HostAddress(const ffi::Tensor& tensor) {
-  return static_cast<char*>(tensor.data_ptr()) + tensor.byte_offset();
-}
-
 cl_mem Memory(const ffi::Tensor& tensor) {
   return static_cast<Buffer*>(tensor.data_ptr())->mem;
 }
@@ -31,7 +24,7 @@ const std::shared_ptr<Queue>& QueueOf(const ffi::Tensor& tensor) {
   return static_cast<Buffer*>(tensor.data_ptr())->queue;
 }
 
-// A command that was given to a queue, and how to tell what became of it.
+// A command that was given to a queue; `Settle` waits for it and throws its error.
 class Command {
  public:
   Command(std::shared_ptr<Queue> queue, cl_event event, const char* call, std::string context, bool fails)
@@ -120,10 +113,7 @@ class PinnedData {
 
 ffi::Function StartCopy(const ffi::Tensor& from, const ffi::Tensor& to) {
   const Driver& cl = RequireDriver();
-  const size_t nbytes = ffi::GetDataSize(*from.GetDLTensorPtr());
-  if (nbytes != ffi::GetDataSize(*to.GetDLTensorPtr())) {
-    Throw(ErrorClass::kDevice, "a copy needs two tensors of one size");
-  }
+  const size_t nbytes = CopySize(from, to);
   if (nbytes == 0) return ffi::Function::FromTyped([]() {});
   const std::shared_ptr<Queue> queue = QueueOf(OnDevice(to) ? to : from);
   const std::string place = "'" + queue->info().name + "'";
@@ -171,9 +161,7 @@ bool Linked(int64_t one, int64_t other) {
 }
 
 ffi::Tensor Pin(int64_t device, int64_t nbytes) {
-  const int64_t extent[] = {nbytes};
-  return ffi::Tensor::FromNDAlloc(PinnedData(static_cast<int>(device), static_cast<size_t>(nbytes)),
-                                  ffi::Shape(extent, extent + 1), DLDataType{kDLUInt, 8, 1}, DLDevice{kDLCPU, 0});
+  return HostBytes(PinnedData(static_cast<int>(device), static_cast<size_t>(nbytes)), nbytes);
 }
 
 }  // namespace heterocc::opencl_plugin

@@ -43,7 +43,7 @@ class Batch {
   // A descriptor set of the layout, valid until the next `Begin`.
   VkDescriptorSet NewSet(VkDescriptorSetLayout layout);
 
-  // Call before and after the command that runs a kernel. Kernels that nobody wants timed are not.
+  // Call before and after the command that runs a kernel. Kernels without an owner are not timed.
   void StartTimer(const TimedFor& timed);
   void StopTimer(const TimedFor& timed);
 

@@ -43,7 +43,7 @@ class VulkanDeviceAPI final : public DeviceBase {
   VulkanDeviceAPI() = default;
 };
 
-// What the sources in `common` know the plug-in by.
+// The names by which the sources in `common` use the plug-in.
 using PluginDeviceAPI = VulkanDeviceAPI;
 constexpr DLDeviceType kPluginDevice = kDLVulkan;
 

@@ -13,7 +13,7 @@
 
 namespace heterocc::vulkan_plugin {
 
-// What the plug-in needs of a device. Timeline semaphores and SPIR-V 1.5 are part of it.
+// The version that the plug-in needs of a device. Timeline semaphores and SPIR-V 1.5 are part of it.
 constexpr uint32_t kApiVersion = VK_API_VERSION_1_2;
 
 #define HETEROCC_VK_INSTANCE_FUNCTIONS(X)     \
@@ -102,7 +102,7 @@ const Driver* FindDriver();
 // Why `FindDriver` returns null; empty where it does not.
 const std::string& WhyNoDriver();
 
-// The driver; throws a `driver` error where there is none.
+// The driver; throws a `driver` error if there is none.
 const Driver& RequireDriver();
 
 // Fills the table for a logical device; throws a `driver` error where a function of Vulkan 1.2 is missing.

@@ -1,4 +1,4 @@
-// What calls of Vulkan fail with, as errors of the plug-in.
+// Error codes of Vulkan as errors of the plug-in.
 //
 // Threading: stateless.
 #ifndef HETEROCC_VULKAN_ERROR_H_
@@ -14,7 +14,7 @@ namespace heterocc::vulkan_plugin {
 // `VK_ERROR_DEVICE_LOST (-4): the device stopped …`.
 std::string Describe(VkResult result);
 
-// Throws when `result` is an error; `call` is the API call, `context` what it was for (may be empty).
+// Throws when `result` is an error; `call` is the API call, `context` its purpose (may be empty).
 void Check(VkResult result, const char* call, const std::string& context = "");
 
 }  // namespace heterocc::vulkan_plugin

@@ -1,4 +1,4 @@
-// Which commands may run beside each other: remembers what has been read and written since the last barrier.
+// Commands that may run concurrently: remembers the memory read and written since the last barrier.
 //
 // Threading: none of its own; the queue's lock guards it.
 #ifndef HETEROCC_VULKAN_HAZARDS_H_

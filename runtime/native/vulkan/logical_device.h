@@ -1,6 +1,6 @@
-// A logical device: what the driver gives to run on a physical one, with every feature that kernels may ask for.
+// A logical device with every feature that kernels may need.
 //
-// Ownership: owns the VkDevice and destroys it; whoever holds objects of the device must be gone by then.
+// Ownership: owns the VkDevice and destroys it; objects of the device must be destroyed before.
 // Threading: immutable; calls that Vulkan wants synchronised are the caller's to order.
 #ifndef HETEROCC_VULKAN_LOGICAL_DEVICE_H_
 #define HETEROCC_VULKAN_LOGICAL_DEVICE_H_

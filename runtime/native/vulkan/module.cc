@@ -1,14 +1,13 @@
 #include "module.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <cstring>
-#include <exception>
-#include <system_error>
 #include <thread>
 #include <utility>
 
+#include "../common/kernel_arguments.h"
+#include "../common/parallel.h"
 #include "device_api.h"
 #include "error.h"
 #include "fault.h"
@@ -20,10 +19,6 @@ namespace ffi = tvm::ffi;
 
 constexpr char kBuildFunction[] = "heterocc_build";
 constexpr size_t kMostBuilders = 8;  // threads
-
-std::string Triple(const uint32_t* values) {
-  return std::to_string(values[0]) + "x" + std::to_string(values[1]) + "x" + std::to_string(values[2]);
-}
 
 // The nearest half-precision number, ties to even; the bits of IEEE 754 binary16.
 uint16_t HalfOf(float value) {
@@ -152,24 +147,20 @@ void Kernel::MakePipeline(Queue& queue, Pipeline* pipeline) const {
 
 Buffer* Kernel::BufferOf(const TVMFFIAny& argument, size_t place, const Queue& queue) const {
   if (argument.type_index != ffi::TypeIndex::kTVMFFIOpaquePtr || argument.v_ptr == nullptr) {
-    Throw(ErrorClass::kModule, "argument " + std::to_string(place) + " of kernel '" + name_ + "' is no buffer");
+    Throw(ErrorClass::kModule, ArgumentName(name_, place) + " is not a buffer");
   }
   auto* buffer = static_cast<Buffer*>(argument.v_ptr);
   if (buffer->queue.get() != &queue) {
     const std::string whose = buffer->queue->Lost() ? "is of a device that was lost: load the bundle again"
                                                     : "is on '" + buffer->queue->info().name + "'";
-    Throw(ErrorClass::kDevice, "argument " + std::to_string(place) + " of kernel '" + name_ + "' " + whose);
+    Throw(ErrorClass::kDevice, ArgumentName(name_, place) + " " + whose);
   }
   return buffer;
 }
 
 void Kernel::Launch(const TVMFFIAny* arguments, int32_t count) {
-  const size_t expected = spec_.arguments.size() + spec_.launch.size();
-  if (count < 0 || static_cast<size_t>(count) != expected) {
-    Throw(ErrorClass::kModule, "kernel '" + name_ + "' was called with " + std::to_string(count) + " arguments, not " +
-                                   std::to_string(expected));
-  }
-  int64_t extents[7] = {1, 1, 1, 1, 1, 1, 0};
+  RequireArgumentCount(name_, count, spec_.arguments.size() + spec_.launch.size());
+  int64_t extents[kLaunchTags] = {1, 1, 1, 1, 1, 1, 0};
   for (size_t i = 0; i < spec_.launch.size(); ++i) {
     extents[spec_.launch[i]] = arguments[spec_.arguments.size() + i].v_int64;
   }
@@ -187,8 +178,9 @@ void Kernel::Launch(const TVMFFIAny* arguments, int32_t count) {
     groups[i] = static_cast<uint32_t>(extents[i]);
   }
   for (const int tag : spec_.launch) {
-    if (tag >= 3 && tag < kDynamicShared && extents[tag] != static_cast<int64_t>(spec_.group[tag - 3])) {
-      Throw(ErrorClass::kModule, "kernel '" + name_ + "' is for work groups of " + Triple(spec_.group) +
+    const bool items = tag >= kFirstWorkItems && tag < kDynamicShared;
+    if (items && extents[tag] != static_cast<int64_t>(spec_.group[tag - kFirstWorkItems])) {
+      Throw(ErrorClass::kModule, "kernel '" + name_ + "' is for work groups of " + Extent(spec_.group, 3) +
                                      " and was launched with another size");
     }
   }
@@ -223,7 +215,7 @@ ffi::String VulkanModule::InspectSource(const ffi::String&) const {
   for (const auto& [name, kernel] : kernels_) {
     const KernelSpec& spec = kernel->spec();
     text += name + ": " + std::to_string(spec.buffers) + " buffers, " + std::to_string(spec.push_bytes) +
-            " bytes of push constants, groups of " + Triple(spec.group) + ", " + std::to_string(spec.shared_bytes) +
+            " bytes of push constants, groups of " + Extent(spec.group, 3) + ", " + std::to_string(spec.shared_bytes) +
             " bytes shared, needs " + (spec.features == 0 ? "nothing" : FeatureNames(spec.features)) + ", " +
             std::to_string(spec.words.size()) + " words of SPIR-V\n";
   }
@@ -233,31 +225,9 @@ ffi::String VulkanModule::InspectSource(const ffi::String&) const {
 int64_t VulkanModule::BuildAll(int device) {
   std::vector<Kernel*> kernels;
   for (auto& [name, kernel] : kernels_) kernels.push_back(kernel.get());
-  std::vector<std::exception_ptr> failures(kernels.size());
-  std::atomic<size_t> next{0};
-  const auto work = [&]() {
-    for (size_t i = next++; i < kernels.size(); i = next++) {
-      try {
-        kernels[i]->Build(device);
-      } catch (...) {
-        failures[i] = std::current_exception();
-        next = kernels.size();
-      }
-    }
-  };
   // Drivers compile for milliseconds a kernel, on one core each.
   const size_t cores = std::max(1u, std::thread::hardware_concurrency());
-  std::vector<std::thread> helpers;
-  try {
-    while (helpers.size() + 1 < std::min({cores, kMostBuilders, kernels.size()})) helpers.emplace_back(work);
-  } catch (const std::system_error&) {
-    // No more threads to be had: those that are there do it.
-  }
-  work();
-  for (std::thread& helper : helpers) helper.join();
-  for (const std::exception_ptr& failure : failures) {
-    if (failure != nullptr) std::rethrow_exception(failure);
-  }
+  InParallel(kernels.size(), std::min(cores, kMostBuilders), [&](size_t i) { kernels[i]->Build(device); });
   Queue::Of(device)->cache().SaveIfGrown();
   return static_cast<int64_t>(kernels_.size());
 }

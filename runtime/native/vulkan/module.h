@@ -66,7 +66,7 @@ class VulkanModule final : public tvm::ffi::ModuleObj {
   int GetPropertyMask() const final { return tvm::ffi::Module::kBinarySerializable | tvm::ffi::Module::kRunnable; }
   tvm::ffi::Bytes SaveToBytes() const final { return bytes_; }
 
-  // A line per kernel: what it takes and what it needs.
+  // A line per kernel: its arguments and what it needs of a device.
   tvm::ffi::String InspectSource(const tvm::ffi::String& format) const final;
 
   // A kernel by name, or `heterocc_build(device: int) -> int`, which builds all kernels and returns how many.

@@ -27,15 +27,12 @@ struct Argument {
   uint32_t slot;  // binding, or byte offset among the push constants
 };
 
-// What each launch argument sets: 0-2 work groups, 3-5 work items, each x y z; 6 shared memory sized at launch.
-constexpr int kDynamicShared = 6;
-
 // One kernel: its code and how its host code launches it.
 struct KernelSpec {
   uint32_t buffers = 0;
   uint32_t push_bytes = 0;
   std::vector<Argument> arguments;
-  std::vector<int> launch;
+  std::vector<int> launch;  // what each launch argument sets, as `LaunchTag` numbers it
   uint32_t group[3] = {1, 1, 1};
   uint32_t shared_bytes = 0;
   uint32_t features = 0;

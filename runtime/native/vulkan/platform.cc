@@ -238,14 +238,4 @@ const std::string& WhyNoDevices() {
   return Find().problem;
 }
 
-const DeviceInfo& RequireDevice(int index) {
-  const Found& found = Find();
-  if (found.devices.empty()) Throw(ErrorClass::kDriver, found.problem);
-  if (index < 0 || static_cast<size_t>(index) >= found.devices.size()) {
-    Throw(ErrorClass::kDriver, "there is no Vulkan device " + std::to_string(index) + ": this machine has " +
-                                   std::to_string(found.devices.size()));
-  }
-  return found.devices[index];
-}
-
 }  // namespace heterocc::vulkan_plugin

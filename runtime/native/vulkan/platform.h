@@ -8,11 +8,12 @@
 #include <string>
 #include <vector>
 
+#include "../common/devices.h"
 #include "driver.h"
 
 namespace heterocc::vulkan_plugin {
 
-// What kernels may need of a device; the values are those of the module format.
+// Features of a device that kernels may need; the values are those of the module format.
 enum Feature : uint32_t {
   kInt64 = 1,
   kFloat64 = 2,
@@ -32,7 +33,7 @@ constexpr uint32_t kNanFeatures = kNan16 | kNan32 | kNan64;
 // `int64, float16` for a set of features.
 std::string FeatureNames(uint32_t features);
 
-// What a device says of itself; sizes in bytes.
+// A device's properties, as its driver gives them; sizes in bytes.
 struct DeviceInfo {
   VkPhysicalDevice id = VK_NULL_HANDLE;
   std::string name;
@@ -71,18 +72,6 @@ struct DeviceInfo {
   // Whether the host can work in memory that the device allocates as fast as in its own.
   bool LendsMemory() const;
 };
-
-// All usable devices; empty where there are none.
-const std::vector<DeviceInfo>& AllDevices();
-
-// Why `AllDevices` is empty; empty where it is not.
-const std::string& WhyNoDevices();
-
-// Device `index`; throws a `driver` error that says how many there are.
-const DeviceInfo& RequireDevice(int index);
-
-// `{"problem": text or null, "devices": [{…}]}`.
-std::string DevicesAsJson();
 
 }  // namespace heterocc::vulkan_plugin
 

@@ -1,6 +1,5 @@
 // The description of devices that Python reads.
 #include <cstdio>
-#include <sstream>
 
 #include "../common/json.h"
 #include "platform.h"
@@ -31,40 +30,46 @@ const char* TypeOf(const DeviceInfo& info) {
   }
 }
 
-std::string Triple(const uint32_t* values) {
-  return "[" + std::to_string(values[0]) + ", " + std::to_string(values[1]) + ", " + std::to_string(values[2]) + "]";
-}
-
 }  // namespace
 
-std::string DevicesAsJson() {
-  std::ostringstream out;
-  const char* separator = "";
-  const auto yes = [](bool value) { return value ? "true" : "false"; };
-  out << "{\"problem\": " << (WhyNoDevices().empty() ? "null" : Quoted(WhyNoDevices())) << ", \"devices\": [";
-  for (const DeviceInfo& d : AllDevices()) {
-    const auto feature = [&](Feature bit) { return yes((d.features & bit) != 0); };
-    out << separator << "{\"name\": " << Quoted(d.name) << ", \"driver\": " << Quoted(d.driver)
-        << ", \"version\": " << Quoted(d.version) << ", \"type\": \"" << TypeOf(d)
-        << "\", \"integrated\": " << yes(d.type == VK_PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU)
-        << ", \"software\": " << yes(d.software) << ", \"vendor_id\": " << d.vendor_id << ", \"uuid\": \""
-        << Hex(d.device_uuid, VK_UUID_SIZE) << "\", \"memory\": " << d.memory << ", \"max_alloc\": " << d.max_alloc
-        << ", \"storage_range\": " << d.storage_range << ", \"storage_buffers\": " << d.storage_buffers
-        << ", \"push_constants\": " << d.push_constants << ", \"shared_memory\": " << d.shared_memory
-        << ", \"max_group\": " << d.max_group << ", \"max_group_sizes\": " << Triple(d.max_group_sizes)
-        << ", \"max_group_counts\": " << Triple(d.max_group_counts) << ", \"subgroup_size\": " << d.subgroup_size
-        << ", \"int64\": " << feature(kInt64) << ", \"fp64\": " << feature(kFloat64)
-        << ", \"fp16\": " << feature(kFloat16) << ", \"int16\": " << feature(kInt16) << ", \"int8\": " << feature(kInt8)
-        << ", \"storage8\": " << feature(kStorage8) << ", \"storage16\": " << feature(kStorage16)
-        << ", \"subgroups\": " << feature(kSubgroups) << ", \"subgroup_operations\": " << d.subgroup_operations
-        << ", \"nan16\": " << feature(kNan16) << ", \"nan32\": " << feature(kNan32)
-        << ", \"nan64\": " << feature(kNan64) << ", \"push_descriptors\": " << yes(d.push_descriptors != 0)
-        << ", \"timestamps\": " << yes(d.timestamp_period > 0) << ", \"unified\": " << yes(d.unified)
-        << ", \"shares_host_memory\": " << yes(d.SharesHostMemory()) << "}";
-    separator = ", ";
-  }
-  out << "]}";
-  return out.str();
+std::string DeviceAsJson(const DeviceInfo& info) {
+  const auto has = [&](Feature feature) { return (info.features & feature) != 0; };
+  return JsonObject()
+      .Text("name", info.name)
+      .Text("driver", info.driver)
+      .Text("version", info.version)
+      .Text("type", TypeOf(info))
+      .Flag("integrated", info.type == VK_PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU)
+      .Flag("software", info.software)
+      .Number("vendor_id", info.vendor_id)
+      .Text("uuid", Hex(info.device_uuid, VK_UUID_SIZE))
+      .Number("memory", info.memory)
+      .Number("max_alloc", info.max_alloc)
+      .Number("storage_range", info.storage_range)
+      .Number("storage_buffers", info.storage_buffers)
+      .Number("push_constants", info.push_constants)
+      .Number("shared_memory", info.shared_memory)
+      .Number("max_group", info.max_group)
+      .Triple("max_group_sizes", info.max_group_sizes)
+      .Triple("max_group_counts", info.max_group_counts)
+      .Number("subgroup_size", info.subgroup_size)
+      .Flag("int64", has(kInt64))
+      .Flag("fp64", has(kFloat64))
+      .Flag("fp16", has(kFloat16))
+      .Flag("int16", has(kInt16))
+      .Flag("int8", has(kInt8))
+      .Flag("storage8", has(kStorage8))
+      .Flag("storage16", has(kStorage16))
+      .Flag("subgroups", has(kSubgroups))
+      .Number("subgroup_operations", info.subgroup_operations)
+      .Flag("nan16", has(kNan16))
+      .Flag("nan32", has(kNan32))
+      .Flag("nan64", has(kNan64))
+      .Flag("push_descriptors", info.push_descriptors != 0)
+      .Flag("timestamps", info.timestamp_period > 0)
+      .Flag("unified", info.unified)
+      .Flag("shares_host_memory", info.SharesHostMemory())
+      .Close();
 }
 
 }  // namespace heterocc::vulkan_plugin

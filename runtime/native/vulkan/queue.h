@@ -1,5 +1,5 @@
-// One in-order queue per device, shared by all threads: records commands, submits them when somebody waits or enough
-// have come together, and gives back what they used when the device is done.
+// One in-order queue per device, shared by all threads: records commands, submits them when a thread waits or enough
+// have come together, and releases what they used when the device is done.
 //
 // Commands get the serial of the batch they are in; a timeline semaphore says how far the device has come. Barriers
 // stand only between commands that touch the same memory.
@@ -34,7 +34,7 @@ namespace heterocc::vulkan_plugin {
 
 class Queue;
 
-// What the data pointer of a Vulkan tensor points to.
+// The target of a Vulkan tensor's data pointer.
 struct Buffer {
   std::shared_ptr<Queue> queue;
   Allocation memory;
@@ -66,7 +66,7 @@ class Queue : public std::enable_shared_from_this<Queue> {
   // thread has opened the device anew since: those commands never ran, and waiting for it throws. Else that of `Of`.
   static std::shared_ptr<Queue> LastUsed(int index);
 
-  // Switches timestamps on or off for all devices, those not used yet included. Times that nobody took are dropped.
+  // Switches timestamps on or off for all devices, those not used yet included. Times that were not taken are dropped.
   static void SetProfiling(bool enabled);
 
   // The owner's kernels that are done and not taken yet, device by device in launch order.

@@ -40,7 +40,7 @@ void Queue::Free(Buffer* buffer) {
     try {
       WaitForUser(buffer);  // the owner may reuse the memory as soon as we return
     } catch (const std::exception&) {
-      // Lost: nothing uses it any more. Whoever runs next on the device is told.
+      // Lost: nothing uses it any more. The next run on the device gets the error.
     }
   }
   {

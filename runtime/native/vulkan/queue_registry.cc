@@ -1,4 +1,4 @@
-// The queues of all devices, and what is asked of all of them.
+// The queues of all devices, and requests to all of them.
 #include "../common/given_queues.h"
 #include "queue.h"
 

@@ -1,4 +1,4 @@
-// What only the Vulkan plug-in makes known to TVM; `common/register.cc` has the rest.
+// Registration of what only the Vulkan plug-in has; `common/register.cc` has the rest.
 #include "../common/register.h"
 
 #include "device_api.h"

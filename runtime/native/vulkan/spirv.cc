@@ -89,9 +89,9 @@ Feature NanFeature(uint32_t bits) {
   }
 }
 
-class Reader {
+class ModuleScan {
  public:
-  Reader(const std::vector<uint32_t>& words, uint32_t bindings, SpirvInfo* info)
+  ModuleScan(const std::vector<uint32_t>& words, uint32_t bindings, SpirvInfo* info)
       : words_(words), bindings_(bindings), info_(info) {}
 
   void Read() {
@@ -191,7 +191,7 @@ class Reader {
 
 SpirvInfo ReadSpirv(const std::vector<uint32_t>& words, uint32_t bindings) {
   SpirvInfo info;
-  Reader(words, bindings, &info).Read();
+  ModuleScan(words, bindings, &info).Read();
   return info;
 }
 

@@ -1,4 +1,4 @@
-// What the plug-in must know of a SPIR-V kernel: its entry point, what it asks of the device, which buffers it writes.
+// Properties of a SPIR-V kernel: its entry point, the features that it needs, the buffers that it writes.
 //
 // Only the declarations before the first function are read, and not trusted. Threading: stateless.
 #ifndef HETEROCC_VULKAN_SPIRV_H_

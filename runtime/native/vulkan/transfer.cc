@@ -4,6 +4,7 @@
 #include <memory>
 #include <utility>
 
+#include "../common/copies.h"
 #include "device_api.h"
 #include "error.h"
 
@@ -11,14 +12,6 @@ namespace heterocc::vulkan_plugin {
 namespace {
 
 namespace ffi = tvm::ffi;
-
-bool OnDevice(const ffi::Tensor& tensor) {
-  return tensor.device().device_type == kDLVulkan;
-}
-
-char* HostAddress(const ffi::Tensor& tensor) {
-  return static_cast<char*>(tensor.data_ptr()) + tensor.byte_offset();
-}
 
 // Keeps a piece of a queue's memory pinned.
 class Pinned {
@@ -52,10 +45,7 @@ ffi::Function Settler(std::shared_ptr<Queue> queue, uint64_t serial) {
 }  // namespace
 
 ffi::Function StartCopy(const ffi::Tensor& from, const ffi::Tensor& to) {
-  const size_t nbytes = ffi::GetDataSize(*from.GetDLTensorPtr());
-  if (nbytes != ffi::GetDataSize(*to.GetDLTensorPtr())) {
-    Throw(ErrorClass::kDevice, "a copy needs two tensors of one size");
-  }
+  const size_t nbytes = CopySize(from, to);
   if (nbytes == 0) return ffi::Function::FromTyped([]() {});
   Buffer* buffer = static_cast<Buffer*>((OnDevice(to) ? to : from).data_ptr());
   const std::shared_ptr<Queue> queue = buffer->queue;
@@ -87,11 +77,9 @@ ffi::Function Mark(int64_t device) {
 }
 
 ffi::Optional<ffi::Tensor> Pin(int64_t device, int64_t nbytes) {
-  const int64_t extent[] = {nbytes};
   auto memory = std::make_shared<Pinned>(Queue::Of(static_cast<int>(device)), static_cast<uint64_t>(nbytes));
   if (!memory->cached()) return std::nullopt;
-  return ffi::Tensor::FromNDAlloc(PinnedData(std::move(memory)), ffi::Shape(extent, extent + 1),
-                                  DLDataType{kDLUInt, 8, 1}, DLDevice{kDLCPU, 0});
+  return HostBytes(PinnedData(std::move(memory)), nbytes);
 }
 
 }  // namespace heterocc::vulkan_plugin

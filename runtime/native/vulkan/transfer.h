@@ -1,6 +1,6 @@
 // Copies that the host does not wait for, and host memory that devices copy from and to without a stop in between.
 //
-// What starts a copy gives a function that waits for it and throws what went wrong; it may be dropped uncalled.
+// A function that starts a copy gives one that waits for it and throws its error; that may be dropped uncalled.
 // Ownership: the caller keeps both tensors until that function has returned. Threading: any thread.
 #ifndef HETEROCC_VULKAN_TRANSFER_H_
 #define HETEROCC_VULKAN_TRANSFER_H_

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from heterocc.compiler.devices.device import Device
-from heterocc.runtime.native import unavailable_reason
+from heterocc.runtime.native import opencl_unavailable_reason
 from heterocc.runtime.native.vulkan_api import vulkan_unavailable_reason
 from tests.compiler.lower import opencl_run, vulkan_run
 from tests.compiler.lower.gpu_run import Graph, Runner
 
-_REASONS = {"opencl": unavailable_reason(), "vulkan": vulkan_unavailable_reason()}
+_REASONS = {"opencl": opencl_unavailable_reason(), "vulkan": vulkan_unavailable_reason()}
 _RUNNERS = {r.backend: r for r in (opencl_run.RUNNER, vulkan_run.RUNNER)}
 
 

@@ -34,7 +34,7 @@ from heterocc.compiler.lower.pipeline import KernelModule
 from heterocc.compiler.lower.vulkan import lowering as vulkan
 from heterocc.compiler.lower.vulkan.codegen import generating
 from heterocc.compiler.lower.vulkan.target import GUARANTEED, limits_of, vulkan_target
-from heterocc.runtime.native import load_opencl, unavailable_reason
+from heterocc.runtime.native import load_opencl, opencl_unavailable_reason
 from heterocc.runtime.native.vulkan_api import load_vulkan, vulkan_unavailable_reason
 from tests.compiler.lower import cuda_emulated, opencl_run, vulkan_run
 from tests.compiler.lower.gpu_run import Runner
@@ -57,7 +57,8 @@ class Setting:
     @property
     def missing(self) -> str | None:
         """Why it cannot run here, or None."""
-        return {"opencl": unavailable_reason, "vulkan": vulkan_unavailable_reason, "cuda": lambda: None}[self.backend]()
+        reasons = {"opencl": opencl_unavailable_reason, "vulkan": vulkan_unavailable_reason, "cuda": lambda: None}
+        return reasons[self.backend]()
 
     @property
     def device(self) -> Device:

@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 from heterocc.artifacts.manifest import Device
+from tests.fresh_process import STRICT
 from tests.runtime import standin, stress
 from tests.runtime.discrete_run import THREADS
 from tests.runtime.standin import Model, Op, Part
@@ -73,8 +74,7 @@ def run(
     }
     command = [
         sys.executable,
-        "-W",
-        "error",
+        *STRICT,
         "-m",
         "tests.runtime.discrete_run",
         str(rounds),
@@ -152,7 +152,7 @@ with load(sys.argv[1]) as session:
 def test_a_map_or_an_allocation_that_fails_is_an_error_that_costs_one_run(tmp_path: Path) -> None:
     bundle, _ = relay(tmp_path / "m.hcb", 1, 0, 1)
     environment = {**os.environ, "HETEROCC_OPENCL_FAULT": "incoherent"}
-    command = [sys.executable, "-W", "error", "-c", BOUND, str(bundle)]
+    command = [sys.executable, *STRICT, "-c", BOUND, str(bundle)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, env=environment)
     assert done.returncode == 0, done.stderr[-3000:]
     *maps, memory = done.stdout.splitlines()
@@ -223,7 +223,7 @@ with load(sys.argv[1], threads=1) as session:
 def test_a_driver_that_moves_what_it_maps_is_copied_to_and_the_session_says_so(tmp_path: Path) -> None:
     bundle, _ = relay(tmp_path / "m.hcb", 1, 0, 1)
     environment = {**os.environ, "HETEROCC_OPENCL_FAULT": "integrated,move:1+"}
-    command = [sys.executable, "-W", "error", "-c", MOVING, str(bundle)]
+    command = [sys.executable, *STRICT, "-c", MOVING, str(bundle)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, env=environment)
     assert done.returncode == 0, done.stderr[-3000:]
     note = "opencl:0 shares the host's memory, but its driver moves what it maps: values are copied"

@@ -11,7 +11,7 @@ import tvm_ffi
 
 from heterocc.artifacts.errors import DeviceError
 from heterocc.runtime import load
-from heterocc.runtime.native import unavailable_reason, vulkan_unavailable_reason
+from heterocc.runtime.native import opencl_unavailable_reason, vulkan_unavailable_reason
 from heterocc.runtime.native.vulkan_api import statistics
 from tests.runtime import standin
 
@@ -35,7 +35,7 @@ def faults() -> Iterator[Callable[[str], None]]:
 
 @pytest.mark.opencl
 @pytest.mark.usefixtures("memory")
-@pytest.mark.skipif(unavailable_reason() is not None, reason=f"no OpenCL here: {unavailable_reason()}")
+@pytest.mark.skipif(opencl_unavailable_reason() is not None, reason=f"no OpenCL here: {opencl_unavailable_reason()}")
 @pytest.mark.parametrize("devices", ["vg", "gvc", "cgvgv"])
 def test_a_chain_over_three_devices_gives_the_right_numbers(bundle_of: Write, devices: str) -> None:
     with load(bundle_of(standin.chain(8, device=devices))) as session:

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 import tvm_ffi
 
-from heterocc.runtime.native import unavailable_reason, vulkan_unavailable_reason
+from heterocc.runtime.native import opencl_unavailable_reason, vulkan_unavailable_reason
 from tests.runtime.native import opencl_sample, vulkan_sample
 
 _WHY_NOT: dict[str, tuple[str, Callable[[], str | None]]] = {
-    "opencl": ("OpenCL", unavailable_reason),
+    "opencl": ("OpenCL", opencl_unavailable_reason),
     "vulkan": ("Vulkan", vulkan_unavailable_reason),
 }
 

@@ -58,7 +58,7 @@ def test_a_kernel_called_with_too_few_arguments_is_refused(sample: Any) -> None:
 def test_a_kernel_called_with_a_number_for_a_buffer_is_refused(sample: Any) -> None:
     tensor = sample.empty((N,))
     kernel = sample.load(sample.module_bytes()).get_function("scale")
-    with pytest.raises(ValueError, match="argument 1 of kernel 'scale' is no buffer"):
+    with pytest.raises(ValueError, match="argument 1 of kernel 'scale' is not a buffer"):
         kernel(sample.pointer(tensor), 4096, 1.0, 0, 8, 8)
 
 
@@ -86,5 +86,5 @@ def test_a_module_with_any_header_byte_changed_loads_or_is_refused(sample: Any, 
 
 
 def test_bytes_after_the_end_are_refused(sample: Any) -> None:
-    with pytest.raises(ValueError, match="bytes after its end"):
+    with pytest.raises(ValueError, match="bytes after the end"):
         sample.load(sample.module_bytes() + b"\0")

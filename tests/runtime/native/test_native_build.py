@@ -49,9 +49,8 @@ PACKAGES = {"OpenCL": "opencl-c-headers", "Vulkan": "libvulkan-dev"}
 DEVICES = """
 import sys
 from pathlib import Path
-from heterocc.runtime.native import opencl_api, plugin
+from heterocc.runtime.native import plugin
 folder = Path(sys.argv[1])
-opencl_api._folders = lambda: [folder]
 plugin.Plugin.folders = lambda self: iter([folder])
 sys.argv[1:] = ["devices", "--json"]
 from heterocc.compiler.cli.main import main

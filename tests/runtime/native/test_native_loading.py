@@ -17,7 +17,7 @@ try:
     code = None
 except HeteroccError as error:
     code = [error.code, error.hint]
-print(json.dumps({"code": code, "reason": native.unavailable_reason(), "tvm": "tvm" in sys.modules}))
+print(json.dumps({"code": code, "reason": native.opencl_unavailable_reason(), "tvm": "tvm" in sys.modules}))
 """
 
 
@@ -53,12 +53,13 @@ def test_a_missing_driver_is_an_error_with_a_hint(environment: dict[str, str], w
 
 def test_import_tvm_works_without_a_driver_and_without_the_plug_in() -> None:
     program = """
+import dataclasses
 from heterocc.runtime.native import opencl_api
-opencl_api.LIBRARY = "libnot_there.so"
+opencl_api.PLUGIN = dataclasses.replace(opencl_api.PLUGIN, library="libnot_there.so")
 import tvm
-print(opencl_api.unavailable_reason())
+print(opencl_api.opencl_unavailable_reason())
 """
-    assert "plug-in is not there" in fresh(program, HETEROCC_OPENCL_FAULT="no-driver")
+    assert "the OpenCL plug-in is not there" in fresh(program, HETEROCC_OPENCL_FAULT="no-driver")
 
 
 def test_import_tvm_registers_opencl_and_loading_again_changes_nothing() -> None:
@@ -130,7 +131,7 @@ print(sorted(m.kind for m in check.imports))
 import sys
 import numpy as np, tvm_ffi
 from tests.runtime.native.opencl_sample import to_device, to_host, empty
-from heterocc.runtime.native import build_kernels, load_opencl
+from heterocc.runtime.native.opencl_api import build_kernels, load_opencl
 load_opencl()
 library = tvm_ffi.get_global_func("ffi.Module.load_from_file.so")({str(library)!r}, "so")
 x = np.random.default_rng(0).random((64, 33), "float32")
@@ -149,4 +150,4 @@ print([m for m in ("tvm", "onnx", "heterocc.compiler") if m in sys.modules])
 def _built() -> bool:
     from heterocc.runtime.native import opencl_api
 
-    return any((folder / opencl_api.LIBRARY).is_file() for folder in opencl_api._folders())
+    return any((folder / opencl_api.PLUGIN.library).is_file() for folder in opencl_api.PLUGIN.folders())

@@ -11,7 +11,8 @@ import pytest
 import tvm_ffi
 
 from heterocc.artifacts.errors import DeviceError, DeviceMemoryError
-from heterocc.runtime.native import opencl_devices, trim, typed_error
+from heterocc.runtime.native import opencl_devices, typed_error
+from heterocc.runtime.native.opencl_api import trim
 from tests.fresh_process import fresh
 from tests.runtime.native.opencl_sample import (
     empty,
@@ -94,7 +95,8 @@ import sys
 import numpy as np
 import tvm_ffi
 from tests.runtime.native.opencl_sample import empty, leave_idle_workspace, to_device, to_host
-from heterocc.runtime.native import trim, typed_error
+from heterocc.runtime.native import typed_error
+from heterocc.runtime.native.opencl_api import trim
 
 def failure():
     try:

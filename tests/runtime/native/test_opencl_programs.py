@@ -139,8 +139,8 @@ def test_binaries_cut_short_anywhere_are_refused() -> None:
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
-        (lambda p: p + b"\0", "bytes after their end"),
-        (lambda p: b"XXXX" + p[4:], "no OpenCL binaries"),
+        (lambda p: p + b"\0", "bytes after the end"),
+        (lambda p: b"XXXX" + p[4:], "does not begin with 'HCLB'"),
         (lambda p: p[:4] + struct.pack("<I", 2) + p[8:], "of version 2, and this heterocc reads 1"),
         (lambda p: p[:8] + struct.pack("<I", 2) + p[12:] + p[12:], "two for one program"),
         (lambda p: p[:44] + struct.pack("<Q", 1 << 63) + p[52:], "cut short"),

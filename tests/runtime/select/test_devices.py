@@ -3,12 +3,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from heterocc.artifacts.errors import DeviceError, DeviceMemoryError, DriverMissingError, FeedError
 from heterocc.artifacts.manifest import Device
-from heterocc.runtime.execute.faults import device_fault, offer
+from heterocc.runtime.execute.faults import device_fault, offer, take_device_loss
 from heterocc.runtime.native import CudaDevice, OpenCLDevice, VulkanDevice
 from heterocc.runtime.select import devices as under_test
 from heterocc.runtime.select.devices import Absent, driver_reason, inventory
@@ -146,6 +147,17 @@ def test_errors_of_the_plug_ins_keep_their_kind_and_name_the_partition(api: str)
     assert isinstance(error, DeviceMemoryError)
     assert error.message == "GPU failed while running partition 'p0': no space"
     assert error.where == "device GPU"
+
+
+def test_the_loss_of_a_device_is_taken_by_one_thread() -> None:
+    take_device_loss()
+    lost = RuntimeError("VK_ERROR_DEVICE_LOST")
+    with ThreadPoolExecutor(8) as threads:
+        for _ in range(200):
+            list(threads.map(lambda name: device_fault(lost, "running", name), "ABCDEFGH"))
+            assert sorted(threads.map(lambda _: take_device_loss(), range(8))) == [False] * 7 + [True]
+    device_fault(RuntimeError("VK_ERROR_UNKNOWN"), "running", "VULKAN")
+    assert not take_device_loss()
 
 
 def test_typed_errors_pass_through() -> None:

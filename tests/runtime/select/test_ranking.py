@@ -23,19 +23,20 @@ from heterocc.artifacts.errors import BundleHashError, IncompatibleBundleError, 
 from heterocc.artifacts.manifest import Device
 from heterocc.artifacts.reader import open_bundle
 from heterocc.runtime import Session, load
-from heterocc.runtime.native import unavailable_reason, vulkan_unavailable_reason
+from heterocc.runtime.native import opencl_unavailable_reason, vulkan_unavailable_reason
 from heterocc.runtime.native.vulkan_api import statistics, trim
 from heterocc.runtime.select import select
 from heterocc.runtime.select.device_records import DeviceRecord, cpu_record
 from heterocc.runtime.select.devices import device_here
 from heterocc.runtime.select.ranking import rank
 from heterocc.runtime.select.select import select_variants
+from tests.fresh_process import STRICT
 from tests.runtime import standin
 from tests.runtime.standin import Model
 
 Write = Callable[..., Path]
 X = np.arange(16, dtype=np.float32)
-NO_OPENCL, NO_VULKAN = unavailable_reason(), vulkan_unavailable_reason()
+NO_OPENCL, NO_VULKAN = opencl_unavailable_reason(), vulkan_unavailable_reason()
 opencl = [pytest.mark.opencl, pytest.mark.skipif(NO_OPENCL is not None, reason=f"no OpenCL here: {NO_OPENCL}")]
 vulkan = [pytest.mark.vulkan, pytest.mark.skipif(NO_VULKAN is not None, reason=f"no Vulkan here: {NO_VULKAN}")]
 
@@ -209,7 +210,7 @@ print(json.dumps(told))
 
 def loaded(path: Path, devices: str | None, *, discrete: bool = True, **environment: str) -> tuple[dict[str, Any], str]:
     """What loading and running comes to in a fresh process, and its log."""
-    command = [sys.executable, "-W", "error", "-c", LOADED, str(path), json.dumps(devices)]
+    command = [sys.executable, *STRICT, "-c", LOADED, str(path), json.dumps(devices)]
     done = subprocess.run(
         [*command, "discrete" if discrete else ""],
         env={**os.environ, **environment},

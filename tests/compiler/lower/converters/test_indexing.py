@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from onnx import NodeProto, helper
 
-from heterocc.runtime.native import unavailable_reason
+from heterocc.runtime.native import opencl_unavailable_reason
 from tests.compiler.lower import gpu_run, opencl_run
 from tests.compiler.lower.lowered import assert_same, model, run_cpu, run_ort
 
@@ -65,7 +65,9 @@ DEVICES = [
         id="opencl",
         marks=[
             pytest.mark.opencl,
-            pytest.mark.skipif(unavailable_reason() is not None, reason=f"no OpenCL device: {unavailable_reason()}"),
+            pytest.mark.skipif(
+                opencl_unavailable_reason() is not None, reason=f"no OpenCL device: {opencl_unavailable_reason()}"
+            ),
         ],
     ),
 ]

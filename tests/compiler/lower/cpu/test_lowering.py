@@ -13,7 +13,7 @@ from heterocc.compiler.devices.device import Device
 from heterocc.compiler.lower.backend import PartitionJob
 from heterocc.compiler.lower.codegen.shared_object import PART_KERNELS
 from heterocc.compiler.lower.cpu.lowering import CpuLowering
-from heterocc.compiler.lower.fault import VARIABLE
+from heterocc.runtime.fault_variables import WRONG_KERNEL
 from tests.compiler.lower.codegen.test_link import machine_of
 from tests.compiler.lower.lowered import CPU, assert_same, execute, job, load, model, run_cpu, run_ort
 
@@ -150,7 +150,7 @@ def test_code_for_this_machine_lists_the_features_it_may_use() -> None:
 def test_a_planted_fault_spoils_the_named_node_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     made = model(NODES, {"x": X}, ["c1", "r1", "p"], WEIGHTS)
     right = run_cpu(made, {"x": X})
-    monkeypatch.setenv(VARIABLE, "model/pool")
+    monkeypatch.setenv(WRONG_KERNEL, "model/pool")
     wrong = run_cpu(made, {"x": X})
     np.testing.assert_allclose(wrong["p"], right["p"] + 1 + np.abs(right["p"]) / 2, rtol=1e-5)
     np.testing.assert_array_equal(wrong["c1"], right["c1"])
@@ -165,7 +165,7 @@ def test_a_planted_fault_is_larger_than_any_tolerance_whatever_the_values(
     made = model(
         [node("Identity", ["x"], ["y"], name="copy"), node("Concat", ["x", "x"], ["z"], axis=0)], {"x": x}, ["z"]
     )
-    monkeypatch.setenv(VARIABLE, "n1")
+    monkeypatch.setenv(WRONG_KERNEL, "n1")
     wrong = run_cpu(made, {"x": x})["z"]
     right = np.concatenate([x, x])
     assert (wrong != right).all()

@@ -11,13 +11,15 @@ import pytest
 from heterocc.artifacts.errors import LoweringError
 from heterocc.compiler.devices.names import generic_gpu
 from heterocc.compiler.lower.opencl.lowering import OpenclLowering
-from heterocc.runtime.native import unavailable_reason
+from heterocc.runtime.native import opencl_unavailable_reason
 from tests.compiler.lower.gpu_run import Graph, conv_of, imported, node, whole
 from tests.compiler.lower.opencl_run import check, first_device, lower, run
 
 pytestmark = [
     pytest.mark.opencl,
-    pytest.mark.skipif(unavailable_reason() is not None, reason=f"no OpenCL device: {unavailable_reason()}"),
+    pytest.mark.skipif(
+        opencl_unavailable_reason() is not None, reason=f"no OpenCL device: {opencl_unavailable_reason()}"
+    ),
 ]
 
 RNG = np.random.default_rng(7)

@@ -6,7 +6,7 @@ import pytest
 
 from heterocc.compiler.importer.pipeline import import_model
 from heterocc.compiler.lower.opencl.lowering import OpenclLowering
-from heterocc.runtime.native import unavailable_reason
+from heterocc.runtime.native import opencl_unavailable_reason
 from tests import models
 from tests.compiler.lower.gpu_run import whole
 from tests.compiler.lower.opencl_run import first_device, run
@@ -14,7 +14,9 @@ from tests.compiler.lower.opencl_run import first_device, run
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.opencl,
-    pytest.mark.skipif(unavailable_reason() is not None, reason=f"no OpenCL device: {unavailable_reason()}"),
+    pytest.mark.skipif(
+        opencl_unavailable_reason() is not None, reason=f"no OpenCL device: {opencl_unavailable_reason()}"
+    ),
 ]
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from onnx import NodeProto, helper
 
-from heterocc.runtime.native import unavailable_reason
+from heterocc.runtime.native import opencl_unavailable_reason
 from tests.compiler.lower import gpu_run, opencl_run
 from tests.compiler.lower.kernel_case import Case, batch
 from tests.compiler.lower.kernel_devices import SETTINGS
@@ -141,7 +141,7 @@ def test_of_two_tensors_the_second_is_given_where_one_is_nan_on_every_device(dty
 
 
 @pytest.mark.opencl
-@pytest.mark.skipif(unavailable_reason() is not None, reason=f"no OpenCL device: {unavailable_reason()}")
+@pytest.mark.skipif(opencl_unavailable_reason() is not None, reason=f"no OpenCL device: {opencl_unavailable_reason()}")
 def test_reductions_of_infinite_rows_agree_with_onnx_runtime_on_opencl(tmp_path: Path) -> None:
     nodes = []
     for node in REDUCTIONS:
