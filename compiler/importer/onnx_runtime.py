@@ -15,12 +15,26 @@ _MAX_FOLDED = 1 << 24
 def open_session(proto: onnx.ModelProto, *, optimise: bool = False, compute: bool = True) -> Any:
     """A single-threaded CPU session that runs the model, as it is unless it is to be optimised.
 
-    `compute` lets the optimiser compute constants.
+    `compute` lets the optimiser compute constants. Constants are not compared for equality: that takes time quadratic
+    in their number.
     """
     options = ort_session.session_options(threads=1, optimise="basic" if optimise else "none")
     options.add_session_config_entry("optimization.constant_folding_max_output_size_in_bytes", str(_MAX_FOLDED))
-    without = () if compute else ("ConstantFolding",)
+    without = ("ConstantSharing",) if compute else ("ConstantSharing", "ConstantFolding")
     return ort_session.open_session(proto.SerializeToString(), options, without=without)
+
+
+def output_types(proto: onnx.ModelProto) -> list[Any]:
+    """Name, type and shape of each graph output as ONNX Runtime infers them; raises what it raises.
+
+    It infers them when it loads a model. The rest of making a session, which plans kernels and memory, is left out: it
+    takes time quadratic in the number of outputs.
+    """
+    from onnxruntime.capi import onnxruntime_pybind11_state as state
+
+    options = ort_session.session_options(threads=1, optimise="none")
+    found: list[Any] = state.InferenceSession(options, proto.SerializeToString(), False, False).outputs_meta
+    return found
 
 
 _TYPE_ERRORS = ("InferenceError]", "Type Error:")
