@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import ClassVar, Self
 
+from heterocc.artifacts.one_line import one_line
+
 
 class Hint(str):
     """A hint for both ways in: the text itself is for callers from Python, `command` for the command line."""
@@ -39,8 +41,8 @@ class Hint(str):
 class HeteroccError(Exception):
     """Base of all errors; a traceback of anything else is a bug of ours.
 
-    `message` is one sentence without a full stop, `where` the place in the user's input, `hint` what to do next: a
-    `Hint` where that is another thing from Python than on the command line.
+    `message` is one sentence without a full stop, `where` the place in the user's input, `hint` what to do next. These
+    two are a `Hint` where they differ between Python and the command line. As text each takes one line.
     """
 
     code: ClassVar[str] = "HC000"
@@ -53,26 +55,28 @@ class HeteroccError(Exception):
         self.hint = hint
 
     def __str__(self) -> str:
-        return self._text(self.hint)
+        return self._text(self.where, self.hint)
 
     def command_text(self) -> str:
         """The error as the command line shows it."""
-        return self._text(self._command_hint())
+        return self._text(_command(self.where), _command(self.hint))
 
     def to_json(self) -> dict[str, str | None]:
         """The error as `--json` prints it."""
-        return {"code": self.code, "message": self.message, "where": self.where, "hint": self._command_hint()}
+        where, hint = _command(self.where), _command(self.hint)
+        return {"code": self.code, "message": self.message, "where": where, "hint": hint}
 
-    def _command_hint(self) -> str | None:
-        return self.hint.command if isinstance(self.hint, Hint) else self.hint
-
-    def _text(self, hint: str | None) -> str:
-        text = f"error[{self.code}]: {self.message}"
-        if self.where:
-            text += f"\n  --> {self.where}"
+    def _text(self, where: str | None, hint: str | None) -> str:
+        text = f"error[{self.code}]: {one_line(self.message)}"
+        if where:
+            text += f"\n  --> {one_line(where)}"
         if hint:
-            text += f"\n  hint: {hint}"
+            text += f"\n  hint: {one_line(hint)}"
         return text
+
+
+def _command(text: str | None) -> str | None:
+    return text.command if isinstance(text, Hint) else text
 
 
 # ---- HC1xx: the user's input --------------------------------------------------------------------------------------

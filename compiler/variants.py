@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from heterocc.artifacts.errors import UsageError
+from heterocc.artifacts.errors import Hint, UsageError
 from heterocc.compiler.devices.device import Device
 from heterocc.passes.affinity import Affinity
 from heterocc.passes.graph import Node
@@ -94,7 +94,11 @@ def _refuse_twice(lists: Sequence[tuple[Device, ...]]) -> None:
         other = next((labels for same, labels in seen if same == plain), None)
         if other is not None:
             what = f"'{labels}' is asked for twice" if other == labels else f"'{other}' and '{labels}' are one variant"
-            raise UsageError(what, where=f"--variant {labels}", hint="list other devices, or the same in another order")
+            raise UsageError(
+                what,
+                where=Hint(f"variants=[{labels!r}]", f"--variant {labels}"),
+                hint="list other devices, or the same in another order",
+            )
         seen.append((plain, labels))
 
 

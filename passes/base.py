@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Protocol
 
-from heterocc.artifacts.errors import PipelineSpecError, UsageError
+from heterocc.artifacts.errors import Hint, PipelineSpecError, UsageError
 from heterocc.passes.greedy import Greedy
 from heterocc.passes.manual import Manual
 from heterocc.passes.merge import Merge
@@ -61,7 +61,7 @@ def parse_pipeline(text: str) -> tuple[Pass, ...]:
             rest = text[at:].strip()
             raise PipelineSpecError(
                 f"cannot read the pipeline from '{rest}' on" if rest else "a pass name is missing in the pipeline",
-                where=f"--passes '{text}'",
+                where=Hint(f"passes={text!r}", f"--passes '{text}'"),
                 hint=f"write passes as NAME or NAME{{option=value,…}}, separated by commas; {_known()}",
             )
         passes.append(_pass(match[1], match[2], text))
@@ -73,7 +73,11 @@ def parse_pipeline(text: str) -> tuple[Pass, ...]:
 def policy_pipeline(policy: str) -> tuple[Pass, ...]:
     """The pipeline of a `--policy`. Raises UsageError (HC120) for an unknown one."""
     if policy not in POLICIES:
-        raise UsageError(f"there is no policy '{policy}'", where="--policy", hint=f"policies: {', '.join(POLICIES)}")
+        raise UsageError(
+            f"there is no policy '{policy}'",
+            where=Hint(f"policy={policy!r}", "--policy"),
+            hint=f"policies: {', '.join(POLICIES)}",
+        )
     return parse_pipeline(POLICIES[policy])
 
 
@@ -81,18 +85,22 @@ def _pass(name: str, options: str | None, text: str) -> SpecPass:
     if name not in PASSES:
         close = difflib.get_close_matches(name, PASSES, n=1)
         hint = (f"did you mean '{close[0]}'? " if close else "") + _known()
-        raise PipelineSpecError(f"there is no pass '{name}'", where=f"--passes '{text}'", hint=hint)
+        raise PipelineSpecError(
+            f"there is no pass '{name}'", where=Hint(f"passes={text!r}", f"--passes '{text}'"), hint=hint
+        )
     given: dict[str, str] = {}
     for option in (options or "").split(",") if (options or "").strip() else ():
         key, equals, value = (part.strip() for part in option.partition("="))
         if not (key and equals and value):
             raise PipelineSpecError(
                 f"cannot read the option '{option.strip()}' of pass '{name}'",
-                where=f"--passes '{text}'",
+                where=Hint(f"passes={text!r}", f"--passes '{text}'"),
                 hint=f"write options as key=value; options of '{name}': {', '.join(PASSES[name].options()) or 'none'}",
             )
         if key in given:
-            raise PipelineSpecError(f"option '{key}' of pass '{name}' is given twice", where=f"--passes '{text}'")
+            raise PipelineSpecError(
+                f"option '{key}' of pass '{name}' is given twice", where=Hint(f"passes={text!r}", f"--passes '{text}'")
+            )
         given[key] = value
     return PASSES[name].from_options(given)
 

@@ -7,7 +7,7 @@ import types
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, Self, Union, get_args, get_origin, get_type_hints
 
-from heterocc.artifacts.errors import PipelineSpecError
+from heterocc.artifacts.errors import Hint, PipelineSpecError
 from heterocc.passes.plan import Plan
 
 
@@ -47,20 +47,24 @@ class SpecPass:
             if key not in cls.options():
                 known = ", ".join(cls.options())
                 hint = f"options of '{cls.name}': {known}" if known else f"'{cls.name}' has no options"
-                raise PipelineSpecError(f"pass '{cls.name}' has no option '{key}'", where="--passes", hint=hint)
+                raise PipelineSpecError(
+                    f"pass '{cls.name}' has no option '{key}'", where=Hint("`passes`", "--passes"), hint=hint
+                )
             field = key.replace("-", "_")
             try:
                 parsed[field] = _read(hints[field], text)
             except ValueError as error:
                 raise PipelineSpecError(
-                    f"option '{key}' of pass '{cls.name}' cannot be '{text}'", where="--passes", hint=str(error)
+                    f"option '{key}' of pass '{cls.name}' cannot be '{text}'",
+                    where=Hint("`passes`", "--passes"),
+                    hint=str(error),
                 ) from error
         try:
             return cls(**parsed)
         except ValueError as error:
             given = ",".join(f"{k}={v}" for k, v in options.items())
             raise PipelineSpecError(
-                f"pass '{cls.name}' does not take {{{given}}}", where="--passes", hint=str(error)
+                f"pass '{cls.name}' does not take {{{given}}}", where=Hint("`passes`", "--passes"), hint=str(error)
             ) from error
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -16,6 +17,9 @@ from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.lower.half.policy import rounded_values
 from heterocc.runtime.execute.narrow import dtype_of, from_ort, ort_value
 from heterocc.runtime.execute.ort_session import open_session, session_options
+
+SECONDS = 600
+"""The time that one run of a model may take: a loop may have any number of trips."""
 
 
 class Reference:
@@ -72,7 +76,8 @@ class Reference:
     def run(self, feed: Mapping[str, Any], scale: float = 1.0) -> dict[str, Any]:
         """Every value asked for, by name; of a model that rounds, in multiples of `scale`.
 
-        Raises ModelRunError when the model does not run on `feed`, InputError when ONNX Runtime is not able to.
+        Raises ModelRunError when the model does not run on `feed`, InputError when ONNX Runtime is not able
+        to, or not in SECONDS.
         """
         result: dict[str, Any] = {name: feed[name] for name in self._aliases}
         result.update(self._constants)
@@ -83,6 +88,8 @@ class Reference:
                 given[SCALE] = np.array(scale, np.float32)
             try:
                 values = self._run(given)
+            except InputError:
+                raise
             except Exception as error:
                 # ONNX Runtime raises bare C++ exceptions of several types; all mean that this feed does not run.
                 raise self._cannot_run(error) from error
@@ -91,12 +98,30 @@ class Reference:
 
     def _run(self, given: Mapping[str, Any]) -> Sequence[Any]:
         assert self._session is not None
-        written = any(dtype_of(o.type) in NARROW for o in self._session.get_outputs())
+        limit = ort.RunOptions()
+        limit.log_severity_level = 4
+        timer = threading.Timer(SECONDS, setattr, (limit, "terminate", True))
+        timer.daemon = True
+        timer.start()
+        try:
+            return self._run_until(self._session, given, limit)
+        except Exception as error:
+            if not limit.terminate:
+                raise
+            raise InputError(
+                f"ONNX Runtime has not run the model after {SECONDS} s",
+                hint="give inputs of less work" + Hint(" (`inputs`)", " with --inputs"),
+            ) from error
+        finally:
+            timer.cancel()
+
+    def _run_until(self, session: Any, given: Mapping[str, Any], limit: Any) -> Sequence[Any]:
+        written = any(dtype_of(o.type) in NARROW for o in session.get_outputs())
         if not written and not any(is_narrow(v) for v in given.values()):
-            found: Sequence[Any] = self._session.run(list(self.outputs), given)
+            found: Sequence[Any] = session.run(list(self.outputs), given, limit)
             return found
         values = {name: ort_value(v) if isinstance(v, np.ndarray) else v for name, v in given.items()}
-        return [from_ort(v) for v in self._session.run_with_ort_values(list(self.outputs), values)]
+        return [from_ort(v) for v in session.run_with_ort_values(list(self.outputs), values, limit)]
 
     def _cannot_run(self, error: Exception) -> InputError:
         """The error for what ONNX Runtime raised, by the labels and input names that the user knows."""

@@ -86,12 +86,12 @@ def verify_bundle(
     reporter = reporter or Reporter()
     if bisect and model is None:
         raise UsageError(
-            "--bisect needs the model",
-            where="--bisect",
+            "the search for the wrong kernel needs the model",
+            where=Hint("bisect=True", "--bisect"),
             hint=Hint("verify_bundle(bundle, model, bisect=True)", "heterocc verify m.hcb model.onnx --bisect"),
         )
     if inputs and model is None:
-        raise UsageError("--inputs needs the model to compare with", where="--inputs")
+        raise UsageError("inputs are given, but not the model to compare with", where=Hint("`inputs`", "--inputs"))
     with open_bundle(path) as bundle:
         if model is None:
             return _against_golden(path, bundle, devices, threads)

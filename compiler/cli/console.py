@@ -17,6 +17,7 @@ from rich.segment import Segment
 from rich.text import Text
 
 from heterocc.artifacts.errors import HeteroccError, InternalError, OutputFileError
+from heterocc.artifacts.one_line import one_line
 from heterocc.compiler.cli.process import end_on_signals, is_ending, prepare_streams, yield_to_signal
 from heterocc.compiler.cli.progress import Lines, bar
 from heterocc.compiler.printable import encodes_all, printable, printable_json
@@ -99,13 +100,13 @@ class ConsoleReporter(Reporter):
     def note(self, text: str) -> None:
         """Print a note once."""
         if text not in self.notes and not self._quiet:
-            err.print(f"[cyan]note:[/] {escape(text)}")
+            err.print(f"[cyan]note:[/] {escape(one_line(text))}")
         super().note(text)
 
     def warn(self, text: str) -> None:
         """Print a warning once."""
         if text not in self.warnings:
-            err.print(f"[yellow]warning:[/] {escape(text)}")
+            err.print(f"[yellow]warning:[/] {escape(one_line(text))}")
         super().warn(text)
 
     @contextmanager

@@ -139,7 +139,7 @@ def _split(names: str | Sequence[str]) -> list[str]:
     if not isinstance(names, str) and not (isinstance(names, Sequence) and all(isinstance(n, str) for n in names)):
         raise UsageError(f'devices must be text such as "GPU,CPU" or a sequence of names, not {names!r}'[:200])
     text = names if isinstance(names, str) else ",".join(names)
-    where = f"--devices {text}"
+    where = Hint(f"devices={text!r}", f"--devices {text}")
     if not text.strip(" ,"):
         raise UnknownDeviceError(
             "the list of devices is empty",
@@ -220,7 +220,11 @@ class _Resolver:
                     "`pip install 'heterocc[cuda]'` brings all but the driver; to compile without a GPU, "
                     "describe it in a device file (backend, target.arch)"
                 )
-            raise DriverMissingError(f"device '{name}' is not here: {reason}", where=f"--devices {name}", hint=hint)
+            raise DriverMissingError(
+                f"device '{name}' is not here: {reason}",
+                where=Hint(f"devices={name!r}", f"--devices {name}"),
+                hint=hint,
+            )
         if index >= len(found):
             raise self._unknown(name)
         return found[index]
@@ -257,7 +261,9 @@ class _Resolver:
         if "" in names:
             raise UnknownDeviceError("AUTO: has an empty list of candidates", hint="write AUTO:GPU,CPU")
         if any(n.upper().startswith("AUTO") for n in names):
-            raise UnknownDeviceError("AUTO cannot be a candidate of AUTO", where=f"--devices {name}")
+            raise UnknownDeviceError(
+                "AUTO cannot be a candidate of AUTO", where=Hint(f"devices={name!r}", f"--devices {name}")
+            )
         quiet = _Resolver(self.described, self.inventory, self.precisions)
         candidates = [quiet._one(n) for n in names]
         last = [d for d in candidates if d.last_resort]
@@ -284,5 +290,7 @@ class _Resolver:
         if "GPU" not in here:
             here.insert(1, "GPU")
         return UnknownDeviceError(
-            f"there is no device '{name}'", where=f"--devices {name}", hint=f"known here: {', '.join(here)}"
+            f"there is no device '{name}'",
+            where=Hint(f"devices={name!r}", f"--devices {name}"),
+            hint=f"known here: {', '.join(here)}",
         )

@@ -116,7 +116,7 @@ def parse_properties(specs: Iterable[str]) -> tuple[tuple[str, str, str], ...]:
         if not (equals and dot and device and name and value.strip()):
             raise PropertyError(
                 f"'{spec}' is not of the form DEVICE.NAME=VALUE",
-                where=f"--property {spec}",
+                where=Hint(f"properties=[{spec!r}]", f"--property {spec}"),
                 hint=Hint("for example properties=['CPU.threads=4']", "for example --property CPU.threads=4"),
             )
         found.append((device.strip(), name.strip().lower(), value.strip()))
@@ -131,7 +131,8 @@ def apply_properties(devices: tuple[Device, ...], specs: Iterable[str]) -> tuple
     """
     chosen: dict[str, dict[str, str]] = {}
     for label, name, text in parse_properties(specs):
-        where = f"--property {label}.{name}={text}"
+        spec = f"{label}.{name}={text}"
+        where = Hint(f"properties=[{spec!r}]", f"--property {spec}")
         device = next((d for d in devices if d.name.lower() == label.lower()), None)
         if device is None:
             listed = ", ".join(d.name for d in devices)

@@ -40,7 +40,8 @@ class Draft:
     keys `origins` (names in the user's model; empty for a node that had none) and `affinity` (from metadata).
     `notes` are sentences for the user about what import did that they might not expect. `settled` are fingerprints of
     bodies that need no further simplification, `visited` the names of nodes whose bodies were simplified before.
-    `budget` is what may still be spent on computing constants.
+    `budget` is what may still be spent on computing constants. `lent` are the constants of a body that belong to a
+    graph around it.
     """
 
     model: onnx.ModelProto
@@ -51,6 +52,7 @@ class Draft:
     settled: set[bytes] = field(default_factory=set)
     visited: set[str] = field(default_factory=set)
     budget: Budget = field(default_factory=Budget)
+    lent: frozenset[str] = frozenset()
 
     @property
     def graph(self) -> onnx.GraphProto:

@@ -7,6 +7,7 @@ what the user said of them, orders its result by hash tables, and wants the weig
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 
 import numpy as np
@@ -43,6 +44,7 @@ def fold(draft: Draft, values: Mapping[str, Value], refused: set[str]) -> bool:
     folded: set[str] = set()
     ready: list[onnx.NodeProto] = []
     sizes = _Sizes(draft.weights)
+    readers, freed = _readers(draft), 0
     for node in draft.graph.node:
         shortcut, empty = _shortcut(node, values), _empty(node, values)
         if shortcut is not None or empty:
@@ -53,20 +55,42 @@ def fold(draft: Draft, values: Mapping[str, Value], refused: set[str]) -> bool:
             if outputs is not None:
                 ready.append(node)
                 sizes.update(outputs)
+                done = sum(sizes[name].nbytes for name in _last_read(draft, node, readers))
+                draft.budget.free(done)
+                freed += done
     rest = {n.name for n in draft.graph.node} - {n.name for n in ready}
     wanted = {o.name for o in draft.graph.output}
     wanted.update(name for n in draft.graph.node if n.name in rest for name in reads(n))
     if _run(draft, ready, wanted):
         folded.update(n.name for n in ready)
     else:  # one by one, to leave only those that cannot be computed
+        draft.budget.free(-freed)
+        readers = _readers(draft)
         for node in ready:
             if all(name in draft.weights for name in reads(node)) and _run(draft, [node], set(node.output)):
                 folded.add(node.name)
+                for name in _last_read(draft, node, readers):
+                    del draft.weights[name]
             else:
                 refused.add(node.name)
     if folded:
         draft.replace_nodes(n for n in draft.graph.node if n.name not in folded)
     return bool(folded)
+
+
+def _readers(draft: Draft) -> Counter[str]:
+    """How many nodes read each value; the reader of an output of the graph is whoever runs it."""
+    found = Counter(o.name for o in draft.graph.output)
+    for node in draft.graph.node:
+        found.update(set(reads(node)))
+    return found
+
+
+def _last_read(draft: Draft, node: onnx.NodeProto, readers: Counter[str]) -> list[str]:
+    """The constants that nobody needs once the node is computed; counts it as done in `readers`."""
+    names = list(dict.fromkeys(reads(node)))
+    readers.subtract(names)
+    return [name for name in names if not readers[name] and name not in draft.lent]
 
 
 def _shortcut(node: onnx.NodeProto, values: Mapping[str, Value]) -> np.ndarray | None:

@@ -8,30 +8,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
 
-import numpy as np
 import onnx
 from onnx import shape_inference
 
 from heterocc.artifacts.errors import InvalidGraphError
-from heterocc.compiler.importer.draft import bodies, reads, to_array, value_of
+from heterocc.compiler.importer.draft import bodies, value_of
+from heterocc.compiler.importer.propagation import MAX_LISTED, listed, require_few
 
 MAX_RANK = 1024
 """Dimensions of a tensor up to which inference is asked; ONNX Runtime and TVM take far fewer."""
 
-_MAX_LISTED = 1 << 22
-"""Elements of vectors that the propagation of data may list, some 200 MB."""
-
-_LARGE = 1 << 16
-
 _RANK_FROM_LENGTH = {"ConstantOfShape": (0,), "Expand": (1,), "Reshape": (1,), "Resize": (2, 3), "CenterCropPad": (1,)}
 """Operators whose result has as many dimensions as an input has elements, and which inputs those are."""
 
-_SHAPED_BY_DATA = frozenset(
-    "CenterCropPad Col2Im ConstantOfShape Expand EyeLike OneHot Pad Range Reshape Resize Slice Split Squeeze Tile TopK"
-    " Unsqueeze Upsample AffineGrid MelWeightMatrix BlackmanWindow HammingWindow HannWindow Trilu MaxUnpool".split()
-)
 _SAME_LENGTH = frozenset("Abs Cast Div Equal Floor Identity Max Min Mod Mul Neg Add Sub Where Squeeze Slice".split())
 
 _Cut = tuple[onnx.NodeProto, int, str]
@@ -44,8 +34,10 @@ def ask_onnx(model: onnx.ModelProto, where: str) -> onnx.ModelProto:
     Data is propagated only where that can tell something and lists few elements; constants that are computed later
     tell the rest.
 
-    Raises InvalidGraphError for a rank that no tool handles; what `infer_shapes` raises otherwise.
+    Raises InvalidGraphError for a rank that no tool handles, and for bodies that list too much; what `infer_shapes`
+    raises otherwise.
     """
+    require_few(model.graph, where, in_bodies=True)
     lengths = {t.name: _elements(t.dims) for t in model.graph.initializer}
     lengths.update((i.name, _declared_length(i)) for i in model.graph.input)
     cuts: list[_Cut] = []
@@ -64,7 +56,7 @@ def ask_onnx(model: onnx.ModelProto, where: str) -> onnx.ModelProto:
             node.input[index] = name
         cuts = [cut for cut in cuts if cut not in told]
         inferred = shape_inference.infer_shapes(model, data_prop=False)
-    if not _all_known(inferred.graph) and _listed(inferred.graph) <= _MAX_LISTED:
+    if not _all_known(inferred.graph) and listed(inferred.graph) <= MAX_LISTED:
         inferred = shape_inference.infer_shapes(model, data_prop=True)
     _restore(inferred, stand_ins)
     return inferred
@@ -182,55 +174,3 @@ def _all_known(graph: onnx.GraphProto) -> bool:
                 if name and (shape is None or None in shape):
                     return False
     return True
-
-
-def _listed(graph: onnx.GraphProto) -> int:
-    """Elements that the propagation of data would list; too many where a length depends on data.
-
-    Loops are full of values whose shape nobody knows, so inside bodies those count only where a large number is about.
-    """
-    return _listed_in(graph, {}, set(), in_body=False, large=any(map(_has_large_number, _graphs(graph))))
-
-
-def _listed_in(graph: onnx.GraphProto, outer: _Table, data_shaped: set[str], *, in_body: bool, large: bool) -> int:
-    table = {**outer, **_shapes(graph)}
-    constants = {t.name for t in graph.initializer}
-    total = 0
-    for node in graph.node:
-        inputs = reads(node)
-        shaped = any(name in data_shaped for name in inputs)
-        if node.op_type in _SHAPED_BY_DATA and not node.domain:
-            shaped |= any(name not in constants for name in node.input[1 if len(node.input) > 1 else 0 :])
-        for body in bodies(node):
-            total += _listed_in(body, table, data_shaped, in_body=True, large=large)
-            shaped |= any(o.name in data_shaped for o in body.output)
-        if shaped and (large or not in_body):
-            data_shaped.update(filter(None, node.output))
-        if not node.domain and _propagates(node.op_type):
-            for name in (*node.input, *node.output):
-                total += _elements_listed(table.get(name), name in data_shaped)
-    return total
-
-
-def _has_large_number(graph: onnx.GraphProto) -> bool:
-    """Whether a dimension, or an integer constant other than a bound of a Slice, is large."""
-    bounds = {name for n in graph.node if n.op_type == "Slice" for name in n.input[1:]}
-    tensors = [t for t in graph.initializer if t.name not in bounds]
-    tensors += [a.t for n in graph.node if n.op_type == "Constant" and n.output[0] not in bounds for a in n.attribute]
-    if any(d >= _LARGE for t in tensors for d in t.dims):
-        return True
-    if any((d or 0) >= _LARGE for i in graph.input for d in value_of(i).shape or ()):
-        return True
-    whole = [t for t in tensors if t.data_type in (onnx.TensorProto.INT64, onnx.TensorProto.INT32)]
-    return any(int(np.max(to_array(t), initial=0)) >= _LARGE for t in whole)
-
-
-def _elements_listed(shape: tuple[int | None, ...] | None, shaped: bool) -> int:
-    if shape is None or shape == (None,):
-        return _MAX_LISTED + 1 if shaped else 0
-    return shape[0] or 0 if len(shape) == 1 else 0
-
-
-@cache
-def _propagates(op_type: str) -> bool:
-    return bool(onnx.defs.has(op_type) and onnx.defs.get_schema(op_type).has_data_propagation_function)

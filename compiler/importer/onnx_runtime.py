@@ -6,6 +6,7 @@ from typing import Any
 
 import onnx
 
+from heterocc.compiler.importer.propagation import MAX_LISTED, listed
 from heterocc.runtime.execute import ort_session
 
 _MAX_FOLDED = 1 << 24
@@ -15,12 +16,31 @@ _MAX_FOLDED = 1 << 24
 def open_session(proto: onnx.ModelProto, *, optimise: bool = False, compute: bool = True) -> Any:
     """A single-threaded CPU session that runs the model, as it is unless it is to be optimised.
 
-    `compute` lets the optimiser compute constants.
+    `compute` lets the optimiser compute constants. Constants are not compared for equality: that takes time quadratic
+    in their number.
     """
     options = ort_session.session_options(threads=1, optimise="basic" if optimise else "none")
+    options.enable_cpu_mem_arena = False  # it takes twice as much as tensors that double need
     options.add_session_config_entry("optimization.constant_folding_max_output_size_in_bytes", str(_MAX_FOLDED))
-    without = () if compute else ("ConstantFolding",)
+    without = ("ConstantSharing",) if compute else ("ConstantSharing", "ConstantFolding")
     return ort_session.open_session(proto.SerializeToString(), options, without=without)
+
+
+def output_types(proto: onnx.ModelProto) -> list[Any]:
+    """Name, type and shape of each graph output as ONNX Runtime infers them; raises what it raises.
+
+    None of a model for which it would list too much. Names are unique over the graph and its bodies.
+
+    It infers them when it loads a model. The rest of making a session, which plans kernels and memory, is left out: it
+    takes time quadratic in the number of outputs.
+    """
+    from onnxruntime.capi import onnxruntime_pybind11_state as state
+
+    if listed(proto.graph) > MAX_LISTED:
+        return []
+    options = ort_session.session_options(threads=1, optimise="none")
+    found: list[Any] = state.InferenceSession(options, proto.SerializeToString(), False, False).outputs_meta
+    return found
 
 
 _TYPE_ERRORS = ("InferenceError]", "Type Error:")
@@ -31,9 +51,12 @@ def objection(proto: onnx.ModelProto, *, compute: bool = True) -> str | None:
 
     It may find out only when it optimises, which is how the model will be run. An operator set or a variant of an
     operator that this version of it does not have yet is no fault of the model. `compute` lets it compute constants.
+    It is not asked where it would list too much.
     """
     from onnxruntime.capi import onnxruntime_pybind11_state as state
 
+    if listed(proto.graph) > MAX_LISTED:
+        return f"its integer vectors have more than {MAX_LISTED} elements"
     try:
         open_session(proto, optimise=True, compute=compute)
     except state.InvalidGraph as error:

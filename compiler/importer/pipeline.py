@@ -16,6 +16,7 @@ from heterocc.compiler.importer.model import ImportedModel, open_shapes
 from heterocc.compiler.importer.names import Namer, rename_graph
 from heterocc.compiler.importer.onnx_runtime import objection
 from heterocc.compiler.importer.opset import lower_opset, settle_opset
+from heterocc.compiler.importer.propagation import require_few
 from heterocc.compiler.importer.read import graphs_of, read_model
 from heterocc.compiler.importer.shape_rules import empty_at_fault
 from heterocc.compiler.importer.shapes import dims_text, fix_inputs, infer
@@ -136,9 +137,11 @@ def _finish(draft: Draft, stem: str, digest: str, sources: Mapping[str, str], wh
 def _loose_nodes(draft: Draft, where: str, sources: Mapping[str, str], again: Mapping[str, str]) -> frozenset[str]:
     """Nodes with a body that the fixed shapes contradict, where the model is valid without them.
 
-    Raises InvalidGraphError when ONNX Runtime finds the model invalid in any case.
+    Raises InvalidGraphError when ONNX Runtime finds the model invalid in any case, or would need too much memory to
+    tell.
     """
     proto = draft.to_proto()
+    require_few(proto.graph, where)
     compute = not draft.budget.spent
     reason = objection(proto, compute=compute)
     if reason is None:

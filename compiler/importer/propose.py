@@ -12,6 +12,7 @@ import onnx
 
 from heterocc.artifacts.errors import HeteroccError
 from heterocc.compiler.importer.draft import Draft, value_of
+from heterocc.compiler.importer.propagation import MAX_LISTED, listed
 from heterocc.compiler.importer.seeded import draw_inputs
 from heterocc.passes.graph import Value
 from heterocc.runtime.execute.ort_session import open_session, session_options
@@ -122,6 +123,8 @@ def _runner(draft: Draft) -> Callable[[Shapes, float], bool] | None:
         return None
     proto = draft.to_proto()
     del proto.graph.value_info[:]
+    if listed(proto.graph) > MAX_LISTED:
+        return None
     try:
         session = open_session(proto.SerializeToString(), session_options(optimise="none"))
     except Exception:  # it lacks an operator, for instance; its classes have no common base

@@ -10,7 +10,7 @@ from onnx import shape_inference
 from heterocc.artifacts.errors import DynamicShapeError, Hint, InvalidGraphError, ShapeOptionError
 from heterocc.compiler.importer.draft import Draft, value_of, value_table
 from heterocc.compiler.importer.infer import ask_onnx
-from heterocc.compiler.importer.onnx_runtime import open_session
+from heterocc.compiler.importer.onnx_runtime import output_types
 from heterocc.compiler.importer.propose import propose_shapes
 from heterocc.compiler.importer.read import condense
 from heterocc.compiler.importer.shape_rules import check_dims
@@ -184,12 +184,12 @@ def _runtime_types(draft: Draft) -> dict[str, tuple[str, list[int | None] | None
     written = [o for n in proto.graph.node for o in n.output if o]
     proto.graph.output.extend(onnx.ValueInfoProto(name=o) for o in written if o not in listed)
     try:
-        session = open_session(proto)
-    except Exception:  # it also refuses what it merely has no kernel for, and branches that are never taken
+        found = output_types(proto)
+    except Exception:  # it also refuses operators that it does not know, and branches that are never taken
         return {}
     return {
         o.name: (o.type, [d if isinstance(d, int) and d >= 0 else None for d in o.shape] or None)
-        for o in session.get_outputs()
+        for o in found
         if o.type.startswith("tensor(")
     }
 

@@ -242,6 +242,7 @@ def _simplify_body(draft: Draft, body: onnx.GraphProto, types: Mapping[str, onnx
         draft.settled,
         draft.visited,
         draft.budget,
+        frozenset(outer),
     )
     simplify(inner, where)
     if objection(inner.to_proto(), compute=not draft.budget.spent) is not None:

@@ -13,7 +13,7 @@ from heterocc.compiler.importer.flops import node_flops
 from heterocc.passes.graph import DTYPE_BYTES, Node, Value
 
 MAX_GROWTH_BYTES = 1 << 28
-"""Bytes that all computed constants may have more than what they are computed from, beside the model's own size."""
+"""Bytes that constants may take at any one time, beside twice the model's own size."""
 
 MAX_WORK = 1 << 33
 """Bytes that all computing of constants may read and write: some seconds on one core."""
@@ -42,7 +42,7 @@ _SEQUENCES = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Bytes that a computation leaves behind beyond those it reads, and the bytes it moves or would have moved."""
+    """Bytes that a computation leaves behind, and the bytes it moves or would have moved."""
 
     growth: int
     work: int
@@ -61,7 +61,7 @@ class Budget:
 
     @classmethod
     def for_weights(cls, weights: Mapping[str, np.ndarray]) -> Budget:
-        """A budget for a model of this size: every one of its constants may be converted several times."""
+        """A budget for a model of this size: every one of its constants may be converted several times, in turn."""
         size = sum(array.nbytes for array in weights.values())
         return cls(MAX_GROWTH_BYTES + size, MAX_WORK + _WORK_PER_WEIGHT * size)
 
@@ -73,6 +73,10 @@ class Budget:
         self.growth -= cost.growth
         self.work -= cost.work
         return True
+
+    def free(self, nbytes: int) -> None:
+        """Take back what a constant takes that is no longer needed."""
+        self.growth += nbytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +159,7 @@ def node_cost(node: onnx.NodeProto, values: Mapping[str, Value], inputs: list[Si
             and value.dtype in ("int32", "int64")
         ):
             written *= _BYTES_PER_LISTED
-    return Cost(max(0, written - read), work)
+    return Cost(written, work)
 
 
 def flops(node: onnx.NodeProto, values: Mapping[str, Value]) -> int:

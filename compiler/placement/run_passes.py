@@ -13,6 +13,7 @@ from typing import get_args
 from heterocc.artifacts.errors import (
     FileMissingError,
     HeteroccError,
+    Hint,
     InputError,
     PassError,
     UsageError,
@@ -34,7 +35,11 @@ def parse_stage(text: str) -> Stage:
     for stage in STAGES:
         if stage == text:
             return stage
-    raise UsageError(f"there is no stage '{text}'", where="--stop-after", hint=f"stages: {', '.join(STAGES)}")
+    raise UsageError(
+        f"there is no stage '{text}'",
+        where=Hint(f"stop_after={text!r}", "--stop-after"),
+        hint=f"stages: {', '.join(STAGES)}",
+    )
 
 
 @dataclass(slots=True)
@@ -51,7 +56,8 @@ class Trace:
 
     def __post_init__(self) -> None:
         if self.pass_limit is not None and self.pass_limit < 0:
-            raise UsageError(f"--pass-limit cannot be {self.pass_limit}", where="--pass-limit", hint="give 0 or more")
+            place = Hint(f"pass_limit={self.pass_limit}", f"--pass-limit {self.pass_limit}")
+            raise UsageError("the number of passes is negative", where=place, hint="give 0 or more")
 
     def dump(self, name: str, text: str) -> Path | None:
         """Write `text` to `dump_dir` where there is one; its path. Raises OutputFileError (HC111)."""
@@ -95,8 +101,8 @@ def require_placed(plan: Plan) -> None:
         more = f" and {len(left) - 1} more" if len(left) > 1 else ""
         raise UsageError(
             f"no pass gave a device to {left[0].op_type} '{left[0].label}'{more}",
-            where="--passes",
-            hint="start the pipeline with greedy, and do not cut it with --pass-limit",
+            where=Hint("`passes`", "--passes"),
+            hint="start the pipeline with greedy, and do not cut it with " + Hint("`pass_limit`", "--pass-limit"),
         )
 
 

@@ -119,7 +119,9 @@ def _without_native(manifest: Manifest, devices: str | Sequence[str] | None, whe
         if refused is None
         else f"the variant for {_joined(devices or '')} holds native code, which allow_native=False forbids",
         where=where,
-        hint="compile the model with --devices ORT, or load it without allow_native=False where its origin is trusted",
+        hint="compile the model with "
+        + Hint('devices="ORT"', "--devices ORT")
+        + ", or load it without allow_native=False where its origin is trusted",
     ) from refused
 
 

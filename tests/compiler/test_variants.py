@@ -103,7 +103,7 @@ def test_the_same_devices_twice_are_an_error(
 ) -> None:
     with pytest.raises(UsageError, match=words) as caught:
         compile_model(conv_net(tmp_path / "m.onnx"), tmp_path / "m.hcb", devices=devices, variants=variants, **board)
-    assert caught.value.where and caught.value.where.startswith("--variant ")
+    assert "--> --variant " in caught.value.command_text()
 
 
 def test_one_device_by_two_names_is_the_same_variant() -> None:

@@ -13,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 from heterocc.artifacts.container import name_is_safe
 from heterocc.artifacts.names import file_name
 from heterocc.artifacts.reader import open_bundle
+from heterocc.compiler import compile_model
 from heterocc.compiler.importer.pipeline import import_model
 from heterocc.runtime import load
 from tests.compiler.cli.test_commands import heterocc
@@ -133,3 +134,25 @@ def test_names_of_files_are_ascii_short_and_never_the_same() -> None:
     assert file_name("squeezenet1.0-12_v2") == "squeezenet1.0-12_v2"
     # What looks like a made name is made anew, so that no honest name can meet it.
     assert file_name(file_name("café")) != file_name("café")
+
+
+@pytest.mark.parametrize(
+    "device", [pytest.param(d, marks=getattr(pytest.mark, d.lower())) for d in ("OPENCL", "VULKAN")]
+)
+def test_kernels_of_nodes_with_odd_names_run_on_a_gpu(device: str, tmp_path: Path) -> None:
+    """Each node is a kernel of its own; keywords of C and names that only their case tells apart are among them."""
+    names = [*ODD, "kernel", "global", "float", "main", "A/B", "a.b", "7"]
+    nodes = [
+        helper.make_node("LogSoftmax", [names[i - 1] if i else "in put"], [name], name=name)
+        for i, name in enumerate(names)
+    ]
+    info = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [2, 5]) for n in ("in put", names[-1])]
+    graph = helper.make_graph(nodes, "граф\n", info[:1], info[1:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    report = compile_model(model, tmp_path / "m.hcb", devices=device, cpu_variant=False)
+    assert not report.unchecked and not report.moved
+    x = np.random.default_rng(0).standard_normal((2, 5)).astype(np.float32)
+    with load(tmp_path / "m.hcb") as session:
+        found = session.run({"in put": x})[names[-1]]
+    expected = x - np.log(np.exp(x).sum(axis=1, keepdims=True))  # its own LogSoftmax
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)

@@ -247,7 +247,7 @@ def test_a_wrong_property_is_an_error(spec: str, message: str) -> None:
     with pytest.raises(PropertyError, match=message) as caught:
         resolve_devices("CPU,ORT", properties=[spec])
     assert caught.value.exit_code == 2
-    assert "--property" in (caught.value.where or "")
+    assert "--> --property" in caught.value.command_text()
 
 
 @pytest.mark.parametrize("spelling", ["f16", "fp16", "float16"])

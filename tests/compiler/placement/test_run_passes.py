@@ -102,7 +102,7 @@ def test_the_pass_limit_stops_after_so_many_passes(tmp_path: Path, limit: int, d
 
 
 def test_a_negative_pass_limit_is_refused() -> None:
-    with pytest.raises(UsageError, match="--pass-limit cannot be -1"):
+    with pytest.raises(UsageError, match="number of passes is negative"):
         Trace(pass_limit=-1)
 
 
