@@ -97,9 +97,9 @@ class KernelInfo:
     outputs: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class LoweredPartition:
-    """Code of one partition and the weights it wants.
+    """Code of one partition and the weights it wants; each is equal to itself alone.
 
     `kind` "tvm": `code` is an ELF shared object with one Relax executable; entry `main(*inputs, *outputs, params)`
     writes into its outputs, `params` is one tuple in the order of `params`. `kind` "onnx": `code` is an ONNX model, its
