@@ -18,7 +18,7 @@ from heterocc.compiler.checking.judge import Judge
 from heterocc.compiler.checking.precision_cost import PrecisionCost, cost_of
 from heterocc.compiler.checking.reference import Reference
 from heterocc.compiler.checking.verdict import CheckResult, Fault, Right, Unchecked, Verdict, Wrong, joined
-from heterocc.compiler.devices.device import Device
+from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.files.scratch import scratch_folder
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.random_nodes import random_values
@@ -220,7 +220,7 @@ class Checker:
                 return nodes, f"{culprit.difference.name} {culprit.difference.reason}"
         return job.nodes, error
 
-    def _alone(self, device: Device, name: str) -> str | None:
+    def _alone(self, device: TargetDevice, name: str) -> str | None:
         """What is wrong with one node compiled alone for the device; None when nothing is."""
         node = self._model.graph.node_by_name[name]
         inputs = tuple(v for v in dict.fromkeys(node.inputs) if v not in self._model.graph.constants)

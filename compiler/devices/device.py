@@ -19,7 +19,7 @@ TargetAttr = str | int | bool | tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
+class TargetDevice:
     """A resolved device: what the user called it, who runs it, and what code for it must look like.
 
     `target` holds TVM target attributes (`{"kind": "llvm", "mtriple": …, "mcpu": …, "mattr": ("+avx2",)}`), empty for

@@ -8,7 +8,7 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-from heterocc.compiler.devices.device import Device
+from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.importer.model import ImportedModel
 
 Run = Callable[[], None]
@@ -76,7 +76,7 @@ class PartitionJob:
 
     name: str
     model: ImportedModel
-    device: Device
+    device: TargetDevice
     nodes: tuple[str, ...]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
@@ -131,6 +131,6 @@ class Lowering(Protocol):
         """Lower one partition to code."""
         ...
 
-    def trial(self, model: ImportedModel, node: str, device: Device) -> str | None:
+    def trial(self, model: ImportedModel, node: str, device: TargetDevice) -> str | None:
         """Why the node does not lower for the device, or None if it does."""
         ...

@@ -22,7 +22,7 @@ from heterocc.artifacts.errors import (
 from heterocc.compiler.placement.run_passes import STAGES, Trace, parse_stage, require_placed, rerun, run_pipeline
 from heterocc.passes import base
 from heterocc.passes.base import parse_pipeline, policy_pipeline
-from heterocc.passes.cost import DeviceModel, Machine
+from heterocc.passes.cost import Machine, PlacementDevice
 from heterocc.passes.graph import Graph, Node, Value
 from heterocc.passes.merge import Merge
 from heterocc.passes.plan import Plan
@@ -35,7 +35,9 @@ def start(refusals: dict[str, dict[str, str]] | None = None) -> Plan:
     names = ["x", "v0", "v1", "v2"]
     nodes = tuple(Node(f"n{i}", "Relu", (names[i],), (names[i + 1],)) for i in range(3))
     graph = Graph("m", nodes, {v: Value(v, "float32", (4,)) for v in names}, ("x",), ("v2",))
-    machine = Machine((DeviceModel("GPU", "opencl"), DeviceModel("CPU")), refusals or {"GPU": {"n1": "no kernel"}})
+    machine = Machine(
+        (PlacementDevice("GPU", "opencl"), PlacementDevice("CPU")), refusals or {"GPU": {"n1": "no kernel"}}
+    )
     return Plan.initial(graph, machine)
 
 
