@@ -17,8 +17,16 @@ from tvm import ir, relax, s_tir, tirx
 from heterocc.compiler.lower.backend import KernelInfo
 from heterocc.compiler.lower.gpu.nest import sequence
 from heterocc.compiler.lower.gpu.reduction.rows import multiplies, rows_of
-from heterocc.compiler.lower.relax.kernels import KernelModule, is_kernel_call
-from heterocc.compiler.lower.straight import bindings_of, outputs_of, vars_of, write_main
+from heterocc.compiler.lower.relax.kernels import KernelModule
+from heterocc.compiler.lower.straight import (
+    arguments_of,
+    bindings_of,
+    is_kernel_call,
+    outputs_of,
+    vars_of,
+    with_kernel,
+    write_main,
+)
 
 MOST = 8
 """Kernels that are joined, at most."""
@@ -76,9 +84,8 @@ def _calls(bindings: Sequence[relax.VarBinding], kernels: Sequence[KernelInfo]) 
         if not is_kernel_call(value):
             continue
         info = next(infos)
-        given = tuple(value.args[1].fields) if isinstance(value.args[1], relax.Tuple) else (value.args[1],)
         if isinstance(value.ty, relax.TensorType) and len(value.args) == 2:
-            calls.append(_Call(binding, place, value.args[0].name_hint, given, info))
+            calls.append(_Call(binding, place, value.args[0].name_hint, tuple(arguments_of(value)), info))
     return calls
 
 
@@ -179,7 +186,7 @@ def _rewritten(
             value = relax.call_tir(gvar, list(given), binding.value.ty)
             info = _info(name, group)
         elif is_kernel_call(value):
-            value = relax.Call(value.op, [gvars[value.args[0].name_hint], *value.args[1:]], value.attrs, value.ty_args)
+            value = with_kernel(value, gvars[value.args[0].name_hint])
         kept.append((binding.var, value, binding.var.name))
         if info is not None:
             kernels.append(info)
