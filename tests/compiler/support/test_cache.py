@@ -112,7 +112,7 @@ def test_writers_at_once_leave_whole_files(tmp_path: Path) -> None:
         answer = DiskCache(tmp_path).get(hashlib.sha256(bytes([i])).hexdigest())
         assert answer is not None
         assert answer.reason in ("0" * 50, "1" * 50)
-    assert not list(tmp_path.rglob("*.tmp"))
+    assert not list(tmp_path.rglob("*.partial"))
 
 
 def test_the_environment_says_where(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
