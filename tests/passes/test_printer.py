@@ -19,7 +19,6 @@ from heterocc.passes.plan import Partition, Plan
 from heterocc.passes.printer import (
     human_bytes,
     human_seconds,
-    parse_plan,
     partition_table,
     print_plan,
     show_value,
@@ -29,6 +28,7 @@ from heterocc.passes.report import plan_report
 from heterocc.passes.serialize import plan_from_json, plan_to_json, read_reproducer, write_reproducer
 from tests.golden_files import Golden
 from tests.passes.graphs import LETTERS, arrows, chain, chain_graph, placed, plans, tensors
+from tests.passes.plan_text import parse_plan
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "plans"
 

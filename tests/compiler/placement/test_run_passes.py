@@ -26,9 +26,10 @@ from heterocc.passes.cost import Machine, PlacementDevice
 from heterocc.passes.graph import Graph, Node, Value
 from heterocc.passes.merge import Merge
 from heterocc.passes.plan import Plan
-from heterocc.passes.printer import parse_plan, print_plan
+from heterocc.passes.printer import print_plan
 from heterocc.passes.serialize import write_reproducer
 from heterocc.passes.spec import SpecPass
+from tests.passes.plan_text import parse_plan
 
 
 def start(refusals: dict[str, dict[str, str]] | None = None) -> Plan:
