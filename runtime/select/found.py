@@ -14,7 +14,7 @@ from heterocc.artifacts.dtypes import COMPUTED
 from heterocc.runtime.execute.tvm_api import available_cores
 from heterocc.runtime.native import CudaDevice, OpenCLDevice, VulkanDevice
 from heterocc.runtime.select.compat import host
-from heterocc.runtime.select.ranking import Backend, Unit
+from heterocc.runtime.select.ranking import Backend, Unit, label_of
 
 NUMERIC_DTYPES = frozenset(COMPUTED)
 GENERIC_GPU_DTYPES = NUMERIC_DTYPES - {"float64", "float16"}
@@ -132,7 +132,7 @@ def found_cpu() -> FoundDevice:
 def found_opencl(index: int, device: OpenCLDevice) -> FoundDevice:
     """An OpenCL device of the driver's list."""
     return FoundDevice(
-        label="OPENCL" if index == 0 else f"OPENCL.{index}",
+        label=label_of("opencl", index),
         backend="opencl",
         index=index,
         description=device.name,
@@ -158,7 +158,7 @@ def found_opencl(index: int, device: OpenCLDevice) -> FoundDevice:
 def found_vulkan(index: int, device: VulkanDevice) -> FoundDevice:
     """A Vulkan device of the driver's list."""
     return FoundDevice(
-        label="VULKAN" if index == 0 else f"VULKAN.{index}",
+        label=label_of("vulkan", index),
         backend="vulkan",
         index=index,
         description=device.name,
@@ -188,7 +188,7 @@ def found_vulkan(index: int, device: VulkanDevice) -> FoundDevice:
 def found_cuda(index: int, device: CudaDevice) -> FoundDevice:
     """A CUDA device of the driver's list."""
     return FoundDevice(
-        label="CUDA" if index == 0 else f"CUDA.{index}",
+        label=label_of("cuda", index),
         backend="cuda",
         index=index,
         description=device.name,
