@@ -11,9 +11,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from heterocc.artifacts.dtypes import NUMERIC_DTYPES
 from heterocc.artifacts.errors import DeviceFileError, FileMissingError
 from heterocc.artifacts.filetype import EMPTY, TEXT, file_kind
-from heterocc.compiler.devices.device import NUMERIC_DTYPES, TargetAttr, TargetDevice
+from heterocc.compiler.devices.device import TargetAttr, TargetDevice
 from heterocc.compiler.devices.host import host_cpu, runs_here
 from heterocc.passes.cost import Link
 from heterocc.runtime.select.found import GENERIC_GPU_DTYPES

@@ -10,13 +10,12 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
-from heterocc.artifacts.dtypes import COMPUTED
+from heterocc.artifacts.dtypes import NUMERIC_DTYPES
 from heterocc.runtime.execute.tvm_api import available_cores
 from heterocc.runtime.native import CudaDevice, OpenCLDevice, VulkanDevice
 from heterocc.runtime.select.compat import host
 from heterocc.runtime.select.ranking import Backend, Unit, label_of
 
-NUMERIC_DTYPES = frozenset(COMPUTED)
 GENERIC_GPU_DTYPES = NUMERIC_DTYPES - {"float64", "float16"}
 """What every OpenCL GPU holds and computes."""
 

@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 import heterocc.compiler.devices.file as device_file
+from heterocc.artifacts.dtypes import NUMERIC_DTYPES
 from heterocc.artifacts.errors import DeviceFileError, FileMissingError
 from heterocc.artifacts.reader import open_bundle
 from heterocc.compiler import compile_model, query_model
-from heterocc.compiler.devices.file import NUMERIC_DTYPES, device_file_schema, read_device_file
+from heterocc.compiler.devices.file import device_file_schema, read_device_file
 from heterocc.compiler.devices.host import host_cpu
 from heterocc.compiler.devices.present import accelerators
 from heterocc.compiler.lower.vulkan.target import limits_of

@@ -20,7 +20,8 @@ import numpy as np
 import tvm
 import tvm_ffi
 
-from heterocc.compiler.devices.device import NUMERIC_DTYPES, TargetDevice
+from heterocc.artifacts.dtypes import NUMERIC_DTYPES
+from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.lower.backend import PartitionJob
 from heterocc.compiler.lower.codegen.link import link
 from heterocc.compiler.lower.codegen.shared_object import _without_scopes

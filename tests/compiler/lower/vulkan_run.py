@@ -13,7 +13,8 @@ import numpy as np
 import tvm
 from tvm import s_tir, te
 
-from heterocc.compiler.devices.device import NUMERIC_DTYPES, TargetDevice
+from heterocc.artifacts.dtypes import NUMERIC_DTYPES
+from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.lower.vulkan.codegen import generating
 from heterocc.compiler.lower.vulkan.kernel import Kernel
 from heterocc.compiler.lower.vulkan.lowering import VulkanLowering

@@ -15,7 +15,7 @@ import tvm_ffi
 from tvm import ir, relax, s_tir, tirx
 
 from heterocc.compiler.lower.backend import KernelInfo
-from heterocc.compiler.lower.gpu.nest import sequence
+from heterocc.compiler.lower.gpu.nest import sequence, substituted
 from heterocc.compiler.lower.gpu.reduction.rows import multiplies, rows_of
 from heterocc.compiler.lower.relax.kernels import KernelModule
 from heterocc.compiler.lower.straight import (
@@ -131,7 +131,7 @@ def _joined(module: KernelModule, group: Sequence[_Call]) -> tirx.PrimFunc | Non
         if len(function.params) != len(call.given) + 1:
             return None
         root = function.body.block
-        bodies.append(_renamed(root.body, replace))
+        bodies.append(substituted(root.body, replace) if replace else root.body)
         allocated += [*root.alloc_buffers, results[call.binding.var]]
     params = [*outside.values(), allocated.pop()]
     if len(params) > most:
@@ -140,13 +140,6 @@ def _joined(module: KernelModule, group: Sequence[_Call]) -> tirx.PrimFunc | Non
     joined = tirx.PrimFunc(params, s_tir.SBlockRealize([], True, block), attrs=module.mod[group[0].symbol].attrs)
     rows = rows_of(joined)
     return joined if rows is not None and not any(multiplies(r) for r in rows.reductions) else None
-
-
-def _renamed(body: tirx.Stmt, replace: Sequence[tuple[tirx.Buffer, tirx.Buffer]]) -> tirx.Stmt:
-    def buffer(var: tirx.Buffer | tirx.Var) -> tirx.Buffer | tirx.Var:
-        return next((new for old, new in replace if old.same_as(var)), var)
-
-    return tvm_ffi.structural_map(body, [(tirx.Var, buffer)], order="post") if replace else body
 
 
 def _rewritten(
