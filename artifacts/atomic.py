@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import hashlib
 import os
 import secrets
@@ -19,6 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from heterocc.artifacts.errors import OutputFileError
+from heterocc.artifacts.leftovers import leftover, try_lock
 from heterocc.artifacts.reading import refuse_input
 
 _CHUNK = 16 * 2**20
@@ -50,11 +50,13 @@ class AtomicFile:
 
     Every OSError becomes OutputFileError (HC111), and so does a path that is an input (`reading`). Unless `commit` was
     called, `discard` removes the temporary file; an existing file at `path` is untouched until then. A symbolic link at
-    `path` is followed.
+    `path` is followed. Without `durable` the file may be lost, or be empty, after a failure of power; that saves
+    milliseconds, for a cache.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, durable: bool = True) -> None:
         self._shown = os.fspath(path)
+        self._durable = durable
         with self._explained():
             self._path = Path(os.path.realpath(self._shown))
             refuse_input(self._shown)
@@ -84,20 +86,16 @@ class AtomicFile:
                 data = data[written:]
 
     def commit(self) -> None:
-        """Make the file durable and move it to its path."""
+        """Make the file durable, where that is wanted, and move it to its path."""
         with self._explained():
-            os.fsync(self._fd)
+            if self._durable:
+                os.fsync(self._fd)
             self._refuse_input()
             self._temporary.replace(self._path)
         self._open = False
         os.close(self._fd)
-        # The file is whole already; some file systems cannot sync a directory.
-        with contextlib.suppress(OSError):
-            directory = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                os.fsync(directory)
-            finally:
-                os.close(directory)
+        if self._durable:
+            self._sync_folder()
 
     def discard(self) -> None:
         """Remove the temporary file; does nothing after `commit`."""
@@ -106,6 +104,15 @@ class AtomicFile:
             with contextlib.suppress(OSError):
                 self._temporary.unlink()
             os.close(self._fd)
+
+    def _sync_folder(self) -> None:
+        # The file is whole already; some file systems cannot sync a directory.
+        with contextlib.suppress(OSError):
+            directory = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(directory)
+            finally:
+                os.close(directory)
 
     def _require_replaceable(self) -> None:
         try:
@@ -128,22 +135,15 @@ class AtomicFile:
         while True:
             temporary = self._path.parent / f"{self._prefix}{secrets.token_hex(8)}.partial"
             fd = os.open(temporary, flags, 0o666)
-            if _try_lock(fd) is not False and os.fstat(fd).st_nlink:
+            if try_lock(fd) is not False and os.fstat(fd).st_nlink:
                 return temporary, fd
             os.close(fd)  # another writer took it for a stale one before it was locked
 
     def _remove_stale(self) -> None:
         for candidate in self._path.parent.glob(f"{self._prefix}*.partial"):
-            try:
-                fd = os.open(candidate, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-            except OSError:
-                continue
-            try:
-                info = os.fstat(fd)
-                if stat.S_ISREG(info.st_mode) and info.st_uid == os.geteuid() and _try_lock(fd):
+            with leftover(candidate) as stale:
+                if stale:
                     candidate.unlink(missing_ok=True)
-            finally:
-                os.close(fd)
 
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:
@@ -160,14 +160,3 @@ class AtomicFile:
     def _abandon(self) -> None:
         if getattr(self, "_open", False):
             self.discard()
-
-
-def _try_lock(fd: int) -> bool | None:
-    """Whether the exclusive lock was taken; None where the file system has no locks."""
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        return None
-    return True

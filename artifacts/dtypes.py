@@ -27,6 +27,9 @@ COMPUTED: Mapping[str, np.dtype[np.generic]] = MappingProxyType(
 )
 """What compiled code may read and write; the list of a device is this one or a part of it."""
 
+NUMERIC_DTYPES = frozenset(COMPUTED)
+"""Their names."""
+
 NUMPY: Mapping[str, np.dtype[np.generic]] = MappingProxyType(
     {**COMPUTED, "complex64": np.dtype("<c8"), "complex128": np.dtype("<c16")}
 )

@@ -10,12 +10,11 @@ import re
 import shlex
 import stat
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 
+from heterocc.artifacts.closing import Closing
 from heterocc.artifacts.container import MAX_MANIFEST, PAGE, Container, Entry
 from heterocc.artifacts.dtypes import STORAGE
 from heterocc.artifacts.errors import BundleError, BundleHashError, Hint, UsageError
@@ -30,7 +29,7 @@ from heterocc.artifacts.verify import Extent, FileKey, Verification, is_remember
 from heterocc.artifacts.watch import FileWatch, changed, copy_of
 
 
-class Bundle:
+class Bundle(Closing):
     """An open bundle; made by `open_bundle`. May be used by many threads at once.
 
     `path` is as given (`<memory>` for bytes), `manifest` fully checked, `digest` the manifest's SHA-256 in hex, which
@@ -65,14 +64,6 @@ class Bundle:
         self._lock = renewed_lock()
         self._look_lock = renewed_lock()
         self._verification: Verification | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Give the mapping up: it goes when the last view that was handed out goes."""

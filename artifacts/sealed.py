@@ -9,9 +9,8 @@ import itertools
 import mmap
 import os
 from collections.abc import Iterator
-from types import TracebackType
-from typing import Self
 
+from heterocc.artifacts.closing import Closing
 from heterocc.artifacts.errors import BundleError
 
 _CHUNK = 16 * 2**20
@@ -23,7 +22,7 @@ MORE_FILES = "raise the limit on open files (`ulimit -n`), or close other sessio
 _serial = itertools.count(1)
 
 
-class SealedFile:
+class SealedFile(Closing):
     """An open sealed memory file of `size` bytes.
 
     `path` can be given to dlopen as long as the file is open. It differs from every other one of this process even when
@@ -63,14 +62,6 @@ class SealedFile:
         fd, self.fd = self.fd, -1
         if fd >= 0:
             os.close(fd)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __del__(self) -> None:
         self.close()

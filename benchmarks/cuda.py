@@ -27,13 +27,13 @@ def pack(folder: Path, arch: str, names: list[str], nodes: bool) -> int:
     """Compile bundles into a folder; what cannot be compiled is said and left out."""
     sys.path.insert(0, str(ROOT))
     from heterocc.artifacts.errors import HeteroccError
-    from heterocc.compiler.devices.device import Device
+    from heterocc.compiler.devices.device import TargetDevice
     from heterocc.compiler.driver import compile_model
     from tests import models
     from tests.differential import test_node_tests
 
     folder.mkdir(parents=True, exist_ok=True)
-    device = Device("CUDA", "cuda", target={"kind": "cuda", "arch": arch}, present=False, unit="discrete")
+    device = TargetDevice("CUDA", "cuda", target={"kind": "cuda", "arch": arch}, present=False, unit="discrete")
     work: list[tuple[str, Path, dict[str, Any], str]] = []
     for name in names:
         row = models.rows()[name] if name.endswith(".onnx") else None

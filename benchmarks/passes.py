@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from heterocc.passes import schedule
-from heterocc.passes.cost import DeviceModel, Machine
+from heterocc.passes.cost import Machine, PlacementDevice
 from heterocc.passes.graph import Graph, Node, Value
 from heterocc.passes.merge import Merge
 from heterocc.passes.plan import Plan, consecutive
@@ -49,7 +49,7 @@ def random_plan(nodes: int, devices: int, window: int, seed: int) -> Plan:
     values = {v: Value(v, "float32", (rng.randrange(1, 100_000),)) for v in ["x", *(f"v{i}" for i in range(nodes))]}
     outputs = tuple(f"v{i}" for i in range(nodes) if f"v{i}" not in read)
     graph = Graph("random", tuple(ops), values, ("x",), outputs)
-    models = tuple(DeviceModel(f"D{i}", flops=10.0 ** rng.uniform(9, 12)) for i in range(devices))
+    models = tuple(PlacementDevice(f"D{i}", flops=10.0 ** rng.uniform(9, 12)) for i in range(devices))
     device_of = {n.name: models[rng.randrange(devices)].name for n in ops}
     work = {n.name: 10.0 ** rng.uniform(3, 9) for n in ops}
     return Plan(graph, Machine(models, work=work), consecutive(graph, device_of))

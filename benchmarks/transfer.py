@@ -37,8 +37,8 @@ from heterocc.runtime.execute.memory import Allocations, aligned_bytes, device_t
 from heterocc.runtime.execute.pinned import pinned_bytes  # noqa: E402
 from heterocc.runtime.execute.transfer import bind_copy  # noqa: E402
 from heterocc.runtime.plan.steps import HOST, Copy, Space  # noqa: E402
-from heterocc.runtime.select.device_records import DeviceRecord  # noqa: E402
 from heterocc.runtime.select.devices import inventory  # noqa: E402
+from heterocc.runtime.select.found import FoundDevice  # noqa: E402
 
 RESULTS = Path(__file__).parent / "results"
 APIS = ("opencl", "vulkan", "cuda")
@@ -104,7 +104,7 @@ def _copy_and_wait(start: Callable[[], Callable[[], object]]) -> None:
     start()()
 
 
-def measure(device: DeviceRecord, size: int, seconds: float) -> list[Transfer]:
+def measure(device: FoundDevice, size: int, seconds: float) -> list[Transfer]:
     """All directions for one size."""
     source, target = aligned_bytes(size), aligned_bytes(size)
     source.fill(1)

@@ -16,9 +16,8 @@ from heterocc.artifacts.names import file_name
 from heterocc.artifacts.reading import reading
 from heterocc.compiler.build.build import Builder, write_dumps
 from heterocc.compiler.build.pack import half_nodes, pack, weights_of
-from heterocc.compiler.build.tuning import TunedPartition, left_out, remembered
+from heterocc.compiler.build.tuning import left_out, remembered
 from heterocc.compiler.checking.check import Checker
-from heterocc.compiler.checking.precision_cost import PrecisionCost, told
 from heterocc.compiler.checking.vectors import Vectors, find_vectors, golden_vectors
 from heterocc.compiler.devices.names import ORT_IS_LAST, resolve_lists
 from heterocc.compiler.files.writing import atomic_write, make_folder, require_writable
@@ -32,9 +31,9 @@ from heterocc.compiler.placement.affinity_file import affinity_from, write_affin
 from heterocc.compiler.placement.machine import build_machine
 from heterocc.compiler.placement.run_passes import Trace, require_placed
 from heterocc.compiler.progress import Reporter, timed
-from heterocc.compiler.report import CompileReport, Moved, VariantPlan
+from heterocc.compiler.report import CompileReport, VariantReport
 from heterocc.compiler.support.query import QueryResult, precisions_of, query_model
-from heterocc.compiler.variant_build import BuiltVariant, Variants
+from heterocc.compiler.variant_build import BuiltVariant, VariantBuilder
 from heterocc.compiler.variants import MAIN, VariantSpec, all_devices, cpu_spec, variant_specs
 from heterocc.passes.base import parse_pipeline, policy_pipeline
 from heterocc.passes.dot import dot_files
@@ -68,7 +67,7 @@ def compile_model(
                 job.model.graph, build_machine(job.model, job.specs[0].devices, job.variants.query.reasons())
             )
             return replace(
-                job.report(VariantPlan(MAIN, plan)), plans=(), summary=f"{len(job.model.graph.nodes)} nodes imported"
+                job.report(VariantReport(MAIN, plan)), plans=(), summary=f"{len(job.model.graph.nodes)} nodes imported"
             )
         return job.compile(target)
 
@@ -87,7 +86,7 @@ def partition_model(
     source, place = as_source(model, base_dir), None if write_affinity is None else Path(write_affinity)
     with reading(_files(source, options)):
         job = _prepare(source, options, reporter or Reporter(), place)
-        main = VariantPlan(MAIN, job.variants.place(job.specs[0]))
+        main = VariantReport(MAIN, job.variants.place(job.specs[0]))
         job.write_dots([main])
         if place is not None:
             write_affinity_file(main.plan, place)
@@ -150,45 +149,50 @@ def _prepare(source: ModelSource, options: CompileOptions, reporter: Reporter, t
     for note in query.notes:
         reporter.note(note)
     return _Job(
-        source.path.name, options, reporter, model, specs, Variants(model, query, passes, trace, reporter, seconds)
+        source.path.name,
+        options,
+        reporter,
+        model,
+        specs,
+        VariantBuilder(model, query, passes, trace, reporter, seconds),
     )
 
 
 @dataclass
 class _Job:
-    """One command at work on the model file `where`; the lists collect what its report tells of all variants."""
+    """One command at work on the model file `where`.
+
+    `unseen` are outputs of the model that no check compares, with the reason; every variant's notes have them.
+    `unchecked` is the same for the report, or why nothing is compared at all.
+    """
 
     where: str
     options: CompileOptions
     reporter: Reporter
     model: ImportedModel
     specs: tuple[VariantSpec, ...]
-    variants: Variants
-    unchecked: list[str] = field(default_factory=list)
-    moved: list[Moved] = field(default_factory=list)
-    costs: list[tuple[str, PrecisionCost]] = field(default_factory=list)
-    tuned: list[tuple[str, TunedPartition]] = field(default_factory=list)
+    variants: VariantBuilder
     unseen: list[str] = field(default_factory=list)
+    unchecked: list[str] = field(default_factory=list)
 
     def compile(self, target: Path) -> CompileReport:
         """Place, lower, check and pack all variants."""
-        placed = [VariantPlan(spec.name, self.variants.place(spec)) for spec in self.specs]
+        placed = [VariantReport(spec.name, self.variants.place(spec)) for spec in self.specs]
         self.write_dots(placed)
         if self.options.stop_after == "partition":
             cpu = self._cpu(placed)
-            return self.report(*placed, *([VariantPlan(cpu[0].name, cpu[1])] if cpu is not None else []))
+            return self.report(*placed, *([VariantReport(cpu[0].name, cpu[1])] if cpu is not None else []))
         for variant in placed:
             require_placed(variant.plan)
         feed, outputs = self._vectors()
         built = self._build(placed, feed)
-        plans = [VariantPlan(variant.spec.name, variant.plan) for variant in built]
+        plans = [variant.report for variant in built]
         if self.options.dump_dir is not None:
             for made in built:
                 write_dumps(made.built, self.options.dump_dir, made.spec.name)
         if self.options.stop_after == "lower":
             return self.report(*plans)
-        parts = [variant.parts(self.model) for variant in built]
-        parts = [replace(p, notes=(*self.unseen, *p.notes)) for p in parts]
+        parts = [variant.parts(self.model, self.unseen) for variant in built]
         packing = self.reporter.stage("packing weights", weights_of(parts))
         with packing as progress, timed(self.variants.seconds, "pack"):
             asked = [plan for plan, variant in zip(plans, built, strict=True) if not variant.spec.automatic]
@@ -252,7 +256,7 @@ class _Job:
             self.reporter.warn(self.unseen[-1] + ("" if given else "; give real ones with --inputs"))
         self.unchecked += self.unseen
 
-    def _build(self, placed: Sequence[VariantPlan], feed: Mapping[str, Any] | None) -> list[BuiltVariant]:
+    def _build(self, placed: Sequence[VariantReport], feed: Mapping[str, Any] | None) -> list[BuiltVariant]:
         """Code for all variants, the CPU-only one last."""
         devices = all_devices(spec.devices for spec in self.specs)
         builder = Builder(self.model, devices, self.reporter)
@@ -260,18 +264,18 @@ class _Job:
         built = []
         for spec, variant in zip(self.specs, placed, strict=True):
             built.append(self.variants.build(spec, variant.plan, builder, checker))
-            self._tell(built[-1])
-        cpu = self._cpu([VariantPlan(variant.spec.name, variant.plan) for variant in built])
+            self._note(built[-1])
+        cpu = self._cpu([variant.report for variant in built])
         if cpu is not None:
             try:
                 built.append(self.variants.build(*cpu, builder, checker))
             except UnsupportedOpError as error:
                 self.reporter.note(f"no CPU variant: {error.message}")
             else:
-                self._tell(built[-1])
+                self._note(built[-1])
         return built
 
-    def _cpu(self, beside: Sequence[VariantPlan]) -> tuple[VariantSpec, Plan] | None:
+    def _cpu(self, beside: Sequence[VariantReport]) -> tuple[VariantSpec, Plan] | None:
         """The CPU-only variant beside these, placed; None where none is wanted or, with a note, where it cannot be."""
         if not self.options.cpu_variant:
             return None
@@ -286,28 +290,22 @@ class _Job:
             self.reporter.note(f"no CPU variant: {error.message}")
             return None
 
-    def _tell(self, variant: BuiltVariant) -> None:
-        """Note what the check of a variant could not see, what half precision costs it, and what moved."""
-        checks = variant.checks
-        for text in checks.unchecked if checks is not None else ():
-            self.reporter.note(f"not checked: {text}")
-            self.unchecked.append(f"{variant.spec.name}: {text}")
-        for text in told(checks.costs if checks is not None else ()):
+    def _note(self, variant: BuiltVariant) -> None:
+        """Note what the check of a variant could not see, what half precision costs it, and what timing chose."""
+        report = variant.report
+        for text in report.check_notes:
             self.reporter.note(text)
-        binaries = checks.binaries if checks is not None else (b"",) * len(variant.built.jobs)
-        for job, data in zip(variant.built.jobs, binaries, strict=True):
-            if job.device.keeps_binaries and not data:
+        for piece in variant.pieces:
+            device = piece.job.device
+            if device.keeps_binaries and not piece.binaries:
                 self.reporter.note(
-                    f"{job.device.name}.binaries=on has no effect on {job.name}: its kernels did not run here, so the "
-                    "driver compiles them when the bundle is first loaded"
+                    f"{device.name}.binaries=on has no effect on {piece.job.name}: its kernels did not run here, so "
+                    "the driver compiles them when the bundle is first loaded"
                 )
-        for part in variant.built.tuned:
+        for part in report.tuned:
             self.reporter.note(part.sentence() + remembered([part]))
-            self.tuned.append((variant.spec.name, part))
-        self.costs += [(variant.spec.name, cost) for cost in (checks.costs if checks is not None else ())]
-        self.moved += variant.moved
 
-    def write_dots(self, placed: Sequence[VariantPlan]) -> None:
+    def write_dots(self, placed: Sequence[VariantReport]) -> None:
         """Write the two graphs of each variant where `--dot` asks for them, those of further ones in folders."""
         if self.options.dot_dir is None:
             return
@@ -315,16 +313,13 @@ class _Job:
             for name, text in _graphs(variant):
                 atomic_write(self.options.dot_dir / name, text)
 
-    def report(self, main: VariantPlan, *others: VariantPlan) -> CompileReport:
+    def report(self, main: VariantReport, *others: VariantReport) -> CompileReport:
         """The report as it stands."""
         return CompileReport(
             plan=main.plan,
             summary=main.summary,
             plans=(main, *others),
-            moved=tuple(self.moved),
-            unchecked=tuple(self.unchecked),
-            costs=tuple(self.costs),
-            tuned=tuple(self.tuned),
+            unseen=tuple(self.unchecked),
             notes=tuple(self.reporter.notes),
             warnings=tuple(self.reporter.warnings),
             seconds=self.variants.seconds,
@@ -332,7 +327,7 @@ class _Job:
         )
 
 
-def _graphs(variant: VariantPlan) -> list[tuple[str, str]]:
+def _graphs(variant: VariantReport) -> list[tuple[str, str]]:
     """Names and text of a variant's graphs; those of variants beside the main one lie in a folder of its name."""
     folder = "" if variant.name == MAIN else f"{file_name(variant.name)}/"
     return [(f"{folder}{name}", text) for name, text in dot_files(variant.plan).items()]

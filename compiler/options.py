@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from heterocc.artifacts.errors import UsageError
-from heterocc.compiler.devices.device import Device
+from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.keywords import keywords_of, refuse_unknown
 from heterocc.passes.affinity import Affinity
 
@@ -32,7 +32,7 @@ class CompileOptions:
 
     devices: Sequence[str] = ("CPU", "ORT")
     variants: Sequence[str | Sequence[str]] = ()
-    device_files: Sequence[Path | Device] = ()
+    device_files: Sequence[Path | TargetDevice] = ()
     properties: Sequence[str] = ()
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
     affinity: Path | Mapping[str, str] | Affinity | None = None
@@ -53,9 +53,11 @@ class CompileOptions:
         self._set("variants", tuple(_names("variants", v) for v in _listed("variants", self.variants)))
         self._set("properties", _names("properties", self.properties))
         described = _listed(
-            "device_files", (self.device_files,) if isinstance(self.device_files, Device) else self.device_files
+            "device_files", (self.device_files,) if isinstance(self.device_files, TargetDevice) else self.device_files
         )
-        self._set("device_files", tuple(v if isinstance(v, Device) else _path("device_files", v) for v in described))
+        self._set(
+            "device_files", tuple(v if isinstance(v, TargetDevice) else _path("device_files", v) for v in described)
+        )
         if not isinstance(self.affinity, (Mapping, Affinity)):
             self._set("affinity", _path("affinity", self.affinity))
         for name in ("inputs", "dump_dir", "dot_dir"):

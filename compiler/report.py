@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from heterocc.compiler.build.tuning import TunedPartition
-from heterocc.compiler.checking.precision_cost import PrecisionCost
+from heterocc.compiler.checking.precision_cost import PrecisionCost, cost_sentences
 from heterocc.passes.plan import Plan
 from heterocc.passes.printer import count, human_bytes, summary
 
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """A node that compiled to a wrong result and went to another device."""
+    """A node that computed a wrong result, or did not compile, and went to another device; `error` says why."""
 
     node: str
     op_type: str
@@ -21,21 +21,38 @@ class Moved:
     target: str
     error: str
 
+    def sentence(self) -> str:
+        """The move and its reason, in one sentence without a full stop."""
+        return f"{self.op_type} '{self.node}' moved from {self.source} to {self.target}: {self.error}"
+
 
 @dataclass(frozen=True, slots=True)
-class VariantPlan:
-    """A variant's name and how it is placed."""
+class VariantReport:
+    """How a variant is placed and, once it is built, what came of it.
+
+    `moved` are nodes that went to another device meanwhile. `unchecked` are partitions that were not compared, or not
+    wholly, with the reason. `costs` are the errors of half precision, `tuned` is what timing kernels chose.
+    """
 
     name: str
     plan: Plan
+    moved: tuple[Moved, ...] = ()
+    unchecked: tuple[str, ...] = ()
+    costs: tuple[PrecisionCost, ...] = ()
+    tuned: tuple[TunedPartition, ...] = ()
 
     def __repr__(self) -> str:
-        return f"<VariantPlan {self.name}: {self.summary}>"
+        return f"<VariantReport {self.name}: {self.summary}>"
 
     @property
     def summary(self) -> str:
         """The placement in one line."""
         return summary(self.plan)
+
+    @property
+    def check_notes(self) -> tuple[str, ...]:
+        """One sentence for each limit of the check, and for the cost of half precision on each device."""
+        return (*(f"not checked: {text}" for text in self.unchecked), *cost_sentences(self.costs))
 
     def to_json(self) -> dict[str, object]:
         """As `heterocc compile --json` prints it."""
@@ -58,8 +75,7 @@ class CompileReport:
     """What a compile did.
 
     `plan` and `summary` are the main variant's, `plans` has all variants in the bundle's order and `variants` the names
-    of those that were packed. `unchecked` are partitions that could not be run here, with the reason. `costs` are the
-    errors of what is computed in half precision, and `tuned` is what timing kernels chose, each with its variant.
+    of those that were packed. `unseen` is what the check compares in no variant, with the reason.
     `seconds` is wall time by stage. `output` is None where the compile was stopped before packing.
     """
 
@@ -68,11 +84,8 @@ class CompileReport:
     output: Path | None = None
     size: int = 0
     variants: tuple[str, ...] = ()
-    plans: tuple[VariantPlan, ...] = ()
-    moved: tuple[Moved, ...] = ()
-    unchecked: tuple[str, ...] = ()
-    costs: tuple[tuple[str, PrecisionCost], ...] = ()
-    tuned: tuple[tuple[str, TunedPartition], ...] = ()
+    plans: tuple[VariantReport, ...] = ()
+    unseen: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     seconds: dict[str, float] = field(default_factory=dict)
@@ -85,6 +98,26 @@ class CompileReport:
         told = "".join(f"; {count(len(found), noun)}" for noun, found in counts if found)
         return f"<CompileReport {self.summary}; {output}{told}>"
 
+    @property
+    def moved(self) -> tuple[Moved, ...]:
+        """The nodes of all variants that computed a wrong result, or did not compile, on a device."""
+        return tuple(m for variant in self.plans for m in variant.moved)
+
+    @property
+    def unchecked(self) -> tuple[str, ...]:
+        """What was not compared, with the reason: outputs of the model, then partitions by variant."""
+        return (*self.unseen, *(f"{variant.name}: {text}" for variant in self.plans for text in variant.unchecked))
+
+    @property
+    def costs(self) -> tuple[tuple[str, PrecisionCost], ...]:
+        """The errors of half precision, each with its variant's name."""
+        return tuple((variant.name, cost) for variant in self.plans for cost in variant.costs)
+
+    @property
+    def tuned(self) -> tuple[tuple[str, TunedPartition], ...]:
+        """What timing kernels chose, each with its variant's name."""
+        return tuple((variant.name, part) for variant in self.plans for part in variant.tuned)
+
     def lines(self) -> tuple[str, ...]:
         """The summary; of several variants one line each, with its name."""
         if len(self.plans) < 2:
@@ -93,7 +126,7 @@ class CompileReport:
 
     def to_json(self) -> dict[str, object]:
         """As `heterocc compile --json` prints it."""
-        main = VariantPlan("main", self.plan).to_json()
+        main = VariantReport("main", self.plan).to_json()
         return {
             "output": None if self.output is None else str(self.output),
             "bytes": self.size,

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from heterocc.artifacts.errors import UnsupportedOpError, WrongResultError
 from heterocc.compiler.build.build import Builder, BuiltPlan, DoesNotLower
 from heterocc.compiler.build.pack import Piece, VariantParts
-from heterocc.compiler.checking.check import Checker, CheckResult, Wrong
-from heterocc.compiler.checking.precision_cost import told
+from heterocc.compiler.checking.check import Checker
+from heterocc.compiler.checking.verdict import CheckResult, Fault
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.placement.machine import build_machine
 from heterocc.compiler.placement.run_passes import Trace, run_pipeline
 from heterocc.compiler.progress import Reporter, timed
-from heterocc.compiler.report import Moved
+from heterocc.compiler.report import Moved, VariantReport
 from heterocc.compiler.support.query import QueryResult
 from heterocc.compiler.support.remedy import add_device
 from heterocc.compiler.variants import MAIN, VariantSpec
 from heterocc.passes.base import Pass
 from heterocc.passes.plan import Plan
-from heterocc.passes.printer import print_plan, summary
+from heterocc.passes.printer import print_plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,35 +34,40 @@ class BuiltVariant:
     moved: tuple[Moved, ...]
 
     @property
-    def plan(self) -> Plan:
-        """The plan as it is in the end."""
-        return self.built.plan
+    def report(self) -> VariantReport:
+        """How it is placed in the end, and what was found on the way."""
+        unchecked, costs = (self.checks.unchecked, self.checks.costs) if self.checks is not None else ((), ())
+        return VariantReport(self.spec.name, self.built.plan, self.moved, unchecked, costs, self.built.tuned)
 
-    def parts(self, model: ImportedModel) -> VariantParts:
-        """What becomes of it in the bundle."""
-        built, checks = self.built, self.checks
-        checked = checks.checked if checks is not None else (False,) * len(built.jobs)
-        binaries = checks.binaries if checks is not None else (b"",) * len(built.jobs)
-        pieces = tuple(Piece(*p) for p in zip(built.jobs, built.lowered, checked, binaries, strict=True))
-        notes = tuple(f"not checked: {text}" for text in (checks.unchecked if checks else ()))
-        if checks is None and pieces:
-            notes = ("not checked: compiled without the check",)
-        tuned = tuple(part.sentence() for part in built.tuned)
-        moved = tuple(f"{m.op_type} '{m.node}' moved from {m.source} to {m.target}: {m.error}" for m in self.moved)
+    @property
+    def pieces(self) -> tuple[Piece, ...]:
+        """Its partitions in run order, ready to pack."""
+        pairs = tuple(zip(self.built.jobs, self.built.lowered, strict=True))
+        if self.checks is None:
+            return tuple(Piece(job, lowered) for job, lowered in pairs)
+        found = zip(pairs, self.checks.checked, self.checks.binaries, strict=True)
+        return tuple(Piece(job, lowered, checked, binaries) for (job, lowered), checked, binaries in found)
+
+    def parts(self, model: ImportedModel, notes: Sequence[str] = ()) -> VariantParts:
+        """What becomes of it in the bundle; `notes` come before its own."""
+        report, pieces = self.report, self.pieces
+        unchecked = ("not checked: compiled without the check",) if self.checks is None and pieces else ()
+        tuned = tuple(part.sentence() for part in report.tuned)
+        moved = tuple(m.sentence() for m in report.moved)
         return VariantParts(
-            name=self.spec.name,
+            name=report.name,
             devices=self.spec.devices,
             pieces=pieces,
             inputs=model.graph.inputs,
             outputs=model.graph.outputs,
-            plan=print_plan(built.plan),
-            summary=summary(built.plan),
-            notes=notes + told(checks.costs if checks else ()) + tuned + moved,
+            plan=print_plan(report.plan),
+            summary=report.summary,
+            notes=(*notes, *unchecked, *report.check_notes, *tuned, *moved),
         )
 
 
 @dataclass
-class Variants:
+class VariantBuilder:
     """Places and builds the variants of one model. `wrong` is what was found wrong of which node on which device:
     placement avoids it from then on, in every variant."""
 
@@ -104,17 +109,18 @@ class Variants:
                 return BuiltVariant(spec, built, None, tuple(moved))
             with timed(self.seconds, "check"):
                 checks = checker.check(built)
-            if not checks.wrong:
+            faults = checks.faults
+            if not faults:
                 return BuiltVariant(spec, built, checks, tuple(moved))
-            for wrong in checks.wrong:
-                for name in wrong.nodes:
-                    self.wrong.setdefault(wrong.device, {})[name] = f"it computed a wrong result: {wrong.error}"
+            for fault in faults:
+                for name in fault.nodes:
+                    self.wrong.setdefault(fault.device, {})[name] = f"it computed a wrong result: {fault.error}"
             before = plan
             try:
                 plan = self.place(spec)
             except UnsupportedOpError as error:
                 raise WrongResultError(error.message, where=error.where, hint=error.hint) from error
-            moved += self._moved(checks.wrong, before, plan)
+            moved += self._moved(faults, before, plan)
 
     def _without(self, failed: DoesNotLower, plan: Plan, spec: VariantSpec, moved: list[Moved]) -> Plan:
         """The plan with what does not lower on other devices. Raises the LoweringError where none takes it."""
@@ -125,24 +131,24 @@ class Variants:
         except UnsupportedOpError as error:
             with _naming(spec):
                 raise failed.error from error
-        wrong = (Wrong(failed.device, failed.nodes, failed.told),)
-        moved += self._moved(wrong, plan, after, "does not compile")
+        faults = (Fault(failed.device, failed.nodes, failed.told),)
+        moved += self._moved(faults, plan, after, "does not compile")
         return after
 
     def _moved(
-        self, found: tuple[Wrong, ...], before: Plan, after: Plan, what: str = "computes a wrong result"
+        self, faults: tuple[Fault, ...], before: Plan, after: Plan, what: str = "computes a wrong result"
     ) -> list[Moved]:
         """Where wrong nodes went; warns of it."""
         moved = []
-        for wrong in found:
-            for name in wrong.nodes:
+        for fault in faults:
+            for name in fault.nodes:
                 node = self.model.graph.node_by_name[name]
                 source, target = before.device_of[name], after.device_of[name]
-                moved.append(Moved(node.label, node.op_type, source, target, wrong.error))
-            first = self.model.graph.node_by_name[wrong.nodes[0]]
-            others = f" (with {len(wrong.nodes) - 1} other nodes)" if len(wrong.nodes) > 1 else ""
-            path = f"on {wrong.device} and goes to {after.device_of[wrong.nodes[0]]}"
-            self.reporter.warn(f"{first.op_type} '{first.label}'{others} {what} {path}: {wrong.error}")
+                moved.append(Moved(node.label, node.op_type, source, target, fault.error))
+            first = self.model.graph.node_by_name[fault.nodes[0]]
+            others = f" (with {len(fault.nodes) - 1} other nodes)" if len(fault.nodes) > 1 else ""
+            path = f"on {fault.device} and goes to {after.device_of[fault.nodes[0]]}"
+            self.reporter.warn(f"{first.op_type} '{first.label}'{others} {what} {path}: {fault.error}")
         return moved
 
 

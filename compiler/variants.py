@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from heterocc.artifacts.errors import Hint, UsageError
-from heterocc.compiler.devices.device import Device
+from heterocc.compiler.devices.device import TargetDevice
 from heterocc.passes.affinity import Affinity
 from heterocc.passes.graph import Node
 from heterocc.passes.plan import Plan
@@ -26,7 +26,7 @@ class VariantSpec:
     """
 
     name: str
-    devices: tuple[Device, ...]
+    devices: tuple[TargetDevice, ...]
     affinity: Affinity
     automatic: bool = False
 
@@ -37,7 +37,7 @@ class VariantSpec:
 
 
 def variant_specs(
-    lists: Sequence[tuple[Device, ...]], nodes: Sequence[Node], affinity: Affinity
+    lists: Sequence[tuple[TargetDevice, ...]], nodes: Sequence[Node], affinity: Affinity
 ) -> tuple[tuple[VariantSpec, ...], tuple[str, ...]]:
     """The main variant and those of `--variant`, by their devices, and notes on pins that do not concern all of them.
 
@@ -75,18 +75,18 @@ def cpu_spec(specs: Iterable[VariantSpec], plans: Iterable[Plan]) -> tuple[Varia
     return None, "no CPU variant: CPU is not among the devices; list it last and the bundle runs without the others too"
 
 
-def all_devices(lists: Iterable[tuple[Device, ...]]) -> tuple[Device, ...]:
+def all_devices(lists: Iterable[tuple[TargetDevice, ...]]) -> tuple[TargetDevice, ...]:
     """Every device of some lists once, by its name, in order; the last resort last."""
-    found: Mapping[str, Device] = {d.name: d for devices in lists for d in devices}
+    found: Mapping[str, TargetDevice] = {d.name: d for devices in lists for d in devices}
     return tuple(sorted(found.values(), key=lambda d: d.last_resort))
 
 
-def _is_cpu(devices: tuple[Device, ...]) -> bool:
+def _is_cpu(devices: tuple[TargetDevice, ...]) -> bool:
     return [d.name for d in devices] == ["CPU"]
 
 
-def _refuse_twice(lists: Sequence[tuple[Device, ...]]) -> None:
-    seen: list[tuple[tuple[Device, ...], str]] = []
+def _refuse_twice(lists: Sequence[tuple[TargetDevice, ...]]) -> None:
+    seen: list[tuple[tuple[TargetDevice, ...], str]] = []
     for devices in lists:
         labels = ",".join(d.name for d in devices)
         # A GPU that is here is known by what it is, whatever it is called: GPU may be OPENCL.
@@ -102,7 +102,7 @@ def _refuse_twice(lists: Sequence[tuple[Device, ...]]) -> None:
         seen.append((plain, labels))
 
 
-def _free_name(devices: tuple[Device, ...], taken: set[str]) -> str:
+def _free_name(devices: tuple[TargetDevice, ...], taken: set[str]) -> str:
     base = "-".join(d.name.lower() for d in devices)[:MAX_NAME]
     name, number = base, 2
     while name in taken:

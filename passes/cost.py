@@ -9,7 +9,7 @@ from typing import Literal
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceModel:
+class PlacementDevice:
     """One device as placement sees it.
 
     `name` is the label of `--devices` (`GPU`, `CPU`, `GPU.1`). `memory` in bytes bounds constants plus the outputs of
@@ -42,7 +42,7 @@ class Machine:
     `work[node]` is the node's floating-point operations. `links[(from, to)]` overrides `default_link`.
     """
 
-    devices: tuple[DeviceModel, ...]
+    devices: tuple[PlacementDevice, ...]
     refusals: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     work: Mapping[str, float] = field(default_factory=dict)
     links: Mapping[tuple[str, str], Link] = field(default_factory=dict)
@@ -57,7 +57,7 @@ class Machine:
         for attr in ("refusals", "work", "links"):
             object.__setattr__(self, attr, MappingProxyType(dict(getattr(self, attr))))
 
-    def device(self, name: str) -> DeviceModel:
+    def device(self, name: str) -> PlacementDevice:
         """The device called `name`; KeyError if there is none."""
         for device in self.devices:
             if device.name == name:

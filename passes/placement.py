@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from heterocc.artifacts.errors import PinnedDeviceError, UnsupportedOpError
-from heterocc.passes.cost import DeviceModel, Machine
+from heterocc.passes.cost import Machine, PlacementDevice
 from heterocc.passes.graph import Graph, Node
 from heterocc.passes.plan import UNPLACED
 from heterocc.passes.shapes import shape_nodes
@@ -87,7 +87,7 @@ def overfull(graph: Graph, machine: Machine, device_of: Mapping[str, str]) -> bo
     return any(d.memory is not None and budget.used[d.name] > d.memory for d in machine.devices)
 
 
-def _can(machine: Machine, device: DeviceModel, node: Node) -> bool:
+def _can(machine: Machine, device: PlacementDevice, node: Node) -> bool:
     return machine.refusal(device.name, node.name) is None
 
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, fields
 from typing import Any
 
 from heterocc.passes.affinity import Affinity, Rule
-from heterocc.passes.cost import DeviceModel, Link, Machine
+from heterocc.passes.cost import Link, Machine, PlacementDevice
 from heterocc.passes.graph import Graph, Node, Value
 from heterocc.passes.plan import Partition, Plan
 from heterocc.passes.printer import print_plan
@@ -63,7 +63,7 @@ def plan_from_json(data: dict[str, Any]) -> Plan:
             constants=frozenset(graph["constants"]),
         ),
         Machine(
-            devices=tuple(_record(DeviceModel, d) for d in machine["devices"]),
+            devices=tuple(_record(PlacementDevice, d) for d in machine["devices"]),
             refusals=machine["refusals"],
             work=machine["work"],
             links={(source, target): _record(Link, link) for source, target, link in machine["links"]},

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import TracebackType
-from typing import Any, Literal, Self, overload
+from typing import Any, Literal, overload
 
 import numpy as np
 
+from heterocc.artifacts.closing import Closing
 from heterocc.artifacts.errors import DeviceError, FeedError, HeteroccError, UsageError
 from heterocc.artifacts.manifest import TensorSpec, Variant
 from heterocc.artifacts.reader import Bundle, open_bundle
@@ -86,7 +86,7 @@ def load(
         raise
 
 
-class Session:
+class Session(Closing):
     """A loaded bundle. Any number of threads may call `run` at the same time; each call has a context of its own.
 
     Contexts (VM instances and buffers) are made when needed and kept: after as many runs as there were ever callers at
@@ -294,14 +294,6 @@ class Session:
                 if entered:
                     forks.leave()
         self._bundle.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     # ---- the inside of a run ------------------------------------------------------------------------------------
 

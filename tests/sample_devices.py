@@ -12,7 +12,6 @@ HOPPER = CudaDevice(
     clock_khz=1_980_000,
     memory_clock_khz=3_201_000,
     memory_bus_bits=6144,
-    l2_cache=62_914_560,
     max_group=1024,
     shared_memory=49152,
     integrated=False,

@@ -10,7 +10,7 @@ from heterocc.artifacts.errors import LoweringError
 from heterocc.artifacts.names import file_name
 from heterocc.compiler.build.bisect_lowering import at_fault
 from heterocc.compiler.build.tuning import TunedPartition
-from heterocc.compiler.devices.device import Device
+from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.files.records import open_records
 from heterocc.compiler.files.writing import atomic_write
 from heterocc.compiler.importer.model import ImportedModel
@@ -38,7 +38,7 @@ class BuiltPlan:
         return tuple(TunedPartition(job.name, job.device.name, low.tuned) for job, low in pairs if low.tuned)
 
 
-def jobs_of(plan: Plan, model: ImportedModel, devices: Iterable[Device]) -> tuple[PartitionJob, ...]:
+def jobs_of(plan: Plan, model: ImportedModel, devices: Iterable[TargetDevice]) -> tuple[PartitionJob, ...]:
     """The partitions of a plan as work for lowering; partition `i` is called `p<i>`."""
     by_name = {d.name: d for d in devices}
     return tuple(
@@ -58,7 +58,7 @@ class DoesNotLower(Exception):  # noqa: N818  # never shown: it tells the driver
 class Builder:
     """Lowers partitions and remembers them by device, nodes and interface."""
 
-    def __init__(self, model: ImportedModel, devices: Iterable[Device], reporter: Reporter) -> None:
+    def __init__(self, model: ImportedModel, devices: Iterable[TargetDevice], reporter: Reporter) -> None:
         self._model = model
         self._devices = tuple(devices)
         self._reporter = reporter

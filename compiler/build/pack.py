@@ -16,7 +16,7 @@ from heterocc.artifacts.errors import InvalidGraphError
 from heterocc.artifacts.names import file_name
 from heterocc.artifacts.version import __version__
 from heterocc.artifacts.writer import BundleWriter
-from heterocc.compiler.devices.device import Device
+from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.devices.host import target_arch
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.lower.backend import LoweredPartition, PartitionJob
@@ -42,7 +42,7 @@ class VariantParts:
     """What becomes a variant of the bundle: pieces in run order, the plan as text, and what there is to say of it."""
 
     name: str
-    devices: tuple[Device, ...]
+    devices: tuple[TargetDevice, ...]
     pieces: tuple[Piece, ...]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
@@ -201,7 +201,7 @@ def _kernel(model: ImportedModel, symbol: str, nodes: tuple[str, ...], outputs: 
     )
 
 
-def _device(device: Device, pieces: Sequence[Piece]) -> m.Device:
+def _device(device: TargetDevice, pieces: Sequence[Piece]) -> m.Device:
     compiled = [p.lowered for p in pieces if p.lowered.kind == "tvm"]
     features = sorted({f for lowered in compiled for f in lowered.cpu_features})
     return m.Device(
@@ -216,7 +216,7 @@ def _device(device: Device, pieces: Sequence[Piece]) -> m.Device:
     )
 
 
-def _host_arch(device: Device) -> str:
+def _host_arch(device: TargetDevice) -> str:
     if device.backend == "cpu":
         return target_arch(device.target)
     import platform

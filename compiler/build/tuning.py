@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # the command line starts without what lowering and devices need
-    from heterocc.compiler.devices.device import Device
+    from heterocc.compiler.devices.device import TargetDevice
     from heterocc.compiler.lower.backend import Tuned
 
 
@@ -57,7 +57,7 @@ def remembered(found: Sequence[TunedPartition]) -> str:
     return f" ({count} known from an earlier compile)" if count else ""
 
 
-def left_out(devices: Iterable[Device]) -> list[str]:
+def left_out(devices: Iterable[TargetDevice]) -> list[str]:
     """Why a device is not tuned for though that was asked, in one sentence each."""
     return [
         f"{d.name}.tune=on is left out: kernels are timed on the device itself, which is not here"

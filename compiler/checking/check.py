@@ -17,7 +17,8 @@ from heterocc.compiler.checking.compare import FLOAT32, Difference, Tolerance
 from heterocc.compiler.checking.judge import Judge
 from heterocc.compiler.checking.precision_cost import PrecisionCost, cost_of
 from heterocc.compiler.checking.reference import Reference
-from heterocc.compiler.devices.device import Device
+from heterocc.compiler.checking.verdict import CheckResult, Fault, Right, Unchecked, Verdict, Wrong, joined
+from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.files.scratch import scratch_folder
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.random_nodes import random_values
@@ -30,37 +31,28 @@ from heterocc.runtime import load
 
 
 @dataclass(frozen=True, slots=True)
-class Wrong:
-    """A node (or several, where they cannot be told apart) that a device computes wrongly.
+class _Run:
+    """One run of a partition: the difference of each output, the cost and the binaries as in Right."""
 
-    None where the device is the last resort: the reference itself differs there.
-    """
+    differences: tuple[Difference, ...]
+    cost: PrecisionCost | None
+    binaries: bytes
 
-    device: str
-    nodes: tuple[str, ...]
-    error: str
+    @property
+    def wrong(self) -> Difference | None:
+        """The first output that differs."""
+        return next((d for d in self.differences if not d.ok), None)
 
-
-@dataclass(frozen=True, slots=True)
-class CheckResult:
-    """What checking a built plan found: wrong nodes, and partitions that could not be checked with the reason.
-
-    `checked[i]` tells whether partition `i` was compared and found right. `costs` are the errors of what is computed in
-    half precision: of each partition, and of the model's outputs where all of it runs here. `binaries[i]` is what the
-    driver made of the kernels of partition `i`, empty where it did not run or its device does not want them kept.
-    """
-
-    wrong: tuple[Wrong, ...]
-    unchecked: tuple[str, ...]
-    checked: tuple[bool, ...]
-    costs: tuple[PrecisionCost, ...] = ()
-    binaries: tuple[bytes, ...] = ()
+    @property
+    def unseen(self) -> tuple[str, ...]:
+        """Why outputs show nothing, of each that does not."""
+        return tuple(d.unchecked for d in self.differences if d.unchecked)
 
 
 class Checker:
     """Runs partitions in isolation on the reference's own values, so that errors do not add up along the chain.
 
-    `feed` holds the graph's inputs by internal name. What was found right is not run again.
+    `feed` holds the graph's inputs by internal name. The same code is not run again.
     """
 
     def __init__(
@@ -70,48 +62,22 @@ class Checker:
         self._feed = dict(feed)
         self._reporter = reporter
         self._base = base
-        self._right: set[int] = set()
-        self._costs: dict[int, PrecisionCost] = {}
-        self._binaries: dict[int, bytes] = {}
-        self._unseen: dict[int, tuple[str, ...]] = {}
-        self._kept: list[LoweredPartition] = []  # keeps ids in _right from being reused
+        self._verdicts: dict[LoweredPartition, Verdict] = {}
 
     def check(self, built: BuiltPlan) -> CheckResult:
         """Compare every partition that can run here with ONNX Runtime."""
         values = self._border_values(built.jobs)
-        wrong: list[Wrong] = []
-        unchecked: list[str] = []
-        checked: list[bool] = []
+        verdicts: list[Verdict] = []
         nodes = sum(len(job.nodes) for job in built.jobs) if len(built.jobs) > 1 else None
         with self._reporter.stage("checking", nodes) as progress:
             for job, lowered in zip(built.jobs, built.lowered, strict=True):
                 progress.begin(f"{job.name} on {job.device.name} ({count(len(job.nodes), 'node')}), running it")
-                reason = self._cannot_check(job, values)
-                if reason is not None:
-                    unchecked.append(f"{job.name} on {job.device.name} ({len(job.nodes)} nodes): {reason}")
-                    checked.append(False)
-                    progress.step(steps=len(job.nodes))
-                    continue
-                found = None if id(lowered) in self._right else self._check_one(job, lowered, values)
-                checked.append(found is None and not self._saw_nothing(job, lowered))
-                if found is None:
-                    if self._unseen.get(id(lowered)):
-                        reasons = "; ".join(dict.fromkeys(self._unseen[id(lowered)]))
-                        unchecked.append(f"{job.name} on {job.device.name} ({len(job.nodes)} nodes): {reasons}")
-                    self._right.add(id(lowered))
-                    self._kept.append(lowered)
-                elif not found[0].nodes:
-                    unchecked.append(f"{job.name} on {job.device.name} ({len(job.nodes)} nodes): {found[0].error}")
-                else:
-                    wrong += found
+                if lowered not in self._verdicts:
+                    self._verdicts[lowered] = self._verdict(job, lowered, values)
+                verdicts.append(self._verdicts[lowered])
                 progress.step(steps=len(job.nodes))
-        costs = () if wrong else self._all_costs(built, complete=not unchecked)
-        binaries = tuple(self._binaries.get(id(lowered), b"") for lowered in built.lowered)
-        return CheckResult(tuple(wrong), tuple(unchecked), tuple(checked), costs, binaries)
-
-    def _saw_nothing(self, job: PartitionJob, lowered: LoweredPartition) -> bool:
-        """Whether no output of a partition that is not wrong showed that it is right."""
-        return len(self._unseen.get(id(lowered), ())) == len(job.outputs)
+        found = CheckResult(built.jobs, tuple(verdicts))
+        return found if found.faults else replace(found, costs=self._costs(built, found))
 
     def _border_values(self, jobs: Sequence[PartitionJob]) -> dict[str, Any]:
         names = dict.fromkeys(v for job in jobs for v in (*job.inputs, *job.outputs))
@@ -124,59 +90,68 @@ class Checker:
             return "it reads a value that is no tensor"
         return None
 
-    def _check_one(
-        self, job: PartitionJob, lowered: LoweredPartition, values: Mapping[str, Any]
-    ) -> tuple[Wrong, ...] | None:
-        """What is wrong with a partition, None when nothing is: one node, or all whose values float16 does not hold."""
-        found = self._difference(job, lowered, values)
-        if found is None:
-            return None
-        if job.device.last_resort and isinstance(found, Difference):
-            # ONNX Runtime against itself, with and without its fusions: both are right, and no device is left.
-            return (Wrong(job.device.name, (), f"ONNX Runtime's own fusions change {found.name}: {found.reason}"),)
-        if isinstance(found, Difference) and job.device.half:
-            beyond = self._beyond_half(job, lowered, values)
-            if beyond:
-                return beyond
+    def _verdict(self, job: PartitionJob, lowered: LoweredPartition, values: Mapping[str, Any]) -> Verdict:
+        reason = self._cannot_check(job, values)
+        if reason is not None:
+            return Unchecked(reason)
+        run = self._run(job, lowered, values)
+        if isinstance(run, HeteroccError):
+            return self._blame(job, lowered, values, run)
+        if run.wrong is not None:
+            if job.device.last_resort:
+                # ONNX Runtime against itself, with and without its fusions: both are right, and no device is left.
+                reason = f"ONNX Runtime's own fusions change {run.wrong.name}: {run.wrong.reason}"
+                return Unchecked(reason, run.cost, run.binaries)
+            beyond = self._beyond_half(job, lowered, values) if job.device.half else ()
+            return Wrong(beyond) if beyond else self._blame(job, lowered, values, run.wrong)
+        if len(run.unseen) == len(run.differences):
+            return Unchecked(joined(run.unseen), run.cost, run.binaries)
+        random = random_values(self._model, job.nodes)
+        unseen = run.unseen if any(name in random for name in job.outputs) else ()
+        return Right(unseen, run.cost, run.binaries)
+
+    def _blame(
+        self,
+        job: PartitionJob,
+        lowered: LoweredPartition,
+        values: Mapping[str, Any],
+        found: Difference | HeteroccError,
+    ) -> Wrong:
+        """The node at fault, or all suspects together."""
         suspects, error = self._suspects(job, lowered, values, found)
         for name in suspects:
             alone = self._alone(job.device, name)
             if alone is not None:
-                return (Wrong(job.device.name, (name,), alone),)
+                return Wrong((Fault(job.device.name, (name,), alone),))
         # Right one by one, wrong together: all that the kernel fuses must go.
-        return (Wrong(job.device.name, suspects, error),)
+        return Wrong((Fault(job.device.name, suspects, error),))
 
-    def _difference(
-        self, job: PartitionJob, lowered: LoweredPartition, values: Mapping[str, Any]
-    ) -> Difference | HeteroccError | None:
-        """The first output that differs, or the error that running the partition raises."""
+    def _run(self, job: PartitionJob, lowered: LoweredPartition, values: Mapping[str, Any]) -> _Run | HeteroccError:
+        """Run a partition and compare its outputs; the error where running it raises one."""
+        binaries = b""
         with scratch_folder("check") as folder:
             try:
                 with load(self._pack(folder, job, lowered)) as session:
                     results = session.run({name: values[name] for name in job.inputs})
                     if job.device.keeps_binaries:  # after the run: PoCL compiles for the sizes of launches
-                        self._binaries[id(lowered)] = session.kernel_binaries().get(job.name, b"")
+                        binaries = session.kernel_binaries().get(job.name, b"")
             except InputError:
                 raise
             except HeteroccError as error:
                 return error
         judge = self._judge(job, values, job.outputs)
-        found = [judge.compare(name, results[name], values[name]) for name in job.outputs]
-        unseen = tuple(difference.unchecked for difference in found if difference.unchecked)
-        random = random_values(self._model, job.nodes)
-        if len(unseen) == len(found) or any(name in random for name in job.outputs):
-            self._unseen[id(lowered)] = unseen
+        found = tuple(judge.compare(name, results[name], values[name]) for name in job.outputs)
         cost = cost_of((job.device.name,), job.name, found, values) if job.device.half else None
-        if cost is not None:
-            self._costs[id(lowered)] = cost
-        return next((difference for difference in found if not difference.ok), None)
+        return _Run(found, cost, binaries)
 
-    def _all_costs(self, built: BuiltPlan, complete: bool) -> tuple[PrecisionCost, ...]:
-        """What half precision costs each partition and, where all of them were checked, the model's outputs."""
-        halved = [(job, lowered) for job, lowered in zip(built.jobs, built.lowered, strict=True) if job.device.half]
-        known = [(job, self._costs[id(lowered)]) for job, lowered in halved if id(lowered) in self._costs]
-        costs = [replace(cost, partition=job.name) for job, cost in known]
-        if halved and complete:
+    def _costs(self, built: BuiltPlan, found: CheckResult) -> tuple[PrecisionCost, ...]:
+        """The cost of half precision for each partition and, where all of them were compared, the model's outputs."""
+        costs = [
+            replace(verdict.cost, partition=job.name)
+            for job, verdict in zip(built.jobs, found.verdicts, strict=True)
+            if not isinstance(verdict, Wrong) and verdict.cost is not None
+        ]
+        if any(job.device.half for job in built.jobs) and not found.unchecked:
             # One partition is the whole model.
             whole = [replace(c, partition=None) for c in costs] if len(built.jobs) == 1 else self._whole_cost(built)
             costs += whole
@@ -202,7 +177,7 @@ class Checker:
 
     def _beyond_half(
         self, job: PartitionJob, lowered: LoweredPartition, values: Mapping[str, Any]
-    ) -> tuple[Wrong, ...]:
+    ) -> tuple[Fault, ...]:
         """The nodes whose values lie between kernels in float16 and are too large for it, all at once."""
         graph, feed = self._model.graph, {name: values[name] for name in job.inputs}
         inside = [v for v in _written_inside(lowered) if v in graph.producer]
@@ -215,7 +190,7 @@ class Checker:
         ):
             found = beyond_half(session, feed, job.name, expected)
         return tuple(
-            Wrong(job.device.name, (graph.producer[v],), f"{v} reaches {largest:.4g}; float16 ends at {LARGEST:.0f}")
+            Fault(job.device.name, (graph.producer[v],), f"{v} reaches {largest:.4g}; float16 ends at {LARGEST:.0f}")
             for v, largest in found.items()
         )
 
@@ -245,7 +220,7 @@ class Checker:
                 return nodes, f"{culprit.difference.name} {culprit.difference.reason}"
         return job.nodes, error
 
-    def _alone(self, device: Device, name: str) -> str | None:
+    def _alone(self, device: TargetDevice, name: str) -> str | None:
         """What is wrong with one node compiled alone for the device; None when nothing is."""
         node = self._model.graph.node_by_name[name]
         inputs = tuple(v for v in dict.fromkeys(node.inputs) if v not in self._model.graph.constants)
@@ -254,12 +229,12 @@ class Checker:
         if self._cannot_check(job, values) is not None:
             return None
         try:
-            found = self._difference(job, lowering_for(device).lower(job), values)
+            run = self._run(job, lowering_for(device).lower(job), values)
         except HeteroccError as error:
             return error.message
-        if found is None:
-            return None
-        return found.message if isinstance(found, HeteroccError) else f"{found.name} {found.reason}"
+        if isinstance(run, HeteroccError):
+            return run.message
+        return None if run.wrong is None else f"{run.wrong.name} {run.wrong.reason}"
 
     def _judge(self, job: PartitionJob, values: Mapping[str, Any], names: Sequence[str]) -> Judge:
         feed = {name: values[name] for name in job.inputs}

@@ -63,7 +63,7 @@ def cost_of(
     return min(costs, key=lambda c: c.snr, default=None)
 
 
-def told(costs: Sequence[PrecisionCost]) -> tuple[str, ...]:
+def cost_sentences(costs: Sequence[PrecisionCost]) -> tuple[str, ...]:
     """One sentence for each device, of its worst partition, and one for the model's outputs; the same cost once."""
     whole = [c for c in costs if c.partition is None]
     worst: dict[tuple[str, ...], PrecisionCost] = {}

@@ -14,7 +14,7 @@ from rich.text import Text
 from heterocc.artifacts.errors import HeteroccError
 from heterocc.compiler.devices.names import known_devices, resolve_devices
 from heterocc.runtime.select.devices import inventory
-from heterocc.runtime.select.ranking import kind_text
+from heterocc.runtime.select.ranking import kind_text, label_of
 
 _SHOWN_DTYPES = (
     "float64", "float32", "float16", "int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8", "bool"
@@ -51,10 +51,9 @@ def _alias(name: str) -> dict[str, Any]:
         (chosen, *_), notes = resolve_devices(name)
     except HeteroccError as error:
         return {"label": None, "device": None, "present": False, "why": error.message}
-    index = f".{chosen.index}" if chosen.index else ""
     kind = kind_text(chosen.unit, software=chosen.software)
     why = "; ".join(notes) or f"{name} is the first {kind}: CUDA is asked before Vulkan, Vulkan before OpenCL"
-    label = f"{chosen.backend.upper()}{index}" if chosen.present else None
+    label = label_of(chosen.backend, chosen.index) if chosen.present else None
     return {"label": label, "device": chosen.description, "present": chosen.present, "why": why}
 
 

@@ -8,18 +8,17 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from heterocc.artifacts.dtypes import COMPUTED
+from heterocc.artifacts.dtypes import NUMERIC_DTYPES
 from heterocc.passes.cost import Link
 
 if TYPE_CHECKING:  # the command line starts without the runtime
     from heterocc.runtime.select.ranking import Backend, Unit
 
-NUMERIC_DTYPES = frozenset(COMPUTED)
 TargetAttr = str | int | bool | tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
+class TargetDevice:
     """A resolved device: what the user called it, who runs it, and what code for it must look like.
 
     `target` holds TVM target attributes (`{"kind": "llvm", "mtriple": …, "mcpu": …, "mattr": ("+avx2",)}`), empty for

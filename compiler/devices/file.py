@@ -11,12 +11,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from heterocc.artifacts.dtypes import NUMERIC_DTYPES
 from heterocc.artifacts.errors import DeviceFileError, FileMissingError
 from heterocc.artifacts.filetype import EMPTY, TEXT, file_kind
-from heterocc.compiler.devices.device import NUMERIC_DTYPES, Device, TargetAttr
+from heterocc.compiler.devices.device import TargetAttr, TargetDevice
 from heterocc.compiler.devices.host import host_cpu, runs_here
 from heterocc.passes.cost import Link
-from heterocc.runtime.select.device_records import GENERIC_GPU_DTYPES
+from heterocc.runtime.select.found import GENERIC_GPU_DTYPES
 from heterocc.runtime.select.ranking import Backend, Unit
 
 MAX_FILE_BYTES = 1 << 20
@@ -107,7 +108,7 @@ class LinkRecord(_Record):
     bandwidth: Rate = 1e10
 
 
-class DeviceRecord(_Record):
+class DeviceFile(_Record):
     """A device file.
 
     `name` is the label for `--devices`; it may be `CPU`, to compile for another CPU than this machine's. `target` are
@@ -133,7 +134,7 @@ class DeviceRecord(_Record):
     links: dict[str, LinkRecord] = {}
 
     @model_validator(mode="after")
-    def _check_target(self) -> DeviceRecord:
+    def _check_target(self) -> DeviceFile:
         if self.name.upper() in _RESERVED:
             raise ValueError(f"'{self.name}' is reserved")
         known = _TARGET_KEYS[self.backend]
@@ -153,7 +154,7 @@ class DeviceRecord(_Record):
             raise ValueError('target.arch must name the GPU\'s architecture, such as "sm_90"')
         return self
 
-    def device(self) -> Device:
+    def device(self) -> TargetDevice:
         """The device described; a CPU counts as present where this machine can run its code."""
         target: dict[str, TargetAttr] = {"kind": _TARGET_KIND[self.backend]}
         for key, value in self.target.items():
@@ -172,7 +173,7 @@ class DeviceRecord(_Record):
         default = NUMERIC_DTYPES if self.backend in ("cpu", "cuda") else GENERIC_GPU_DTYPES
         if self.backend == "vulkan":
             default = _vulkan_dtypes(target)
-        return Device(
+        return TargetDevice(
             name=self.name,
             backend=self.backend,
             target=target,
@@ -211,7 +212,7 @@ def _vulkan_dtypes(target: Mapping[str, TargetAttr]) -> frozenset[str]:
     return frozenset(dtypes)
 
 
-def read_device_file(path: Path) -> Device:
+def read_device_file(path: Path) -> TargetDevice:
     """The device that a TOML or JSON file (by suffix) describes.
 
     Raises FileMissingError (HC101), and DeviceFileError (HC109) naming the place of an unknown key or wrong value.
@@ -225,13 +226,13 @@ def read_device_file(path: Path) -> Device:
         raise DeviceFileError(f"a device file has at most {MAX_FILE_BYTES} bytes", where=str(path))
     raw = _parse(path, data)
     try:
-        return DeviceRecord.model_validate(raw).device()
+        return DeviceFile.model_validate(raw).device()
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(str(p) for p in first["loc"])
         what = first["msg"].removeprefix("Value error, ")
         if first["type"] == "extra_forbidden":
-            what, hint = "unknown key", f"a device file has {', '.join(DeviceRecord.model_fields)}"
+            what, hint = "unknown key", f"a device file has {', '.join(DeviceFile.model_fields)}"
             if len(first["loc"]) > 1:
                 hint = "see the keys in `python -m heterocc.compiler.devices.schema`"
         else:
@@ -259,5 +260,5 @@ def _parse(path: Path, data: bytes) -> Any:
 
 def device_file_schema() -> dict[str, Any]:
     """JSON schema of a device file; `device-file.schema.json` beside this module holds the same."""
-    schema = DeviceRecord.model_json_schema()
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "heterocc device file", **schema}
+    schema = {**DeviceFile.model_json_schema(), "title": "heterocc device file"}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}

@@ -8,12 +8,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from heterocc.artifacts.errors import DeviceFileError, DriverMissingError, Hint, UnknownDeviceError, UsageError
-from heterocc.compiler.devices.device import Device
+from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.devices.file import GENERIC_OPENCL_TARGET, read_device_file
 from heterocc.compiler.devices.host import host_cpu
-from heterocc.compiler.devices.present import Inventory, inventory
+from heterocc.compiler.devices.present import Accelerators, accelerators
 from heterocc.compiler.devices.properties import apply_properties
-from heterocc.runtime.select.device_records import GENERIC_GPU_DTYPES
+from heterocc.runtime.select.found import GENERIC_GPU_DTYPES
 from heterocc.runtime.select.ranking import GPU_BACKENDS, SOFTWARE_BACKENDS, Backend, kind_text, rank
 
 DEFAULT_DEVICES = "CPU,ORT"
@@ -28,10 +28,10 @@ _ACCELERATORS: dict[str, Backend] = {"OPENCL": "opencl", "VULKAN": "vulkan", "CU
 _LABELS = ("CPU", "GPU", "OPENCL", "VULKAN", "CUDA", "ORT", "AUTO")
 
 
-def host_device() -> Device:
+def host_device() -> TargetDevice:
     """The CPU of this machine."""
     cpu = host_cpu()
-    return Device(
+    return TargetDevice(
         name="CPU",
         backend="cpu",
         target=cpu.target,
@@ -42,10 +42,10 @@ def host_device() -> Device:
     )
 
 
-def ort_device() -> Device:
+def ort_device() -> TargetDevice:
     """ONNX Runtime, the device of last resort."""
     cpu = host_cpu()
-    return Device(
+    return TargetDevice(
         name="ORT",
         backend="ort",
         description="ONNX Runtime, CPU execution provider",
@@ -56,9 +56,9 @@ def ort_device() -> Device:
     )
 
 
-def generic_gpu() -> Device:
+def generic_gpu() -> TargetDevice:
     """An OpenCL device that is not here: code can be compiled for it, but not checked."""
-    return Device(
+    return TargetDevice(
         name="GPU",
         backend="opencl",
         target=GENERIC_OPENCL_TARGET,
@@ -71,12 +71,12 @@ def generic_gpu() -> Device:
 
 def resolve_devices(
     names: str | Sequence[str] | None = None,
-    device_files: Iterable[Path | Device] = (),
+    device_files: Iterable[Path | TargetDevice] = (),
     properties: Iterable[str] = (),
     *,
     precisions: frozenset[str] = FLOAT32,
-    present: Inventory | None = None,
-) -> tuple[tuple[Device, ...], tuple[str, ...]]:
+    present: Accelerators | None = None,
+) -> tuple[tuple[TargetDevice, ...], tuple[str, ...]]:
     """The devices that a priority list names, high to low, and notes that the user should see.
 
     `names` as `--devices` has it (`GPU,CPU`, `AUTO:GPU,CPU`) or a sequence of names; None means `CPU,ORT`. Names match
@@ -94,14 +94,14 @@ def resolve_devices(
 
 def resolve_lists(
     lists: Iterable[str | Sequence[str]],
-    device_files: Iterable[Path | Device] = (),
+    device_files: Iterable[Path | TargetDevice] = (),
     properties: Iterable[str] = (),
     *,
     precisions: frozenset[str] = FLOAT32,
-    present: Inventory | None = None,
-) -> tuple[tuple[tuple[Device, ...], ...], tuple[str, ...]]:
+    present: Accelerators | None = None,
+) -> tuple[tuple[tuple[TargetDevice, ...], ...], tuple[str, ...]]:
     """The same for several lists at once: a name means one device in all of them, and a property may name any."""
-    resolver = _Resolver(_described(device_files), inventory() if present is None else present, precisions)
+    resolver = _Resolver(_described(device_files), accelerators() if present is None else present, precisions)
     resolved = [resolver.resolve(_split(names)) for names in lists]
     every = {d.name: d for devices in resolved for d in devices}
     changed = {d.name: d for d in apply_properties(tuple(every.values()), properties)}
@@ -111,25 +111,25 @@ def resolve_lists(
     )
 
 
-def known_devices(device_files: Iterable[Path | Device] = ()) -> tuple[Device, ...]:
+def known_devices(device_files: Iterable[Path | TargetDevice] = ()) -> tuple[TargetDevice, ...]:
     """Every device that can be listed here, in the order `heterocc devices` shows them."""
     described = _described(device_files)
-    accelerators = [d for d in inventory().devices if d.name not in described]
+    here = [d for d in accelerators().devices if d.name not in described]
     own = [d for d in (host_device(), ort_device()) if d.name not in described]
-    return (*own[:-1], *accelerators, *described.values(), *own[-1:])
+    return (*own[:-1], *here, *described.values(), *own[-1:])
 
 
-def _described(device_files: Iterable[Path | Device]) -> dict[str, Device]:
-    described: dict[str, Device] = {}
+def _described(device_files: Iterable[Path | TargetDevice]) -> dict[str, TargetDevice]:
+    described: dict[str, TargetDevice] = {}
     for entry in device_files:
-        device = entry if isinstance(entry, Device) else read_device_file(Path(entry))
+        device = entry if isinstance(entry, TargetDevice) else read_device_file(Path(entry))
         if device.name.upper() in (name.upper() for name in described):
             raise DeviceFileError(f"device '{device.name}' is described twice", where=str(entry))
         described[device.name] = device
     return described
 
 
-def _kind(device: Device) -> str:
+def _kind(device: TargetDevice) -> str:
     """What `AUTO` sees in a device, in words."""
     return kind_text(device.unit, software=device.software) + ("" if device.present else " that is not here")
 
@@ -161,15 +161,15 @@ def _split(names: str | Sequence[str]) -> list[str]:
 class _Resolver:
     """Resolves one list; collects notes on the way."""
 
-    def __init__(self, described: dict[str, Device], inventory: Inventory, precisions: frozenset[str]) -> None:
+    def __init__(self, described: dict[str, TargetDevice], here: Accelerators, precisions: frozenset[str]) -> None:
         self.described = described
-        self.inventory = inventory
-        self.present = inventory.devices
+        self.here = here
+        self.present = here.devices
         self.precisions = precisions
         self.notes: list[str] = []
 
-    def resolve(self, names: list[str]) -> tuple[Device, ...]:
-        devices: list[Device] = []
+    def resolve(self, names: list[str]) -> tuple[TargetDevice, ...]:
+        devices: list[TargetDevice] = []
         for name in names:
             for device in self._automatic(name) if name.upper().split(":")[0] == "AUTO" else (self._one(name),):
                 self._refuse_twice(device, devices)
@@ -179,7 +179,7 @@ class _Resolver:
             self.notes.append(ORT_IS_LAST)
         return (*(d for d in devices if not d.last_resort), *last)
 
-    def _refuse_twice(self, device: Device, devices: list[Device]) -> None:
+    def _refuse_twice(self, device: TargetDevice, devices: list[TargetDevice]) -> None:
         for other in devices:
             same = other.backend == device.backend and other.index == device.index and other.present and device.present
             if other.name == device.name or (same and device.backend not in ("cpu", "ort")):
@@ -187,7 +187,7 @@ class _Resolver:
                 message = f"device {what} is listed twice" if other.name == device.name else f"{what} are one device"
                 raise UnknownDeviceError(message, hint="list each device once")
 
-    def _one(self, name: str) -> Device:
+    def _one(self, name: str) -> TargetDevice:
         for label, device in self.described.items():
             if label.upper() == name.upper():
                 if not device.present:
@@ -210,9 +210,9 @@ class _Resolver:
             device = self._gpu(name, index)
         return dataclasses.replace(device, name=name.upper())
 
-    def _accelerator(self, backend: Backend, name: str, index: int) -> Device:
+    def _accelerator(self, backend: Backend, name: str, index: int) -> TargetDevice:
         found = [d for d in self.present if d.backend == backend]
-        reason = self.inventory.why_missing(backend)
+        reason = self.here.why_missing(backend)
         if reason is not None:
             hint = "install its driver, or compile for GPU: without one that is a generic target, not checked"
             if backend == "cuda":
@@ -229,7 +229,7 @@ class _Resolver:
             raise self._unknown(name)
         return found[index]
 
-    def _gpu(self, name: str, index: int) -> Device:
+    def _gpu(self, name: str, index: int) -> TargetDevice:
         hardware = [d for d in self.present if not d.software and d.unit != "cpu" and d.backend in GPU_BACKENDS]
         first = min((GPU_BACKENDS.index(d.backend) for d in hardware), default=None)
         found = [d for d in hardware if GPU_BACKENDS.index(d.backend) == first]
@@ -242,7 +242,7 @@ class _Resolver:
                     "`heterocc devices` says what is missing"
                 )
         if not found and index == 0:
-            reason = self.inventory.why_missing("opencl")
+            reason = self.here.why_missing("opencl")
             why = f" ({reason})" if reason else ""
             self.notes.append(
                 f"{name.upper()} is a generic OpenCL target: no GPU is here{why}, its code is not checked; "
@@ -253,7 +253,7 @@ class _Resolver:
             raise self._unknown(name)
         return found[index]
 
-    def _automatic(self, name: str) -> tuple[Device, ...]:
+    def _automatic(self, name: str) -> tuple[TargetDevice, ...]:
         _, colon, listed = name.partition(":")
         names = [n.strip() for n in listed.split(",")] if colon else ["GPU", "CPU"]
         if "ORT" in (n.upper() for n in names[:-1]):
@@ -264,7 +264,7 @@ class _Resolver:
             raise UnknownDeviceError(
                 "AUTO cannot be a candidate of AUTO", where=Hint(f"devices={name!r}", f"--devices {name}")
             )
-        quiet = _Resolver(self.described, self.inventory, self.precisions)
+        quiet = _Resolver(self.described, self.here, self.precisions)
         candidates = [quiet._one(n) for n in names]
         last = [d for d in candidates if d.last_resort]
         ranked = sorted((d for d in candidates if not d.last_resort), key=self._rank)
@@ -280,17 +280,17 @@ class _Resolver:
         self.notes.extend(note for note in quiet.notes if note.startswith(best.name + " "))
         return (best, *last)
 
-    def _rank(self, device: Device) -> tuple[bool, bool, int]:
+    def _rank(self, device: TargetDevice) -> tuple[bool, bool, int]:
         """See heterocc.runtime.select.ranking, which ranks what is loaded; ties as listed."""
         computes = self.precisions <= device.dtypes
         return rank(computes=computes, present=device.present, unit=device.unit, software=device.software)
 
     def _unknown(self, name: str) -> UnknownDeviceError:
-        here = ["CPU", *(d.name for d in self.present), *self.described, "ORT", "AUTO"]
-        if "GPU" not in here:
-            here.insert(1, "GPU")
+        known = ["CPU", *(d.name for d in self.present), *self.described, "ORT", "AUTO"]
+        if "GPU" not in known:
+            known.insert(1, "GPU")
         return UnknownDeviceError(
             f"there is no device '{name}'",
             where=Hint(f"devices={name!r}", f"--devices {name}"),
-            hint=f"known here: {', '.join(here)}",
+            hint=f"known here: {', '.join(known)}",
         )

@@ -1,16 +1,15 @@
-"""The accelerators of this machine, as devices."""
+"""The accelerators of this machine, as devices to compile for."""
 
 from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
 
-from heterocc.artifacts.errors import HeteroccError
-from heterocc.compiler.devices.device import Device, TargetAttr
+from heterocc.compiler.devices.device import TargetAttr, TargetDevice
 from heterocc.compiler.devices.host import host_cpu
-from heterocc.runtime.native import CudaDevice, OpenCLDevice, VulkanDevice, opencl_devices, vulkan_devices
-from heterocc.runtime.select.device_records import dtypes_of, unit_of
-from heterocc.runtime.select.devices import usable_cuda_devices
+from heterocc.runtime.native import CudaDevice, OpenCLDevice, VulkanDevice
+from heterocc.runtime.select.devices import found_accelerators
+from heterocc.runtime.select.found import FoundDevice
 from heterocc.runtime.select.ranking import Backend
 
 LANES_PER_UNIT = 64
@@ -20,12 +19,15 @@ LANES_PER_UNIT = 64
 MAX_GROUP = 256
 """Work items of a group, at most: larger groups lower occupancy on GPUs and gain nothing on a CPU."""
 
+Rates = tuple[float | None, float | None]
+"""FLOP/s and bytes/s, None where nothing is known."""
+
 
 @dataclass(frozen=True, slots=True)
-class Inventory:
+class Accelerators:
     """The accelerators here, and for each back end without one the reason why."""
 
-    devices: tuple[Device, ...] = ()
+    devices: tuple[TargetDevice, ...] = ()
     missing: tuple[tuple[Backend, str], ...] = ()
 
     def why_missing(self, backend: Backend) -> str | None:
@@ -34,129 +36,116 @@ class Inventory:
 
 
 @functools.cache
-def inventory() -> Inventory:
+def accelerators() -> Accelerators:
     """Devices of all GPU back ends, of each hardware before software, named `OPENCL`, `OPENCL.1`, `VULKAN` …"""
-    found: list[Device] = []
-    missing: list[tuple[Backend, str]] = []
-    try:
-        found += [opencl_device(device, index) for index, device in enumerate(opencl_devices())]
-    except HeteroccError as error:
-        missing.append(("opencl", error.message))
-    try:
-        found += [vulkan_device(device, index) for index, device in enumerate(vulkan_devices())]
-    except HeteroccError as error:
-        missing.append(("vulkan", error.message))
-    try:
-        found += [cuda_device(device, index) for index, device in enumerate(usable_cuda_devices())]
-    except HeteroccError as error:
-        missing.append(("cuda", error.message))
-    return Inventory(tuple(found), tuple(missing))
-
-
-def opencl_device(found: OpenCLDevice, index: int) -> Device:
-    """An OpenCL device of the driver's list as the compiler sees it; figures for the cost model are rough."""
-    threads = min(found.max_group, MAX_GROUP)
-    target: dict[str, TargetAttr] = {
-        "kind": "opencl",
-        "max_num_threads": threads,
-        "max_threads_per_block": threads,
-        "max_shared_memory_per_block": found.local_memory,
-        # Sub-group sizes differ between drivers and kernels: generated code must not rely on one.
-        "thread_warp_size": 1,
-    }
-    host = host_cpu()
-    unit = unit_of(found)
-    if unit == "cpu":
-        # The same cores as CPU's, through kernels that are written for another kind of machine.
-        flops, bandwidth = host.flops / 4, host.bandwidth
-    else:
-        flops = 2.0 * found.compute_units * LANES_PER_UNIT * max(found.clock_mhz, 500) * 1e6
-        bandwidth = 2e11 if unit == "discrete" else max(3e10, host.bandwidth)
-    return Device(
-        name=f"OPENCL.{index}" if index else "OPENCL",
-        backend="opencl",
-        index=index,
-        target=target,
-        software=found.software,
-        description=f"{found.name} ({found.platform})",
-        dtypes=dtypes_of(found),
-        memory=found.memory,
-        max_buffer=found.max_alloc,
-        flops=flops,
-        bandwidth=bandwidth,
-        unit=unit,
+    here = found_accelerators()
+    return Accelerators(
+        tuple(target_device(found) for found in here.devices), tuple((a.backend, a.reason) for a in here.absent)
     )
 
 
-def vulkan_device(found: VulkanDevice, index: int) -> Device:
-    """A Vulkan device of the driver's list as the compiler sees it; Vulkan tells nothing of speed."""
-    threads = min(found.max_group, MAX_GROUP)
-    x, y, z = found.max_group_sizes
-    target: dict[str, TargetAttr] = {
+def target_device(found: FoundDevice) -> TargetDevice:
+    """An accelerator that the runtime found, as the compiler targets it; figures for the cost model are rough.
+
+    Raises ValueError for a device that is no accelerator.
+    """
+    own = found.own
+    if isinstance(own, OpenCLDevice):
+        api, target, (flops, bandwidth) = own.platform, _opencl_target(own), _opencl_rates(found, own)
+    elif isinstance(own, VulkanDevice):
+        api, target, (flops, bandwidth) = "Vulkan", _vulkan_target(own), _vulkan_rates(found)
+    elif isinstance(own, CudaDevice):
+        api, target, (flops, bandwidth) = "CUDA", _cuda_target(own), _cuda_rates(own)
+    else:
+        raise ValueError(f"{found.label} is not an accelerator")
+    return TargetDevice(
+        name=found.label,
+        backend=found.backend,
+        index=found.index,
+        target=target,
+        software=found.software,
+        description=f"{found.description} ({api})",
+        dtypes=found.dtypes,
+        memory=found.memory,
+        max_buffer=found.limits.buffer,
+        flops=flops,
+        bandwidth=bandwidth,
+        unit=found.unit,
+    )
+
+
+def _opencl_target(device: OpenCLDevice) -> dict[str, TargetAttr]:
+    threads = min(device.max_group, MAX_GROUP)
+    return {
+        "kind": "opencl",
+        "max_num_threads": threads,
+        "max_threads_per_block": threads,
+        "max_shared_memory_per_block": device.local_memory,
+        # Sub-group sizes differ between drivers and kernels: generated code must not rely on one.
+        "thread_warp_size": 1,
+    }
+
+
+def _opencl_rates(found: FoundDevice, device: OpenCLDevice) -> Rates:
+    host = host_cpu()
+    if found.unit == "cpu":
+        # The same cores as CPU's, through kernels that are written for another kind of machine.
+        return host.flops / 4, host.bandwidth
+    flops = 2.0 * device.compute_units * LANES_PER_UNIT * max(device.clock_mhz, 500) * 1e6
+    return flops, 2e11 if found.unit == "discrete" else max(3e10, host.bandwidth)
+
+
+def _vulkan_target(device: VulkanDevice) -> dict[str, TargetAttr]:
+    threads = min(device.max_group, MAX_GROUP)
+    x, y, z = device.max_group_sizes
+    return {
         "kind": "vulkan",
         "max_num_threads": threads,
         "max_threads_per_block": threads,
         "max_block_size_x": x,
         "max_block_size_y": y,
         "max_block_size_z": z,
-        "max_shared_memory_per_block": found.shared_memory,
-        "max_push_constants_size": found.push_constants,
-        "max_storage_buffer_range": found.storage_range,
-        "max_per_stage_descriptor_storage_buffer": found.storage_buffers,
-        "supports_float16": found.fp16,
-        "supports_float64": found.fp64,
-        "supports_int8": found.int8,
-        "supports_int16": found.int16,
-        "supports_int64": found.int64,
-        "supports_8bit_buffer": found.storage8,
-        "supports_16bit_buffer": found.storage16,
-        "supports_nan16": found.nan16,
-        "supports_nan32": found.nan32,
-        "supports_nan64": found.nan64,
-        "supported_subgroup_operations": found.subgroup_operations,
+        "max_shared_memory_per_block": device.shared_memory,
+        "max_push_constants_size": device.push_constants,
+        "max_storage_buffer_range": device.storage_range,
+        "max_per_stage_descriptor_storage_buffer": device.storage_buffers,
+        "supports_float16": device.fp16,
+        "supports_float64": device.fp64,
+        "supports_int8": device.int8,
+        "supports_int16": device.int16,
+        "supports_int64": device.int64,
+        "supports_8bit_buffer": device.storage8,
+        "supports_16bit_buffer": device.storage16,
+        "supports_nan16": device.nan16,
+        "supports_nan32": device.nan32,
+        "supports_nan64": device.nan64,
+        "supported_subgroup_operations": device.subgroup_operations,
         "thread_warp_size": 1,
     }
-    unit = unit_of(found)
+
+
+def _vulkan_rates(found: FoundDevice) -> Rates:
+    """Those of the host where its CPU computes: Vulkan reports no speed."""
     host = host_cpu()
-    return Device(
-        name=f"VULKAN.{index}" if index else "VULKAN",
-        backend="vulkan",
-        index=index,
-        target=target,
-        software=found.software,
-        description=f"{found.name} (Vulkan)",
-        dtypes=dtypes_of(found),
-        memory=found.memory,
-        max_buffer=found.max_alloc,
-        flops=host.flops / 4 if unit == "cpu" else None,
-        bandwidth=host.bandwidth if unit == "cpu" else None,
-        unit=unit,
-    )
+    return (host.flops / 4, host.bandwidth) if found.unit == "cpu" else (None, None)
 
 
-def cuda_device(found: CudaDevice, index: int) -> Device:
-    """A CUDA device as the compiler sees it; its peaks follow from the figures that the driver gives."""
-    target: dict[str, TargetAttr] = {
+def _cuda_target(device: CudaDevice) -> dict[str, TargetAttr]:
+    return {
         "kind": "cuda",
-        "arch": found.arch,
-        "max_num_threads": found.max_group,
-        "max_threads_per_block": found.max_group,
-        "max_shared_memory_per_block": found.shared_memory,
+        "arch": device.arch,
+        "max_num_threads": device.max_group,
+        "max_threads_per_block": device.max_group,
+        "max_shared_memory_per_block": device.shared_memory,
         "thread_warp_size": 32,
     }
+
+
+def _cuda_rates(device: CudaDevice) -> Rates:
+    """Peaks, as they follow from the figures that the driver gives."""
     # float32 lanes of a multiprocessor: CUDA C++ Programming Guide, "Throughput of Native Arithmetic Instructions".
-    lanes = 64 if found.capability in ((7, 0), (7, 2), (7, 5), (8, 0)) else 128
+    lanes = 64 if device.capability in ((7, 0), (7, 2), (7, 5), (8, 0)) else 128
+    flops = 2.0 * device.multiprocessors * lanes * max(device.clock_khz, 500_000) * 1e3
     # Both edges of the clock move data.
-    measured = 2.0 * found.memory_clock_khz * 1e3 * found.memory_bus_bits / 8
-    return Device(
-        name=f"CUDA.{index}" if index else "CUDA",
-        backend="cuda",
-        index=index,
-        target=target,
-        description=f"{found.name} (CUDA)",
-        dtypes=dtypes_of(found),
-        memory=found.memory,
-        flops=2.0 * found.multiprocessors * lanes * max(found.clock_khz, 500_000) * 1e3,
-        bandwidth=measured or 2e11,
-        unit=unit_of(found),
-    )
+    measured = 2.0 * device.memory_clock_khz * 1e3 * device.memory_bus_bits / 8
+    return flops, measured or 2e11

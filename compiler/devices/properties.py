@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from heterocc.artifacts.errors import Hint, PropertyError
 from heterocc.artifacts.threads import MAX_THREADS, parse_threads
-from heterocc.compiler.devices.device import Device, TargetAttr
+from heterocc.compiler.devices.device import TargetAttr, TargetDevice
 from heterocc.compiler.devices.host import runs_here
 from heterocc.runtime.select.ranking import Backend
 
@@ -28,7 +28,7 @@ class Property:
     meaning: str
     parse: Callable[[str], str]
     runtime: bool = True
-    refuse: Callable[[Device, str], str | None] | None = None
+    refuse: Callable[[TargetDevice, str], str | None] | None = None
 
 
 def _precision(text: str) -> str:
@@ -41,7 +41,7 @@ def _precision(text: str) -> str:
     raise ValueError("it must be f32 or f16")
 
 
-def _no_precision(device: Device, value: str) -> str | None:
+def _no_precision(device: TargetDevice, value: str) -> str | None:
     if value == "f32":
         return None
     if device.backend == "cpu":
@@ -123,7 +123,7 @@ def parse_properties(specs: Iterable[str]) -> tuple[tuple[str, str, str], ...]:
     return tuple(found)
 
 
-def apply_properties(devices: tuple[Device, ...], specs: Iterable[str]) -> tuple[Device, ...]:
+def apply_properties(devices: tuple[TargetDevice, ...], specs: Iterable[str]) -> tuple[TargetDevice, ...]:
     """`devices` with each property set on the one device that it names, and on no other.
 
     Raises PropertyError (HC405): a device that is not listed, a property that its back end has not, a malformed
@@ -143,7 +143,7 @@ def apply_properties(devices: tuple[Device, ...], specs: Iterable[str]) -> tuple
     return tuple(_with(d, chosen[d.name]) if d.name in chosen else d for d in devices)
 
 
-def _value_for(device: Device, name: str, text: str, where: str) -> str:
+def _value_for(device: TargetDevice, name: str, text: str, where: str) -> str:
     known = [p for p in PROPERTIES if device.backend in p.backends]
     match = next((p for p in known if p.name == name), None)
     if match is None:
@@ -163,7 +163,7 @@ def _value_for(device: Device, name: str, text: str, where: str) -> str:
     return value
 
 
-def _with(device: Device, values: Mapping[str, str]) -> Device:
+def _with(device: TargetDevice, values: Mapping[str, str]) -> TargetDevice:
     at_run_time = {p.name: values[p.name] for p in PROPERTIES if p.runtime and p.name in values}
     device = dataclasses.replace(device, properties={**device.properties, **at_run_time})
     if not any(p.name in values for p in PROPERTIES if not p.runtime):

@@ -12,10 +12,12 @@ import hashlib
 import importlib.metadata
 import json
 import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from heterocc.artifacts.errors import OutputFileError
+from heterocc.compiler.files.writing import atomic_write
 
 FORMAT = 1
 MAX_PER_SHARD = 64
@@ -66,17 +68,12 @@ class DiskRecords:
         data = json.dumps({"key": key, **record}).encode()
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".tmp")
-            try:
-                with os.fdopen(handle, "wb") as file:
-                    file.write(data)
-                Path(temporary).replace(path)
-            except BaseException:
-                Path(temporary).unlink(missing_ok=True)
-                raise
+            atomic_write(path, data, durable=False)
             _shrink(path.parent)
-        except OSError as error:
-            self.failure = f"the {self.kind} cache in {self.root} cannot be written: {error.strerror}"
+        except (OSError, OutputFileError) as error:
+            cause = error if isinstance(error, OSError) else error.__cause__
+            reason = cause.strerror if isinstance(cause, OSError) else error
+            self.failure = f"the {self.kind} cache in {self.root} cannot be written: {reason}"
 
 
 def _shrink(shard: Path) -> None:

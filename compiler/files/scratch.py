@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 import re
 import shutil
-import stat
 import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 from heterocc.artifacts.errors import OutputFileError
+from heterocc.artifacts.leftovers import leftover, try_lock
 
 _PREFIX = "heterocc-work-"
 _NAME = re.compile(re.escape(_PREFIX) + r"[a-z]+-\w{8}")
@@ -69,7 +68,9 @@ def remove_stale(root: Path) -> None:
     with contextlib.suppress(OSError), os.scandir(root) as entries:
         for entry in entries:
             if _NAME.fullmatch(entry.name):
-                _remove_if_stale(Path(entry.path))
+                with leftover(Path(entry.path), folder=True) as stale:
+                    if stale:
+                        shutil.rmtree(entry.path, ignore_errors=True)
 
 
 def _create(what: str, root: str) -> tuple[Path, int]:
@@ -82,34 +83,10 @@ def _create(what: str, root: str) -> tuple[Path, int]:
         except FileNotFoundError:  # another process took it for a stale one before it was locked
             _used.discard(folder)
             continue
-        if _try_lock(handle) is not False and folder.is_dir():
+        if try_lock(handle) is not False and folder.is_dir():
             return folder, handle
         os.close(handle)
         _used.discard(folder)
-
-
-def _remove_if_stale(folder: Path) -> None:
-    try:
-        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except OSError:
-        return
-    try:
-        status = os.fstat(handle)
-        if stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and _try_lock(handle):
-            shutil.rmtree(folder, ignore_errors=True)
-    finally:
-        os.close(handle)
-
-
-def _try_lock(handle: int) -> bool | None:
-    """Whether the exclusive lock was taken; None where the file system has no locks."""
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        return None
-    return True
 
 
 def _no_space(error: OSError) -> OutputFileError:

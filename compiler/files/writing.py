@@ -55,13 +55,14 @@ def make_folder(folder: Path) -> None:
         ) from error
 
 
-def atomic_write(path: Path, data: bytes | str) -> None:
+def atomic_write(path: Path, data: bytes | str, *, durable: bool = True) -> None:
     """Write a file through a temporary one and a rename, in a directory that is made where it is missing.
 
-    Raises OutputFileError (HC111) when that fails, or when `path` is an input; nothing is left behind then.
+    `durable` as AtomicFile has it. Raises OutputFileError (HC111) when that fails, or when `path` is an input; nothing
+    is left behind then.
     """
     make_folder(path.parent)
-    file = AtomicFile(path)
+    file = AtomicFile(path, durable=durable)
     try:
         file.write(data.encode("utf-8", "backslashreplace") if isinstance(data, str) else data)
         file.commit()

@@ -89,10 +89,6 @@ def _matmul(proto: onnx.NodeProto, inputs: list[Shape], output: Shape) -> float:
     return 2.0 * math.prod(output) * (inputs[0][-1] if inputs[0] else 1)
 
 
-def _qlinear_matmul(proto: onnx.NodeProto, inputs: list[Shape], output: Shape) -> float:
-    return 2.0 * math.prod(output) * (inputs[0][-1] if inputs[0] else 1)
-
-
 def _fused_matmul(proto: onnx.NodeProto, inputs: list[Shape], output: Shape) -> float:
     transposed = "transA" in (attributes := _attributes(proto)) and attributes["transA"].i
     return 2.0 * math.prod(output) * inputs[0][-2 if transposed else -1]
@@ -154,7 +150,7 @@ _RULES: Mapping[str, Callable[[onnx.NodeProto, list[Shape], Shape], float]] = {
     "ConvTranspose": _conv_transpose,
     "MatMul": _matmul,
     "MatMulInteger": _matmul,
-    "QLinearMatMul": _qlinear_matmul,
+    "QLinearMatMul": _matmul,
     "FusedMatMul": _fused_matmul,
     "Gemm": _gemm,
     "FusedGemm": _gemm,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 
 from heterocc.artifacts.errors import DeviceError
-from heterocc.compiler.devices.device import Device
+from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.lower.backend import Lowering
 
 _LOWERINGS = {
@@ -18,7 +18,7 @@ _LOWERINGS = {
 """Module and class of each back end; loaded on use, because TVM takes a second that plans for ORT can do without."""
 
 
-def lowering_for(device: Device) -> Lowering:
+def lowering_for(device: TargetDevice) -> Lowering:
     """The back end of a device. Raises DeviceError (HC401) if there is none."""
     if device.backend not in _LOWERINGS:
         raise DeviceError(

@@ -8,7 +8,7 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-from heterocc.compiler.devices.device import Device
+from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.importer.model import ImportedModel
 
 Run = Callable[[], None]
@@ -76,7 +76,7 @@ class PartitionJob:
 
     name: str
     model: ImportedModel
-    device: Device
+    device: TargetDevice
     nodes: tuple[str, ...]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
@@ -97,9 +97,9 @@ class KernelInfo:
     outputs: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class LoweredPartition:
-    """Code of one partition and the weights it wants.
+    """Code of one partition and the weights it wants; each is equal to itself alone.
 
     `kind` "tvm": `code` is an ELF shared object with one Relax executable; entry `main(*inputs, *outputs, params)`
     writes into its outputs, `params` is one tuple in the order of `params`. `kind` "onnx": `code` is an ONNX model, its
@@ -133,6 +133,6 @@ class Lowering(Protocol):
         """Lower one partition to code."""
         ...
 
-    def trial(self, model: ImportedModel, node: str, device: Device) -> str | None:
+    def trial(self, model: ImportedModel, node: str, device: TargetDevice) -> str | None:
         """Why the node does not lower for the device, or None if it does."""
         ...

@@ -14,8 +14,8 @@ from tvm import relax, te, tirx
 
 from heterocc.compiler.lower.backend import KernelInfo, PartitionJob
 from heterocc.compiler.lower.relax.importer import static_shape
-from heterocc.compiler.lower.relax.kernels import SYMBOL_LENGTH, KernelModule, is_kernel_call
-from heterocc.compiler.lower.straight import bindings_of, outputs_of, write_main
+from heterocc.compiler.lower.relax.kernels import SYMBOL_LENGTH, KernelModule
+from heterocc.compiler.lower.straight import bindings_of, is_kernel_call, outputs_of, write_main
 from heterocc.runtime.fault_variables import WRONG_KERNEL, honour
 
 

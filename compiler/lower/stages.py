@@ -11,7 +11,7 @@ import numpy as np
 import tvm
 
 from heterocc.artifacts.errors import HeteroccError, LoweringError
-from heterocc.compiler.devices.device import Device
+from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.lower.backend import KernelInfo, LoweredPartition, PartitionJob, Tuned
 from heterocc.compiler.lower.pipeline import KernelModule, first_line
@@ -71,7 +71,7 @@ def lowering(job: PartitionJob, otherwise: str = BEHIND) -> Iterator[None]:
         ) from error
 
 
-def trial_job(model: ImportedModel, node: str, device: Device, *, trial: bool = True) -> PartitionJob:
+def trial_job(model: ImportedModel, node: str, device: TargetDevice, *, trial: bool = True) -> PartitionJob:
     """A partition of the node alone."""
     found = model.graph.node_by_name[node]
     inputs = tuple(v for v in dict.fromkeys(found.inputs) if v not in model.graph.constants)

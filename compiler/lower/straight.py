@@ -47,6 +47,28 @@ def vars_of(expr: relax.Expr) -> list[relax.Var]:
     return []
 
 
+def is_kernel_call(value: relax.Expr) -> bool:
+    """Whether an expression calls a kernel of the module."""
+    return isinstance(value, relax.Call) and isinstance(value.op, tvm.ir.Op) and value.op.name == "relax.call_tir"
+
+
+def arguments_of(call: relax.Call) -> list[relax.Expr]:
+    """The tensors that a kernel call reads."""
+    given = call.args[1]
+    return list(given.fields) if isinstance(given, relax.Tuple) else [given]
+
+
+def types_of(ty: relax.TensorType | relax.TupleType) -> list[relax.TensorType]:
+    """The types of the tensors that make up a value, as what a kernel call writes: one, or those of a tuple."""
+    return list(ty.fields) if isinstance(ty, relax.TupleType) else [ty]
+
+
+def with_kernel(call: relax.Call, kernel: relax.GlobalVar, arguments: Sequence[relax.Expr] | None = None) -> relax.Call:
+    """A kernel call with another kernel and, where they are given, other tensors."""
+    rest = call.args[1:] if arguments is None else [relax.Tuple(arguments), *call.args[2:]]
+    return relax.Call(call.op, [kernel, *rest], call.attrs, call.ty_args)
+
+
 def substitute(expr: relax.Expr, replace: Mapping[relax.Var, relax.Expr]) -> relax.Expr:
     """`expr` with variables replaced; untouched parts are shared."""
     if isinstance(expr, relax.Var):

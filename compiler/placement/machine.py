@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from heterocc.compiler.devices.device import Device
+from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.importer.flops import node_flops
 from heterocc.compiler.importer.model import ImportedModel
-from heterocc.passes.cost import DeviceModel, Link, Machine
+from heterocc.passes.cost import Link, Machine, PlacementDevice
 
 DISCRETE_LINK = Link(latency=2e-5, bandwidth=1e10)
 """PCIe 3.0 x16 as copies reach it, plus a driver's call and wait."""
@@ -22,9 +22,9 @@ _BANDWIDTH = {"discrete": 2e11, "integrated": 3e10, "cpu": 2e10, "other": 3e10}
 """Where a device does not say: the figures of a small GPU of its kind."""
 
 
-def device_model(device: Device) -> DeviceModel:
+def placement_device(device: TargetDevice) -> PlacementDevice:
     """The device as placement sees it, with the figures of its kind where it states none."""
-    return DeviceModel(
+    return PlacementDevice(
         name=device.name,
         kind=device.backend,
         memory=device.memory,
@@ -35,7 +35,7 @@ def device_model(device: Device) -> DeviceModel:
     )
 
 
-def link_between(source: Device, target: Device) -> Link:
+def link_between(source: TargetDevice, target: TargetDevice) -> Link:
     """What a transfer costs: as either device states it, else by kind; over the host's memory between two GPUs."""
     if target.name in source.links:
         return source.links[target.name]
@@ -50,7 +50,7 @@ def link_between(source: Device, target: Device) -> Link:
 
 
 def build_machine(
-    model: ImportedModel, devices: tuple[Device, ...], refusals: Mapping[str, Mapping[str, str]]
+    model: ImportedModel, devices: tuple[TargetDevice, ...], refusals: Mapping[str, Mapping[str, str]]
 ) -> Machine:
     """What placement sees: the devices in their order, the work of every node, the links, and what was refused.
 
@@ -61,4 +61,4 @@ def build_machine(
     work = {p.name: node_flops(p, by_name[p.name], values) for p in model.proto.graph.node if p.name in by_name}
     links = {(a.name, b.name): link_between(a, b) for a in devices for b in devices if a is not b}
     refused = {d.name: refusals[d.name] for d in devices}
-    return Machine(tuple(device_model(d) for d in devices), refused, work, links)
+    return Machine(tuple(placement_device(d) for d in devices), refused, work, links)

@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from heterocc.artifacts.errors import AffinityPatternError, UnknownDeviceError, UsageError
-from heterocc.compiler.devices.device import Device
+from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.devices.names import resolve_devices
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.keywords import checked_keywords
@@ -48,7 +48,7 @@ class QueryResult(MutableMapping[str, str]):
     def __init__(
         self,
         graph: Graph,
-        devices: tuple[Device, ...],
+        devices: tuple[TargetDevice, ...],
         refusals: Mapping[str, Mapping[str, Refusal]],
         notes: Iterable[str] = (),
     ) -> None:
@@ -156,7 +156,7 @@ class QueryResult(MutableMapping[str, str]):
 @checked_keywords
 def query_model(
     model: ImportedModel | AnyModel | ModelSource,
-    devices: str | Sequence[str] | Sequence[Device] | None = None,
+    devices: str | Sequence[str] | Sequence[TargetDevice] | None = None,
     *,
     shapes: Mapping[str, Sequence[int]] | None = None,
     base_dir: str | Path | None = None,
@@ -199,13 +199,13 @@ def query_model(
 
 
 def _names_or_devices(
-    devices: str | Sequence[str] | Sequence[Device] | None,
-) -> tuple[str | tuple[str, ...] | None, tuple[Device, ...]]:
+    devices: str | Sequence[str] | Sequence[TargetDevice] | None,
+) -> tuple[str | tuple[str, ...] | None, tuple[TargetDevice, ...]]:
     if devices is None or isinstance(devices, str):
         return devices, ()
-    if not isinstance(devices, Sequence) or not all(isinstance(d, (str, Device)) for d in devices):
+    if not isinstance(devices, Sequence) or not all(isinstance(d, (str, TargetDevice)) for d in devices):
         raise UsageError(f'devices must be text such as "GPU,CPU" or a sequence of names, not {devices!r}'[:200])
-    resolved = tuple(d for d in devices if isinstance(d, Device))
+    resolved = tuple(d for d in devices if isinstance(d, TargetDevice))
     return tuple(d for d in devices if isinstance(d, str)), resolved
 
 

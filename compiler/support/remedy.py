@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from heterocc.artifacts.errors import Hint
-from heterocc.compiler.devices.device import Device
+from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.devices.names import host_device, ort_device
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.support.cache import open_cache
@@ -16,7 +16,7 @@ _MAX_ASKED = 20
 
 
 def add_device(
-    model: ImportedModel, devices: Sequence[Device], refusals: Mapping[str, Mapping[str, str]]
+    model: ImportedModel, devices: Sequence[TargetDevice], refusals: Mapping[str, Mapping[str, str]]
 ) -> str | None:
     """A hint that names devices to add for the nodes that all of `devices` refuse; None where there are no such nodes.
 

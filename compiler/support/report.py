@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
-from heterocc.compiler.devices.device import Device
+from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.support.trial import Refusal
 from heterocc.passes.graph import Graph
 
@@ -21,7 +21,7 @@ class Answered(Protocol):
     """A query's result, as reports read it."""
 
     graph: Graph
-    devices: tuple[Device, ...]
+    devices: tuple[TargetDevice, ...]
     refusals: Mapping[str, Mapping[str, Refusal]]
     notes: tuple[str, ...]
 

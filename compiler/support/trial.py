@@ -15,7 +15,7 @@ from typing import Literal
 import onnx
 
 from heterocc.artifacts.errors import HeteroccError
-from heterocc.compiler.devices.device import Device
+from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.files.records import toolchain_digest
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.lower.backend import Lowering
@@ -23,7 +23,7 @@ from heterocc.compiler.support.cache import Answer, Answers, NoCache
 from heterocc.passes.graph import Node, Value
 
 Rule = Literal["refused", "dtype", "shape", "limit", "wrong", "lowering"]
-LoweringFor = Callable[[Device], Lowering]
+LoweringFor = Callable[[TargetDevice], Lowering]
 KnownWrong = Callable[[onnx.NodeProto], str | None]
 
 _MAX_INTEGERS = 64
@@ -38,7 +38,7 @@ class Refusal:
     reason: str
 
 
-def default_lowering(device: Device) -> Lowering:
+def default_lowering(device: TargetDevice) -> Lowering:
     """heterocc's own lowering for a device."""
     from heterocc.compiler.lower import lowering_for
 
@@ -73,7 +73,7 @@ class Support:
         self._answers: dict[str, Answer] = {}
         self._lowerings: dict[str, Lowering] = {}
 
-    def refusal(self, node: Node, device: Device) -> Refusal | None:
+    def refusal(self, node: Node, device: TargetDevice) -> Refusal | None:
         """Why `device` cannot run `node`, None if it can. Cheap rules come first; the trial is last."""
         if node.op_type in device.refuses:
             return Refusal("refused", f"device {device.name} is described as refusing {node.op_type}")
@@ -87,7 +87,7 @@ class Support:
         reason = self._trial(node, device)
         return None if reason is None else Refusal("lowering", reason)
 
-    def _by_values(self, node: Node, device: Device) -> Refusal | None:
+    def _by_values(self, node: Node, device: TargetDevice) -> Refusal | None:
         values = self.model.graph.values
         touched = [("input", values[v]) for v in dict.fromkeys(node.inputs)]
         touched += [("output", values[v]) for v in node.outputs]
@@ -108,7 +108,7 @@ class Support:
             return Refusal("limit", f"its tensors have {total} bytes, more than {device.name}'s {device.memory}")
         return None
 
-    def _trial(self, node: Node, device: Device) -> str | None:
+    def _trial(self, node: Node, device: TargetDevice) -> str | None:
         key = self.key(node, device)
         answer = self._answers.get(key)
         if answer is None:
@@ -122,7 +122,7 @@ class Support:
             self._answers[key] = answer
         return answer.reason
 
-    def _ask(self, node: Node, device: Device) -> str | None:
+    def _ask(self, node: Node, device: TargetDevice) -> str | None:
         lowering = self._lowerings.get(device.name)
         if lowering is None:
             lowering = self._lowerings[device.name] = self.lowering(device)
@@ -135,7 +135,7 @@ class Support:
             text = str(error).strip().splitlines()
             return f"{type(error).__name__}: {text[-1][:300]}" if text else type(error).__name__
 
-    def key(self, node: Node, device: Device) -> str:
+    def key(self, node: Node, device: TargetDevice) -> str:
         """SHA-256 of the node's signature, the device's target and precision, and the toolchain."""
         digest = hashlib.sha256(toolchain_digest().encode())
         digest.update(f"\n{device.backend}\n{device.target_json()}\n{device.static_shapes_only}\n".encode())

@@ -17,6 +17,7 @@ PLUGIN = Plugin(
     label="CPU",
     library="libheterocc_cpu.so",
     driver_hint="",
+    build_hint="",
     plugin_hint="install g++ (Debian: g++), then reinstall heterocc",
 )
 

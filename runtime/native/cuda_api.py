@@ -36,7 +36,7 @@ _CUDART_HINT = "pip install 'heterocc[cuda]', or install the CUDA 13 toolkit"
 
 # CUdevice_attribute of cuda.h.
 _THREADS_PER_BLOCK, _SHARED_PER_BLOCK, _CLOCK_KHZ, _MULTIPROCESSORS, _INTEGRATED = 1, 8, 13, 16, 18
-_MEMORY_CLOCK_KHZ, _MEMORY_BUS_BITS, _L2_BYTES, _MAJOR, _MINOR = 36, 37, 38, 75, 76
+_MEMORY_CLOCK_KHZ, _MEMORY_BUS_BITS, _MAJOR, _MINOR = 36, 37, 75, 76
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,6 @@ class CudaDevice:
     clock_khz: int
     memory_clock_khz: int
     memory_bus_bits: int
-    l2_cache: int
     max_group: int
     shared_memory: int
     integrated: bool
@@ -189,7 +188,6 @@ def _device(driver: Any, index: int, served: str) -> CudaDevice:
         clock_khz=attribute(_CLOCK_KHZ),
         memory_clock_khz=attribute(_MEMORY_CLOCK_KHZ),
         memory_bus_bits=attribute(_MEMORY_BUS_BITS),
-        l2_cache=attribute(_L2_BYTES),
         max_group=attribute(_THREADS_PER_BLOCK),
         shared_memory=attribute(_SHARED_PER_BLOCK),
         integrated=bool(attribute(_INTEGRATED)),

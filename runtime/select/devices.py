@@ -1,4 +1,4 @@
-"""The devices of this machine, as records, and why those of other back ends cannot be used."""
+"""The devices of this machine, and why those of other back ends cannot be used."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from heterocc.artifacts.manifest import Device
 from heterocc.runtime.execute.ort import OLDEST_TEXT
 from heterocc.runtime.native import CudaDevice, cuda_devices, load_cuda, opencl_devices, vulkan_devices
 from heterocc.runtime.select.compat import has_onnxruntime
-from heterocc.runtime.select.device_records import (
-    DeviceRecord,
-    cpu_record,
-    cuda_record,
-    opencl_record,
-    ort_record,
+from heterocc.runtime.select.found import (
+    FoundDevice,
+    found_cpu,
+    found_cuda,
+    found_opencl,
+    found_ort,
+    found_vulkan,
     precisions,
-    vulkan_record,
 )
 from heterocc.runtime.select.ranking import Backend
 
@@ -41,7 +41,7 @@ class Absent:
 class Inventory:
     """What is here: `devices` in order of label, and the back ends that are `absent`."""
 
-    devices: tuple[DeviceRecord, ...]
+    devices: tuple[FoundDevice, ...]
     absent: tuple[Absent, ...]
 
     def to_json(self) -> dict[str, Any]:
@@ -51,35 +51,43 @@ class Inventory:
 
 def inventory() -> Inventory:
     """Look for the devices of every back end; loads the plug-ins and drivers. Never raises for a missing one."""
-    found = [cpu_record()]
-    absent: list[Absent] = []
-    backends: tuple[Backend, ...] = ("opencl", "vulkan", "cuda")
-    for backend in backends:
-        try:
-            found += _records(backend)
-        except HeteroccError as error:
-            absent.append(Absent(backend, error.message, error.hint or ""))
+    accelerators = found_accelerators()
+    found = [found_cpu(), *accelerators.devices]
+    absent = list(accelerators.absent)
     if not has_onnxruntime():
         what = f"onnxruntime>={OLDEST_TEXT}"
         absent.append(Absent("ort", f"the package {what} is not installed", f"pip install '{what}'"))
     else:
-        found.append(ort_record())
+        found.append(found_ort())
     return Inventory(tuple(found), tuple(absent))
 
 
-def _records(backend: Backend) -> list[DeviceRecord]:
+def found_accelerators() -> Inventory:
+    """The devices of GPU back ends alone."""
+    found: list[FoundDevice] = []
+    absent: list[Absent] = []
+    backends: tuple[Backend, ...] = ("opencl", "vulkan", "cuda")
+    for backend in backends:
+        try:
+            found += _found(backend)
+        except HeteroccError as error:
+            absent.append(Absent(backend, error.message, error.hint or ""))
+    return Inventory(tuple(found), tuple(absent))
+
+
+def _found(backend: Backend) -> list[FoundDevice]:
     """The devices of a GPU back end. Raises NativePluginError or DriverMissingError where there is none."""
     if backend == "opencl":
-        return [opencl_record(index, device) for index, device in enumerate(opencl_devices())]
+        return [found_opencl(index, device) for index, device in enumerate(opencl_devices())]
     if backend == "vulkan":
-        return [vulkan_record(index, device) for index, device in enumerate(vulkan_devices())]
-    return [cuda_record(index, device) for index, device in enumerate(usable_cuda_devices())]
+        return [found_vulkan(index, device) for index, device in enumerate(vulkan_devices())]
+    return [found_cuda(index, device) for index, device in enumerate(usable_cuda_devices())]
 
 
-def device_here(device: Device) -> DeviceRecord:
+def device_here(device: Device) -> FoundDevice:
     """The device of this machine that a manifest's device, for which `driver_reason` is None, runs on."""
-    plain: dict[str, Callable[[], DeviceRecord]] = {"cpu": cpu_record, "ort": ort_record}
-    return plain[device.backend]() if device.backend in plain else _records(device.backend)[device.index]
+    plain: dict[str, Callable[[], FoundDevice]] = {"cpu": found_cpu, "ort": found_ort}
+    return plain[device.backend]() if device.backend in plain else _found(device.backend)[device.index]
 
 
 def driver_reason(device: Device) -> str | None:

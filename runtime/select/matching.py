@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from heterocc.artifacts.manifest import Device, Variant
-from heterocc.runtime.select.ranking import GPU_BACKENDS
+from heterocc.runtime.select.ranking import GPU_BACKENDS, label_of
 
 _FIRST = re.compile(r"(GPU|OPENCL|VULKAN|CUDA|CPU|ORT)\.0")
 
@@ -58,10 +58,9 @@ def _labels(devices: Sequence[Device]) -> list[str]:
 
 def _groups(device: Device) -> tuple[frozenset[str], ...]:
     """Names of a device, those that mean it most first."""
-    kind = device.backend.upper() + (f".{device.index}" if device.index else "")
     return (
         frozenset([_plain(device.name)]),
-        frozenset([kind]),
+        frozenset([label_of(device.backend, device.index)]),
         frozenset(["GPU"] if device.backend in GPU_BACKENDS else []),
     )
 

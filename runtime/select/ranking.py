@@ -1,4 +1,4 @@
-"""How `AUTO` and `GPU` rank devices: the same rules when a model is compiled and when a bundle is loaded."""
+"""How devices are named and `AUTO` and `GPU` rank them: the same when a model is compiled and a bundle is loaded."""
 
 from __future__ import annotations
 
@@ -20,6 +20,11 @@ _KINDS: dict[Unit, tuple[int, str]] = {
     "cpu": (2, "CPU"),
     "other": (3, "accelerator"),
 }
+
+
+def label_of(backend: Backend, index: int) -> str:
+    """The name by which `--devices` lists a device: `VULKAN`, `VULKAN.1`."""
+    return backend.upper() + (f".{index}" if index else "")
 
 
 def rank(*, computes: bool, present: bool, unit: Unit, software: bool) -> tuple[bool, bool, int]:

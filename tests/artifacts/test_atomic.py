@@ -211,7 +211,7 @@ def test_a_temporary_file_taken_away_before_its_lock_is_made_anew(
             taken[0].unlink()
         return True
 
-    monkeypatch.setattr(atomic, "_try_lock", too_late)
+    monkeypatch.setattr(atomic, "try_lock", too_late)
     write_sample(tmp_path / "m.hcb")
     assert len(taken) == 1
     open_bundle(tmp_path / "m.hcb").verify()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import re
 import stat
 import struct

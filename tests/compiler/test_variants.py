@@ -25,7 +25,7 @@ from heterocc.artifacts.errors import (
 from heterocc.artifacts.reader import open_bundle
 from heterocc.compiler import CompileOptions, compile_model
 from heterocc.compiler.cli.main import app
-from heterocc.compiler.devices.device import Device
+from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.variants import all_devices, variant_specs
 from heterocc.passes.affinity import Affinity
 from heterocc.runtime import load
@@ -63,11 +63,11 @@ def board(tmp_path: Path) -> dict[str, Any]:
 # ---- names and lists ----------------------------------------------------------------------------------------------
 
 
-def cards(*names: str) -> tuple[Device, ...]:
-    return tuple(Device(name, "opencl", present=False) for name in names)
+def cards(*names: str) -> tuple[TargetDevice, ...]:
+    return tuple(TargetDevice(name, "opencl", present=False) for name in names)
 
 
-def names_of(lists: list[tuple[Device, ...]]) -> list[str]:
+def names_of(lists: list[tuple[TargetDevice, ...]]) -> list[str]:
     specs, _ = variant_specs(lists, (), Affinity())
     return [spec.name for spec in specs]
 
@@ -81,12 +81,12 @@ def test_a_variant_is_called_by_its_devices_and_no_two_alike() -> None:
 
 def test_the_name_cpu_is_kept_for_the_cpu_only_variant() -> None:
     assert names_of([cards("A"), cards("cpu")]) == ["main", "cpu-2"]
-    assert names_of([cards("A"), (Device("CPU", "cpu"),)]) == ["main", "cpu"]
+    assert names_of([cards("A"), (TargetDevice("CPU", "cpu"),)]) == ["main", "cpu"]
 
 
 def test_every_device_is_asked_once_and_the_last_resort_last() -> None:
-    ort = Device("ORT", "ort")
-    found = all_devices([(Device("A", "cpu"), ort), (Device("B", "cpu"), Device("A", "cpu"), ort)])
+    ort = TargetDevice("ORT", "ort")
+    found = all_devices([(TargetDevice("A", "cpu"), ort), (TargetDevice("B", "cpu"), TargetDevice("A", "cpu"), ort)])
     assert [d.name for d in found] == ["A", "B", "ORT"]
 
 
@@ -107,7 +107,7 @@ def test_the_same_devices_twice_are_an_error(
 
 
 def test_one_device_by_two_names_is_the_same_variant() -> None:
-    one, other = Device("GPU", "opencl", 0), Device("OPENCL", "opencl", 0)
+    one, other = TargetDevice("GPU", "opencl", 0), TargetDevice("OPENCL", "opencl", 0)
     with pytest.raises(UsageError, match="'GPU' and 'OPENCL' are one variant"):
         variant_specs([(one,), (other,)], (), Affinity())
 

@@ -18,7 +18,7 @@ from onnx import numpy_helper
 from heterocc.artifacts.errors import HeteroccError, LoweringError
 from heterocc.compiler.checking.compare import FLOAT16, Tolerance, compare
 from heterocc.compiler.checking.reference import Reference
-from heterocc.compiler.devices.device import Device
+from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.pipeline import import_model
 from heterocc.compiler.lower import lowering_for
@@ -107,7 +107,7 @@ def frozen(case: Case) -> Case | None:
     return Case(case.name + " frozen", model, feed, case.expected, case.rtol, case.atol)
 
 
-def run_case(case: Case, device: Device, store: Answers | None = None) -> Outcome:
+def run_case(case: Case, device: TargetDevice, store: Answers | None = None) -> Outcome:
     """Import, ask, lower as one partition, run, compare."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "model.onnx")
@@ -166,7 +166,7 @@ def _internal(model: ImportedModel, feed: Mapping[str, np.ndarray[Any, Any]]) ->
 
 
 def run_partition(
-    model: ImportedModel, device: Device, feed: Mapping[str, np.ndarray[Any, Any]]
+    model: ImportedModel, device: TargetDevice, feed: Mapping[str, np.ndarray[Any, Any]]
 ) -> list[np.ndarray[Any, Any]]:
     """Lower the whole model as one partition for a device and run it there."""
     graph = model.graph
@@ -187,7 +187,7 @@ def _empty(model: ImportedModel, name: str) -> np.ndarray[Any, Any]:
 
 def call(
     lowered: LoweredPartition,
-    device: Device,
+    device: TargetDevice,
     inputs: Sequence[np.ndarray[Any, Any]],
     outputs: Sequence[np.ndarray[Any, Any]],
 ) -> list[np.ndarray[Any, Any]]:

@@ -11,7 +11,7 @@ import pytest
 
 from heterocc.artifacts.errors import HeteroccError
 from heterocc.compiler.build.pack import Piece, VariantParts, pack
-from heterocc.compiler.devices.device import Device
+from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.devices.names import resolve_devices
 from heterocc.compiler.importer.pipeline import import_model
 from heterocc.compiler.lower import lowering_for
@@ -66,7 +66,7 @@ def _sample(cases: dict[str, Case]) -> list[str]:
     return one_for_each_operator(cases)
 
 
-def _outcome(case: Case, device: Device, folder: Path) -> str:
+def _outcome(case: Case, device: TargetDevice, folder: Path) -> str:
     """`right`, `refused` (by the import or the query), or what is wrong."""
     folder.mkdir()
     path = folder / "model.onnx"

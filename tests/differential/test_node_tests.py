@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from heterocc.compiler.devices.device import Device
+from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.devices.names import host_device
-from heterocc.compiler.devices.present import inventory
+from heterocc.compiler.devices.present import accelerators
 from heterocc.compiler.support.cache import DiskCache
 from tests.differential.node_tests import Case, Outcome, cases, frozen, run_case
 
@@ -75,13 +75,13 @@ def one_for_each_operator(all_cases: Mapping[str, Case]) -> list[str]:
     return [f"{name} frozen" if f"{name} frozen" in all_cases else name for name in first.values()]
 
 
-def device_called(name: str) -> Device:
+def device_called(name: str) -> TargetDevice:
     """The first device of that name; skips where there is none."""
     if name == "CPU":
         return host_device()
-    found = next((d for d in inventory().devices if d.name == name), None)
+    found = next((d for d in accelerators().devices if d.name == name), None)
     if found is None:
-        pytest.skip(f"no {name} device: {inventory().why_missing(name.lower())}")  # type: ignore[arg-type]
+        pytest.skip(f"no {name} device: {accelerators().why_missing(name.lower())}")  # type: ignore[arg-type]
     return found
 
 

@@ -10,15 +10,15 @@ from collections.abc import Mapping, Sequence
 from hypothesis import strategies as st
 
 from heterocc.passes.affinity import Affinity
-from heterocc.passes.cost import DeviceModel, Link, Machine
+from heterocc.passes.cost import Link, Machine, PlacementDevice
 from heterocc.passes.graph import Graph, Node, Value
 from heterocc.passes.plan import Plan, consecutive
 
-LETTERS: Mapping[str, DeviceModel] = {
-    "g": DeviceModel("GPU", "opencl", flops=1e12, bandwidth=1e11, launch=1e-5),
-    "c": DeviceModel("CPU", "cpu", flops=1e11, bandwidth=2e10, launch=1e-6),
-    "v": DeviceModel("VULKAN", "vulkan"),
-    "o": DeviceModel("ORT", "ort", last_resort=True),
+LETTERS: Mapping[str, PlacementDevice] = {
+    "g": PlacementDevice("GPU", "opencl", flops=1e12, bandwidth=1e11, launch=1e-5),
+    "c": PlacementDevice("CPU", "cpu", flops=1e11, bandwidth=2e10, launch=1e-6),
+    "v": PlacementDevice("VULKAN", "vulkan"),
+    "o": PlacementDevice("ORT", "ort", last_resort=True),
 }
 
 
@@ -77,7 +77,7 @@ def placed(graph: Graph, devices: Mapping[str, str], machine: Machine | None = N
     """A plan with nodes on the given devices, `*` standing for the rest."""
     device_of = {n.name: devices.get(n.name, devices.get("*", "")) for n in graph.nodes}
     if machine is None:
-        machine = Machine(tuple(DeviceModel(d) for d in dict.fromkeys(sorted(device_of.values()))))
+        machine = Machine(tuple(PlacementDevice(d) for d in dict.fromkeys(sorted(device_of.values()))))
     return Plan(graph, machine, consecutive(graph, device_of))
 
 
@@ -132,7 +132,7 @@ def plans(draw: st.DrawFn, max_nodes: int = 8, devices: int = 4) -> Plan:
     """A random graph on a random machine, placed at random; some nodes refused elsewhere or pinned, work known."""
     graph = draw(graphs(max_nodes))
     models = tuple(
-        DeviceModel(
+        PlacementDevice(
             f"D{i}",
             flops=draw(st.sampled_from([1e9, 1e11])),
             launch=draw(st.sampled_from([1e-6, 1e-4])),

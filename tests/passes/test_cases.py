@@ -6,7 +6,7 @@ import pytest
 
 from heterocc.artifacts.errors import UnsupportedOpError
 from heterocc.passes.base import policy_pipeline
-from heterocc.passes.cost import DeviceModel, Machine
+from heterocc.passes.cost import Machine, PlacementDevice
 from heterocc.passes.graph import Graph, Node
 from heterocc.passes.greedy import Greedy
 from heterocc.passes.merge import Merge
@@ -77,7 +77,7 @@ def test_an_unused_input_stays_in_the_signature_and_makes_no_partition() -> None
 def test_inputs_and_outputs_keep_the_order_of_the_model() -> None:
     graph = arrows("p2->b; p1->a; a->c; b->c; b->d")
     plan = policy_pipeline("merge")
-    result = Plan.initial(graph, Machine((DeviceModel("A"),)))
+    result = Plan.initial(graph, Machine((PlacementDevice("A"),)))
     for pass_ in plan:
         result = pass_.run(result)
     assert (result.graph.inputs, result.graph.outputs) == (("p2", "p1"), ("c", "d"))
@@ -89,13 +89,13 @@ LACKS = {"D0": {"sub": "D0 lacks Sub"}, "D1": {"reshape": "D1 lacks Reshape"}}
 
 
 def test_only_what_the_first_device_lacks_goes_to_the_second() -> None:
-    machine = Machine((DeviceModel("D0"), DeviceModel("D1")), LACKS)
+    machine = Machine((PlacementDevice("D0"), PlacementDevice("D1")), LACKS)
     plan = Greedy().run(Plan.initial(arrows("p->sub->reshape"), machine))
     assert dict(plan.device_of) == {"sub": "D1", "reshape": "D0"}
 
 
 def test_one_device_alone_reports_exactly_the_node_it_lacks() -> None:
-    machine = Machine((DeviceModel("D0"),), LACKS)
+    machine = Machine((PlacementDevice("D0"),), LACKS)
     with pytest.raises(UnsupportedOpError, match="no device can run Sub 'sub'") as caught:
         Greedy().run(Plan.initial(arrows("p->sub->reshape"), machine))
     assert "D0: D0 lacks Sub" in caught.value.message
@@ -104,7 +104,7 @@ def test_one_device_alone_reports_exactly_the_node_it_lacks() -> None:
 
 def test_a_dynamic_shape_on_a_static_device_fails_and_says_why() -> None:
     refusals = {"D0": {"sub": "lacks Sub"}, "D1": {"sub": "the shape of 'p' is dynamic", "reshape": "dynamic"}}
-    machine = Machine((DeviceModel("D0"), DeviceModel("D1")), refusals)
+    machine = Machine((PlacementDevice("D0"), PlacementDevice("D1")), refusals)
     with pytest.raises(UnsupportedOpError, match="D1: the shape of 'p' is dynamic"):
         Greedy().run(Plan.initial(arrows("p->sub->reshape"), machine))
 
@@ -131,13 +131,13 @@ TWO = 3 * 1024
 def test_a_full_device_spills_to_the_next(
     memory: tuple[int | None, ...], expected: tuple[tuple[str, ...], ...]
 ) -> None:
-    machine = Machine(tuple(DeviceModel(f"D{i}", memory=m) for i, m in enumerate(memory)))
+    machine = Machine(tuple(PlacementDevice(f"D{i}", memory=m) for i, m in enumerate(memory)))
     plan = Merge().run(Greedy().run(Plan.initial(four_adds(), machine)))
     assert tuple(p.nodes for p in plan.partitions) == expected
 
 
 def test_too_little_memory_everywhere_is_an_error_with_the_figures() -> None:
-    machine = Machine((DeviceModel("D0", memory=TWO), DeviceModel("D1", memory=ONE)))
+    machine = Machine((PlacementDevice("D0", memory=TWO), PlacementDevice("D1", memory=ONE)))
     with pytest.raises(UnsupportedOpError, match="'add4'") as caught:
         Greedy().run(Plan.initial(four_adds(), machine))
     assert "D0: needs 1024 bytes, 3072 of 3072 are taken" in caught.value.message

@@ -10,7 +10,7 @@ from pathlib import Path
 SCRIPT = """
 import random
 from heterocc.passes.base import policy_pipeline
-from heterocc.passes.cost import DeviceModel, Machine
+from heterocc.passes.cost import PlacementDevice, Machine
 from heterocc.passes.dot import dot_files
 from heterocc.passes.graph import Graph, Node, Value
 from heterocc.passes.plan import Plan
@@ -27,7 +27,7 @@ for i, name in enumerate(names):
 values = {v: Value(v, "float32", (random.randrange(1, 999),)) for v in ["x", *consts, *names]}
 graph = Graph("g", tuple(nodes), values, ("x",), (names[-1],), frozenset(consts))
 rows = (("A", 60_000, 1e12), ("B", None, 1e11), ("C", None, 1e10))
-devices = tuple(DeviceModel(d, memory=m, flops=f) for d, m, f in rows)
+devices = tuple(PlacementDevice(d, memory=m, flops=f) for d, m, f in rows)
 refusals = {d: {n.name: "no" for n in nodes if random.random() < 0.4} for d in "AB"}
 plan = Plan.initial(graph, Machine(devices, refusals, {n.name: 10 ** random.uniform(3, 9) for n in nodes}))
 for pass_ in policy_pipeline("merge"):

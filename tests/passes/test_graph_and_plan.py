@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from heterocc.passes.affinity import Affinity, Rule
-from heterocc.passes.cost import DeviceModel, Link, Machine
+from heterocc.passes.cost import Link, Machine, PlacementDevice
 from heterocc.passes.graph import Graph, Node, Value
 from heterocc.passes.plan import UNPLACED, Partition, Plan
 from tests.passes.graphs import arrows, chain, chain_graph, placed, tensors
 
-CPU = Machine((DeviceModel("CPU"),))
+CPU = Machine((PlacementDevice("CPU"),))
 
 
 def test_graph_rejects_a_node_that_reads_what_a_later_one_writes() -> None:
@@ -65,12 +65,12 @@ def test_machine_rejects_an_empty_list_and_a_device_listed_twice() -> None:
     with pytest.raises(ValueError, match="at least one device"):
         Machine(())
     with pytest.raises(ValueError, match="listed twice: CPU, CPU"):
-        Machine((DeviceModel("CPU"), DeviceModel("CPU")))
+        Machine((PlacementDevice("CPU"), PlacementDevice("CPU")))
 
 
 def test_machine_finds_devices_and_links() -> None:
     fast = Link(1e-6, 1e12)
-    machine = Machine((DeviceModel("A"), DeviceModel("B")), links={("A", "B"): fast})
+    machine = Machine((PlacementDevice("A"), PlacementDevice("B")), links={("A", "B"): fast})
     assert machine.link("A", "B") is fast
     assert machine.link("B", "A") == Link()
     assert machine.device("B").name == "B"
@@ -124,13 +124,13 @@ def test_plan_rejects_nodes_out_of_graph_order() -> None:
 
 
 def test_plan_rejects_a_node_on_a_device_that_refuses_it() -> None:
-    machine = Machine((DeviceModel("CPU"),), {"CPU": {"n1": "no kernel"}})
+    machine = Machine((PlacementDevice("CPU"),), {"CPU": {"n1": "no kernel"}})
     with pytest.raises(ValueError, match="'CPU' cannot run node 'n1': no kernel"):
         build(("CPU", ("n0", "n1", "n2")), machine=machine)
 
 
 def test_plan_rejects_a_broken_pin_and_a_pin_on_no_node() -> None:
-    machine = Machine((DeviceModel("CPU"), DeviceModel("GPU")))
+    machine = Machine((PlacementDevice("CPU"), PlacementDevice("GPU")))
     with pytest.raises(ValueError, match="'n1' is pinned to GPU but placed on CPU"):
         build(("CPU", ("n0", "n1", "n2")), machine=machine, pins={"n1": "GPU"})
     with pytest.raises(ValueError, match="unknown node 'n9' is pinned"):

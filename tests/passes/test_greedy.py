@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 
 from heterocc.artifacts.errors import PinnedDeviceError, UnsupportedOpError
-from heterocc.passes.cost import DeviceModel, Machine
+from heterocc.passes.cost import Machine, PlacementDevice
 from heterocc.passes.graph import Graph, Node, Value
 from heterocc.passes.greedy import Greedy
 from heterocc.passes.placement import overfull
@@ -14,9 +14,9 @@ from heterocc.passes.plan import Plan
 from heterocc.passes.shapes import shape_nodes
 from tests.passes.graphs import arrows, chain_graph, plans, tensors
 
-GPU = DeviceModel("GPU", "opencl")
-CPU = DeviceModel("CPU", "cpu")
-ORT = DeviceModel("ORT", "ort", last_resort=True)
+GPU = PlacementDevice("GPU", "opencl")
+CPU = PlacementDevice("CPU", "cpu")
+ORT = PlacementDevice("ORT", "ort", last_resort=True)
 
 
 def greedy(graph: Graph, machine: Machine) -> dict[str, str]:
@@ -30,7 +30,7 @@ def test_greedy_follows_the_order_of_the_device_list() -> None:
 
 
 @pytest.mark.parametrize("devices", [(ORT, GPU, CPU), (GPU, CPU, ORT)])
-def test_the_last_resort_gets_only_what_no_other_device_runs(devices: tuple[DeviceModel, ...]) -> None:
+def test_the_last_resort_gets_only_what_no_other_device_runs(devices: tuple[PlacementDevice, ...]) -> None:
     machine = Machine(devices, {"GPU": {"n0": "no kernel", "n1": "no kernel"}, "CPU": {"n1": "no kernel"}})
     assert greedy(chain_graph(3), machine) == {"n0": "CPU", "n1": "ORT", "n2": "GPU"}
 
@@ -55,14 +55,14 @@ def test_the_hint_does_not_name_ort_where_it_is_listed() -> None:
 
 def test_greedy_keeps_pins_and_gives_them_memory_first() -> None:
     graph = chain_graph(3, elements=256)
-    machine = Machine((DeviceModel("GPU", memory=1024), CPU))
+    machine = Machine((PlacementDevice("GPU", memory=1024), CPU))
     start = Plan.initial(graph, machine).with_partitions(Plan.initial(graph, machine).partitions, {"n2": "GPU"})
     assert dict(Greedy().run(start).device_of) == {"n0": "CPU", "n1": "CPU", "n2": "GPU"}
 
 
 def test_pins_that_overfill_a_device_are_an_error_with_the_figures() -> None:
     graph = chain_graph(2, elements=256)
-    start = Plan.initial(graph, Machine((DeviceModel("GPU", memory=1500), CPU)))
+    start = Plan.initial(graph, Machine((PlacementDevice("GPU", memory=1500), CPU)))
     start = start.with_partitions(start.partitions, {"n0": "GPU", "n1": "GPU"})
     with pytest.raises(PinnedDeviceError, match="GPU has no room for Relu 'chain/1': needs 1024 bytes, 1024 of 1500"):
         Greedy().run(start)
@@ -70,16 +70,16 @@ def test_pins_that_overfill_a_device_are_an_error_with_the_figures() -> None:
 
 def test_a_constant_counts_once_per_device() -> None:
     graph = arrows("p->a->b; k->a; k->b")
-    fits = Machine((DeviceModel("GPU", memory=48), CPU))
+    fits = Machine((PlacementDevice("GPU", memory=48), CPU))
     assert greedy(graph, fits) == {"a": "GPU", "b": "GPU"}
-    assert greedy(graph, Machine((DeviceModel("GPU", memory=47), CPU))) == {"a": "GPU", "b": "CPU"}
+    assert greedy(graph, Machine((PlacementDevice("GPU", memory=47), CPU))) == {"a": "GPU", "b": "CPU"}
 
 
 def test_a_later_smaller_node_may_still_fit_a_nearly_full_device() -> None:
     values = {**tensors(["x", "a", "c"], (4,)), "b": Value("b", "float32", (1000,))}
     nodes = tuple(Node(n, "Op", ("x",), (n,)) for n in "abc")
     graph = Graph("g", nodes, values, ("x",), ("a", "b", "c"))
-    assert greedy(graph, Machine((DeviceModel("GPU", memory=64), CPU))) == {"a": "GPU", "b": "CPU", "c": "GPU"}
+    assert greedy(graph, Machine((PlacementDevice("GPU", memory=64), CPU))) == {"a": "GPU", "b": "CPU", "c": "GPU"}
 
 
 def shape_graph(dtype: str = "int64", length: int = 4) -> Graph:

@@ -8,7 +8,7 @@ import pytest
 
 from heterocc.artifacts.errors import AffinityCoverError, AffinityPatternError, HeteroccError, PinnedDeviceError
 from heterocc.passes.affinity import Affinity, AffinityMode, Rule, RuleKind
-from heterocc.passes.cost import DeviceModel, Machine
+from heterocc.passes.cost import Machine, PlacementDevice
 from heterocc.passes.graph import Graph, Node
 from heterocc.passes.greedy import Greedy
 from heterocc.passes.manual import Manual
@@ -16,7 +16,9 @@ from heterocc.passes.merge import Merge
 from heterocc.passes.plan import Plan
 from tests.passes.graphs import chain_graph, tensors
 
-MACHINE = Machine((DeviceModel("GPU", "opencl"), DeviceModel("CPU"), DeviceModel("ORT", "ort", last_resort=True)))
+MACHINE = Machine(
+    (PlacementDevice("GPU", "opencl"), PlacementDevice("CPU"), PlacementDevice("ORT", "ort", last_resort=True))
+)
 
 
 def network(machine_affinity: dict[str, str] | None = None) -> Graph:
@@ -171,13 +173,13 @@ def test_a_bad_device_in_the_metadata_of_the_model_says_where_it_stands() -> Non
 
 
 def test_pins_that_overfill_a_device_push_unpinned_nodes_off_it() -> None:
-    machine = Machine((DeviceModel("GPU", memory=32), DeviceModel("CPU")))
+    machine = Machine((PlacementDevice("GPU", memory=32), PlacementDevice("CPU")))
     assert manual(Affinity(), machine=machine) == "GGCC"
     assert manual(rules(("name", "node_3", "GPU")), machine=machine) == "GCCG"
 
 
 def test_pins_that_alone_overfill_a_device_are_an_error() -> None:
-    machine = Machine((DeviceModel("GPU", memory=32), DeviceModel("CPU")))
+    machine = Machine((PlacementDevice("GPU", memory=32), PlacementDevice("CPU")))
     error = failure(rules(("glob", "*", "GPU")), machine=machine)
     assert isinstance(error, PinnedDeviceError)
     assert "GPU has no room for Conv '/dec/1/Conv'" in error.message

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given, settings
 
 from heterocc.passes import schedule
-from heterocc.passes.cost import DeviceModel, Machine
+from heterocc.passes.cost import Machine, PlacementDevice
 from heterocc.passes.estimate import node_seconds, transfer_seconds
 from heterocc.passes.graph import Graph, Node, Value
 from heterocc.passes.merge import Merge
@@ -122,11 +122,11 @@ def test_a_node_stays_early_where_its_input_is_no_smaller_than_its_output(elemen
 
 def test_an_empty_plan_stays_empty() -> None:
     graph = Graph("g", (), tensors(["x"]), ("x",), ("x",))
-    assert Merge().run(Plan.initial(graph, Machine((DeviceModel("CPU"),)))).partitions == ()
+    assert Merge().run(Plan.initial(graph, Machine((PlacementDevice("CPU"),)))).partitions == ()
 
 
 def test_what_was_not_placed_is_merged_like_a_device() -> None:
-    plan = Plan.initial(chain_graph(3), Machine((DeviceModel("CPU"),)))
+    plan = Plan.initial(chain_graph(3), Machine((PlacementDevice("CPU"),)))
     assert Merge().run(plan) == plan
 
 
@@ -211,9 +211,9 @@ def test_an_island_that_the_neighbour_refuses_stays() -> None:
 
 
 def test_an_island_that_does_not_fit_stays() -> None:
-    cpu = DeviceModel("CPU", memory=40)
+    cpu = PlacementDevice("CPU", memory=40)
     assert devices(Merge().run(island(work=1e3, devices=(LETTERS["g"], cpu)))) == ["CPU", "GPU", "CPU"]
-    roomy = DeviceModel("CPU", memory=48)
+    roomy = PlacementDevice("CPU", memory=48)
     assert devices(Merge().run(island(work=1e3, devices=(LETTERS["g"], roomy)))) == ["CPU"]
 
 
@@ -277,7 +277,7 @@ def test_moves_of_one_sweep_do_not_get_in_each_others_way() -> None:
     """Each move by itself keeps three partitions; a partition that gave and took nodes in one sweep would make four."""
     graph = arrows("p->n0; p->n1; p->n2; p->n3; n0->n4; n2->n5; n4->n5")
     machine = Machine(
-        (DeviceModel("A", flops=1e10), DeviceModel("B", flops=1e11), DeviceModel("C", flops=1e9)),
+        (PlacementDevice("A", flops=1e10), PlacementDevice("B", flops=1e11), PlacementDevice("C", flops=1e9)),
         {"B": {"n4": "no"}},
         {"n0": 1e4, "n1": 1e4, "n2": 1e3, "n3": 1e6, "n4": 1e2, "n5": 1e3},
     )

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 
 from heterocc.passes.affinity import Affinity, Rule
-from heterocc.passes.cost import DeviceModel, Link, Machine
+from heterocc.passes.cost import Link, Machine, PlacementDevice
 from heterocc.passes.dot import affinity_dot, dot_files, subgraphs_dot
 from heterocc.passes.graph import Graph, Node, Value
 from heterocc.passes.merge import Merge
@@ -19,7 +19,6 @@ from heterocc.passes.plan import Partition, Plan
 from heterocc.passes.printer import (
     human_bytes,
     human_seconds,
-    parse_plan,
     partition_table,
     print_plan,
     show_value,
@@ -29,6 +28,7 @@ from heterocc.passes.report import plan_report
 from heterocc.passes.serialize import plan_from_json, plan_to_json, read_reproducer, write_reproducer
 from tests.golden_files import Golden
 from tests.passes.graphs import LETTERS, arrows, chain, chain_graph, placed, plans, tensors
+from tests.passes.plan_text import parse_plan
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "plans"
 
@@ -91,7 +91,7 @@ def test_a_plan_with_odd_names_reads_back() -> None:
 def test_a_plan_whose_names_would_break_lines_reads_back(odd: str) -> None:
     graph = chain_graph(2)
     nodes = tuple(dataclasses.replace(n, original=(odd,), op_type=odd) for n in graph.nodes)
-    machine, parts = Machine((DeviceModel("CPU"),)), (Partition("CPU", ("n0", "n1")),)
+    machine, parts = Machine((PlacementDevice("CPU"),)), (Partition("CPU", ("n0", "n1")),)
     plan = Plan(dataclasses.replace(graph, name=odd, nodes=nodes), machine, parts, {})
     text = print_plan(plan)
     assert parse_plan(text, plan.graph, plan.machine) == plan
@@ -111,7 +111,7 @@ def test_a_plan_whose_names_would_break_lines_reads_back(odd: str) -> None:
 )
 def test_text_that_is_no_plan_of_the_graph_is_refused(text: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        parse_plan(text, chain_graph(1), Machine((DeviceModel("CPU"),)))
+        parse_plan(text, chain_graph(1), Machine((PlacementDevice("CPU"),)))
 
 
 @given(plans())
@@ -148,13 +148,13 @@ def test_the_summary_is_one_line_of_all_that_counts() -> None:
 
 
 def test_the_summary_counts_what_is_not_placed() -> None:
-    plan = Plan.initial(chain_graph(2), Machine((DeviceModel("CPU"),)))
+    plan = Plan.initial(chain_graph(2), Machine((PlacementDevice("CPU"),)))
     assert summary(plan) == "2 nodes: not placed 2 (1 partition); 0 transfers"
 
 
 def test_the_summary_of_an_empty_graph_says_so() -> None:
     graph = Graph("g", (), tensors(["x"]), ("x",), ("x",))
-    plan = Plan.initial(graph, Machine((DeviceModel("CPU"),)))
+    plan = Plan.initial(graph, Machine((PlacementDevice("CPU"),)))
     assert summary(plan) == "0 nodes: nothing to run; 0 transfers"
 
 
@@ -224,7 +224,7 @@ def test_the_report_names_original_nodes_and_bytes() -> None:
 def test_dot_quotes_whatever_a_name_holds() -> None:
     node = Node("a", "Op", ("x",), ("y",), ('weird "name"\\ {<|>}\nline',))
     graph = Graph("m", (node,), tensors(["x", "y"]), ("x",), ("y",))
-    plan = Plan.initial(graph, Machine((DeviceModel("CPU"),)))
+    plan = Plan.initial(graph, Machine((PlacementDevice("CPU"),)))
     for text in (affinity_dot(plan), subgraphs_dot(plan)):
         assert r'[label="weird \"name\"\\ {<|>}\nline\nOp\n?"' in text
         assert len(re.findall(r'(?<!\\)"', text)) % 2 == 0
@@ -241,7 +241,7 @@ def test_dot_quotes_whatever_a_name_holds() -> None:
     ],
 )
 def test_dot_file_names_never_leave_their_folder(model: str, file: str) -> None:
-    plan = Plan.initial(chain_graph(1, name=model), Machine((DeviceModel("CPU"),)))
+    plan = Plan.initial(chain_graph(1, name=model), Machine((PlacementDevice("CPU"),)))
     assert [*dot_files(plan)] == [f"hetero_affinity_{file}.dot", f"hetero_subgraphs_{file}.dot"]
 
 

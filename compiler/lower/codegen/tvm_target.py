@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import tvm
 
 from heterocc.artifacts.errors import DeviceError
-from heterocc.compiler.devices.device import Device
+from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.devices.host import host_cpu
 
 if TYPE_CHECKING:
     from tvm.target import Target
 
 
-def tvm_target(device: Device, attributes: Mapping[str, Any], hint: str) -> Target:
+def tvm_target(device: TargetDevice, attributes: Mapping[str, Any], hint: str) -> Target:
     """The `tvm.target.Target` with these attributes. Raises DeviceError with the hint where TVM refuses them."""
     try:
         return tvm.target.Target({k: list(v) if isinstance(v, tuple) else v for k, v in attributes.items()})
@@ -27,7 +27,7 @@ def tvm_target(device: Device, attributes: Mapping[str, Any], hint: str) -> Targ
         ) from error
 
 
-def gpu_target(device: Device, kind: str, **defaults: Any) -> Target:
+def gpu_target(device: TargetDevice, kind: str, **defaults: Any) -> Target:
     """The target of a GPU: the device's attributes, and `defaults` for those that it does not name.
 
     Its host code is for the CPU of this machine, baseline instructions. Raises DeviceError for attributes that TVM

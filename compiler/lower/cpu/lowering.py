@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tvm import relax
 
-from heterocc.compiler.devices.device import Device
+from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.devices.host import code_features, host_cpu
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.lower.backend import LoweredPartition, PartitionJob
@@ -36,7 +36,7 @@ class CpuLowering:
             alignment=1,
         )
 
-    def trial(self, model: ImportedModel, node: str, device: Device) -> str | None:
+    def trial(self, model: ImportedModel, node: str, device: TargetDevice) -> str | None:
         """Import, legalise and schedule the node alone, without generating code."""
         job = trial_job(model, node, device, trial=False)
         return refusal(lambda: _stages(job, cpu_target(device)))

@@ -17,8 +17,16 @@ from heterocc.compiler.lower.cpu.generic import schedule_reduction, schedule_spa
 from heterocc.compiler.lower.cpu.target import vector_lanes
 from heterocc.compiler.lower.pipeline import KernelModule
 from heterocc.compiler.lower.progress import counted
-from heterocc.compiler.lower.relax.kernels import is_kernel_call
-from heterocc.compiler.lower.straight import bindings_of, outputs_of, write_main
+from heterocc.compiler.lower.relax.kernels import always_among
+from heterocc.compiler.lower.straight import (
+    arguments_of,
+    bindings_of,
+    is_kernel_call,
+    outputs_of,
+    vars_of,
+    with_kernel,
+    write_main,
+)
 from heterocc.compiler.lower.tvm_fixes.reduction_start import known_to_schedules, restored
 
 if TYPE_CHECKING:
@@ -29,7 +37,7 @@ if TYPE_CHECKING:
 def schedule_kernels(module: KernelModule, target: Target) -> KernelModule:
     """The module with its kernels scheduled for `target` and its weights packed as the schedules want them."""
     lanes = vector_lanes(target)
-    weights = _weight_arguments(module)
+    weights = always_among(module, {p for p in module.mod["main"].params if p.name in module.arrays})
     functions: dict[str, tirx.PrimFunc] = {}
     packings: dict[str, tuple[Packing, ...]] = {}
     with target:
@@ -143,24 +151,6 @@ def _epilogue(sch: s_tir.Schedule, block: BlockView) -> SBlockRV | None:
     return consumers[0]
 
 
-def _weight_arguments(module: KernelModule) -> dict[str, frozenset[int]]:
-    """For each kernel the arguments that are parameters in every call."""
-    found: dict[str, frozenset[int]] = {}
-    for binding in bindings_of(module.mod["main"]):
-        if not is_kernel_call(binding.value):
-            continue
-        name = binding.value.args[0].name_hint
-        arguments = frozenset(
-            i for i, a in enumerate(_arguments(binding.value)) if isinstance(a, relax.Var) and a.name in module.arrays
-        )
-        found[name] = found.get(name, arguments) & arguments
-    return found
-
-
-def _arguments(call: relax.Call) -> list[relax.Expr]:
-    return list(call.args[1].fields) if isinstance(call.args[1], relax.Tuple) else [call.args[1]]
-
-
 def _with_kernels(
     module: KernelModule, functions: dict[str, tirx.PrimFunc], packings: dict[str, tuple[Packing, ...]]
 ) -> KernelModule:
@@ -175,7 +165,7 @@ def _with_kernels(
         call = binding.value
         if is_kernel_call(call):
             name = call.args[0].name_hint
-            arguments = _arguments(call)
+            arguments = arguments_of(call)
             for packing in packings.get(name, ()):
                 old = arguments[packing.argument]
                 key = (old.name, packing.axis, packing.tile)
@@ -185,19 +175,13 @@ def _with_kernels(
                     packed[key] = relax.Var(fresh, relax.TensorType(array.shape, array.dtype.name))
                     arrays[fresh] = array
                 arguments[packing.argument] = packed[key]
-            call = relax.Call(call.op, [gvars[name], relax.Tuple(arguments)], call.attrs, call.ty_args)
+            call = with_kernel(call, gvars[name], arguments)
         bindings.append((binding.var, call, binding.var.name))
     params = [*main.params, *packed.values()]
     mod = write_main(builder.get(), params, bindings, outputs_of(main))
-    used = {v for b in bindings_of(mod["main"]) for v in _vars(b.value)}
+    used = {v for b in bindings_of(mod["main"]) for v in vars_of(b.value)}
     params = [p for p in mod["main"].params if p.name not in arrays or p in used]
     bound = [(b.var, b.value, b.var.name) for b in bindings_of(mod["main"])]
     mod = write_main(mod, params, bound, outputs_of(mod["main"]))
     left = {p.name: arrays[p.name] for p in params if p.name in arrays}
     return dataclasses.replace(module, mod=mod, arrays=left)
-
-
-def _vars(value: relax.Expr) -> list[relax.Var]:
-    from heterocc.compiler.lower.straight import vars_of
-
-    return vars_of(value)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import tvm
 
-from heterocc.compiler.devices.device import Device
+from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.devices.host import host_cpu
 from heterocc.compiler.lower.codegen.tvm_target import tvm_target
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tvm.target import Target
 
 
-def cpu_target(device: Device) -> Target:
+def cpu_target(device: TargetDevice) -> Target:
     """The `tvm.target.Target` that a CPU device compiles for; this machine's CPU where the device names none.
 
     Raises DeviceError for attributes that TVM refuses.

@@ -9,7 +9,7 @@ import tvm
 from tvm import tirx
 
 from heterocc.artifacts.errors import LoweringError
-from heterocc.compiler.devices.device import Device
+from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.lower.backend import LoweredPartition, PartitionJob
 from heterocc.compiler.lower.codegen.shared_object import (
@@ -45,7 +45,7 @@ class CudaLowering:
             code = _exported(executable, sources, compiler, job, stages.scheduled)
         return stages.lowered(code, ((f"kernels{i or ''}.cu", text.strip() + "\n") for i, text in enumerate(sources)))
 
-    def trial(self, model: ImportedModel, node: str, device: Device) -> str | None:
+    def trial(self, model: ImportedModel, node: str, device: TargetDevice) -> str | None:
         """Import, legalise and schedule the node alone, and generate its code, without compiling it."""
         job = trial_job(model, node, device)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from heterocc.artifacts.errors import DeviceError
-from heterocc.compiler.devices.device import Device
+from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.devices.file import CUDA_ARCH
 from heterocc.compiler.lower.codegen.tvm_target import gpu_target
 from heterocc.compiler.lower.gpu.limits import Limits
@@ -21,7 +21,7 @@ SHARED_BYTES = 48 * 1024
 """Shared memory of a block that a kernel may declare; what newer GPUs have beyond has to be asked for at the launch."""
 
 
-def arch_of(device: Device) -> str:
+def arch_of(device: TargetDevice) -> str:
     """The architecture that code for a device is for.
 
     Raises DeviceError where the device has none: a cubin is for one architecture, so there is nothing to assume.
@@ -36,14 +36,14 @@ def arch_of(device: Device) -> str:
     return arch
 
 
-def limits_of(device: Device) -> Limits:
+def limits_of(device: TargetDevice) -> Limits:
     """The limits of a device, as far as kernels may use them."""
     threads = int(device.target.get("max_num_threads", THREADS))  # type: ignore[arg-type]  # a number by its name
     shared = int(device.target.get("max_shared_memory_per_block", SHARED_BYTES))  # type: ignore[arg-type]
     return Limits(max(1, min(threads, THREADS)), False, device.dtypes, shared=min(shared, SHARED_BYTES))
 
 
-def cuda_target(device: Device) -> Target:
+def cuda_target(device: TargetDevice) -> Target:
     """The `tvm.target.Target` of a device; its host code is for the CPU of this machine, baseline instructions.
 
     Raises DeviceError for attributes that TVM refuses.

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 
-_SIMD = 8
+SIMD = 8
 """Items that the narrowest devices run side by side: a group of another multiple leaves some of them idle."""
 
 _WORTHWHILE = 0.75
@@ -95,7 +95,7 @@ def needs_guard(extent: int, most: int) -> bool:
 
 
 def _used(size: int) -> float:
-    return size / (-(-size // _SIMD) * _SIMD)
+    return size / (-(-size // SIMD) * SIMD)
 
 
 def _group_size(extent: int, most: int, vectors: bool) -> int:

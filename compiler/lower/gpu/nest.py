@@ -76,10 +76,17 @@ def kernel(function: tirx.PrimFunc, buffers: Sequence[tirx.Buffer], body: tirx.S
     return tirx.PrimFunc(list(function.params), realize, attrs=function.attrs)
 
 
+def add_part(buffers: list[tirx.Buffer], size: int, dtype: str) -> tirx.Buffer:
+    """A new buffer of `size` elements that each work item has of its own, added to those of the kernel."""
+    buffer = tirx.decl_buffer((size,), dtype, f"part{len(buffers)}", scope="local")
+    buffers.append(buffer)
+    return buffer
+
+
 def substituted(
     expr: tirx.Expr, values: Sequence[tuple[tirx.Var, tirx.Expr]], load: Replace | None = None
 ) -> tirx.Expr:
-    """The expression with variables replaced, then loads as `load` says."""
+    """The expression or statement with variables replaced, then loads as `load` says."""
 
     def variable(var: tirx.Buffer | tirx.Var) -> tirx.Expr:
         return next((new for old, new in values if old.same_as(var)), var)
@@ -102,6 +109,7 @@ def split_index(linear: tirx.Expr, extents: Sequence[int]) -> list[tirx.Expr]:
 
 
 __all__ = [
+    "add_part",
     "barrier",
     "index",
     "kernel",

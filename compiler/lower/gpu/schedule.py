@@ -19,8 +19,16 @@ from heterocc.compiler.lower.gpu.tuning.tune import Kernel, Tuner
 from heterocc.compiler.lower.launches import launches
 from heterocc.compiler.lower.pipeline import KernelModule, first_line
 from heterocc.compiler.lower.progress import counted
-from heterocc.compiler.lower.relax.kernels import is_kernel_call
-from heterocc.compiler.lower.straight import bindings_of, outputs_of, substitute, vars_of, write_main
+from heterocc.compiler.lower.relax.kernels import always_among, kernel_calls
+from heterocc.compiler.lower.straight import (
+    bindings_of,
+    is_kernel_call,
+    outputs_of,
+    substitute,
+    vars_of,
+    with_kernel,
+    write_main,
+)
 
 if TYPE_CHECKING:
     from tvm.target import Target
@@ -41,7 +49,7 @@ def schedule_kernels(module: KernelModule, target: Target, limits: Limits, tuner
     module = merge_rows(module)
     node_of = {k.symbol: k.nodes[-1] for k in reversed(module.kernels) if k.nodes}
     packable, nodes = _packable(module), {k.symbol: k.nodes for k in module.kernels}
-    inputs = {symbol: len(arguments) for _, symbol, arguments in _calls(module)}
+    inputs = {symbol: len(arguments) for _, symbol, arguments in kernel_calls(module)}
     kernels: dict[str, Packed] = {}
     with target:
         for gvar, function in counted("scheduling kernels", module.mod.functions_items()):
@@ -93,28 +101,13 @@ def _fits(function: tirx.PrimFunc, limits: Limits) -> bool:
     return not _ready_made(function)[0] and limits.dtypes.issuperset(tensor_dtypes(function))
 
 
-def _calls(module: KernelModule) -> list[tuple[relax.VarBinding, str, list[relax.Expr]]]:
-    """The kernel calls: binding, symbol, tensor arguments."""
-    calls = []
-    for binding in bindings_of(module.mod["main"]):
-        if is_kernel_call(binding.value):
-            given = binding.value.args[1]
-            arguments = list(given.fields) if isinstance(given, relax.Tuple) else [given]
-            calls.append((binding, binding.value.args[0].name_hint, arguments))
-    return calls
-
-
 def _packable(module: KernelModule) -> dict[str, frozenset[int]]:
     """For each kernel the arguments that are weights in every call and are read nowhere else."""
     main = module.mod["main"]
     uses = Counter(v for b in bindings_of(main) for v in vars_of(b.value))
     weights = {p for p in main.params if p.name in module.arrays and uses[p] == 1}
     weights -= {v for o in outputs_of(main) for v in vars_of(o)}
-    found: dict[str, frozenset[int]] = {}
-    for _, symbol, arguments in _calls(module):
-        here = frozenset(i for i, a in enumerate(arguments) if a in weights)
-        found[symbol] = found.get(symbol, here) & here
-    return found
+    return always_among(module, weights)
 
 
 def _rewritten(module: KernelModule, kernels: dict[str, Packed]) -> KernelModule:
@@ -124,7 +117,7 @@ def _rewritten(module: KernelModule, kernels: dict[str, Packed]) -> KernelModule
     gvars = {symbol: builder.add_func(kernel.function, symbol) for symbol, kernel in kernels.items()}
     replace: dict[relax.Var, relax.Var] = {}
     arrays = dict(module.arrays)
-    for _, symbol, arguments in _calls(module):
+    for _, symbol, arguments in kernel_calls(module):
         for index, layout in kernels[symbol].layouts:
             old = arguments[index]
             arrays[old.name] = layout.apply(arrays[old.name])
@@ -133,8 +126,7 @@ def _rewritten(module: KernelModule, kernels: dict[str, Packed]) -> KernelModule
     for binding in bindings_of(main):
         value = substitute(binding.value, replace)
         if is_kernel_call(value):
-            gvar = gvars[value.args[0].name_hint]
-            value = relax.Call(value.op, [gvar, *value.args[1:]], value.attrs, value.ty_args)
+            value = with_kernel(value, gvars[value.args[0].name_hint])
         bindings.append((binding.var, value, binding.var.name))
     params = [replace.get(p, p) for p in main.params]
     mod = write_main(builder.get(), params, bindings, outputs_of(main))

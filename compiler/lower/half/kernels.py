@@ -12,7 +12,7 @@ from tvm import relax, s_tir, te, tirx
 from tvm.ir import Call, TensorLoad
 
 from heterocc.compiler.lower.launches import launches
-from heterocc.compiler.lower.straight import bindings_of, outputs_of, write_main
+from heterocc.compiler.lower.straight import bindings_of, outputs_of, types_of, with_kernel, write_main
 
 if TYPE_CHECKING:
     from tvm.s_tir.schedule import SBlockRV
@@ -90,7 +90,7 @@ class Narrower:
             if key not in self._made:
                 function = self._mod[call.args[0]].with_attr("global_symbol", symbol)
                 self._made[key] = self._builder.add_func(function, symbol)
-            return relax.Call(call.op, [self._made[key], *call.args[1:]], call.attrs, call.ty_args)
+            return with_kernel(call, self._made[key])
         if key not in self._made:
             self._made[key] = self._function(call, arguments, reads, writes, symbol)
             self._fused.add(symbol)
@@ -115,7 +115,7 @@ class Narrower:
                     self._cast(p, a.ty, tensor, _WIDEN) if half else p
                     for p, a, tensor, half in zip(params, arguments, tensors, reads, strict=False)
                 ]
-                result = builder.emit(relax.call_tir(kernel, given, _fields(call.ty_args[0])))
+                result = builder.emit(relax.call_tir(kernel, given, types_of(call.ty_args[0])))
                 results = [result]
                 if len(writes) > 1:
                     results = [builder.emit(relax.TupleGetItem(result, i)) for i in range(len(writes))]
@@ -162,15 +162,9 @@ class Narrower:
         for binding in bindings_of(main):
             value = binding.value
             if _calls(value):
-                value = relax.Call(
-                    value.op, [replace[value.args[0].name_hint], *value.args[1:]], value.attrs, value.ty_args
-                )
+                value = with_kernel(value, replace[value.args[0].name_hint])
             bindings.append((binding.var, value, binding.var.name))
         return write_main(builder.get(), main.params, bindings, outputs_of(main))
-
-
-def _fields(ty: relax.TensorType | relax.TupleType) -> list[relax.TensorType]:
-    return list(ty.fields) if isinstance(ty, relax.TupleType) else [ty]
 
 
 def _calls(value: relax.Expr) -> bool:

@@ -22,8 +22,16 @@ from heterocc.compiler.lower.backend import KernelInfo, PartitionJob
 from heterocc.compiler.lower.half.kernels import Narrower, moves_only, plain_memory
 from heterocc.compiler.lower.half.policy import LARGEST, READS_FLOAT32, WRITES_FLOAT32, fits, plain_type
 from heterocc.compiler.lower.relax.importer import dtype_name
-from heterocc.compiler.lower.relax.kernels import KernelModule, is_kernel_call
-from heterocc.compiler.lower.straight import bindings_of, outputs_of, substitute, write_main
+from heterocc.compiler.lower.relax.kernels import KernelModule
+from heterocc.compiler.lower.straight import (
+    arguments_of,
+    bindings_of,
+    is_kernel_call,
+    outputs_of,
+    substitute,
+    types_of,
+    write_main,
+)
 
 Value = tuple[relax.Var, int]
 """A tensor: the variable that is bound to it, or to the tuple that it is a field of, and its place in the tuple."""
@@ -50,9 +58,9 @@ def in_half(module: KernelModule, job: PartitionJob) -> KernelModule:
     for binding in bindings_of(main):
         value = binding.value
         if is_kernel_call(value):
-            arguments = _arguments(value)
+            arguments = arguments_of(value)
             reads = tuple(origin.get(a) in narrow for a in arguments)
-            writes = tuple((binding.var, i) in narrow for i in range(_count(binding.var.ty)))
+            writes = tuple((binding.var, i) in narrow for i in range(len(types_of(binding.var.ty))))
             value = narrower.call(value, arguments, reads, writes, next(symbols).symbol)
         bindings.append((binding.var, substitute(value, replace), binding.var.name))
     params = [replace.get(p, p) for p in main.params]
@@ -94,8 +102,8 @@ class _Partition:
 
     def _call(self, binding: relax.VarBinding, info: KernelInfo) -> None:
         function = self._module.mod[binding.value.args[0]]
-        read = [self._origin[a] for a in _arguments(binding.value) if a in self._origin]
-        written = [(binding.var, i) for i in range(_count(binding.var.ty))]
+        read = [self._origin[a] for a in arguments_of(binding.value) if a in self._origin]
+        written = [(binding.var, i) for i in range(len(types_of(binding.var.ty)))]
         graph = self._job.model.graph
         types = [plain_type(graph.node_by_name[n].op_type) for n in info.nodes]
         last = [plain_type(graph.node_by_name[graph.producer[v]].op_type) for v in info.outputs if v in graph.producer]
@@ -108,7 +116,7 @@ class _Partition:
             self._wide.update(written)
         moved = moves and not self._large.isdisjoint(read)
         heavy = any(value in self._large and value[0].name in self._module.arrays for value in read)
-        heavy = heavy or any(_constant_beyond(a) for a in _arguments(binding.value))
+        heavy = heavy or any(_constant_beyond(a) for a in arguments_of(binding.value))
         if any(t in WRITES_FLOAT32 for t in last) or moved or heavy or _beyond(function):
             self._large.update(written)
 
@@ -132,18 +140,8 @@ def _tensors(main: relax.Function) -> list[tuple[Value, str]]:
     found = [((p, 0), dtype_name(p.ty)) for p in main.params]
     for binding in bindings_of(main):
         if is_kernel_call(binding.value):
-            types = list(binding.var.ty.fields) if isinstance(binding.var.ty, relax.TupleType) else [binding.var.ty]
-            found += [((binding.var, i), dtype_name(ty)) for i, ty in enumerate(types)]
+            found += [((binding.var, i), dtype_name(ty)) for i, ty in enumerate(types_of(binding.var.ty))]
     return found
-
-
-def _count(ty: relax.TensorType | relax.TupleType) -> int:
-    return len(ty.fields) if isinstance(ty, relax.TupleType) else 1
-
-
-def _arguments(call: relax.Call) -> list[relax.Expr]:
-    given = call.args[1]
-    return list(given.fields) if isinstance(given, relax.Tuple) else [given]
 
 
 def _beyond(function: tirx.PrimFunc) -> bool:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from heterocc.compiler.devices.device import Device
+from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.lower.backend import LoweredPartition, PartitionJob
 from heterocc.compiler.lower.codegen.shared_object import build_executable, kernels_executable, shared_object
@@ -44,7 +44,7 @@ class OpenclLowering:
             requires=_requires(stages.scheduled),
         )
 
-    def trial(self, model: ImportedModel, node: str, device: Device) -> str | None:
+    def trial(self, model: ImportedModel, node: str, device: TargetDevice) -> str | None:
         """Import, legalise and schedule the node alone, without generating code."""
         job = trial_job(model, node, device)
         return refusal(lambda: _stages(job, opencl_target(device)))

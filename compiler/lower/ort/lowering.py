@@ -7,7 +7,7 @@ import onnx
 
 from heterocc.artifacts.dtypes import STORAGE
 from heterocc.artifacts.errors import LoweringError
-from heterocc.compiler.devices.device import Device
+from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.importer.draft import to_tensor
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.lower.backend import KernelInfo, LoweredPartition, PartitionJob
@@ -47,7 +47,7 @@ class OrtLowering:
             dumps=(("model.txt", onnx.printer.to_text(proto) + "\n"),),
         )
 
-    def trial(self, model: ImportedModel, node: str, device: Device) -> str | None:
+    def trial(self, model: ImportedModel, node: str, device: TargetDevice) -> str | None:
         """Whether ONNX Runtime creates a session for the node alone."""
         found = model.graph.node_by_name[node]
         inputs = tuple(v for v in dict.fromkeys(found.inputs) if v not in model.graph.constants)

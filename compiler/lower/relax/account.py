@@ -10,7 +10,7 @@ import tvm
 from tvm import relax
 
 from heterocc.compiler.lower.relax.importer import ImportedFunction
-from heterocc.compiler.lower.straight import bindings_of, outputs_of, substitute
+from heterocc.compiler.lower.straight import bindings_of, outputs_of, substitute, types_of
 
 
 @dataclass
@@ -136,7 +136,7 @@ def values_written(main: relax.Function, account: Account) -> dict[relax.Var, tu
             names.setdefault(binding.var, {})[0] = values[0]
     found = {}
     for binding in bindings_of(main):
-        count = len(binding.var.ty.fields) if isinstance(binding.var.ty, relax.TupleType) else 1
+        count = len(types_of(binding.var.ty))
         held = names.get(binding.var, {})
         found[binding.var] = tuple(held[i] for i in range(count)) if len(held) == count else ()
     return found

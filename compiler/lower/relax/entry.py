@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import tvm
 from tvm import relax
 
-from heterocc.compiler.lower.relax.kernels import KernelModule, is_kernel_call
-from heterocc.compiler.lower.straight import bindings_of, outputs_of, substitute
+from heterocc.compiler.lower.relax.kernels import KernelModule
+from heterocc.compiler.lower.straight import arguments_of, bindings_of, is_kernel_call, outputs_of, substitute, types_of
 
 if TYPE_CHECKING:
     from tvm.ir.transform import Pass
@@ -56,8 +56,7 @@ def destination_passing(module: KernelModule) -> tvm.IRModule:
         if not is_kernel_call(call):
             replace[binding.var] = emit(binding.var.name, call, binding.var.ty)
             continue
-        types = list(call.ty_args)
-        types = list(types[0].fields) if isinstance(types[0], relax.TupleType) else types
+        types = types_of(call.ty_args[0])
         written = []
         for index, ty in enumerate(types):
             key = (binding.var, index) if len(types) > 1 else (binding.var, 0)
@@ -66,8 +65,7 @@ def destination_passing(module: KernelModule) -> tvm.IRModule:
                 alloc = relax.op.builtin.alloc_tensor(ty.shape, ty.dtype.dtype, 0)
                 destination = emit(f"{binding.var.name}_{index}" if len(types) > 1 else binding.var.name, alloc, ty)
             written.append(destination)
-        arguments = list(call.args[1].fields) if isinstance(call.args[1], relax.Tuple) else [call.args[1]]
-        done = relax.Call(call.args[0], [*arguments, *written], ty_args=[relax.TupleType([])])
+        done = relax.Call(call.args[0], [*arguments_of(call), *written], ty_args=[relax.TupleType([])])
         emit(f"{binding.var.name}_done", done, relax.TupleType([]))
         fields[binding.var] = written
         replace[binding.var] = written[0] if len(types) == 1 else relax.Tuple(written)

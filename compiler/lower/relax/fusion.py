@@ -11,7 +11,14 @@ import tvm_ffi
 from tvm import relax, s_tir, tirx
 from tvm.ir import Call, TensorLoad
 
-from heterocc.compiler.lower.straight import bindings_of, outputs_of, write_main
+from heterocc.compiler.lower.straight import (
+    arguments_of,
+    bindings_of,
+    is_kernel_call,
+    outputs_of,
+    with_kernel,
+    write_main,
+)
 
 MOST_TERMS = 512
 """Terms that a fused expression may have. Fusing what real networks hold gives tens."""
@@ -42,27 +49,23 @@ def without_blowup(mod: tvm.IRModule) -> tvm.IRModule:
         value = binding.value
         function = _injective(mod, value)
         if function is not None:
-            terms[binding.var] = _terms(function, [terms.get(a, 1) for a in _arguments(value)])
+            terms[binding.var] = _terms(function, [terms.get(a, 1) for a in arguments_of(value)])
             if terms[binding.var] > MOST_TERMS:
                 terms[binding.var] = 1
                 name = value.args[0].name_hint
                 if name not in alone:
                     alone[name] = builder.add_func(function.with_attr(_PATTERN, _OPAQUE), f"{name}_alone")
-                value = relax.Call(value.op, [alone[name], *value.args[1:]], value.attrs, value.ty_args)
+                value = with_kernel(value, alone[name])
         bindings.append((binding.var, value, binding.var.name))
     return write_main(builder.get(), main.params, bindings, outputs_of(main)) if alone else mod
 
 
 def _injective(mod: tvm.IRModule, value: relax.Expr) -> tirx.PrimFunc | None:
     """The kernel that an expression calls, where it is one that fusion computes in its reader; else None."""
-    if not isinstance(value, relax.Call) or getattr(value.op, "name", "") != "relax.call_tir":
+    if not is_kernel_call(value):
         return None
     function = mod[value.args[0]]
     return function if int(function.attrs.get(_PATTERN, _OPAQUE)) <= _INJECTIVE else None
-
-
-def _arguments(call: relax.Call) -> list[relax.Expr]:
-    return list(call.args[1].fields) if isinstance(call.args[1], relax.Tuple) else [call.args[1]]
 
 
 def _terms(function: tirx.PrimFunc, given: list[int]) -> int:

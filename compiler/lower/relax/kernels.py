@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,16 @@ from heterocc.compiler.lower.backend import KernelInfo
 from heterocc.compiler.lower.relax.account import Account, carry_over, follow_fusion, open_account, values_written
 from heterocc.compiler.lower.relax.fusion import without_blowup
 from heterocc.compiler.lower.relax.importer import ImportedFunction, dtype_name, static_shape
-from heterocc.compiler.lower.straight import bindings_of, outputs_of, substitute, vars_of, write_main
+from heterocc.compiler.lower.straight import (
+    arguments_of,
+    bindings_of,
+    is_kernel_call,
+    outputs_of,
+    substitute,
+    vars_of,
+    with_kernel,
+    write_main,
+)
 from heterocc.compiler.lower.tvm_fixes.half_functions import through_float32
 from heterocc.compiler.lower.tvm_fixes.legalise import legalised
 from heterocc.compiler.lower.tvm_fixes.nan_order import numbers_first
@@ -187,7 +196,7 @@ def _named(
             kernel = mod[old].without_attr("global_symbol").with_attr("global_symbol", symbol)
             renamed[old.name_hint] = builder.add_func(kernel, symbol)
         gvar = renamed[old.name_hint]
-        value = relax.Call(call.op, [gvar, *call.args[1:]], call.attrs, call.ty_args)
+        value = with_kernel(call, gvar)
         bindings.append((binding.var, value, binding.var.name))
         kernels.append(KernelInfo(symbol, nodes, written[binding.var]))
     used = {v for _, value, _ in bindings for v in vars_of(value)}
@@ -213,13 +222,26 @@ def _elements(ty: relax.TensorType) -> int:
 
 def _argument(call: relax.Call) -> relax.Var | None:
     """The only tensor argument of a kernel call, else None."""
-    fields = call.args[1].fields if isinstance(call.args[1], relax.Tuple) else [call.args[1]]
-    return fields[0] if len(fields) == 1 and len(call.args) == 2 else None
+    found = arguments_of(call)
+    return found[0] if len(found) == 1 and len(call.args) == 2 else None
 
 
-def is_kernel_call(value: relax.Expr) -> bool:
-    """Whether an expression calls a kernel of the module."""
-    return isinstance(value, relax.Call) and isinstance(value.op, tvm.ir.Op) and value.op.name == "relax.call_tir"
+def kernel_calls(module: KernelModule) -> list[tuple[relax.VarBinding, str, list[relax.Expr]]]:
+    """The kernel calls in order: binding, symbol, tensors read."""
+    return [
+        (binding, binding.value.args[0].name_hint, arguments_of(binding.value))
+        for binding in bindings_of(module.mod["main"])
+        if is_kernel_call(binding.value)
+    ]
+
+
+def always_among(module: KernelModule, values: Collection[relax.Var]) -> dict[str, frozenset[int]]:
+    """For each kernel the numbers of the arguments that are one of `values` in every call."""
+    found: dict[str, frozenset[int]] = {}
+    for _, symbol, arguments in kernel_calls(module):
+        here = frozenset(i for i, a in enumerate(arguments) if a in values)
+        found[symbol] = found.get(symbol, here) & here
+    return found
 
 
 def _symbol(nodes: tuple[str, ...], values: tuple[str, ...]) -> str:

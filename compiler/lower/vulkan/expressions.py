@@ -147,9 +147,6 @@ class Context:
     def _not(self, node: tirx.Expr) -> Lanes:
         return tuple(~lane for lane in self.evaluate(node.a))
 
-    def _bitwise_not(self, node: tirx.Expr) -> Lanes:
-        return tuple(~lane for lane in self.evaluate(node.a))
-
     def _select(self, node: tirx.Expr) -> Lanes:
         conditions = self.evaluate(node.condition)
         left, right = self.evaluate(node.true_value), self.evaluate(node.false_value)
@@ -258,7 +255,7 @@ _VISIT: dict[str, Callable[[Context, tirx.Expr], Lanes]] = {
     "And": Context._logical,
     "Or": Context._logical,
     "Not": Context._not,
-    "BitwiseNot": Context._bitwise_not,
+    "BitwiseNot": Context._not,
     "Select": Context._select,
     "Cast": Context._cast,
     "Let": Context._let,

@@ -9,7 +9,7 @@ import tvm
 from tvm import relax, tirx
 
 from heterocc.artifacts.errors import LoweringError
-from heterocc.compiler.devices.device import Device
+from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.lower.backend import LoweredPartition, PartitionJob
 from heterocc.compiler.lower.codegen.shared_object import (
@@ -70,7 +70,7 @@ class VulkanLowering:
             requires=_requires(kernels),
         )
 
-    def trial(self, model: ImportedModel, node: str, device: Device) -> str | None:
+    def trial(self, model: ImportedModel, node: str, device: TargetDevice) -> str | None:
         """Import, legalise and schedule the node alone, and write its SPIR-V."""
         job, target = trial_job(model, node, device), vulkan_target(device)
         return refusal(lambda: kernels_of(job, target, limits_of(device)))
@@ -93,7 +93,7 @@ def _alone(functions: Mapping[str, tirx.PrimFunc], target: Target, limits: Vulka
         return shared_object(kernels_executable(functions, target), None)
 
 
-def _gpu_limits(device: Device, limits: VulkanLimits) -> Limits:
+def _gpu_limits(device: TargetDevice, limits: VulkanLimits) -> Limits:
     return Limits(
         group=limits.threads,
         vectors=False,

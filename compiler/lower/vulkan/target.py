@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from heterocc.compiler.devices.device import Device, TargetAttr
+from heterocc.compiler.devices.device import TargetAttr, TargetDevice
 from heterocc.compiler.devices.file import VULKAN_NAN
 from heterocc.compiler.lower.codegen.tvm_target import gpu_target
 from heterocc.compiler.lower.vulkan.iterations import LLVMPIPE_ITERATIONS
@@ -108,7 +108,7 @@ class VulkanLimits:
         return None
 
 
-def limits_of(device: Device) -> VulkanLimits:
+def limits_of(device: TargetDevice) -> VulkanLimits:
     """The limits of a device. Whatever runs Vulkan in software is taken for llvmpipe."""
     limits = limits_from(device.target, device.dtypes)
     return replace(limits, iterations=LLVMPIPE_ITERATIONS) if device.software else limits
@@ -138,7 +138,7 @@ def limits_from(target: Mapping[str, TargetAttr], dtypes: frozenset[str]) -> Vul
     )
 
 
-def vulkan_target(device: Device) -> Target:
+def vulkan_target(device: TargetDevice) -> Target:
     """The `tvm.target.Target` of a device; its host code is for the CPU of this machine, baseline instructions.
 
     Raises DeviceError for attributes that TVM refuses.

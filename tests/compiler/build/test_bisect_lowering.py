@@ -9,7 +9,7 @@ import pytest
 from heterocc.artifacts.errors import LoweringError
 from heterocc.compiler import compile_model
 from heterocc.compiler.build import build
-from heterocc.compiler.devices.device import Device
+from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.lower import lowering_for
 from heterocc.compiler.lower.backend import LoweredPartition, Lowering, PartitionJob
 from tests.compiler.small import conv_net
@@ -28,7 +28,7 @@ class Refusing:
 
 
 def refuse(monkeypatch: pytest.MonkeyPatch, *together: str) -> None:
-    def choose(device: Device) -> object:
+    def choose(device: TargetDevice) -> object:
         return Refusing(lowering_for(device), frozenset(together)) if device.backend == "cpu" else lowering_for(device)
 
     monkeypatch.setattr(build, "lowering_for", choose)

@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 
 from heterocc.artifacts.reader import open_bundle
 from heterocc.compiler.build.build import BuiltPlan
-from heterocc.compiler.checking.check import Checker, CheckResult
+from heterocc.compiler.checking.check import Checker
+from heterocc.compiler.checking.verdict import CheckResult
 from heterocc.compiler.checking.verify import verify_bundle
 from heterocc.compiler.cli.main import app
 from heterocc.compiler.devices.names import resolve_devices

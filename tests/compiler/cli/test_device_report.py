@@ -17,11 +17,11 @@ from rich.console import Console
 
 from heterocc.compiler.cli import device_report as under_test
 from heterocc.compiler.cli.device_report import device_report, device_table, human
-from heterocc.compiler.devices.device import Device
+from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.devices.names import resolve_devices
-from heterocc.compiler.devices.present import Inventory
+from heterocc.compiler.devices.present import Accelerators
 from heterocc.runtime.select import devices as runtime_devices
-from heterocc.runtime.select.device_records import DeviceRecord, Limits, cuda_record, opencl_record, vulkan_record
+from heterocc.runtime.select.found import FoundDevice, Limits, found_cuda, found_opencl, found_vulkan
 from tests.sample_devices import CARD, DIE, HOPPER
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "devices.md"
@@ -33,7 +33,7 @@ def shown(report: dict[str, Any], width: int) -> str:
     return stream.getvalue()
 
 
-def equipped(*records: DeviceRecord) -> dict[str, Any]:
+def equipped(*records: FoundDevice) -> dict[str, Any]:
     report = device_report()
     extra = [{**r.to_json(), "flops_estimate": None, "bandwidth_estimate": None, "target": None} for r in records]
     return {**report, "devices": [report["devices"][0], *extra, *report["devices"][1:]]}
@@ -43,7 +43,7 @@ def test_the_form_of_the_json_is_what_the_document_says() -> None:
     report = json.loads(json.dumps(device_report()))
     assert list(report) == ["devices", "aliases", "absent"]
     told = {name for line in DOCUMENT.read_text().splitlines() if line.startswith("| `") for name in words(line)}
-    device_keys = {f.name for f in fields(DeviceRecord)} | {"flops_estimate", "bandwidth_estimate", "target"}
+    device_keys = ({f.name for f in fields(FoundDevice)} - {"own"}) | {"flops_estimate", "bandwidth_estimate", "target"}
     limits = {f.name for f in fields(Limits)}
     assert told == device_keys | limits
     for device in report["devices"]:
@@ -58,19 +58,19 @@ def words(line: str) -> list[str]:
 
 
 def test_a_record_tells_the_limits_of_its_api() -> None:
-    card, die, hopper = vulkan_record(1, CARD), opencl_record(0, DIE), cuda_record(0, HOPPER)
+    card, die, hopper = found_vulkan(1, CARD), found_opencl(0, DIE), found_cuda(0, HOPPER)
     assert (card.label, card.unit, die.unit, hopper.unit) == ("VULKAN.1", "discrete", "integrated", "discrete")
     assert card.limits == Limits(4 << 30, 1024, (1024, 1024, 1024), 1 << 16, 8_388_606, (4 << 30) - 1, 256, 64)
     assert die.limits == Limits(4 << 30, 512, (512, 512, 512), 65536)
     assert hopper.limits == Limits(group_size=1024, shared_memory=49152, subgroup_size=32)
     assert (card.api, die.api, hopper.api) == ("Vulkan 1.4.313", "OpenCL 3.0 NEO", "CUDA 13.0")
     assert "float64" not in die.dtypes and "float16" in die.dtypes
-    assert opencl_record(0, replace(DIE, type="accelerator")).unit == "other"
+    assert found_opencl(0, replace(DIE, type="accelerator")).unit == "other"
 
 
 @pytest.mark.parametrize("width", [80, 200], ids=["a terminal", "a pipe"])
 def test_the_table_is_whole_at_80_columns(width: int) -> None:
-    text = shown(equipped(cuda_record(0, HOPPER), vulkan_record(0, CARD), opencl_record(1, DIE)), width)
+    text = shown(equipped(found_cuda(0, HOPPER), found_vulkan(0, CARD), found_opencl(1, DIE)), width)
     assert max(len(line) for line in text.splitlines()) <= 80
     assert "…" not in text
     flat = " ".join(text.split())
@@ -94,13 +94,15 @@ def test_sizes_are_told_in_units_of_1024() -> None:
 
 
 def test_auto_and_gpu_say_what_they_would_choose_and_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    card = Device("VULKAN.1", "vulkan", 1, unit="discrete", description="a card")
-    monkeypatch.setattr(under_test, "resolve_devices", lambda name: resolve_devices(name, present=Inventory((card,))))
+    card = TargetDevice("VULKAN.1", "vulkan", 1, unit="discrete", description="a card")
+    monkeypatch.setattr(
+        under_test, "resolve_devices", lambda name: resolve_devices(name, present=Accelerators((card,)))
+    )
     aliases = device_report()["aliases"]
     assert aliases["GPU"]["label"] == aliases["AUTO"]["label"] == "VULKAN.1"
     assert aliases["GPU"]["why"].startswith("GPU is the first discrete GPU: CUDA is asked before Vulkan")
     assert re.fullmatch(r"AUTO chose GPU \(a card, discrete GPU\) before CPU \(CPU\)", aliases["AUTO"]["why"])
-    monkeypatch.setattr(under_test, "resolve_devices", lambda name: resolve_devices(name, present=Inventory()))
+    monkeypatch.setattr(under_test, "resolve_devices", lambda name: resolve_devices(name, present=Accelerators()))
     gpu = device_report()["aliases"]["GPU"]
     assert (gpu["label"], gpu["present"]) == (None, False) and "not checked" in gpu["why"]
 

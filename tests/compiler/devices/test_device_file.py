@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 
 import heterocc.compiler.devices.file as device_file
+from heterocc.artifacts.dtypes import NUMERIC_DTYPES
 from heterocc.artifacts.errors import DeviceFileError, FileMissingError
 from heterocc.artifacts.reader import open_bundle
 from heterocc.compiler import compile_model, query_model
-from heterocc.compiler.devices.file import NUMERIC_DTYPES, device_file_schema, read_device_file
+from heterocc.compiler.devices.file import device_file_schema, read_device_file
 from heterocc.compiler.devices.host import host_cpu
-from heterocc.compiler.devices.present import inventory
+from heterocc.compiler.devices.present import accelerators
 from heterocc.compiler.lower.vulkan.target import limits_of
 from heterocc.passes.cost import Link
 from heterocc.runtime import load
@@ -113,7 +114,7 @@ def test_a_vulkan_device_has_the_dtypes_that_its_features_grant_and_axes_as_long
 
 @pytest.mark.vulkan
 def test_a_described_vulkan_device_computes_what_the_same_device_here_does(tmp_path: Path) -> None:
-    here = [d for d in inventory().devices if d.backend == "vulkan"]
+    here = [d for d in accelerators().devices if d.backend == "vulkan"]
     if not here:
         pytest.skip("no Vulkan device is here")
     record = {"name": "TWIN", "backend": "vulkan", "target": dict(here[0].target)}

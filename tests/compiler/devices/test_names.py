@@ -9,25 +9,26 @@ from typing import Any, Literal
 import pytest
 
 from heterocc.artifacts.errors import DeviceFileError, DriverMissingError, PropertyError, UnknownDeviceError
-from heterocc.compiler.devices.device import Device
+from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.devices.names import ORT_IS_LAST, known_devices, resolve_devices
-from heterocc.compiler.devices.present import Inventory, inventory, opencl_device
-from tests.sample_devices import DIE
+from heterocc.compiler.devices.present import Accelerators, accelerators, target_device
+from heterocc.runtime.select.found import found_cpu, found_cuda, found_opencl
+from tests.sample_devices import DIE, HOPPER
 
-DISCRETE = Device("OPENCL", "opencl", 0, {"kind": "opencl"}, unit="discrete", description="a card")
-INTEGRATED = Device("OPENCL.1", "opencl", 1, {"kind": "opencl"}, unit="integrated", description="on the die")
-POCL = Device("OPENCL", "opencl", 0, {"kind": "opencl"}, unit="cpu", software=True, description="PoCL")
-
-
-LAVAPIPE = Device("VULKAN", "vulkan", 0, {"kind": "vulkan"}, unit="cpu", software=True, description="lavapipe")
-NONE = Inventory()
+DISCRETE = TargetDevice("OPENCL", "opencl", 0, {"kind": "opencl"}, unit="discrete", description="a card")
+INTEGRATED = TargetDevice("OPENCL.1", "opencl", 1, {"kind": "opencl"}, unit="integrated", description="on the die")
+POCL = TargetDevice("OPENCL", "opencl", 0, {"kind": "opencl"}, unit="cpu", software=True, description="PoCL")
 
 
-def here(*devices: Device) -> Inventory:
-    return Inventory(devices)
+LAVAPIPE = TargetDevice("VULKAN", "vulkan", 0, {"kind": "vulkan"}, unit="cpu", software=True, description="lavapipe")
+NONE = Accelerators()
 
 
-def names(devices: tuple[Device, ...]) -> list[str]:
+def here(*devices: TargetDevice) -> Accelerators:
+    return Accelerators(devices)
+
+
+def names(devices: tuple[TargetDevice, ...]) -> list[str]:
     return [d.name for d in devices]
 
 
@@ -60,7 +61,7 @@ def test_an_unknown_device_is_an_error_that_lists_what_is_known(name: str) -> No
 
 
 def test_cuda_without_a_driver_is_an_error_whose_hint_names_the_device_file() -> None:
-    without = Inventory(missing=(("cuda", "CUDA cannot be used: libcuda.so.1 was not found"),))
+    without = Accelerators(missing=(("cuda", "CUDA cannot be used: libcuda.so.1 was not found"),))
     with pytest.raises(DriverMissingError, match=r"libcuda\.so\.1") as caught:
         resolve_devices("CUDA", present=without)
     assert "target.arch" in str(caught.value.hint)
@@ -90,7 +91,7 @@ def test_gpu_is_hardware_before_software() -> None:
 
 
 def test_gpu_is_vulkan_hardware_before_opencl_hardware() -> None:
-    card = Device("VULKAN", "vulkan", 0, {"kind": "vulkan"}, unit="discrete", description="a card")
+    card = TargetDevice("VULKAN", "vulkan", 0, {"kind": "vulkan"}, unit="discrete", description="a card")
     (device,), notes = resolve_devices("GPU", present=here(DISCRETE, card))
     assert (device.backend, notes) == ("vulkan", ())
 
@@ -115,7 +116,7 @@ def test_gpu_without_any_device_is_a_generic_target_that_is_not_checked() -> Non
 
 def test_gpu_with_an_index_counts_hardware() -> None:
     (device,), _ = resolve_devices(
-        "GPU.1", present=here(POCL, INTEGRATED, Device("OPENCL.2", "opencl", 2, unit="discrete"))
+        "GPU.1", present=here(POCL, INTEGRATED, TargetDevice("OPENCL.2", "opencl", 2, unit="discrete"))
     )
     assert (device.name, device.index) == ("GPU.1", 2)
 
@@ -137,14 +138,14 @@ def test_onnx_runtime_is_last_wherever_it_is_listed() -> None:
         ("AUTO:CPU", (DISCRETE,), "CPU"),
     ],
 )
-def test_auto_chooses_one_device_by_kind(text: str, present: tuple[Device, ...], chosen: str) -> None:
+def test_auto_chooses_one_device_by_kind(text: str, present: tuple[TargetDevice, ...], chosen: str) -> None:
     devices, notes = resolve_devices(text, present=here(*present))
     assert names(devices) == [chosen]
     assert notes[0].startswith(f"AUTO chose {chosen} (")
 
 
 def test_auto_prefers_a_device_that_computes_the_models_precision() -> None:
-    slim = Device("OPENCL", "opencl", unit="discrete", dtypes=frozenset(["float32"]))
+    slim = TargetDevice("OPENCL", "opencl", unit="discrete", dtypes=frozenset(["float32"]))
     devices, _ = resolve_devices(
         "AUTO",
         present=here(slim),
@@ -186,7 +187,7 @@ def test_a_device_file_adds_a_device_and_may_replace_the_cpu(tmp_path: Path) -> 
 
 
 def test_known_devices_are_one_of_each_name() -> None:
-    found = names(known_devices([Device("CPU", "cpu", description="another")]))
+    found = names(known_devices([TargetDevice("CPU", "cpu", description="another")]))
     assert found[-1] == "ORT"
     assert found.count("CPU") == 1
 
@@ -271,14 +272,14 @@ def test_a_property_given_twice_with_two_values_is_an_error() -> None:
 
 @pytest.mark.parametrize("backend", ["opencl", "vulkan"])
 def test_a_back_end_without_a_driver_is_an_error_that_says_why(backend: Literal["opencl", "vulkan"]) -> None:
-    bare = Inventory(missing=((backend, "it cannot be used: no driver"),))
+    bare = Accelerators(missing=((backend, "it cannot be used: no driver"),))
     with pytest.raises(DriverMissingError, match="no driver") as caught:
         resolve_devices(f"{backend},CPU", present=bare)
     assert "GPU" in (caught.value.hint or "")
 
 
 def test_a_generic_gpu_says_why_there_is_none() -> None:
-    _, notes = resolve_devices("GPU,CPU", present=Inventory(missing=(("opencl", "it cannot be used: no driver"),)))
+    _, notes = resolve_devices("GPU,CPU", present=Accelerators(missing=(("opencl", "it cannot be used: no driver"),)))
     assert "no driver" in notes[0]
 
 
@@ -287,8 +288,22 @@ PLAIN = dataclasses.replace(
 )
 
 
+def test_a_cuda_devices_rates_follow_from_what_the_driver_reports() -> None:
+    device = target_device(found_cuda(1, HOPPER))
+    assert (device.name, device.backend, device.index, device.unit) == ("CUDA.1", "cuda", 1, "discrete")
+    assert device.description == f"{HOPPER.name} (CUDA)" and device.memory == HOPPER.memory
+    assert device.target["arch"] == HOPPER.arch and device.max_buffer is None
+    assert device.flops == 2.0 * HOPPER.multiprocessors * 128 * HOPPER.clock_khz * 1e3
+    assert device.bandwidth == 2.0 * HOPPER.memory_clock_khz * 1e3 * HOPPER.memory_bus_bits / 8
+
+
+def test_what_is_not_an_accelerator_is_not_made_one() -> None:
+    with pytest.raises(ValueError, match="CPU is not an accelerator"):
+        target_device(found_cpu())
+
+
 def test_an_opencl_device_tells_its_limits() -> None:
-    device = opencl_device(PLAIN, 1)
+    device = target_device(found_opencl(1, PLAIN))
     assert (device.name, device.index, device.unit) == ("OPENCL.1", 1, "discrete")
     assert (device.memory, device.max_buffer) == (8 << 30, 2 << 30)
     assert device.target["max_num_threads"] == 256
@@ -303,12 +318,12 @@ def test_an_opencl_device_tells_its_limits() -> None:
     [({"unified": True}, "integrated"), ({"type": "cpu"}, "cpu"), ({"software": True}, "cpu")],
 )
 def test_what_shares_the_hosts_memory_or_cores_is_no_discrete_gpu(change: dict[str, Any], unit: str) -> None:
-    assert opencl_device(dataclasses.replace(PLAIN, **change), 0).unit == unit
+    assert target_device(found_opencl(0, dataclasses.replace(PLAIN, **change))).unit == unit
 
 
 @pytest.mark.opencl
 def test_the_driver_here_is_found() -> None:
-    found = inventory()
+    found = accelerators()
     if found.missing:
         pytest.skip(found.missing[0][1])
     assert next(d.name for d in found.devices) == "OPENCL"

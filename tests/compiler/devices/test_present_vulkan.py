@@ -10,10 +10,11 @@ from typing import Any
 import onnx
 import pytest
 
-from heterocc.compiler.devices.present import inventory, vulkan_device
+from heterocc.compiler.devices.present import accelerators, target_device
 from heterocc.compiler.driver import compile_model
 from heterocc.runtime import load
 from heterocc.runtime.native import vulkan_unavailable_reason
+from heterocc.runtime.select.found import found_vulkan
 from tests import sample_devices
 from tests.fresh_process import fresh
 
@@ -32,7 +33,7 @@ CARD = dataclasses.replace(
 
 
 def test_a_vulkan_device_tells_its_limits_as_target_attributes() -> None:
-    device = vulkan_device(CARD, 1)
+    device = target_device(found_vulkan(1, CARD))
     assert (device.name, device.backend, device.index, device.unit) == ("VULKAN.1", "vulkan", 1, "discrete")
     assert (device.memory, device.max_buffer) == (8 << 30, 1 << 30)
     wanted = {
@@ -56,7 +57,7 @@ def test_a_vulkan_device_tells_its_limits_as_target_attributes() -> None:
     ("change", "unit"), [({"integrated": True}, "integrated"), ({"type": "cpu"}, "cpu"), ({"software": True}, "cpu")]
 )
 def test_what_shares_the_hosts_memory_or_cores_is_no_discrete_gpu(change: dict[str, Any], unit: str) -> None:
-    assert vulkan_device(dataclasses.replace(CARD, **change), 0).unit == unit
+    assert target_device(found_vulkan(0, dataclasses.replace(CARD, **change))).unit == unit
 
 
 @pytest.mark.parametrize(
@@ -69,8 +70,8 @@ def test_what_shares_the_hosts_memory_or_cores_is_no_discrete_gpu(change: dict[s
     ],
 )
 def test_a_dtype_needs_both_arithmetic_and_storage(change: dict[str, bool], lost: set[str]) -> None:
-    full = vulkan_device(CARD, 0).dtypes
-    assert full - vulkan_device(dataclasses.replace(CARD, **change), 0).dtypes == lost
+    full = target_device(found_vulkan(0, CARD)).dtypes
+    assert full - target_device(found_vulkan(0, dataclasses.replace(CARD, **change))).dtypes == lost
     assert "float64" not in full
     assert {"float32", "int32", "uint32"} <= full
 
@@ -80,7 +81,7 @@ def test_the_driver_here_is_found() -> None:
     reason = vulkan_unavailable_reason()
     if reason is not None:
         pytest.skip(f"no Vulkan device: {reason}")
-    found = [d for d in inventory().devices if d.backend == "vulkan"]
+    found = [d for d in accelerators().devices if d.backend == "vulkan"]
     assert found[0].name == "VULKAN"
     assert all(d.memory and d.max_buffer and d.max_buffer <= d.memory for d in found)
 
@@ -95,7 +96,7 @@ def test_what_code_may_require_the_runtime_knows_by_the_same_name() -> None:
 
 @pytest.mark.vulkan
 def test_a_bundle_that_asks_for_nan_says_so_to_a_device_that_keeps_none(tmp_path: Path) -> None:
-    here = next((d for d in inventory().devices if d.backend == "vulkan"), None)
+    here = next((d for d in accelerators().devices if d.backend == "vulkan"), None)
     if here is None or not here.target["supports_nan32"]:
         pytest.skip("no Vulkan device that keeps NaN is here")
     model = onnx.parser.parse_model("""
@@ -117,7 +118,7 @@ except HeteroccError as error:
 
 @pytest.mark.vulkan
 def test_a_node_that_writes_booleans_stays_on_vulkan(tmp_path: Path) -> None:
-    here = next((d for d in inventory().devices if d.backend == "vulkan"), None)
+    here = next((d for d in accelerators().devices if d.backend == "vulkan"), None)
     if here is None or "bool" not in here.dtypes:
         pytest.skip("no Vulkan device with 8-bit buffers is here")
     model = onnx.parser.parse_model("""

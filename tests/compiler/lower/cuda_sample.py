@@ -9,11 +9,11 @@ import pytest
 from onnx import helper
 
 from heterocc.artifacts.errors import CudaCompilerMissingError
-from heterocc.compiler.devices.device import Device
+from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.lower.cuda.toolchain import CudaCompiler, find_compiler
 from tests.compiler.lower.lowered import job, model
 
-HOPPER = Device("CUDA", "cuda", target={"kind": "cuda", "arch": "sm_90"}, present=False)
+HOPPER = TargetDevice("CUDA", "cuda", target={"kind": "cuda", "arch": "sm_90"}, present=False)
 RNG = np.random.default_rng(0)
 
 

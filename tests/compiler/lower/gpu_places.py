@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from heterocc.compiler.devices.device import Device
+from heterocc.compiler.devices.device import TargetDevice
 from heterocc.runtime.native import opencl_unavailable_reason
 from heterocc.runtime.native.vulkan_api import vulkan_unavailable_reason
 from tests.compiler.lower import opencl_run, vulkan_run
@@ -38,7 +38,7 @@ def runner(place: str) -> Runner:
     return _RUNNERS[place.removesuffix("-as-gpu")]
 
 
-def device(place: str) -> Device:
+def device(place: str) -> TargetDevice:
     """The device of a place."""
     found = runner(place).first_device()
     if not place.endswith("-as-gpu"):

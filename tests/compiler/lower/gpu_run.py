@@ -13,8 +13,8 @@ import onnxruntime
 import tvm_ffi
 from onnx import helper, numpy_helper
 
-from heterocc.compiler.devices.device import Device
-from heterocc.compiler.devices.present import inventory
+from heterocc.compiler.devices.device import TargetDevice
+from heterocc.compiler.devices.present import accelerators
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.pipeline import import_model
 from heterocc.compiler.lower.backend import LoweredPartition, Lowering, PartitionJob
@@ -89,7 +89,7 @@ def imported(graph: Graph, folder: Path) -> ImportedModel:
     return import_model(path)
 
 
-def whole(model: ImportedModel, device: Device) -> PartitionJob:
+def whole(model: ImportedModel, device: TargetDevice) -> PartitionJob:
     """The whole model as one partition."""
     names = tuple(n.name for n in model.graph.nodes)
     return PartitionJob("p0", model, device, names, model.graph.inputs, model.graph.outputs)
@@ -103,11 +103,13 @@ class Runner:
     lowering: Lowering
     load: Callable[[], object]
 
-    def first_device(self) -> Device:
+    def first_device(self) -> TargetDevice:
         """The API's first device here."""
-        return next(d for d in inventory().devices if d.backend == self.backend)
+        return next(d for d in accelerators().devices if d.backend == self.backend)
 
-    def lower(self, graph: Graph, folder: Path, device: Device | None = None) -> tuple[ImportedModel, LoweredPartition]:
+    def lower(
+        self, graph: Graph, folder: Path, device: TargetDevice | None = None
+    ) -> tuple[ImportedModel, LoweredPartition]:
         """Import and lower the whole graph."""
         model = imported(graph, folder)
         return model, self.lowering.lower(whole(model, device or self.first_device()))
@@ -126,7 +128,7 @@ class Runner:
         return [download(r) for r in results]
 
     def check(
-        self, graph: Graph, folder: Path, tolerance: float = 1e-5, device: Device | None = None
+        self, graph: Graph, folder: Path, tolerance: float = 1e-5, device: TargetDevice | None = None
     ) -> LoweredPartition:
         """Lower, run and compare; the error names the outputs that are wrong. `tolerance` is absolute and relative."""
         expected = graph.reference()

@@ -20,7 +20,8 @@ import numpy as np
 import tvm
 import tvm_ffi
 
-from heterocc.compiler.devices.device import NUMERIC_DTYPES, Device
+from heterocc.artifacts.dtypes import NUMERIC_DTYPES
+from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.lower.backend import PartitionJob
 from heterocc.compiler.lower.codegen.link import link
 from heterocc.compiler.lower.codegen.shared_object import _without_scopes
@@ -61,12 +62,12 @@ class Setting:
         return reasons[self.backend]()
 
     @property
-    def device(self) -> Device:
+    def device(self) -> TargetDevice:
         """The driver's device, passed off as what the setting says."""
         if self.backend == "cuda":
             # The stand-ins for CUDA's headers have no halves.
             dtypes = NUMERIC_DTYPES - {"float16"}
-            return Device("CUDA", "cuda", target={"kind": "cuda", "arch": "sm_90"}, present=False, dtypes=dtypes)
+            return TargetDevice("CUDA", "cuda", target={"kind": "cuda", "arch": "sm_90"}, present=False, dtypes=dtypes)
         module = opencl_run if self.backend == "opencl" else vulkan_run
         real = module.first_device()
         changes: dict[str, Any] = {"target": {**real.target, **dict(self.target)}}
@@ -114,7 +115,7 @@ def _module(functions: Mapping[str, Any]) -> tvm.IRModule:
     return _without_scopes(tvm.IRModule({n: f.with_attr("global_symbol", n) for n, f in functions.items()}))
 
 
-def _run_opencl(functions: Mapping[str, Any], launches: Sequence[Launch], device: Device) -> list[list[Array]]:
+def _run_opencl(functions: Mapping[str, Any], launches: Sequence[Launch], device: TargetDevice) -> list[list[Array]]:
     load_opencl()
     with completed_source():
         built = tvm.compile(_module(functions), opencl_target(device))
@@ -125,7 +126,7 @@ def _run_opencl(functions: Mapping[str, Any], launches: Sequence[Launch], device
     return [_launch(library.get_function(name), given, wrote, opencl_run.RUNNER) for name, given, wrote in launches]
 
 
-def _run_vulkan(functions: Mapping[str, Any], launches: Sequence[Launch], device: Device) -> list[list[Array]]:
+def _run_vulkan(functions: Mapping[str, Any], launches: Sequence[Launch], device: TargetDevice) -> list[list[Array]]:
     load_vulkan()
     with generating(limits_of(device)):
         built = tvm.compile(_module(functions), vulkan_target(device))
@@ -138,7 +139,7 @@ def _launch(function: Any, given: Sequence[Array], wrote: Sequence[Array], on: R
     return [download(t) for t in tensors[len(given) :]]
 
 
-def _run_cuda(functions: Mapping[str, Any], launches: Sequence[Launch], device: Device) -> list[list[Array]]:
+def _run_cuda(functions: Mapping[str, Any], launches: Sequence[Launch], device: TargetDevice) -> list[list[Array]]:
     """On the emulated driver, in a process of its own: only there do the stand-ins take the place of CUDA."""
     with captured_sources() as sources:
         built = tvm.compile(_module(functions), cuda_target(device))

@@ -16,8 +16,7 @@ import tvm
 
 from heterocc.compiler.lower.gpu.rules import RULE
 from heterocc.compiler.lower.pipeline import KernelModule
-from heterocc.compiler.lower.relax.kernels import is_kernel_call
-from heterocc.compiler.lower.straight import bindings_of
+from heterocc.compiler.lower.straight import bindings_of, is_kernel_call
 from tests.compiler.lower.gpu_run import whole
 from tests.compiler.lower.kernel_case import Batch
 from tests.compiler.lower.kernel_devices import Array, Launch, Setting

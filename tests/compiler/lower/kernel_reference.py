@@ -15,8 +15,7 @@ from tvm import relax, s_tir, tirx
 from heterocc.compiler.lower.gpu.schedule import tensor_dtypes
 from heterocc.compiler.lower.pipeline import KernelModule
 from heterocc.compiler.lower.relax.importer import static_shape
-from heterocc.compiler.lower.relax.kernels import is_kernel_call
-from heterocc.compiler.lower.straight import bindings_of, outputs_of
+from heterocc.compiler.lower.straight import bindings_of, is_kernel_call, outputs_of
 
 Array = np.ndarray[Any, Any]
 

@@ -13,13 +13,13 @@ import onnxruntime
 import tvm
 from onnx import helper, numpy_helper, shape_inference
 
-from heterocc.compiler.devices.device import Device
+from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.lower.backend import LoweredPartition, PartitionJob
 from heterocc.compiler.lower.cpu.lowering import CpuLowering
 from heterocc.passes.graph import Graph, Node, Value
 
-CPU = Device("CPU", "cpu")
+CPU = TargetDevice("CPU", "cpu")
 
 
 class Model(ImportedModel):
@@ -90,7 +90,7 @@ def model(
     return Model("g", "0" * 64, held, proto, constants, {}, {"": opset})
 
 
-def job(made: ImportedModel, device: Device = CPU) -> PartitionJob:
+def job(made: ImportedModel, device: TargetDevice = CPU) -> PartitionJob:
     """The whole model as one partition."""
     graph = made.graph
     return PartitionJob("p0", made, device, tuple(n.name for n in graph.nodes), graph.inputs, graph.outputs)

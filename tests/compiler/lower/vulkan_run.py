@@ -13,7 +13,8 @@ import numpy as np
 import tvm
 from tvm import s_tir, te
 
-from heterocc.compiler.devices.device import NUMERIC_DTYPES, Device
+from heterocc.artifacts.dtypes import NUMERIC_DTYPES
+from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.lower.vulkan.codegen import generating
 from heterocc.compiler.lower.vulkan.kernel import Kernel
 from heterocc.compiler.lower.vulkan.lowering import VulkanLowering
@@ -24,7 +25,7 @@ from tests.device_run import download
 
 VALIDATOR = shutil.which("spirv-val")
 
-ROOMY = Device(
+ROOMY = TargetDevice(
     "VULKAN",
     "vulkan",
     target={
@@ -61,12 +62,12 @@ def assert_valid(kernels: Sequence[Kernel]) -> None:
             assert done.returncode == 0, f"{kernel.name}: {done.stdout}{done.stderr}"
 
 
-def kernels_of(function: Any, device: Device = ROOMY) -> list[Kernel]:
+def kernels_of(function: Any, device: TargetDevice = ROOMY) -> list[Kernel]:
     """The kernels of a TIR function whose loops are bound."""
     return _built(function, device)[1]
 
 
-def elementwise(compute: Callable[..., Any], *arrays: np.ndarray, device: Device | None = None) -> np.ndarray:
+def elementwise(compute: Callable[..., Any], *arrays: np.ndarray, device: TargetDevice | None = None) -> np.ndarray:
     """Run `compute(a[i], b[i], …)` for every element of flat arrays on the first Vulkan device."""
     sources = [te.placeholder(a.shape, a.dtype.name, f"a{i}") for i, a in enumerate(arrays)]
     result = te.compute(arrays[0].shape, lambda i: compute(*(s[i] for s in sources)), "result")
@@ -78,7 +79,7 @@ def elementwise(compute: Callable[..., Any], *arrays: np.ndarray, device: Device
     return call(schedule.mod["main"], arrays, np.zeros(arrays[0].shape, str(getattr(dtype, "dtype", dtype))), device)
 
 
-def call(function: Any, inputs: Sequence[Any], output: np.ndarray, device: Device | None = None) -> np.ndarray:
+def call(function: Any, inputs: Sequence[Any], output: np.ndarray, device: TargetDevice | None = None) -> np.ndarray:
     """Run a TIR function whose loops are bound on arrays and numbers; its last parameter is its output."""
     load_vulkan()
     module, _ = _built(function, device or first_device())
@@ -87,7 +88,7 @@ def call(function: Any, inputs: Sequence[Any], output: np.ndarray, device: Devic
     return download(result)
 
 
-def _built(function: Any, device: Device) -> tuple[Any, list[Kernel]]:
+def _built(function: Any, device: TargetDevice) -> tuple[Any, list[Kernel]]:
     with generating(limits_of(device)) as generation:
         module = tvm.compile(tvm.IRModule({"main": function}), vulkan_target(device))
     return module, generation.kernels

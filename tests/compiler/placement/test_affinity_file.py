@@ -22,11 +22,11 @@ from heterocc.compiler.placement.affinity_file import (
 from heterocc.compiler.placement.run_passes import run_pipeline
 from heterocc.passes.affinity import Rule
 from heterocc.passes.base import policy_pipeline
-from heterocc.passes.cost import DeviceModel, Machine
+from heterocc.passes.cost import Machine, PlacementDevice
 from heterocc.passes.graph import Graph, Node, Value
 from heterocc.passes.plan import Plan
 
-MACHINE = Machine((DeviceModel("GPU", "opencl"), DeviceModel("CPU")))
+MACHINE = Machine((PlacementDevice("GPU", "opencl"), PlacementDevice("CPU")))
 
 
 def graph(*originals: str) -> Graph:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from heterocc.compiler.devices.device import Device
-from heterocc.compiler.placement.machine import DISCRETE_LINK, HOST_LINK, SHARED_LINK, device_model, link_between
+from heterocc.compiler.devices.device import TargetDevice
+from heterocc.compiler.placement.machine import DISCRETE_LINK, HOST_LINK, SHARED_LINK, link_between, placement_device
 from heterocc.passes.cost import Link
 
-CPU = Device("CPU", "cpu", unit="cpu", flops=3e11, bandwidth=2.4e10)
-ORT = Device("ORT", "ort", unit="cpu")
-CARD = Device("CARD", "opencl", unit="discrete")
-POCL = Device("POCL", "opencl", unit="cpu", software=True)
+CPU = TargetDevice("CPU", "cpu", unit="cpu", flops=3e11, bandwidth=2.4e10)
+ORT = TargetDevice("ORT", "ort", unit="cpu")
+CARD = TargetDevice("CARD", "opencl", unit="discrete")
+POCL = TargetDevice("POCL", "opencl", unit="cpu", software=True)
 
 
 def test_links_follow_where_memory_lies() -> None:
@@ -23,12 +23,12 @@ def test_links_follow_where_memory_lies() -> None:
 
 
 def test_a_stated_link_wins_in_both_directions() -> None:
-    board = Device("BOARD", "opencl", unit="discrete", links={"CPU": Link(1e-3, 1e8)})
+    board = TargetDevice("BOARD", "opencl", unit="discrete", links={"CPU": Link(1e-3, 1e8)})
     assert link_between(board, CPU) == link_between(CPU, board) == Link(1e-3, 1e8)
     assert link_between(board, ORT) == DISCRETE_LINK
 
 
 def test_a_devices_own_figures_come_before_those_of_its_kind() -> None:
-    assert (device_model(CPU).flops, device_model(CPU).bandwidth) == (3e11, 2.4e10)
-    assert device_model(CARD).flops > device_model(POCL).flops
-    assert device_model(ORT).last_resort
+    assert (placement_device(CPU).flops, placement_device(CPU).bandwidth) == (3e11, 2.4e10)
+    assert placement_device(CARD).flops > placement_device(POCL).flops
+    assert placement_device(ORT).last_resort

@@ -22,20 +22,23 @@ from heterocc.artifacts.errors import (
 from heterocc.compiler.placement.run_passes import STAGES, Trace, parse_stage, require_placed, rerun, run_pipeline
 from heterocc.passes import base
 from heterocc.passes.base import parse_pipeline, policy_pipeline
-from heterocc.passes.cost import DeviceModel, Machine
+from heterocc.passes.cost import Machine, PlacementDevice
 from heterocc.passes.graph import Graph, Node, Value
 from heterocc.passes.merge import Merge
 from heterocc.passes.plan import Plan
-from heterocc.passes.printer import parse_plan, print_plan
+from heterocc.passes.printer import print_plan
 from heterocc.passes.serialize import write_reproducer
 from heterocc.passes.spec import SpecPass
+from tests.passes.plan_text import parse_plan
 
 
 def start(refusals: dict[str, dict[str, str]] | None = None) -> Plan:
     names = ["x", "v0", "v1", "v2"]
     nodes = tuple(Node(f"n{i}", "Relu", (names[i],), (names[i + 1],)) for i in range(3))
     graph = Graph("m", nodes, {v: Value(v, "float32", (4,)) for v in names}, ("x",), ("v2",))
-    machine = Machine((DeviceModel("GPU", "opencl"), DeviceModel("CPU")), refusals or {"GPU": {"n1": "no kernel"}})
+    machine = Machine(
+        (PlacementDevice("GPU", "opencl"), PlacementDevice("CPU")), refusals or {"GPU": {"n1": "no kernel"}}
+    )
     return Plan.initial(graph, machine)
 
 

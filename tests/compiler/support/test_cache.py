@@ -112,7 +112,7 @@ def test_writers_at_once_leave_whole_files(tmp_path: Path) -> None:
         answer = DiskCache(tmp_path).get(hashlib.sha256(bytes([i])).hexdigest())
         assert answer is not None
         assert answer.reason in ("0" * 50, "1" * 50)
-    assert not list(tmp_path.rglob("*.tmp"))
+    assert not list(tmp_path.rglob("*.partial"))
 
 
 def test_the_environment_says_where(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ def test_every_module_that_a_trial_lowering_imports_is_in_the_digest() -> None:
     missing = {m for m, place in places.items() if not {place.with_suffix(".py"), place / "__init__.py"} & hashed}
     assert not missing
     # The walk sees more than the first step: runtime modules come only through devices.
-    assert "heterocc.runtime.select.device_records" in found
+    assert "heterocc.runtime.select.found" in found
 
 
 def test_every_source_in_the_digest_exists() -> None:

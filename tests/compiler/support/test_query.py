@@ -17,7 +17,7 @@ from rich.console import Console
 
 from heterocc.artifacts.errors import AffinityPatternError, LoweringError, UnknownDeviceError
 from heterocc.compiler.cli.tables import query_table
-from heterocc.compiler.devices.device import Device
+from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.pipeline import import_model
 from heterocc.compiler.lower.backend import LoweredPartition, PartitionJob
@@ -26,9 +26,9 @@ from heterocc.compiler.support.cache import Answer, DiskCache, NoCache
 from heterocc.compiler.support.query import QueryResult, query_model
 from heterocc.compiler.support.trial import Refusal
 
-D0 = Device("D0", "cpu", target={"kind": "llvm", "mcpu": "d0"})
-D1 = Device("D1", "cpu", target={"kind": "llvm", "mcpu": "d1"})
-ORT = Device("ORT", "ort", static_shapes_only=False)
+D0 = TargetDevice("D0", "cpu", target={"kind": "llvm", "mcpu": "d0"})
+D1 = TargetDevice("D1", "cpu", target={"kind": "llvm", "mcpu": "d1"})
+ORT = TargetDevice("ORT", "ort", static_shapes_only=False)
 
 
 @dataclass
@@ -41,7 +41,7 @@ class FakeLowering:
     def lower(self, job: PartitionJob) -> LoweredPartition:
         raise LoweringError("this lowering only answers")
 
-    def trial(self, model: ImportedModel, node: str, device: Device) -> str | None:
+    def trial(self, model: ImportedModel, node: str, device: TargetDevice) -> str | None:
         self.asked.append(node)
         op_type = model.graph.node_by_name[node].op_type
         return f"{device.name} has no converter for {op_type}" if op_type in self.lacks else None
@@ -54,7 +54,7 @@ class Bench:
     lacks: dict[str, set[str]]
     made: dict[str, FakeLowering] = field(default_factory=dict)
 
-    def __call__(self, device: Device) -> FakeLowering:
+    def __call__(self, device: TargetDevice) -> FakeLowering:
         return self.made.setdefault(device.name, FakeLowering(frozenset(self.lacks.get(device.name, ()))))
 
 
@@ -90,7 +90,9 @@ def sub_reshape(tmp_path: Path) -> ImportedModel:
 LACKS = {"D0": {"Sub"}, "D1": {"Reshape"}}
 
 
-def ask(model: ImportedModel, *devices: Device, bench: Callable[[Device], FakeLowering] | None = None) -> QueryResult:
+def ask(
+    model: ImportedModel, *devices: TargetDevice, bench: Callable[[TargetDevice], FakeLowering] | None = None
+) -> QueryResult:
     return query_model(model, devices, lowering=bench or Bench(LACKS), known_wrong=never_wrong, cache=NoCache())
 
 
@@ -126,7 +128,7 @@ def test_a_dynamic_shape_on_a_static_only_device_is_unsupported_and_says_why(sub
     assert labels(static_only, static_only.nowhere) == ["sub", "reshape"]
     assert "[?, 3]" in (static_only.reason("sub", "D1") or "")
     assert "known only at run time" in (static_only.reason("sub", "D1") or "")
-    free = Device("D1", "cpu", target={"kind": "llvm"}, static_shapes_only=False)
+    free = TargetDevice("D1", "cpu", target={"kind": "llvm"}, static_shapes_only=False)
     assert ask(model, D0, free).supports("sub", "D1")
 
 
@@ -147,14 +149,14 @@ def test_affinities_of_the_model_do_not_change_the_answer(sub_reshape: ImportedM
 @pytest.mark.parametrize(
     ("device", "rule", "words"),
     [
-        (Device("D", "cpu", refuses=frozenset(["Sub"])), "refused", "described as refusing Sub"),
-        (Device("D", "cpu", dtypes=frozenset(["int64"])), "dtype", "is float32, which D does not compute"),
-        (Device("D", "cpu", max_buffer=23), "limit", "has 24 bytes, more than the 23 of one buffer"),
-        (Device("D", "cpu", memory=71), "limit", "its tensors have 72 bytes, more than D's 71"),
+        (TargetDevice("D", "cpu", refuses=frozenset(["Sub"])), "refused", "described as refusing Sub"),
+        (TargetDevice("D", "cpu", dtypes=frozenset(["int64"])), "dtype", "is float32, which D does not compute"),
+        (TargetDevice("D", "cpu", max_buffer=23), "limit", "has 24 bytes, more than the 23 of one buffer"),
+        (TargetDevice("D", "cpu", memory=71), "limit", "its tensors have 72 bytes, more than D's 71"),
     ],
 )
 def test_a_devices_limits_are_asked_before_any_trial(
-    sub_reshape: ImportedModel, device: Device, rule: str, words: str
+    sub_reshape: ImportedModel, device: TargetDevice, rule: str, words: str
 ) -> None:
     bench = Bench({})
     result = ask(sub_reshape, device, bench=bench)
@@ -165,7 +167,7 @@ def test_a_devices_limits_are_asked_before_any_trial(
 
 
 def test_limits_that_are_met_exactly_are_no_refusal(sub_reshape: ImportedModel) -> None:
-    assert ask(sub_reshape, Device("D", "cpu", max_buffer=24, memory=72), bench=Bench({})).nowhere == ()
+    assert ask(sub_reshape, TargetDevice("D", "cpu", max_buffer=24, memory=72), bench=Bench({})).nowhere == ()
 
 
 def test_a_converter_known_to_be_wrong_counts_as_unsupported_but_not_for_onnx_runtime(
@@ -186,7 +188,7 @@ def test_the_last_resort_comes_after_all_others_wherever_it_stands(sub_reshape: 
 
 def test_whatever_a_trial_raises_is_an_answer(sub_reshape: ImportedModel) -> None:
     class Raises(FakeLowering):
-        def trial(self, model: ImportedModel, node: str, device: Device) -> str | None:
+        def trial(self, model: ImportedModel, node: str, device: TargetDevice) -> str | None:
             if model.graph.node_by_name[node].op_type == "Sub":
                 raise LoweringError("no such thing")
             raise ZeroDivisionError("first line\nthe cause")
@@ -235,7 +237,7 @@ def test_an_input_read_twice_is_another_question_than_two_inputs(tmp_path: Path)
 
 
 def test_an_answer_is_remembered_on_disk_for_its_target_only(sub_reshape: ImportedModel, tmp_path: Path) -> None:
-    def asked(device: Device) -> int:
+    def asked(device: TargetDevice) -> int:
         bench = Bench(LACKS)
         store = DiskCache(tmp_path / "cache")
         result = query_model(sub_reshape, [device], lowering=bench, known_wrong=never_wrong, cache=store)
@@ -244,12 +246,12 @@ def test_an_answer_is_remembered_on_disk_for_its_target_only(sub_reshape: Import
 
     assert asked(D0) == 2
     assert asked(D0) == 0
-    assert asked(Device("D0", "cpu", target={"kind": "llvm", "mcpu": "other"})) == 2
+    assert asked(TargetDevice("D0", "cpu", target={"kind": "llvm", "mcpu": "other"})) == 2
 
 
 def test_a_remembered_reason_names_no_node_of_another_model(sub_reshape: ImportedModel, tmp_path: Path) -> None:
     class Names(FakeLowering):
-        def trial(self, model: ImportedModel, node: str, device: Device) -> str | None:
+        def trial(self, model: ImportedModel, node: str, device: TargetDevice) -> str | None:
             return f"node '{node}' does not lower"
 
     store = DiskCache(tmp_path / "cache")

@@ -10,9 +10,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from heterocc.compiler.devices.device import Device
+from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.devices.names import resolve_devices
-from heterocc.compiler.devices.present import inventory
+from heterocc.compiler.devices.present import accelerators
 from heterocc.compiler.importer.pipeline import import_model
 from heterocc.compiler.placement.machine import build_machine
 from heterocc.compiler.support.cache import DiskCache, NoCache
@@ -73,7 +73,7 @@ def test_a_second_query_of_a_model_asks_nothing_again(mixed: Path, tmp_path: Pat
     first = query_model(mixed, "CPU,ORT", cache=store)
     before = {p: p.stat().st_mtime_ns for p in (tmp_path / "cache").rglob("*.json")}
 
-    def no_lowering(device: Device) -> None:
+    def no_lowering(device: TargetDevice) -> None:
         raise AssertionError(f"{device.name} was asked again")
 
     second = query_model(mixed, "CPU,ORT", cache=store, lowering=no_lowering)  # type: ignore[arg-type]
@@ -100,13 +100,13 @@ def test_a_query_feeds_the_default_passes(mixed: Path) -> None:
 
 
 def test_a_cpu_of_another_architecture_is_asked_without_being_here(mixed: Path) -> None:
-    arm = Device("CPU", "cpu", target={"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mcpu": "cortex-a76"})
+    arm = TargetDevice("CPU", "cpu", target={"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mcpu": "cortex-a76"})
     assert query_model(mixed, [arm], cache=NoCache()).supports("conv", "CPU")
 
 
 @pytest.mark.opencl
 def test_an_opencl_device_is_asked_by_its_own_lowering(mixed: Path) -> None:
-    found = inventory()
+    found = accelerators()
     if found.missing:
         pytest.skip(found.missing[0][1])
     result = query_model(mixed, "OPENCL,CPU,ORT", cache=NoCache())

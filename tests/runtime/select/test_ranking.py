@@ -26,8 +26,8 @@ from heterocc.runtime import Session, load
 from heterocc.runtime.native import opencl_unavailable_reason, vulkan_unavailable_reason
 from heterocc.runtime.native.vulkan_api import statistics, trim
 from heterocc.runtime.select import select
-from heterocc.runtime.select.device_records import DeviceRecord, cpu_record
 from heterocc.runtime.select.devices import device_here
+from heterocc.runtime.select.found import FoundDevice, found_cpu
 from heterocc.runtime.select.ranking import rank
 from heterocc.runtime.select.select import select_variants
 from tests.fresh_process import STRICT
@@ -51,8 +51,8 @@ def replace_device(device: Device, *, name: str | None, index: int) -> Device:
     return device.model_copy(update={"name": name or device.name, "index": index})
 
 
-def record(label: str, unit: Any, *, software: bool = False, dtypes: set[str] | None = None) -> DeviceRecord:
-    made = replace(cpu_record(), label=label, description=f"a {label}", unit=unit, software=software)
+def record(label: str, unit: Any, *, software: bool = False, dtypes: set[str] | None = None) -> FoundDevice:
+    made = replace(found_cpu(), label=label, description=f"a {label}", unit=unit, software=software)
     return made if dtypes is None else replace(made, dtypes=frozenset(dtypes))
 
 
@@ -60,7 +60,7 @@ def record(label: str, unit: Any, *, software: bool = False, dtypes: set[str] | 
 def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Cards that are not here: what a manifest's device runs on, by its label; all of them can be used."""
 
-    def equip(**records: DeviceRecord) -> None:
+    def equip(**records: FoundDevice) -> None:
         monkeypatch.setattr(select, "driver_reason", lambda device: None)
         monkeypatch.setattr(select, "device_here", lambda device: records.get(device.name) or device_here(device))
 
@@ -123,9 +123,9 @@ def test_onnx_runtime_alone_is_the_last_that_auto_takes(bundle_of: Write, machin
 
 
 def test_a_device_is_ranked_alike_when_compiling_and_when_loading() -> None:
-    from heterocc.compiler.devices.device import Device as Compiled
+    from heterocc.compiler.devices.device import TargetDevice as Compiled
     from heterocc.compiler.devices.names import resolve_devices
-    from heterocc.compiler.devices.present import Inventory
+    from heterocc.compiler.devices.present import Accelerators
 
     units = ("discrete", "integrated", "cpu", "other")
     cards = [
@@ -136,7 +136,7 @@ def test_a_device_is_ranked_alike_when_compiling_and_when_loading() -> None:
         for other in cards:
             if one is other:
                 continue
-            here = Inventory(tuple(sorted(cards, key=lambda d: d.index)))
+            here = Accelerators(tuple(sorted(cards, key=lambda d: d.index)))
             ((chosen,), _) = resolve_devices(f"AUTO:{one.name},{other.name}", present=here)
             ranks = [rank(computes=True, present=True, unit=d.unit, software=d.software) for d in (one, other)]
             assert chosen.name == (one.name if ranks[0] <= ranks[1] else other.name)

@@ -13,8 +13,8 @@ from tvm import s_tir, tirx
 
 from heterocc.compiler.lower.gpu.contraction.axes import dtype_of, fuse_pixels, is_spatial, only_sum, operand_axes
 from heterocc.compiler.lower.gpu.contraction.padding import padded
-from heterocc.compiler.lower.gpu.contraction.tile import GPU_GROUP, SIMD
-from heterocc.compiler.lower.gpu.groups import MOST_IDLE, LostGuardError, bind_items, move_to, needs_guard
+from heterocc.compiler.lower.gpu.contraction.tile import GPU_GROUP
+from heterocc.compiler.lower.gpu.groups import MOST_IDLE, SIMD, LostGuardError, bind_items, move_to, needs_guard
 from heterocc.compiler.lower.gpu.inlining import broadens, inlined, store_of
 from heterocc.compiler.lower.gpu.limits import Limits
 from heterocc.compiler.lower.gpu.packed import Packed

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from heterocc.compiler.lower.gpu.choices import ranked
+from heterocc.compiler.lower.gpu.groups import SIMD
 from heterocc.compiler.lower.gpu.limits import Limits
 
 MOST_ROWS = 14
@@ -16,9 +17,6 @@ LATENCY = 8
 
 ADDITION = 0.02
 """What a multiply-add costs, in loads: measured on lavapipe, where a load takes a branch per item."""
-
-SIMD = 8
-"""Items that the narrowest devices run side by side."""
 
 MOST_SIDE = 16
 """The largest side of a tile on any device: its outputs are written out."""

@@ -15,10 +15,18 @@ import tvm_ffi
 from tvm import ir, relax, s_tir, tirx
 
 from heterocc.compiler.lower.backend import KernelInfo
-from heterocc.compiler.lower.gpu.nest import sequence
+from heterocc.compiler.lower.gpu.nest import sequence, substituted
 from heterocc.compiler.lower.gpu.reduction.rows import multiplies, rows_of
-from heterocc.compiler.lower.relax.kernels import KernelModule, is_kernel_call
-from heterocc.compiler.lower.straight import bindings_of, outputs_of, vars_of, write_main
+from heterocc.compiler.lower.relax.kernels import KernelModule
+from heterocc.compiler.lower.straight import (
+    arguments_of,
+    bindings_of,
+    is_kernel_call,
+    outputs_of,
+    vars_of,
+    with_kernel,
+    write_main,
+)
 
 MOST = 8
 """Kernels that are joined, at most."""
@@ -76,9 +84,8 @@ def _calls(bindings: Sequence[relax.VarBinding], kernels: Sequence[KernelInfo]) 
         if not is_kernel_call(value):
             continue
         info = next(infos)
-        given = tuple(value.args[1].fields) if isinstance(value.args[1], relax.Tuple) else (value.args[1],)
         if isinstance(value.ty, relax.TensorType) and len(value.args) == 2:
-            calls.append(_Call(binding, place, value.args[0].name_hint, given, info))
+            calls.append(_Call(binding, place, value.args[0].name_hint, tuple(arguments_of(value)), info))
     return calls
 
 
@@ -124,7 +131,7 @@ def _joined(module: KernelModule, group: Sequence[_Call]) -> tirx.PrimFunc | Non
         if len(function.params) != len(call.given) + 1:
             return None
         root = function.body.block
-        bodies.append(_renamed(root.body, replace))
+        bodies.append(substituted(root.body, replace) if replace else root.body)
         allocated += [*root.alloc_buffers, results[call.binding.var]]
     params = [*outside.values(), allocated.pop()]
     if len(params) > most:
@@ -133,13 +140,6 @@ def _joined(module: KernelModule, group: Sequence[_Call]) -> tirx.PrimFunc | Non
     joined = tirx.PrimFunc(params, s_tir.SBlockRealize([], True, block), attrs=module.mod[group[0].symbol].attrs)
     rows = rows_of(joined)
     return joined if rows is not None and not any(multiplies(r) for r in rows.reductions) else None
-
-
-def _renamed(body: tirx.Stmt, replace: Sequence[tuple[tirx.Buffer, tirx.Buffer]]) -> tirx.Stmt:
-    def buffer(var: tirx.Buffer | tirx.Var) -> tirx.Buffer | tirx.Var:
-        return next((new for old, new in replace if old.same_as(var)), var)
-
-    return tvm_ffi.structural_map(body, [(tirx.Var, buffer)], order="post") if replace else body
 
 
 def _rewritten(
@@ -179,7 +179,7 @@ def _rewritten(
             value = relax.call_tir(gvar, list(given), binding.value.ty)
             info = _info(name, group)
         elif is_kernel_call(value):
-            value = relax.Call(value.op, [gvars[value.args[0].name_hint], *value.args[1:]], value.attrs, value.ty_args)
+            value = with_kernel(value, gvars[value.args[0].name_hint])
         kept.append((binding.var, value, binding.var.name))
         if info is not None:
             kernels.append(info)

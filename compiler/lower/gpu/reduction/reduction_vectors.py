@@ -121,7 +121,7 @@ class VectorWriter(PartsWriter[_Place]):
     def _gathered(self, reduction: Reduction, left: Parts, place: _Place) -> list[tirx.Stmt]:
         """The results of a reduction from those of the parts, in every item anew."""
         accumulator, width = reduction.accumulator, self._rows()
-        sums = [self._buffer(d, width) for d in accumulator.dtypes]
+        sums = [nest.add_part(self.buffers, width, d) for d in accumulator.dtypes]
         start = self._lanes(width, lambda lane: assign(accumulator.starts, [(b, [lane]) for b in sums]))
 
         def add(part: tirx.Expr) -> tirx.Stmt:
@@ -138,7 +138,7 @@ class VectorWriter(PartsWriter[_Place]):
     def _reduced(self, reduction: Reduction, place: _Place) -> list[tirx.Stmt]:
         """Reduce the item's part of its rows."""
         accumulator, axes, width = reduction.accumulator, reduction.axes, self.lanes.count
-        sums = [self._buffer(d, width) for d in accumulator.dtypes]
+        sums = [nest.add_part(self.buffers, width, d) for d in accumulator.dtypes]
         found = [self._lanes(width, lambda lane: assign(accumulator.starts, [(b, [lane]) for b in sums]))]
         once, named_terms = self._once(accumulator.terms, axes, place)
         found += once
@@ -234,11 +234,6 @@ class VectorWriter(PartsWriter[_Place]):
     def _at(self, expr: tirx.Expr, axes: Axes, place: _Place, element: tirx.Expr, lane: tirx.Expr) -> tirx.Expr:
         row = [*place.at[:-1], place.at[-1] + lane] if self.lanes.along == "rows" else place.at
         return at_element(expr, axes, row, element, [(buffer, value(lane)) for buffer, value in self.results])
-
-    def _buffer(self, dtype: str, width: int) -> tirx.Buffer:
-        buffer = tirx.decl_buffer((width,), dtype, f"part{len(self.buffers)}", scope="local")
-        self.buffers.append(buffer)
-        return buffer
 
     def _lanes(self, count: int, body: Callable[[tirx.Expr], tirx.Stmt]) -> tirx.Stmt:
         if self.lanes.vector:

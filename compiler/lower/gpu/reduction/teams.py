@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from heterocc.compiler.lower.cpu.blocks import itemsize
 from heterocc.compiler.lower.gpu.choices import ranked
+from heterocc.compiler.lower.gpu.groups import SIMD
 from heterocc.compiler.lower.gpu.limits import Limits
 from heterocc.compiler.lower.gpu.reduction.row_code import steps
 from heterocc.compiler.lower.gpu.reduction.rows import Rows
@@ -60,8 +61,6 @@ CORES = 64
 CORE_TERMS = 1 << 13
 """Terms that such a group should have at least: they take a core about as long as it takes to start another kernel."""
 
-_SIMD = 8
-
 
 def teams_of(rows: Rows, limits: Limits, params: int) -> list[Team]:
     """The teams for a kernel of `params` parameters that are worth a try, what the model takes for the best first."""
@@ -112,10 +111,10 @@ def _team(rows: Rows, limits: Limits, shares: bool) -> Team:
 def _software_team(rows: Rows, limits: Limits, shares: bool) -> Team:
     """Barriers cost more than they save where there are rows enough; groups share what is too long for one of them."""
     most, across = _most_items(rows, limits), _across(rows)
-    items, abreast = 1, min(8 * _SIMD if rows.count >= 64 * _SIMD else _SIMD, most)
+    items, abreast = 1, min(8 * SIMD if rows.count >= 64 * SIMD else SIMD, most)
     if rows.count < FEW_ROWS:
-        abreast = min(_SIMD, _power_from(rows.extents[-1]), most) if across else 1
-        items = max(1, min(_SIMD, _power_up_to(rows.length), most) // abreast)
+        abreast = min(SIMD, _power_from(rows.extents[-1]), most) if across else 1
+        items = max(1, min(SIMD, _power_up_to(rows.length), most) // abreast)
     parts = 1
     if shares:
         needed = -(-rows.passes * rows.length // (items * MOST_STEPS))

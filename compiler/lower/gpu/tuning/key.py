@@ -10,7 +10,7 @@ from math import prod
 import tvm_ffi
 from tvm import s_tir, tirx
 
-from heterocc.compiler.devices.device import Device
+from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.devices.host import host_cpu
 from heterocc.compiler.files.records import toolchain_digest
 from heterocc.compiler.lower.gpu.limits import Limits
@@ -18,7 +18,7 @@ from heterocc.runtime.native import opencl_devices, vulkan_devices
 from heterocc.runtime.select.devices import usable_cuda_devices
 
 
-def identity(device: Device) -> str:
+def identity(device: TargetDevice) -> str:
     """The device and its driver, as the driver names them; of one in software also the cores that it runs on."""
     names: tuple[str, ...]
     if device.backend == "opencl":

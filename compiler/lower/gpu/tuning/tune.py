@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from heterocc.compiler.devices.device import Device
+from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.lower.backend import Candidate, PartitionJob, Run, Tuned, Tuning
 from heterocc.compiler.lower.gpu.choices import Trail
 from heterocc.compiler.lower.gpu.limits import Limits
@@ -101,7 +101,7 @@ class Tuner:
     """Chooses schedules for the kernels of one partition; `found` says what was chosen."""
 
     tuning: Tuning
-    device: Device
+    device: TargetDevice
     build: Build
     clock: Callable[[], float] = time.monotonic
     found: list[Tuned] = field(default_factory=list)

@@ -90,8 +90,8 @@ class ItemWriter:
         first_row, first_column = tile_row * nest.index(rows), tile_column * nest.index(columns)
         down_taps, along_taps = _reach(down, rows), _reach(along, columns)
         dtype = windows.accumulator.dtypes[0]
-        patch = self._buffer(len(down_taps) * len(along_taps), str(windows.source.dtype))
-        sums = self._buffer(rows * columns, dtype)
+        patch = nest.add_part(self.buffers, len(down_taps) * len(along_taps), str(windows.source.dtype))
+        sums = nest.add_part(self.buffers, rows * columns, dtype)
         parts = []
         for (i, row), (j, column) in product(enumerate(down_taps), enumerate(along_taps)):
             element = self._element(plane, first_row, row, first_column, column)
@@ -134,11 +134,6 @@ class ItemWriter:
             return value
         border = windows.border if windows.border is not None else tirx.const(0, str(windows.source.dtype))
         return tirx.if_then_else(tirx.all(*tests), value, border)
-
-    def _buffer(self, size: int, dtype: str) -> tirx.Buffer:
-        buffer = tirx.decl_buffer((size,), dtype, f"part{len(self.buffers)}", scope="local")
-        self.buffers.append(buffer)
-        return buffer
 
 
 def _reach(side: Side, count: int) -> list[int]:

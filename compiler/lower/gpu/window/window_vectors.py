@@ -89,7 +89,7 @@ class VectorWindowWriter:
 
     def _item(self, plane: list[tirx.Expr], block: tirx.Expr) -> tirx.Stmt:
         shape, down = self.shape, self.windows.sides[0]
-        copy = self._buffer(shape.height * shape.width + WHOLE, str(self.windows.source.dtype))
+        copy = nest.add_part(self.buffers, shape.height * shape.width + WHOLE, str(self.windows.source.dtype))
         first = block * nest.index(shape.rows)
         top = first * nest.index(down.stride) - nest.index(down.before)
         return nest.sequence(
@@ -133,7 +133,7 @@ class VectorWindowWriter:
         dtype = self.windows.accumulator.dtypes[0]
         if down.stride == along.stride == 1 and along.size % EVEN:
             steps = -(-(shape.rows * shape.width - (along.window - 1)) // WHOLE)
-            sums = self._buffer(steps * WHOLE, dtype)
+            sums = nest.add_part(self.buffers, steps * WHOLE, dtype)
 
             def summed(place: tirx.Expr) -> tirx.BufferStore:
                 return tirx.BufferStore(sums, self._sum(copy, plane, nest.index(0), place), [place])
@@ -145,7 +145,7 @@ class VectorWindowWriter:
                 return nest.loop("column", along.size, output)
 
             return nest.sequence([_chunks(steps * WHOLE, summed), nest.loop("row", shape.rows, row_of)])
-        total = self._buffer(1, dtype)
+        total = nest.add_part(self.buffers, 1, dtype)
 
         def row_of_sums(row: tirx.Expr) -> tirx.Stmt:
             def output(column: tirx.Expr) -> tirx.Stmt:
@@ -173,11 +173,6 @@ class VectorWindowWriter:
             element = copy[row + nest.index(x * along.apart) + place]
             (found,) = windows.accumulator.merge((found,), (windows.term(plane, (y, x), element),))
         return found
-
-    def _buffer(self, size: int, dtype: str) -> tirx.Buffer:
-        buffer = tirx.decl_buffer((size,), dtype, f"part{len(self.buffers)}", scope="local")
-        self.buffers.append(buffer)
-        return buffer
 
 
 def _span(start: int, stop: int, body: Callable[[tirx.Expr], tirx.Stmt]) -> list[tirx.Stmt]:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from heterocc.compiler.devices.device import Device
+from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.lower.backend import PartitionJob
 from heterocc.compiler.lower.codegen.shared_object import PART_KERNELS
 from heterocc.compiler.lower.cpu.lowering import CpuLowering
@@ -134,14 +134,14 @@ def test_code_names_no_path_of_this_machine() -> None:
 
 
 def test_cross_compiling_gives_code_for_the_other_machine() -> None:
-    device = Device("ARM", "cpu", target={"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mcpu": "cortex-a76"})
+    device = TargetDevice("ARM", "cpu", target={"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mcpu": "cortex-a76"})
     lowered = CpuLowering().lower(job(model(NODES[:2], {"x": X}, ["r1"], WEIGHTS), device))
     assert machine_of(lowered.code) == 183  # EM_AARCH64
     assert "dotprod" in lowered.cpu_features and "avx2" not in lowered.cpu_features
 
 
 def test_code_for_this_machine_lists_the_features_it_may_use() -> None:
-    device = Device("CPU", "cpu", target={"kind": "llvm", "mtriple": "x86_64-linux-gnu", "mcpu": "x86-64-v3"})
+    device = TargetDevice("CPU", "cpu", target={"kind": "llvm", "mtriple": "x86_64-linux-gnu", "mcpu": "x86-64-v3"})
     lowered = CpuLowering().lower(job(model(NODES[1:2], {"c1": X}, ["r1"]), device))
     assert machine_of(lowered.code) == 62  # EM_X86_64
     assert {"avx2", "fma"} <= set(lowered.cpu_features) and "avx512f" not in lowered.cpu_features

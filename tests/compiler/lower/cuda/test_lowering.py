@@ -21,7 +21,7 @@ from onnx import helper, numpy_helper
 
 from heterocc.artifacts.errors import CudaCompilerMissingError, DeviceError, LoweringError
 from heterocc.artifacts.reader import open_bundle
-from heterocc.compiler.devices.device import Device
+from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.devices.file import read_device_file
 from heterocc.compiler.driver import compile_model
 from heterocc.compiler.lower import lowering_for
@@ -150,7 +150,7 @@ def test_a_refused_kernel_names_its_node(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_device_without_an_architecture_is_an_error() -> None:
-    bare = Device("CUDA", "cuda", target={"kind": "cuda"})
+    bare = TargetDevice("CUDA", "cuda", target={"kind": "cuda"})
     work = multiply()
     with pytest.raises(DeviceError, match="which GPU architecture") as caught:
         lowering_for(bare).lower(type(work)("p0", work.model, bare, work.nodes, work.inputs, work.outputs))
@@ -169,7 +169,9 @@ def test_a_trial_needs_no_compiler_and_says_why_not(monkeypatch: pytest.MonkeyPa
 
 def test_kernels_use_no_more_shared_memory_than_a_launch_gives_unasked() -> None:
     """A device file may state what the data sheet says, 227 KiB for an H200."""
-    roomy = Device("CUDA", "cuda", target={"kind": "cuda", "arch": "sm_90", "max_shared_memory_per_block": 232448})
+    roomy = TargetDevice(
+        "CUDA", "cuda", target={"kind": "cuda", "arch": "sm_90", "max_shared_memory_per_block": 232448}
+    )
     assert limits_of(roomy).shared == 48 * 1024
 
 

@@ -15,7 +15,7 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from heterocc.compiler.devices.device import Device, TargetAttr
+from heterocc.compiler.devices.device import TargetAttr, TargetDevice
 from heterocc.compiler.driver import compile_model
 from heterocc.compiler.lower.cuda import lowering
 from tests.compiler.lower import cuda_emulated
@@ -51,7 +51,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     cuda_emulated.build_driver(made)
     onnx.save(network(), made / "turns.onnx")
     target: dict[str, TargetAttr] = {"kind": "cuda", "arch": "sm_90"}
-    gpus = tuple(Device(n, "cuda", i, target=target, present=False) for i, n in enumerate(("CUDA", "CUDA.1")))
+    gpus = tuple(TargetDevice(n, "cuda", i, target=target, present=False) for i, n in enumerate(("CUDA", "CUDA.1")))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lowering, "find_compiler", lambda arch: cuda_emulated.HostCompiler(made))
         for name, devices, places in (

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from heterocc.artifacts.errors import CudaCompilerMissingError, DeviceError
-from heterocc.compiler.devices.device import Device
+from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.lower import lowering_for
 from heterocc.compiler.lower.cuda.toolchain import KernelRefusedError, Nvcc, find_compiler, fitting
 from tests.compiler.lower.cuda_sample import HOPPER, multiply, needs_compiler, real_compiler
@@ -101,7 +101,7 @@ def test_without_a_compiler_for_an_old_gpu_the_error_says_which_toolkit_has_one(
     monkeypatch.setenv("PATH", str(nvcc(tmp_path, 75, 90).program.parent))
     for name in ("CUDA_HOME", "CUDA_PATH"):
         monkeypatch.delenv(name, raising=False)
-    pascal = Device("CUDA", "cuda", target={"kind": "cuda", "arch": "sm_61"}, present=False)
+    pascal = TargetDevice("CUDA", "cuda", target={"kind": "cuda", "arch": "sm_61"}, present=False)
     work = multiply()
     with pytest.raises(CudaCompilerMissingError, match="for sm_61: nvcc supports sm_75, sm_90") as caught:
         lowering_for(pascal).lower(type(work)("p0", work.model, pascal, work.nodes, work.inputs, work.outputs))

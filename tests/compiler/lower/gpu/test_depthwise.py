@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tvm import te, tirx
 
-from heterocc.compiler.devices.device import NUMERIC_DTYPES
+from heterocc.artifacts.dtypes import NUMERIC_DTYPES
 from heterocc.compiler.lower.gpu.limits import Limits
 from heterocc.compiler.lower.gpu.window.depthwise import schedule_windows
 from heterocc.runtime.native.vulkan_api import vulkan_unavailable_reason

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from heterocc.artifacts.dtypes import NUMERIC_DTYPES
 from heterocc.artifacts.errors import CudaCompilerMissingError
-from heterocc.compiler.devices.device import NUMERIC_DTYPES
 from heterocc.compiler.lower import lowering_for
 from heterocc.compiler.lower.cuda.toolchain import CudaCompiler, find_compiler
 from heterocc.compiler.lower.gpu.rules import RULES

@@ -10,7 +10,7 @@ import pytest
 from onnx import helper
 from tvm import te, tirx
 
-from heterocc.compiler.devices.device import NUMERIC_DTYPES
+from heterocc.artifacts.dtypes import NUMERIC_DTYPES
 from heterocc.compiler.importer.pipeline import import_model
 from heterocc.compiler.lower.gpu.limits import Limits
 from heterocc.compiler.lower.gpu.reduction.reduction import schedule_rows

@@ -15,7 +15,7 @@ import tvm
 from tvm import te, tirx
 
 from heterocc.artifacts.errors import HeteroccError
-from heterocc.compiler.devices.device import Device
+from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.lower.cuda.codegen import captured_sources
 from heterocc.compiler.lower.cuda.target import cuda_target
 from heterocc.compiler.lower.gpu.contraction.product import Product, product_of
@@ -53,7 +53,7 @@ each_api = pytest.mark.parametrize(
 )
 
 
-def hardware(device: Device) -> Device:
+def hardware(device: TargetDevice) -> TargetDevice:
     """The device as one that is no CPU."""
     return dataclasses.replace(device, software=False, unit="discrete")
 
@@ -160,7 +160,7 @@ def test_no_two_threads_of_a_warp_wait_for_one_bank_of_shared_memory(tile: Group
     limits = Limits(1024, False, frozenset([dtype]), shared=49152, choose=lambda name, options: tile)
     packed = schedule_tiled(matmul(1024, 512, 1024, dtype), limits)
     assert packed is not None
-    target = Device("CUDA", "cuda", target={"kind": "cuda", "arch": "sm_90"}, present=False)
+    target = TargetDevice("CUDA", "cuda", target={"kind": "cuda", "arch": "sm_90"}, present=False)
     with captured_sources() as sources:
         tvm.compile(tvm.IRModule({"kernel": packed.function.with_attr("global_symbol", "kernel")}), cuda_target(target))
     found = re.findall(r"\b(?:left|right)_ptr\[(.*?)\](?= = |;)", sources[0])

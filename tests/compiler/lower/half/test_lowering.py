@@ -12,7 +12,7 @@ import tvm_ffi
 from onnx import helper
 from tvm import s_tir, tirx
 
-from heterocc.compiler.devices.device import Device
+from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.lower.backend import PartitionJob
 from heterocc.compiler.lower.cuda.lowering import CudaLowering
 from heterocc.compiler.lower.pipeline import KernelModule, kernel_module
@@ -33,7 +33,7 @@ def floats(*shape: int, scale: float = 1.0) -> np.ndarray[Any, Any]:
     return (RNG.uniform(-1, 1, shape) * scale).astype(np.float32)
 
 
-def lowered(graph: Graph, folder: Path, device: Device = DEVICE, trial: bool = False) -> KernelModule:
+def lowered(graph: Graph, folder: Path, device: TargetDevice = DEVICE, trial: bool = False) -> KernelModule:
     job = dataclasses.replace(whole(imported(graph, folder), device), trial=trial)
     return kernel_module(job, vulkan_target(device))
 

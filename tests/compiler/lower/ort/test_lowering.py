@@ -5,12 +5,12 @@ import onnx
 import onnxruntime
 from onnx import helper
 
-from heterocc.compiler.devices.device import Device
+from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.lower.ort.lowering import OrtLowering
 from heterocc.passes.graph import Graph, Node, Value
 from tests.compiler.lower.lowered import Model, job, model
 
-ORT = Device("ORT", "ort")
+ORT = TargetDevice("ORT", "ort")
 X = np.random.default_rng(0).standard_normal((4, 32)).astype(np.float32)
 WEIGHTS = {"w": np.random.default_rng(1).standard_normal((32, 16)).astype(np.float32), "b": np.ones(16, np.float32)}
 NODES = [helper.make_node("MatMul", ["x", "w"], ["m"]), helper.make_node("Add", ["m", "b"], ["y"])]

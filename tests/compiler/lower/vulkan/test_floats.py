@@ -12,7 +12,7 @@ import pytest
 from tvm import tirx
 from tvm.script import tirx as T  # noqa: N812
 
-from heterocc.compiler.devices.device import Device
+from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.devices.file import read_device_file
 from heterocc.compiler.lower.vulkan.disassembly import disassemble
 from heterocc.compiler.lower.vulkan.kernel import Feature, Kernel
@@ -33,7 +33,7 @@ KEEPS_NONE = dataclasses.replace(ROOMY, target={**ROOMY.target, **{f"supports_na
 SPECIAL = np.array([np.nan, np.inf, -np.inf, -0.0, 0, 1, -1, 7], np.float32)
 
 
-def kernels(graph: Graph, folder: Path, device: Device) -> list[Kernel]:
+def kernels(graph: Graph, folder: Path, device: TargetDevice) -> list[Kernel]:
     job = whole(imported(graph, folder), device)
     return kernels_of(job, vulkan_target(device), limits_of(device))
 

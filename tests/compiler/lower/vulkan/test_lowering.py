@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from heterocc.artifacts.errors import LoweringError
-from heterocc.compiler.devices.device import Device
+from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.lower.vulkan.lowering import VulkanLowering
 from heterocc.runtime.native.vulkan_api import vulkan_unavailable_reason
 from tests.compiler.lower.gpu_run import Graph, conv_of, imported, node, whole
@@ -28,7 +28,7 @@ def normal(*shape: int) -> np.ndarray:
     return RNG.standard_normal(shape, dtype=np.float32)
 
 
-def limited(**target: int | bool) -> Device:
+def limited(**target: int | bool) -> TargetDevice:
     return dataclasses.replace(ROOMY, target={**ROOMY.target, **target})
 
 
@@ -90,7 +90,7 @@ def test_a_partition_says_what_it_needs_of_a_device(tmp_path: Path) -> None:
     ids=["function", "buffers", "range", "bool", "int64"],
 )
 def test_what_a_device_cannot_take_is_refused_with_the_reason(
-    graph: Graph, device: Device, reason: str, tmp_path: Path
+    graph: Graph, device: TargetDevice, reason: str, tmp_path: Path
 ) -> None:
     model = imported(graph, tmp_path)
     answer = VulkanLowering().trial(model, model.graph.nodes[0].name, device)

@@ -1,4 +1,4 @@
-"""Records of devices: what each driver tells, in one form for all back ends."""
+"""The devices that the drivers here report, in one form for all back ends."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
-from heterocc.artifacts.dtypes import COMPUTED
+from heterocc.artifacts.dtypes import NUMERIC_DTYPES
 from heterocc.runtime.execute.tvm_api import available_cores
 from heterocc.runtime.native import CudaDevice, OpenCLDevice, VulkanDevice
 from heterocc.runtime.select.compat import host
-from heterocc.runtime.select.ranking import Backend, Unit
+from heterocc.runtime.select.ranking import Backend, Unit, label_of
 
-NUMERIC_DTYPES = frozenset(COMPUTED)
 GENERIC_GPU_DTYPES = NUMERIC_DTYPES - {"float64", "float16"}
 """What every OpenCL GPU holds and computes."""
+
+ApiDevice = OpenCLDevice | VulkanDevice | CudaDevice
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +42,14 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceRecord:
+class FoundDevice:
     """A device that this process can run code on.
 
     `label` is what `--devices` calls it. `type` is what its driver calls it, `unit` what computes; `software` marks GPU
     APIs implemented on the CPU (PoCL, lavapipe). `memory` is in bytes (of the machine for the CPU), `cores` are those
     this process may use, or compute units. `dtypes` are those it holds and computes. `features` are LLVM's names of CPU
     features, or the device's capabilities (`fp16`, `fp64`; of Vulkan what its kernels may need). `driver` is the
-    driver's name and version, `api` the API's.
+    driver's name and version, `api` the API's. `own` is the API's own description of it, None for CPU and ORT.
     """
 
     label: str
@@ -65,14 +66,15 @@ class DeviceRecord:
     dtypes: frozenset[str] = NUMERIC_DTYPES
     limits: Limits = field(default_factory=Limits)
     api: str = ""
+    own: ApiDevice | None = None
 
     def to_json(self) -> dict[str, Any]:
         """As `heterocc devices --json` prints it."""
-        data = {f.name: getattr(self, f.name) for f in fields(self)}
+        data = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "own"}
         return {**data, "dtypes": sorted(self.dtypes), "limits": asdict(self.limits)}
 
 
-def unit_of(device: OpenCLDevice | VulkanDevice | CudaDevice) -> Unit:
+def unit_of(device: ApiDevice) -> Unit:
     """What computes behind a driver's device."""
     if isinstance(device, CudaDevice):
         return "integrated" if device.integrated else "discrete"
@@ -84,7 +86,7 @@ def unit_of(device: OpenCLDevice | VulkanDevice | CudaDevice) -> Unit:
     return "integrated" if integrated else "discrete"
 
 
-def dtypes_of(device: OpenCLDevice | VulkanDevice | CudaDevice) -> frozenset[str]:
+def dtypes_of(device: ApiDevice) -> frozenset[str]:
     """What a device can both hold in buffers and compute with."""
     if isinstance(device, CudaDevice):
         return NUMERIC_DTYPES
@@ -109,9 +111,9 @@ def precisions(device: OpenCLDevice) -> tuple[str, ...]:
     return tuple(name for name in ("fp16", "fp64") if getattr(device, name))
 
 
-def cpu_record() -> DeviceRecord:
+def found_cpu() -> FoundDevice:
     """The host CPU."""
-    return DeviceRecord(
+    return FoundDevice(
         label="CPU",
         backend="cpu",
         index=0,
@@ -126,10 +128,10 @@ def cpu_record() -> DeviceRecord:
     )
 
 
-def opencl_record(index: int, device: OpenCLDevice) -> DeviceRecord:
+def found_opencl(index: int, device: OpenCLDevice) -> FoundDevice:
     """An OpenCL device of the driver's list."""
-    return DeviceRecord(
-        label="OPENCL" if index == 0 else f"OPENCL.{index}",
+    return FoundDevice(
+        label=label_of("opencl", index),
         backend="opencl",
         index=index,
         description=device.name,
@@ -148,13 +150,14 @@ def opencl_record(index: int, device: OpenCLDevice) -> DeviceRecord:
             shared_memory=device.local_memory,
         ),
         api=device.version,
+        own=device,
     )
 
 
-def vulkan_record(index: int, device: VulkanDevice) -> DeviceRecord:
+def found_vulkan(index: int, device: VulkanDevice) -> FoundDevice:
     """A Vulkan device of the driver's list."""
-    return DeviceRecord(
-        label="VULKAN" if index == 0 else f"VULKAN.{index}",
+    return FoundDevice(
+        label=label_of("vulkan", index),
         backend="vulkan",
         index=index,
         description=device.name,
@@ -177,13 +180,14 @@ def vulkan_record(index: int, device: VulkanDevice) -> DeviceRecord:
             subgroup_size=device.subgroup_size or None,
         ),
         api=f"Vulkan {device.version}",
+        own=device,
     )
 
 
-def cuda_record(index: int, device: CudaDevice) -> DeviceRecord:
+def found_cuda(index: int, device: CudaDevice) -> FoundDevice:
     """A CUDA device of the driver's list."""
-    return DeviceRecord(
-        label="CUDA" if index == 0 else f"CUDA.{index}",
+    return FoundDevice(
+        label=label_of("cuda", index),
         backend="cuda",
         index=index,
         description=device.name,
@@ -201,16 +205,17 @@ def cuda_record(index: int, device: CudaDevice) -> DeviceRecord:
             subgroup_size=32,  # CUDA C++ Programming Guide: a warp has 32 threads on every device
         ),
         api=f"CUDA {device.driver}",
+        own=device,
     )
 
 
-def ort_record() -> DeviceRecord:
+def found_ort() -> FoundDevice:
     """ONNX Runtime, which is installed."""
     try:
         version = metadata.version("onnxruntime")
     except metadata.PackageNotFoundError:  # other distributions of the same package, such as onnxruntime-gpu
         version = "of unknown version"
-    return DeviceRecord(
+    return FoundDevice(
         label="ORT",
         backend="ort",
         index=0,

@@ -1,0 +1,99 @@
+"""The verdict of the check on each partition: right, wrong, or not compared."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from heterocc.compiler.checking.precision_cost import PrecisionCost
+from heterocc.compiler.lower.backend import PartitionJob
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A node (or several, where they cannot be told apart) that a device computes wrongly."""
+
+    device: str
+    nodes: tuple[str, ...]
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """A partition whose outputs are the reference's.
+
+    `unseen` are reasons why some of them show nothing. `cost` is the error of half precision, None without it.
+    `binaries` is what the driver made of the kernels, empty where the device does not want them kept.
+    """
+
+    unseen: tuple[str, ...] = ()
+    cost: PrecisionCost | None = None
+    binaries: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Wrong:
+    """A partition with faults, at least one."""
+
+    faults: tuple[Fault, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Unchecked:
+    """A partition that could not be run, or whose outputs show nothing; `cost` and `binaries` as in Right."""
+
+    reason: str
+    cost: PrecisionCost | None = None
+    binaries: bytes = b""
+
+
+Verdict = Right | Wrong | Unchecked
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """The verdict on each partition of a built plan, in run order.
+
+    `costs` are the errors of half precision: of each partition, and of the model's outputs if all of it was compared.
+    """
+
+    jobs: tuple[PartitionJob, ...]
+    verdicts: tuple[Verdict, ...]
+    costs: tuple[PrecisionCost, ...] = ()
+
+    @property
+    def faults(self) -> tuple[Fault, ...]:
+        """Everything that was computed wrongly."""
+        return tuple(fault for v in self.verdicts if isinstance(v, Wrong) for fault in v.faults)
+
+    @property
+    def unchecked(self) -> tuple[str, ...]:
+        """One line for each partition of which nothing, or not everything, was compared, with the reason."""
+        found = []
+        for job, verdict in zip(self.jobs, self.verdicts, strict=True):
+            reason = _reason(verdict)
+            if reason:
+                found.append(f"{job.name} on {job.device.name} ({len(job.nodes)} nodes): {reason}")
+        return tuple(found)
+
+    @property
+    def checked(self) -> tuple[bool, ...]:
+        """Whether each partition was compared and found right."""
+        return tuple(isinstance(v, Right) for v in self.verdicts)
+
+    @property
+    def binaries(self) -> tuple[bytes, ...]:
+        """The driver's binaries of each partition."""
+        return tuple(b"" if isinstance(v, Wrong) else v.binaries for v in self.verdicts)
+
+
+def _reason(verdict: Verdict) -> str:
+    """Why a partition was not compared, or not all of it; empty where it was."""
+    if isinstance(verdict, Unchecked):
+        return verdict.reason
+    return joined(verdict.unseen) if isinstance(verdict, Right) else ""
+
+
+def joined(reasons: Sequence[str]) -> str:
+    """Several reasons in one text, each once."""
+    return "; ".join(dict.fromkeys(reasons))
