@@ -1,0 +1,29 @@
+"""The generated form of a kernel, if there is one."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from tvm import tirx
+
+from heterocc.compiler.lower.cpu.generate.isa import Isa
+from heterocc.compiler.lower.cpu.generate.panels import Panels
+from heterocc.compiler.lower.cpu.generate.product import generate_product
+from heterocc.compiler.lower.cpu.generate.read import read_kernel
+
+KINDS = (generate_product,)
+"""Functions of (kernel, instruction set) that give (code, packings), None for a kernel of another kind; in order."""
+
+
+def generate(
+    function: tirx.PrimFunc, weights: Collection[int], isa: Isa
+) -> tuple[tirx.PrimFunc, tuple[Panels, ...]] | None:
+    """Write a kernel for an instruction set, None if it is of no kind that is generated.
+
+    `weights` are the numbers of the arguments that are parameters. Returns the kernel, with the same arguments, and
+    how weights among them are to be packed.
+    """
+    kernel = read_kernel(function, weights)
+    if kernel is None:
+        return None
+    return next((done for kind in KINDS if (done := kind(kernel, isa)) is not None), None)

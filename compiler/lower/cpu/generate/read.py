@@ -1,0 +1,144 @@
+"""A fused kernel, read as a contraction, what is computed before it, and what becomes of each of its outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from tvm import s_tir, tirx
+from tvm.ir import TensorLoad
+
+from heterocc.compiler.lower.cpu.blocks import BlockView, dtype_of, is_iters, leaf_blocks, loads, view
+from heterocc.compiler.lower.cpu.generate.places import shape_of, substituted
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A block that writes `value` at each place of `buffer`: an expression of `iters`."""
+
+    buffer: tirx.Buffer
+    iters: tuple[tirx.Var, ...]
+    value: tirx.Expr
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """out[places] = after(Σ over terms of left · right), in float32.
+
+    `loops` are the contraction's iteration variables, `kinds` "S" or "R" and `extents` one per loop. `places` are the
+    numbers of the spatial ones, in the order of the output's dimensions. `before` are the stages that do not depend on
+    the sum (padding, for instance), `after` those that do, each element from the same element, in order. `weights`
+    are the numbers of the arguments that are parameters.
+    """
+
+    function: tirx.PrimFunc
+    weights: frozenset[int]
+    loops: tuple[tirx.Var, ...]
+    kinds: str
+    extents: tuple[int, ...]
+    sum_: tirx.Buffer
+    left: TensorLoad
+    right: TensorLoad
+    before: tuple[Stage, ...]
+    after: tuple[Stage, ...]
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        """Numbers of the loops over the output's dimensions."""
+        return tuple(i for i, kind in enumerate(self.kinds) if kind == "S")
+
+    @property
+    def terms(self) -> tuple[int, ...]:
+        """Numbers of the loops of the reduction."""
+        return tuple(i for i, kind in enumerate(self.kinds) if kind == "R")
+
+    def argument(self, buffer: tirx.Buffer) -> int | None:
+        """The number of the argument that a buffer is, None for one that the kernel owns."""
+        return next((n for n, p in enumerate(self.function.params) if p.same_as(buffer)), None)
+
+    def stage(self, buffer: tirx.Buffer) -> Stage | None:
+        """The stage before the contraction that writes a buffer."""
+        return next((s for s in self.before if s.buffer.same_as(buffer)), None)
+
+    def through_copies(self, load: TensorLoad) -> TensorLoad:
+        """The load of what a load reads, if stages before only copy it."""
+        while (stage := self.stage(load.source)) is not None and isinstance(stage.value, TensorLoad):
+            load = substituted(stage.value, list(zip(stage.iters, load.indices, strict=True)))
+        return load
+
+
+def read_kernel(function: tirx.PrimFunc, weights: Collection[int]) -> Kernel | None:
+    """Read a kernel; None if it is anything but one product of float32, its padding and an epilogue by element."""
+    schedule = s_tir.Schedule(function, debug_mask="none")
+    views = [view(schedule, rv) for rv in leaf_blocks(schedule)]
+    blocks = [b for b in views if b is not None]
+    sums = [b for b in blocks if b.is_reduction]
+    if len(blocks) != len(views) or len(sums) != 1 or not all(_constant(p) for p in function.params):
+        return None
+    block = sums[0]
+    factors = _factors(block)
+    if factors is None:
+        return None
+    left, right = factors
+    buffer = block.store.buffer
+    extents = tuple(e for e, kind in zip(block.extents, block.kinds, strict=True) if kind == "S")
+    before: list[Stage] = []
+    after: list[Stage] = []
+    for other in blocks:
+        if other is block:
+            continue
+        stage = Stage(other.store.buffer, tuple(other.iters), other.store.value)
+        if not is_iters(other.store.indices, other.iters):
+            return None
+        tiled = [buffer, *(s.buffer for s in after)]
+        reads = [r for r in loads(stage.value) if any(r.source.same_as(t) for t in tiled)]
+        if not reads:
+            before.append(stage)
+        elif other.extents == extents and all(is_iters(r.indices, other.iters) for r in reads):
+            after.append(stage)
+        else:
+            return None
+    kernel = Kernel(
+        function,
+        frozenset(weights),
+        tuple(block.iters),
+        block.kinds,
+        block.extents,
+        buffer,
+        left,
+        right,
+        tuple(before),
+        tuple(after),
+    )
+    return kernel if _writes_only_after(kernel) else None
+
+
+def _factors(block: BlockView) -> tuple[TensorLoad, TensorLoad] | None:
+    """The two loads whose product the block sums from zero."""
+    value = block.store.value
+    init = block.block.init
+    spatial = [v for v, kind in zip(block.iters, block.kinds, strict=True) if kind == "S"]
+    if init is None or not isinstance(value, tirx.Add) or not isinstance(value.b, tirx.Mul):
+        return None
+    start = init.value
+    if not (isinstance(start, tirx.FloatImm) and float(start.value) == 0.0):
+        return None
+    left, right = value.b.a, value.b.b
+    if not isinstance(left, TensorLoad) or not isinstance(right, TensorLoad):
+        return None
+    if not is_iters(block.store.indices, spatial) or not isinstance(value.a, TensorLoad):
+        return None
+    if not value.a.source.same_as(block.store.buffer) or not is_iters(value.a.indices, spatial):
+        return None
+    floats = all(dtype_of(e) == "float32" for e in (value, left, right))
+    return (left, right) if floats else None
+
+
+def _constant(param: tirx.Var) -> bool:
+    return isinstance(getattr(param, "ty", None), tirx.BufferType) and shape_of(param) is not None
+
+
+def _writes_only_after(kernel: Kernel) -> bool:
+    """Whether what the kernel gives out is the sum or a stage after it."""
+    given = [s.buffer for s in kernel.before]
+    return not any(kernel.argument(b) is not None for b in given)

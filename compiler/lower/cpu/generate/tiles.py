@@ -1,0 +1,64 @@
+"""The register tile of a kernel, by a model of its cycles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from heterocc.compiler.lower.cpu.generate.isa import Isa
+
+MOST_ROWS = 14
+MOST_VECTORS = 15
+LATENCY = 4.5
+"""Cycles before an accumulator can be used again: 4 on current x86 and ARM, and scheduling is not perfect."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """`count` equal tiles of `size`, the first of them tile number `first`, which starts at `start`."""
+
+    first: int
+    start: int
+    count: int
+    size: int
+
+
+def runs(total: int, most: int) -> tuple[Run, ...]:
+    """`total` in as few tiles of at most `most` as possible, their sizes as equal as possible: one run or two."""
+    count = -(-total // most)
+    small, more = divmod(total, count)
+    found = [Run(0, 0, more, small + 1)] if more else []
+    if count > more:
+        found.append(Run(more, more * (small + 1), count - more, small))
+    return tuple(found)
+
+
+def step_cycles(rows: int, vectors: int) -> float:
+    """Cycles of one step of the reduction in a tile of `rows` broadcast numbers times `vectors`.
+
+    Two fused multiply-adds and two loads a cycle, at least the latency of one; and a charge for loads, of broadcasts
+    from the first-level cache and of vectors from the second.
+    """
+    return max(rows * vectors / 2, (rows + vectors) / 2, LATENCY) + 0.08 * rows + 0.2 * vectors
+
+
+def choose_tile(rows: int, vectors: int, isa: Isa) -> tuple[int, int]:
+    """Rows and vectors of the tile with the least modelled time to cover `rows` × `vectors`, remainders included."""
+    best: tuple[tuple[float, int], tuple[int, int]] | None = None
+    for tall in range(1, min(rows, MOST_ROWS) + 1):
+        for wide in range(1, min(vectors, MOST_VECTORS) + 1):
+            if tall * wide + wide + 1 > isa.registers:
+                break
+            time = sum(
+                r.count * v.count * step_cycles(r.size, v.size) for r in runs(rows, tall) for v in runs(vectors, wide)
+            )
+            key = (round(time, 3), abs(tall - 2 * wide))
+            if best is None or key < best[0]:
+                best = (key, (tall, wide))
+    assert best is not None
+    return best[1]
+
+
+def largest(sizes: Iterable[Run]) -> int:
+    """The size of the largest tile."""
+    return max(run.size for run in sizes)
