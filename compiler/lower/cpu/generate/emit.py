@@ -13,7 +13,7 @@ from tvm.script.ir_builder import tirx as build
 from heterocc.compiler.lower.cpu.blocks import dtype_of
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.places import index, shape_of
-from heterocc.compiler.lower.cpu.generate.read import Kernel
+from heterocc.compiler.lower.cpu.generate.read import Nest
 
 PARALLEL_WORK = 1 << 18
 """Multiply-adds from where work is shared between threads: about three microseconds of one."""
@@ -25,7 +25,7 @@ UNROLL = 4
 class Arguments:
     """The arguments of a kernel being written, by the buffers of the kernel read."""
 
-    def __init__(self, kernel: Kernel, packed: Mapping[int, int]) -> None:
+    def __init__(self, kernel: Nest, packed: Mapping[int, int]) -> None:
         self._kernel = kernel
         self._packed = packed
         self._given = [self._argument(number, p) for number, p in enumerate(kernel.function.params)]
@@ -55,7 +55,7 @@ class Arguments:
         return number
 
 
-def written(kernel: Kernel, packed: Mapping[int, int], body: Callable[[Arguments], None]) -> tirx.PrimFunc:
+def written(kernel: Nest, packed: Mapping[int, int], body: Callable[[Arguments], None]) -> tirx.PrimFunc:
     """The kernel with the body that `body` writes; `packed` are the lengths of weights given in another layout."""
     with IRBuilder() as builder, build.prim_func(s_tir=True):
         build.func_name("kernel")

@@ -11,7 +11,7 @@ from tvm.script.ir_builder import tirx as build
 from heterocc.compiler.lower.cpu.blocks import dtype_of, loads, nodes
 from heterocc.compiler.lower.cpu.generate.emit import Arguments, loop, put, registers, vector
 from heterocc.compiler.lower.cpu.generate.places import Place, at, index, loop_values, offset, substituted
-from heterocc.compiler.lower.cpu.generate.read import Kernel, Stage
+from heterocc.compiler.lower.cpu.generate.read import Kernel, Nest, Stage
 
 _KEPT = ("float32", "int32")
 """Types of values that are kept in a vector register; others are computed again where they are used."""
@@ -28,7 +28,7 @@ def reads_in_epilogue(kernel: Kernel, buffer: tirx.Buffer) -> bool:
     return any(load.source.same_as(buffer) for s in (*kernel.before, *kernel.after) for load in loads(s.value))
 
 
-def is_heavy(kernel: Kernel) -> bool:
+def is_heavy(kernel: Nest) -> bool:
     """Whether the epilogue calls functions: written out for each vector of a tile it would be long and spill."""
     return any(isinstance(n, Call) for stage in kernel.after for n in nodes(stage.value))
 
@@ -48,7 +48,7 @@ def store_tile(
     """
     heavy = is_heavy(kernel)
     for column, buffer in enumerate(sums):
-        kept = {number: registers(1, lanes, dtype_of(s.value)) for number, s in _kept(kernel)}
+        kept = {number: registers(1, lanes, dtype_of(s.value)) for number, s in kept_stages(kernel)}
         held = buffer
         if heavy and rows > 1:
             # Indexed by a loop, the accumulators themselves would have to live in memory.
@@ -56,10 +56,10 @@ def store_tile(
             with loop(rows, "unroll") as row:
                 put(held, vector(buffer, row * index(lanes), lanes), row * index(lanes), lanes)
         with loop(rows, "serial" if heavy else "unroll") as row, loop(width(column), "vectorized") as lane:
-            _Element(kernel, arguments, held[row * index(lanes) + lane], kept, place(row, column, lane), lane).store()
+            Element(kernel, arguments, held[row * index(lanes) + lane], kept, place(row, column, lane), lane).store()
 
 
-def _kept(kernel: Kernel) -> list[tuple[int, Stage]]:
+def kept_stages(kernel: Nest) -> list[tuple[int, Stage]]:
     """Stages whose values later stages read, by number."""
     found = []
     for number, stage in enumerate(kernel.after):
@@ -69,14 +69,14 @@ def _kept(kernel: Kernel) -> list[tuple[int, Stage]]:
     return found
 
 
-class _Element:
-    """One output of a kernel: `total` is its sum, `kept` has a place for the values of stages that others read."""
+class Element:
+    """One place of a kernel's outputs: `total` is its sum, `kept` has room for values that several stages read."""
 
     def __init__(
         self,
-        kernel: Kernel,
+        kernel: Nest,
         arguments: Arguments,
-        total: tirx.Expr,
+        total: tirx.Expr | None,
         kept: dict[int, tirx.Buffer],
         place: Place,
         lane: tirx.Expr,
@@ -93,7 +93,7 @@ class _Element:
     def store(self) -> None:
         """Write the stores of the element, stage by stage."""
         kernel = self._kernel
-        if kernel.argument(kernel.sum_) is not None:
+        if self._total is not None and kernel.sum_ is not None and kernel.argument(kernel.sum_) is not None:
             self._give(kernel.sum_, self._total)
         for number, stage in enumerate(kernel.after):
             value = None
@@ -121,7 +121,7 @@ class _Element:
 
     def _load(self, load: TensorLoad, iters: Sequence[tirx.Var]) -> tirx.Expr:
         kernel = self._kernel
-        if load.source.same_as(kernel.sum_):
+        if self._total is not None and load.source.same_as(kernel.sum_):
             return self._total
         for number, stage in enumerate(kernel.after):
             if load.source.same_as(stage.buffer):

@@ -7,6 +7,7 @@ from collections.abc import Collection
 from tvm import tirx
 
 from heterocc.compiler.lower.cpu.generate.isa import Isa
+from heterocc.compiler.lower.cpu.generate.maps import generate_map
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.product import generate_product
 from heterocc.compiler.lower.cpu.generate.read import read_kernel
@@ -25,5 +26,5 @@ def generate(
     """
     kernel = read_kernel(function, weights)
     if kernel is None:
-        return None
+        return generate_map(function, isa)
     return next((done for kind in KINDS if (done := kind(kernel, isa)) is not None), None)

@@ -21,26 +21,24 @@ class Stage:
     value: tirx.Expr
 
 
-@dataclass(frozen=True)
-class Kernel:
-    """out[places] = after(Σ over terms of left · right), in float32.
+@dataclass(frozen=True, kw_only=True)
+class Nest:
+    """Stages of a kernel that give one element of each output for each place.
 
-    `loops` are the contraction's iteration variables, `kinds` "S" or "R" and `extents` one per loop. `places` are the
-    numbers of the spatial ones, in the order of the output's dimensions. `before` are the stages that do not depend on
-    the sum (padding, for instance), `after` those that do, each element from the same element, in order. `weights`
-    are the numbers of the arguments that are parameters.
+    `loops` are iteration variables, `kinds` "S" or "R" and `extents` one per loop. `places` are the numbers of the
+    spatial ones, in the order of the outputs' dimensions. `before` are stages that others read anywhere, `after` those
+    that read each other at the same place, in order. `weights` are the numbers of the arguments that are parameters.
+    `sum_` is what the contraction of a Kernel writes.
     """
 
     function: tirx.PrimFunc
-    weights: frozenset[int]
+    weights: frozenset[int] = frozenset()
     loops: tuple[tirx.Var, ...]
     kinds: str
     extents: tuple[int, ...]
-    sum_: tirx.Buffer
-    left: TensorLoad
-    right: TensorLoad
-    before: tuple[Stage, ...]
+    before: tuple[Stage, ...] = ()
     after: tuple[Stage, ...]
+    sum_: tirx.Buffer | None = None
 
     @property
     def places(self) -> tuple[int, ...]:
@@ -60,6 +58,18 @@ class Kernel:
         """The stage before the contraction that writes a buffer."""
         return next((s for s in self.before if s.buffer.same_as(buffer)), None)
 
+
+@dataclass(frozen=True, kw_only=True)
+class Kernel(Nest):
+    """out[places] = after(Σ over terms of left · right), in float32.
+
+    `loops` are the contraction's. Stages `before` do not depend on the sum (padding, for instance), those `after` do.
+    """
+
+    sum_: tirx.Buffer
+    left: TensorLoad
+    right: TensorLoad
+
     def through_copies(self, load: TensorLoad) -> TensorLoad:
         """The load of what a load reads, if stages before only copy it."""
         while (stage := self.stage(load.source)) is not None and isinstance(stage.value, TensorLoad):
@@ -73,7 +83,7 @@ def read_kernel(function: tirx.PrimFunc, weights: Collection[int]) -> Kernel | N
     views = [view(schedule, rv) for rv in leaf_blocks(schedule)]
     blocks = [b for b in views if b is not None]
     sums = [b for b in blocks if b.is_reduction]
-    if len(blocks) != len(views) or len(sums) != 1 or not all(_constant(p) for p in function.params):
+    if len(blocks) != len(views) or len(sums) != 1 or not all(is_constant(p) for p in function.params):
         return None
     block = sums[0]
     factors = _factors(block)
@@ -99,16 +109,16 @@ def read_kernel(function: tirx.PrimFunc, weights: Collection[int]) -> Kernel | N
         else:
             return None
     kernel = Kernel(
-        function,
-        frozenset(weights),
-        tuple(block.iters),
-        block.kinds,
-        block.extents,
-        buffer,
-        left,
-        right,
-        tuple(before),
-        tuple(after),
+        function=function,
+        weights=frozenset(weights),
+        loops=tuple(block.iters),
+        kinds=block.kinds,
+        extents=block.extents,
+        before=tuple(before),
+        after=tuple(after),
+        sum_=buffer,
+        left=left,
+        right=right,
     )
     return kernel if _writes_only_after(kernel) else None
 
@@ -134,7 +144,8 @@ def _factors(block: BlockView) -> tuple[TensorLoad, TensorLoad] | None:
     return (left, right) if floats else None
 
 
-def _constant(param: tirx.Var) -> bool:
+def is_constant(param: tirx.Var) -> bool:
+    """Whether a parameter is a buffer of constant shape."""
     return isinstance(getattr(param, "ty", None), tirx.BufferType) and shape_of(param) is not None
 
 
