@@ -8,6 +8,8 @@ vector computes between the rows is dropped when sums go from a buffer to the ou
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tvm import tirx
 from tvm.script.ir_builder import tirx as build
 
@@ -25,12 +27,21 @@ COPY_BYTES = 256 << 10
 """Copied rows that stay in a second-level cache beside the weights."""
 
 
+LANES_USED = 0.9
+"""Share of the lanes that outputs of narrow maps have to fill: else vectors along channels, if they are whole, win."""
+
+SPARE = 3
+"""Registers of 32 that a tile leaves: with fewer LLVM spills, because it loads the inputs of several taps at once."""
+
+
 def generate_direct(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tuple[Panels, ...]] | None:
     """The kernel written as a direct convolution, None if it is not one."""
     found = find_convolution(kernel)
     if found is None or not can_store(kernel):
         return None
     writer = _Writer(kernel, found, isa)
+    if found.groups == 1 and found.outputs % isa.lanes == 0 and writer.used < LANES_USED:
+        return None
     return emit.written(kernel, {found.weight: writer.packing.size}, writer.write), (writer.packing,)
 
 
@@ -45,7 +56,8 @@ class _Writer:
         self.rows = min(range(1, found.rows.places + 1), key=self._cycles)
         self.chunks = -(-found.rows.places // self.rows)
         self.vectors = self._vectors(self.rows)
-        tall, wide = choose_tile(found.outputs, self.vectors, self.isa)
+        registers = self.isa.registers - (SPARE if self.isa.registers > 16 else 0)
+        tall, wide = choose_tile(found.outputs, self.vectors, replace(self.isa, registers=registers))
         self.channel_runs, self.vector_runs = runs(found.outputs, tall), runs(self.vectors, wide)
         self.lines = self.rows + found.rows.reach // found.rows.stride
         self.plane = _spread(self.lines * self.pitch)
@@ -60,6 +72,12 @@ class _Writer:
             1,
             self.channel_runs,
         )
+
+    @property
+    def used(self) -> float:
+        """The share of computed numbers that are outputs."""
+        places = self.found.rows.places * self.found.columns.places
+        return places / (self.chunks * self.vectors * self.isa.lanes)
 
     def _vectors(self, rows: int) -> int:
         """Vectors that `rows` rows of outputs take, with what lies between them."""

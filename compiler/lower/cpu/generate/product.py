@@ -30,6 +30,9 @@ from heterocc.compiler.lower.cpu.generate.tiles import Run, choose_tile, runs
 ROWS_A_TASK = 64
 """Rows that a copied panel serves at least."""
 
+LANES_USED = 0.8
+"""Share of the lanes that pixels have to fill: else vectors along channels, if they are whole, win."""
+
 
 @dataclass(frozen=True, slots=True)
 class Side:
@@ -62,9 +65,17 @@ def generate_product(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tuple[Pan
     found = find_product(kernel)
     if found is None or not can_store(kernel):
         return None
+    if found.vectors.weight is None and found.numbers.weight is not None and _fills_few(found, isa):
+        return None
     writer = _Writer(kernel, found, isa.narrowed(found.columns.length))
     packed = {p.argument: p.size for p in writer.packings}
     return emit.written(kernel, packed, writer.write), writer.packings
+
+
+def _fills_few(found: Product, isa: Isa) -> bool:
+    """Whether a narrow map wastes lanes that vectors along the weight's rows, if they are whole, would not."""
+    used = found.columns.length / (-(-found.columns.length // isa.lanes) * isa.lanes)
+    return used < LANES_USED and found.rows.length % isa.lanes == 0
 
 
 def find_product(kernel: Kernel) -> Product | None:

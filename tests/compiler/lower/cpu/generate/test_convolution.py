@@ -99,6 +99,9 @@ def check(cpu: str, case: Case) -> None:
         node("Add", ["r", "z"], ["y"]),
     ]
     kernel = Generated(nodes, {"x": x, "z": z}, {"w": w, "b": b}, target_of(cpu))
+    if kernel.done is None:
+        assert case.groups == 1 and case.outputs % 4 == 0
+        return
     right = np.maximum(right + b.reshape(-1, *(1 for _ in case.size)), 0) + z
     assert_near(kernel.run(), right, case.inputs * int(np.prod(case.kernel)))
 
