@@ -59,6 +59,28 @@ def store_tile(
             Element(kernel, arguments, held[row * index(lanes) + lane], kept, place(row, column, lane), lane).store()
 
 
+def store_vectors(
+    kernel: Kernel,
+    arguments: Arguments,
+    total: Callable[[tirx.Expr], tirx.Expr],
+    place: Callable[[tirx.Expr], Place],
+    length: int,
+    lanes: int,
+) -> None:
+    """Store `length` outputs in a row: `total(number)` is the sum of one, `place(number)` where it belongs."""
+    width = min(lanes, length)
+
+    def store(start: tirx.Expr) -> None:
+        with loop(width, "vectorized") as lane:
+            Element(kernel, arguments, total(start + lane), kept, place(start + lane), lane).store()
+
+    kept = {number: registers(1, lanes, dtype_of(s.value)) for number, s in kept_stages(kernel)}
+    with loop(length // width) as number:
+        store(number * index(width))
+    if length % width:
+        store(index(length - width))
+
+
 def kept_stages(kernel: Nest) -> list[tuple[int, Stage]]:
     """Stages whose values later stages read, by number."""
     found = []

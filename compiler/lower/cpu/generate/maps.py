@@ -23,6 +23,7 @@ from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Axis, index, linear, offset, substituted
 from heterocc.compiler.lower.cpu.generate.read import Nest, Stage, is_constant
+from heterocc.compiler.lower.cpu.generate.transposes import find_turned, write_turned
 
 PARALLEL_ELEMENTS = 1 << 16
 """Elements from where work is shared between threads; an element with a function counts as `FUNCTION` of them."""
@@ -196,6 +197,10 @@ class _Writer:
         """Write the kernel's body."""
         outer, axis, cuts = self.shape.outer, self.shape.axis, self.shape.cuts
         kind = "parallel" if self.work >= PARALLEL_ELEMENTS else "serial"
+        turned = find_turned(self.nest, axis, self.lanes) if len(cuts) == 2 else None
+        if turned is not None:
+            write_turned(self.nest, arguments, turned, kind)
+            return
         size, pieces = axis.length, 1
         if kind == "parallel" and len(cuts) == 2 and outer.length < TASKS:
             wanted = -(-TASKS // outer.length)

@@ -13,13 +13,14 @@ from heterocc.compiler.lower.cpu.generate.tiles import Run
 class Panels:
     """A weight argument is to be given as [outer][tile][term][place in the tile], as one row of numbers.
 
-    `order` is the transposition of the array that brings its axes to (outer …, terms …, places …), whose sizes are
-    `outer`, `terms` and `places`. Places come in vectors of `lanes`, in tiles of `runs`, which count vectors. A last
-    vector that would reach beyond the end starts earlier and overlaps the one before; if there is no other, zeros
-    follow.
+    The array is viewed in `shape`; `order` is the transposition that brings its axes to (outer …, terms …, places …),
+    whose sizes are `outer`, `terms` and `places`. Places come in vectors of `lanes`, in tiles of `runs`, which count
+    vectors. A last vector that would reach beyond the end starts earlier and overlaps the one before; if there is no
+    other, zeros follow.
     """
 
     argument: int
+    shape: tuple[int, ...]
     order: tuple[int, ...]
     outer: int
     terms: int
@@ -45,7 +46,7 @@ class Panels:
 
     def apply(self, array: np.ndarray) -> np.ndarray:
         """The packed copy of a weight."""
-        matrix = array.transpose(self.order).reshape(self.outer, self.terms, self.places)
+        matrix = array.reshape(self.shape).transpose(self.order).reshape(self.outer, self.terms, self.places)
         vectors = sum(r.count * r.size for r in self.runs)
         last = max(self.places - self.lanes, 0)
         starts = np.minimum(np.arange(vectors) * self.lanes, last)

@@ -23,15 +23,15 @@ from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.epilogue import can_store, reads_in_epilogue, store_tile
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.panels import Panels
-from heterocc.compiler.lower.cpu.generate.places import Axis, Linear, Place, at, index, offset
+from heterocc.compiler.lower.cpu.generate.places import Axis, Linear, Place, at, index, offset, shape_of
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.tiles import Run, choose_tile, runs
 
-TASKS = 16
-"""Pieces that work is cut into at least, if it can be: for the threads of any machine."""
-
 ROWS_A_TASK = 64
 """Rows that a copied panel serves at least."""
+
+LANES_USED = 0.8
+"""Share of the lanes that pixels have to fill: else vectors along channels, if they are whole, win."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +65,17 @@ def generate_product(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tuple[Pan
     found = find_product(kernel)
     if found is None or not can_store(kernel):
         return None
+    if found.vectors.weight is None and found.numbers.weight is not None and _fills_few(found, isa):
+        return None
     writer = _Writer(kernel, found, isa.narrowed(found.columns.length))
     packed = {p.argument: p.size for p in writer.packings}
     return emit.written(kernel, packed, writer.write), writer.packings
+
+
+def _fills_few(found: Product, isa: Isa) -> bool:
+    """Whether a narrow map wastes lanes that vectors along the weight's rows, if they are whole, would not."""
+    used = found.columns.length / (-(-found.columns.length // isa.lanes) * isa.lanes)
+    return used < LANES_USED and found.rows.length % isa.lanes == 0
 
 
 def find_product(kernel: Kernel) -> Product | None:
@@ -170,7 +178,9 @@ class _Writer:
         groups = (*(a.loops for a in outer), self.found.terms.loops, places.loops)
         order = (*ones, *(axes[n] for loops in groups for n in loops))
         size = math.prod(a.length for a in outer)
-        return Panels(side.weight, order, size, self.found.terms.length, places.length, lanes, tiles)
+        shape = shape_of(side.load.source)
+        assert shape is not None
+        return Panels(side.weight, shape, order, size, self.found.terms.length, places.length, lanes, tiles)
 
     def _copied(self) -> bool:
         """Whether panels of the vectors' side are copied before use.
@@ -190,21 +200,14 @@ class _Writer:
         outer = math.prod(a.length for a in found.outer)
         groups = sum(r.count for r in self.column_runs)
         tiles = sum(r.count for r in self.row_runs)
-        most = max(1, found.rows.length // ROWS_A_TASK) if self.copies else tiles
-        parts = max(1, min(tiles, most, -(-TASKS // (outer * groups))))
-        if found.work < emit.PARALLEL_WORK:
-            parts = 1
+        parts = emit.shares(found.work, outer * groups, tiles)
+        if self.copies:
+            parts = max(1, min(parts, found.rows.length // ROWS_A_TASK))
         with emit.shared_loop(outer * groups * parts, found.work) as task:
-            part = tirx.floormod(task, index(parts)) if parts > 1 else index(0)
-            rest = tirx.floordiv(task, index(parts)) if parts > 1 else task
-            group = tirx.floormod(rest, index(groups)) if outer > 1 else rest
-            place = self._outer_place(tirx.floordiv(rest, index(groups)) if outer > 1 else index(0))
-            first = tirx.floordiv(part * index(tiles), index(parts))
-            end = tirx.floordiv((part + index(1)) * index(tiles), index(parts))
-            self._either_run(
-                self.column_runs,
-                group,
-                lambda run: self._panel(arguments, place, run, group, (first, end, tiles if parts == 1 else 0)),
+            place_number, group, part = emit.unpacked(task, (outer, groups, parts))
+            place = self._outer_place(place_number)
+            emit.either_run(
+                self.column_runs, group, lambda run: self._panel(arguments, place, run, group, (part, parts, tiles))
             )
 
     def _outer_place(self, place: tirx.Expr) -> list[tuple[Axis, tirx.Expr]]:
@@ -213,43 +216,20 @@ class _Writer:
         values = dict(every.split(place))
         return [(axis, values[axis.loops[0]]) for axis in self.found.outer]
 
-    @staticmethod
-    def _either_run(tiles: tuple[Run, ...], tile: tirx.Expr, body: object) -> None:
-        """`body(run)` for the run that a tile's number belongs to."""
-        assert callable(body)
-        if len(tiles) == 1:
-            body(tiles[0])
-        else:
-            emit.either(tile < index(tiles[1].first), lambda: body(tiles[0]), lambda: body(tiles[1]))
-
     def _panel(
-        self,
-        arguments: Arguments,
-        place: Place,
-        run: Run,
-        group: tirx.Expr,
-        bounds: tuple[tirx.Expr, tirx.Expr, int],
+        self, arguments: Arguments, place: Place, run: Run, group: tirx.Expr, share: tuple[tirx.Expr, int, int]
     ) -> None:
-        """One group of columns: row tiles from `bounds[0]` to before `bounds[1]`, or the `bounds[2]` there are."""
+        """One group of columns, down a share of the rows."""
         lanes = self.isa.lanes
-        number = index(run.start) + (group - index(run.first)) * index(run.size)
+        number = emit.start_of(run, group)
         starts = [self._start((number + index(v)) * index(lanes)) for v in range(run.size)]
         panel = self._copy(arguments, place, starts) if self.copies else None
-
-        def row_tile(tile: tirx.Expr) -> None:
-            self._either_run(
+        with emit.share_loop(*share) as tile:
+            emit.either_run(
                 self.row_runs,
                 tile,
                 lambda rows: self._tile(arguments, place, (run, number, starts, panel), rows, tile),
             )
-
-        first, end, every = bounds
-        if every:
-            with emit.loop(every) as tile:
-                row_tile(tile)
-        else:
-            with build.serial(first, end) as tile:
-                row_tile(tile)
 
     def _start(self, column: tirx.Expr) -> tirx.Expr:
         """Where a vector starts: a last one that reaches beyond the end overlaps the one before."""
@@ -267,7 +247,7 @@ class _Writer:
     ) -> None:
         found, lanes = self.found, self.isa.lanes
         run, number, starts, copied = panel
-        first = index(rows.start) + (tile - index(rows.first)) * index(rows.size)
+        first = emit.start_of(rows, tile)
 
         def broadcast(row: tirx.Expr, term: tirx.Expr) -> tirx.Expr:
             flat = arguments.flat(found.numbers.load.source)

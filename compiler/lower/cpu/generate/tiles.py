@@ -9,6 +9,9 @@ from heterocc.compiler.lower.cpu.generate.isa import Isa
 
 MOST_ROWS = 14
 MOST_VECTORS = 15
+ROW_VECTORS = 4
+"""Vectors of a tile of the only row: such a product waits for memory, which one narrow stream uses best."""
+
 LATENCY = 4.5
 """Cycles before an accumulator can be used again: 4 on current x86 and ARM, and scheduling is not perfect."""
 
@@ -46,7 +49,7 @@ def choose_tile(rows: int, vectors: int, isa: Isa) -> tuple[int, int]:
     """Rows and vectors of the tile with the least modelled time to cover `rows` × `vectors`, remainders included."""
     best: tuple[tuple[float, int], tuple[int, int]] | None = None
     for tall in range(1, min(rows, MOST_ROWS) + 1):
-        for wide in range(1, min(vectors, MOST_VECTORS) + 1):
+        for wide in range(1, min(vectors, MOST_VECTORS if rows > 1 else ROW_VECTORS) + 1):
             if tall * wide + wide + 1 > isa.registers:
                 break
             time = sum(

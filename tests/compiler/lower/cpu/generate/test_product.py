@@ -93,7 +93,7 @@ def test_a_pointwise_convolution_agrees(cpu: str, batch: int, channels: int, out
     ]
     kernel = Generated(nodes, {"x": x, "z": z}, {"w": w, "b": b}, target_of(cpu))
     if kernel.done is None:
-        assert max(size) == 1 and out == 1
+        assert out % 4 == 0 or (max(size) == 1 and out == 1)
         return
     a, k, wz = wide(x, w.reshape(out, channels), z)
     right = np.maximum(np.einsum("ok,nk...->no...", k, a) + b.reshape(-1, *(1 for _ in size)), 0) + wz
