@@ -11,13 +11,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tvm import tirx
-from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.convolution import Convolution, Window, find_convolution
 from heterocc.compiler.lower.cpu.generate.emit import Arguments, Step
 from heterocc.compiler.lower.cpu.generate.epilogue import can_store, store_vectors
 from heterocc.compiler.lower.cpu.generate.isa import Isa
+from heterocc.compiler.lower.cpu.generate.padded import padded_row
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Axis, index
 from heterocc.compiler.lower.cpu.generate.read import Kernel
@@ -130,51 +130,12 @@ class _Writer:
                     planes = (channel * index(len(rows.phases)) + index(number)) * index(len(columns.phases))
                     to = planes * index(self.plane) + line * index(self.pitch)
 
-                    def take(source: tirx.Expr = source, to: tirx.Expr = to) -> None:
-                        for place, column in enumerate(columns.phases):
-                            self._take(flat, source, copied, to + index(place * self.plane), column)
-
-                    def clear(to: tirx.Expr = to) -> None:
-                        for place in range(len(columns.phases)):
-                            self._clear(copied, to + index(place * self.plane), self.pitch)
-
-                    if self._always_inside(rows, phase):
-                        take()
-                    else:
-                        emit.either(tirx.all(row >= index(0), row < index(rows.size)), take, clear)
+                    padded = (rows, row, self._always_inside(rows, phase))
+                    padded_row(flat, source, copied, to, (columns, self.pitch, self.plane), padded, self.isa.lanes)
 
     def _always_inside(self, rows: Window, phase: int) -> bool:
         last = (rows.places - self.rows + self.lines - 1) * rows.stride + phase - rows.before
         return rows.before <= phase and last < rows.size
-
-    def _take(self, flat: tirx.Buffer, source: tirx.Expr, copied: tirx.Buffer, to: tirx.Expr, phase: int) -> None:
-        """Copy every column of one phase of a row, with zeros around."""
-        columns, lanes = self.found.columns, self.isa.lanes
-        shift = phase - columns.before
-        first = max(0, -(shift // columns.stride))
-        end = max(first, min(self.pitch, -(-(columns.size - shift) // columns.stride)))
-        self._clear(copied, to, first)
-        self._clear(copied, to + index(end), self.pitch - end)
-        source, to, count = source + index(first * columns.stride + shift), to + index(first), end - first
-        if not count:
-            return
-        if columns.stride > 1:
-            with emit.loop(count) as place:
-                build.buffer_store(copied, flat[source + place * index(columns.stride)], [to + place])
-            return
-        width = min(lanes, count)
-        with emit.loop(count // width) as number:
-            start = number * index(width)
-            emit.put(copied, emit.vector(flat, source + start, width), to + start, width)
-        if count % width:
-            start = index(count - width)
-            emit.put(copied, emit.vector(flat, source + start, width), to + start, width)
-
-    @staticmethod
-    def _clear(copied: tirx.Buffer, to: tirx.Expr, count: int) -> None:
-        if count:
-            with emit.loop(count) as place:
-                build.buffer_store(copied, build.float32(0.0), [to + place])
 
     def _tile(
         self,

@@ -115,6 +115,11 @@ def put(buffer: tirx.Buffer, value: tirx.Expr, start: tirx.Expr, lanes: int) -> 
     build.buffer_store(buffer, value, [build.ramp(start, index(1), lanes) if lanes > 1 else start])
 
 
+def broadcast(value: tirx.Expr, lanes: int) -> tirx.Expr:
+    """A vector of one number."""
+    return build.broadcast(value, lanes)
+
+
 def zeros(lanes: int) -> tirx.Expr:
     """A vector of zeros."""
     return build.broadcast(build.float32(0.0), lanes)

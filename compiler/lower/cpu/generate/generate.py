@@ -6,6 +6,7 @@ from collections.abc import Collection
 
 from tvm import tirx
 
+from heterocc.compiler.lower.cpu.generate.depthwise import generate_depthwise
 from heterocc.compiler.lower.cpu.generate.direct import generate_direct
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.maps import generate_map
@@ -13,7 +14,7 @@ from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.product import generate_product
 from heterocc.compiler.lower.cpu.generate.read import read_kernel
 
-KINDS = (generate_product, generate_direct)
+KINDS = (generate_product, generate_depthwise, generate_direct)
 """Functions of (kernel, instruction set) that give (code, packings), None for a kernel of another kind; in order."""
 
 
