@@ -10,7 +10,7 @@ from tvm.ir import Call, TensorLoad
 
 from heterocc.compiler.lower.cpu.generate.epilogue import reads_in_epilogue
 from heterocc.compiler.lower.cpu.generate.places import linear, shape_of
-from heterocc.compiler.lower.cpu.generate.read import Kernel, Stage
+from heterocc.compiler.lower.cpu.generate.read import Kernel, Nest, Stage
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ def _convolution(kernel: Kernel, data: TensorLoad, weight: TensorLoad) -> Convol
     same = all(i.same_as(loops[n]) for i, n in zip(weight.indices, order, strict=True))
     if argument not in kernel.weights or argument is None or not same or reads_in_epilogue(kernel, weight.source):
         return None
-    padded = _padding(kernel, data)
+    padded = padding(kernel, data)
     if padded is None or not data.indices[0].same_as(loops[places[0]]):
         return None
     source, before = padded
@@ -103,16 +103,10 @@ def _convolution(kernel: Kernel, data: TensorLoad, weight: TensorLoad) -> Convol
         return None
     windows = [Window(1, 0, 1, 1, 1, 1)] if rank == 3 else []
     for dim in range(2, rank):
-        form = linear(data.indices[dim], loops)
-        place, tap = places[dim], terms[dim - 1]
-        if form is None or form.constant or any(s for n, s in enumerate(form.steps) if n not in (place, tap)):
+        window = read_window(kernel, data.indices[dim], (places[dim], terms[dim - 1]), (shape[dim], before[dim]))
+        if window is None:
             return None
-        stride = form.steps[place] if kernel.extents[place] > 1 else max(1, form.steps[place])
-        dilation = form.steps[tap] if kernel.extents[tap] > 1 else max(1, form.steps[tap])
-        if stride < 1 or dilation < 1:
-            return None
-        taps, count = kernel.extents[tap], kernel.extents[place]
-        windows.append(Window(shape[dim], before[dim], taps, stride, dilation, count))
+        windows.append(window)
     row = places[2] if rank == 4 else None
     return Convolution(
         source,
@@ -125,6 +119,19 @@ def _convolution(kernel: Kernel, data: TensorLoad, weight: TensorLoad) -> Convol
         windows[1],
         (places[0], places[1], row, places[-1]),
     )
+
+
+def read_window(kernel: Nest, expr: tirx.Expr, loops: tuple[int, int], sizes: tuple[int, int]) -> Window | None:
+    """An index as stride · place + dilation · tap of a row of `sizes[0]` inputs after `sizes[1]` others."""
+    place, tap = loops
+    form = linear(expr, kernel.loops)
+    if form is None or form.constant or any(s for n, s in enumerate(form.steps) if n not in loops):
+        return None
+    stride = form.steps[place] if kernel.extents[place] > 1 else max(1, form.steps[place])
+    dilation = form.steps[tap] if kernel.extents[tap] > 1 else max(1, form.steps[tap])
+    if stride < 1 or dilation < 1:
+        return None
+    return Window(sizes[0], sizes[1], kernel.extents[tap], stride, dilation, kernel.extents[place])
 
 
 def _groups(channel: tirx.Expr, out: tirx.Var, term: tirx.Var, inputs: int) -> int | None:
@@ -148,8 +155,8 @@ def _groups(channel: tirx.Expr, out: tirx.Var, term: tirx.Var, inputs: int) -> i
     return None
 
 
-def _padding(kernel: Kernel, data: TensorLoad) -> tuple[tirx.Buffer, tuple[int, ...]] | None:
-    """The argument that a load reads through zero padding, and the zeros before it in each dimension."""
+def padding(kernel: Nest, data: TensorLoad, fill: float = 0.0) -> tuple[tirx.Buffer, tuple[int, ...]] | None:
+    """The argument that a load reads with `fill` around it, and how many of these come first in each dimension."""
     if kernel.argument(data.source) is not None:
         return data.source, (0,) * len(data.indices)
     stage = kernel.stage(data.source)
@@ -158,7 +165,7 @@ def _padding(kernel: Kernel, data: TensorLoad) -> tuple[tirx.Buffer, tuple[int, 
     value, condition = stage.value, None
     if isinstance(value, Call) and getattr(value.op, "name", "") in ("prim.if_then_else", "tirx.if_then_else"):
         condition, value, otherwise = value.args
-        if not (isinstance(otherwise, tirx.FloatImm) and float(otherwise.value) == 0.0):
+        if not (isinstance(otherwise, tirx.FloatImm) and float(otherwise.value) == fill):
             return None
     if not isinstance(value, TensorLoad) or kernel.argument(value.source) is None:
         return None

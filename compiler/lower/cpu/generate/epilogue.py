@@ -11,13 +11,13 @@ from tvm.script.ir_builder import tirx as build
 from heterocc.compiler.lower.cpu.blocks import dtype_of, loads, nodes
 from heterocc.compiler.lower.cpu.generate.emit import Arguments, loop, put, registers, vector
 from heterocc.compiler.lower.cpu.generate.places import Place, at, index, loop_values, offset, substituted
-from heterocc.compiler.lower.cpu.generate.read import Kernel, Nest, Stage
+from heterocc.compiler.lower.cpu.generate.read import Fold, Kernel, Nest, Stage
 
 _KEPT = ("float32", "int32")
 """Types of values that are kept in a vector register; others are computed again where they are used."""
 
 
-def can_store(kernel: Kernel) -> bool:
+def can_store(kernel: Kernel | Fold) -> bool:
     """Whether `store_tile` has a form for what becomes of the kernel's sums."""
     given = [b for b in (kernel.sum_, *(s.buffer for s in kernel.after)) if kernel.argument(b) is not None]
     return len(given) >= 1 and all(dtype_of(b) == "float32" for b in given)

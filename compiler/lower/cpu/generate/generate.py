@@ -11,8 +11,9 @@ from heterocc.compiler.lower.cpu.generate.direct import generate_direct
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.maps import generate_map
 from heterocc.compiler.lower.cpu.generate.panels import Panels
+from heterocc.compiler.lower.cpu.generate.pooling import generate_pooling
 from heterocc.compiler.lower.cpu.generate.product import generate_product
-from heterocc.compiler.lower.cpu.generate.read import read_kernel
+from heterocc.compiler.lower.cpu.generate.read import read_fold, read_kernel
 
 KINDS = (generate_product, generate_depthwise, generate_direct)
 """Functions of (kernel, instruction set) that give (code, packings), None for a kernel of another kind; in order."""
@@ -27,6 +28,7 @@ def generate(
     how weights among them are to be packed.
     """
     kernel = read_kernel(function, weights)
-    if kernel is None:
-        return generate_map(function, isa)
-    return next((done for kind in KINDS if (done := kind(kernel, isa)) is not None), None)
+    if kernel is not None:
+        return next((done for kind in KINDS if (done := kind(kernel, isa)) is not None), None)
+    fold = read_fold(function)
+    return generate_map(function, isa) if fold is None else generate_pooling(fold, isa)
