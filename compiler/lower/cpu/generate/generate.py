@@ -14,6 +14,7 @@ from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.pooling import generate_pooling
 from heterocc.compiler.lower.cpu.generate.product import generate_product
 from heterocc.compiler.lower.cpu.generate.read import read_fold, read_kernel
+from heterocc.compiler.lower.cpu.generate.reductions import generate_reduction
 
 KINDS = (generate_product, generate_depthwise, generate_direct)
 """Functions of (kernel, instruction set) that give (code, packings), None for a kernel of another kind; in order."""
@@ -31,4 +32,6 @@ def generate(
     if kernel is not None:
         return next((done for kind in KINDS if (done := kind(kernel, isa)) is not None), None)
     fold = read_fold(function)
-    return generate_map(function, isa) if fold is None else generate_pooling(fold, isa)
+    if fold is not None:
+        return generate_pooling(fold, isa) or generate_reduction(fold, isa)
+    return generate_map(function, isa)
