@@ -9,7 +9,7 @@ from heterocc.compiler.lower.cpu.generate.isa import Isa
 
 MOST_ROWS = 14
 MOST_VECTORS = 15
-ROW_VECTORS = 4
+ROW_VECTORS = 6
 """Vectors of a tile of the only row: such a product waits for memory, which one narrow stream uses best."""
 
 LATENCY = 4.5
