@@ -31,6 +31,11 @@ COPY_BYTES = 256 << 10
 LANES_USED = 0.9
 """Share of the lanes that outputs of narrow maps have to fill: else vectors along channels, if they are whole, win."""
 
+CHANNELS_A_PART = 32
+
+UNSHARED = 0.03
+"""Slowdown that a chunk may cost for each task that the threads lack."""
+
 SPARE = 3
 """Registers of 32 that a tile leaves: with fewer LLVM spills, because it loads the inputs of several taps at once."""
 
@@ -99,14 +104,22 @@ class _Writer:
         sums = self._vectors(rows) * found.inputs * found.taps * found.outputs / 2
         slow = 2.0 if lines * self.pitch * 4 > COPY_BYTES else 1.0
         chunks = -(-found.rows.places // rows)
-        return chunks * (slow * sums + 2 * lines * (self.pitch / self.isa.lanes + 4))
+        total = chunks * (slow * sums + 2 * lines * (self.pitch / self.isa.lanes + 4))
+        if found.work < emit.PARALLEL_WORK:
+            return total
+        wanted = emit.TASKS / (found.batch * found.groups * self._most_parts())
+        return total * (1 + UNSHARED * max(0.0, wanted / chunks - 1))
+
+    def _most_parts(self) -> int:
+        """Parts of the output channels that are worth a copy of the rows each."""
+        return max(1, self.found.outputs // CHANNELS_A_PART)
 
     def write(self, arguments: Arguments) -> None:
         """Write the kernel's body."""
         found, lanes = self.found, self.isa.lanes
         tiles = sum(r.count for r in self.channel_runs)
         tasks = found.batch * found.groups * self.chunks
-        parts = emit.shares(found.work, tasks, tiles)
+        parts = min(emit.shares(found.work, tasks, tiles), self._most_parts())
         with emit.shared_loop(tasks * parts, found.work) as task:
             image, group, chunk, part = emit.unpacked(task, (found.batch, found.groups, self.chunks, parts))
             top = chunk * index(self.rows)
