@@ -22,16 +22,14 @@ from heterocc.compiler.lower.cpu.generate.padded import padded_row
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index
 from heterocc.compiler.lower.cpu.generate.read import Kernel
-from heterocc.compiler.lower.cpu.generate.tiles import Run, choose_tile, runs
+from heterocc.compiler.lower.cpu.generate.tiles import Run, better_along_channels, choose_tile, runs
 
 COPY_BYTES = 256 << 10
 """Copied rows that stay in a second-level cache beside the weights."""
 
 
-LANES_USED = 0.9
-"""Share of the lanes that outputs of narrow maps have to fill: else vectors along channels, if they are whole, win."""
-
 CHANNELS_A_PART = 32
+"""Output channels that a copy of the rows serves at least."""
 
 UNSHARED = 0.03
 """Slowdown that a chunk may cost for each task that the threads lack."""
@@ -46,7 +44,7 @@ def generate_direct(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tuple[Pane
     if found is None or not can_store(kernel):
         return None
     writer = _Writer(kernel, found, isa)
-    if found.groups == 1 and found.outputs % isa.lanes == 0 and writer.used < LANES_USED:
+    if found.groups == 1 and better_along_channels(writer.used, found.outputs, found.columns.places, isa):
         return None
     return emit.written(kernel, {found.weight: writer.packing.size}, writer.write), (writer.packing,)
 
