@@ -8,6 +8,7 @@ vector computes between the rows is dropped when sums go from a buffer to the ou
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from tvm import tirx
@@ -15,20 +16,23 @@ from tvm import tirx
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.convolution import Convolution, Window, find_convolution
 from heterocc.compiler.lower.cpu.generate.emit import Arguments, Step
-from heterocc.compiler.lower.cpu.generate.epilogue import can_store, store_vectors
+from heterocc.compiler.lower.cpu.generate.epilogue import can_store, store_tile, store_vectors
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.padded import padded_row
 from heterocc.compiler.lower.cpu.generate.panels import Panels
-from heterocc.compiler.lower.cpu.generate.places import Axis, index
+from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index
 from heterocc.compiler.lower.cpu.generate.read import Kernel
-from heterocc.compiler.lower.cpu.generate.tiles import Run, choose_tile, runs
+from heterocc.compiler.lower.cpu.generate.tiles import Run, better_along_channels, choose_tile, runs
 
 COPY_BYTES = 256 << 10
 """Copied rows that stay in a second-level cache beside the weights."""
 
 
-LANES_USED = 0.9
-"""Share of the lanes that outputs of narrow maps have to fill: else vectors along channels, if they are whole, win."""
+CHANNELS_A_PART = 32
+"""Output channels that a copy of the rows serves at least."""
+
+UNSHARED = 0.03
+"""Slowdown that a chunk may cost for each task that the threads lack."""
 
 SPARE = 3
 """Registers of 32 that a tile leaves: with fewer LLVM spills, because it loads the inputs of several taps at once."""
@@ -40,9 +44,13 @@ def generate_direct(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tuple[Pane
     if found is None or not can_store(kernel):
         return None
     writer = _Writer(kernel, found, isa)
-    if found.groups == 1 and found.outputs % isa.lanes == 0 and writer.used < LANES_USED:
+    if found.groups == 1 and better_along_channels(writer.used, found.outputs, found.columns.places, isa):
         return None
     return emit.written(kernel, {found.weight: writer.packing.size}, writer.write), (writer.packing,)
+
+
+Sums = Callable[[tirx.Expr, int], Sequence[tirx.Buffer]]
+PlaceOf = Callable[[tirx.Expr, tirx.Expr, tirx.Expr], Place]
 
 
 class _Writer:
@@ -53,9 +61,10 @@ class _Writer:
         self.pitch = found.columns.extent
         most = found.rows.places * self.pitch
         self.isa = isa.narrowed(most)
+        self.whole = found.columns.places % self.isa.lanes == 0
         self.rows = min(range(1, found.rows.places + 1), key=self._cycles)
         self.chunks = -(-found.rows.places // self.rows)
-        self.vectors = self._vectors(self.rows)
+        self.vectors = self._vectors(1 if self.whole else self.rows)
         registers = self.isa.registers - (SPARE if self.isa.registers > 16 else 0)
         tall, wide = choose_tile(found.outputs, self.vectors, replace(self.isa, registers=registers))
         self.channel_runs, self.vector_runs = runs(found.outputs, tall), runs(self.vectors, wide)
@@ -77,10 +86,12 @@ class _Writer:
     def used(self) -> float:
         """The share of computed numbers that are outputs."""
         places = self.found.rows.places * self.found.columns.places
-        return places / (self.chunks * self.vectors * self.isa.lanes)
+        return places / (self.chunks * self._vectors(self.rows) * self.isa.lanes)
 
     def _vectors(self, rows: int) -> int:
-        """Vectors that `rows` rows of outputs take, with what lies between them."""
+        """Vectors that `rows` rows of outputs take: whole ones for each row, or a line with what lies between rows."""
+        if self.whole:
+            return rows * self.found.columns.places // self.isa.lanes
         return -(-((rows - 1) * self.pitch + self.found.columns.places) // self.isa.lanes)
 
     def _cycles(self, rows: int) -> float:
@@ -91,24 +102,32 @@ class _Writer:
         sums = self._vectors(rows) * found.inputs * found.taps * found.outputs / 2
         slow = 2.0 if lines * self.pitch * 4 > COPY_BYTES else 1.0
         chunks = -(-found.rows.places // rows)
-        return chunks * (slow * sums + 2 * lines * (self.pitch / self.isa.lanes + 4))
+        total = chunks * (slow * sums + 2 * lines * (self.pitch / self.isa.lanes + 4))
+        if found.work < emit.PARALLEL_WORK:
+            return total
+        wanted = emit.TASKS / (found.batch * found.groups * self._most_parts())
+        return total * (1 + UNSHARED * max(0.0, wanted / chunks - 1))
+
+    def _most_parts(self) -> int:
+        """Parts of the output channels that are worth a copy of the rows each."""
+        return max(1, self.found.outputs // CHANNELS_A_PART)
 
     def write(self, arguments: Arguments) -> None:
         """Write the kernel's body."""
         found, lanes = self.found, self.isa.lanes
         tiles = sum(r.count for r in self.channel_runs)
         tasks = found.batch * found.groups * self.chunks
-        parts = emit.shares(found.work, tasks, tiles)
+        parts = min(emit.shares(found.work, tasks, tiles), self._most_parts())
         with emit.shared_loop(tasks * parts, found.work) as task:
             image, group, chunk, part = emit.unpacked(task, (found.batch, found.groups, self.chunks, parts))
             top = chunk * index(self.rows)
             if found.rows.places % self.rows:
                 top = tirx.min(top, index(found.rows.places - self.rows))
             phases = len(found.rows.phases) * len(found.columns.phases)
-            overrun = self.vectors * lanes + (self.lines - self.rows) * self.pitch + self.pitch
+            overrun = self._vectors(self.rows) * lanes + (self.lines - self.rows) * self.pitch + self.pitch
             copied = emit.scratch(found.inputs * phases * self.plane + overrun)
             tall = max(r.size for r in self.channel_runs)
-            sums = emit.scratch(tall * self.vectors * lanes)
+            sums = None if self.whole else emit.scratch(tall * self.vectors * lanes)
             self._copy(arguments, copied, image * index(found.groups) + group, top)
             with emit.share_loop(part, parts, tiles) as tile:
                 emit.either_run(
@@ -140,39 +159,64 @@ class _Writer:
     def _tile(
         self,
         arguments: Arguments,
-        buffers: tuple[tirx.Buffer, tirx.Buffer],
+        buffers: tuple[tirx.Buffer, tirx.Buffer | None],
         run: Run,
         tile: tirx.Expr,
         where: tuple[tirx.Expr, tirx.Expr, tirx.Expr],
     ) -> None:
-        """Some output channels of a chunk of rows."""
-        found, lanes = self.found, self.isa.lanes
-        sums, (image, group, top) = buffers[1], where
+        """Some output channels of a chunk of rows: stored as they are, or through a buffer that has lines of them."""
+        found = self.found
+        image, group, top = where
         first = emit.start_of(run, tile)
+        extents = self.kernel.extents
+        axes = [None if n is None else Axis((n,), (extents[n],)) for n in found.loops]
+
+        def place(row: tirx.Expr, line: tirx.Expr, column: tirx.Expr) -> list[tuple[Axis, tirx.Expr]]:
+            values = (image, group * index(found.outputs) + first + row, top + line, column)
+            return [(axis, value) for axis, value in zip(axes, values, strict=True) if axis is not None]
+
+        def sums(start: tirx.Expr, vectors: int) -> list[tirx.Buffer]:
+            return self._sums(arguments, buffers[0], run, (group, first), (start, vectors))
+
+        if buffers[1] is None:
+            self._store_rows(arguments, run, sums, place)
+        else:
+            self._store_line(arguments, run, buffers[1], sums, place)
+
+    def _store_rows(self, arguments: Arguments, run: Run, sums: Sums, place: PlaceOf) -> None:
+        """Rows of whole vectors, stored from registers."""
+        lanes = self.isa.lanes
+        with emit.loop(self.rows) as line:
+            for vectors in self.vector_runs:
+                with emit.loop(vectors.count) as number:
+                    start = (index(vectors.start) + number * index(vectors.size)) * index(lanes)
+
+                    def at(row: tirx.Expr, column: int, lane: tirx.Expr, start: tirx.Expr = start) -> Place:
+                        return place(row, line, start + index(column * lanes) + lane)
+
+                    tile = sums(line * index(self.pitch) + start, vectors.size)
+                    store_tile(self.kernel, arguments, tile, run.size, lanes, at, lambda _: lanes)
+
+    def _store_line(self, arguments: Arguments, run: Run, line_: tirx.Buffer, sums: Sums, place: PlaceOf) -> None:
+        """All rows as one line to a buffer, and from there row by row."""
+        lanes = self.isa.lanes
         pitch = self.vectors * lanes
         for vectors in self.vector_runs:
             with emit.loop(vectors.count) as number:
                 start = (index(vectors.start) + number * index(vectors.size)) * index(lanes)
-                tile_sums = self._sums(arguments, buffers[0], run, (group, first), (start, vectors.size))
+                tile = sums(start, vectors.size)
                 with emit.loop(run.size, "unroll") as row:
-                    for column, buffer in enumerate(tile_sums):
+                    for column, buffer in enumerate(tile):
                         to = row * index(pitch) + start + index(column * lanes)
-                        emit.put(sums, emit.vector(buffer, row * index(lanes), lanes), to, lanes)
+                        emit.put(line_, emit.vector(buffer, row * index(lanes), lanes), to, lanes)
         with emit.loop(run.size) as row, emit.loop(self.rows) as line:
-            channel = group * index(found.outputs) + first + row
             begin = row * index(pitch) + line * index(self.pitch)
-            loops = [(found.loops[0], image), (found.loops[1], channel)]
-            if found.loops[2] is not None:
-                loops.append((found.loops[2], top + line))
-            extents = self.kernel.extents
-            fixed = [(Axis((n,), (extents[n],)), value) for n, value in loops]
-            last = Axis((found.loops[3],), (extents[found.loops[3]],))
             store_vectors(
                 self.kernel,
                 arguments,
-                lambda place: sums[begin + place],
-                lambda place: [*fixed, (last, place)],
-                found.columns.places,
+                lambda column: line_[begin + column],
+                lambda column: place(row, line, column),
+                self.found.columns.places,
                 lanes,
             )
 

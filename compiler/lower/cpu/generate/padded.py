@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tvm import tirx
 from tvm.script.ir_builder import tirx as build
 
@@ -58,17 +60,37 @@ def _take(
     source, to, count = source + index(first * window.stride + shift), to + index(first), end - first
     if not count:
         return
-    if window.stride > 1:
-        with emit.loop(count) as place:
-            build.buffer_store(copied, flat[source + place * index(window.stride)], [to + place])
+    if window.stride == 1:
+        _in_vectors(
+            count,
+            lanes,
+            lambda start, width: emit.put(copied, emit.vector(flat, source + start, width), to + start, width),
+        )
         return
+    begin = first * window.stride + shift
+    # Two vectors hold one of every other column; they have to end, or to begin, inside the row.
+    earlier = 0 if begin + 2 * count <= window.size else 1
+    if window.stride == 2 and count >= lanes and begin >= earlier:
+        every_other = range(earlier, 2 * lanes, 2)
+
+        def take(start: tirx.Expr, width: int) -> None:
+            from_ = source + start * index(2) - index(earlier)
+            pair = [emit.vector(flat, from_, width), emit.vector(flat, from_ + index(width), width)]
+            emit.put(copied, tirx.Shuffle(pair, list(every_other)), to + start, width)
+
+        _in_vectors(count, lanes, take)
+        return
+    with emit.loop(count) as place:
+        build.buffer_store(copied, flat[source + place * index(window.stride)], [to + place])
+
+
+def _in_vectors(count: int, lanes: int, move: Callable[[tirx.Expr, int], None]) -> None:
+    """`move(start, width)` for vectors that cover `count` numbers, the last overlapping the one before."""
     width = min(lanes, count)
     with emit.loop(count // width) as number:
-        start = number * index(width)
-        emit.put(copied, emit.vector(flat, source + start, width), to + start, width)
+        move(number * index(width), width)
     if count % width:
-        start = index(count - width)
-        emit.put(copied, emit.vector(flat, source + start, width), to + start, width)
+        move(index(count - width), width)
 
 
 def _clear(copied: tirx.Buffer, to: tirx.Expr, count: int) -> None:

@@ -25,13 +25,10 @@ from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Axis, Linear, Place, at, index, offset, shape_of
 from heterocc.compiler.lower.cpu.generate.read import Kernel
-from heterocc.compiler.lower.cpu.generate.tiles import Run, choose_tile, runs
+from heterocc.compiler.lower.cpu.generate.tiles import Run, better_along_channels, choose_tile, runs
 
 ROWS_A_TASK = 64
 """Rows that a copied panel serves at least."""
-
-LANES_USED = 0.8
-"""Share of the lanes that pixels have to fill: else vectors along channels, if they are whole, win."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,19 +60,19 @@ class Product:
 def generate_product(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tuple[Panels, ...]] | None:
     """The kernel written as a matrix product, None if it is not one."""
     found = find_product(kernel)
-    if found is None or not can_store(kernel):
-        return None
-    if found.vectors.weight is None and found.numbers.weight is not None and _fills_few(found, isa):
+    if found is None or not can_store(kernel) or _along_channels(found, isa):
         return None
     writer = _Writer(kernel, found, isa.narrowed(found.columns.length))
     packed = {p.argument: p.size for p in writer.packings}
     return emit.written(kernel, packed, writer.write), writer.packings
 
 
-def _fills_few(found: Product, isa: Isa) -> bool:
-    """Whether a narrow map wastes lanes that vectors along the weight's rows, if they are whole, would not."""
+def _along_channels(found: Product, isa: Isa) -> bool:
+    """Whether a convolution of a narrow map is left to the schedule."""
+    if found.vectors.weight is not None or found.numbers.weight is None or not found.columns.extents:
+        return False
     used = found.columns.length / (-(-found.columns.length // isa.lanes) * isa.lanes)
-    return used < LANES_USED and found.rows.length % isa.lanes == 0
+    return better_along_channels(used, found.rows.length, found.columns.extents[-1], isa)
 
 
 def find_product(kernel: Kernel) -> Product | None:

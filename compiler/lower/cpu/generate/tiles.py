@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
+from heterocc.compiler.lower.cpu.blocks import divisor_up_to
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 
 MOST_ROWS = 14
+LEAST_ROWS = 5
 MOST_VECTORS = 15
-ROW_VECTORS = 4
+ROW_VECTORS = 6
 """Vectors of a tile of the only row: such a product waits for memory, which one narrow stream uses best."""
 
 LATENCY = 4.5
@@ -62,6 +63,14 @@ def choose_tile(rows: int, vectors: int, isa: Isa) -> tuple[int, int]:
     return best[1]
 
 
-def largest(sizes: Iterable[Run]) -> int:
-    """The size of the largest tile."""
-    return max(run.size for run in sizes)
+LANES_USED = 0.93
+"""Share of the lanes that pixels fill, below which vectors along channels win."""
+
+
+def better_along_channels(used: float, channels: int, width: int, isa: Isa) -> bool:
+    """Whether a convolution is left to the schedule, whose vectors lie along `channels` and tiles along `width`.
+
+    `used` is the share of the lanes that outputs fill with vectors along pixels: narrow maps waste some. The schedule
+    needs whole vectors, and tiles that divide the width.
+    """
+    return used < LANES_USED and channels % isa.lanes == 0 and divisor_up_to(width, MOST_ROWS) >= LEAST_ROWS
