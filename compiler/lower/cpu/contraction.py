@@ -44,6 +44,11 @@ class Packing:
     axis: int
     tile: int
 
+    @property
+    def key(self) -> str:
+        """A name for the layout."""
+        return f"{self.axis}_{self.tile}"
+
     def apply(self, array: np.ndarray) -> np.ndarray:
         """The packed copy of a weight."""
         split = array.reshape(*array.shape[: self.axis], -1, self.tile, *array.shape[self.axis + 1 :])

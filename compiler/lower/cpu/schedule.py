@@ -13,8 +13,10 @@ from tvm import relax, s_tir, tirx
 from heterocc.compiler.lower.cpu.alignment import at_any_address
 from heterocc.compiler.lower.cpu.blocks import BlockView, is_iters, is_plain_arithmetic, leaf_blocks, loads, view
 from heterocc.compiler.lower.cpu.contraction import Packing, choose_tile, find_contraction, schedule_contraction
+from heterocc.compiler.lower.cpu.generate.generate import generate
+from heterocc.compiler.lower.cpu.generate.isa import Isa, isa_of
+from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generic import schedule_reduction, schedule_spatial
-from heterocc.compiler.lower.cpu.target import vector_lanes
 from heterocc.compiler.lower.pipeline import KernelModule
 from heterocc.compiler.lower.progress import counted
 from heterocc.compiler.lower.relax.kernels import always_among
@@ -33,22 +35,34 @@ if TYPE_CHECKING:
     from tvm.s_tir.schedule import SBlockRV
     from tvm.target import Target
 
+Packed = Packing | Panels
+
 
 def schedule_kernels(module: KernelModule, target: Target) -> KernelModule:
     """The module with its kernels scheduled for `target` and its weights packed as the schedules want them."""
-    lanes = vector_lanes(target)
+    isa = isa_of(target)
     weights = always_among(module, {p for p in module.mod["main"].params if p.name in module.arrays})
     functions: dict[str, tirx.PrimFunc] = {}
-    packings: dict[str, tuple[Packing, ...]] = {}
+    packings: dict[str, tuple[Packed, ...]] = {}
     with target:
         for gvar, function in counted("scheduling kernels", module.mod.functions_items()):
             if gvar.name_hint == "main":
                 continue
-            scheduled, wanted = schedule_kernel(function, weights.get(gvar.name_hint, frozenset()), lanes)
+            scheduled, wanted = kernel_code(function, weights.get(gvar.name_hint, frozenset()), isa)
             functions[gvar.name_hint] = at_any_address(scheduled)
             if wanted:
                 packings[gvar.name_hint] = wanted
     return _with_kernels(module, functions, packings)
+
+
+def kernel_code(
+    function: tirx.PrimFunc, weights: Collection[int], isa: Isa
+) -> tuple[tirx.PrimFunc, tuple[Packed, ...]]:
+    """The kernel generated for an instruction set, or scheduled if it is of no kind that is generated.
+
+    `weights` are the argument numbers that hold parameters. Returns the kernel and how these are to be packed.
+    """
+    return generate(function, weights, isa) or schedule_kernel(function, weights, isa.lanes)
 
 
 def schedule_kernel(
@@ -152,14 +166,14 @@ def _epilogue(sch: s_tir.Schedule, block: BlockView) -> SBlockRV | None:
 
 
 def _with_kernels(
-    module: KernelModule, functions: dict[str, tirx.PrimFunc], packings: dict[str, tuple[Packing, ...]]
+    module: KernelModule, functions: dict[str, tirx.PrimFunc], packings: dict[str, tuple[Packed, ...]]
 ) -> KernelModule:
     """The module with other kernels, and its calls given packed weights."""
     main = module.mod["main"]
     builder = relax.BlockBuilder()
     gvars = {name: builder.add_func(function, name) for name, function in functions.items()}
     arrays: dict[str, np.ndarray] = dict(module.arrays)
-    packed: dict[tuple[str, int, int], relax.Var] = {}
+    packed: dict[tuple[str, str], relax.Var] = {}
     bindings = []
     for binding in bindings_of(main):
         call = binding.value
@@ -168,10 +182,10 @@ def _with_kernels(
             arguments = arguments_of(call)
             for packing in packings.get(name, ()):
                 old = arguments[packing.argument]
-                key = (old.name, packing.axis, packing.tile)
+                key = (old.name, packing.key)
                 if key not in packed:
                     array = packing.apply(module.arrays[old.name])
-                    fresh = f"{old.name}_packed_{packing.axis}_{packing.tile}"
+                    fresh = f"{old.name}_packed_{packing.key}"
                     packed[key] = relax.Var(fresh, relax.TensorType(array.shape, array.dtype.name))
                     arrays[fresh] = array
                 arguments[packing.argument] = packed[key]

@@ -31,4 +31,8 @@ def triple_of(target: Target) -> str | None:
 
 def vector_lanes(target: Target) -> int:
     """How many float32 one vector register holds."""
-    return max(4, int(tvm.target.codegen.llvm_get_vector_width(target)) // 32)
+    # `llvm_get_vector_width` says 512 bits for every x86.
+    features = frozenset(map(str, tvm.target.codegen.llvm_get_cpu_features(target)))
+    if "avx512f" in features:
+        return 16
+    return 8 if "avx" in features else 4

@@ -1,0 +1,213 @@
+"""A kernel read as a convolution of one or two dimensions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tvm import tirx
+from tvm.ir import Call, TensorLoad
+
+from heterocc.compiler.lower.cpu.generate.epilogue import reads_in_epilogue
+from heterocc.compiler.lower.cpu.generate.places import linear, shape_of
+from heterocc.compiler.lower.cpu.generate.read import Kernel, Nest, Stage
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """One dimension: `size` inputs after `before` zeros, `taps` of the kernel, `places` of the output."""
+
+    size: int
+    before: int
+    taps: int
+    stride: int
+    dilation: int
+    places: int
+
+    @property
+    def reach(self) -> int:
+        """The distance between the first and the last tap."""
+        return (self.taps - 1) * self.dilation
+
+    @property
+    def phases(self) -> tuple[int, ...]:
+        """Remainders of the taps' places by the stride: inputs of other ones are not read."""
+        return tuple(sorted({tap * self.dilation % self.stride for tap in range(self.taps)}))
+
+    @property
+    def extent(self) -> int:
+        """Places of one phase that the outputs read."""
+        return self.places + self.reach // self.stride
+
+
+@dataclass(frozen=True, slots=True)
+class Convolution:
+    """out[batch, channel, row, column], NCHW; `inputs` and `outputs` are the channels of one group.
+
+    `data` is the argument's buffer, `weight` the number of the weight's argument. `loops` are the numbers of the
+    loops over batch, channel, row and column; None for the row of a convolution of one dimension.
+    """
+
+    data: tirx.Buffer
+    weight: int
+    batch: int
+    groups: int
+    inputs: int
+    outputs: int
+    rows: Window
+    columns: Window
+    loops: tuple[int, int, int | None, int]
+
+    @property
+    def taps(self) -> int:
+        """Taps of the kernel."""
+        return self.rows.taps * self.columns.taps
+
+    @property
+    def work(self) -> int:
+        """Multiply-adds."""
+        places = self.rows.places * self.columns.places
+        return self.batch * self.groups * self.outputs * self.inputs * self.taps * places
+
+
+def find_convolution(kernel: Kernel) -> Convolution | None:
+    """Read a kernel as a convolution with a constant kernel, None if it is not one."""
+    for data, weight in ((kernel.left, kernel.right), (kernel.right, kernel.left)):
+        found = _convolution(kernel, data, weight)
+        if found is not None:
+            return found
+    return None
+
+
+def _convolution(kernel: Kernel, data: TensorLoad, weight: TensorLoad) -> Convolution | None:
+    rank = len(weight.indices)
+    places, terms, loops = kernel.places, kernel.terms, kernel.loops
+    if rank not in (3, 4) or len(places) != rank or len(terms) != rank - 1 or len(data.indices) != rank:
+        return None
+    argument = kernel.argument(weight.source)
+    order = [places[1], *terms]
+    same = all(i.same_as(loops[n]) for i, n in zip(weight.indices, order, strict=True))
+    if argument not in kernel.weights or argument is None or not same or reads_in_epilogue(kernel, weight.source):
+        return None
+    padded = padding(kernel, data)
+    if padded is None or not data.indices[0].same_as(loops[places[0]]):
+        return None
+    source, before = padded
+    shape = shape_of(source)
+    split = _groups(data.indices[1], loops[places[1]], loops[terms[0]], kernel.extents[terms[0]])
+    if shape is None or split is None or before[:2] != (0, 0):
+        return None
+    inputs, outputs = kernel.extents[terms[0]], kernel.extents[places[1]]
+    groups = 1 if split == 0 else outputs // split
+    if shape[1] != groups * inputs or outputs % groups:
+        return None
+    windows = [Window(1, 0, 1, 1, 1, 1)] if rank == 3 else []
+    for dim in range(2, rank):
+        window = read_window(kernel, data.indices[dim], (places[dim], terms[dim - 1]), (shape[dim], before[dim]))
+        if window is None:
+            return None
+        windows.append(window)
+    row = places[2] if rank == 4 else None
+    return Convolution(
+        source,
+        argument,
+        kernel.extents[places[0]],
+        groups,
+        inputs,
+        outputs // groups,
+        windows[0],
+        windows[1],
+        (places[0], places[1], row, places[-1]),
+    )
+
+
+def read_window(kernel: Nest, expr: tirx.Expr, loops: tuple[int, int], sizes: tuple[int, int]) -> Window | None:
+    """An index as stride · place + dilation · tap of a row of `sizes[0]` inputs after `sizes[1]` others."""
+    place, tap = loops
+    form = linear(expr, kernel.loops)
+    if form is None or form.constant or any(s for n, s in enumerate(form.steps) if n not in loops):
+        return None
+    stride = form.steps[place] if kernel.extents[place] > 1 else max(1, form.steps[place])
+    dilation = form.steps[tap] if kernel.extents[tap] > 1 else max(1, form.steps[tap])
+    if stride < 1 or dilation < 1:
+        return None
+    return Window(sizes[0], sizes[1], kernel.extents[tap], stride, dilation, kernel.extents[place])
+
+
+def _groups(channel: tirx.Expr, out: tirx.Var, term: tirx.Var, inputs: int) -> int | None:
+    """Output channels of a group, 0 if all are one group; None for an index that is neither."""
+    if channel.same_as(term):
+        return 0
+    if inputs == 1 and not isinstance(channel, tirx.Add):
+        base = channel
+    elif isinstance(channel, tirx.Add) and channel.b.same_as(term):
+        base = channel.a
+    else:
+        return None
+    if inputs > 1:
+        if not (isinstance(base, tirx.Mul) and isinstance(base.b, tirx.IntImm) and int(base.b) == inputs):
+            return None
+        base = base.a
+    if base.same_as(out):
+        return 1
+    if isinstance(base, tirx.FloorDiv) and base.a.same_as(out) and isinstance(base.b, tirx.IntImm):
+        return int(base.b)
+    return None
+
+
+def padding(kernel: Nest, data: TensorLoad, fill: float = 0.0) -> tuple[tirx.Buffer, tuple[int, ...]] | None:
+    """The argument that a load reads with `fill` around it, and how many of these come first in each dimension."""
+    if kernel.argument(data.source) is not None:
+        return data.source, (0,) * len(data.indices)
+    stage = kernel.stage(data.source)
+    if stage is None:
+        return None
+    value, condition = stage.value, None
+    if isinstance(value, Call) and getattr(value.op, "name", "") in ("prim.if_then_else", "tirx.if_then_else"):
+        condition, value, otherwise = value.args
+        if not (isinstance(otherwise, tirx.FloatImm) and float(otherwise.value) == fill):
+            return None
+    if not isinstance(value, TensorLoad) or kernel.argument(value.source) is None:
+        return None
+    forms = [linear(i, stage.iters) for i in value.indices]
+    shape = shape_of(value.source)
+    if shape is None or len(forms) != len(stage.iters):
+        return None
+    before = []
+    for dim, form in enumerate(forms):
+        if form is None or form.constant > 0 or form.steps != tuple(int(n == dim) for n in range(len(forms))):
+            return None
+        before.append(-form.constant)
+    inside = _bounds(stage, condition)
+    padded = shape_of(stage.buffer)
+    if inside is None or padded is None:
+        return None
+    for zeros, size, total, (first, end) in zip(before, shape, padded, inside, strict=True):
+        if max(first, 0) != zeros or min(end, total) != min(zeros + size, total):
+            return None
+    return value.source, tuple(before)
+
+
+def _bounds(stage: Stage, condition: tirx.Expr | None) -> list[tuple[int, int]] | None:
+    """Where a condition on a stage's iteration variables holds, dimension by dimension."""
+    bounds = [(0, 1 << 62) for _ in stage.iters]
+    for part in _conjuncts(condition):
+        if isinstance(part, tirx.LE) and isinstance(part.a, tirx.IntImm):
+            var, first, end = part.b, int(part.a), 1 << 62
+        elif isinstance(part, tirx.LT) and isinstance(part.b, tirx.IntImm):
+            var, first, end = part.a, 0, int(part.b)
+        else:
+            return None
+        dim = next((n for n, v in enumerate(stage.iters) if v.same_as(var)), None)
+        if dim is None:
+            return None
+        bounds[dim] = (max(bounds[dim][0], first), min(bounds[dim][1], end))
+    return bounds
+
+
+def _conjuncts(condition: tirx.Expr | None) -> Iterator[tirx.Expr]:
+    if isinstance(condition, tirx.And):
+        yield from _conjuncts(condition.a)
+        yield from _conjuncts(condition.b)
+    elif condition is not None:
+        yield condition

@@ -1,0 +1,230 @@
+"""Writes kernels: their arguments, loops, and tiles of accumulators that become vector registers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from math import prod
+from typing import Any
+
+from tvm import tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.script.ir_builder import tirx as build
+
+from heterocc.compiler.lower.cpu.blocks import dtype_of
+from heterocc.compiler.lower.cpu.generate.isa import Isa
+from heterocc.compiler.lower.cpu.generate.places import index, shape_of
+from heterocc.compiler.lower.cpu.generate.read import Nest
+from heterocc.compiler.lower.cpu.generate.tiles import Run
+
+PARALLEL_WORK = 1 << 18
+"""Multiply-adds from where work is shared between threads: about three microseconds of one."""
+
+TASKS = 16
+"""Pieces that work is cut into at least, if it can be: for the threads of any machine."""
+
+UNROLL = 4
+"""Steps of a reduction written one after another."""
+
+
+class Arguments:
+    """The arguments of a kernel being written, by the buffers of the kernel read."""
+
+    def __init__(self, kernel: Nest, packed: Mapping[int, int]) -> None:
+        self._kernel = kernel
+        self._packed = packed
+        self._given = [self._argument(number, p) for number, p in enumerate(kernel.function.params)]
+        self._flat = [self._alias(buffer) for buffer in self._given]
+
+    def _argument(self, number: int, param: tirx.Buffer) -> tirx.Buffer:
+        shape = (self._packed[number],) if number in self._packed else shape_of(param)
+        assert shape is not None
+        return build.arg(param.name, build.Buffer(tuple(index(n) for n in shape), dtype_of(param)))
+
+    @staticmethod
+    def _alias(buffer: tirx.Buffer) -> tirx.Buffer:
+        size = prod(shape_of(buffer) or ())
+        return build.decl_buffer((index(size),), dtype_of(buffer), data=tirx.buffer_data(buffer))
+
+    def shaped(self, buffer: tirx.Buffer) -> tirx.Buffer:
+        """The argument that `buffer` is, in its own shape."""
+        return self._given[self._number(buffer)]
+
+    def flat(self, buffer: tirx.Buffer) -> tirx.Buffer:
+        """The argument that `buffer` is, as one row of elements."""
+        return self._flat[self._number(buffer)]
+
+    def _number(self, buffer: tirx.Buffer) -> int:
+        number = self._kernel.argument(buffer)
+        assert number is not None
+        return number
+
+
+def written(kernel: Nest, packed: Mapping[int, int], body: Callable[[Arguments], None]) -> tirx.PrimFunc:
+    """The kernel with the body that `body` writes; `packed` are the lengths of weights given in another layout."""
+    with IRBuilder() as builder, build.prim_func(s_tir=True):
+        build.func_name("kernel")
+        build.func_attr({"tirx.noalias": True})
+        body(Arguments(kernel, packed))
+    function = builder.get()
+    return function.with_attr("global_symbol", kernel.function.attrs["global_symbol"])
+
+
+@contextmanager
+def loop(extent: int, kind: str = "serial") -> Iterator[tirx.Expr]:
+    """A loop below `extent`; none where it would run once."""
+    if extent == 1:
+        yield index(0)
+        return
+    with getattr(build, kind)(index(0), index(extent)) as var:
+        yield var
+
+
+def shared_loop(extent: int, work: int) -> AbstractContextManager[tirx.Expr]:
+    """A loop whose iterations the threads share, if there are `work` multiply-adds in all that are worth it."""
+    return loop(extent, "parallel" if work >= PARALLEL_WORK else "serial")
+
+
+def either(condition: tirx.Expr, then: Callable[[], None], otherwise: Callable[[], None]) -> None:
+    """An if statement with both branches."""
+    with build.If(condition):
+        with build.Then():
+            then()
+        with build.Else():
+            otherwise()
+
+
+def registers(count: int, lanes: int, dtype: str = "float32") -> tirx.Buffer:
+    """Vectors that LLVM promotes to registers: a buffer under 1 KiB, which TVM keeps on the stack."""
+    assert count * lanes * 4 < 1024
+    return build.alloc_buffer((count * lanes,), dtype, scope="global")
+
+
+def scratch(size: int) -> tirx.Buffer:
+    """Memory for `size` float32, one for each thread if allocated inside a shared loop."""
+    return build.alloc_buffer((index(size),), "float32", scope="global")
+
+
+def vector(buffer: tirx.Buffer, start: tirx.Expr, lanes: int) -> tirx.Expr:
+    """`lanes` elements of a flat buffer in a row."""
+    return buffer[build.ramp(start, index(1), lanes) if lanes > 1 else start]
+
+
+def put(buffer: tirx.Buffer, value: tirx.Expr, start: tirx.Expr, lanes: int) -> None:
+    """Store a vector to a flat buffer."""
+    build.buffer_store(buffer, value, [build.ramp(start, index(1), lanes) if lanes > 1 else start])
+
+
+def broadcast(value: tirx.Expr, lanes: int) -> tirx.Expr:
+    """A vector of one number."""
+    return build.broadcast(value, lanes)
+
+
+def zeros(lanes: int) -> tirx.Expr:
+    """A vector of zeros."""
+    return build.broadcast(build.float32(0.0), lanes)
+
+
+Step = Callable[[Any, int], None]
+"""Adds the products of one term to the accumulators; the second is a number that counts terms."""
+
+
+def in_turn(terms: int, step: Step) -> None:
+    """Each of `terms` terms, several a turn of the loop."""
+    if terms >= UNROLL:
+        with loop(terms // UNROLL) as outer:
+            for inner in range(UNROLL):
+                step(outer * index(UNROLL) + index(inner), inner)
+    for term in range(terms - terms % UNROLL, terms):
+        step(index(term), term)
+
+
+def product_tile(
+    rows: int,
+    vectors: int,
+    terms: int,
+    isa: Isa,
+    broadcast: Callable[[tirx.Expr, Any], tirx.Expr],
+    loaded: Callable[[int, Any], tirx.Expr],
+    walk: Callable[[int, Step], None] = in_turn,
+) -> Sequence[tirx.Buffer]:
+    """Accumulate `rows` × `vectors` vectors over `terms`: one buffer per column of vectors, row by row.
+
+    `broadcast(row, term)` is a number, `loaded(column, term)` a vector, for each term that `walk(terms, step)` calls
+    `step` with. Few accumulators are kept several times, for terms in turn, because the next sum has to wait for the
+    last.
+    """
+    chains = 1
+    while rows * vectors * chains < 8 and chains < UNROLL and terms >= 4 * UNROLL:
+        chains *= 2
+    lanes = isa.lanes
+    sums = [[registers(rows, lanes) for _ in range(vectors)] for _ in range(chains)]
+    with loop(rows, "unroll") as row:
+        for chain in sums:
+            for buffer in chain:
+                put(buffer, zeros(lanes), row * index(lanes), lanes)
+
+    def step(term: Any, number: int) -> None:
+        # Broadcasts outside and vectors inside: the other order keeps all broadcasts live and spills.
+        with loop(rows, "unroll") as row:
+            for column, buffer in enumerate(sums[number % chains]):
+                place = row * index(lanes)
+                factor = build.broadcast(broadcast(row, term), lanes)
+                put(buffer, vector(buffer, place, lanes) + factor * loaded(column, term), place, lanes)
+
+    walk(terms, step)
+    for chain in sums[1:]:
+        for buffer, more in zip(sums[0], chain, strict=True):
+            with loop(rows, "unroll") as row:
+                place = row * index(lanes)
+                put(buffer, vector(buffer, place, lanes) + vector(more, place, lanes), place, lanes)
+    return sums[0]
+
+
+def either_run(tiles: Sequence[Run], tile: tirx.Expr, body: Callable[[Run], None]) -> None:
+    """`body(run)` for the run that the tile of this number belongs to."""
+    if len(tiles) == 1:
+        body(tiles[0])
+    else:
+        either(tile < index(tiles[1].first), lambda: body(tiles[0]), lambda: body(tiles[1]))
+
+
+def start_of(run: Run, tile: tirx.Expr) -> tirx.Expr:
+    """Where the tile of this number, one of the run, starts."""
+    return index(run.start) + (tile - index(run.first)) * index(run.size)
+
+
+def shares(work: int, tasks: int, tiles: int) -> int:
+    """Parts that the tiles of each of `tasks` tasks are cut into, so that every thread of a machine finds work."""
+    return 1 if work < PARALLEL_WORK else max(1, min(tiles, -(-TASKS // tasks)))
+
+
+def share(part: tirx.Expr, parts: int, tiles: int) -> tuple[tirx.Expr, tirx.Expr]:
+    """The tiles of a part: from the first to before the second."""
+    return tirx.floordiv(part * index(tiles), index(parts)), tirx.floordiv(
+        (part + index(1)) * index(tiles), index(parts)
+    )
+
+
+@contextmanager
+def share_loop(part: tirx.Expr, parts: int, tiles: int) -> Iterator[tirx.Expr]:
+    """A loop over the tiles of a part."""
+    if parts == 1 or parts == tiles:
+        with loop(tiles if parts == 1 else 1) as tile:
+            yield tile if parts == 1 else part
+        return
+    with build.serial(*share(part, parts, tiles)) as tile:
+        yield tile
+
+
+def unpacked(task: tirx.Expr, extents: Sequence[int]) -> list[tirx.Expr]:
+    """A task's number as numbers below `extents`, the last the fastest."""
+    found: list[tirx.Expr] = []
+    for place, extent in reversed(list(enumerate(extents))):
+        if extent == 1:
+            found.append(index(0))
+            continue
+        last = all(e == 1 for e in extents[:place])
+        found.append(task if last else tirx.floormod(task, index(extent)))
+        task = tirx.floordiv(task, index(extent))
+    return found[::-1]

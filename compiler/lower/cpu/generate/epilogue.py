@@ -1,0 +1,169 @@
+"""What a kernel computes of each sum, applied to vectors in registers as they are stored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tvm import tirx
+from tvm.ir import Call, TensorLoad
+from tvm.script.ir_builder import tirx as build
+
+from heterocc.compiler.lower.cpu.blocks import dtype_of, loads, nodes
+from heterocc.compiler.lower.cpu.generate.emit import Arguments, loop, put, registers, vector
+from heterocc.compiler.lower.cpu.generate.places import Place, at, index, loop_values, offset, substituted
+from heterocc.compiler.lower.cpu.generate.read import Fold, Kernel, Nest, Stage
+
+_KEPT = ("float32", "int32")
+"""Types of values that are kept in a vector register; others are computed again where they are used."""
+
+
+def can_store(kernel: Kernel | Fold) -> bool:
+    """Whether `store_tile` has a form for what becomes of the kernel's sums."""
+    given = [b for b in (kernel.sum_, *(s.buffer for s in kernel.after)) if kernel.argument(b) is not None]
+    return len(given) >= 1 and all(dtype_of(b) == "float32" for b in given)
+
+
+def reads_in_epilogue(kernel: Kernel, buffer: tirx.Buffer) -> bool:
+    """Whether a buffer is read by a stage other than the contraction: it then has to stay in its layout."""
+    return any(load.source.same_as(buffer) for s in (*kernel.before, *kernel.after) for load in loads(s.value))
+
+
+def is_heavy(kernel: Nest) -> bool:
+    """Whether the epilogue calls functions: written out for each vector of a tile it would be long and spill."""
+    return any(isinstance(n, Call) for stage in kernel.after for n in nodes(stage.value))
+
+
+def store_tile(
+    kernel: Kernel,
+    arguments: Arguments,
+    sums: Sequence[tirx.Buffer],
+    rows: int,
+    lanes: int,
+    place: Callable[[tirx.Expr, int, tirx.Expr], Place],
+    width: Callable[[int], int],
+) -> None:
+    """Store a tile: `sums` has one buffer per column of vectors, with `rows` vectors of `lanes` numbers.
+
+    `place(row, column, lane)` is where a number belongs, `width(column)` how many lanes of a column's vectors do.
+    """
+    heavy = is_heavy(kernel)
+    for column, buffer in enumerate(sums):
+        kept = {number: registers(1, lanes, dtype_of(s.value)) for number, s in kept_stages(kernel)}
+        held = buffer
+        if heavy and rows > 1:
+            # Indexed by a loop, the accumulators themselves would have to live in memory.
+            held = registers(rows, lanes)
+            with loop(rows, "unroll") as row:
+                put(held, vector(buffer, row * index(lanes), lanes), row * index(lanes), lanes)
+        with loop(rows, "serial" if heavy else "unroll") as row, loop(width(column), "vectorized") as lane:
+            Element(kernel, arguments, held[row * index(lanes) + lane], kept, place(row, column, lane), lane).store()
+
+
+def store_vectors(
+    kernel: Kernel,
+    arguments: Arguments,
+    total: Callable[[tirx.Expr], tirx.Expr],
+    place: Callable[[tirx.Expr], Place],
+    length: int,
+    lanes: int,
+) -> None:
+    """Store `length` outputs in a row: `total(number)` is the sum of one, `place(number)` where it belongs."""
+    width = min(lanes, length)
+
+    def store(start: tirx.Expr) -> None:
+        with loop(width, "vectorized") as lane:
+            Element(kernel, arguments, total(start + lane), kept, place(start + lane), lane).store()
+
+    kept = {number: registers(1, lanes, dtype_of(s.value)) for number, s in kept_stages(kernel)}
+    with loop(length // width) as number:
+        store(number * index(width))
+    if length % width:
+        store(index(length - width))
+
+
+def kept_stages(kernel: Nest) -> list[tuple[int, Stage]]:
+    """Stages whose values later stages read, by number."""
+    found = []
+    for number, stage in enumerate(kernel.after):
+        later = [load for s in kernel.after[number + 1 :] for load in loads(s.value)]
+        if dtype_of(stage.value) in _KEPT and any(load.source.same_as(stage.buffer) for load in later):
+            found.append((number, stage))
+    return found
+
+
+class Element:
+    """One place of a kernel's outputs: `total` is its sum, `kept` has room for values that several stages read."""
+
+    def __init__(
+        self,
+        kernel: Nest,
+        arguments: Arguments,
+        total: tirx.Expr | None,
+        kept: dict[int, tirx.Buffer],
+        place: Place,
+        lane: tirx.Expr,
+    ) -> None:
+        self._kernel = kernel
+        self._arguments = arguments
+        self._total = total
+        self._kept = kept
+        self._place = place
+        self._lane = lane
+        values = loop_values(place, kernel.loops)
+        self._values = [values[number][1] for number in kernel.places]
+
+    def store(self) -> None:
+        """Write the stores of the element, stage by stage."""
+        kernel = self._kernel
+        if self._total is not None and kernel.sum_ is not None and kernel.argument(kernel.sum_) is not None:
+            self._give(kernel.sum_, self._total)
+        for number, stage in enumerate(kernel.after):
+            value = None
+            if number in self._kept:
+                build.buffer_store(self._kept[number], self._value_of(stage), [self._lane])
+                value = self._kept[number][self._lane]
+            if kernel.argument(stage.buffer) is not None:
+                self._give(stage.buffer, self._value_of(stage) if value is None else value)
+
+    def _give(self, buffer: tirx.Buffer, value: tirx.Expr) -> None:
+        places = [self._kernel.loops[n] for n in self._kernel.places]
+        where = self._offset(places, buffer, places)
+        if where is None:
+            build.buffer_store(self._arguments.shaped(buffer), value, self._values)
+        else:
+            build.buffer_store(self._arguments.flat(buffer), value, [where])
+
+    def _value_of(self, stage: Stage) -> tirx.Expr:
+        return self._value(stage.value, stage.iters)
+
+    def _value(self, expr: tirx.Expr, iters: Sequence[tirx.Var]) -> tirx.Expr:
+        """An expression of a stage's iteration variables at this element."""
+        loaded = substituted(expr, [], lambda load: self._load(load, iters))
+        return substituted(loaded, list(zip(iters, self._values, strict=True)))
+
+    def _load(self, load: TensorLoad, iters: Sequence[tirx.Var]) -> tirx.Expr:
+        kernel = self._kernel
+        if self._total is not None and load.source.same_as(kernel.sum_):
+            return self._total
+        for number, stage in enumerate(kernel.after):
+            if load.source.same_as(stage.buffer):
+                return self._kept[number][self._lane] if number in self._kept else self._value_of(stage)
+        before = kernel.stage(load.source)
+        if before is not None:
+            inside = substituted(before.value, list(zip(before.iters, load.indices, strict=True)))
+            return self._value(inside, iters)
+        if kernel.argument(load.source) is None:
+            return load  # a vector register that an inner load became
+        where = self._offset(load.indices, load.source, iters)
+        if where is not None:
+            return self._arguments.flat(load.source)[where]
+        values = list(zip(iters, self._values, strict=True))
+        return self._arguments.shaped(load.source)[tuple(substituted(i, values) for i in load.indices)]
+
+    def _offset(self, indices: Sequence[tirx.Expr], buffer: tirx.Buffer, iters: Sequence[tirx.Var]) -> tirx.Expr | None:
+        """The place in memory, if it is linear in the axes: `iters` stand for the loops over the output's places."""
+        every = list(self._kernel.loops)
+        for number, var in zip(self._kernel.places, iters, strict=True):
+            every[number] = var
+        form = offset(indices, buffer, every)
+        return None if form is None else at(form, self._place)

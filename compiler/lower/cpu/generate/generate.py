@@ -1,0 +1,37 @@
+"""The generated form of a kernel, if there is one."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from tvm import tirx
+
+from heterocc.compiler.lower.cpu.generate.depthwise import generate_depthwise
+from heterocc.compiler.lower.cpu.generate.direct import generate_direct
+from heterocc.compiler.lower.cpu.generate.isa import Isa
+from heterocc.compiler.lower.cpu.generate.maps import generate_map
+from heterocc.compiler.lower.cpu.generate.panels import Panels
+from heterocc.compiler.lower.cpu.generate.pooling import generate_pooling
+from heterocc.compiler.lower.cpu.generate.product import generate_product
+from heterocc.compiler.lower.cpu.generate.read import read_fold, read_kernel
+from heterocc.compiler.lower.cpu.generate.reductions import generate_reduction
+
+KINDS = (generate_product, generate_depthwise, generate_direct)
+"""Functions of (kernel, instruction set) that give (code, packings), None for a kernel of another kind; in order."""
+
+
+def generate(
+    function: tirx.PrimFunc, weights: Collection[int], isa: Isa
+) -> tuple[tirx.PrimFunc, tuple[Panels, ...]] | None:
+    """Write a kernel for an instruction set, None if it is of no kind that is generated.
+
+    `weights` are the numbers of the arguments that are parameters. Returns the kernel, with the same arguments, and
+    how weights among them are to be packed.
+    """
+    kernel = read_kernel(function, weights)
+    if kernel is not None:
+        return next((done for kind in KINDS if (done := kind(kernel, isa)) is not None), None)
+    fold = read_fold(function)
+    if fold is not None:
+        return generate_pooling(fold, isa) or generate_reduction(fold, isa)
+    return generate_map(function, isa)

@@ -1,0 +1,237 @@
+"""Kernels without sums: each element of the outputs is computed from elements of the inputs, in vectors.
+
+The last loops count as one axis as far as everything that is read lies along it at one distance. An axis that a
+condition cuts (padding, concatenation) is walked in pieces within which the condition is constant. A last vector that
+would reach beyond the end of an axis starts earlier and overlaps the one before.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from tvm import s_tir, tirx
+from tvm.ir import Call, TensorLoad
+
+from heterocc.compiler.lower.cpu.blocks import dtype_of, is_iters, itemsize, leaf_blocks, loads, uses, view
+from heterocc.compiler.lower.cpu.generate import emit
+from heterocc.compiler.lower.cpu.generate.emit import Arguments
+from heterocc.compiler.lower.cpu.generate.epilogue import Element, kept_stages
+from heterocc.compiler.lower.cpu.generate.isa import Isa
+from heterocc.compiler.lower.cpu.generate.panels import Panels
+from heterocc.compiler.lower.cpu.generate.places import Axis, index, linear, offset, substituted
+from heterocc.compiler.lower.cpu.generate.read import Nest, Stage, is_constant
+from heterocc.compiler.lower.cpu.generate.transposes import find_turned, write_turned
+
+PARALLEL_ELEMENTS = 1 << 16
+"""Elements from where work is shared between threads; an element with a function counts as `FUNCTION` of them."""
+
+FUNCTION = 8
+TASKS = 16
+"""Pieces that a long axis is cut into at least, if there are no other loops to share."""
+
+MOST_PIECES = 8
+"""Pieces that conditions may cut an axis into: each is code of its own."""
+
+_VECTOR_TYPES = ("float32", "float64", "int32", "int64")
+"""Types that TVM keeps in vectors as they are; it stores booleans bitwise."""
+
+
+def generate_map(function: tirx.PrimFunc, isa: Isa) -> tuple[tirx.PrimFunc, tuple[Panels, ...]] | None:
+    """The kernel written in vectors; None for a kernel with sums, or of types without vectors."""
+    nest = read_map(function)
+    if nest is None or not _has_vectors(nest):
+        return None
+    return emit.written(nest, {}, _Writer(nest, isa).write), ()
+
+
+def read_map(function: tirx.PrimFunc) -> Nest | None:
+    """Read a kernel without sums; None if it has one, or gives out arrays of different shapes."""
+    schedule = s_tir.Schedule(function, debug_mask="none")
+    views = [view(schedule, rv) for rv in leaf_blocks(schedule)]
+    blocks = [b for b in views if b is not None]
+    if not blocks or len(blocks) != len(views) or not all(is_constant(p) for p in function.params):
+        return None
+    if any(b.is_reduction or not b.extents or not is_iters(b.store.indices, b.iters) for b in blocks):
+        return None
+    stages = [Stage(b.store.buffer, tuple(b.iters), b.store.value) for b in blocks]
+    extents = {s: b.extents for s, b in zip(range(len(stages)), blocks, strict=True)}
+    last = blocks[-1]
+    together = {n for n, found in extents.items() if found == last.extents}
+    while moved := {n for n in together if _read_elsewhere(n, stages, together)}:
+        together -= moved
+    before = tuple(s for n, s in enumerate(stages) if n not in together)
+    nest = Nest(
+        function=function, loops=tuple(last.iters), kinds=last.kinds, extents=last.extents, before=before, after=()
+    )
+    if any(nest.argument(s.buffer) is not None for s in before):
+        return None
+    after = [replace(stages[n], value=_inlined(stages[n].value, before)) for n in sorted(together)]
+    return replace(nest, before=(), after=tuple(after))
+
+
+def _read_elsewhere(number: int, stages: Sequence[Stage], together: set[int]) -> bool:
+    """Whether a stage is read at other places than its reader's own, or by a stage that is."""
+    for other, reader in enumerate(stages):
+        for load in loads(reader.value):
+            if load.source.same_as(stages[number].buffer) and not (
+                other in together and is_iters(load.indices, list(reader.iters))
+            ):
+                return True
+    return False
+
+
+def _inlined(expr: tirx.Expr, before: Sequence[Stage]) -> tirx.Expr:
+    """The expression with what stages before compute in place of loads of it."""
+
+    def inline(load: TensorLoad) -> tirx.Expr:
+        stage = next((s for s in before if s.buffer.same_as(load.source)), None)
+        if stage is None:
+            return load
+        return _inlined(substituted(stage.value, list(zip(stage.iters, load.indices, strict=True))), before)
+
+    return substituted(expr, [], inline)
+
+
+def _has_vectors(nest: Nest) -> bool:
+    given = [s.value for s in nest.after]
+    read = [load for s in nest.after for load in loads(s.value)]
+    if not all(dtype_of(e) in _VECTOR_TYPES for e in (*given, *read)):
+        return False
+    calls = [n for s in nest.after for n in _outside_loads(s.value) if isinstance(n, Call)]
+    return all(dtype_of(c) == "float32" or c.op.name == "tirx.if_then_else" for c in calls if hasattr(c.op, "name"))
+
+
+def _outside_loads(expr: tirx.Expr) -> Iterator[tirx.Expr]:
+    """All expressions below one, but for the indices of loads."""
+    yield expr
+    if isinstance(expr, TensorLoad | tirx.Var | tirx.IntImm | tirx.FloatImm):
+        return
+    for name in ("a", "b", "value", "args", "condition", "true_value", "false_value"):
+        part = getattr(expr, name, None)
+        for child in () if part is None else part if name == "args" else (part,):
+            if isinstance(child, tirx.Expr) or hasattr(child, "ty"):
+                yield from _outside_loads(child)
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """How a nest is walked: `outer` loops, then `axis` from cut to cut."""
+
+    outer: Axis
+    axis: Axis
+    cuts: tuple[int, ...]
+
+
+def _shape(nest: Nest) -> _Shape | None:
+    """The longest axis of last loops along which everything lies at one distance, and where conditions cut it."""
+    forms = []
+    plain = [True] * len(nest.loops)
+    for stage in nest.after:
+        values = list(zip(stage.iters, nest.loops, strict=True))
+        expr = substituted(stage.value, values)
+        for load in loads(expr):
+            form = offset(load.indices, load.source, nest.loops)
+            if form is None:
+                used = {n for n, v in enumerate(nest.loops) for i in load.indices if uses(i, v)}
+                plain = [p and n not in used for n, p in enumerate(plain)]
+            else:
+                forms.append(form)
+        for part in _outside_loads(expr):
+            plain = [p and not v.same_as(part) for p, v in zip(plain, nest.loops, strict=True)]
+    numbers = [n for n, extent in enumerate(nest.extents) if extent > 1] or [len(nest.loops) - 1]
+    first = len(numbers) - 1
+    while first and plain[numbers[first]] and plain[numbers[first - 1]]:
+        longer = _axis(nest, numbers[first - 1 :])
+        if any(longer.step(form) is None for form in forms):
+            break
+        first -= 1
+    axis = _axis(nest, numbers[first:])
+    cuts: tuple[int, ...] = (0, axis.length)
+    if len(axis.loops) == 1 and not plain[axis.loops[0]]:
+        found = _cuts(nest, axis.loops[0])
+        cuts = tuple(sorted({*cuts, *(c for c in found if 0 < c < axis.length)}))
+    return _Shape(_axis(nest, numbers[:first]), axis, cuts) if len(cuts) <= MOST_PIECES + 1 else None
+
+
+def _axis(nest: Nest, loops: Sequence[int]) -> Axis:
+    return Axis(tuple(loops), tuple(nest.extents[n] for n in loops))
+
+
+def _cuts(nest: Nest, number: int) -> set[int]:
+    """Values of a loop at which a comparison with it alone changes."""
+    found: set[int] = set()
+    for stage in nest.after:
+        var = stage.iters[number]
+        for part in _outside_loads(stage.value):
+            if not isinstance(part, tirx.LT | tirx.LE | tirx.GT | tirx.GE):
+                continue
+            form = linear(part.a - part.b, [var])
+            if form is None or abs(form.steps[0]) != 1:
+                continue
+            # step·x + c changes sign at x = -c / step; inclusive comparisons one further.
+            zero = -form.constant * form.steps[0]
+            rising = form.steps[0] == 1
+            inclusive = isinstance(part, tirx.LE | tirx.GT)
+            found.add(zero + int(inclusive == rising))
+    return found
+
+
+class _Writer:
+    """Writes a map: the outer loops shared by the threads, the axis in vectors."""
+
+    def __init__(self, nest: Nest, isa: Isa) -> None:
+        self.nest = nest
+        size = max(itemsize(dtype_of(e)) for s in nest.after for e in (s.value, *loads(s.value)))
+        self.lanes = max(1, isa.lanes * 4 // max(size, 4))
+        shape = _shape(nest)
+        self.shape = shape or _Shape(
+            _axis(nest, range(len(nest.loops) - 1)), _axis(nest, [len(nest.loops) - 1]), (0, nest.extents[-1])
+        )
+        functions = sum(isinstance(n, Call) for s in nest.after for n in _outside_loads(s.value))
+        self.work = math.prod(nest.extents) * (1 + FUNCTION * functions)
+
+    def write(self, arguments: Arguments) -> None:
+        """Write the kernel's body."""
+        outer, axis, cuts = self.shape.outer, self.shape.axis, self.shape.cuts
+        kind = "parallel" if self.work >= PARALLEL_ELEMENTS else "serial"
+        turned = find_turned(self.nest, axis, self.lanes) if len(cuts) == 2 else None
+        if turned is not None:
+            write_turned(self.nest, arguments, turned, kind)
+            return
+        size, pieces = axis.length, 1
+        if kind == "parallel" and len(cuts) == 2 and outer.length < TASKS:
+            wanted = -(-TASKS // outer.length)
+            size = min(size, -(-size // (wanted * self.lanes)) * self.lanes)
+            pieces = -(-axis.length // size)
+        with emit.loop(outer.length * pieces, kind) as task:
+            place = outer.split(tirx.floordiv(task, index(pieces)) if pieces > 1 else task)
+            fixed = [(Axis((n,), (self.nest.extents[n],)), value) for n, value in place]
+            if pieces > 1:
+                piece = tirx.floormod(task, index(pieces))
+                start = piece * index(size)
+                if axis.length % size:
+                    start = tirx.min(start, index(axis.length - size))
+                self._walk(arguments, fixed, start, size)
+                return
+            for begin, end in pairwise(cuts):
+                self._walk(arguments, fixed, index(begin), end - begin)
+
+    def _walk(self, arguments: Arguments, fixed: list[tuple[Axis, tirx.Expr]], start: tirx.Expr, size: int) -> None:
+        """`size` elements of the axis from `start`."""
+        lanes = self.lanes
+        while lanes > size:
+            lanes //= 2
+
+        def vector(begin: tirx.Expr) -> None:
+            kept = {n: emit.registers(1, lanes, dtype_of(s.value)) for n, s in kept_stages(self.nest)}
+            with emit.loop(lanes, "vectorized") as lane:
+                place = [*fixed, (self.shape.axis, begin + lane)]
+                Element(self.nest, arguments, None, kept, place, lane).store()
+
+        with emit.loop(size // lanes) as number:
+            vector(start + number * index(lanes))
+        if size % lanes:
+            vector(start + index(size - lanes))

@@ -1,0 +1,158 @@
+"""Loops counted as one axis, and offsets in memory as linear forms of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING
+
+import tvm_ffi
+from tvm import tirx
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tvm.ir import TensorLoad
+
+
+def index(value: int) -> tirx.Expr:
+    """A constant index."""
+    return tirx.const(value, "int64")
+
+
+def shape_of(buffer: tirx.Buffer) -> tuple[int, ...] | None:
+    """A buffer's shape; None if it is not constant."""
+    if not all(isinstance(n, tirx.IntImm) for n in buffer.shape):
+        return None
+    return tuple(int(n) for n in buffer.shape)
+
+
+def substituted(
+    expr: tirx.Expr,
+    values: Sequence[tuple[tirx.Var, tirx.Expr]],
+    load: Callable[[TensorLoad], tirx.Expr] | None = None,
+) -> tirx.Expr:
+    """The expression with variables replaced, then loads as `load` says."""
+    from tvm.ir import TensorLoad
+
+    def variable(var: tirx.Var) -> tirx.Expr:
+        return next((new for old, new in values if old.same_as(var)), var)
+
+    rules: list[tuple[type, Callable[..., tirx.Expr]]] = [(tirx.Var, variable)]
+    if load is not None:
+        rules.append((TensorLoad, load))
+    return tvm_ffi.structural_map(expr, rules, order="post")
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """constant + Σ coefficient · variable; `steps` are the coefficients of the variables it was read for."""
+
+    constant: int
+    steps: tuple[int, ...]
+
+
+def linear(expr: tirx.Expr, variables: Sequence[tirx.Var]) -> Linear | None:
+    """An index as a linear form of `variables`, None if it is not one."""
+    none = (0,) * len(variables)
+    if isinstance(expr, tirx.IntImm):
+        return Linear(int(expr), none)
+    if isinstance(expr, tirx.Var):
+        steps = tuple(int(expr.same_as(v)) for v in variables)
+        return Linear(0, steps) if any(steps) else None
+    if isinstance(expr, tirx.Cast):
+        return linear(expr.value, variables)
+    if not isinstance(expr, tirx.Add | tirx.Sub | tirx.Mul):
+        return None
+    a, b = linear(expr.a, variables), linear(expr.b, variables)
+    if a is None or b is None:
+        return None
+    if isinstance(expr, tirx.Mul):
+        if any(a.steps):
+            a, b = b, a
+        if any(a.steps):
+            return None
+        return Linear(a.constant * b.constant, tuple(a.constant * s for s in b.steps))
+    sign = 1 if isinstance(expr, tirx.Add) else -1
+    return Linear(a.constant + sign * b.constant, tuple(x + sign * y for x, y in zip(a.steps, b.steps, strict=True)))
+
+
+def offset(indices: Sequence[tirx.Expr], buffer: tirx.Buffer, variables: Sequence[tirx.Var]) -> Linear | None:
+    """The place in memory, in elements, of an access at `indices`; None if it is not linear in `variables`."""
+    shape = shape_of(buffer)
+    if shape is None:
+        return None
+    constant, steps = 0, [0] * len(variables)
+    pitch = 1
+    for extent, expr in zip(reversed(shape), reversed(list(indices)), strict=True):
+        form = linear(expr, variables)
+        if form is None:
+            return None
+        constant += pitch * form.constant
+        steps = [s + pitch * t for s, t in zip(steps, form.steps, strict=True)]
+        pitch *= extent
+    return Linear(constant, tuple(steps))
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """Loops counted as one, the last the fastest: their numbers among the block's loops, and their extents.
+
+    Loops that run once may be left out of every axis.
+    """
+
+    loops: tuple[int, ...] = ()
+    extents: tuple[int, ...] = ()
+
+    @property
+    def length(self) -> int:
+        """Places along the axis."""
+        return prod(self.extents)
+
+    def step(self, form: Linear) -> int | None:
+        """The distance in memory between neighbours along the axis; None if it is not the same everywhere."""
+        if not self.loops:
+            return 0
+        step = form.steps[self.loops[-1]]
+        pitch = step
+        for loop, extent, inner in zip(self.loops[-2::-1], self.extents[-2::-1], self.extents[:0:-1], strict=True):
+            pitch *= inner
+            if form.steps[loop] != pitch:
+                return None
+            del extent
+        return step
+
+    def split(self, place: tirx.Expr) -> list[tuple[int, tirx.Expr]]:
+        """The loops' values at a place along the axis."""
+        found: list[tuple[int, tirx.Expr]] = []
+        pitch = 1
+        for number in range(len(self.loops) - 1, -1, -1):
+            part = place if pitch == 1 else tirx.floordiv(place, index(pitch))
+            if number:
+                part = tirx.floormod(part, index(self.extents[number]))
+            found.append((self.loops[number], part))
+            pitch *= self.extents[number]
+        return found
+
+
+Place = Sequence[tuple[Axis, tirx.Expr]]
+"""A value for each axis."""
+
+
+def at(form: Linear, place: Place) -> tirx.Expr | None:
+    """The offset at a place, None if it is not linear in the axes."""
+    total: tirx.Expr = index(form.constant)
+    for axis, value in place:
+        step = axis.step(form)
+        if step is None:
+            return None
+        if step:
+            total = total + (value if step == 1 else value * index(step))
+    return total
+
+
+def loop_values(place: Place, variables: Sequence[tirx.Var]) -> list[tuple[tirx.Var, tirx.Expr]]:
+    """The value of each loop at a place; zero for loops of no axis, which run once."""
+    found = dict(pair for axis, value in place for pair in axis.split(value))
+    return [(var, found.get(number, index(0))) for number, var in enumerate(variables)]

@@ -1,0 +1,216 @@
+"""A fused kernel, read as a contraction, what is computed before it, and what becomes of each of its outputs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import s_tir, tirx
+from tvm.ir import TensorLoad
+
+from heterocc.compiler.lower.cpu.blocks import BlockView, dtype_of, is_iters, leaf_blocks, loads, view
+from heterocc.compiler.lower.cpu.generate.places import shape_of, substituted
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A block that writes `value` at each place of `buffer`: an expression of `iters`."""
+
+    buffer: tirx.Buffer
+    iters: tuple[tirx.Var, ...]
+    value: tirx.Expr
+
+
+@dataclass(frozen=True, kw_only=True)
+class Nest:
+    """Stages of a kernel that give one element of each output for each place.
+
+    `loops` are iteration variables, `kinds` "S" or "R" and `extents` one per loop. `places` are the numbers of the
+    spatial ones, in the order of the outputs' dimensions. `before` are stages that others read anywhere, `after` those
+    that read each other at the same place, in order. `weights` are the numbers of the arguments that are parameters.
+    `sum_` is what the contraction of a Kernel writes.
+    """
+
+    function: tirx.PrimFunc
+    weights: frozenset[int] = frozenset()
+    loops: tuple[tirx.Var, ...]
+    kinds: str
+    extents: tuple[int, ...]
+    before: tuple[Stage, ...] = ()
+    after: tuple[Stage, ...]
+    sum_: tirx.Buffer | None = None
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        """Numbers of the loops over the output's dimensions."""
+        return tuple(i for i, kind in enumerate(self.kinds) if kind == "S")
+
+    @property
+    def terms(self) -> tuple[int, ...]:
+        """Numbers of the loops of the reduction."""
+        return tuple(i for i, kind in enumerate(self.kinds) if kind == "R")
+
+    def argument(self, buffer: tirx.Buffer) -> int | None:
+        """The number of the argument that a buffer is, None for one that the kernel owns."""
+        return next((n for n, p in enumerate(self.function.params) if p.same_as(buffer)), None)
+
+    def stage(self, buffer: tirx.Buffer) -> Stage | None:
+        """The stage before the contraction that writes a buffer."""
+        return next((s for s in self.before if s.buffer.same_as(buffer)), None)
+
+
+Combine = Callable[[tirx.Expr, tirx.Expr], tirx.Expr]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fold(Nest):
+    """out[places] = after(value combined over all terms), in float32.
+
+    `combine(so far, value)` is a sum, maximum or minimum, and `start` the number that changes none. `loops` are the
+    reduction's. Stages `before` do not depend on the result, those `after` do.
+    """
+
+    sum_: tirx.Buffer
+    value: tirx.Expr
+    combine: Combine
+    start: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kernel(Nest):
+    """out[places] = after(Σ over terms of left · right), in float32.
+
+    `loops` are the contraction's. Stages `before` do not depend on the sum (padding, for instance), those `after` do.
+    """
+
+    sum_: tirx.Buffer
+    left: TensorLoad
+    right: TensorLoad
+
+    def through_copies(self, load: TensorLoad) -> TensorLoad:
+        """The load of what a load reads, if stages before only copy it."""
+        while (stage := self.stage(load.source)) is not None and isinstance(stage.value, TensorLoad):
+            load = substituted(stage.value, list(zip(stage.iters, load.indices, strict=True)))
+        return load
+
+
+def read_kernel(function: tirx.PrimFunc, weights: Collection[int]) -> Kernel | None:
+    """Read a kernel; None if it is anything but one product of float32, its padding and an epilogue by element."""
+    parts = _parts(function)
+    factors = None if parts is None else _factors(parts.block)
+    if parts is None or factors is None:
+        return None
+    return Kernel(**parts.nest(function, weights), left=factors[0], right=factors[1])
+
+
+def read_fold(function: tirx.PrimFunc) -> Fold | None:
+    """Read a kernel; None if it is anything but one sum, maximum or minimum, its padding and an epilogue by element."""
+    parts = _parts(function)
+    if parts is None:
+        return None
+    total, start = parts.block.store.value, getattr(parts.block.block.init, "value", None)
+    combine = next((c for kind, (c, _) in _COMBINE.items() if isinstance(total, kind)), None)
+    if combine is None or not isinstance(start, tirx.FloatImm) or dtype_of(total) != "float32":
+        return None
+    if float(start.value) != _COMBINE[type(total)][1] or not _accumulates(parts.block, total.a):
+        return None
+    reads = loads(total.b)
+    if any(dtype_of(e) != "float32" for e in (total.b, *reads)):
+        return None
+    if any(load.source.same_as(parts.block.store.buffer) for load in reads):
+        return None
+    return Fold(**parts.nest(function, ()), value=total.b, combine=combine, start=float(start.value))
+
+
+_COMBINE: dict[type, tuple[Combine, float]] = {
+    tirx.Add: (lambda a, b: a + b, 0.0),
+    tirx.Max: (tirx.max, -math.inf),
+    tirx.Min: (tirx.min, math.inf),
+}
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """The blocks of a kernel with one reduction."""
+
+    block: BlockView
+    before: tuple[Stage, ...]
+    after: tuple[Stage, ...]
+
+    def nest(self, function: tirx.PrimFunc, weights: Collection[int]) -> dict[str, Any]:
+        """The fields of a Nest, and the reduction's buffer."""
+        return {
+            "function": function,
+            "weights": frozenset(weights),
+            "loops": tuple(self.block.iters),
+            "kinds": self.block.kinds,
+            "extents": self.block.extents,
+            "before": self.before,
+            "after": self.after,
+            "sum_": self.block.store.buffer,
+        }
+
+
+def _parts(function: tirx.PrimFunc) -> _Parts | None:
+    """A kernel's only reduction and the stages around it."""
+    schedule = s_tir.Schedule(function, debug_mask="none")
+    views = [view(schedule, rv) for rv in leaf_blocks(schedule)]
+    blocks = [b for b in views if b is not None]
+    sums = [b for b in blocks if b.is_reduction]
+    if len(blocks) != len(views) or len(sums) != 1 or not all(is_constant(p) for p in function.params):
+        return None
+    block = sums[0]
+    buffer = block.store.buffer
+    extents = tuple(e for e, kind in zip(block.extents, block.kinds, strict=True) if kind == "S")
+    before: list[Stage] = []
+    after: list[Stage] = []
+    for other in blocks:
+        if other is block:
+            continue
+        stage = Stage(other.store.buffer, tuple(other.iters), other.store.value)
+        if not is_iters(other.store.indices, other.iters):
+            return None
+        tiled = [buffer, *(s.buffer for s in after)]
+        reads = [r for r in loads(stage.value) if any(r.source.same_as(t) for t in tiled)]
+        if not reads:
+            before.append(stage)
+        elif other.extents == extents and all(is_iters(r.indices, other.iters) for r in reads):
+            after.append(stage)
+        else:
+            return None
+    if any(p.same_as(stage.buffer) for stage in before for p in function.params):
+        return None  # what a kernel gives out is the sum or a stage after it
+    return _Parts(block, tuple(before), tuple(after))
+
+
+def _accumulates(block: BlockView, expr: tirx.Expr) -> bool:
+    """Whether an expression is what the block has stored so far."""
+    spatial = [v for v, kind in zip(block.iters, block.kinds, strict=True) if kind == "S"]
+    if not is_iters(block.store.indices, spatial) or not isinstance(expr, TensorLoad):
+        return False
+    return bool(expr.source.same_as(block.store.buffer)) and is_iters(expr.indices, spatial)
+
+
+def _factors(block: BlockView) -> tuple[TensorLoad, TensorLoad] | None:
+    """The two loads whose product the block sums from zero."""
+    value = block.store.value
+    init = block.block.init
+    if init is None or not isinstance(value, tirx.Add) or not isinstance(value.b, tirx.Mul):
+        return None
+    start = init.value
+    if not (isinstance(start, tirx.FloatImm) and float(start.value) == 0.0):
+        return None
+    left, right = value.b.a, value.b.b
+    if not isinstance(left, TensorLoad) or not isinstance(right, TensorLoad):
+        return None
+    if not _accumulates(block, value.a):
+        return None
+    floats = all(dtype_of(e) == "float32" for e in (value, left, right))
+    return (left, right) if floats else None
+
+
+def is_constant(param: tirx.Var) -> bool:
+    """Whether a parameter is a buffer of constant shape."""
+    return isinstance(getattr(param, "ty", None), tirx.BufferType) and shape_of(param) is not None

@@ -1,0 +1,255 @@
+"""Sums, maxima and minima over any axes, in vectors along a row of outputs or along a row of terms.
+
+A row of terms is combined in several accumulators of a vector each, then in halves; its last terms in shorter vectors.
+Sums are added in another order than term by term: their error is smaller.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+
+from tvm import tirx
+from tvm.ir import Call, TensorLoad
+from tvm.script.ir_builder import tirx as build
+
+from heterocc.compiler.lower.cpu.blocks import dtype_of, loads, nodes, uses
+from heterocc.compiler.lower.cpu.generate import emit
+from heterocc.compiler.lower.cpu.generate.emit import Arguments
+from heterocc.compiler.lower.cpu.generate.epilogue import Element, can_store, kept_stages
+from heterocc.compiler.lower.cpu.generate.isa import Isa
+from heterocc.compiler.lower.cpu.generate.panels import Panels
+from heterocc.compiler.lower.cpu.generate.places import (
+    Axis,
+    Linear,
+    Place,
+    at,
+    index,
+    loop_values,
+    offset,
+    substituted,
+)
+from heterocc.compiler.lower.cpu.generate.read import Fold
+
+PARALLEL_TERMS = 1 << 16
+"""Terms from where work is shared between threads; a term with a function counts as `FUNCTION` of them."""
+
+FUNCTION = 8
+CHAINS = 4
+"""Accumulators in a row: an addition has a latency of four cycles, and two can start in each."""
+
+
+def generate_reduction(kernel: Fold, isa: Isa) -> tuple[tirx.PrimFunc, tuple[Panels, ...]] | None:
+    """The kernel written as a reduction in vectors; None if what it reads does not lie in rows."""
+    found = find_reduction(kernel)
+    if found is None or not can_store(kernel):
+        return None
+    writer = _Along if found.along else _Across
+    return emit.written(kernel, {}, writer(kernel, found, isa.lanes).write), ()
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    """`row` is the axis of vectors: outputs if `along`, else terms. `outer` are the other loops over outputs, `terms`
+    those over terms. `value` is what is combined, an expression of arguments.
+    """
+
+    outer: Axis
+    terms: tuple[int, ...]
+    row: Axis
+    along: bool
+    value: tirx.Expr
+
+
+def find_reduction(kernel: Fold) -> Reduction | None:
+    """Read a kernel as a reduction whose loads all lie at one distance along its last output or its last term."""
+    value = _from_arguments(kernel)
+    if value is None:
+        return None
+    forms = [offset(load.indices, load.source, kernel.loops) for load in loads(value)]
+    bare = substituted(value, [], lambda _: tirx.const(0.0, "float32"))
+    if not forms or any(f is None for f in forms) or any(uses(bare, v) for v in kernel.loops):
+        return None
+    every = [f for f in forms if f is not None]
+    places = [n for n in kernel.places if kernel.extents[n] > 1]
+    terms = [n for n in kernel.terms if kernel.extents[n] > 1]
+    for loops, along in ((places, True), (terms, False)):
+        steps = {f.steps[loops[-1]] for f in every} if loops else set()
+        if steps and steps <= {0, 1} and 1 in steps and not (along and kernel.extents[loops[-1]] < 4):
+            row = _last_run(kernel, loops, every)
+            rest = [n for n in places if n not in row.loops]
+            outer = Axis(tuple(rest), tuple(kernel.extents[n] for n in rest))
+            return Reduction(outer, tuple(n for n in terms if n not in row.loops), row, along, value)
+    return None
+
+
+def _from_arguments(kernel: Fold) -> tirx.Expr | None:
+    """What is combined with stages before written out; None if one of them is read under a condition."""
+
+    def inline(load: TensorLoad) -> tirx.Expr:
+        stage = kernel.stage(load.source)
+        if stage is None:
+            return load
+        return substituted(substituted(stage.value, list(zip(stage.iters, load.indices, strict=True))), [], inline)
+
+    value = substituted(kernel.value, [], inline)
+    conditions = any(isinstance(n, Call) and "if_then_else" in getattr(n.op, "name", "") for n in nodes(value))
+    known = all(kernel.argument(load.source) is not None and dtype_of(load) == "float32" for load in loads(value))
+    return value if known and not conditions else None
+
+
+def _last_run(kernel: Fold, loops: Sequence[int], forms: Sequence[Linear]) -> Axis:
+    """The longest row of the last of `loops` that is one axis everywhere."""
+    first = len(loops) - 1
+
+    def axis(begin: int) -> Axis:
+        return Axis(tuple(loops[begin:]), tuple(kernel.extents[n] for n in loops[begin:]))
+
+    while first and all(axis(first - 1).step(f) is not None for f in forms):
+        first -= 1
+    return axis(first)
+
+
+class _Writer:
+    """What both forms share."""
+
+    def __init__(self, kernel: Fold, found: Reduction, lanes: int) -> None:
+        self.kernel, self.found, self.lanes = kernel, found, lanes
+        functions = sum(isinstance(n, Call) for n in nodes(found.value))
+        self.work = math.prod(kernel.extents) * (1 + FUNCTION * functions)
+        self.kind = "parallel" if self.work >= PARALLEL_TERMS else "serial"
+
+    def value(self, arguments: Arguments, place: Place) -> tirx.Expr:
+        """What is combined, at a place of outputs and terms."""
+        loops = self.kernel.loops
+
+        def load(read: TensorLoad) -> tirx.Expr:
+            form = offset(read.indices, read.source, loops)
+            where = None if form is None else at(form, place)
+            assert where is not None
+            return arguments.flat(read.source)[where]
+
+        return substituted(substituted(self.found.value, [], load), loop_values(place, loops))
+
+    def outer_place(self, place: tirx.Expr) -> list[tuple[Axis, tirx.Expr]]:
+        """The loops over outputs at a task."""
+        return [self.single(n, value) for n, value in self.found.outer.split(place)]
+
+    def single(self, number: int, value: tirx.Expr) -> tuple[Axis, tirx.Expr]:
+        """A loop as an axis of its own."""
+        return Axis((number,), (self.kernel.extents[number],)), value
+
+    def over_terms(self, body: Callable[[list[tuple[Axis, tirx.Expr]]], None]) -> None:
+        """`body` in a nest of the loops over terms."""
+        with ExitStack() as stack:
+            body([self.single(n, stack.enter_context(emit.loop(self.kernel.extents[n]))) for n in self.found.terms])
+
+    def start(self, buffer: tirx.Buffer, lanes: int) -> None:
+        """Set a register to the number that changes nothing."""
+        number = tirx.const(self.kernel.start, "float32")
+        emit.put(buffer, build.broadcast(number, lanes) if lanes > 1 else number, index(0), lanes)
+
+    def store(self, arguments: Arguments, total: tirx.Buffer, place: Callable[[tirx.Expr], Place], lanes: int) -> None:
+        """Store the results in a register."""
+        kept = {n: emit.registers(1, lanes, dtype_of(s.value)) for n, s in kept_stages(self.kernel)}
+        with emit.loop(lanes, "vectorized") as lane:
+            Element(self.kernel, arguments, total[lane], kept, place(lane), lane).store()
+
+
+class _Along(_Writer):
+    """Vectors of outputs: some of them at a time, over all terms."""
+
+    def write(self, arguments: Arguments) -> None:
+        """Write the kernel's body."""
+        row, lanes = self.found.row, self.lanes
+        while lanes > row.length:
+            lanes //= 2
+        vectors = -(-row.length // lanes)
+        wide = min(CHAINS, vectors)
+        tiles = -(-vectors // wide)
+        with emit.loop(self.found.outer.length * tiles, self.kind) as task:
+            outer = self.outer_place(tirx.floordiv(task, index(tiles)) if tiles > 1 else task)
+            tile = tirx.floormod(task, index(tiles)) if tiles > 1 else index(0)
+            starts = [self._start((tile * index(wide) + index(v)) * index(lanes), lanes) for v in range(wide)]
+            totals = [emit.registers(1, lanes) for _ in range(wide)]
+            for total in totals:
+                self.start(total, lanes)
+
+            def add(terms: list[tuple[Axis, tirx.Expr]]) -> None:
+                for total, start in zip(totals, starts, strict=True):
+                    with emit.loop(lanes, "vectorized") as lane:
+                        value = self.value(arguments, [*outer, *terms, (row, start + lane)])
+                        build.buffer_store(total, self.kernel.combine(total[lane], value), [lane])
+
+            self.over_terms(add)
+            for total, start in zip(totals, starts, strict=True):
+                self.store(arguments, total, partial(_at_lane, outer, row, start), lanes)
+
+    def _start(self, start: tirx.Expr, lanes: int) -> tirx.Expr:
+        """Where a vector starts: one that reaches beyond the end overlaps others."""
+        last = self.found.row.length - lanes
+        return tirx.min(start, index(last)) if self.found.row.length % (lanes * CHAINS) else start
+
+
+def _at_lane(outer: Sequence[tuple[Axis, tirx.Expr]], row: Axis, start: tirx.Expr, lane: tirx.Expr) -> Place:
+    return [*outer, (row, start + lane)]
+
+
+class _Across(_Writer):
+    """Vectors of terms: one output at a time."""
+
+    def write(self, arguments: Arguments) -> None:
+        """Write the kernel's body."""
+        row, lanes = self.found.row, self.lanes
+        while lanes > row.length:
+            lanes //= 2
+        whole, tail = divmod(row.length, lanes)
+        chains = max(1, min(CHAINS, whole))
+        widths = [w for w in (8, 4, 2, 1) if w < lanes and tail & w]
+        with emit.loop(self.found.outer.length, self.kind) as task:
+            outer = self.outer_place(task)
+            totals = [emit.registers(1, lanes) for _ in range(chains)]
+            shorter = {w: emit.registers(1, w) for w in widths}
+            for total, width in [*((t, lanes) for t in totals), *((t, w) for w, t in shorter.items())]:
+                self.start(total, width)
+
+            def add(terms: list[tuple[Axis, tirx.Expr]]) -> None:
+                def take(total: tirx.Buffer, start: tirx.Expr, width: int) -> None:
+                    with emit.loop(width, "vectorized") as lane:
+                        value = self.value(arguments, [*outer, *terms, (row, start + lane)])
+                        build.buffer_store(total, self.kernel.combine(total[lane], value), [lane])
+
+                with emit.loop(whole // chains) as number:
+                    for chain, total in enumerate(totals):
+                        take(total, number * index(chains * lanes) + index(chain * lanes), lanes)
+                for rest in range(whole % chains):
+                    take(totals[rest], index((whole - whole % chains + rest) * lanes), lanes)
+                done = whole * lanes
+                for width, total in shorter.items():
+                    take(total, index(done), width)
+                    done += width
+
+            self.over_terms(add)
+            self.store(arguments, self._merged(totals, shorter, lanes), lambda _: outer, 1)
+
+    def _merged(self, totals: Sequence[tirx.Buffer], shorter: dict[int, tirx.Buffer], lanes: int) -> tirx.Buffer:
+        """One number from all accumulators: vectors first, then halves of a vector."""
+        combine = self.kernel.combine
+        total = totals[0]
+        for other in totals[1:]:
+            both = combine(emit.vector(total, index(0), lanes), emit.vector(other, index(0), lanes))
+            emit.put(total, both, index(0), lanes)
+        while True:
+            if lanes in shorter:
+                found = emit.vector(shorter[lanes], index(0), lanes)
+                emit.put(total, combine(emit.vector(total, index(0), lanes), found), index(0), lanes)
+            if lanes == 1:
+                return total
+            lanes //= 2
+            half = emit.registers(1, lanes)
+            halves = [emit.vector(total, index(place), lanes) for place in (0, lanes)]
+            emit.put(half, combine(*halves), index(0), lanes)
+            total = half

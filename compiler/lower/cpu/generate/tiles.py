@@ -1,0 +1,76 @@
+"""The register tile of a kernel, by a model of its cycles."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from heterocc.compiler.lower.cpu.blocks import divisor_up_to
+from heterocc.compiler.lower.cpu.generate.isa import Isa
+
+MOST_ROWS = 14
+LEAST_ROWS = 5
+MOST_VECTORS = 15
+ROW_VECTORS = 6
+"""Vectors of a tile of the only row: such a product waits for memory, which one narrow stream uses best."""
+
+LATENCY = 4.5
+"""Cycles before an accumulator can be used again: 4 on current x86 and ARM, and scheduling is not perfect."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """`count` equal tiles of `size`, the first of them tile number `first`, which starts at `start`."""
+
+    first: int
+    start: int
+    count: int
+    size: int
+
+
+def runs(total: int, most: int) -> tuple[Run, ...]:
+    """`total` in as few tiles of at most `most` as possible, their sizes as equal as possible: one run or two."""
+    count = -(-total // most)
+    small, more = divmod(total, count)
+    found = [Run(0, 0, more, small + 1)] if more else []
+    if count > more:
+        found.append(Run(more, more * (small + 1), count - more, small))
+    return tuple(found)
+
+
+def step_cycles(rows: int, vectors: int) -> float:
+    """Cycles of one step of the reduction in a tile of `rows` broadcast numbers times `vectors`.
+
+    Two fused multiply-adds and two loads a cycle, at least the latency of one; and a charge for loads, of broadcasts
+    from the first-level cache and of vectors from the second.
+    """
+    return max(rows * vectors / 2, (rows + vectors) / 2, LATENCY) + 0.08 * rows + 0.2 * vectors
+
+
+def choose_tile(rows: int, vectors: int, isa: Isa) -> tuple[int, int]:
+    """Rows and vectors of the tile with the least modelled time to cover `rows` × `vectors`, remainders included."""
+    best: tuple[tuple[float, int], tuple[int, int]] | None = None
+    for tall in range(1, min(rows, MOST_ROWS) + 1):
+        for wide in range(1, min(vectors, MOST_VECTORS if rows > 1 else ROW_VECTORS) + 1):
+            if tall * wide + wide + 1 > isa.registers:
+                break
+            time = sum(
+                r.count * v.count * step_cycles(r.size, v.size) for r in runs(rows, tall) for v in runs(vectors, wide)
+            )
+            key = (round(time, 3), abs(tall - 2 * wide))
+            if best is None or key < best[0]:
+                best = (key, (tall, wide))
+    assert best is not None
+    return best[1]
+
+
+LANES_USED = 0.93
+"""Share of the lanes that pixels fill, below which vectors along channels win."""
+
+
+def better_along_channels(used: float, channels: int, width: int, isa: Isa) -> bool:
+    """Whether a convolution is left to the schedule, whose vectors lie along `channels` and tiles along `width`.
+
+    `used` is the share of the lanes that outputs fill with vectors along pixels: narrow maps waste some. The schedule
+    needs whole vectors, and tiles that divide the width.
+    """
+    return used < LANES_USED and channels % isa.lanes == 0 and divisor_up_to(width, MOST_ROWS) >= LEAST_ROWS

@@ -1,0 +1,130 @@
+"""Generated convolutions against a sum over taps in float64."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from onnx import helper
+
+from tests.compiler.lower.cpu.generate.generated import ARM, Generated, assert_near, runnable, target_of
+from tests.few_examples import few
+
+node = helper.make_node
+RNG = np.random.default_rng(12)
+CPUS = st.sampled_from(runnable())
+
+
+@dataclass(frozen=True)
+class Case:
+    """A convolution: per dimension size, kernel, stride, dilation and the padding before and after."""
+
+    batch: int
+    groups: int
+    inputs: int
+    outputs: int
+    size: tuple[int, ...]
+    kernel: tuple[int, ...]
+    stride: tuple[int, ...]
+    dilation: tuple[int, ...]
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+
+
+@st.composite
+def cases(draw: st.DrawFn, depthwise: bool = False) -> Case:
+    rank = draw(st.sampled_from([1, 2, 2, 2]))
+    each = [st.integers(1, 5), st.integers(1, 3), st.integers(1, 2), st.integers(0, 3), st.integers(0, 3)]
+    kernel, stride, dilation, before, after = (
+        tuple(draw(st.lists(values, min_size=rank, max_size=rank))) for values in each
+    )
+    widths = st.one_of(st.integers(1, 20), st.sampled_from([28, 33, 56, 70]))
+    size = tuple(
+        max(draw(widths), (k - 1) * d + 1 - b - a) for k, d, b, a in zip(kernel, dilation, before, after, strict=True)
+    )
+    batch = draw(st.integers(1, 2))
+    if depthwise:
+        return Case(
+            batch, draw(st.integers(2, 9)), 1, draw(st.integers(1, 2)), size, kernel, stride, dilation, before, after
+        )
+    groups, inputs = draw(st.sampled_from([1, 1, 2, 3])), draw(st.sampled_from([1, 2, 3, 5, 8]))
+    outputs = draw(st.sampled_from([1, 2, 5, 8, 17, 30]))
+    return Case(batch, groups, inputs, outputs, size, kernel, stride, dilation, before, after)
+
+
+def reference(case: Case, x: np.ndarray, w: np.ndarray) -> np.ndarray:
+    rank = len(case.size)
+    padded = np.pad(x.astype(np.float64), [(0, 0), (0, 0), *zip(case.before, case.after, strict=True)])
+    places = tuple(
+        (n - (k - 1) * d - 1) // s + 1
+        for n, k, d, s in zip(padded.shape[2:], case.kernel, case.dilation, case.stride, strict=True)
+    )
+    padded = padded.reshape(case.batch, case.groups, case.inputs, *padded.shape[2:])
+    split = w.astype(np.float64).reshape(case.groups, case.outputs, case.inputs, *case.kernel)
+    total = np.zeros((case.batch, case.groups, case.outputs, *places))
+    for tap in np.ndindex(*case.kernel):
+        inside = tuple(
+            slice(t * d, t * d + (n - 1) * s + 1, s)
+            for t, d, n, s in zip(tap, case.dilation, places, case.stride, strict=True)
+        )
+        weight = split[(slice(None),) * 3 + tap]
+        total += np.einsum("bgc...,goc->bgo...", padded[(slice(None),) * 3 + inside], weight)
+    assert total.ndim == rank + 3
+    return total.reshape(case.batch, case.groups * case.outputs, *places)
+
+
+def check(cpu: str, case: Case) -> None:
+    def floats(*shape: int) -> np.ndarray:
+        return RNG.standard_normal(shape).astype(np.float32)
+
+    out = case.groups * case.outputs
+    x = floats(case.batch, case.groups * case.inputs, *case.size)
+    w, b = floats(out, case.inputs, *case.kernel), floats(out)
+    right = reference(case, x, w)
+    if w.size == 1:
+        return  # constants of one element are no parameters
+    z = floats(*right.shape)
+    attributes = {
+        "group": case.groups,
+        "strides": case.stride,
+        "dilations": case.dilation,
+        "pads": [*case.before, *case.after],
+    }
+    nodes = [
+        node("Conv", ["x", "w", "b"], ["c"], **attributes),
+        node("Relu", ["c"], ["r"]),
+        node("Add", ["r", "z"], ["y"]),
+    ]
+    kernel = Generated(nodes, {"x": x, "z": z}, {"w": w, "b": b}, target_of(cpu))
+    if kernel.done is None:
+        assert case.groups == 1 and case.outputs % 4 == 0
+        return
+    right = np.maximum(right + b.reshape(-1, *(1 for _ in case.size)), 0) + z
+    assert_near(kernel.run(), right, case.inputs * int(np.prod(case.kernel)))
+
+
+@given(CPUS, cases())
+@few(30, deadline=None)
+def test_a_convolution_with_any_attributes_agrees(cpu: str, case: Case) -> None:
+    check(cpu, case)
+
+
+@given(CPUS, cases(depthwise=True))
+@few(20, deadline=None)
+def test_a_depthwise_convolution_with_any_attributes_agrees(cpu: str, case: Case) -> None:
+    check(cpu, case)
+
+
+@pytest.mark.parametrize("cpu", runnable())
+def test_work_that_threads_share_agrees(cpu: str) -> None:
+    check(cpu, Case(2, 1, 24, 40, (23, 29), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1)))
+    check(cpu, Case(1, 1, 3, 24, (65, 66), (7, 7), (2, 2), (1, 1), (3, 3), (3, 2)))
+
+
+def test_code_for_arm_compiles() -> None:
+    x, w = np.zeros((1, 5, 9, 30), np.float32), np.zeros((6, 5, 3, 3), np.float32)
+    kernel = Generated([node("Conv", ["x", "w"], ["y"], pads=[1] * 4)], {"x": x}, {"w": w}, ARM)
+    assert "fmla" in kernel.code().mod.inspect_source("asm")

@@ -1,0 +1,93 @@
+"""Generated kernels without sums against numpy in float64."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from onnx import helper
+
+from tests.compiler.lower.cpu.generate.generated import ARM, Generated, runnable, target_of
+from tests.few_examples import few
+
+node = helper.make_node
+RNG = np.random.default_rng(5)
+SIZES = st.one_of(st.integers(1, 9), st.sampled_from([15, 16, 17, 31, 33, 49, 100]))
+SHAPES = st.lists(SIZES, min_size=1, max_size=3)
+CPUS = st.sampled_from(runnable())
+
+
+def floats(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def check(kernel: Generated, right: np.ndarray) -> None:
+    assert kernel.done is not None, "the kernel is not generated"
+    np.testing.assert_allclose(kernel.run().reshape(right.shape), right, rtol=2e-5, atol=2e-6)
+
+
+@given(CPUS, SHAPES, st.data())
+@few(24, deadline=None)
+def test_chains_with_operands_of_any_broadcast_shape_agree(cpu: str, shape: list[int], data: st.DataObject) -> None:
+    kept = data.draw(st.lists(st.booleans(), min_size=len(shape), max_size=len(shape)))
+    x, r = floats(*shape), floats(*(n if k else 1 for n, k in zip(shape, kept, strict=True)))
+    nodes = [
+        node("Mul", ["x", "r"], ["m"]),
+        node("Sigmoid", ["m"], ["s"]),
+        node("Mul", ["m", "s"], ["t"]),
+        node("Sub", ["t", "x"], ["y"]),
+    ]
+    kernel = Generated(nodes, {"x": x, "r": r}, {}, target_of(cpu))
+    m = x.astype(np.float64) * r
+    check(kernel, m / (1 + np.exp(-m)) - x)
+
+
+@given(CPUS, SHAPES, st.data())
+@few(16, deadline=None)
+def test_padding_any_sides_agrees(cpu: str, shape: list[int], data: st.DataObject) -> None:
+    rank = len(shape)
+    pads = data.draw(st.lists(st.integers(0, 3), min_size=2 * rank, max_size=2 * rank).filter(any))
+    x = floats(*shape)
+    nodes = [node("Pad", ["x", "p"], ["q"]), node("Relu", ["q"], ["y"])]
+    kernel = Generated(nodes, {"x": x}, {"p": np.array(pads, np.int64)}, target_of(cpu))
+    check(kernel, np.maximum(np.pad(x, list(zip(pads[:rank], pads[rank:], strict=True))), 0))
+
+
+@given(CPUS, SHAPES, st.data())
+@few(16, deadline=None)
+def test_concatenation_along_any_axis_agrees(cpu: str, shape: list[int], data: st.DataObject) -> None:
+    axis = data.draw(st.integers(0, len(shape) - 1))
+    lengths = data.draw(st.lists(st.integers(1, 40), min_size=2, max_size=4))
+    parts = {
+        f"x{i}": floats(*(n if d != axis else length for d, n in enumerate(shape))) for i, length in enumerate(lengths)
+    }
+    nodes = [node("Concat", list(parts), ["c"], axis=axis), node("Neg", ["c"], ["y"])]
+    kernel = Generated(nodes, parts, {}, target_of(cpu))
+    check(kernel, -np.concatenate(list(parts.values()), axis))
+
+
+@given(CPUS, st.permutations(range(3)), SIZES, SIZES, SIZES)
+@few(12, deadline=None)
+def test_transposition_agrees(cpu: str, order: list[int], a: int, b: int, c: int) -> None:
+    x = floats(a, b, c)
+    nodes = [node("Transpose", ["x"], ["t"], perm=order), node("Abs", ["t"], ["y"])]
+    kernel = Generated(nodes, {"x": x}, {}, target_of(cpu))
+    check(kernel, np.abs(x.transpose(order)))
+
+
+def test_rows_chosen_by_number_are_read_in_vectors() -> None:
+    table, rows = floats(50, 37), RNG.integers(0, 50, (3, 5))
+    kernel = Generated([node("Gather", ["w", "i"], ["y"])], {"i": rows}, {"w": table}, target_of(runnable()[0]))
+    check(kernel, table[rows])
+
+
+@pytest.mark.parametrize("cpu", runnable())
+def test_a_large_map_is_cut_for_threads_and_every_element_is_written(cpu: str) -> None:
+    for size in (70_001, 65_536, 100_003):
+        x = floats(size)
+        check(Generated([node("Relu", ["x"], ["y"])], {"x": x}, {}, target_of(cpu)), np.maximum(x, 0))
+
+
+def test_code_for_arm_is_built() -> None:
+    assert Generated([node("Relu", ["x"], ["y"])], {"x": floats(3, 33)}, {}, ARM).code() is not None

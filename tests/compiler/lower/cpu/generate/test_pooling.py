@@ -1,0 +1,79 @@
+"""Generated pooling against ONNX's own definition in float64."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from onnx import helper
+
+from tests.compiler.lower.cpu.generate.generated import ARM, Generated, runnable, target_of
+from tests.few_examples import few
+
+RNG = np.random.default_rng(9)
+CPUS = st.sampled_from(runnable())
+SIZES = st.one_of(st.integers(1, 9), st.sampled_from([15, 16, 17, 31, 33, 40]))
+
+
+def pooled(
+    x: np.ndarray, kind: str, taps: list[int], strides: list[int], pads: list[int], dilations: list[int], counted: bool
+) -> np.ndarray:
+    """Windows one by one."""
+    rank = len(taps)
+    sizes = [
+        (n + a + b - (k - 1) * d - 1) // s + 1
+        for n, a, b, k, d, s in zip(x.shape[2:], pads[:rank], pads[rank:], taps, dilations, strides, strict=True)
+    ]
+    out = np.zeros((*x.shape[:2], *sizes))
+    for place in np.ndindex(*sizes):
+        picks, inside = [], 1
+        for p, n, a, b, k, d, s in zip(
+            place, x.shape[2:], pads[:rank], pads[rank:], taps, dilations, strides, strict=True
+        ):
+            at = p * s - a + d * np.arange(k)
+            inside *= int(((at >= -a) & (at < n + b)).sum()) if counted else int(((at >= 0) & (at < n)).sum())
+            picks.append(at[(at >= 0) & (at < n)])
+        window = x.astype(np.float64)[(slice(None), slice(None), *np.ix_(*picks))]
+        axes = tuple(range(2, 2 + rank))
+        out[(slice(None), slice(None), *place)] = window.max(axes) if kind == "MaxPool" else window.sum(axes) / inside
+    return out
+
+
+@given(CPUS, st.sampled_from(["MaxPool", "AveragePool"]), st.integers(1, 2), st.booleans(), st.data())
+@few(40, deadline=None)
+def test_windows_of_any_size_stride_padding_and_dilation_agree(
+    cpu: str, kind: str, rank: int, counted: bool, data: st.DataObject
+) -> None:
+    def draw(low: int, high: int, count: int = rank) -> list[int]:
+        return data.draw(st.lists(st.integers(low, high), min_size=count, max_size=count))
+
+    shape = [*draw(1, 4, 2), *data.draw(st.lists(SIZES, min_size=rank, max_size=rank))]
+    taps, strides, dilations = draw(1, 5), draw(1, 4), draw(1, 2)
+    reach = [(k - 1) * d for k, d in zip(taps, dilations, strict=True)]
+    pads = [data.draw(st.integers(0, min(k - 1, r))) for k, r in zip(taps * 2, reach * 2, strict=True)]
+    assume(all(n + a + b > r for n, a, b, r in zip(shape[2:], pads[:rank], pads[rank:], reach, strict=True)))
+    assume(all(n > r for n, r in zip(shape[2:], reach, strict=True)))  # no window lies in the padding alone
+    x = RNG.standard_normal(shape).astype(np.float32)
+    extra = {"count_include_pad": int(counted)} if kind == "AveragePool" else {}
+    attributes = {"kernel_shape": taps, "strides": strides, "pads": pads, "dilations": dilations, **extra}
+    nodes = [helper.make_node(kind, ["x"], ["p"], **attributes), helper.make_node("Neg", ["p"], ["y"])]
+    kernel = Generated(nodes, {"x": x}, {}, target_of(cpu))
+    if kernel.done is None:  # windows of one place are read as reductions over whole rows, which have schedules
+        assert 1 in taps
+        return
+    right = -pooled(x, kind, taps, strides, pads, dilations, counted)
+    np.testing.assert_allclose(kernel.run(), right, rtol=1e-5, atol=1e-6)
+
+
+def test_a_row_of_minus_infinity_stays_one_and_a_number_beats_it() -> None:
+    x = np.full((1, 2, 9, 40), -np.inf, np.float32)
+    x[0, 1, 4, 16] = -3.0
+    node = helper.make_node("MaxPool", ["x"], ["y"], kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4)
+    found = Generated([node], {"x": x}, {}, target_of(runnable()[0])).run()
+    assert np.all(np.isneginf(found[0, 0])) and (found[0, 1] == -3.0).sum() == 1
+
+
+def test_code_for_arm_is_built() -> None:
+    x = RNG.standard_normal((1, 3, 20, 20)).astype(np.float32)
+    node = helper.make_node("MaxPool", ["x"], ["y"], kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4)
+    assert Generated([node], {"x": x}, {}, ARM).code() is not None

@@ -1,0 +1,72 @@
+"""Generated sums, maxima and minima against numpy in float64."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from onnx import helper
+
+from tests.compiler.lower.cpu.generate.generated import ARM, Generated, runnable, target_of
+from tests.few_examples import few
+
+node = helper.make_node
+RNG = np.random.default_rng(21)
+CPUS = st.sampled_from(runnable())
+SIZES = st.one_of(st.integers(1, 9), st.sampled_from([15, 16, 17, 31, 33, 64, 77, 130]))
+KINDS = {
+    "ReduceSum": np.sum,
+    "ReduceMean": np.mean,
+    "ReduceMax": np.max,
+    "ReduceMin": np.min,
+}
+
+
+@given(CPUS, st.sampled_from(sorted(KINDS)), st.lists(SIZES, min_size=1, max_size=4), st.booleans(), st.data())
+@few(48, deadline=None)
+def test_reductions_over_any_axes_agree(cpu: str, kind: str, shape: list[int], kept: bool, data: st.DataObject) -> None:
+    axes = data.draw(st.sets(st.integers(0, len(shape) - 1), min_size=1))
+    terms = int(np.prod([shape[a] for a in axes]))
+    assume(terms > 1)
+    assume(len(axes) < len(shape))  # a result without dimensions is several kernels
+    x = RNG.standard_normal(shape).astype(np.float32)
+    axis = np.array(sorted(axes), np.int64)
+    nodes = [node(kind, ["x", "a"], ["r"], keepdims=int(kept))]
+    kernel = Generated(nodes, {"x": x}, {"a": axis}, target_of(cpu))
+    wide = x.astype(np.float64)
+    right = KINDS[kind](wide, axis=tuple(axes), keepdims=kept)
+    if kernel.done is None:  # no row of neighbours
+        places = [n for d, n in enumerate(shape) if d not in axes and n > 1]
+        assert shape[-1] < 4 and places, (shape, axes)
+        return
+    scale = np.abs(wide).sum(tuple(axes), keepdims=kept).max() + 1
+    np.testing.assert_allclose(kernel.run().reshape(right.shape), right, rtol=1e-5, atol=3e-7 * scale)
+
+
+@pytest.mark.parametrize("axis", [1, 2])
+def test_what_follows_a_sum_is_computed_as_it_is_stored(axis: int) -> None:
+    x = RNG.standard_normal((3, 21, 35)).astype(np.float32)
+    nodes = [node("ReduceMean", ["x", "a"], ["m"]), node("Sigmoid", ["m"], ["s"]), node("Mul", ["m", "s"], ["y"])]
+    kernel = Generated(nodes, {"x": x}, {"a": np.array([axis])}, target_of(runnable()[0]))
+    m = x.astype(np.float64).mean(axis, keepdims=True)
+    np.testing.assert_allclose(kernel.run(), m / (1 + np.exp(-m)), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("cpu", runnable())
+def test_a_long_row_is_summed_more_precisely_than_term_by_term(cpu: str) -> None:
+    x = RNG.random((3, 100_001), np.float32)
+    kernel = Generated([node("ReduceSum", ["x", "a"], ["y"])], {"x": x}, {"a": np.array([1])}, target_of(cpu))
+    right = x.astype(np.float64).sum(1, keepdims=True)
+    assert np.max(np.abs(kernel.run() - right) / right) < 2e-6
+
+
+def test_minus_infinity_is_a_maximum_of_itself() -> None:
+    x = np.full((5, 37), -np.inf, np.float32)
+    kernel = Generated([node("ReduceMax", ["x", "a"], ["y"])], {"x": x}, {"a": np.array([1])}, target_of(runnable()[0]))
+    assert np.all(np.isneginf(kernel.run()))
+
+
+def test_code_for_arm_is_built() -> None:
+    x = RNG.random((7, 45), np.float32)
+    assert Generated([node("ReduceSum", ["x", "a"], ["y"])], {"x": x}, {"a": np.array([1])}, ARM).code() is not None

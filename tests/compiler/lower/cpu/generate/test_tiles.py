@@ -1,0 +1,93 @@
+"""Tiles, packed weights, and which kernels are generated at all."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from onnx import helper
+
+from heterocc.compiler.lower.cpu.generate.isa import Isa, isa_of
+from heterocc.compiler.lower.cpu.generate.panels import Panels
+from heterocc.compiler.lower.cpu.generate.tiles import choose_tile, runs
+from tests.compiler.lower.cpu.generate.generated import ARM, AVX2, AVX512, Generated, target_of
+
+node = helper.make_node
+
+
+@given(st.integers(1, 500), st.integers(1, 40))
+def test_runs_cover_everything_once_in_tiles_of_nearly_one_size(total: int, most: int) -> None:
+    found = runs(total, most)
+    places = [run.start + n * run.size + i for run in found for n in range(run.count) for i in range(run.size)]
+    assert places == list(range(total))
+    assert len(found) <= 2 and max(r.size for r in found) <= most
+    assert max(r.size for r in found) - min(r.size for r in found) <= 1
+    assert [r.first for r in found] == [0, found[0].count][: len(found)]
+
+
+@given(st.integers(1, 600), st.integers(1, 80), st.sampled_from([Isa(16, 32), Isa(8, 16), Isa(4, 32)]))
+def test_a_tile_fits_the_registers_and_the_stack(rows: int, vectors: int, isa: Isa) -> None:
+    tall, wide = choose_tile(rows, vectors, isa)
+    assert tall <= rows and wide <= vectors
+    assert tall * wide + wide + 1 <= isa.registers
+    assert tall * isa.lanes * 4 < 1024
+
+
+@pytest.mark.parametrize(
+    ("target", "isa"),
+    [
+        (target_of(AVX512), Isa(16, 32)),
+        (target_of(AVX2), Isa(8, 16)),
+        (target_of("x86-64"), Isa(4, 16)),
+        (ARM, Isa(4, 32)),
+    ],
+)
+def test_the_instruction_set_is_read_off_the_target(target: object, isa: Isa) -> None:
+    assert isa_of(target) == isa
+
+
+@given(st.integers(1, 3), st.integers(1, 5), st.integers(1, 70), st.sampled_from([1, 4, 8]), st.integers(1, 5))
+def test_panels_hold_each_tile_in_the_order_it_is_read(
+    outer: int, terms: int, places: int, lanes: int, most: int
+) -> None:
+    array = np.arange(outer * terms * places, dtype=np.float32).reshape(outer, places, terms) + 1
+    tiles = runs(-(-places // lanes), most)
+    panels = Panels(0, array.shape, (0, 2, 1), outer, terms, places, lanes, tiles)
+    packed = panels.apply(array)
+    assert packed.shape == (panels.size,)
+    last = max(places - lanes, 0)
+    place = 0
+    for block in range(outer):
+        for run in tiles:
+            for tile in range(run.count):
+                first = run.start + tile * run.size
+                for term in range(terms):
+                    for vector in range(run.size):
+                        start = min((first + vector) * lanes, last)
+                        row = array[block, start : start + lanes, term]
+                        right = np.pad(row, (0, lanes - len(row)))
+                        np.testing.assert_array_equal(packed[place : place + lanes], right)
+                        place += lanes
+    assert place == panels.size
+
+
+@pytest.mark.parametrize(
+    ("nodes", "inputs"),
+    [
+        ([node("MatMul", ["x", "z"], ["y"])], {"x": np.ones((5, 5)), "z": np.ones((5, 5))}),
+        ([node("MaxPool", ["x"], ["y"], kernel_shape=[2, 2])], {"x": np.ones((1, 2, 6, 6), np.float32)}),
+        ([node("Relu", ["x"], ["y"])], {"x": np.ones((5, 5), np.float32)}),
+    ],
+    ids=["float64", "pooling", "elementwise"],
+)
+def test_kernels_of_other_kinds_are_left_to_the_schedule(nodes: list[object], inputs: dict[str, np.ndarray]) -> None:
+    assert Generated(nodes, inputs, {}, target_of(AVX2)).done is None  # type: ignore[arg-type]
+
+
+def test_narrow_maps_of_whole_vectors_of_channels_are_left_to_the_schedule() -> None:
+    for channels, generated in ((32, False), (30, True)):
+        weights = {"w": np.ones((channels, 4, 3, 3), np.float32)}
+        nodes = [node("Conv", ["x", "w"], ["y"], pads=[1] * 4)]
+        kernel = Generated(nodes, {"x": np.ones((1, 4, 7, 7), np.float32)}, weights, target_of(AVX512))
+        assert (kernel.done is not None) == generated
