@@ -1,9 +1,9 @@
 """Coefficients of polynomials for functions of real numbers, shared by back ends that compute these themselves.
 
-Fitted for minimal largest error by Lawson's method: least squares on 1500 Chebyshev nodes, each weighted again and again
-by its error. Those for float32 were rounded to it one by one, the lowest power first, and the others fitted again after
-each. A number behind a table is its largest error in bits: 28 stands for 2^-28, relative to the function. The lowest
-power comes first.
+Fitted for the smallest largest error by Lawson's method: least squares on 1500 Chebyshev nodes, each weighted again and
+again by its error. Those for float32 were rounded to it one by one, the lowest power first, and the others fitted again
+after each. A number of bits is a table's largest error: 28 stands for 2^-28, relative to the function. The lowest power
+comes first.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ ASIN = (
 """(asin(x)/x - 1) / x² in x², for x up to 1/2; in float64. 36 bits."""
 
 LOG_RATIO = (0.3333333282411, 0.2000016732025, 0.1426866988836, 0.1179080842006)
-"""(artanh(s)/s - 1) / s² in s², for s up to (√2 - 1)/(√2 + 1); in float64. ln m = 2 artanh((m - 1)/(m + 1)). 38 bits."""
+"""(artanh(s)/s - 1) / s² in s², for s up to (√2 - 1)/(√2 + 1); in float64. 38 bits."""
 
 EXP2 = (0.6931472028586, 0.2402264791317, 0.0555033246354, 0.00961843739124, 0.001339887744575, 0.0001535335855296)
 """(2^r - 1) / r for |r| up to 1/2; in float64. 29 bits."""

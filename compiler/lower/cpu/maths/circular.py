@@ -11,8 +11,6 @@ from heterocc.compiler.lower.approximations import ASIN, ATAN, COS, SIN
 from heterocc.compiler.lower.cpu.maths.lanes import (
     FLOAT32,
     FLOAT64,
-    INT32,
-    INT64,
     Condition,
     Value,
     polynomial,
@@ -32,17 +30,17 @@ _HALF_PI_3 = 6.123233995736766e-17
 
 def sin(x: Value) -> Value:
     """The sine, within 1 ulp, of any argument."""
-    return _of_any("sin", x, lambda s, c, quadrant: _by_quadrant(quadrant, s, c))
+    return _of_any("sinf", x.magnitude(), lambda s, c, quadrant: _by_quadrant(quadrant, s, c)).negated_if(x)
 
 
 def cos(x: Value) -> Value:
     """The cosine, within 1 ulp, of any argument."""
-    return _of_any("cos", x, lambda s, c, quadrant: _by_quadrant(quadrant + 1, s, c))
+    return _of_any("cosf", x.magnitude(), lambda s, c, quadrant: _by_quadrant(quadrant + 1, s, c))
 
 
 def tan(x: Value) -> Value:
     """The tangent, within 1 ulp, of any argument."""
-    return _of_any("tan", x, lambda s, c, q: select(_odd(q), -c, s) / select(_odd(q), s, c))
+    return _of_any("tanf", x.magnitude(), lambda s, c, q: select(_odd(q), -c, s) / select(_odd(q), s, c)).negated_if(x)
 
 
 def atan(x: Value) -> Value:
@@ -83,12 +81,16 @@ def _arc_sines(size: Value) -> tuple[Value, Value, Condition]:
     return sine, sine + sine, large
 
 
-def _of_any(name: str, x: Value, combine: Callable[[Value, Value, Value], Value]) -> Value:
-    """A function of the sine and cosine of x's distance from its quadrant's middle, and of the quadrant.
+def _of_any(name: str, size: Value, combine: Callable[[Value, Value, Value], Value]) -> Value:
+    """A function of the sine and cosine of an argument's distance from its quadrant's middle, and of the quadrant.
 
-    Where one of the arguments is large, the C library computes all of them.
+    The arguments are not negative. If one is large, the C library's function `name` computes all of them, as it does
+    single ones.
     """
-    number = x.to(FLOAT64)
+    lanes = size.lanes
+    if lanes.count == 1:
+        return lanes.bound(tirx.call_pure_extern(FLOAT32, name, size.expr), FLOAT32)
+    number = size.to(FLOAT64)
     shifted = number.fma(2 / math.pi, _ROUND)
     n = shifted - _ROUND
     rest = n.fma(-_HALF_PI_3, n.fma(-_HALF_PI_2, n.fma(-_HALF_PI_1, number)))
@@ -96,7 +98,10 @@ def _of_any(name: str, x: Value, combine: Callable[[Value, Value, Value], Value]
     s = polynomial(square, SIN).fma(square * rest, rest)
     c = polynomial(square, (1.0, *COS))
     near = combine(s, c, shifted.bits()).to(FLOAT32)
-    return near
+    indices = [tirx.IntImm("int32", i) for i in range(lanes.count)]
+    each = [tirx.call_pure_extern(FLOAT32, name, tirx.Shuffle([size.expr], [i])) for i in indices]
+    largest = select(size < math.inf, size, 0.0).largest_lane()
+    return lanes.bound(tirx.if_then_else(largest >= _FAR, tirx.Shuffle(each, indices), near.expr), FLOAT32)
 
 
 def _odd(quadrant: Value) -> Condition:

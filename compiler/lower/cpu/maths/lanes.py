@@ -170,6 +170,11 @@ class Value:
         """The number in another type. Of float to int it must fit, and NaN does not."""
         return self.lanes.bound(tirx.Cast(self.lanes.dtype(element), self.expr), element)
 
+    def largest_lane(self) -> tirx.Expr:
+        """The largest of all lanes, as a scalar; of a vector of float32 that are not negative and not NaN."""
+        name = f"llvm.vector.reduce.umax.v{self.lanes.count}i32"
+        return tirx.reinterpret(FLOAT32, tirx.call_llvm_pure_intrin(INT32, name, self.bits().expr))
+
     def bits(self) -> Value:
         """The bits of a float as an integer of the same width."""
         element = {FLOAT32: INT32, FLOAT64: INT64}[self.element]
@@ -184,6 +189,10 @@ class Value:
         """|x|."""
         mask = 0x7FFFFFFF if self.element == FLOAT32 else 0x7FFFFFFFFFFFFFFF
         return (self.bits() & mask).float_of_bits()
+
+    def negated_if(self, other: Value) -> Value:
+        """A float32 with its sign changed where another has a minus sign."""
+        return (self.bits() ^ (other.bits() & -0x80000000)).float_of_bits()
 
     def with_sign_of(self, other: Value) -> Value:
         """A positive float32 with the sign of another."""

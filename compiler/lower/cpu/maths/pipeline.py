@@ -17,10 +17,14 @@ PIPELINE = "heterocc_cpu"
 def _passes() -> tuple[tvm.transform.Pass, Callable[[], tvm.transform.Pass], Callable[[], tvm.transform.Pass]]:
     kernels, host, device = get_tir_pipeline("default")
 
-    def finalize_host() -> tvm.transform.Pass:
-        return tvm.transform.Sequential([expand_functions, host()])
+    def host_code() -> tvm.transform.Pass:
+        return tvm.transform.Sequential([_pass(expand_functions), host()])
 
-    return tvm.transform.Sequential([mark_functions, kernels]), finalize_host, device
+    return tvm.transform.Sequential([_pass(mark_functions), kernels]), host_code, device
+
+
+def _pass(step: Callable[[tvm.IRModule], tvm.IRModule]) -> tvm.transform.Pass:
+    return tvm.transform.module_pass(lambda mod, _context: step(mod), opt_level=0, name=step.__name__)
 
 
 register_tir_pipeline(PIPELINE, _passes)

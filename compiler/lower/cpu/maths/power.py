@@ -12,7 +12,7 @@ from heterocc.compiler.lower.cpu.maths.lanes import FLOAT32, FLOAT64, Value, sel
 
 
 def power(x: Value, y: Value) -> Value:
-    """x^y with C's cases for zeros, infinities, NaN and negative x, within 1 ulp; some constant y by products, 2 ulp."""
+    """x^y with C's cases for zeros, infinities, NaN and negative x, within 1 ulp; some constant y by products."""
     known = _number(y.expr)
     if known in _BY_PRODUCTS:
         return _BY_PRODUCTS[known](x)
@@ -23,7 +23,7 @@ def power(x: Value, y: Value) -> Value:
     half = y * 0.5
     whole, even = y.equals(y.trunc()), half.equals(half.trunc())
     result = select(x < 0.0, select(whole | size.equals(math.inf), result, math.nan), result)
-    result = select(whole, select(even, result, (result.bits() ^ (x.bits() & -0x80000000)).float_of_bits()), result)
+    result = select(whole, select(even, result, result.negated_if(x)), result)
     return select(y.equals(0.0) | x.equals(1.0), x.constant(1.0), result)
 
 

@@ -52,9 +52,8 @@ _NARROW = frozenset(["float16", "bfloat16"])
 _PURE = 1  # TVM's CallEffectKind
 
 
-@tvm.transform.module_pass(opt_level=0, name="heterocc_mark_functions")
-def mark_functions(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-    """Make the functions of float32 calls of our operators, and those of half precision such calls between casts."""
+def mark_functions(mod: tvm.IRModule) -> tvm.IRModule:
+    """The module with functions of float32 as calls of our operators, those of half precision as such between casts."""
     operators = _operators()
 
     def marked(call: tirx.Expr) -> tirx.Expr:
@@ -69,9 +68,8 @@ def mark_functions(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tv
     return _mapped(mod, lambda _function: marked)
 
 
-@tvm.transform.module_pass(opt_level=0, name="heterocc_expand_functions")
-def expand_functions(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-    """Replace the calls of our operators with arithmetic for the target of each function."""
+def expand_functions(mod: tvm.IRModule) -> tvm.IRModule:
+    """The module with arithmetic for the target of each function in place of the calls of our operators."""
     names = {operator.name: name.removeprefix("tirx.") for name, operator in _operators().items()}
 
     def for_function(function: tirx.PrimFunc) -> Callable[[tirx.Expr], tirx.Expr]:
