@@ -1,4 +1,4 @@
-"""Kernels that compute functions of real numbers element by element, for one target, and where their results are wrong."""
+"""Kernels that compute functions of real numbers element by element, and the errors of their results."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ REFERENCE: Mapping[str, Callable[..., np.ndarray]] = {
 
 
 def errors(name: str, got: np.ndarray, *x: np.ndarray) -> np.ndarray:
-    """Errors in units of the exact results' last place; infinite where an infinity, NaN or the sign of zero is wrong."""
+    """Errors in units of the exact results' last place; infinite for a wrong infinity, NaN or sign of zero."""
     with np.errstate(all="ignore"):
         want = (REFERENCE.get(name) or getattr(np, name))(*(a.astype(np.float64) for a in x))
         rounded = want.astype(np.float32)

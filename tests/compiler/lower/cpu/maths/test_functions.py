@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import tvm
 from onnx import helper
-from tvm import tirx
 
 from heterocc.compiler.devices.device import Device
 from heterocc.compiler.devices.host import runs_here
@@ -92,7 +91,7 @@ def test_float64_is_left_to_the_c_library() -> None:
     for name in names:
         given = (np.abs(x), x) if name == "pow" else (x,)
         reference = {"erf": np.vectorize(math.erf), "atan": np.arctan, "pow": np.power}.get(name) or getattr(np, name)
-        np.testing.assert_allclose(called(module, name, *given), reference(*given), rtol=1e-14)
+        np.testing.assert_allclose(called(module, name, *given), reference(*given), rtol=1e-13, atol=1e-15)
 
 
 def test_half_precision_is_computed_in_float32_and_rounded_once() -> None:
@@ -110,11 +109,10 @@ def test_the_default_passes_of_tvm_stay_as_they_are() -> None:
     scalar = kernel("exp", 1)
     target = tvm.target.Target(TARGETS[HERE[0]][0])
     default, own = (
-        tvm.tirx.build(tvm.IRModule({"exp": scalar}), target, pipeline=p).inspect_source("ll")
+        tvm.tirx.build(tvm.IRModule({"exp": scalar}), target, pipeline=p).inspect_source("asm")
         for p in ("default", PIPELINE)
     )
-    assert "@llvm.exp.f32" in default and "@llvm.exp.f32" not in own
-    assert not tirx.exp(tirx.Var("x", "float32")).op.name.startswith("heterocc")
+    assert "expf" in default and "expf" not in own
 
 
 def _activations() -> Any:
@@ -141,6 +139,24 @@ def test_no_kernel_of_an_activation_calls_the_c_library(isa: str | None) -> None
     made, _ = _activations()
     code = CpuLowering().lower(job(made, Device("CPU", "cpu", target=target))).code
     assert [name for name in LIBRARY if f"\0{name}\0".encode() in code] == []
+
+
+def test_a_function_of_a_function_of_a_function_takes_no_longer_than_three() -> None:
+    x = np.linspace(-3, 3, 64).astype(np.float32)
+    nodes = [node("Mish", ["x"], ["a"]), node("Mish", ["a"], ["b"]), node("Exp", ["b"], ["y"])]
+    y = x.astype(np.float64)
+    for _ in range(2):
+        y = y * np.tanh(np.log1p(np.exp(y)))
+    np.testing.assert_allclose(run_cpu(model(nodes, {"x": x}, ["y"]), {"x": x})["y"], np.exp(y), rtol=1e-6)
+
+
+def test_a_function_of_what_is_read_within_bounds_only_reads_nothing_else() -> None:
+    x = np.linspace(-3, 3, 48).astype(np.float32).reshape(1, 3, 4, 4)
+    pads = np.array([0, 0, 1, 1, 0, 0, 1, 1], np.int64)
+    nodes = [node("Exp", ["x"], ["a"]), node("Pad", ["a", "pads"], ["b"]), node("Tanh", ["b"], ["y"])]
+    want = np.tanh(np.pad(np.exp(x.astype(np.float64)), ((0, 0), (0, 0), (1, 1), (1, 1))))
+    got = run_cpu(model(nodes, {"x": x}, ["y"], {"pads": pads}), {"x": x})["y"]
+    np.testing.assert_allclose(got, want, rtol=1e-6)
 
 
 def test_a_kernel_of_float64_shows_that_calls_would_be_seen() -> None:
