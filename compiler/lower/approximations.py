@@ -1,4 +1,4 @@
-"""Coefficients of polynomials for functions of real numbers, shared by back ends that compute these themselves.
+"""Coefficients of polynomials for functions of real numbers that the CPU back end computes itself.
 
 Fitted for the smallest largest error by Lawson's method: least squares on 1500 Chebyshev nodes, each weighted again and
 again by its error. Those for float32 were rounded to it one by one, the lowest power first, and the others fitted again
