@@ -46,8 +46,13 @@ class Executable:
     objects: tuple[bytes, ...] = ()
 
 
-def build_executable(entry: tvm.IRModule, target: Target, config: Mapping[str, Any] | None = None) -> Executable:
-    """Generate code for an entry module whose kernels are scheduled; for a CPU in several threads."""
+def build_executable(
+    entry: tvm.IRModule, target: Target, config: Mapping[str, Any] | None = None, pipeline: str = "default"
+) -> Executable:
+    """Generate code for an entry module whose kernels are scheduled; for a CPU in several threads.
+
+    `pipeline` is the name of the passes from scheduled kernels to code.
+    """
     phase("generating code")
     shared: dict[str, str] = {}
     passes = tvm.transform.Sequential(memory_passes())
@@ -55,7 +60,7 @@ def build_executable(entry: tvm.IRModule, target: Target, config: Mapping[str, A
     parts = _parts(entry) if target.kind.name == "llvm" else []
     apart = frozenset(name for part in parts for name in part)
 
-    def pipeline(mod: tvm.IRModule, _context: PassContext) -> tvm.IRModule:
+    def memory(mod: tvm.IRModule, _context: PassContext) -> tvm.IRModule:
         mod, found = call_by_symbol(passes(mod), apart)
         shared.update(found)
         return mod
@@ -67,14 +72,14 @@ def build_executable(entry: tvm.IRModule, target: Target, config: Mapping[str, A
         kernels = tvm.IRModule({entry.get_global_var(name): entry[name] for name in part})
         with context(), scratch_folder("code") as folder:
             path = folder / "kernels.o"
-            tvm.tirx.build(kernels, target=target, pipeline="default").write_to_file(str(path), "o")
+            tvm.tirx.build(kernels, target=target, pipeline=pipeline).write_to_file(str(path), "o")
             return path.read_bytes()
 
-    last = tvm.transform.module_pass(pipeline, opt_level=0, name="heterocc_memory")
+    last = tvm.transform.module_pass(memory, opt_level=0, name="heterocc_memory")
     with ThreadPoolExecutor(max(1, min(len(parts), available_cores() - 1))) as pool:
         objects = pool.map(compiled, parts)
         with context():
-            vm = tvm.relax.build(entry, target=target, relax_pipeline=last)
+            vm = tvm.relax.build(entry, target=target, relax_pipeline=last, tir_pipeline=pipeline)
         return Executable(vm, shared, tuple(objects))
 
 

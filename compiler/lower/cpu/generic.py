@@ -122,12 +122,13 @@ def _lanes(block: BlockView, lanes: int) -> int:
 
 
 _SCALAR_ONLY = frozenset(["tirx.cosh", "tirx.sinh"])
-"""Functions that TVM calls from the C library and has no vector form of: code generation refuses them in vectors."""
+"""Functions that TVM calls from the C library for float64: code generation refuses them in vectors."""
 
 
 def _vectorizable(block: BlockView) -> bool:
     """Whether explicit vectors are worth it: no booleans, which TVM stores bitwise, and no narrow integers."""
-    if any(isinstance(n, Call) and getattr(n.op, "name", "") in _SCALAR_ONLY for n in nodes(block.store)):
+    calls = [n for n in nodes(block.store) if isinstance(n, Call) and getattr(n.op, "name", "") in _SCALAR_ONLY]
+    if any(dtype_of(call) == "float64" for call in calls):
         return False
     parts = [block.store.value, *(load for load in loads(block.store))]
     return all(dtype_of(p) in ("float32", "float64", "int32", "int64") for p in parts)

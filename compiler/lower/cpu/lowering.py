@@ -11,6 +11,7 @@ from heterocc.compiler.devices.host import code_features, host_cpu
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.lower.backend import LoweredPartition, PartitionJob
 from heterocc.compiler.lower.codegen.shared_object import build_executable, shared_object
+from heterocc.compiler.lower.cpu.maths.pipeline import PIPELINE
 from heterocc.compiler.lower.cpu.schedule import schedule_kernels
 from heterocc.compiler.lower.cpu.target import cpu_target, triple_of
 from heterocc.compiler.lower.fault import plant_fault
@@ -29,7 +30,7 @@ class CpuLowering:
         target = cpu_target(job.device)
         with lowering(job, "`--devices` with ORT last makes the model compile"):
             stages = _stages(job, target)
-            executable = build_executable(stages.entry, target)
+            executable = build_executable(stages.entry, target, pipeline=PIPELINE)
         return stages.lowered(
             shared_object(executable, triple_of(target)),
             cpu_features=code_features(job.device.target or host_cpu().target),

@@ -1,0 +1,1 @@
+"""Functions of real numbers as arithmetic on vectors, in place of one call of the C library per element."""

@@ -1,0 +1,113 @@
+"""Circular functions of float32 and their inverses, in float64."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from tvm import tirx
+
+from heterocc.compiler.lower.approximations import ASIN, ATAN, COS, SIN
+from heterocc.compiler.lower.cpu.maths.lanes import (
+    FLOAT32,
+    FLOAT64,
+    Condition,
+    Value,
+    polynomial,
+    select,
+)
+
+_FAR = 2.0**26
+"""From here on quadrants have more bits than their products with parts of π/2 have room for."""
+
+_ROUND = 1.5 * 2**52
+_PART = 2.0**-26
+_HALF_PI_1 = math.floor(math.pi / 2 / _PART) * _PART
+_HALF_PI_2 = math.pi / 2 - _HALF_PI_1
+_HALF_PI_3 = 6.123233995736766e-17
+"""π/2 as a sum: 27 bits, the rest of float64's, and what float64 lacks."""
+
+
+def sin(x: Value) -> Value:
+    """The sine, within 1 ulp, of any argument."""
+    return _of_any("sinf", x.magnitude(), lambda s, c, quadrant: _by_quadrant(quadrant, s, c)).negated_if(x)
+
+
+def cos(x: Value) -> Value:
+    """The cosine, within 1 ulp, of any argument."""
+    return _of_any("cosf", x.magnitude(), lambda s, c, quadrant: _by_quadrant(quadrant + 1, s, c))
+
+
+def tan(x: Value) -> Value:
+    """The tangent, within 1 ulp, of any argument."""
+    return _of_any("tanf", x.magnitude(), lambda s, c, q: select(_odd(q), -c, s) / select(_odd(q), s, c)).negated_if(x)
+
+
+def atan(x: Value) -> Value:
+    """The arc tangent, within 1 ulp."""
+    size = x.magnitude().to(FLOAT64)
+    steep, middle = size > 1 + math.sqrt(2), size > math.sqrt(2) - 1
+    over = select(steep, size.constant(-1.0), select(middle, size - 1.0, size))
+    under = select(steep, size, select(middle, size + 1.0, size.constant(1.0)))
+    ratio = over / under
+    square = ratio * ratio
+    near = polynomial(square, ATAN).fma(square * ratio, ratio)
+    start = select(steep, size.constant(math.pi / 2), select(middle, size.constant(math.pi / 4), 0.0))
+    return (near + start).to(FLOAT32).with_sign_of(x)
+
+
+def asin(x: Value) -> Value:
+    """The arc sine, within 1 ulp; NaN beyond 1."""
+    size = x.magnitude().to(FLOAT64)
+    near, far, large = _arc_sines(size)
+    return select(large, math.pi / 2 - far, near).to(FLOAT32).with_sign_of(x)
+
+
+def acos(x: Value) -> Value:
+    """The arc cosine, within 1 ulp; NaN beyond 1."""
+    number = x.to(FLOAT64)
+    size = x.magnitude().to(FLOAT64)
+    near, far, large = _arc_sines(size)
+    near = math.pi / 2 - select(number < 0.0, -near, near)
+    return select(large, select(number < 0.0, math.pi - far, far), near).to(FLOAT32)
+
+
+def _arc_sines(size: Value) -> tuple[Value, Value, Condition]:
+    """asin(size), right up to 1/2; 2 asin(√((1 - size) / 2)), the rest to π/2; whether size is over 1/2."""
+    large = size > 0.5
+    square = select(large, (1.0 - size) * 0.5, size * size)
+    root = select(large, square.sqrt(), size)
+    sine = polynomial(square, ASIN).fma(square * root, root)
+    return sine, sine + sine, large
+
+
+def _of_any(name: str, size: Value, combine: Callable[[Value, Value, Value], Value]) -> Value:
+    """A function of the sine and cosine of an argument's distance from its quadrant's middle, and of the quadrant.
+
+    The arguments are not negative. If one is large, the C library's function `name` computes all of them, as it does
+    single ones.
+    """
+    lanes = size.lanes
+    if lanes.count == 1:
+        return lanes.bound(tirx.call_pure_extern(FLOAT32, name, size.expr), FLOAT32)
+    number = size.to(FLOAT64)
+    shifted = number.fma(2 / math.pi, _ROUND)
+    n = shifted - _ROUND
+    rest = n.fma(-_HALF_PI_3, n.fma(-_HALF_PI_2, n.fma(-_HALF_PI_1, number)))
+    square = rest * rest
+    s = polynomial(square, SIN).fma(square * rest, rest)
+    c = polynomial(square, (1.0, *COS))
+    near = combine(s, c, shifted.bits()).to(FLOAT32)
+    indices = [tirx.IntImm("int32", i) for i in range(lanes.count)]
+    each = [tirx.call_pure_extern(FLOAT32, name, tirx.Shuffle([size.expr], [i])) for i in indices]
+    largest = select(size < math.inf, size, 0.0).largest_lane()
+    return lanes.bound(tirx.if_then_else(largest >= _FAR, tirx.Shuffle(each, indices), near.expr), FLOAT32)
+
+
+def _odd(quadrant: Value) -> Condition:
+    return (quadrant & 1).differs(0)
+
+
+def _by_quadrant(quadrant: Value, s: Value, c: Value) -> Value:
+    value = select(_odd(quadrant), c, s)
+    return select((quadrant & 2).differs(0), -value, value)

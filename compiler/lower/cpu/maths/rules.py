@@ -1,0 +1,168 @@
+"""Which functions are computed here, and the two passes that put their arithmetic into kernels.
+
+TVM's pass that makes vectors takes calls of functions that it does not know as such apart into lanes, and its rules for
+functions are the whole process's. So the calls become calls of operators of our own, which it may make vectors of, and
+these become arithmetic when the vectors are made, for each target in its own way.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+from tvm.ir import Call, Op, register_op_attr
+
+from heterocc.compiler.lower.cpu.maths.circular import acos, asin, atan, cos, sin, tan
+from heterocc.compiler.lower.cpu.maths.error_function import erf
+from heterocc.compiler.lower.cpu.maths.exponential import exp, log
+from heterocc.compiler.lower.cpu.maths.hyperbolic import cosh, sigmoid, sinh, tanh
+from heterocc.compiler.lower.cpu.maths.inverse import acosh, asinh, atanh
+from heterocc.compiler.lower.cpu.maths.lanes import FLOAT32, Lanes, Value
+from heterocc.compiler.lower.cpu.maths.power import power
+
+if TYPE_CHECKING:
+    from tvm.target import Target
+
+FUNCTIONS: Mapping[str, Callable[..., Value]] = {
+    "acos": acos,
+    "acosh": acosh,
+    "asin": asin,
+    "asinh": asinh,
+    "atan": atan,
+    "atanh": atanh,
+    "cos": cos,
+    "cosh": cosh,
+    "erf": erf,
+    "exp": exp,
+    "log": log,
+    "pow": power,
+    "sigmoid": sigmoid,
+    "sin": sin,
+    "sinh": sinh,
+    "tan": tan,
+    "tanh": tanh,
+}
+"""By the names of TVM's operators; of float32."""
+
+_OURS = "heterocc."
+_LAZY = "prim.if_then_else"
+_NARROW = frozenset(["float16", "bfloat16"])
+_PURE = 1  # TVM's CallEffectKind
+
+
+def mark_functions(mod: tvm.IRModule) -> tvm.IRModule:
+    """The module with functions of float32 as calls of our operators, those of half precision as such between casts."""
+    operators = _operators()
+
+    def marked(call: tirx.Expr) -> tirx.Expr:
+        operator = operators.get(getattr(call.op, "name", ""))
+        dtype = str(call.ty.dtype) if operator is not None else ""
+        if dtype == FLOAT32:
+            return Call(operator, list(call.args), ret_ty=FLOAT32)
+        if dtype in _NARROW:
+            return Call(operator, [a.astype(FLOAT32) for a in call.args], ret_ty=FLOAT32).astype(dtype)
+        return call
+
+    functions = {
+        gvar: tvm_ffi.structural_map(function, [(Call, marked)], order="post")
+        if isinstance(function, tirx.PrimFunc)
+        else function
+        for gvar, function in mod.functions_items()
+    }
+    return tvm.IRModule(functions, attrs=mod.attrs)
+
+
+def expand_functions(mod: tvm.IRModule) -> tvm.IRModule:
+    """The module with arithmetic for the target of each function in place of the calls of our operators.
+
+    Each result goes through memory, which LLVM takes out again: TVM's analyser puts values where their names are used,
+    so that its time would grow as the product of the lengths of functions of functions.
+    """
+    functions = {
+        gvar: _expanded(function, has_avx512(function.attrs["target"]))
+        if isinstance(function, tirx.PrimFunc)
+        else function
+        for gvar, function in mod.functions_items()
+    }
+    return tvm.IRModule(functions, attrs=mod.attrs)
+
+
+def _expanded(function: tirx.PrimFunc, avx512: bool) -> tirx.PrimFunc:
+    def in_place(call: tirx.Expr) -> tirx.Expr:
+        return expression(_name(call), list(call.args), avx512) if _is_ours(call) else call
+
+    def statement(found: tirx.Stmt) -> tirx.Stmt:
+        if _guards_functions(found):
+            return found
+        before: list[tirx.Stmt] = []
+
+        def stored(call: tirx.Expr) -> tirx.Expr:
+            if not _is_ours(call):
+                return call
+            lanes = int(call.ty.dtype.lanes)
+            buffer = tirx.decl_buffer((lanes,), FLOAT32, "result")
+            place = tirx.IntImm("int32", 0)
+            index = place if lanes == 1 else tirx.Ramp(place, tirx.IntImm("int32", 1), lanes)
+            value = expression(_name(call), list(call.args), avx512)
+            before.extend([tirx.AllocBuffer(buffer), tirx.BufferStore(buffer, value, [index])])
+            return tirx.BufferLoad(buffer, [index])
+
+        left = tvm_ffi.structural_map(found, [(Call, stored)], order="post")
+        return tirx.SeqStmt([*before, left]) if before else found
+
+    def flat(sequence: tirx.SeqStmt) -> tirx.SeqStmt:
+        parts = [p for s in sequence.seq for p in (s.seq if isinstance(s, tirx.SeqStmt) else [s])]
+        return tirx.SeqStmt(parts)
+
+    steps = [(tirx.BufferStore, statement), (tirx.Bind, statement), (tirx.SeqStmt, flat)]
+    function = tvm_ffi.structural_map(function, steps, order="post")
+    return tvm_ffi.structural_map(function, [(Call, in_place)], order="post")
+
+
+def _guards_functions(statement: tirx.Stmt) -> bool:
+    """Whether a function's argument may be out of bounds unless a condition holds: it must stay where that is asked."""
+    guarded: list[Call] = []
+
+    def visit(call: Call) -> None:
+        if _name(call) == _LAZY:
+            tvm_ffi.structural_walk(call, [(Call, lambda c: guarded.append(c) if _is_ours(c) else None)], order="post")
+
+    tvm_ffi.structural_walk(statement, [(Call, visit)], order="post")
+    return bool(guarded)
+
+
+def _name(call: Call) -> str:
+    return str(getattr(call.op, "name", "")).removeprefix(_OURS)
+
+
+def _is_ours(call: Call) -> bool:
+    return str(getattr(call.op, "name", "")).startswith(_OURS)
+
+
+def expression(name: str, arguments: list[tirx.Expr], avx512: bool) -> tirx.Expr:
+    """A function of float32 numbers or vectors as arithmetic."""
+    lanes = Lanes(int(arguments[0].ty.dtype.lanes), avx512)
+    values = [lanes.argument(a) for a in arguments]
+    return lanes.closed(FUNCTIONS[name](*values))
+
+
+def has_avx512(target: Target) -> bool:
+    """Whether code for a target may use AVX-512."""
+    return bool(tvm.target.codegen.target_has_features("avx512f", target))
+
+
+@functools.cache
+def _operators() -> Mapping[str, Op]:
+    """Our operators by the names of TVM's. They are made once in a process and do nothing by themselves."""
+    made = {}
+    for name in FUNCTIONS:
+        own = f"{_OURS}{name}"
+        register_op_attr(own, "TVectorizable", True)
+        register_op_attr(own, "TCallEffectKind", _PURE)
+        register_op_attr(own, "TScriptPrinterName", own)
+        made[f"tirx.{name}"] = Op.get(own)
+    return made
