@@ -64,14 +64,11 @@ class Draft:
         """Version of ONNX's own operators, 1 if the model imports none."""
         return opsets(self.model).get("", 1)
 
-    def needed(self) -> set[str]:
-        """The values that nodes or the graph's outputs read."""
-        return {o.name for o in self.graph.output}.union(*map(reads, self.graph.node))
-
-    def drop_constants(self) -> None:
-        """Remove the constants that nobody reads."""
-        needed = self.needed()
+    def drop_constants(self) -> set[str]:
+        """Remove the constants that nobody reads; returns all values that nodes read or the graph returns."""
+        needed = {o.name for o in self.graph.output}.union(*map(reads, self.graph.node))
         self.weights = {name: array for name, array in self.weights.items() if name in needed}
+        return needed
 
     def to_proto(self) -> onnx.ModelProto:
         """The model as a tool of ONNX wants it: small constants inline, large ones as additional graph inputs.

@@ -26,8 +26,6 @@ from heterocc.compiler.importer.shapes import forget_inferred, infer
 from heterocc.compiler.importer.surgery import Node, put_together, replace, take_apart
 from heterocc.passes.graph import Value
 
-_REMOVABLE = frozenset({"If", "Identity", "Dropout"})
-
 _MAX_ROUNDS = 64
 """No model met needs ten; see `_extent` for why even without this bound there is an end."""
 
@@ -67,15 +65,20 @@ def _plain_casts(draft: Draft, values: Mapping[str, Value]) -> bool:
 
 def _operate(draft: Draft) -> bool:
     """Take decided branches, and remove what does nothing or is not needed; say whether one of the first two was."""
-    needed = draft.needed()
-    if not any(n.op_type in _REMOVABLE or needed.isdisjoint(n.output) for n in draft.graph.node):
-        draft.drop_constants()
-        return False
+    needed = draft.drop_constants()
+    if not any(needed.isdisjoint(n.output) or _is_removable(n, draft) for n in draft.graph.node):
+        return False  # taking it apart costs more than the rest of most rounds
     graph = take_apart(draft)
     changed = _take_branches(graph, draft)
     changed |= _bypass(graph, draft)
     put_together(graph, draft)
     return changed
+
+
+def _is_removable(node: onnx.NodeProto, draft: Draft) -> bool:
+    if node.op_type == "If":
+        return any(name in draft.weights for name in node.input)  # its condition is its only input
+    return node.op_type in ("Identity", "Dropout")
 
 
 def _take_branches(graph: gs.Graph, draft: Draft) -> bool:
