@@ -64,7 +64,9 @@ def _body(graph: onnx.GraphProto, outer: Mapping[str, gs.Tensor]) -> gs.Graph:
 
 def _linked(graph: onnx.GraphProto, scope: dict[str, gs.Tensor]) -> gs.Graph:
     scope.update((name, gs.Variable(name)) for node in graph.node for name in node.output if name)
-    return gs.Graph([Node(proto, scope) for proto in graph.node], outputs=[scope[o.name] for o in graph.output])
+    opened = gs.Graph(outputs=[scope[o.name] for o in graph.output])
+    opened.nodes = [Node(proto, scope) for proto in graph.node]  # later: a new graph walks all its bodies' nodes
+    return opened
 
 
 def replace(old: gs.Tensor, new: gs.Tensor) -> None:
