@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableSequence, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
 
 import numpy as np
 import onnx
@@ -64,6 +66,12 @@ class Draft:
         """Version of ONNX's own operators, 1 if the model imports none."""
         return opsets(self.model).get("", 1)
 
+    def drop_constants(self) -> set[str]:
+        """Remove the constants that nobody reads; returns all values that nodes read or the graph returns."""
+        needed = {o.name for o in self.graph.output}.union(*map(reads, self.graph.node))
+        self.weights = {name: array for name, array in self.weights.items() if name in needed}
+        return needed
+
     def to_proto(self) -> onnx.ModelProto:
         """The model as a tool of ONNX wants it: small constants inline, large ones as additional graph inputs.
 
@@ -83,21 +91,8 @@ class Draft:
         for tensor in proto.graph.initializer:
             self.weights[tensor.name] = to_array(tensor)
         del proto.graph.initializer[:]
-        kept = [i for i in proto.graph.input if i.name not in self.weights]
-        del proto.graph.input[:]
-        proto.graph.input.extend(kept)
+        keep(proto.graph.input, lambda i: i.name not in self.weights)
         self.model = proto
-
-    def replace_nodes(self, nodes: Iterable[onnx.NodeProto]) -> None:
-        """Make `nodes` the graph's nodes."""
-        kept = list(nodes)
-        copies = []
-        for node in kept:
-            copy = onnx.NodeProto()
-            copy.CopyFrom(node)
-            copies.append(copy)
-        del self.graph.node[:]
-        self.graph.node.extend(copies)
 
 
 def opsets(model: onnx.ModelProto) -> dict[str, int]:
@@ -119,6 +114,7 @@ _TYPES = {
 }
 
 
+@cache
 def dtype_name(elem_type: int) -> str:
     """Name of an ONNX element type as `Value.dtype` has it."""
     if elem_type == onnx.TensorProto.STRING:
@@ -163,6 +159,19 @@ def to_stub(name: str, array: np.ndarray) -> onnx.TensorProto:
     return tensor
 
 
+def keep(field: MutableSequence[Any], wanted: Callable[[Any], bool]) -> None:
+    """Delete the messages of a repeated field that are not wanted."""
+    for index in reversed([i for i, message in enumerate(field) if not wanted(message)]):
+        del field[index]
+
+
+def set_nodes(graph: onnx.GraphProto, nodes: Iterable[onnx.NodeProto]) -> None:
+    """Make copies of `nodes`, which may be the graph's own, the nodes of the graph."""
+    fresh = onnx.GraphProto(node=nodes)
+    graph.ClearField("node")
+    graph.node.extend(fresh.node)
+
+
 def bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
     """The graphs in a node's attributes (branches of If, bodies of Loop and Scan)."""
     for attribute in node.attribute:
@@ -170,6 +179,22 @@ def bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
             yield attribute.g
         elif attribute.type == onnx.AttributeProto.GRAPHS:
             yield from attribute.graphs
+
+
+def graphs_of(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    """The graph and all bodies inside it, outermost first."""
+    yield graph
+    for node in graph.node:
+        for body in bodies(node):
+            yield from graphs_of(body)
+
+
+def nodes_of(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+    """The nodes and all nodes in their bodies, each before those in its own."""
+    for node in nodes:
+        yield node
+        for body in bodies(node):
+            yield from nodes_of(body.node)
 
 
 def captured_by(body: onnx.GraphProto) -> tuple[str, ...]:
@@ -188,9 +213,9 @@ def captured_by(body: onnx.GraphProto) -> tuple[str, ...]:
 
 def reads(node: onnx.NodeProto) -> tuple[str, ...]:
     """Everything the node needs: its present inputs, then what its bodies capture."""
-    direct = tuple(name for name in node.input if name)
-    inner = dict.fromkeys(name for body in bodies(node) for name in captured_by(body) if name not in direct)
-    return (*direct, *inner)
+    direct = tuple(filter(None, node.input))
+    inner = [name for body in bodies(node) for name in captured_by(body)]
+    return (*direct, *dict.fromkeys(name for name in inner if name not in direct)) if inner else direct
 
 
 def value_of(info: onnx.ValueInfoProto) -> Value:

@@ -19,6 +19,7 @@ from heterocc.compiler.importer.draft import (
     Draft,
     bodies,
     describable,
+    keep,
     np_type,
     opsets,
     reads,
@@ -74,7 +75,7 @@ def fold(draft: Draft, values: Mapping[str, Value], refused: set[str]) -> bool:
             else:
                 refused.add(node.name)
     if folded:
-        draft.replace_nodes(n for n in draft.graph.node if n.name not in folded)
+        keep(draft.graph.node, lambda n: n.name not in folded)
     return bool(folded)
 
 
@@ -217,17 +218,3 @@ def _run(draft: Draft, nodes: list[onnx.NodeProto], wanted: set[str]) -> bool:
         result.flags.writeable = False
         draft.weights[name] = result
     return True
-
-
-def drop_dead(draft: Draft) -> None:
-    """Remove nodes that contribute to no output, and constants that nobody reads."""
-    needed = {o.name for o in draft.graph.output}
-    kept: list[onnx.NodeProto] = []
-    for node in reversed(draft.graph.node):
-        if any(o in needed for o in node.output if o):
-            kept.append(node)
-            needed.update(reads(node))
-    if len(kept) < len(draft.graph.node):
-        draft.replace_nodes(reversed(kept))
-    for name in [n for n in draft.weights if n not in needed]:
-        del draft.weights[name]

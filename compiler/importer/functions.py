@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import onnx
 from onnx import helper, inliner
 
 from heterocc.artifacts.errors import InvalidGraphError
-from heterocc.compiler.importer.draft import Draft, bodies, reads, tensor_type
-from heterocc.compiler.importer.names import Namer
+from heterocc.compiler.importer.draft import Draft, bodies, graphs_of, nodes_of, reads, set_nodes, tensor_type
+from heterocc.compiler.importer.names import Namer, rename_values
+from heterocc.compiler.importer.opset import drop_unused_domains
 from heterocc.compiler.importer.order import cycle_text, sort_nodes
-from heterocc.compiler.importer.read import check, condense, graphs_of
+from heterocc.compiler.importer.read import check, condense
 
 EXPANDED = frozenset(
     {
@@ -53,12 +54,7 @@ def expand_local(draft: Draft, namer: Namer, where: str) -> None:
     del draft.model.functions[:]
     sort_nodes(draft.graph, where)
     check(draft, where)
-    called = {n.domain for g in graphs_of(draft.graph) for n in g.node} | {""}
-    kept = [o for o in draft.model.opset_import if o.domain in called]
-    imports = [(o.domain, o.version) for o in kept]
-    del draft.model.opset_import[:]
-    for domain, version in imports:
-        draft.model.opset_import.add(domain=domain, version=version)
+    drop_unused_domains(draft)
 
 
 def _check_size(draft: Draft, where: str) -> None:
@@ -67,7 +63,7 @@ def _check_size(draft: Draft, where: str) -> None:
 
     nodes: dict[tuple[str, ...], Iterable[onnx.NodeProto]] = {_MAIN: draft.graph.node}
     nodes.update(((f.domain, f.name), f.node) for f in draft.model.functions)
-    operators = {key: [(n.domain, n.op_type) for n in _all_nodes(found)] for key, found in nodes.items()}
+    operators = {key: [(n.domain, n.op_type) for n in nodes_of(found)] for key, found in nodes.items()}
     calls = nx.DiGraph()
     calls.add_nodes_from(nodes)
     calls.add_edges_from((key, called) for key, found in operators.items() for called in found if called in nodes)
@@ -95,20 +91,13 @@ def _called_by(
     """The functions that a call needs: its own, and those that this one calls; the inliner copies what it is given."""
     found: dict[tuple[str, str], onnx.FunctionProto] = {}
     open_ = [(call.domain, call.op_type)]
-    open_ += [(n.domain, n.op_type) for body in bodies(call) for n in _all_nodes(body.node)]
+    open_ += [(n.domain, n.op_type) for body in bodies(call) for n in nodes_of(body.node)]
     while open_:
         key = open_.pop()
         if key in functions and key not in found:
             found[key] = functions[key]
-            open_ += [(n.domain, n.op_type) for n in _all_nodes(functions[key].node)]
+            open_ += [(n.domain, n.op_type) for n in nodes_of(functions[key].node)]
     return list(found.values())
-
-
-def _all_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
-    for node in nodes:
-        yield node
-        for body in bodies(node):
-            yield from _all_nodes(body.node)
 
 
 def expand_standard(draft: Draft, namer: Namer, where: str) -> bool:
@@ -143,9 +132,7 @@ def _expand(draft: Draft, wanted: Callable[[onnx.NodeProto], bool], namer: Namer
             body = _body_of(draft, node, types, functions, namer, where, schema=schema)
             expanded |= node not in body
             result.extend(body)
-        copies = [onnx.NodeProto.FromString(n.SerializeToString()) for n in result]
-        del graph.node[:]
-        graph.node.extend(copies)
+        set_nodes(graph, result)
     return expanded
 
 
@@ -198,13 +185,13 @@ def _body_of(
         ) from error
     known = {o.domain for o in draft.model.opset_import}
     draft.model.opset_import.extend(o for o in model.opset_import if o.domain not in known)
-    outer = set(reads(call)) | set(call.output)
-    renamed = {name: name for name in outer}
-    _rename_inside(model.graph, renamed, call.name, namer)
+    outer = {name: name for name in (*reads(call), *call.output)}
+    rename_values(model.graph, outer, lambda name: namer.give(f"{call.name}_{name}", "v"))
     body = list(model.graph.node)
     if len(body) == 1 and (body[0].domain, body[0].op_type) == (call.domain, call.op_type):
         return [call]
     for graph_ in graphs_of(model.graph):
+        del graph_.value_info[:]
         for node in graph_.node:
             affinity = next(
                 (e.value for e in node.metadata_props if e.key == "affinity"), draft.affinity.get(call.name)
@@ -220,7 +207,7 @@ def _fill_local_defaults(draft: Draft) -> None:
     """Write out the default attributes of all calls of model-local functions, for the same reason."""
     defaults = {(f.domain, f.name): f.attribute_proto for f in draft.model.functions}
     for owner in (draft.graph, *draft.model.functions):
-        for node in _all_nodes(owner.node):
+        for node in nodes_of(owner.node):
             present = {a.name for a in node.attribute}
             node.attribute.extend(a for a in defaults.get((node.domain, node.op_type), ()) if a.name not in present)
 
@@ -233,28 +220,3 @@ def _fill_defaults(model: onnx.ModelProto) -> None:
     for name, attribute in sorted(onnx.defs.get_schema(call.op_type, version, call.domain).attributes.items()):
         if name not in present and attribute.default_value.name:
             call.attribute.append(attribute.default_value)
-
-
-def _rename_inside(graph: onnx.GraphProto, names: dict[str, str], prefix: str, namer: Namer) -> None:
-    """Give every value that the body defines a name that is new to the model."""
-
-    def new(name: str) -> str:
-        if name not in names:
-            names[name] = namer.give(f"{prefix}_{name}", "v")
-        return names[name]
-
-    for node in graph.node:
-        for index, name in enumerate(node.output):
-            node.output[index] = new(name) if name else ""
-    for node in graph.node:
-        for index, name in enumerate(node.input):
-            node.input[index] = new(name) if name else ""
-        for body in bodies(node):
-            scope = dict(names)
-            for thing in (*body.input, *body.initializer):
-                old = thing.name
-                thing.name = scope[old] = namer.give(f"{prefix}_{old}", "v")
-            del body.value_info[:]
-            _rename_inside(body, scope, prefix, namer)
-            for output in body.output:
-                output.name = scope.get(output.name, output.name)

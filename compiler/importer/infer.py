@@ -7,13 +7,13 @@ can make it list billions. Two things do: a result whose rank is the length of a
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 import onnx
 from onnx import shape_inference
 
 from heterocc.artifacts.errors import InvalidGraphError
-from heterocc.compiler.importer.draft import bodies, value_of
+from heterocc.compiler.importer.draft import bodies, graphs_of, keep, value_of
 from heterocc.compiler.importer.propagation import MAX_LISTED, listed, require_few
 
 MAX_RANK = 1024
@@ -46,7 +46,7 @@ def ask_onnx(model: onnx.ModelProto, where: str) -> onnx.ModelProto:
     inferred = shape_inference.infer_shapes(model, data_prop=False)
     while cuts:
         table: _Table = {}
-        for graph in _graphs(inferred.graph):
+        for graph in graphs_of(inferred.graph):
             table.update(_shapes(graph))
         told = [cut for cut in cuts if len(table.get(cut[2]) or ()) == 1 and (table[cut[2]] or (None,))[0] is not None]
         if not told:
@@ -141,21 +141,12 @@ def _put_stand_ins(model: onnx.ModelProto, cuts: list[_Cut]) -> dict[str, str]:
 def _restore(model: onnx.ModelProto, stand_ins: Mapping[str, str]) -> None:
     if not stand_ins:
         return
-    for graph in _graphs(model.graph):
+    for graph in graphs_of(model.graph):
         for node in graph.node:
             for index, name in enumerate(node.input):
                 if name in stand_ins:
                     node.input[index] = stand_ins[name]
-    kept = [i for i in model.graph.input if i.name not in stand_ins]
-    del model.graph.input[:]
-    model.graph.input.extend(kept)
-
-
-def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    yield graph
-    for node in graph.node:
-        for body in bodies(node):
-            yield from _graphs(body)
+    keep(model.graph.input, lambda i: i.name not in stand_ins)
 
 
 def _shapes(graph: onnx.GraphProto) -> _Table:
@@ -166,7 +157,7 @@ def _shapes(graph: onnx.GraphProto) -> _Table:
 
 def _all_known(graph: onnx.GraphProto) -> bool:
     """Whether every value has a shape without unknown dimensions, so that data has nothing to add."""
-    for inner in _graphs(graph):
+    for inner in graphs_of(graph):
         table = _shapes(inner)
         for node in inner.node:
             for name in node.output:

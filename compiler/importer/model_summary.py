@@ -12,7 +12,7 @@ import onnx
 from onnx import helper
 
 from heterocc.artifacts.errors import InvalidGraphError
-from heterocc.compiler.importer.draft import bodies
+from heterocc.compiler.importer.draft import nodes_of
 from heterocc.compiler.importer.read import read_proto
 from heterocc.compiler.importer.source import as_source
 from heterocc.passes.printer import human_bytes
@@ -136,7 +136,7 @@ def _summary(model: onnx.ModelProto, size: int) -> ModelSummary:
     constants = {t.name for t in tensors}
     operators: Counter[str] = Counter()
     for owner in (graph, *model.functions):
-        for node in _nodes(owner):
+        for node in nodes_of(owner.node):
             domain, op_type = _text(node.domain), _text(node.op_type)
             operators[f"{domain}::{op_type}" if domain not in ("", "ai.onnx") else op_type] += 1
     locations = {_text(e.value) for t in tensors for e in t.external_data if e.key == "location"}
@@ -154,13 +154,6 @@ def _summary(model: onnx.ModelProto, size: int) -> ModelSummary:
         weight_bytes=sum(_nbytes(t) for t in tensors),
         external=tuple(sorted(locations)),
     )
-
-
-def _nodes(owner: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.NodeProto]:
-    for node in owner.node:
-        yield node
-        for body in bodies(node):
-            yield from _nodes(body)
 
 
 def _end(info: onnx.ValueInfoProto) -> End:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Callable
 from typing import Literal
 
 import onnx
 
-from heterocc.compiler.importer.draft import bodies
+from heterocc.compiler.importer.draft import bodies, keep
 
 MAX_LENGTH = 60
 
@@ -60,38 +61,36 @@ class Namer:
         return name
 
 
-def rename_graph(graph: onnx.GraphProto, values: dict[str, str], namer: Namer) -> dict[str, str]:
-    """Rename a graph and its bodies in place; node names must be unique over all of them.
+def rename_values(graph: onnx.GraphProto, names: dict[str, str], give: Callable[[str], str]) -> None:
+    """Rename the values of a graph and its bodies in place; types of values that do not exist are dropped.
 
-    `values` maps the names that are already visible and is extended by the graph's own. Two bodies may use one name
-    for different values, which get different new names. Returns the new node names by the old ones.
+    `names` maps the names that are already visible and is extended by what the graph defines. Two bodies may use one
+    name for different values, which get different new names.
     """
+    ends = (*graph.input, *graph.initializer)
+    written = [o for n in graph.node for o in n.output if o]
+    for name in (*(i.name for i in ends), *written):
+        if name not in names:
+            names[name] = give(name)
+    keep(graph.value_info, lambda info: info.name in names)
+    for thing in (*ends, *graph.output, *graph.value_info):
+        thing.name = names[thing.name]
+    for node in graph.node:
+        for body in bodies(node):
+            own = {i.name for i in (*body.input, *body.initializer)}.union(*(n.output for n in body.node))
+            rename_values(body, {name: new for name, new in names.items() if name not in own}, give)
+        for listed in (node.input, node.output):
+            listed[:] = [(names.get(name) or names.setdefault(name, give(name))) if name else "" for name in listed]
+
+
+def rename_nodes(graph: onnx.GraphProto, namer: Namer) -> dict[str, str]:
+    """Rename the nodes of a graph and its bodies, unique over all of them; returns the new names by the old ones."""
     nodes: dict[str, str] = {}
-    defined = [i.name for i in (*graph.input, *graph.initializer)]
-    defined += [o for n in graph.node for o in n.output if o]
-    for name in defined:
-        if name not in values:
-            values[name] = namer.give(name, "v")
-    for thing in (*graph.input, *graph.output, *graph.initializer):
-        thing.name = values[thing.name]
-    for info in list(graph.value_info):
-        if info.name in values:
-            info.name = values[info.name]
-        else:
-            graph.value_info.remove(info)
     for node in graph.node:
         old = node.name
         # A number tells a reader nothing: `24` becomes `Conv_24`, as nodes without a name are called.
         telling = old if re.search("[A-Za-z]", old) else f"{node.op_type}_{old}"
         node.name = nodes[old] = namer.give(telling, "n")
         for body in bodies(node):
-            nodes |= rename_graph(body, _inner_scope(body, values), namer)
-        for listed in (node.input, node.output):
-            listed[:] = [values[name] if name else "" for name in listed]
+            nodes |= rename_nodes(body, namer)
     return nodes
-
-
-def _inner_scope(body: onnx.GraphProto, outer: dict[str, str]) -> dict[str, str]:
-    """The names that a body sees of the graphs around it."""
-    own = {i.name for i in body.input} | {t.name for t in body.initializer} | {o for n in body.node for o in n.output}
-    return {name: new for name, new in outer.items() if name not in own}

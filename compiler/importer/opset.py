@@ -8,9 +8,9 @@ import onnx
 from onnx import helper, version_converter
 
 from heterocc.artifacts.errors import InvalidGraphError
-from heterocc.compiler.importer.draft import Draft, opsets
+from heterocc.compiler.importer.draft import Draft, graphs_of, keep, opsets
 from heterocc.compiler.importer.order import sort_nodes
-from heterocc.compiler.importer.read import check, condense, graphs_of
+from heterocc.compiler.importer.read import check, condense
 
 TARGET = 17
 """Operator set that older models are raised to; newer ones stay as they are."""
@@ -52,6 +52,12 @@ def lower_opset(draft: Draft) -> None:
     for entry in draft.model.opset_import:
         if not entry.domain and version > TARGET:
             entry.version = max(TARGET, needed)
+
+
+def drop_unused_domains(draft: Draft) -> None:
+    """Import only the domains of the operators that the model uses, and ONNX's own."""
+    used = {n.domain for g in graphs_of(draft.graph) for n in g.node}
+    keep(draft.model.opset_import, lambda o: o.domain in used or not o.domain)
 
 
 def _since(op_type: str, version: int) -> int:
@@ -127,9 +133,7 @@ def _keep_asymmetric(model: onnx.ModelProto) -> None:
     """Until version 10, Upsample and Resize mapped coordinates by division alone; the converter forgets to say so."""
     for node in model.graph.node:
         if node.op_type == "Resize" and not node.domain:
-            kept = [a for a in node.attribute if a.name not in ("coordinate_transformation_mode", "nearest_mode")]
-            del node.attribute[:]
-            node.attribute.extend(kept)
+            keep(node.attribute, lambda a: a.name not in ("coordinate_transformation_mode", "nearest_mode"))
             node.attribute.append(helper.make_attribute("coordinate_transformation_mode", "asymmetric"))
             node.attribute.append(helper.make_attribute("nearest_mode", "floor"))
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import onnx
 
 from heterocc.artifacts.errors import InvalidGraphError
-from heterocc.compiler.importer.draft import bodies, reads
+from heterocc.compiler.importer.draft import bodies, reads, set_nodes
 
 _SHOWN = 8
 """Names that the text of a cycle shows; the middle of a longer one is left out."""
@@ -26,9 +26,7 @@ def sort_nodes(graph: onnx.GraphProto, where: str) -> None:
     needs = [[producer[name] for name in reads(node) if name in producer] for node in graph.node]
     if all(source < index for index, sources in enumerate(needs) for source in sources):
         return
-    nodes = [onnx.NodeProto.FromString(graph.node[i].SerializeToString()) for i in _order(graph, needs, where)]
-    del graph.node[:]
-    graph.node.extend(nodes)
+    set_nodes(graph, [graph.node[i] for i in _order(graph, needs, where)])
 
 
 def _order(graph: onnx.GraphProto, needs: Sequence[Sequence[int]], where: str) -> list[int]:

@@ -13,11 +13,11 @@ from heterocc.compiler.importer.conv_fusion import fuse
 from heterocc.compiler.importer.draft import INLINE_BYTES, Draft, bodies, opsets, reads, to_stub, to_tensor
 from heterocc.compiler.importer.functions import expand_local, expand_standard
 from heterocc.compiler.importer.model import ImportedModel, open_shapes
-from heterocc.compiler.importer.names import Namer, rename_graph
+from heterocc.compiler.importer.names import Namer, rename_nodes, rename_values
 from heterocc.compiler.importer.onnx_runtime import objection
-from heterocc.compiler.importer.opset import lower_opset, settle_opset
+from heterocc.compiler.importer.opset import drop_unused_domains, lower_opset, settle_opset
 from heterocc.compiler.importer.propagation import require_few
-from heterocc.compiler.importer.read import graphs_of, read_model
+from heterocc.compiler.importer.read import read_model
 from heterocc.compiler.importer.shape_rules import empty_at_fault
 from heterocc.compiler.importer.shapes import dims_text, fix_inputs, infer
 from heterocc.compiler.importer.simplify import simplify
@@ -85,13 +85,11 @@ def _rename(draft: Draft) -> tuple[dict[str, str], Namer]:
 
     Returns the model's names of graph inputs and outputs by new name, and the namer for what comes later.
     """
-    values: dict[str, str] = {}
     namer = Namer()
     ends = [i.name for i in (*draft.graph.input, *draft.graph.output)]
-    for name in (*ends, *draft.weights):
-        if name not in values:
-            values[name] = namer.give(name, "v")
-    nodes = rename_graph(draft.graph, values, namer)
+    values = {name: namer.give(name, "v") for name in dict.fromkeys((*ends, *draft.weights))}
+    rename_values(draft.graph, values, lambda name: namer.give(name, "v"))
+    nodes = rename_nodes(draft.graph, namer)
     draft.weights = {values[name]: array for name, array in draft.weights.items()}
     draft.origins = {nodes[name]: original for name, original in draft.origins.items() if name in nodes}
     draft.affinity = {nodes[name]: device for name, device in draft.affinity.items() if name in nodes}
@@ -104,7 +102,7 @@ def _finish(draft: Draft, stem: str, digest: str, sources: Mapping[str, str], wh
     table = infer(draft, stem)
     loose = _loose_nodes(draft, where, sources, again)
     graph = draft.graph
-    _drop_unused_domains(draft)
+    drop_unused_domains(draft)
     nodes = []
     for node in graph.node:
         op_type = f"{node.domain}::{node.op_type}" if node.domain else node.op_type
@@ -161,11 +159,3 @@ def _loose_nodes(draft: Draft, where: str, sources: Mapping[str, str], again: Ma
         + ": a run that takes it fails"
     )
     return frozenset(loose)
-
-
-def _drop_unused_domains(draft: Draft) -> None:
-    used = {n.domain for g in graphs_of(draft.graph) for n in g.node}
-    kept = [(o.domain, o.version) for o in draft.model.opset_import if o.domain in used or not o.domain]
-    del draft.model.opset_import[:]
-    for domain, version in kept:
-        draft.model.opset_import.add(domain=domain, version=version)

@@ -6,7 +6,7 @@ import hashlib
 import re
 import stat
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -17,7 +17,7 @@ import onnx
 from heterocc.artifacts.errors import FileMissingError, Hint, InvalidGraphError, NotOnnxError
 from heterocc.artifacts.filetype import BUNDLE, HEAD, ONNX, TEXT, file_kind
 from heterocc.artifacts.reading import note_read
-from heterocc.compiler.importer.draft import Draft, bodies, to_array
+from heterocc.compiler.importer.draft import Draft, bodies, graphs_of, keep, to_array
 from heterocc.compiler.importer.external_data import ExternalData
 from heterocc.compiler.importer.order import sort_nodes
 from heterocc.compiler.importer.source import ModelSource
@@ -183,14 +183,6 @@ def _normalise_domains(model: onnx.ModelProto) -> None:
                 node.domain = ""
 
 
-def graphs_of(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    """The graph and all bodies inside it, outermost first."""
-    yield graph
-    for node in graph.node:
-        for body in bodies(node):
-            yield from graphs_of(body)
-
-
 def _take_constants(draft: Draft, external: ExternalData, where: str) -> None:
     """Move the graph's initializers out of the proto, and whatever is external elsewhere into it."""
     graph = draft.graph
@@ -207,9 +199,7 @@ def _take_constants(draft: Draft, external: ExternalData, where: str) -> None:
         draft.weights[name] = dense(sparse, values, indices, where)
     del graph.sparse_initializer[:]
     # before IR version 4 every initializer was listed as an input too
-    inputs = [i for i in graph.input if i.name not in draft.weights]
-    del graph.input[:]
-    graph.input.extend(inputs)
+    keep(graph.input, lambda i: i.name not in draft.weights)
     settle_tensors(draft.model, external, where)
     settle_sparse(draft.model, where)
 

@@ -8,7 +8,7 @@ import onnx
 from onnx import shape_inference
 
 from heterocc.artifacts.errors import DynamicShapeError, Hint, InvalidGraphError, ShapeOptionError
-from heterocc.compiler.importer.draft import Draft, value_of, value_table
+from heterocc.compiler.importer.draft import Draft, keep, value_of, value_table
 from heterocc.compiler.importer.infer import ask_onnx
 from heterocc.compiler.importer.onnx_runtime import output_types
 from heterocc.compiler.importer.propose import propose_shapes
@@ -157,9 +157,7 @@ def _forget(draft: Draft) -> None:
     Types of values written by operators that ONNX does not know are kept: nobody else can tell them.
     """
     foreign = {o for n in draft.graph.node if n.domain for o in n.output}
-    kept = [v for v in draft.graph.value_info if v.name in foreign]
-    del draft.graph.value_info[:]
-    draft.graph.value_info.extend(kept)
+    keep(draft.graph.value_info, lambda v: v.name in foreign)
     for output in draft.graph.output:
         if output.type.HasField("tensor_type") and output.name not in foreign:
             output.type.tensor_type.ClearField("shape")

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from collections.abc import Mapping
 
 import onnx
+import onnx_graphsurgeon as gs
 
 from heterocc.compiler.importer.draft import (
     INLINE_BYTES,
     Draft,
     bodies,
     captured_by,
+    graphs_of,
     np_type,
-    reads,
     to_array,
     to_tensor,
 )
-from heterocc.compiler.importer.fold import drop_dead, fold
+from heterocc.compiler.importer.fold import fold
 from heterocc.compiler.importer.functions import types_of
 from heterocc.compiler.importer.onnx_runtime import objection
-from heterocc.compiler.importer.read import graphs_of
 from heterocc.compiler.importer.shapes import forget_inferred, infer
+from heterocc.compiler.importer.surgery import Node, put_together, replace, take_apart
 from heterocc.passes.graph import Value
 
 _MAX_ROUNDS = 64
@@ -39,9 +41,7 @@ def simplify(draft: Draft, where: str) -> Mapping[str, Value]:
         values = infer(draft, where)
         changed = _plain_casts(draft, values)
         changed |= fold(draft, values, refused)
-        changed |= _take_branches(draft)
-        changed |= _bypass(draft)
-        drop_dead(draft)
+        changed |= _operate(draft)
         if not changed and not _simplify_bodies(draft, where):
             return values
     draft.notes.append(
@@ -63,112 +63,105 @@ def _plain_casts(draft: Draft, values: Mapping[str, Value]) -> bool:
     return changed
 
 
-def _take_branches(draft: Draft) -> bool:
+def _operate(draft: Draft) -> bool:
+    """Take decided branches, and remove what does nothing or is not needed; say whether one of the first two was."""
+    needed = draft.drop_constants()
+    if not any(needed.isdisjoint(n.output) or _is_removable(n, draft) for n in draft.graph.node):
+        return False  # taking it apart costs more than the rest of most rounds
+    graph = take_apart(draft)
+    changed = _take_branches(graph, draft)
+    changed |= _bypass(graph, draft)
+    put_together(graph, draft)
+    return changed
+
+
+def _is_removable(node: onnx.NodeProto, draft: Draft) -> bool:
+    if node.op_type == "If":
+        return any(name in draft.weights for name in node.input)  # its condition is its only input
+    return node.op_type in ("Identity", "Dropout")
+
+
+def _take_branches(graph: gs.Graph, draft: Draft) -> bool:
     """Replace each If whose condition is known by the nodes of its branch."""
-    result: list[onnx.NodeProto] = []
+    nodes: list[Node] = []
     taken = False
-    for node in draft.graph.node:
-        if node.op_type != "If" or node.domain or not _is_single(draft, node.input[0]):
-            result.append(node)
+    for node in graph.nodes:
+        if node.op != "If" or node.domain or not _is_single(node.inputs[0]):
+            nodes.append(node)
             continue
         taken = True
-        wanted = "then_branch" if bool(draft.weights[node.input[0]].reshape(-1)[0]) else "else_branch"
-        body = next(a.g for a in node.attribute if a.name == wanted)
-        for tensor in body.initializer:
-            draft.weights[tensor.name] = to_array(tensor)
-        written = {o for n in body.node for o in n.output}
-        renames: dict[str, str] = {}
-        copies: list[onnx.NodeProto] = []
-        for inner, outer in zip(body.output, node.output, strict=True):
-            if not outer:
+        branch = node.attrs["then_branch" if _truth(node.inputs[0]) else "else_branch"]
+        *inside, end = branch.nodes
+        written = {t.name for inner in inside for t in inner.outputs}
+        draft.weights.update((t.name, t.values) for t in branch.constants)
+        ends = list(node.outputs)
+        node.outputs.clear()
+        copies = []
+        for index, outer in enumerate(ends):
+            value = end.inputs[index]  # `replace` may have changed it
+            if outer.is_empty():
                 continue
-            if inner.name in written and inner.name not in renames:
-                renames[inner.name] = outer
+            if value.name in written:
+                replace(value, outer)
             else:
-                name = f"{node.name}_{outer}"
-                copies.append(onnx.helper.make_node("Identity", [inner.name], [outer], name=name))
+                name = f"{node.name}_{outer.name}"
+                copy = onnx.helper.make_node("Identity", [value.name], [outer.name], name=name)
+                copies.append(Node(copy, {t.name: t for t in (value, outer)}))
                 draft.origins[name] = draft.origins.get(node.name, ())
-        rename_uses(body, renames)
-        for copy in copies:
-            copy.input[0] = renames.get(copy.input[0], copy.input[0])
-        for inner_node in body.node:
-            if not draft.origins.get(inner_node.name):
-                draft.origins[inner_node.name] = draft.origins.get(node.name, ())
+        for inner in inside:
+            if not draft.origins.get(inner.name):
+                draft.origins[inner.name] = draft.origins.get(node.name, ())
             if node.name in draft.affinity:
-                draft.affinity.setdefault(inner_node.name, draft.affinity[node.name])
-        result.extend((*body.node, *copies))
-    if taken:
-        draft.replace_nodes(result)
+                draft.affinity.setdefault(inner.name, draft.affinity[node.name])
+        nodes += (*inside, *copies)
+    graph.nodes = nodes
     return taken
 
 
-def rename_uses(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
-    """Rename values where they are read and written, also in bodies."""
-    if not names:
-        return
-    for node in graph.node:
-        for listed in (node.input, node.output):
-            for index, name in enumerate(listed):
-                if name in names:
-                    listed[index] = names[name]
-        for body in bodies(node):
-            rename_uses(body, names)
-            for output in body.output:
-                output.name = names.get(output.name, output.name)
-
-
-def _bypass(draft: Draft) -> bool:
+def _bypass(graph: gs.Graph, draft: Draft) -> bool:
     """Remove Identity, and Dropout that drops nothing; outputs of the graph keep their names."""
-    outputs = {o.name for o in draft.graph.output}
+    outputs = {o.name for o in graph.outputs}
     # a body that returns an outer value as it is would be invalid, so such an Identity must stay
-    returned = {o.name for n in draft.graph.node for b in bodies(n) for o in b.output}
-    producer = {o: n for n in draft.graph.node for o in n.output if o}
-    renames: dict[str, str] = {}
-
-    def final(name: str) -> str:
-        while name in renames:
-            name = renames[name]
-        return name
-
-    removed: set[str] = set()
-    for node in draft.graph.node:
-        if not _does_nothing(draft, node, outputs):
+    returned = {t.name for body in graph.subgraphs() for t in body.nodes[-1].inputs}
+    changed = False
+    for node in graph.nodes:
+        if not _does_nothing(node, outputs, draft.opset):
             continue
-        source, target = final(node.input[0]), node.output[0]
-        if target in returned:
+        source, target = node.inputs[0], node.outputs[0]
+        if target.name in returned:
             continue
-        if target not in outputs:
-            renames[target] = source
-        elif source in producer and source not in outputs and source not in returned:
-            renames[source] = target
-            producer[target] = producer[source]
+        if target.name not in outputs:
+            node.outputs.clear()
+            replace(target, source)
+        elif source.inputs and source.name not in outputs and source.name not in returned:
+            node.outputs.clear()
+            replace(source, target)
         else:
             continue
-        removed.add(node.name)
-    if not removed:
-        return False
-    draft.replace_nodes(n for n in draft.graph.node if n.name not in removed)
-    rename_uses(draft.graph, {name: final(name) for name in renames})
-    return True
+        changed = True
+    return changed
 
 
-def _does_nothing(draft: Draft, node: onnx.NodeProto, outputs: set[str]) -> bool:
+def _does_nothing(node: Node, outputs: set[str], opset: int) -> bool:
     if node.domain:
         return False
-    if node.op_type == "Identity":
+    if node.op == "Identity":
         return True
-    if node.op_type != "Dropout" or draft.opset < 7:
+    if node.op != "Dropout" or opset < 7:
         return False
-    mask = node.output[1] if len(node.output) > 1 else ""
-    if mask and (mask in outputs or any(mask in reads(n) for n in draft.graph.node)):
+    if any(mask.outputs or mask.name in outputs for mask in node.outputs[1:]):
         return False
-    training = node.input[2] if len(node.input) > 2 else ""
-    return not training or (_is_single(draft, training) and not bool(draft.weights[training].reshape(-1)[0]))
+    training = node.inputs[2] if len(node.inputs) > 2 else gs.Variable.empty()
+    return training.is_empty() or (_is_single(training) and not _truth(training))
 
 
-def _is_single(draft: Draft, name: str) -> bool:
+def _is_single(value: gs.Tensor) -> bool:
     """Whether a value is a constant of one element."""
-    return name in draft.weights and draft.weights[name].size == 1
+    return isinstance(value, gs.Constant) and value.values.size == 1
+
+
+def _truth(value: gs.Constant) -> bool:
+    return bool(value.values.reshape(-1)[0])
 
 
 def _simplify_bodies(draft: Draft, where: str) -> bool:
@@ -233,17 +226,9 @@ def _simplify_body(draft: Draft, body: onnx.GraphProto, types: Mapping[str, onnx
         if info.type.HasField("tensor_type"):
             info.type.tensor_type.ClearField("shape")  # a loop's state may change its shape
     model.graph.input.extend(onnx.ValueInfoProto(name=n, type=types[n]) for n in outer if n not in draft.weights)
-    inner = Draft(
-        model,
-        {n: draft.weights[n] for n in outer if n in draft.weights} | {t.name: to_array(t) for t in body.initializer},
-        draft.origins,
-        draft.affinity,
-        draft.notes,
-        draft.settled,
-        draft.visited,
-        draft.budget,
-        frozenset(outer),
-    )
+    weights = {n: draft.weights[n] for n in outer if n in draft.weights}
+    weights |= {t.name: to_array(t) for t in body.initializer}
+    inner = dataclasses.replace(draft, model=model, weights=weights, lent=frozenset(outer))
     simplify(inner, where)
     if objection(inner.to_proto(), compute=not draft.budget.spent) is not None:
         return  # these shapes contradict a branch that a run may never take; it is left for the run to judge

@@ -248,7 +248,7 @@ import heterocc.compiler.cli.main
 try:
     heterocc.compiler.cli.main.main()
 finally:
-    assert not {"tvm", "onnx", "onnxruntime", "tvm_ffi"} & set(sys.modules)
+    assert not {"tvm", "onnx", "onnx_graphsurgeon", "onnxruntime", "tvm_ffi"} & set(sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 0 and done.stdout.startswith("heterocc "), done.stderr
