@@ -1,0 +1,40 @@
+"""Pooling whose window covers its whole input, and some that nearly does."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import helper
+
+from heterocc.compiler.lower.pipeline import kernel_module
+from tests.compiler.lower.cpu.generate.generated import runnable, target_of
+from tests.compiler.lower.lowered import assert_same, job, model, run_cpu, run_ort
+
+X = np.random.default_rng(2).standard_normal((2, 3, 7, 5)).astype(np.float32)
+
+
+@pytest.mark.parametrize("kind", ["AveragePool", "MaxPool"])
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"kernel_shape": [640, 640], "strides": [640, 640], "ceil_mode": 1},
+        {"kernel_shape": [7, 5]},
+        {"kernel_shape": [9, 7], "pads": [1, 1, 1, 1]},
+        {"kernel_shape": [7, 5], "strides": [3, 3], "pads": [1, 0, 1, 2], "ceil_mode": 1},
+        {"kernel_shape": [7, 4]},
+        {"kernel_shape": [3, 2], "dilations": [3, 4]},
+        {"kernel_shape": [8, 6], "pads": [2, 2, 2, 2], "count_include_pad": 1},
+    ],
+    ids=str,
+)
+def test_windows_as_large_as_the_input_agree(kind: str, attributes: dict[str, object]) -> None:
+    if kind == "MaxPool":
+        attributes = {k: v for k, v in attributes.items() if k != "count_include_pad"}
+    made = model([helper.make_node(kind, ["x"], ["y"], **attributes)], {"x": X}, ["y"], opset=19)
+    assert_same(run_cpu(made, {"x": X}), run_ort(made, {"x": X}))
+
+
+def test_padding_that_a_huge_window_takes_is_not_added_up() -> None:
+    node = helper.make_node("AveragePool", ["x"], ["y"], kernel_shape=[1280] * 2, strides=[1280] * 2, ceil_mode=1)
+    module = kernel_module(job(model([node], {"x": X}, ["y"])), target_of(runnable()[0]))
+    assert "1280" not in module.mod.script()
