@@ -40,7 +40,23 @@ def output_types(proto: onnx.ModelProto) -> list[Any]:
         return []
     options = ort_session.session_options(threads=1, optimise="none")
     found: list[Any] = state.InferenceSession(options, proto.SerializeToString(), False, False).outputs_meta
+    unknown = any(not isinstance(d, int) for output in found for d in output.shape or (None,))
+    if unknown and len(found) <= _MOST_PLANNED and any(_is_function(node) for node in proto.graph.node):
+        found = open_session(proto).get_outputs()
     return found
+
+
+_MOST_PLANNED = 256
+"""Outputs up to which a session is made whole to learn their types."""
+
+
+def _is_function(node: onnx.NodeProto) -> bool:
+    """Whether ONNX defines the operator by others; ONNX Runtime infers through them when it has put them in."""
+    try:
+        schema = onnx.defs.get_schema(node.op_type, domain=node.domain)
+    except onnx.defs.SchemaError:
+        return False
+    return bool(schema.has_function or schema.has_context_dependent_function)
 
 
 _TYPE_ERRORS = ("InferenceError]", "Type Error:")

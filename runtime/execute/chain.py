@@ -106,7 +106,7 @@ class Chain:
         binaries = self._binaries(part, space)
         code = self._bundle.sealed_member(part.code)
         try:
-            library = load_library(code.path, part.name, space, self.options.threads, binaries)
+            library = load_library(code.path, part.name, space, binaries, self.options.threads)
         except BaseException:
             let_go(code)
             raise

@@ -92,7 +92,7 @@ def is_detail(note: str) -> bool:
     return note.startswith(_ORIGIN) and ": " not in note
 
 
-def load_library(path: str, name: str, space: Space, threads: int, binaries: bytes = b"") -> Library:
+def load_library(path: str, name: str, space: Space, binaries: bytes = b"", threads: int = 1) -> Library:
     """The shared object at `path`, loaded for partition `name`; the path must lead to it as long as it is loaded.
 
     A parallel loop of CPU code uses up to `threads` threads. `binaries` are the bundle's binaries of its kernels, for

@@ -82,7 +82,7 @@ class Bench:
         with scratch_folder("tune") as folder:
             path = folder / "candidates.so"
             path.write_bytes(self.build(named))
-            module = load_library(str(path), "candidates", self.space, 1).module
+            module = load_library(str(path), "candidates", self.space).module
         self._kept.append(module)
         return [module[name] for name in named]
 
