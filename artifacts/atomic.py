@@ -113,7 +113,7 @@ class AtomicFile:
         except FileNotFoundError:
             return
         if not stat.S_ISREG(mode):
-            kind = "a directory" if stat.S_ISDIR(mode) else "no regular file"
+            kind = "a directory" if stat.S_ISDIR(mode) else "not a regular file"
             raise OutputFileError(f"cannot write '{self._shown}': it is {kind}", hint="name a file")
 
     def _refuse_input(self) -> None:

@@ -142,7 +142,9 @@ class Container:
         """The member `name`, its local header checked against the directory; BundleError if absent or malformed."""
         listed = self._listed.get(name)
         if listed is None:
-            raise BundleError(f"the bundle has no member '{name}'", hint="this is no heterocc bundle, or a damaged one")
+            raise BundleError(
+                f"the bundle has no member '{name}'", hint="this is not a heterocc bundle, or it is damaged"
+            )
         return self._check(listed)
 
     def entries(self) -> Mapping[str, Entry]:
@@ -164,7 +166,7 @@ class Container:
     def read(self, offset: int, length: int) -> bytes:
         """Exactly `length` bytes at `offset`; BundleError if the file has fewer."""
         if offset < 0 or length < 0 or offset + length > self._size:
-            raise BundleError(f"{length} bytes at offset {offset} are outside of the file ({self._size} bytes)")
+            raise BundleError(f"{length} bytes at offset {offset} are outside the file ({self._size} bytes)")
         parts = []
         while length:
             part = os.pread(self._fd, length, offset)
@@ -177,11 +179,11 @@ class Container:
 
     def _read_directory(self) -> tuple[int, dict[str, _Listed]]:
         if self._size < _END.size:
-            raise BundleError("the file is no bundle: it is shorter than a zip's end record")
+            raise BundleError("the file is not a bundle: it is shorter than a zip's end record")
         end = self._size - _END.size
         magic, disk, first, here, count, length, start, comment = _END.unpack(self.read(end, _END.size))
         if magic != _END_MAGIC:
-            raise BundleError("the file is no bundle, or it is cut short: no zip end record at its end")
+            raise BundleError("the file is not a bundle, or it is cut short: it does not end with a zip's end record")
         if disk or first or comment or here != count:
             raise BundleError("the zip's end record is malformed")
         limit = end
@@ -195,7 +197,7 @@ class Container:
 
     def _read_end64(self, end: int) -> tuple[int, int, int, int]:
         if end < _LOCATOR64.size + _END64.size:
-            raise BundleError("the zip's end record asks for a zip64 record that is not there")
+            raise BundleError("the zip's end record refers to a zip64 record that is missing")
         position = end - _LOCATOR64.size
         magic, disk, where, disks = _LOCATOR64.unpack(self.read(position, _LOCATOR64.size))
         if magic != _LOCATOR64_MAGIC or disk or disks != 1 or where != position - _END64.size:
@@ -221,29 +223,29 @@ class Container:
                 raise BundleError("a record of the zip's directory is malformed")
             name = _decode(data[position : position + name_len])
             if name in listed:
-                raise BundleError(f"two members are called '{name}'")
+                raise BundleError(f"two members are named '{name}'")
             extra = data[position + name_len : after]
             size, packed, header = _widen(extra, (size, packed, header), name)
             listed[name] = _Listed(name, flags, method, crc, packed, size, header, mode)
             position = after
         if position != len(data):
-            raise BundleError("the zip's directory has bytes behind its last record")
+            raise BundleError("the zip's directory has bytes after its last record")
         return listed
 
     def _check(self, listed: _Listed) -> Entry:
         name = listed.name
         if listed.flags:
-            raise BundleError(f"member '{name}' is encrypted or has flags that a bundle may not have")
+            raise BundleError(f"member '{name}' is encrypted or has flags that are not allowed in a bundle")
         if listed.method != _STORED:
             raise BundleError(
-                f"member '{name}' is compressed", hint="a bundle's members are stored; do not pack it again"
+                f"member '{name}' is compressed", hint="members are stored without compression; do not repack a bundle"
             )
         if listed.packed != listed.size:
             raise BundleError(f"member '{name}' has two different sizes")
         if stat.S_IFMT(listed.mode >> 16) not in (0, stat.S_IFREG):
-            raise BundleError(f"member '{name}' is no regular file")
+            raise BundleError(f"member '{name}' is not a regular file")
         if listed.header + _LOCAL.size + len(name) + listed.size > self._start:
-            raise BundleError(f"member '{name}' ({listed.size} bytes) reaches outside of the file")
+            raise BundleError(f"member '{name}' ({listed.size} bytes) reaches outside the file")
         head = self.read(listed.header, _LOCAL.size + len(name))
         magic, _, flags, method, _, _, crc, packed, size, name_len, extra_len = _LOCAL.unpack_from(head)
         if magic != _LOCAL_MAGIC or flags or method != _STORED or head[_LOCAL.size :] != name.encode("ascii"):
@@ -257,7 +259,7 @@ class Container:
             raise BundleError(f"the header of member '{name}' contradicts the directory")
         data = listed.header + len(head) + extra_len
         if data + size > self._start:
-            raise BundleError(f"member '{name}' ({size} bytes) reaches outside of the file")
+            raise BundleError(f"member '{name}' ({size} bytes) reaches outside the file")
         return Entry(name, size, crc, listed.header, data)
 
 
@@ -267,7 +269,7 @@ def _decode(raw: bytes) -> str:
     except UnicodeDecodeError:
         name = ""
     if not name_is_safe(name):
-        raise BundleError(f"a member has a name that a bundle may not have: {raw[:MAX_NAME]!r}")
+        raise BundleError(f"a member has a name that is not allowed in a bundle: {raw[:MAX_NAME]!r}")
     return name
 
 

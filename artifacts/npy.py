@@ -25,7 +25,7 @@ def parse_npy(data: memoryview, name: str) -> npt.NDArray[np.generic]:
     dtypes, strings of at most 9,999,999 characters.
     """
     if data.nbytes < 10 or data[:8] != _MAGIC:
-        raise BundleError(f"member '{name}' is no .npy file")
+        raise BundleError(f"member '{name}' is not an .npy file")
     (length,) = struct.unpack_from("<H", data, 8)
     header = _HEADER.fullmatch(str(data[10 : 10 + length], "latin-1"))
     if header is None:

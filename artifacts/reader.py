@@ -125,7 +125,7 @@ class Bundle:
         try:
             return str(self.member(name), "utf-8")
         except UnicodeDecodeError:
-            raise self._placed(BundleError(f"member '{name}' is no UTF-8 text")) from None
+            raise self._placed(BundleError(f"member '{name}' is not UTF-8 text")) from None
 
     def array(self, name: str) -> npt.NDArray[np.generic]:
         """A `.npy` member as a read-only array without a copy; arrays of objects are refused."""
@@ -279,7 +279,7 @@ def _digest(text: object) -> str:
     if not isinstance(text, str) or re.fullmatch(r"[0-9a-fA-F]{64}", text.strip()) is None:
         raise UsageError(
             "expect_digest must be a SHA-256 in 64 hexadecimal digits",
-            hint="Bundle.digest and the bundle's member manifest.sha256 have it",
+            hint="read it from Bundle.digest or from the bundle's member manifest.sha256",
         )
     return text.strip().lower()
 
@@ -287,7 +287,7 @@ def _digest(text: object) -> str:
 def _open(fd: int, shown: str, copy: bool, expected: str | None) -> Bundle:
     info = os.fstat(fd)
     if not stat.S_ISREG(info.st_mode):
-        kind = "a directory" if stat.S_ISDIR(info.st_mode) else "no regular file"
+        kind = "a directory" if stat.S_ISDIR(info.st_mode) else "a special file"
         raise BundleError(f"this is {kind}, not a bundle", hint="name a .hcb file")
     try:
         container = Container(fd, info.st_size)
@@ -302,14 +302,14 @@ def _open(fd: int, shown: str, copy: bool, expected: str | None) -> Bundle:
         ) from error
     if expected not in (None, digest):
         raise BundleHashError(
-            f"the bundle's digest is {digest}, not {expected}", hint="this is another bundle than the one that is meant"
+            f"the bundle's digest is {digest}, not {expected}", hint="the file is another bundle than the expected one"
         )
     read_version(text)
     entries = dict(container.entries())
     manifest = parse_manifest(text)
     check_manifest(manifest, {name: entry.size for name, entry in entries.items()})
     if entries[manifest.weights_member].data % PAGE:
-        raise BundleError(f"the weight file is not at a {PAGE}-byte boundary", hint="do not pack a bundle again")
+        raise BundleError(f"the weight file is not at a {PAGE}-byte boundary", hint="do not repack a bundle")
     watch: FileWatch | None = None
     if copy:
         mapped = copy_of(fd, info.st_size)
@@ -332,7 +332,7 @@ def _read_manifest(container: Container) -> tuple[bytes, str]:
     """The manifest's bytes and their SHA-256, compared with the member that holds it."""
     entry, digest = container.locate(MANIFEST_NAME), container.locate(DIGEST_NAME)
     if entry.size > MAX_MANIFEST or digest.size != 65:
-        raise BundleError(f"'{MANIFEST_NAME}' or '{DIGEST_NAME}' has a size that it may not have")
+        raise BundleError(f"'{MANIFEST_NAME}' or '{DIGEST_NAME}' has an invalid size")
     text = container.read(entry.data, entry.size)
     found = hashlib.sha256(text).hexdigest()
     if container.read(digest.data, digest.size) != f"{found}\n".encode("ascii"):

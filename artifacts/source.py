@@ -40,7 +40,8 @@ def open_source(source: Source) -> tuple[int, str]:
             name = getattr(source, "name", None)
             return _held(data), name if isinstance(name, str) and name else "<memory>"
         raise UsageError(
-            f"the file must be open for reading bytes, its read() gave {type(data).__name__}", hint='open(path, "rb")'
+            f"the file must be open for reading bytes, but its read() returned {type(data).__name__}",
+            hint='open(path, "rb")',
         )
     raise UsageError(
         f"a bundle must be a path, bytes or a binary file, not {type(source).__name__}",

@@ -54,7 +54,7 @@ class FileWatch:
         """Raise BundleChangedError if the file is shorter or longer: a mapping of it may not be touched."""
         size = os.fstat(self._fd).st_size
         if size != self._size:
-            raise changed(f"it has {size} bytes in place of {self._size}")
+            raise changed(f"it has {size} bytes instead of {self._size}")
 
     def read(self, offset: int, length: int) -> bytes:
         """`length` bytes at `offset`. Raises BundleChangedError if the file has fewer, BundleError for an I/O error."""
@@ -74,7 +74,7 @@ class FileWatch:
 
 def changed(how: str) -> BundleChangedError:
     """The error for a file that was changed in place."""
-    return BundleChangedError(f"the bundle's file was changed while it is in use: {how}", hint=_HINT)
+    return BundleChangedError(f"the bundle's file was changed while in use: {how}", hint=_HINT)
 
 
 def copy_of(fd: int, size: int) -> mmap.mmap:

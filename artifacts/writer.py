@@ -116,9 +116,9 @@ class BundleWriter:
         """
         raw = data.encode("utf-8") if isinstance(data, str) else data
         if not name_is_safe(name) or name in RESERVED_NAMES or name == WEIGHTS_NAME:
-            raise InternalError(f"a bundle's member cannot be called {name!r}")
+            raise InternalError(f"a bundle's member cannot be named {name!r}")
         if self._members.setdefault(name, raw) != raw:
-            raise InternalError(f"two different members are called '{name}'")
+            raise InternalError(f"two different members are named '{name}'")
         if len(self._members) > MAX_MEMBERS - 3:
             raise BundleError(f"a bundle cannot have more than {MAX_MEMBERS} members")
         return name

@@ -218,7 +218,7 @@ class _Job:
                 error.where, error.hint = self.where, self._refused_hint()
             if self.options.inputs is not None or (refused and self.options.check):
                 raise
-            self.reporter.warn(f"nothing is checked and the bundle has no golden vectors: {error.message}")
+            self.reporter.warn(f"no partition is checked, and the bundle has no golden vectors: {error.message}")
             self.unchecked.append(f"all: {error.message}")
             return None, None
         self._tell_unseen(found)
@@ -226,16 +226,18 @@ class _Job:
         golden = {n: v for n, v in tensors.items() if n not in found.random and not is_narrow(v)}
         narrow = [self.model.sources.get(n, n) for n, v in found.inputs.items() if is_narrow(v)]
         if narrow:
-            self.reporter.note(f"the bundle has no golden vectors: .npy has no form for the input '{narrow[0]}'")
+            self.reporter.note(f"the bundle has no golden vectors: .npy cannot store the input '{narrow[0]}'")
             return found.inputs, None
         return found.inputs, golden
 
     def _refused_hint(self) -> str:
-        inputs = Hint("inputs that the model takes (`inputs`), ", "inputs that the model takes with --inputs, ")
+        inputs = Hint("inputs that the model accepts (`inputs`), ", "inputs that the model accepts with --inputs, ")
         shapes = Hint("other `shapes`, ", "another --shape, ")
-        unchecked = Hint("or check=False to compile", "or --no-check to compile") + " what was never run"
+        unchecked = Hint("or check=False to compile", "or --no-check to compile") + " without running the model"
+        if self.options.inputs is not None:
+            inputs = Hint("other `inputs`, ", "other --inputs, ")
         hint: str = "give "
-        for part in (inputs if self.options.inputs is None else "", shapes if self.options.shapes else "", unchecked):
+        for part in (inputs, shapes if self.options.shapes else "", unchecked):
             hint = hint + part
         return hint
 
@@ -248,8 +250,8 @@ class _Job:
         given = self.options.inputs is not None
         for name, reason in found.blind.items():
             on = "the given inputs" if given else "every seeded input that was tried"
-            self.unseen.append(f"the check sees nothing in output '{sources.get(name, name)}': {reason} on {on}")
-            self.reporter.warn(self.unseen[-1] + ("" if given else "; give real ones with --inputs"))
+            self.unseen.append(f"the check cannot judge output '{sources.get(name, name)}': {reason} on {on}")
+            self.reporter.warn(self.unseen[-1] + ("" if given else "; give real inputs with --inputs"))
         self.unchecked += self.unseen
 
     def _build(self, placed: Sequence[VariantPlan], feed: Mapping[str, Any] | None) -> list[BuiltVariant]:

@@ -26,7 +26,7 @@ def refuse_unknown(function: str, given: Iterable[str], known: Iterable[str]) ->
     for keyword in given:
         if keyword not in names:
             nearest = difflib.get_close_matches(keyword, names, 1, 0.5)
-            hint = f"did you mean '{nearest[0]}'?" if nearest else f"it takes {', '.join(names)}"
+            hint = f"did you mean '{nearest[0]}'?" if nearest else f"options: {', '.join(names)}"
             raise UsageError(f"{function} has no option '{keyword}'", where=f"{function}({keyword}=…)", hint=hint)
 
 

@@ -63,12 +63,12 @@ class CompileOptions:
         _require("shapes", self.shapes, Mapping, "a mapping of input name to dimensions")
         for name, shape in self.shapes.items():
             if isinstance(shape, (str, bytes)) or not isinstance(shape, Sequence):
-                raise _wrong(f"shapes[{name!r}]", shape, "a sequence of whole numbers, as (1, 3, 224, 224)")
+                raise _wrong(f"shapes[{name!r}]", shape, "a sequence of integers, such as (1, 3, 224, 224)")
         _require("policy", self.policy, str, "the name of a policy")
         for name in ("check", "cpu_variant"):
             _require(name, getattr(self, name), bool, "True or False")
         if isinstance(self.seed, bool) or not isinstance(self.seed, int) or self.seed < 0:
-            raise _wrong("seed", self.seed, "a whole number, 0 or more")
+            raise _wrong("seed", self.seed, "an integer, 0 or more")
 
     def _set(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
@@ -87,7 +87,7 @@ def with_overrides(
         raise UsageError(
             f"options must be CompileOptions, not {type(options).__name__}",
             where=f"{function.__name__}(options=…)",
-            hint="give single options as keywords, as in devices='GPU,CPU'",
+            hint="give single options as keywords, such as devices='GPU,CPU'",
         )
     own = [name for name in keywords_of(function) if name not in ("model", "options")]
     refuse_unknown(function.__name__, overrides, (*(f.name for f in fields(CompileOptions)), *own))
@@ -99,7 +99,7 @@ def _names(name: str, value: Any) -> tuple[str, ...]:
     names = _listed(name, value)
     for item in names:
         if not isinstance(item, str):
-            raise _wrong(name, item, 'text such as "GPU,CPU", or a sequence such as ["GPU", "CPU"]')
+            raise _wrong(name, item, 'a string such as "GPU,CPU" or a sequence such as ["GPU", "CPU"]')
     return names
 
 
@@ -107,7 +107,7 @@ def _listed(name: str, value: Any) -> tuple[Any, ...]:
     if isinstance(value, (str, os.PathLike)):
         return (value,)
     if isinstance(value, (bytes, Mapping)) or not isinstance(value, Sequence):
-        raise _wrong(name, value, "text, or a sequence")
+        raise _wrong(name, value, "a string or a sequence")
     return tuple(value)
 
 

@@ -141,7 +141,7 @@ class Variants:
                 moved.append(Moved(node.label, node.op_type, source, target, wrong.error))
             first = self.model.graph.node_by_name[wrong.nodes[0]]
             others = f" (with {len(wrong.nodes) - 1} other nodes)" if len(wrong.nodes) > 1 else ""
-            path = f"on {wrong.device} and goes to {after.device_of[wrong.nodes[0]]}"
+            path = f"on {wrong.device} and moves to {after.device_of[wrong.nodes[0]]}"
             self.reporter.warn(f"{first.op_type} '{first.label}'{others} {what} {path}: {wrong.error}")
         return moved
 

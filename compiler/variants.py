@@ -56,7 +56,7 @@ def variant_specs(
         own, told = _own_pins(affinity, foreign, nodes)
         specs.append(VariantSpec(name, devices, own))
         if told:
-            notes.append(f"variant {name} passes over {told}: it does not list {', '.join(foreign)}")
+            notes.append(f"variant {name} ignores {told}: it does not list {', '.join(foreign)}")
     return tuple(specs), tuple(notes)
 
 
@@ -72,7 +72,10 @@ def cpu_spec(specs: Iterable[VariantSpec], plans: Iterable[Plan]) -> tuple[Varia
         if any(d.backend == "cpu" for d in devices):
             # Pins name devices that this variant does without.
             return VariantSpec(CPU, devices, Affinity(mode="automatic"), automatic=True), None
-    return None, "no CPU variant: CPU is not among the devices; list it last and the bundle runs without the others too"
+    return (
+        None,
+        "no CPU variant: CPU is not listed; if it is listed last, the bundle also runs without the other devices",
+    )
 
 
 def all_devices(lists: Iterable[tuple[Device, ...]]) -> tuple[Device, ...]:
@@ -93,7 +96,7 @@ def _refuse_twice(lists: Sequence[tuple[Device, ...]]) -> None:
         plain = tuple(replace(d, name="") if d.present and d.backend in GPU_BACKENDS else d for d in devices)
         other = next((labels for same, labels in seen if same == plain), None)
         if other is not None:
-            what = f"'{labels}' is asked for twice" if other == labels else f"'{other}' and '{labels}' are one variant"
+            what = f"'{labels}' is given twice" if other == labels else f"'{other}' and '{labels}' are the same variant"
             raise UsageError(what, where=f"--variant {labels}", hint="list other devices, or the same in another order")
         seen.append((plain, labels))
 

@@ -45,7 +45,7 @@ class Affinity:
 
     def __post_init__(self) -> None:
         if self.mode == "automatic" and self.rules:
-            raise ValueError("affinity mode 'automatic' takes no rules")
+            raise ValueError("affinity mode 'automatic' does not allow rules")
 
     @classmethod
     def from_mapping(

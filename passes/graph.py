@@ -115,7 +115,7 @@ class Graph:
             self._known(name)
         for node in self.nodes:
             if node.name in names:
-                raise ValueError(f"two nodes are called '{node.name}'")
+                raise ValueError(f"two nodes are named '{node.name}'")
             names.add(node.name)
             for value in node.inputs:
                 self._known(value)

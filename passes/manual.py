@@ -85,7 +85,9 @@ def _listed_device(machine: Machine, graph: Graph, node: Node, rule: Rule) -> st
         raise PinnedDeviceError(
             f"{device} cannot run {node.op_type} '{node.label}': {reason}",
             where=where,
-            hint=f"{', '.join(able)} can run it" if able else "no listed device can run it; see `heterocc query`",
+            hint=f"{', '.join(able)} can run it"
+            if able
+            else "no listed device can run it; see `heterocc query` for the reasons",
         )
     return device
 
@@ -95,7 +97,7 @@ def _check_cover(graph: Graph, pins: Mapping[str, str]) -> None:
     if left:
         more = f" and {len(left) - 1} more" if len(left) > 1 else ""
         raise AffinityCoverError(
-            f"affinity mode 'manual' gives no device to {left[0].op_type} '{left[0].label}'{more}",
+            f"affinity mode 'manual' assigns no device to {left[0].op_type} '{left[0].label}'{more}",
             where=f"{graph.name}: node '{left[0].label}' ({left[0].op_type})",
             hint="add a rule for it, or use mode 'corrected' to place the rest automatically",
         )

@@ -40,7 +40,7 @@ class Budget:
     def why_full(self, device: str, *nodes: Node) -> str:
         """Why `nodes` do not fit on `device`."""
         limit = self._limits[device]
-        return f"needs {self.need(device, *nodes)} bytes, {self.used[device]} of {limit} are taken"
+        return f"needs {self.need(device, *nodes)} bytes, {self.used[device]} of {limit} are in use"
 
 
 def place(graph: Graph, machine: Machine, pins: Mapping[str, str]) -> dict[str, str]:
@@ -60,7 +60,7 @@ def place(graph: Graph, machine: Machine, pins: Mapping[str, str]) -> dict[str, 
             device = pins[node.name]
             if not budget.fits(device, node):
                 raise PinnedDeviceError(
-                    f"{device} has no room for {node.op_type} '{node.label}': {budget.why_full(device, node)}",
+                    f"{device} lacks memory for {node.op_type} '{node.label}': {budget.why_full(device, node)}",
                     where=f"node '{node.label}' ({node.op_type})",
                     hint=f"pin fewer nodes to {device}",
                 )

@@ -90,7 +90,7 @@ def read_reproducer(text: str) -> tuple[Plan, str]:
     """Plan and pass spec of a reproducer. Raises ValueError, KeyError or TypeError when it is none."""
     _, marker, data = text.partition(f"\n{_DATA}\n")
     if not marker:
-        raise ValueError(f"there is no line '{_DATA}'")
+        raise ValueError(f"the line '{_DATA}' is missing")
     record = json.loads(data)
     return plan_from_json(record["plan"]), record["pass"]
 

@@ -60,7 +60,7 @@ class SpecPass:
         except ValueError as error:
             given = ",".join(f"{k}={v}" for k, v in options.items())
             raise PipelineSpecError(
-                f"pass '{cls.name}' does not take {{{given}}}", where="--passes", hint=str(error)
+                f"pass '{cls.name}' does not accept {{{given}}}", where="--passes", hint=str(error)
             ) from error
 
 

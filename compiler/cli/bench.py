@@ -92,7 +92,7 @@ def bench(
     runners: list[tuple[str, Callable[[], object]]] = [("heterocc", lambda: session.run(feed))]
     if against is not None:
         if requests > 1:
-            raise UsageError("--against times one request at a time", where="--requests")
+            raise UsageError("--against runs one request at a time", where="--requests")
         runners.append(("ONNX Runtime", onnxruntime_runner(against, feed, threads)))
     for _, run in runners:
         for _ in range(warmup):
@@ -164,7 +164,7 @@ def onnxruntime_runner(path: Path, feed: Mapping[str, Any], threads: int | None)
     from heterocc.runtime.execute.ort_session import open_session, session_options
 
     if not path.is_file():
-        raise FileMissingError("there is no such model", where=str(path))
+        raise FileMissingError("the model does not exist", where=str(path))
     with path.open("rb") as stream:
         kind = file_kind(stream.read(HEAD))
     if kind not in (None, ONNX):

@@ -23,7 +23,7 @@ from heterocc.compiler.printable import encodes_all, printable, printable_json
 from heterocc.compiler.progress import Progress, Reporter
 
 _PIPE_WIDTH = 200
-"""Columns of a table that goes to a file or a pipe, where rich would assume 80."""
+"""Columns of a table that is written to a file or a pipe; rich would assume 80."""
 
 
 class _Terminal(Console):
@@ -72,7 +72,7 @@ def stdout_errors() -> Iterator[None]:
     except OSError as error:
         abandon_stdout()
         raise OutputFileError(
-            f"cannot write to standard output: {error.strerror or error}", hint="send the output somewhere else"
+            f"cannot write to standard output: {error.strerror or error}", hint="redirect the output to another place"
         ) from error
 
 

@@ -20,7 +20,7 @@ _SHOWN_DTYPES = (
     "float64", "float32", "float16", "int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8", "bool"
 )  # fmt: skip
 _VALUE_WIDTH = 56
-"""Columns of the longest value: with the names before it, all fits into 80."""
+"""Columns of the longest value; with the names before it, a line fits into 80."""
 
 _VECTOR_FEATURES = ("avx", "amx", "fma", "f16c", "sse4.2", "neon", "sve", "sme", "dotprod", "i8mm", "bf16", "fullfp16")
 
@@ -53,7 +53,7 @@ def _alias(name: str) -> dict[str, Any]:
         return {"label": None, "device": None, "present": False, "why": error.message}
     index = f".{chosen.index}" if chosen.index else ""
     kind = kind_text(chosen.unit, software=chosen.software)
-    why = "; ".join(notes) or f"{name} is the first {kind}: CUDA is asked before Vulkan, Vulkan before OpenCL"
+    why = "; ".join(notes) or f"{name} is the first {kind}: CUDA comes before Vulkan, Vulkan before OpenCL"
     label = f"{chosen.backend.upper()}{index}" if chosen.present else None
     return {"label": label, "device": chosen.description, "present": chosen.present, "why": why}
 
@@ -67,10 +67,10 @@ def device_table(report: Mapping[str, Any]) -> Table:
     for device in report["devices"]:
         _add_block(table, device["label"], _facts(device))
     for name, alias in report["aliases"].items():
-        _add_block(table, name, [("is", alias["label"] or alias["device"] or "nothing here"), ("why", alias["why"])])
+        _add_block(table, name, [("is", alias["label"] or alias["device"] or "not available"), ("why", alias["why"])])
     for absent in report["absent"]:
-        facts = [("is not here", absent["reason"])]
-        _add_block(table, absent["backend"].upper(), facts + ([("get it", absent["hint"])] if absent["hint"] else []))
+        facts = [("missing", absent["reason"])]
+        _add_block(table, absent["backend"].upper(), facts + ([("install", absent["hint"])] if absent["hint"] else []))
     return table
 
 

@@ -181,7 +181,7 @@ def check_bundle(path: Path, devices: str | None = None) -> dict[str, Any]:
 def print_check(report: Mapping[str, Any]) -> None:
     """Print the answer of `heterocc check`."""
     if report["intact"]:
-        print_plain("intact: every hash holds")
+        print_plain("intact: all hashes match")
     else:
         print_plain(f"damaged: {report['damage']['message']}")
     for variant in report["variants"]:
@@ -190,4 +190,4 @@ def print_check(report: Mapping[str, Any]) -> None:
             print_plain(f"  - {reason}")
     if report["order"]:
         first, *others = report["order"]
-        print_plain(f"takes {first}" + (f"; where it cannot be loaded {', then '.join(others)}" if others else ""))
+        print_plain(f"loads {first}" + (f"; if that fails, {', then '.join(others)}" if others else ""))

@@ -39,7 +39,7 @@ def query_table(result: QueryResult) -> Group:
 
 def verify_table(report: VerifyReport) -> Table:
     """Each output of a bundle, with its error and the verdict."""
-    verdict = "WRONG" if not report.ok else "ok" if report.checked else "nothing was checked"
+    verdict = "WRONG" if not report.ok else "ok" if report.checked else "not checked"
     table = Table(box=None, pad_edge=False, title=f"variant {report.variant} against {report.reference}: {verdict}")
     table.title_justify = "left"
     for column in ("output", "max error", "mean error", "SNR dB", "verdict"):
@@ -53,7 +53,7 @@ def verify_table(report: VerifyReport) -> Table:
     if report.culprit is not None:
         table.caption = report.culprit.sentence()
     elif report.ok and not report.checked:
-        table.caption = "give the model, and inputs on which it shows what it computes: --inputs"
+        table.caption = "give the model, and inputs that give outputs to compare: --inputs"
     return table
 
 

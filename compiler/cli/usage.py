@@ -54,4 +54,4 @@ def _wants_json(arguments: Sequence[str]) -> bool:
 def _as_ours(error: Any, text: str, path: str) -> UsageError:
     command = path if error.ctx is None else error.ctx.command_path
     message = " ".join(text.split()).rstrip(".")
-    return UsageError(message[0].lower() + message[1:], where=command, hint=f"`{command} --help` shows what it takes")
+    return UsageError(message[0].lower() + message[1:], where=command, hint=f"`{command} --help` shows the options")

@@ -62,7 +62,7 @@ def _seeded(spec: TensorSpec, golden: Array | None, seed: int) -> Array:
     if spec.dtype.startswith("float"):
         return np.asarray(rng.standard_normal(shape)).astype(spec.dtype)
     raise FeedError(
-        f"input '{spec.name}' is {spec.dtype} and the bundle has no golden inputs to draw from",
+        f"input '{spec.name}' is {spec.dtype}, and the bundle has no golden inputs to draw values from",
         hint="give it with --inputs",
     )
 
@@ -91,7 +91,9 @@ def read_files(specs: Mapping[str, TensorSpec], given: Sequence[str]) -> dict[st
             continue
         if name is None:
             raise UsageError(
-                f"'{text}' does not say which input it is for", where="--inputs", hint=f"one of: {', '.join(specs)}"
+                f"'{text}' does not name its input",
+                where="--inputs",
+                hint=f"write NAME={text}; inputs: {', '.join(specs)}",
             )
         if name not in specs:
             raise FeedError(f"there is no input '{name}'", where="--inputs", hint=f"inputs: {', '.join(specs)}")
@@ -163,7 +165,9 @@ def _read_array(path: Path, spec: TensorSpec | None) -> Array:
     dtype = narrow_dtype(spec.dtype) if spec.dtype in NARROW else numpy_dtype(spec.dtype)
     if dtype is None:
         raise FeedError(
-            f"input '{spec.name}' is {spec.dtype}, which raw bytes cannot give", where=str(path), hint="give it as .npy"
+            f"input '{spec.name}' is {spec.dtype}, which raw bytes cannot represent",
+            where=str(path),
+            hint="give it as .npy",
         )
     shape = tuple(d for d in spec.shape or () if d is not None)
     expected = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize

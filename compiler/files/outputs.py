@@ -112,7 +112,7 @@ def _folded(name: str) -> str:
 def _storable(name: str, value: Any, target: Path) -> np.ndarray[Any, Any]:
     if is_narrow(value):
         raise OutputFileError(
-            f"output '{name}' is {value.dtype}, which .npy has no form for", where=str(target), hint="use --json"
+            f"output '{name}' is {value.dtype}, which .npy cannot store", where=str(target), hint="use --json"
         )
     if isinstance(value, np.ndarray):
         if not value.dtype.hasobject:
@@ -161,5 +161,5 @@ def _known_names(path: Path) -> dict[str, str]:
         return {}
     except (OSError, ValueError) as error:
         raise OutputFileError(
-            f"'{NAMES}' there is another file", where=str(path), hint="choose an empty directory"
+            f"'{NAMES}' in this directory is not a file of heterocc", where=str(path), hint="choose an empty directory"
         ) from error

@@ -19,14 +19,14 @@ def require_writable(target: Path, *, folder: bool = False) -> None:
     shown = str(target)
     if shown == "-":
         raise OutputFileError(
-            "heterocc does not write to standard output", where=shown, hint="name a file; './-' is a file called '-'"
+            "heterocc does not write to standard output", where=shown, hint="name a file; './-' is a file named '-'"
         )
     if not folder:
         refuse_input(target)
     try:
         if target.exists():
             if folder and not target.is_dir():
-                raise OutputFileError("it is not a directory", where=shown, hint="name a directory")
+                raise OutputFileError("the output is not a directory", where=shown, hint="name a directory")
             if not folder and not target.is_file():
                 kind = "a directory" if target.is_dir() else "not a regular file"
                 raise OutputFileError(f"the output is {kind}", where=shown, hint="name a file")
@@ -41,7 +41,9 @@ def require_writable(target: Path, *, folder: bool = False) -> None:
             )
     except (OSError, ValueError) as error:  # a name too long, a NUL in it
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise OutputFileError(f"cannot write there: {reason}", where=repr(shown), hint="choose another name") from error
+        raise OutputFileError(
+            f"cannot write the output: {reason}", where=repr(shown), hint="choose another name"
+        ) from error
 
 
 def make_folder(folder: Path) -> None:
@@ -51,7 +53,7 @@ def make_folder(folder: Path) -> None:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise OutputFileError(
-            f"cannot make the directory: {reason}", where=str(folder), hint="choose another place"
+            f"cannot create the directory: {reason}", where=str(folder), hint="choose another place"
         ) from error
 
 

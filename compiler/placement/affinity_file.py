@@ -62,7 +62,9 @@ def load_affinity(path: Path) -> Affinity:
     except UnicodeDecodeError as error:
         kind = file_kind(path.read_bytes()[:HEAD])
         what = f"is {kind}" if kind else "is not UTF-8 text"
-        raise AffinityFileError(f"the affinity file {what}", where=str(path), hint="it is a TOML file") from error
+        raise AffinityFileError(
+            f"the affinity file {what}", where=str(path), hint="an affinity file is a TOML file"
+        ) from error
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -83,7 +85,9 @@ def load_affinity(path: Path) -> Affinity:
     ]
     if file.mode == "automatic" and rules:
         raise AffinityFileError(
-            "mode 'automatic' takes no rules", where=rules[0].where, hint="use mode 'corrected', or remove the rules"
+            "mode 'automatic' does not allow rules",
+            where=rules[0].where,
+            hint="use mode 'corrected', or remove the rules",
         )
     return Affinity(file.mode, tuple(rules))
 
@@ -121,7 +125,7 @@ def affinity_text(plan: Plan) -> str:
             entries.append((sharers[name], f"{_quote(name)} = {_quote(device)}  # {escaped(node.op_type)}"))
     # A name that several nodes share stands before the names that are one node's own, so that those win.
     entries.sort(key=lambda entry: entry[0] == 1)
-    lines = [f"# Placement of {quoted(plan.graph.name)}; change devices and give it back with --affinity.", ""]
+    lines = [f"# Placement of {quoted(plan.graph.name)}; change devices and give the file to --affinity.", ""]
     lines += ['mode = "corrected"', "", "[nodes]", *(line for _, line in entries)]
     return "\n".join(lines) + "\n"
 
@@ -135,9 +139,9 @@ def _explained(error: ValidationError, lines: Mapping[tuple[str, ...], int], pat
     first = error.errors()[0]
     keys = tuple(str(part) for part in first["loc"] if part != "[key]")
     what = {
-        "extra_forbidden": "is not known",
+        "extra_forbidden": "is unknown",
         "literal_error": f"must be {first.get('ctx', {}).get('expected', 'one of the modes')}",
-        "string_type": "must be a text: the label of a device",
+        "string_type": "must be a string: the label of a device",
         "string_too_short": "must not be empty",
         "dict_type": "must be a table",
     }.get(first["type"], first["msg"])

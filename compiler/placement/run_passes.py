@@ -26,11 +26,11 @@ from heterocc.passes.printer import print_plan
 from heterocc.passes.serialize import read_reproducer, write_reproducer
 
 STAGES: tuple[Stage, ...] = get_args(Stage)
-"""What a compile goes through, in order; `--stop-after` names one."""
+"""The stages of a compile in order; `--stop-after` names one."""
 
 
 def parse_stage(text: str) -> Stage:
-    """The stage called `text`. Raises UsageError (HC120)."""
+    """The stage named `text`. Raises UsageError (HC120)."""
     for stage in STAGES:
         if stage == text:
             return stage
@@ -94,7 +94,7 @@ def require_placed(plan: Plan) -> None:
     if left:
         more = f" and {len(left) - 1} more" if len(left) > 1 else ""
         raise UsageError(
-            f"no pass gave a device to {left[0].op_type} '{left[0].label}'{more}",
+            f"no pass assigned a device to {left[0].op_type} '{left[0].label}'{more}",
             where="--passes",
             hint="start the pipeline with greedy, and do not cut it with --pass-limit",
         )
@@ -103,21 +103,21 @@ def require_placed(plan: Plan) -> None:
 def rerun(path: Path) -> Plan:
     """Run the pass of a reproducer on its plan again; what the pass raises goes through.
 
-    Raises FileMissingError (HC101) or InputError (HC100) when the file cannot be read or is no reproducer.
+    Raises FileMissingError (HC101) or InputError (HC100) when the file cannot be read or is not a reproducer.
     """
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise FileMissingError(f"cannot read the reproducer: {error.strerror}", where=str(path)) from error
     except UnicodeDecodeError as error:
-        raise InputError("this is no reproducer: it is not text", where=str(path)) from error
+        raise InputError("the file is not a reproducer: it is not text", where=str(path)) from error
     try:
         plan, spec = read_reproducer(text)
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(
-            f"this is no reproducer: {error}",
+            f"the file is not a reproducer: {error}",
             where=str(path),
-            hint="give the .repro.plan file that a failed compile names",
+            hint="give a .repro.plan file, as a failed compile names it",
         ) from error
     (pass_,) = parse_pipeline(spec)
     return pass_.run(plan)

@@ -133,7 +133,7 @@ class QueryResult(MutableMapping[str, str]):
             return name
         if name in self._by_original:
             return self._by_original[name]
-        raise AffinityPatternError(f"no node is called '{name}'", hint="iterate over the result for the names")
+        raise AffinityPatternError(f"no node is named '{name}'", hint="iterate over the result to list the names")
 
     def _device(self, name: str) -> str:
         for device in self.devices:
@@ -204,7 +204,7 @@ def _names_or_devices(
     if devices is None or isinstance(devices, str):
         return devices, ()
     if not isinstance(devices, Sequence) or not all(isinstance(d, (str, Device)) for d in devices):
-        raise UsageError(f'devices must be text such as "GPU,CPU" or a sequence of names, not {devices!r}'[:200])
+        raise UsageError(f'devices must be a string such as "GPU,CPU" or a sequence of names, not {devices!r}'[:200])
     resolved = tuple(d for d in devices if isinstance(d, Device))
     return tuple(d for d in devices if isinstance(d, str)), resolved
 

@@ -93,7 +93,7 @@ class Support:
         touched += [("output", values[v]) for v in node.outputs]
         for role, value in touched:
             if value.is_opaque:
-                return Refusal("dtype", f"{role} '{value.name}' is {value.dtype}, which is no numeric tensor")
+                return Refusal("dtype", f"{role} '{value.name}' is {value.dtype}, which is not a numeric tensor")
             if value.dtype not in device.dtypes:
                 return Refusal("dtype", f"{role} '{value.name}' is {value.dtype}, which {device.name} does not compute")
         for role, value in touched:

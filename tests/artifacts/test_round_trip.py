@@ -202,7 +202,7 @@ def test_members_lie_in_the_order_of_their_names_not_of_adding(tmp_path: Path) -
 
 def test_a_member_name_is_refused_when_it_is_unsafe_reserved_or_taken(tmp_path: Path) -> None:
     for name in ("", "/etc/x", "../x", "a/../b", "a//b", ".hidden", "a/", "a\\b", "ü", "a" * 256, "a\0", "weights.bin"):
-        with pytest.raises(InternalError, match="cannot be called"), BundleWriter(tmp_path / "m.hcb") as writer:
+        with pytest.raises(InternalError, match="cannot be named"), BundleWriter(tmp_path / "m.hcb") as writer:
             writer.add_member(name, b"")
     with pytest.raises(InternalError, match="two different"), BundleWriter(tmp_path / "m.hcb") as writer:
         writer.add_member("a", "text")
@@ -219,7 +219,7 @@ def test_strings_are_stored_without_pickle_and_other_objects_not_at_all(tmp_path
 
 
 def test_the_writer_refuses_what_a_reader_would(tmp_path: Path) -> None:
-    with pytest.raises(BundleError, match="is no member"), BundleWriter(tmp_path / "m.hcb") as writer:
+    with pytest.raises(BundleError, match="is not a member"), BundleWriter(tmp_path / "m.hcb") as writer:
         variant = Variant(
             name="v", devices=(), values=(), inputs=(), outputs=(), partitions=(), plan="absent", summary=""
         )
