@@ -1,4 +1,4 @@
-"""The command line on bundles: `heterocc run`, `bench`, `inspect`, `check`, `verify`."""
+"""Commands on bundles: `heterocc run`, `bench`, `inspect`, `check`, `verify`."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def run(
             session = stack.enter_context(load(bundle, devices, threads=threads, profile=profile))
             if outputs is not None:
                 require_place(outputs, [spec.name for spec in session.outputs])
-            cli_report.tell_notes(session.notes, devices)
+            cli_report.print_notes(session.notes, devices)
             feed = bundle_io.read_inputs(bundle, session, tuple(inputs or ()), seed)
             results = session.run(feed)
             if outputs is not None:
@@ -116,7 +116,7 @@ def bench(
         from heterocc.runtime import load
 
         with load(bundle, devices, threads=threads) as session:
-            cli_report.tell_notes(session.notes, devices)
+            cli_report.print_notes(session.notes, devices)
             feed = bundle_io.read_inputs(bundle, session, tuple(inputs or ()), seed)
             result = bencher.bench(
                 session, feed, seconds=time, iterations=iterations, requests=requests, warmup=warmup, against=model,
@@ -124,7 +124,7 @@ def bench(
             )  # fmt: skip
         table = None
         if profile:
-            # A session of its own: the hooks of the profile would slow down what is measured above.
+            # In a separate session: the hooks of the profile would slow down the measurement above.
             with load(bundle, devices, threads=threads, profile=True) as profiled:
                 profiled.run(feed)
                 profiled.clear_profile()
@@ -169,8 +169,7 @@ def inspect(
 
 
 def _is_model(path: Path) -> bool:
-    """Whether a file is to be read as an ONNX model: by its name, else by its first bytes, which a bundle has of a zip
-    file."""
+    """Return whether a file is an ONNX model, by its suffix or else its first bytes; a bundle begins as a zip file."""
     if path.suffix.lower() in (".onnx", ".hcb"):
         return path.suffix.lower() == ".onnx"
     try:
@@ -197,7 +196,7 @@ def _inspect_model(path: Path, options: list[str], json: bool) -> None:
 
 
 def check(bundle: Bundle, devices: On = None, json: Json = False) -> None:
-    """Say whether a bundle can run on this machine, variant by variant, and if not why; all hashes are checked."""
+    """Show which variants of a bundle can run on this machine, with reasons if not, and check all hashes."""
     with errors(json):
         from heterocc.compiler.cli import reports as cli_report
 
@@ -236,7 +235,7 @@ def verify(
             bundle, model, inputs=tuple(inputs or ()), devices=devices, threads=threads, seed=seed, bisect=bisect,
             reporter=ConsoleReporter(quiet=quiet or json),
         )  # fmt: skip
-        cli_report.tell_notes(report.notes, devices)
+        cli_report.print_notes(report.notes, devices)
         if json:
             print_json(report.to_json())
         else:

@@ -1,6 +1,6 @@
-"""What `heterocc devices` shows: the devices here, what GPU and AUTO stand for, and why others are missing.
+"""The report of `heterocc devices`: devices of this machine, the meaning of GPU and AUTO, and missing back ends.
 
-docs/devices.md documents the form of the JSON.
+docs/devices.md documents the JSON.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _VECTOR_FEATURES = ("avx", "amx", "fma", "f16c", "sse4.2", "neon", "sve", "sme",
 
 
 def device_report() -> dict[str, Any]:
-    """Devices with their capabilities, aliases, and back ends that are absent, as `--json` prints them."""
+    """Devices with their capabilities, aliases, and missing back ends, as `--json` prints them."""
     here = inventory()
     known = {d.name: d for d in known_devices()}
     devices = []
@@ -46,7 +46,7 @@ def device_report() -> dict[str, Any]:
 
 
 def _alias(name: str) -> dict[str, Any]:
-    """What a name stands for when a float32 model is compiled here, and why."""
+    """The device that a name means when a float32 model is compiled on this machine, and the reason."""
     try:
         (chosen, *_), notes = resolve_devices(name)
     except HeteroccError as error:
@@ -59,7 +59,7 @@ def _alias(name: str) -> dict[str, Any]:
 
 
 def device_table(report: Mapping[str, Any]) -> Table:
-    """As a terminal shows it: a block for every device, readable at 80 columns."""
+    """The report as a table with a block per device, readable at 80 columns."""
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True)
@@ -82,7 +82,7 @@ def _add_block(table: Table, label: str, facts: list[tuple[str, str]]) -> None:
 
 
 def _facts(device: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Names and values of what is known of a device."""
+    """Names and values of the known properties of a device."""
     limits = device["limits"]
     kind = kind_text(device["unit"], software=device["software"])
     if device["cores"]:
@@ -106,7 +106,7 @@ def _facts(device: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def _group(limits: Mapping[str, Any]) -> str:
     return ", ".join(
-        _told(
+        _known(
             (limits["group_size"], "{} items"),
             (limits["group_sizes"] and " x ".join(map(str, limits["group_sizes"])), "at most {}"),
             (limits["shared_memory"] and human(limits["shared_memory"]), "{} shared"),
@@ -117,7 +117,7 @@ def _group(limits: Mapping[str, Any]) -> str:
 
 def _kernel(limits: Mapping[str, Any]) -> str:
     return ", ".join(
-        _told(
+        _known(
             (limits["storage_buffers"], "{} storage buffers"),
             (limits["storage_range"] and human(limits["storage_range"]), "{} of each"),
             (limits["push_constants"] and human(limits["push_constants"]), "{} of push constants"),
@@ -125,12 +125,12 @@ def _kernel(limits: Mapping[str, Any]) -> str:
     )
 
 
-def _told(*entries: tuple[Any, str]) -> Iterator[str]:
+def _known(*entries: tuple[Any, str]) -> Iterator[str]:
     return (text.format(value) for value, text in entries if value)
 
 
 def human(nbytes: int) -> str:
-    """`128 B`, `32 KiB`, `23.5 GiB`."""
+    """A number of bytes as text: `128 B`, `32 KiB`, `23.5 GiB`."""
     size, units = float(nbytes), ["B", "KiB", "MiB", "GiB"]
     while size >= 1024 and len(units) > 1:
         size /= 1024

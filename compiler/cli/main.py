@@ -1,4 +1,4 @@
-"""The command line: `heterocc compile`, `partition`, `query`, `devices`; bundle commands are in cli_bundle."""
+"""Commands on models and devices: `heterocc compile`, `partition`, `query`, `devices`; see `bundles` for the others."""
 
 from __future__ import annotations
 
@@ -223,7 +223,7 @@ def query(
 
 @app.command(epilog="Example:  heterocc devices --json")
 def devices(json: Json = False) -> None:
-    """List the devices of this machine, and why others are missing."""
+    """List the devices of this machine, and the reasons why others are missing."""
     with errors(json):
         from heterocc.compiler.cli.device_report import device_report, device_table
 
@@ -247,9 +247,9 @@ def root(
     version: Annotated[bool, typer.Option("--version", help="Print heterocc's version and exit.")] = False,
 ) -> None:
     """Options of heterocc itself."""
-    # The commands print a session's notes themselves; without a handler the runtime's log would say them again.
+    # The commands print a session's notes themselves; without a handler the runtime's log would repeat them.
     logging.getLogger("heterocc.runtime").addHandler(logging.NullHandler())
-    # This process is ours: ONNX Runtime's default logger is quiet too, unless its log is what somebody looks for.
+    # The process is not shared, so ONNX Runtime's default logger is silenced too, except when debugging.
     debug = bool(os.environ.get("HETEROCC_DEBUG"))
     logging.getLogger("heterocc.onnxruntime").setLevel(logging.WARNING if debug else logging.CRITICAL)
     if version:

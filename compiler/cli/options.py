@@ -1,4 +1,4 @@
-"""Options of the commands on models, and what their texts mean."""
+"""Options of the commands on models, and parsers of their texts."""
 
 from __future__ import annotations
 
@@ -77,9 +77,9 @@ TimePasses = Annotated[bool, typer.Option("--time-passes", help="Print the time 
 
 
 def parse_shapes(options: list[str] | None) -> dict[str, tuple[int, ...]]:
-    """Parse `--shape` options: `NAME=1,3,224,224`, the name may itself hold `=` and `:`; `NAME=` is a scalar.
+    """Parse `--shape` options `NAME=1,3,224,224`. The name may contain `=` and `:`; `NAME=` is a scalar.
 
-    Raises ShapeOptionError for text of another form.
+    Raises ShapeOptionError (HC106) for malformed text.
     """
     shapes: dict[str, tuple[int, ...]] = {}
     for option in options or ():
@@ -106,7 +106,7 @@ def parse_shapes(options: list[str] | None) -> dict[str, tuple[int, ...]]:
 
 
 def split_devices(text: str) -> tuple[str, ...]:
-    """Split `--devices`: commas separate, except behind `AUTO:`, which takes the rest as its candidates."""
+    """Split `--devices` at commas, except after `AUTO:`, whose candidates are the rest of the text."""
     if text.upper().startswith("AUTO:"):
         return (text,)
     return tuple(part.strip() for part in text.split(","))
@@ -115,7 +115,7 @@ def split_devices(text: str) -> tuple[str, ...]:
 def compile_options(
     devices: str, files: list[Path] | None, properties: list[str] | None, shapes: list[str] | None, **others: Any
 ) -> CompileOptions:
-    """The options that every command on a model has, and `others` as they are."""
+    """CompileOptions from the options of every command on a model, and from `others` unchanged."""
     return CompileOptions(
         devices=split_devices(devices),
         device_files=tuple(files or ()),

@@ -186,7 +186,7 @@ def test_the_examples_in_the_documentation_are_device_files(tmp_path: Path) -> N
         ('name = "X"\nbackend = "cpu"\ndtypes = []', "dtypes", "at least 1"),
         ('name = "X"\nbackend = "cpu"\nlinks = {GPU = {speed = 3}}', "links.GPU.speed", "unknown key"),
         ('name = "X"\nbackend = "cpu"\ntarget = {mcpus = "a"}', "", "no attribute 'mcpus'"),
-        ('name = "X"\nbackend = "opencl"\ntarget = {kind = "llvm"}', "", "back end opencl has 'opencl'"),
+        ('name = "X"\nbackend = "opencl"\ntarget = {kind = "llvm"}', "", "back end opencl requires 'opencl'"),
         ('name = "X"\nbackend = "vulkan"\ntarget = {arch = "sm_90"}', "", "no attribute 'arch'"),
         ('name = "X"\nbackend = "vulkan"\ntarget = {supports_int8 = 1}', "", "supports_int8 must be true or false"),
         ('name = "X"\nbackend = "vulkan"\ntarget = {max_num_threads = "256"}', "", "must be an integer, 1 or more"),

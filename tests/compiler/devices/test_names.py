@@ -240,7 +240,7 @@ def test_features_add_to_those_of_the_named_cpu() -> None:
         ("ORT.precision=f16", "has no property 'precision'"),
         ("CPU.precision=int4", "must be f32"),
         ("CPU.mcpu=a b", "a name that LLVM knows"),
-        ("CPU.mattr=avx2", "after . or -"),
+        ("CPU.mattr=avx2", "with . or - before it"),
     ],
 )
 def test_a_wrong_property_is_an_error(spec: str, message: str) -> None:

@@ -88,7 +88,7 @@ def test_keys_written_in_another_way_are_read_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message", "line"),
     [
-        ('[nodes]\n"a" = 3\n', "key 'nodes.a' must be a text", ":2"),
+        ('[nodes]\n"a" = 3\n', "key 'nodes.a' must be a string", ":2"),
         ('[nodes]\na = ""\n', "key 'nodes.a' must not be empty", ":2"),
         ('\n[node]\na = "CPU"\n', "key 'node' is unknown", ":2"),
         ('mode = "auto"\n', "key 'mode' must be 'manual', 'automatic' or 'corrected'", ":1"),
