@@ -52,10 +52,10 @@ def compile_model(
 ) -> CompileReport:
     """Compile an ONNX model into a bundle; `overrides` are fields of CompileOptions.
 
-    `model` is a path, a ModelProto or the bytes of one; `base_dir` is the folder of the external data of a model
-    without a file. `output` defaults to the name of the model's file with `.hcb` in the current directory. Stops early
-    where `options.stop_after` says so; the report's `output` is None then.
-    Raises a HeteroccError for whatever the user can mend.
+    `model` is a path, a ModelProto, or the bytes of one; `base_dir` is the folder of the external data of a model
+    without a file. `output` defaults to the name of the model's file with the suffix `.hcb`, in the current directory.
+    With `options.stop_after` the compile stops early, and the report's `output` is None.
+    Raises a HeteroccError for every error that the user can correct.
     """
     options = with_overrides(compile_model, options, overrides)
     source = as_source(model, base_dir)
@@ -82,7 +82,7 @@ def partition_model(
     base_dir: str | Path | None = None,
     **overrides: Any,
 ) -> CompileReport:
-    """Place the model's nodes for the main variant and stop before lowering; see `compile_model` for the model."""
+    """Place the model's nodes for the main variant and stop before lowering; `model` is as in `compile_model`."""
     options = with_overrides(partition_model, options, overrides)
     source, place = as_source(model, base_dir), None if write_affinity is None else Path(write_affinity)
     with reading(_files(source, options)):
@@ -95,12 +95,12 @@ def partition_model(
 
 
 def query_devices(model: AnyModel, options: CompileOptions, reporter: Reporter | None = None) -> QueryResult:
-    """Ask every listed device about every node."""
+    """Query every listed device about every node."""
     return _prepare(as_source(model), options, reporter or Reporter()).variants.query
 
 
 def _files(source: ModelSource, options: CompileOptions) -> dict[str | os.PathLike[str], str]:
-    """The files that a command on a model reads, and what each is; what the model itself names is found on import."""
+    """The files that a command on a model reads, with their roles; the import adds the model's external data."""
     files: dict[str | os.PathLike[str], str] = dict.fromkeys(
         (path for path in options.device_files if isinstance(path, Path)), "a device file"
     )
@@ -112,7 +112,7 @@ def _files(source: ModelSource, options: CompileOptions) -> dict[str | os.PathLi
 
 
 def _require_places(options: CompileOptions, target: Path | None) -> None:
-    """Refuse outputs that cannot be written, or that are inputs, before minutes of work go into them."""
+    """Raise OutputFileError (HC111) for outputs that cannot be written or are inputs, before any work is done."""
     if target is not None:
         require_writable(target)
     for folder in (options.dump_dir, options.dot_dir):
@@ -121,9 +121,9 @@ def _require_places(options: CompileOptions, target: Path | None) -> None:
 
 
 def _prepare(source: ModelSource, options: CompileOptions, reporter: Reporter, target: Path | None = None) -> _Job:
-    """Import the model, resolve the devices and query them; errors in the options come first.
+    """Import the model, resolve the devices and query them. Options are checked before the import.
 
-    `target` is the file that the command is to write.
+    `target` is the file that the command will write.
     """
     _require_places(options, target)
     seconds: dict[str, float] = {}
@@ -132,7 +132,7 @@ def _prepare(source: ModelSource, options: CompileOptions, reporter: Reporter, t
     trace = Trace(options.dump_dir, options.pass_limit)
     with reporter.stage(f"importing {source.path.name}"), timed(seconds, "import"):
         model = import_model(source, shapes=options.shapes)
-    _require_places(options, target)  # now the model's external data is known, too
+    _require_places(options, target)  # again, because the model's external data is known now
     lists, notes = resolve_lists(
         (tuple(options.devices), *options.variants),
         options.device_files,
@@ -156,7 +156,7 @@ def _prepare(source: ModelSource, options: CompileOptions, reporter: Reporter, t
 
 @dataclass
 class _Job:
-    """One command at work on the model file `where`; the lists collect what its report tells of all variants."""
+    """A running command on the model file `where`; the lists collect the parts of its report from all variants."""
 
     where: str
     options: CompileOptions
@@ -202,9 +202,11 @@ class _Job:
         return replace(self.report(*plans), output=target, size=target.stat().st_size, variants=names)
 
     def _vectors(self) -> tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]:
-        """Inputs for the check, and ONNX Runtime's outputs to keep; None, with a warning, where it cannot run them.
+        """Inputs for the check, and ONNX Runtime's outputs for the golden vectors.
 
-        Raises ModelRunError for a model that ONNX Runtime refuses, unless the check is not wanted.
+        Both are None, with a warning, if ONNX Runtime cannot run the model; the outputs are None if an input cannot be
+        stored. Raises InputError for any failure with given inputs, and ModelRunError (HC115) for a model that ONNX
+        Runtime rejects, unless the check is disabled.
         """
         try:
             with self.reporter.stage("running ONNX Runtime"), timed(self.variants.seconds, "reference"):
@@ -221,7 +223,7 @@ class _Job:
             self.reporter.warn(f"no partition is checked, and the bundle has no golden vectors: {error.message}")
             self.unchecked.append(f"all: {error.message}")
             return None, None
-        self._tell_unseen(found)
+        self._report_unseen(found)
         tensors = {n: v for n, v in found.outputs.items() if isinstance(v, np.ndarray) and v.dtype != object}
         golden = {n: v for n, v in tensors.items() if n not in found.random and not is_narrow(v)}
         narrow = [self.model.sources.get(n, n) for n, v in found.inputs.items() if is_narrow(v)]
@@ -241,8 +243,8 @@ class _Job:
             hint = hint + part
         return hint
 
-    def _tell_unseen(self, found: Vectors) -> None:
-        """Say which outputs are not compared, and which show nothing."""
+    def _report_unseen(self, found: Vectors) -> None:
+        """Report outputs that are not compared, and outputs whose values the check cannot judge."""
         sources = self.model.sources
         for name, reason in found.random.items():
             self.unseen.append(not_compared(sources.get(name, name), reason))
@@ -255,14 +257,14 @@ class _Job:
         self.unchecked += self.unseen
 
     def _build(self, placed: Sequence[VariantPlan], feed: Mapping[str, Any] | None) -> list[BuiltVariant]:
-        """Code for all variants, the CPU-only one last."""
+        """Build all variants, the CPU-only one last."""
         devices = all_devices(spec.devices for spec in self.specs)
         builder = Builder(self.model, devices, self.reporter)
         checker = Checker(self.model, feed, self.reporter) if feed is not None and self.options.check else None
         built = []
         for spec, variant in zip(self.specs, placed, strict=True):
             built.append(self.variants.build(spec, variant.plan, builder, checker))
-            self._tell(built[-1])
+            self._collect(built[-1])
         cpu = self._cpu([VariantPlan(variant.spec.name, variant.plan) for variant in built])
         if cpu is not None:
             try:
@@ -270,11 +272,11 @@ class _Job:
             except UnsupportedOpError as error:
                 self.reporter.note(f"no CPU variant: {error.message}")
             else:
-                self._tell(built[-1])
+                self._collect(built[-1])
         return built
 
     def _cpu(self, beside: Sequence[VariantPlan]) -> tuple[VariantSpec, Plan] | None:
-        """The CPU-only variant beside these, placed; None where none is wanted or, with a note, where it cannot be."""
+        """The placed CPU-only variant beside these; None if disabled or, with a note, if it cannot be placed."""
         if not self.options.cpu_variant:
             return None
         spec, why = cpu_spec(self.specs, [variant.plan for variant in beside])
@@ -288,8 +290,8 @@ class _Job:
             self.reporter.note(f"no CPU variant: {error.message}")
             return None
 
-    def _tell(self, variant: BuiltVariant) -> None:
-        """Note what the check of a variant could not see, what half precision costs it, and what moved."""
+    def _collect(self, variant: BuiltVariant) -> None:
+        """Collect a variant's unchecked partitions, costs of half precision, tuned kernels and moved nodes."""
         checks = variant.checks
         for text in checks.unchecked if checks is not None else ():
             self.reporter.note(f"not checked: {text}")
@@ -310,7 +312,7 @@ class _Job:
         self.moved += variant.moved
 
     def write_dots(self, placed: Sequence[VariantPlan]) -> None:
-        """Write the two graphs of each variant where `--dot` asks for them, those of further ones in folders."""
+        """Write two graphs per variant to the folder of `--dot`, if given; further variants have subfolders."""
         if self.options.dot_dir is None:
             return
         for variant in placed:
@@ -318,7 +320,7 @@ class _Job:
                 atomic_write(self.options.dot_dir / name, text)
 
     def report(self, main: VariantPlan, *others: VariantPlan) -> CompileReport:
-        """The report as it stands."""
+        """The report on the work done so far."""
         return CompileReport(
             plan=main.plan,
             summary=main.summary,
@@ -335,6 +337,6 @@ class _Job:
 
 
 def _graphs(variant: VariantPlan) -> list[tuple[str, str]]:
-    """Names and text of a variant's graphs; those of variants beside the main one lie in a folder of its name."""
+    """Names and texts of a variant's graphs; names of variants other than the main one begin with a folder."""
     folder = "" if variant.name == MAIN else f"{file_name(variant.name)}/"
     return [(f"{folder}{name}", text) for name, text in dot_files(variant.plan).items()]

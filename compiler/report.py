@@ -1,4 +1,4 @@
-"""The report that a compile ends with."""
+"""The report of a compile."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from heterocc.passes.printer import count, human_bytes, summary
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """A node that compiled to a wrong result and went to another device."""
+    """A node that failed to compile, or computed a wrong result, on one device and was moved to another."""
 
     node: str
     op_type: str
@@ -24,7 +24,7 @@ class Moved:
 
 @dataclass(frozen=True, slots=True)
 class VariantPlan:
-    """A variant's name and how it is placed."""
+    """A variant's name and its plan."""
 
     name: str
     plan: Plan
@@ -55,12 +55,13 @@ class VariantPlan:
 
 @dataclass(frozen=True)
 class CompileReport:
-    """What a compile did.
+    """The results of a compile.
 
-    `plan` and `summary` are the main variant's, `plans` has all variants in the bundle's order and `variants` the names
-    of those that were packed. `unchecked` are partitions that could not be run here, with the reason. `costs` are the
-    errors of what is computed in half precision, and `tuned` is what timing kernels chose, each with its variant.
-    `seconds` is wall time by stage. `output` is None where the compile was stopped before packing.
+    `output` is the bundle's path and `size` its bytes; `output` is None if the compile stopped before packing. `plan`
+    and `summary` belong to the main variant. `plans` has all variants in the bundle's order, `variants` the names of
+    those that were packed. `moved` are nodes that were moved to another device by the check. `unchecked` are partitions
+    and outputs that were not checked, with reasons. `costs` are the errors that half precision adds, and `tuned` the
+    partitions with tuned kernels, each with its variant. `seconds` is wall time by stage, `pass_seconds` by pass.
     """
 
     plan: Plan
@@ -82,11 +83,11 @@ class CompileReport:
         """One short line; the fields themselves hold the whole plan."""
         output = "no bundle" if self.output is None else f"{self.output}, {human_bytes(self.size)}"
         counts = [("note", self.notes), ("warning", self.warnings), ("moved node", self.moved)]
-        told = "".join(f"; {count(len(found), noun)}" for noun, found in counts if found)
-        return f"<CompileReport {self.summary}; {output}{told}>"
+        rest = "".join(f"; {count(len(found), noun)}" for noun, found in counts if found)
+        return f"<CompileReport {self.summary}; {output}{rest}>"
 
     def lines(self) -> tuple[str, ...]:
-        """The summary; of several variants one line each, with its name."""
+        """The summary; with several variants, a line for each with its name."""
         if len(self.plans) < 2:
             return (self.summary,)
         return tuple(f"{variant.name}: {variant.summary}" for variant in self.plans)

@@ -1,4 +1,4 @@
-"""One variant after another: placed, lowered, checked; what turns out wrong is placed again elsewhere."""
+"""Placing, lowering and checking of one variant after another; nodes that fail are placed on other devices."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from heterocc.passes.printer import print_plan, summary
 
 @dataclass(frozen=True, slots=True)
 class BuiltVariant:
-    """A variant's code; `checks` is None where nothing was checked, `moved` are nodes that changed device meanwhile."""
+    """A variant's code; `checks` is None if nothing was checked, `moved` are nodes that were moved to other devices."""
 
     spec: VariantSpec
     built: BuiltPlan
@@ -35,11 +35,11 @@ class BuiltVariant:
 
     @property
     def plan(self) -> Plan:
-        """The plan as it is in the end."""
+        """The final plan."""
         return self.built.plan
 
     def parts(self, model: ImportedModel) -> VariantParts:
-        """What becomes of it in the bundle."""
+        """The contents of the variant in the bundle."""
         built, checks = self.built, self.checks
         checked = checks.checked if checks is not None else (False,) * len(built.jobs)
         binaries = checks.binaries if checks is not None else (b"",) * len(built.jobs)
@@ -63,8 +63,10 @@ class BuiltVariant:
 
 @dataclass
 class Variants:
-    """Places and builds the variants of one model. `wrong` is what was found wrong of which node on which device:
-    placement avoids it from then on, in every variant."""
+    """Places and builds the variants of one model.
+
+    `wrong[device][node]` is the reason why a node failed on a device; placement avoids the pair in every variant.
+    """
 
     model: ImportedModel
     query: QueryResult
@@ -75,7 +77,7 @@ class Variants:
     wrong: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def place(self, spec: VariantSpec) -> Plan:
-        """Run the passes for a variant's devices. Raises what they raise, naming the variant."""
+        """Run the passes for a variant's devices. Errors of the passes name the variant."""
         with self.reporter.stage("placing"), timed(self.seconds, "partition"), _naming(spec):
             seen = build_machine(self.model, spec.devices, self.query.reasons())
             refusals = {d.name: {**seen.refusals.get(d.name, {}), **self.wrong.get(d.name, {})} for d in spec.devices}
@@ -83,14 +85,14 @@ class Variants:
             try:
                 return run_pipeline(initial, self.passes, self.trace, variant=spec.prefix)
             except UnsupportedOpError as error:
-                if type(error) is UnsupportedOpError:  # nobody can run it; other classes are about one device
+                if type(error) is UnsupportedOpError:  # no device can run the node; subclasses concern one device
                     error.hint = add_device(self.model, spec.devices, refusals) or error.hint
                 raise
 
     def build(self, spec: VariantSpec, plan: Plan, builder: Builder, checker: Checker | None) -> BuiltVariant:
-        """Lower and check a placed variant; a wrong node goes to the next device, and all is placed again.
+        """Lower and check a placed variant. If a node fails, place the model again without that node on that device.
 
-        Raises LoweringError or WrongResultError where no device is left for it.
+        Raises LoweringError (HC203) or WrongResultError (HC204) if no device is left for a node.
         """
         moved: list[Moved] = []
         while True:
@@ -117,7 +119,7 @@ class Variants:
             moved += self._moved(checks.wrong, before, plan)
 
     def _without(self, failed: DoesNotLower, plan: Plan, spec: VariantSpec, moved: list[Moved]) -> Plan:
-        """The plan with what does not lower on other devices. Raises the LoweringError where none takes it."""
+        """The plan with the nodes that do not lower on other devices. Raises LoweringError if no device is left."""
         for name in failed.nodes:
             self.wrong.setdefault(failed.device, {})[name] = f"it does not compile: {failed.told}"
         try:
@@ -132,7 +134,7 @@ class Variants:
     def _moved(
         self, found: tuple[Wrong, ...], before: Plan, after: Plan, what: str = "computes a wrong result"
     ) -> list[Moved]:
-        """Where wrong nodes went; warns of it."""
+        """The wrong nodes with their old and new devices; warns of each group."""
         moved = []
         for wrong in found:
             for name in wrong.nodes:
@@ -148,7 +150,7 @@ class Variants:
 
 @contextmanager
 def _naming(spec: VariantSpec) -> Iterator[None]:
-    """Errors of a variant other than the main one say which it is."""
+    """Make errors of requested variants other than the main one name their variant."""
     try:
         yield
     except UnsupportedOpError as error:

@@ -213,7 +213,7 @@ def test_a_wrong_device_file_is_refused_with_the_place(tmp_path: Path, text: str
         ("x.json", b"[]", "dictionary|object|instance"),
         ("x.toml", b"\xff\xfe", "not UTF-8"),
         ("x.yaml", b"name: X", "neither .toml nor .json"),
-        ("x.toml", b"#" * ((1 << 20) + 1), "at most"),
+        ("x.toml", b"#" * ((1 << 20) + 1), "more than 1048576 bytes"),
     ],
 )
 def test_a_file_of_another_form_is_refused(tmp_path: Path, name: str, data: bytes, message: str) -> None:
