@@ -1,4 +1,4 @@
-"""Writing files: whole or not at all, never over an input, with an error that says why."""
+"""Atomic writing of files, never over an input, with an error that explains a failure."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from heterocc.artifacts.reading import refuse_input
 
 
 def require_writable(target: Path, *, folder: bool = False) -> None:
-    """Refuse a place that cannot be written, before any work is done; `folder` where a directory is to be written.
+    """Raise OutputFileError (HC111) if a path cannot be written, before any work is done.
 
-    Missing directories are allowed: `make_folder` makes them before the first write.
-    Raises OutputFileError (HC111).
+    `folder` means that the path is a directory. Missing directories are allowed: `make_folder` creates them before the
+    first write.
     """
     shown = str(target)
     if shown == "-":
@@ -47,7 +47,7 @@ def require_writable(target: Path, *, folder: bool = False) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a directory and those above it, where they are missing. Raises OutputFileError (HC111)."""
+    """Create a directory and missing parents. Raises OutputFileError (HC111)."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except (OSError, ValueError) as error:
@@ -58,9 +58,9 @@ def make_folder(folder: Path) -> None:
 
 
 def atomic_write(path: Path, data: bytes | str) -> None:
-    """Write a file through a temporary one and a rename, in a directory that is made where it is missing.
+    """Write a file by way of a temporary file and a rename. Its directory is created if missing.
 
-    Raises OutputFileError (HC111) when that fails, or when `path` is an input; nothing is left behind then.
+    Raises OutputFileError (HC111) if that fails or if `path` is an input; no temporary file remains then.
     """
     make_folder(path.parent)
     file = AtomicFile(path)
