@@ -1,7 +1,7 @@
 """The zip container of a bundle: stored members, fixed headers, every offset checked before use (FORMAT.md).
 
-Only what a bundle may contain is written and read; this is no general zip library. Numbers in section 4 of PKWARE's
-APPNOTE.TXT name the structures.
+This is not a general zip library: it writes and reads only structures that a bundle may contain. Numbers such as 4.3.7
+refer to sections of PKWARE's APPNOTE.TXT.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _LOCATOR64_MAGIC = b"PK\x06\x07"
 _END64_MAGIC = b"PK\x06\x06"
 
 _STORED = 0
-_DATE, _TIME = 0x0021, 0x0000  # 1980-01-01 00:00:00, the first moment that a zip can name
-_MADE_BY = 3 << 8 | 45  # Unix, so that the mode below is understood
+_DATE, _TIME = 0x0021, 0x0000  # 1980-01-01 00:00:00, the earliest time that a zip can store
+_MADE_BY = 3 << 8 | 45  # Unix, so that the mode below is interpreted
 _MODE = (stat.S_IFREG | 0o644) << 16
 _ZIP64_ID = 0x0001
 _PADDING_ID = 0xD935  # the id that zipalign uses
@@ -63,7 +63,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class _Listed:
-    """A central directory record as it stands, not yet checked."""
+    """A central directory record before any check."""
 
     name: str
     flags: int
@@ -76,7 +76,7 @@ class _Listed:
 
 
 def name_is_safe(name: str) -> bool:
-    """Whether `name` may name a member: relative, ASCII, no empty component and none that begins with a full stop."""
+    """Return whether a member may have this name: relative, ASCII, no component empty or beginning with a full stop."""
     return len(name) <= MAX_NAME and _NAME.fullmatch(name) is not None
 
 
@@ -84,7 +84,7 @@ def name_is_safe(name: str) -> bool:
 
 
 def local_header(name: str, size: int, crc: int, length: int | None = None) -> bytes:
-    """A local header (4.3.7), padded to `length` bytes by an extra field where `length` is given."""
+    """A local header (4.3.7), padded to `length` bytes, if given, by an extra field."""
     encoded = name.encode("ascii")
     extra = b""
     packed = size
@@ -130,7 +130,7 @@ def directory(entries: Iterable[Entry], start: int) -> bytes:
 class Container:
     """The directory of an open zip; members are checked one by one by `locate`, and all together by `entries`.
 
-    Reads through `fd` only, and nothing whose offset and size have not been compared with the file's `size`.
+    Reads through `fd` only, after comparing offset and size with the file's `size`.
     """
 
     def __init__(self, fd: int, size: int) -> None:
@@ -274,7 +274,7 @@ def _decode(raw: bytes) -> str:
 
 
 def _widen(extra: bytes, values: tuple[int, int, int], name: str) -> tuple[int, int, int]:
-    """`values` (size, packed size, header offset) with those that are 2^32-1 taken from the zip64 field (4.5.3)."""
+    """`values` (size, packed size, header offset), with those equal to 2^32-1 replaced from the zip64 field (4.5.3)."""
     if _MAX32 not in values:
         return values
     position = 0

@@ -1,4 +1,4 @@
-"""The closed list of dtypes: what a tensor of a bundle may be, and how numpy holds it."""
+"""The closed list of dtypes that a bundle's tensors may have, with their numpy representations."""
 
 from __future__ import annotations
 
@@ -76,10 +76,10 @@ _TYPE = re.compile(rf"((?:seq\(|optional\(|map\({_ELEMENT},){{0,8}})(?:(?:tensor
 
 
 def is_value_dtype(text: str) -> bool:
-    """Whether a value may have this dtype: a name of the lists above, or the text of one of ONNX's types.
+    """Return whether a value may have this dtype: a name in the lists above, or the text of an ONNX type.
 
-    Such a text is `tensor(float)` or `sparse(float)`, or one of them inside at most eight of `seq(…)`, `optional(…)`
-    and `map(int64,…)`.
+    Such a text is `tensor(float)` or `sparse(float)`, nested in at most eight of `seq(…)`, `optional(…)` and
+    `map(int64,…)`.
     """
     if text in STORAGE or text in UNSTORED or text in _TEXT:
         return True
@@ -88,10 +88,10 @@ def is_value_dtype(text: str) -> bool:
 
 
 def is_text(dtype: str) -> bool:
-    """Whether a dtype stands for strings."""
+    """Return whether a dtype means strings."""
     return dtype in _TEXT
 
 
 def is_narrow(array: Any) -> bool:
-    """Whether an array has a dtype that numpy lacks."""
+    """Return whether an array has a dtype that numpy lacks."""
     return isinstance(array, np.ndarray) and array.dtype.name in NARROW

@@ -1,4 +1,4 @@
-"""From untrusted manifest bytes to a `Manifest` whose every reference and size holds (FORMAT.md, "Manifest")."""
+"""Parsing of untrusted manifest bytes to a `Manifest` with valid references and sizes (FORMAT.md, "Manifest")."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from heterocc.artifacts.threads import MAX_THREADS, parse_threads
 _MAX_BYTES = 2**62
 
 MAX_MARKS = 2**20
-"""Commas and opening brackets of a manifest, which bound its parsed form. Some 40,000 nodes have as many."""
+"""Maximum of commas and opening brackets in a manifest, which bounds its parsed size: enough for 40,000 nodes."""
 
 
 def read_version(data: bytes) -> tuple[int, int]:
-    """Major and minor format version of manifest bytes, before anything else in them is believed.
+    """Major and minor format version of manifest bytes, read before all other fields.
 
-    Raises BundleVersionError for another major version, BundleManifestError for what is no manifest at all: not JSON,
-    a key twice in one object, nested too deeply, too many values, another `format`.
+    Raises BundleVersionError (HC302) for another major version, and BundleManifestError (HC304) for bytes that are not
+    a manifest: not JSON, a key twice in one object, nested too deeply, too many values, another `format`.
     """
     if count_marks(data) > MAX_MARKS:
         raise BundleManifestError(f"the manifest has more than {MAX_MARKS} fields and elements")
@@ -45,7 +45,7 @@ def read_version(data: bytes) -> tuple[int, int]:
         content = json.loads(data.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_no_constant)
     except RecursionError:
         raise BundleManifestError("the manifest is nested too deeply") from None
-    except ValueError as error:  # JSON, UTF-8 and too long integers alike
+    except ValueError as error:  # invalid JSON, invalid UTF-8, or an integer that is too long
         raise BundleManifestError(f"the manifest is not JSON: {error}") from None
     if not isinstance(content, dict) or content.get("format") != FORMAT_NAME:
         raise BundleManifestError(f"the manifest's format is not '{FORMAT_NAME}'")
@@ -66,12 +66,12 @@ def read_version(data: bytes) -> tuple[int, int]:
 
 
 def count_marks(data: bytes) -> int:
-    """At least as many as JSON text has values, but one; text between quotes is not left out."""
+    """An upper bound of the number of values in JSON text, minus one; text between quotes counts too."""
     return data.count(b",") + data.count(b"[") + data.count(b"{")
 
 
 def parse_manifest(data: bytes) -> Manifest:
-    """The manifest of `data`, its types checked, unknown fields ignored; call `read_version` first."""
+    """The manifest in `data` with checked types; unknown fields are ignored. Call `read_version` first."""
     try:
         return Manifest.model_validate_json(data)
     except ValidationError as error:
@@ -83,8 +83,8 @@ def parse_manifest(data: bytes) -> Manifest:
 def check_manifest(manifest: Manifest, members: Mapping[str, int]) -> None:
     """Check every cross reference; `members` gives the size of every member of the zip by name.
 
-    Raises BundleManifestError naming the record at fault. After this, an index, member name, offset or size of the
-    manifest can be used without another check.
+    Raises BundleManifestError (HC304) naming the record at fault. After this check, indices, member names, offsets and
+    sizes in the manifest can be used without further checks.
     """
     _check_members(manifest, members)
     _check_weights(manifest, members[manifest.weights_member])
@@ -203,7 +203,7 @@ def _check_values(values: Sequence[TensorSpec], where: str) -> None:
 
 
 def _check_compiled(manifest: Manifest, variant: Variant, part: Partition, place: str) -> None:
-    """Compiled code takes tensors of known shape; of another dtype than these they would end the process."""
+    """Check that compiled code has tensors of static shape and computed dtypes; others would crash the process."""
     for index in (*part.inputs, *part.outputs):
         value = variant.values[index]
         if value.dtype not in COMPUTED:
@@ -256,7 +256,7 @@ def _check_golden(manifest: Manifest, files: set[str]) -> None:
     specs = (("inputs", manifest.model.inputs), ("outputs", manifest.model.outputs))
     for kind, tensors in specs:
         named: Mapping[str, str] = getattr(manifest.golden, kind)
-        # Outputs that are maps or sequences have no golden vector; inputs are all needed for a run.
+        # Outputs that are maps or sequences have no golden vectors; a run needs all inputs.
         left_out = {t.name for t in tensors} - set(named)
         if not set(named) <= {t.name for t in tensors} or (left_out and kind == "inputs"):
             _fail(f"the golden {kind} differ from those of the model")
