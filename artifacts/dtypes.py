@@ -25,12 +25,12 @@ COMPUTED: Mapping[str, np.dtype[np.generic]] = MappingProxyType(
         "bool": np.dtype("?"),
     }
 )
-"""What compiled code may read and write; the list of a device is this one or a part of it."""
+"""The dtypes that compiled code can read and write. Each device supports some or all of them."""
 
 NUMPY: Mapping[str, np.dtype[np.generic]] = MappingProxyType(
     {**COMPUTED, "complex64": np.dtype("<c8"), "complex128": np.dtype("<c16")}
 )
-"""What numpy holds as it is. numpy itself is not asked: it takes `>f4`, `longdouble` and, after ml_dtypes, more."""
+"""The dtypes that numpy has. numpy is not asked, because it also accepts `>f4`, `longdouble` and those of ml_dtypes."""
 
 STORAGE: Mapping[str, np.dtype[np.generic]] = MappingProxyType(
     {
@@ -42,7 +42,7 @@ STORAGE: Mapping[str, np.dtype[np.generic]] = MappingProxyType(
         "float8_e5m2fnuz": np.dtype("u1"),
     }
 )
-"""The dtypes of weights. Those that numpy lacks are held as unsigned integers of their bits."""
+"""The dtypes of weights. Those that numpy lacks are stored as unsigned integers of the same bits."""
 
 NARROW: Mapping[str, int] = MappingProxyType(
     {

@@ -29,7 +29,7 @@ class Extent:
     sha256: str
     error: Callable[[], BundleError]
     ready: Callable[[], None] = lambda: None
-    """Raises BundleError where `data` may not be touched."""
+    """Raise BundleError if `data` may not be accessed."""
 
 
 def is_remembered(key: FileKey) -> bool:

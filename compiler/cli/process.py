@@ -48,7 +48,7 @@ def end_on_signals(show: Callable[[str], None]) -> None:
 
 
 def is_ending() -> bool:
-    """Whether a signal is ending the process."""
+    """Return whether a signal is ending the process."""
     return _ending.is_set()
 
 

@@ -15,10 +15,10 @@ from rich.progress import Progress as RichProgress
 from heterocc.compiler.progress import Progress
 
 LINE_SECONDS = 5.0
-"""Seconds between two lines of progress off a terminal; quicker work writes no line."""
+"""Seconds between lines of progress if not on a terminal; faster work writes no line."""
 
 _WIDTH = 60
-"""Characters of an item's name that are shown."""
+"""Maximum characters of an item's name that are shown."""
 
 
 class Stage(Progress):

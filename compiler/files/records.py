@@ -20,7 +20,7 @@ from pathlib import Path
 
 FORMAT = 1
 MAX_PER_SHARD = 64
-"""Files in each of 256 shards: 16384 records, below 64 MiB on any file system with blocks of 4 KiB."""
+"""Maximum files in each of 256 shards: 16384 records, below 64 MiB on any file system with blocks of 4 KiB."""
 MAX_RECORD_BYTES = 4096
 SOURCES = (
     "artifacts",

@@ -14,7 +14,7 @@ DISCRETE_LINK = Link(latency=2e-5, bandwidth=1e10)
 SHARED_LINK = Link(latency=1e-5, bandwidth=1e10)
 """Devices that share memory with the host but copy through an API."""
 HOST_LINK = Link(latency=1e-6, bandwidth=1e11)
-"""CPU to ONNX Runtime: the same memory, nothing is copied."""
+"""The link from CPU to ONNX Runtime, which share memory, so that nothing is copied."""
 
 _LAUNCH = {"cpu": 1e-6, "ort": 5e-6, "opencl": 1e-5, "vulkan": 1e-5, "cuda": 5e-6}
 _FLOPS = {"discrete": 4e12, "integrated": 5e11, "cpu": 1e11, "other": 5e11}

@@ -24,7 +24,7 @@ class Answers(Protocol):
         ...
 
     def put(self, key: str, answer: Answer) -> None:
-        """Store an answer; failing to is no error."""
+        """Store an answer; a failure is not an error."""
         ...
 
 
@@ -61,7 +61,7 @@ class DiskCache:
         return Answer(reason) if reason is None or isinstance(reason, str) else None
 
     def put(self, key: str, answer: Answer) -> None:
-        """Store an answer; failing to is no error."""
+        """Store an answer; a failure is not an error."""
         self._records.write(key, {"reason": None if answer.reason is None else answer.reason[:500]})
 
 

@@ -79,7 +79,7 @@ class QueryResult(MutableMapping[str, str]):
         return None if refusal is None else refusal.reason
 
     def supports(self, node: str, device: str) -> bool:
-        """Whether `device` can run `node`."""
+        """Return whether `device` can run `node`."""
         return self.reason(node, device) is None
 
     def unsupported(self, device: str) -> tuple[str, ...]:

@@ -11,10 +11,10 @@ from heterocc.compiler.support.trial import Refusal
 from heterocc.passes.graph import Graph
 
 MAX_REASONS = 3
-"""Different reasons shown for one operator type on one device; the JSON has all."""
+"""Maximum number of reasons shown for an operator type on a device; the JSON has all."""
 
 _GAP = 3
-"""Columns between two columns of the table."""
+"""Spaces between two columns of the table."""
 
 
 class Answered(Protocol):
