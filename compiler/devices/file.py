@@ -145,10 +145,12 @@ class DeviceFile(_Record):
             if key.startswith("supports_") and not isinstance(value, bool):
                 raise ValueError(f"target.{key} must be true or false")
             if key.startswith(("max_", "thread_")) and (type(value) is not int or value < 1):
-                raise ValueError(f"target.{key} must be a whole number from 1")
+                raise ValueError(f"target.{key} must be an integer, 1 or more")
         kind = self.target.get("kind", _TARGET_KIND[self.backend])
         if kind != _TARGET_KIND[self.backend]:
-            raise ValueError(f"target.kind is '{kind}', but back end {self.backend} has '{_TARGET_KIND[self.backend]}'")
+            raise ValueError(
+                f"target.kind is '{kind}', but back end {self.backend} requires '{_TARGET_KIND[self.backend]}'"
+            )
         arch = self.target.get("arch")
         if self.backend == "cuda" and not (isinstance(arch, str) and CUDA_ARCH.fullmatch(arch)):
             raise ValueError('target.arch must name the GPU\'s architecture, such as "sm_90"')
@@ -223,7 +225,7 @@ def read_device_file(path: Path) -> TargetDevice:
     except OSError as error:
         raise FileMissingError(f"cannot read device file '{path}': {error.strerror}", where=str(path)) from None
     if len(data) > MAX_FILE_BYTES:
-        raise DeviceFileError(f"a device file has at most {MAX_FILE_BYTES} bytes", where=str(path))
+        raise DeviceFileError(f"the device file has more than {MAX_FILE_BYTES} bytes", where=str(path))
     raw = _parse(path, data)
     try:
         return DeviceFile.model_validate(raw).device()
@@ -232,7 +234,7 @@ def read_device_file(path: Path) -> TargetDevice:
         place = ".".join(str(p) for p in first["loc"])
         what = first["msg"].removeprefix("Value error, ")
         if first["type"] == "extra_forbidden":
-            what, hint = "unknown key", f"a device file has {', '.join(DeviceFile.model_fields)}"
+            what, hint = "unknown key", f"keys: {', '.join(DeviceFile.model_fields)}"
             if len(first["loc"]) > 1:
                 hint = "see the keys in `python -m heterocc.compiler.devices.schema`"
         else:
@@ -245,17 +247,21 @@ def _parse(path: Path, data: bytes) -> Any:
     suffix = path.suffix.lower()
     if suffix not in (".toml", ".json"):
         kind = file_kind(data)
-        what = f"the device file is {kind}" if kind not in (None, TEXT, EMPTY) else "a device file is .toml or .json"
+        what = (
+            f"the device file is {kind}"
+            if kind not in (None, TEXT, EMPTY)
+            else "the device file is neither .toml nor .json"
+        )
         raise DeviceFileError(what, where=str(path), hint="name a .toml or .json file that describes a device")
     try:
         text = data.decode("utf-8")
         return tomllib.loads(text) if suffix == ".toml" else json.loads(text)
     except UnicodeDecodeError:
-        raise DeviceFileError("the device file is not UTF-8", where=str(path)) from None
+        raise DeviceFileError("the device file is not UTF-8 text", where=str(path)) from None
     except tomllib.TOMLDecodeError as error:
-        raise DeviceFileError(f"not TOML: {error}", where=str(path)) from None
+        raise DeviceFileError(f"the device file is not valid TOML: {error}", where=str(path)) from None
     except (json.JSONDecodeError, RecursionError) as error:
-        raise DeviceFileError(f"not JSON: {error}", where=str(path)) from None
+        raise DeviceFileError(f"the device file is not valid JSON: {error}", where=str(path)) from None
 
 
 def device_file_schema() -> dict[str, Any]:

@@ -18,7 +18,7 @@ from heterocc.runtime.select.ranking import GPU_BACKENDS, SOFTWARE_BACKENDS, Bac
 
 DEFAULT_DEVICES = "CPU,ORT"
 ORT_IS_LAST = (
-    "ORT is taken as if it were listed last: it runs only what no other listed device can; to run all nodes in ONNX "
+    "ORT is treated as if listed last: it runs only what no other listed device can; to run all nodes in ONNX "
     "Runtime, list ORT alone"
 )
 """The note for a list whose order is not kept."""
@@ -131,13 +131,13 @@ def _described(device_files: Iterable[Path | TargetDevice]) -> dict[str, TargetD
 
 def _kind(device: TargetDevice) -> str:
     """What `AUTO` sees in a device, in words."""
-    return kind_text(device.unit, software=device.software) + ("" if device.present else " that is not here")
+    return kind_text(device.unit, software=device.software) + ("" if device.present else " that is missing here")
 
 
 def _split(names: str | Sequence[str]) -> list[str]:
     """Single names in order; `AUTO:GPU,CPU` keeps its candidates, which run to the end of the list."""
     if not isinstance(names, str) and not (isinstance(names, Sequence) and all(isinstance(n, str) for n in names)):
-        raise UsageError(f'devices must be text such as "GPU,CPU" or a sequence of names, not {names!r}'[:200])
+        raise UsageError(f'devices must be a string such as "GPU,CPU" or a sequence of names, not {names!r}'[:200])
     text = names if isinstance(names, str) else ",".join(names)
     where = Hint(f"devices={text!r}", f"--devices {text}")
     if not text.strip(" ,"):
@@ -151,7 +151,7 @@ def _split(names: str | Sequence[str]) -> list[str]:
     found = [name.strip() for name in text[:split].split(",")]
     if auto:
         if found.pop():
-            raise UnknownDeviceError(f"'{text}' is no list of devices", where=where, hint="write AUTO:GPU,CPU")
+            raise UnknownDeviceError(f"'{text}' is not a list of devices", where=where, hint="write AUTO:GPU,CPU")
         found.append("AUTO:" + text[-len(candidates) :].strip() if candidates else "AUTO:")
     if "" in found:
         raise UnknownDeviceError("the list of devices has an empty name", where=where)
@@ -184,7 +184,9 @@ class _Resolver:
             same = other.backend == device.backend and other.index == device.index and other.present and device.present
             if other.name == device.name or (same and device.backend not in ("cpu", "ort")):
                 what = f"'{device.name}'" if other.name == device.name else f"'{other.name}' and '{device.name}'"
-                message = f"device {what} is listed twice" if other.name == device.name else f"{what} are one device"
+                message = (
+                    f"device {what} is listed twice" if other.name == device.name else f"{what} are the same device"
+                )
                 raise UnknownDeviceError(message, hint="list each device once")
 
     def _one(self, name: str) -> TargetDevice:
@@ -192,8 +194,8 @@ class _Resolver:
             if label.upper() == name.upper():
                 if not device.present:
                     self.notes.append(
-                        f"{label} is described by a file and not here: its code is not checked; run `heterocc verify` "
-                        "where it is"
+                        f"{label} is described by a file and is not on this machine: its code is not checked; run "
+                        "`heterocc verify` on its machine"
                     )
                 return device
         match = re.fullmatch(r"([A-Z]+)(?:\.([0-9]{1,3}))?", name.upper())
@@ -214,14 +216,14 @@ class _Resolver:
         found = [d for d in self.present if d.backend == backend]
         reason = self.here.why_missing(backend)
         if reason is not None:
-            hint = "install its driver, or compile for GPU: without one that is a generic target, not checked"
+            hint = "install its driver, or compile for GPU, which without a GPU is a generic target, not checked"
             if backend == "cuda":
                 hint = (
-                    "`pip install 'heterocc[cuda]'` brings all but the driver; to compile without a GPU, "
+                    "`pip install 'heterocc[cuda]'` installs all but the driver; to compile without a GPU, "
                     "describe it in a device file (backend, target.arch)"
                 )
             raise DriverMissingError(
-                f"device '{name}' is not here: {reason}",
+                f"device '{name}' is not available: {reason}",
                 where=Hint(f"devices={name!r}", f"--devices {name}"),
                 hint=hint,
             )
@@ -238,15 +240,15 @@ class _Resolver:
             found = sorted(software, key=lambda d: SOFTWARE_BACKENDS.index(d.backend))
             if index < len(found):
                 self.notes.append(
-                    f"{name.upper()} is a software device, {found[index].description}: no GPU is here; "
-                    "`heterocc devices` says what is missing"
+                    f"{name.upper()} is a software device, {found[index].description}: no GPU was found; "
+                    "`heterocc devices` shows what is missing"
                 )
         if not found and index == 0:
             reason = self.here.why_missing("opencl")
             why = f" ({reason})" if reason else ""
             self.notes.append(
-                f"{name.upper()} is a generic OpenCL target: no GPU is here{why}, its code is not checked; "
-                "run `heterocc verify` where there is one"
+                f"{name.upper()} is a generic OpenCL target: no GPU was found{why}, its code is not checked; "
+                "run `heterocc verify` on a machine with a GPU"
             )
             return generic_gpu()
         if index >= len(found):
@@ -292,5 +294,5 @@ class _Resolver:
         return UnknownDeviceError(
             f"there is no device '{name}'",
             where=Hint(f"devices={name!r}", f"--devices {name}"),
-            hint=f"known here: {', '.join(known)}",
+            hint=f"known devices: {', '.join(known)}",
         )
