@@ -151,7 +151,7 @@ class Tuner:
         start = first_ways(kernel, limits)
         if not start or (len(start) == 1 and not start[0].neighbours):
             return None
-        self.tuning.tell(f"timing {', '.join(kernel.nodes) or kernel.symbol}")
+        self.tuning.progress(f"timing {', '.join(kernel.nodes) or kernel.symbol}")
         search = _Search(self, kernel, limits, tensors)
         best = search.run(start)
         if best is None:
