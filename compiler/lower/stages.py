@@ -16,7 +16,7 @@ from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.lower.backend import KernelInfo, LoweredPartition, PartitionJob, Tuned
 from heterocc.compiler.lower.pipeline import KernelModule, first_line
 
-BEHIND = "list CPU behind the device to keep the model compiling"
+CPU_HINT = "list CPU behind the device to keep the model compiling"
 """The hint of an error about a partition that cannot be lowered for a device other than the CPU."""
 
 
@@ -50,7 +50,7 @@ class Stages:
 
 
 @contextmanager
-def lowering(job: PartitionJob, advice: str = BEHIND) -> Iterator[None]:
+def lowering(job: PartitionJob, advice: str = CPU_HINT) -> Iterator[None]:
     """Convert any exception of TVM's in the block to a LoweringError (HC203), with `advice` in its hint."""
     try:
         yield

@@ -55,15 +55,15 @@ def recurrent(
     last: list[list[relax.Expr]] = [[] for _ in range(_STATES[kind])]
     for d in range(directions):
         reverse = d == 1 or ctx.text("direction", "forward") == "reverse"
-        projected = op.matmul(flat, op.permute_dims(_of(weight, d)))
+        projected = op.matmul(flat, op.permute_dims(_slice_of(weight, d)))
         inner = None
         if bias is not None:
-            own, half = _of(bias, d), _GATES[kind] * hidden
+            own, half = _slice_of(bias, d), _GATES[kind] * hidden
             outer, inner = (op.strided_slice(own, [0], [b], [b + half], assume_inbound=True) for b in (0, half))
             projected = op.add(projected, outer)
         projected = ctx.bb.emit(op.reshape(projected, (steps, batch, _GATES[kind] * hidden)))
         begin = [_initial(s, d, (batch, hidden), dtype_of(data)) for s in states[: _STATES[kind]]]
-        arguments = [projected, op.permute_dims(_of(recurrence, d)), *begin]
+        arguments = [projected, op.permute_dims(_slice_of(recurrence, d)), *begin]
         arguments += [] if inner is None else [inner]
         cell = _Layer(kind, steps, batch, hidden, reverse, names[d], bool(ctx.attrs.get("linear_before_reset", 0)))
         found = ctx.bb.emit_te(cell.compute, *(ctx.bb.emit(a) for a in arguments), primfunc_name_hint=kind.lower())
@@ -80,7 +80,7 @@ def _joined(values: Sequence[relax.Expr], axis: int) -> relax.Expr:
     return values[0] if len(values) == 1 else op.concat(list(values), axis)
 
 
-def _of(value: relax.Expr, direction: int) -> relax.Expr:
+def _slice_of(value: relax.Expr, direction: int) -> relax.Expr:
     """The slice of a weight or state for one direction."""
     shape = shape_of(value)
     if shape[0] == 1:
@@ -90,7 +90,7 @@ def _of(value: relax.Expr, direction: int) -> relax.Expr:
 
 
 def _initial(state: relax.Expr | None, direction: int, shape: tuple[int, int], dtype: str) -> relax.Expr:
-    return constant(np.zeros(shape, dtype)) if state is None else _of(state, direction)
+    return constant(np.zeros(shape, dtype)) if state is None else _slice_of(state, direction)
 
 
 def _require_plain(ctx: Context, lengths: relax.Expr | None, steps: int) -> None:

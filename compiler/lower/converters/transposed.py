@@ -23,7 +23,7 @@ _CONVOLUTIONS = {1: op.nn.conv1d, 2: op.nn.conv2d, 3: op.nn.conv3d}
 
 
 @dataclass(frozen=True, slots=True)
-class Along:
+class AxisConvolution:
     """The convolution along one axis with `size` inputs, `taps` weights and a stride of `stride` outputs.
 
     The first `begin` outputs are dropped, the next `outputs` are kept.
@@ -89,7 +89,7 @@ def conv_transpose(ctx: Context, data: relax.Expr, weight: relax.Expr, bias: rel
     return found if bias is None else op.add(found, op.reshape(bias, [1, outer, *[1] * rank]))
 
 
-def _axes(ctx: Context, data: relax.Expr, weight: relax.Expr) -> tuple[Along, ...] | None:
+def _axes(ctx: Context, data: relax.Expr, weight: relax.Expr) -> tuple[AxisConvolution, ...] | None:
     """The spatial axes; None if this conversion does not apply to the operator."""
     sizes, taps = shape_of(data)[2:], shape_of(weight)[2:]
     rank = len(sizes)
@@ -104,14 +104,16 @@ def _axes(ctx: Context, data: relax.Expr, weight: relax.Expr) -> tuple[Along, ..
     found = []
     for d in range(rank):
         outputs = (sizes[d] - 1) * strides[d] + taps[d] + more[d] - pads[d] - pads[d + rank]
-        found.append(Along(sizes[d], taps[d], strides[d], pads[d], outputs))
+        found.append(AxisConvolution(sizes[d], taps[d], strides[d], pads[d], outputs))
     return tuple(found) if all(a.outputs > 0 and a.begin >= 0 for a in found) else None
 
 
 _DEFAULTS = (("strides", 1), ("dilations", 1), ("output_padding", 0))
 
 
-def _rearranged(ctx: Context, weight: relax.Expr, axes: Sequence[Along], channels: tuple[int, int, int]) -> relax.Expr:
+def _rearranged(
+    ctx: Context, weight: relax.Expr, axes: Sequence[AxisConvolution], channels: tuple[int, int, int]
+) -> relax.Expr:
     """Weights [groups · inner, outer, …] rearranged for the convolution: [groups · outer · strides, inner, …].
 
     Each step at most doubles the size, so that constant folding applies (see FOLD_BYTES).
