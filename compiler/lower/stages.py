@@ -16,7 +16,7 @@ from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.lower.backend import KernelInfo, LoweredPartition, PartitionJob, Tuned
 from heterocc.compiler.lower.pipeline import KernelModule, first_line
 
-CPU_HINT = "list CPU behind the device to keep the model compiling"
+CPU_HINT = "list CPU after this device"
 """The hint of an error about a partition that cannot be lowered for a device other than the CPU."""
 
 

@@ -89,7 +89,7 @@ def _exported(
         raise LoweringError(
             f"a kernel for {job.device.name} cannot be compiled: {error}",
             where=f"node '{node}'" if node else f"partition {job.name}",
-            hint="give the node to another device",
+            hint="list another device after this one",
         ) from error
     with packed_cubins(cubins):
         return shared_object(executable, None)

@@ -39,7 +39,7 @@ def _scheduled(function: tirx.PrimFunc, limits: Limits, in_register: bool) -> ti
     schedule = s_tir.Schedule(function)
     blocks = normalize_prim_func(schedule)
     if blocks is None:
-        raise LoweringError("a kernel has loops that cannot be bound to work items", hint="give the node to the CPU")
+        raise LoweringError("a kernel has loops that cannot be bound to work items", hint="list CPU after this device")
     for info in _inlined(schedule, blocks):
         if launches(schedule.get(info.block_rv)):
             continue

@@ -62,7 +62,9 @@ def _scheduled(function: tirx.PrimFunc, limits: Limits, where: str | None, packa
     for dtype in tensor_dtypes(function):
         if dtype not in limits.dtypes:
             raise LoweringError(
-                f"the device does not support {dtype}", where=where, hint="give the node to another device"
+                f"the device does not support {dtype}",
+                where=where,
+                hint="list another device after this one",
             )
     ready, others = _ready_made(function)
     unknown = [name for name in ready if name not in _THREADED]
@@ -70,7 +72,7 @@ def _scheduled(function: tirx.PrimFunc, limits: Limits, where: str | None, packa
         raise LoweringError(
             f"TVM's GPU kernel '{unknown[0]}' needs work items in lock step, which the device does not guarantee",
             where=where,
-            hint="give the node to the CPU",
+            hint="list CPU after this device",
         )
     if ready and not others:
         return Packed(function)
@@ -86,7 +88,9 @@ def _scheduled(function: tirx.PrimFunc, limits: Limits, where: str | None, packa
         if packed is not None:
             return packed
     raise LoweringError(
-        f"a kernel cannot be bound to work items: {problem}", where=where, hint="give the node to the CPU"
+        f"a kernel cannot be bound to work items: {problem}",
+        where=where,
+        hint="list CPU after this device",
     )
 
 

@@ -29,7 +29,7 @@ def check_tensor_limit(module: KernelModule, most: int) -> None:
         raise LoweringError(
             f"a kernel has {count} tensors, but the device allows only {most}",
             where=f"kernel '{name}'",
-            hint="give the node to another device",
+            hint="list another device after this one",
         )
 
 

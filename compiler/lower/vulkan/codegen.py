@@ -92,6 +92,6 @@ def _kernels(mod: IRModule, limits: VulkanLimits) -> list[Kernel]:
             raise LoweringError(f"Vulkan code cannot express {error}", where=f"kernel '{name}'") from None
         problem = limits.misfit(kernel)
         if problem is not None:
-            raise LoweringError(problem, where=f"kernel '{name}'", hint="give the node to another device")
+            raise LoweringError(problem, where=f"kernel '{name}'", hint="list another device after this one")
         kernels.append(kernel)
     return kernels
