@@ -56,7 +56,7 @@ def follow_fusion(before: tvm.IRModule, after: tvm.IRModule, account: Account) -
         return candidates.pop(0) if len(candidates) > 1 else candidates[0]
 
     def attribute(binding: relax.VarBinding) -> list[relax.Var]:
-        """The old bindings that a new one computes; records the old variable of the new one."""
+        """The bindings before fusion that `binding` computes; also records the old variable of its result."""
         value = binding.value
         if isinstance(value, relax.TupleGetItem) and value.tuple_value in fields:
             _note(old_of, binding.var, fields[value.tuple_value][value.index])

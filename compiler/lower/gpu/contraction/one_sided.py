@@ -64,7 +64,7 @@ def schedule_one_sided(function: tirx.PrimFunc, limits: Limits) -> Packed | None
 
 
 def _axis(schedule: s_tir.Schedule, block: SBlockRV) -> int | None:
-    """The last axis that only the first operand depends on; None if there is one that only the second depends on."""
+    """The last spatial axis of the first operand alone; None if the second operand has such an axis, too."""
     node = schedule.get(block)
     if len(node.reads) != 2 or len(node.writes) != 1:
         return None

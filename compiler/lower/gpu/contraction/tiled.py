@@ -227,8 +227,11 @@ class _Kernel:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """The indices of an item: the condition that its group has outputs (None: always), the batch, first row and column
-    of the group, the item's first row and column in the tile, and its index in the group."""
+    """The indices of an item.
+
+    `here` is the condition that its group has outputs, None if it always has. The other fields are the batch, the first
+    row and column of the group's tile, the item's place in the tile, and its index in the group.
+    """
 
     here: tirx.Expr | None
     batch: tirx.Var

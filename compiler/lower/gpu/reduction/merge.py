@@ -29,7 +29,7 @@ _BROADCAST, _OPAQUE = 1, 8
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """A kernel call with one output: its binding and that one's index, the kernel's symbol, the tensor arguments."""
+    """A kernel call with one output: the binding, its index in `main`, the kernel's symbol, the tensor arguments."""
 
     binding: relax.VarBinding
     place: int

@@ -37,7 +37,7 @@ class Lanes:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The share of an item: its lanes, the bundles of lanes that it reduces in turn, and the items that share one."""
+    """The work of an item: bundles of `lanes`, `bundles` of them in turn, or 1/`parts` of a bundle."""
 
     lanes: Lanes
     bundles: int

@@ -159,7 +159,7 @@ class Tuner:
         before, after = search.gain(start[0], best)
         if after > before * MARGIN:
             best, after = start[0], before
-        changed, count = best is not start[0], len(search.right)
+        changed, count = best is not start[0], len(search.correct)
         tuned = Tuned(kernel.symbol, kernel.nodes, best.label, changed, count, before, after, remembered=False)
         self.found.append(tuned)
         if self.tuning.records is not None:
@@ -174,14 +174,14 @@ def tuner_for(job: PartitionJob, build: Build) -> Tuner | None:
 
 
 class _Search:
-    """The search for one kernel; `right` are the candidates with correct results, by their text."""
+    """The search for one kernel; `correct` are the candidates with correct results, by their text."""
 
     def __init__(self, tuner: Tuner, kernel: Kernel, limits: Limits, tensors: Sequence[Tensor]) -> None:
         space = Space(tuner.device.backend, tuner.device.index)
         self._tuner, self._kernel, self._limits = tuner, kernel, limits
         self._bench = Bench(space, tuner.build, tensors, kernel.outputs)
         self._seen: set[str] = set()
-        self.right: dict[str, Run] = {}
+        self.correct: dict[str, Run] = {}
 
     def run(self, start: Sequence[Way]) -> Way | None:
         """The fastest candidate; None if the first, whose results are the reference, does not run."""
@@ -217,13 +217,13 @@ class _Search:
     def _fastest(self, best: Way | None, others: Sequence[Way]) -> Way | None:
         """The fastest of the best so far and others, without those that fail or whose results are wrong."""
         runs = self._bench.runs([c.packed for c in others])
-        self.right.update({c.text: run for c, run in zip(others, runs, strict=True) if not isinstance(run, str)})
-        racing = [c for c in ([best] if best is not None else []) + list(others) if c.text in self.right]
+        self.correct.update({c.text: run for c, run in zip(others, runs, strict=True) if not isinstance(run, str)})
+        racing = [c for c in ([best] if best is not None else []) + list(others) if c.text in self.correct]
         if len(racing) < 2:
             return racing[0] if racing else None
         times = self._timed(racing)
         return racing[min(range(len(racing)), key=times.__getitem__)]
 
     def _timed(self, candidates: Sequence[Way]) -> Sequence[float]:
-        racing = [Candidate(c.label, self.right[c.text]) for c in candidates]
+        racing = [Candidate(c.label, self.correct[c.text]) for c in candidates]
         return self._tuner.tuning.timer(racing, self._bench.wait)

@@ -29,21 +29,21 @@ _REDUCED = int(tirx.IterVar.CommReduce)
 class Side:
     """One of the two directions of a plane: `size` outputs from windows of `taps` elements.
 
-    `stride` is the distance of windows, `apart` that of taps (the dilation). Element `i` of the padded plane is element
+    `stride` is the distance of windows, `dilation` that of taps. Element `i` of the padded plane is element
     `i - before` of the source, which has `extent` elements.
     """
 
     size: int
     taps: int
     stride: int
-    apart: int
+    dilation: int
     before: int
     extent: int
 
     @property
     def window(self) -> int:
         """The number of elements from the first tap to the last."""
-        return (self.taps - 1) * self.apart + 1
+        return (self.taps - 1) * self.dilation + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,13 +200,13 @@ def _sliding(term: tirx.Expr, taps: Sequence[tirx.IterVar]) -> TensorLoad:
 def _side(index: tirx.Expr, iterator: Sequence[tirx.IterVar], tap: Sequence[tirx.IterVar]) -> Side:
     """A side of the plane without padding and with an `extent` of 0, which `_behind_padding` determines."""
     stride = _slope(index, iterator[0].var) if iterator else 1
-    apart = _slope(index, tap[0].var) if tap else 1
+    dilation = _slope(index, tap[0].var) if tap else 1
     zeros = [(v.var, nest.index(0)) for v in [*iterator, *tap]]
     first = sym.Analyzer().simplify(nest.substituted(index, zeros))
-    if stride < 1 or apart < 1 or not isinstance(first, tirx.IntImm) or int(first) < 0:
+    if stride < 1 or dilation < 1 or not isinstance(first, tirx.IntImm) or int(first) < 0:
         raise UnknownFormError("no window")
     size = int(iterator[0].dom.extent) if iterator else 1
-    return Side(size, int(tap[0].dom.extent) if tap else 1, stride, apart, -int(first), 0)
+    return Side(size, int(tap[0].dom.extent) if tap else 1, stride, dilation, -int(first), 0)
 
 
 def _behind_padding(

@@ -19,8 +19,8 @@ GROUP = 64
 BUSY = 1 << 15
 """The number of work items that keeps a GPU busy. Tiles are made smaller to have as many."""
 
-LIKED = 4
-"""The outputs of a tile above which a larger one does not save anything."""
+PREFERRED = 4
+"""The preferred number of outputs of a tile, among tiles of equal cost."""
 
 MOST_TERMS = 256
 """The most taps of all outputs of a tile, as they are unrolled."""
@@ -40,7 +40,7 @@ def tile_of(windows: Windows, limits: Limits) -> tuple[int, int]:
             for rows, columns in product(range(1, min(down.size, 8) + 1), range(1, min(along.size, 8) + 1))
             if rows * columns <= most
         ]
-        best = min(sizes or [(1, 1)], key=lambda tile: (_cost(tile, windows), abs(prod(tile) - LIKED), tile))
+        best = min(sizes or [(1, 1)], key=lambda tile: (_cost(tile, windows), abs(prod(tile) - PREFERRED), tile))
         return limits.choose("tile", ranked(best, [t for t in ((1, 1), (2, 2), (1, 4), (4, 4)) if t in sizes]))
     fitting = [n for n in (1, 2, 4, 8) if n <= min(down.size, most)]
     heights = [n for n in (4, 2) if n in fitting and windows.outputs // n >= BUSY]
@@ -99,8 +99,8 @@ class ItemWriter:
         for i, j in product(range(rows), range(columns)):
             total = windows.accumulator.starts[0]
             for y, x in product(range(down.taps), range(along.taps)):
-                row = down_taps.index(i * down.stride + y * down.apart)
-                column = along_taps.index(j * along.stride + x * along.apart)
+                row = down_taps.index(i * down.stride + y * down.dilation)
+                column = along_taps.index(j * along.stride + x * along.dilation)
                 element = patch[nest.index(row * len(along_taps) + column)]
                 (total,) = windows.accumulator.merge((total,), (windows.term(plane, (y, x), element),))
             parts.append(tirx.BufferStore(sums, total, [nest.index(i * columns + j)]))
@@ -143,4 +143,4 @@ class ItemWriter:
 
 def _reach(side: Side, count: int) -> list[int]:
     """The indices, relative to the tile's first, of the elements that the windows of `count` outputs read."""
-    return sorted({i * side.stride + tap * side.apart for i in range(count) for tap in range(side.taps)})
+    return sorted({i * side.stride + tap * side.dilation for i in range(count) for tap in range(side.taps)})

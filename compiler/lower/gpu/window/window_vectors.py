@@ -169,8 +169,8 @@ class VectorWindowWriter:
         windows, (down, along) = self.windows, self.windows.sides
         found = windows.accumulator.starts[0]
         for y, x in product(range(down.taps), range(along.taps)):
-            row = (line + nest.index(y * down.apart)) * nest.index(self.shape.width)
-            element = copy[row + nest.index(x * along.apart) + place]
+            row = (line + nest.index(y * down.dilation)) * nest.index(self.shape.width)
+            element = copy[row + nest.index(x * along.dilation) + place]
             (found,) = windows.accumulator.merge((found,), (windows.term(plane, (y, x), element),))
         return found
 
