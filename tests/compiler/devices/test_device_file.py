@@ -159,7 +159,7 @@ def test_what_does_not_fit_a_described_device_is_refused_with_the_limit(tmp_path
         tmp_path / "card.toml", 'name = "TINY"\nbackend = "vulkan"\n[target]\nmax_storage_buffer_range = 1000\n'
     )
     found = query_model(conv_net(tmp_path / "m.onnx"), "TINY,CPU", device_files=[path])
-    assert "a buffer of 1024 bytes, the device takes 1000" in str(found.reason("relu1", "TINY"))
+    assert "a buffer of 1024 bytes, but the device allows only 1000" in str(found.reason("relu1", "TINY"))
 
 
 def test_the_examples_in_the_documentation_are_device_files(tmp_path: Path) -> None:

@@ -152,7 +152,7 @@ def test_a_refused_kernel_names_its_node(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_device_without_an_architecture_is_an_error() -> None:
     bare = TargetDevice("CUDA", "cuda", target={"kind": "cuda"})
     work = multiply()
-    with pytest.raises(DeviceError, match="which GPU architecture") as caught:
+    with pytest.raises(DeviceError, match="does not specify its GPU architecture") as caught:
         lowering_for(bare).lower(type(work)("p0", work.model, bare, work.nodes, work.inputs, work.outputs))
     assert "target.arch" in str(caught.value.hint)
 
