@@ -127,13 +127,13 @@ class VariantBuilder:
     def _without(self, failed: DoesNotLower, plan: Plan, spec: VariantSpec, moved: list[Moved]) -> Plan:
         """The plan with the nodes that do not lower on other devices. Raises LoweringError if no device is left."""
         for name in failed.nodes:
-            self.wrong.setdefault(failed.device, {})[name] = f"it does not compile: {failed.told}"
+            self.wrong.setdefault(failed.device, {})[name] = f"it does not compile: {failed.message}"
         try:
             after = self.place(spec)
         except UnsupportedOpError as error:
             with _naming(spec):
                 raise failed.error from error
-        faults = (Fault(failed.device, failed.nodes, failed.told),)
+        faults = (Fault(failed.device, failed.nodes, failed.message),)
         moved += self._moved(faults, plan, after, "does not compile")
         return after
 

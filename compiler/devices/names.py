@@ -1,4 +1,4 @@
-"""Names of devices: from `--devices GPU,CPU` to devices."""
+"""Resolution of device names, such as `--devices GPU,CPU`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ORT_IS_LAST = (
     "ORT is treated as if listed last: it runs only what no other listed device can; to run all nodes in ONNX "
     "Runtime, list ORT alone"
 )
-"""The note for a list whose order is not kept."""
+"""The note for a list that is reordered."""
 FLOAT32 = frozenset(["float32"])
 
 _ACCELERATORS: dict[str, Backend] = {"OPENCL": "opencl", "VULKAN": "vulkan", "CUDA": "cuda"}
@@ -57,7 +57,7 @@ def ort_device() -> TargetDevice:
 
 
 def generic_gpu() -> TargetDevice:
-    """An OpenCL device that is not here: code can be compiled for it, but not checked."""
+    """An OpenCL device that this machine lacks: code can be compiled for it, but not checked."""
     return TargetDevice(
         name="GPU",
         backend="opencl",
@@ -77,14 +77,14 @@ def resolve_devices(
     precisions: frozenset[str] = FLOAT32,
     present: Accelerators | None = None,
 ) -> tuple[tuple[TargetDevice, ...], tuple[str, ...]]:
-    """The devices that a priority list names, high to low, and notes that the user should see.
+    """The devices of a priority list, high to low, and notes for the user.
 
-    `names` as `--devices` has it (`GPU,CPU`, `AUTO:GPU,CPU`) or a sequence of names; None means `CPU,ORT`. Names match
-    without regard to case. `device_files` add devices, or replace `CPU`. `precisions` are the dtypes that a device
-    chosen by `AUTO` must compute. `present` stands in for this machine's accelerators.
+    `names` is in the form of `--devices` (`GPU,CPU`, `AUTO:GPU,CPU`) or a sequence of names; None means `CPU,ORT`. Case
+    does not matter. `device_files` add devices, or replace `CPU`. `precisions` are the dtypes that a device
+    chosen by `AUTO` must compute. `present` replaces this machine's accelerators.
 
-    Raises UnknownDeviceError (HC402) for an empty list, a name that nothing here has, a device listed twice or a back
-    end that this version lacks; PropertyError, DeviceFileError and FileMissingError as their parsers do.
+    Raises UnknownDeviceError (HC402) for an empty list, an unknown name, a device listed twice or a back end that this
+    version lacks, and the errors of the parsers: PropertyError, DeviceFileError and FileMissingError.
     """
     (devices,), notes = resolve_lists(
         [DEFAULT_DEVICES if names is None else names], device_files, properties, precisions=precisions, present=present
@@ -100,7 +100,7 @@ def resolve_lists(
     precisions: frozenset[str] = FLOAT32,
     present: Accelerators | None = None,
 ) -> tuple[tuple[tuple[TargetDevice, ...], ...], tuple[str, ...]]:
-    """The same for several lists at once: a name means one device in all of them, and a property may name any."""
+    """Resolve several lists together. A name is the same device in all lists, and a property may name any device."""
     resolver = _Resolver(_described(device_files), accelerators() if present is None else present, precisions)
     resolved = [resolver.resolve(_split(names)) for names in lists]
     every = {d.name: d for devices in resolved for d in devices}
@@ -112,7 +112,7 @@ def resolve_lists(
 
 
 def known_devices(device_files: Iterable[Path | TargetDevice] = ()) -> tuple[TargetDevice, ...]:
-    """Every device that can be listed here, in the order `heterocc devices` shows them."""
+    """Every device that can be named on this machine, in the order of `heterocc devices`."""
     described = _described(device_files)
     here = [d for d in accelerators().devices if d.name not in described]
     own = [d for d in (host_device(), ort_device()) if d.name not in described]
@@ -130,12 +130,12 @@ def _described(device_files: Iterable[Path | TargetDevice]) -> dict[str, TargetD
 
 
 def _kind(device: TargetDevice) -> str:
-    """What `AUTO` sees in a device, in words."""
+    """The kind of a device in words, for notes on `AUTO`."""
     return kind_text(device.unit, software=device.software) + ("" if device.present else " that is missing here")
 
 
 def _split(names: str | Sequence[str]) -> list[str]:
-    """Single names in order; `AUTO:GPU,CPU` keeps its candidates, which run to the end of the list."""
+    """The names of a list in order. `AUTO:GPU,CPU` is one name: its candidates extend to the end of the list."""
     if not isinstance(names, str) and not (isinstance(names, Sequence) and all(isinstance(n, str) for n in names)):
         raise UsageError(f'devices must be a string such as "GPU,CPU" or a sequence of names, not {names!r}'[:200])
     text = names if isinstance(names, str) else ",".join(names)
@@ -159,7 +159,7 @@ def _split(names: str | Sequence[str]) -> list[str]:
 
 
 class _Resolver:
-    """Resolves one list; collects notes on the way."""
+    """Resolves lists of names and collects notes."""
 
     def __init__(self, described: dict[str, TargetDevice], here: Accelerators, precisions: frozenset[str]) -> None:
         self.described = described
@@ -283,7 +283,7 @@ class _Resolver:
         return (best, *last)
 
     def _rank(self, device: TargetDevice) -> tuple[bool, bool, int]:
-        """See heterocc.runtime.select.ranking, which ranks what is loaded; ties as listed."""
+        """The sort key of a device for `AUTO`, as in heterocc.runtime.select.ranking; ties keep the listed order."""
         computes = self.precisions <= device.dtypes
         return rank(computes=computes, present=device.present, unit=device.unit, software=device.software)
 

@@ -18,9 +18,9 @@ from heterocc.runtime.select.ranking import Backend
 class Property:
     """A property of some back ends.
 
-    `parse` returns the value in its one spelling, or raises ValueError saying what would be right. `runtime` properties
-    travel in the bundle; the others change the TVM target attribute of the same name. `refuse` says why a device cannot
-    have a value that others of its back end can.
+    `parse` returns the value in its canonical form, or raises ValueError with the valid values. `runtime` properties
+    are stored in the bundle; the others change the TVM target attribute of the same name. `refuse` returns the reason
+    why a device cannot have a value that others of its back end can.
     """
 
     name: str
@@ -124,7 +124,7 @@ def parse_properties(specs: Iterable[str]) -> tuple[tuple[str, str, str], ...]:
 
 
 def apply_properties(devices: tuple[TargetDevice, ...], specs: Iterable[str]) -> tuple[TargetDevice, ...]:
-    """`devices` with each property set on the one device that it names, and on no other.
+    """`devices` with each property set on the device that it names.
 
     Raises PropertyError (HC405): a device that is not listed, a property that its back end has not, a malformed
     value, or two values for one property.

@@ -301,7 +301,7 @@ def test_machine_code_is_loaded_and_its_source_computes_what_the_cpu_does(
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
-        ({"major": 8}, "the code for CUDA is for sm_90, Emulated GPU is sm_80"),
+        ({"major": 8}, "the code for CUDA is for sm_90, but Emulated GPU is sm_80"),
         ({"version": 12080}, "the driver serves CUDA 12.8, TVM's runtime needs 13.0"),
         ({"count": 0}, "the driver has no device"),
         ({"init": 100}, "cuInit says 'emulated failure'"),
