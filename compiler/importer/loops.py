@@ -1,4 +1,4 @@
-"""Loops over constants: whether import can compute one, told before it is run."""
+"""Loops over constants: an estimate, before a loop is run, of whether import can compute it."""
 
 from __future__ import annotations
 
