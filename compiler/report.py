@@ -110,7 +110,7 @@ class CompileReport:
 
     @property
     def unchecked(self) -> tuple[str, ...]:
-        """What was not compared, with the reason: outputs of the model, then partitions by variant."""
+        """The outputs of the model, then the partitions by variant, that were not compared, with reasons."""
         return (*self.unseen, *(f"{variant.name}: {text}" for variant in self.plans for text in variant.unchecked))
 
     @property
@@ -120,7 +120,7 @@ class CompileReport:
 
     @property
     def tuned(self) -> tuple[tuple[str, TunedPartition], ...]:
-        """What timing kernels chose, each with its variant's name."""
+        """The partitions with tuned kernels, each with its variant's name."""
         return tuple((variant.name, part) for variant in self.plans for part in variant.tuned)
 
     def lines(self) -> tuple[str, ...]:

@@ -57,8 +57,8 @@ def find_vectors(model: ImportedModel, path: Path | None, seed: int) -> Vectors:
         except ModelRunError as error:
             failure = failure or error
             continue
-        told = ((o, blindness(outputs[o])) for o in computed)
-        blind = {o: reason for o, reason in told if reason is not None}
+        reasons = ((o, blindness(outputs[o])) for o in computed)
+        blind = {o: reason for o, reason in reasons if reason is not None}
         if best is None or len(blind) < len(best.blind):
             best = Vectors(feed, outputs, blind, {o: random[o] for o in graph.outputs if o in random})
         if not blind or all(reason == "it has no elements" for reason in blind.values()):
