@@ -122,5 +122,5 @@ def test_values_that_no_memory_holds_together_are_refused(bundle_of: Write) -> N
         values += [{"name": f"huge{i}", "dtype": "float64", "shape": [2**28, 2**28]} for i in range(20)]
         manifest["variants"][0]["partitions"][0]["outputs"] += range(2, 22)
 
-    with pytest.raises(BundleManifestError, match="bytes together"):
+    with pytest.raises(BundleManifestError, match="bytes in total"):
         load(changed(bundle_of(negation()), edit))
