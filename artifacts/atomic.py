@@ -1,8 +1,8 @@
-"""A file that appears whole or not at all: temporary file beside the target, fsync, rename.
+"""Atomic writing of files: temporary file beside the target, fsync, rename.
 
-The temporary file is called `.heterocc-<hash of the target's name>-<random>.partial`. Its writer holds a lock on it
-until it is renamed, so that the next writer of the same target can tell a file left by a killed process from one that
-is being written, and removes the former.
+The temporary file is named `.heterocc-<hash of the target's name>-<random>.partial`. Its writer holds a lock on it
+until it is renamed, so that the next writer of the same target can distinguish a file left by a killed process, which
+it removes, from one that is being written.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _files: weakref.WeakSet[AtomicFile] = weakref.WeakSet()
 
 
 def discard_all() -> None:
-    """Discard every file that this process has not committed: for a process that ends at once."""
+    """Discard every file that this process has not committed, before it exits."""
     for file in tuple(_files):
         file.discard()
 
@@ -46,12 +46,12 @@ _HINTS = {
 
 
 class AtomicFile:
-    """A new file for `path`, written in order and by `patch`, that takes its place on `commit`.
+    """A new file that replaces `path` on `commit`; it is written sequentially, and by `patch`.
 
-    Every OSError becomes OutputFileError (HC111), and so does a path that is an input (`reading`). Unless `commit` was
-    called, `discard` removes the temporary file; an existing file at `path` is untouched until then. A symbolic link at
-    `path` is followed. Without `durable` the file may be lost, or be empty, after a failure of power; that saves
-    milliseconds, for a cache.
+    Raises OutputFileError (HC111) for every OSError and for a path that is an input (`reading`). Unless `commit` was
+    called, `discard` removes the temporary file; an existing file at `path` is unchanged until then. A symbolic link at
+    `path` is followed. Without `durable` the file may be lost or empty after a power failure; that saves milliseconds,
+    for a cache.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, durable: bool = True) -> None:
@@ -78,7 +78,7 @@ class AtomicFile:
                 view = view[written:]
 
     def patch(self, offset: int, data: bytes) -> None:
-        """Overwrite bytes that were written before."""
+        """Overwrite bytes that were already written."""
         with self._explained():
             while data:
                 written = os.pwrite(self._fd, data, offset)
@@ -106,7 +106,7 @@ class AtomicFile:
             os.close(self._fd)
 
     def _sync_folder(self) -> None:
-        # The file is whole already; some file systems cannot sync a directory.
+        # The file is already complete; some file systems cannot sync a directory.
         with contextlib.suppress(OSError):
             directory = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
@@ -120,7 +120,7 @@ class AtomicFile:
         except FileNotFoundError:
             return
         if not stat.S_ISREG(mode):
-            kind = "a directory" if stat.S_ISDIR(mode) else "no regular file"
+            kind = "a directory" if stat.S_ISDIR(mode) else "not a regular file"
             raise OutputFileError(f"cannot write '{self._shown}': it is {kind}", hint="name a file")
 
     def _refuse_input(self) -> None:
@@ -137,7 +137,7 @@ class AtomicFile:
             fd = os.open(temporary, flags, 0o666)
             if try_lock(fd) is not False and os.fstat(fd).st_nlink:
                 return temporary, fd
-            os.close(fd)  # another writer took it for a stale one before it was locked
+            os.close(fd)  # another writer removed it as stale before it was locked
 
     def _remove_stale(self) -> None:
         for candidate in self._path.parent.glob(f"{self._prefix}*.partial"):

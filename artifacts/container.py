@@ -1,7 +1,7 @@
 """The zip container of a bundle: stored members, fixed headers, every offset checked before use (FORMAT.md).
 
-Only what a bundle may contain is written and read; this is no general zip library. Numbers in section 4 of PKWARE's
-APPNOTE.TXT name the structures.
+This is not a general zip library: it writes and reads only structures that a bundle may contain. Numbers such as 4.3.7
+refer to sections of PKWARE's APPNOTE.TXT.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _LOCATOR64_MAGIC = b"PK\x06\x07"
 _END64_MAGIC = b"PK\x06\x06"
 
 _STORED = 0
-_DATE, _TIME = 0x0021, 0x0000  # 1980-01-01 00:00:00, the first moment that a zip can name
-_MADE_BY = 3 << 8 | 45  # Unix, so that the mode below is understood
+_DATE, _TIME = 0x0021, 0x0000  # 1980-01-01 00:00:00, the earliest time that a zip can store
+_MADE_BY = 3 << 8 | 45  # Unix, so that the mode below is interpreted
 _MODE = (stat.S_IFREG | 0o644) << 16
 _ZIP64_ID = 0x0001
 _PADDING_ID = 0xD935  # the id that zipalign uses
@@ -63,7 +63,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class _Listed:
-    """A central directory record as it stands, not yet checked."""
+    """A central directory record before any check."""
 
     name: str
     flags: int
@@ -76,7 +76,7 @@ class _Listed:
 
 
 def name_is_safe(name: str) -> bool:
-    """Whether `name` may name a member: relative, ASCII, no empty component and none that begins with a full stop."""
+    """Return whether a member may have this name: relative, ASCII, no component empty or beginning with a full stop."""
     return len(name) <= MAX_NAME and _NAME.fullmatch(name) is not None
 
 
@@ -84,7 +84,7 @@ def name_is_safe(name: str) -> bool:
 
 
 def local_header(name: str, size: int, crc: int, length: int | None = None) -> bytes:
-    """A local header (4.3.7), padded to `length` bytes by an extra field where `length` is given."""
+    """A local header (4.3.7), padded to `length` bytes, if given, by an extra field."""
     encoded = name.encode("ascii")
     extra = b""
     packed = size
@@ -130,7 +130,7 @@ def directory(entries: Iterable[Entry], start: int) -> bytes:
 class Container:
     """The directory of an open zip; members are checked one by one by `locate`, and all together by `entries`.
 
-    Reads through `fd` only, and nothing whose offset and size have not been compared with the file's `size`.
+    Reads through `fd` only, after comparing offset and size with the file's `size`.
     """
 
     def __init__(self, fd: int, size: int) -> None:
@@ -142,7 +142,9 @@ class Container:
         """The member `name`, its local header checked against the directory; BundleError if absent or malformed."""
         listed = self._listed.get(name)
         if listed is None:
-            raise BundleError(f"the bundle has no member '{name}'", hint="this is no heterocc bundle, or a damaged one")
+            raise BundleError(
+                f"the bundle has no member '{name}'", hint="this is not a heterocc bundle, or it is damaged"
+            )
         return self._check(listed)
 
     def entries(self) -> Mapping[str, Entry]:
@@ -164,7 +166,7 @@ class Container:
     def read(self, offset: int, length: int) -> bytes:
         """Exactly `length` bytes at `offset`; BundleError if the file has fewer."""
         if offset < 0 or length < 0 or offset + length > self._size:
-            raise BundleError(f"{length} bytes at offset {offset} are outside of the file ({self._size} bytes)")
+            raise BundleError(f"{length} bytes at offset {offset} are outside the file ({self._size} bytes)")
         parts = []
         while length:
             part = os.pread(self._fd, length, offset)
@@ -177,11 +179,11 @@ class Container:
 
     def _read_directory(self) -> tuple[int, dict[str, _Listed]]:
         if self._size < _END.size:
-            raise BundleError("the file is no bundle: it is shorter than a zip's end record")
+            raise BundleError("the file is not a bundle: it is shorter than a zip's end record")
         end = self._size - _END.size
         magic, disk, first, here, count, length, start, comment = _END.unpack(self.read(end, _END.size))
         if magic != _END_MAGIC:
-            raise BundleError("the file is no bundle, or it is cut short: no zip end record at its end")
+            raise BundleError("the file is not a bundle, or it is cut short: it does not end with a zip's end record")
         if disk or first or comment or here != count:
             raise BundleError("the zip's end record is malformed")
         limit = end
@@ -195,7 +197,7 @@ class Container:
 
     def _read_end64(self, end: int) -> tuple[int, int, int, int]:
         if end < _LOCATOR64.size + _END64.size:
-            raise BundleError("the zip's end record asks for a zip64 record that is not there")
+            raise BundleError("the zip's end record refers to a zip64 record that is missing")
         position = end - _LOCATOR64.size
         magic, disk, where, disks = _LOCATOR64.unpack(self.read(position, _LOCATOR64.size))
         if magic != _LOCATOR64_MAGIC or disk or disks != 1 or where != position - _END64.size:
@@ -221,29 +223,29 @@ class Container:
                 raise BundleError("a record of the zip's directory is malformed")
             name = _decode(data[position : position + name_len])
             if name in listed:
-                raise BundleError(f"two members are called '{name}'")
+                raise BundleError(f"two members are named '{name}'")
             extra = data[position + name_len : after]
             size, packed, header = _widen(extra, (size, packed, header), name)
             listed[name] = _Listed(name, flags, method, crc, packed, size, header, mode)
             position = after
         if position != len(data):
-            raise BundleError("the zip's directory has bytes behind its last record")
+            raise BundleError("the zip's directory has bytes after its last record")
         return listed
 
     def _check(self, listed: _Listed) -> Entry:
         name = listed.name
         if listed.flags:
-            raise BundleError(f"member '{name}' is encrypted or has flags that a bundle may not have")
+            raise BundleError(f"member '{name}' is encrypted or has flags that are not allowed in a bundle")
         if listed.method != _STORED:
             raise BundleError(
-                f"member '{name}' is compressed", hint="a bundle's members are stored; do not pack it again"
+                f"member '{name}' is compressed", hint="members are stored without compression; do not repack a bundle"
             )
         if listed.packed != listed.size:
             raise BundleError(f"member '{name}' has two different sizes")
         if stat.S_IFMT(listed.mode >> 16) not in (0, stat.S_IFREG):
-            raise BundleError(f"member '{name}' is no regular file")
+            raise BundleError(f"member '{name}' is not a regular file")
         if listed.header + _LOCAL.size + len(name) + listed.size > self._start:
-            raise BundleError(f"member '{name}' ({listed.size} bytes) reaches outside of the file")
+            raise BundleError(f"member '{name}' ({listed.size} bytes) reaches outside the file")
         head = self.read(listed.header, _LOCAL.size + len(name))
         magic, _, flags, method, _, _, crc, packed, size, name_len, extra_len = _LOCAL.unpack_from(head)
         if magic != _LOCAL_MAGIC or flags or method != _STORED or head[_LOCAL.size :] != name.encode("ascii"):
@@ -257,7 +259,7 @@ class Container:
             raise BundleError(f"the header of member '{name}' contradicts the directory")
         data = listed.header + len(head) + extra_len
         if data + size > self._start:
-            raise BundleError(f"member '{name}' ({size} bytes) reaches outside of the file")
+            raise BundleError(f"member '{name}' ({size} bytes) reaches outside the file")
         return Entry(name, size, crc, listed.header, data)
 
 
@@ -267,12 +269,12 @@ def _decode(raw: bytes) -> str:
     except UnicodeDecodeError:
         name = ""
     if not name_is_safe(name):
-        raise BundleError(f"a member has a name that a bundle may not have: {raw[:MAX_NAME]!r}")
+        raise BundleError(f"a member has a name that is not allowed in a bundle: {raw[:MAX_NAME]!r}")
     return name
 
 
 def _widen(extra: bytes, values: tuple[int, int, int], name: str) -> tuple[int, int, int]:
-    """`values` (size, packed size, header offset) with those that are 2^32-1 taken from the zip64 field (4.5.3)."""
+    """`values` (size, packed size, header offset), with those equal to 2^32-1 replaced from the zip64 field (4.5.3)."""
     if _MAX32 not in values:
         return values
     position = 0

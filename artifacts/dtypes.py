@@ -1,4 +1,4 @@
-"""The closed list of dtypes: what a tensor of a bundle may be, and how numpy holds it."""
+"""The closed list of dtypes that a bundle's tensors may have, with their numpy representations."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ COMPUTED: Mapping[str, np.dtype[np.generic]] = MappingProxyType(
         "bool": np.dtype("?"),
     }
 )
-"""What compiled code may read and write; the list of a device is this one or a part of it."""
+"""The dtypes that compiled code can read and write. Each device supports some or all of them."""
 
 NUMERIC_DTYPES = frozenset(COMPUTED)
 """Their names."""
@@ -33,7 +33,7 @@ NUMERIC_DTYPES = frozenset(COMPUTED)
 NUMPY: Mapping[str, np.dtype[np.generic]] = MappingProxyType(
     {**COMPUTED, "complex64": np.dtype("<c8"), "complex128": np.dtype("<c16")}
 )
-"""What numpy holds as it is. numpy itself is not asked: it takes `>f4`, `longdouble` and, after ml_dtypes, more."""
+"""The dtypes that numpy has. numpy is not asked, because it also accepts `>f4`, `longdouble` and those of ml_dtypes."""
 
 STORAGE: Mapping[str, np.dtype[np.generic]] = MappingProxyType(
     {
@@ -45,7 +45,7 @@ STORAGE: Mapping[str, np.dtype[np.generic]] = MappingProxyType(
         "float8_e5m2fnuz": np.dtype("u1"),
     }
 )
-"""The dtypes of weights. Those that numpy lacks are held as unsigned integers of their bits."""
+"""The dtypes of weights. Those that numpy lacks are stored as unsigned integers of the same bits."""
 
 NARROW: Mapping[str, int] = MappingProxyType(
     {
@@ -79,10 +79,10 @@ _TYPE = re.compile(rf"((?:seq\(|optional\(|map\({_ELEMENT},){{0,8}})(?:(?:tensor
 
 
 def is_value_dtype(text: str) -> bool:
-    """Whether a value may have this dtype: a name of the lists above, or the text of one of ONNX's types.
+    """Return whether a value may have this dtype: a name in the lists above, or the text of an ONNX type.
 
-    Such a text is `tensor(float)` or `sparse(float)`, or one of them inside at most eight of `seq(…)`, `optional(…)`
-    and `map(int64,…)`.
+    Such a text is `tensor(float)` or `sparse(float)`, nested in at most eight of `seq(…)`, `optional(…)` and
+    `map(int64,…)`.
     """
     if text in STORAGE or text in UNSTORED or text in _TEXT:
         return True
@@ -91,10 +91,10 @@ def is_value_dtype(text: str) -> bool:
 
 
 def is_text(dtype: str) -> bool:
-    """Whether a dtype stands for strings."""
+    """Return whether a dtype means strings."""
     return dtype in _TEXT
 
 
 def is_narrow(array: Any) -> bool:
-    """Whether an array has a dtype that numpy lacks."""
+    """Return whether an array has a dtype that numpy lacks."""
     return isinstance(array, np.ndarray) and array.dtype.name in NARROW

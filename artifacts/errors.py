@@ -1,4 +1,4 @@
-"""Every error a user can meet: a code, one sentence, the place in their input, what to do next.
+"""Errors that users can meet, each with a code, one sentence, the place in the input, and a hint.
 
 `docs/errors.md` is generated from the docstrings below (`python -m heterocc.compiler.errors_doc`).
 """
@@ -11,22 +11,22 @@ from heterocc.artifacts.one_line import one_line
 
 
 class Hint(str):
-    """A hint for both ways in: the text itself is for callers from Python, `command` for the command line."""
+    """A hint in two forms: the text itself for callers from Python, `command` for the command line."""
 
     command: str
 
     def __new__(cls, python: str, command: str) -> Self:
-        """From the two forms."""
+        """Create a hint from its two forms."""
         hint = super().__new__(cls, python)
         hint.command = command
         return hint
 
     def __add__(self, other: str) -> Hint:
-        """Both forms, with more text (or another hint) behind."""
+        """Both forms with text or another hint appended."""
         return Hint(str(self) + str(other), self.command + getattr(other, "command", other))
 
     def __radd__(self, other: str) -> Hint:
-        """Both forms, with more text before."""
+        """Both forms with text prepended."""
         return Hint(other + str(self), other + self.command)
 
     def __str__(self) -> str:
@@ -34,15 +34,15 @@ class Hint(str):
         return self[:]
 
     def __reduce__(self) -> tuple[type[Hint], tuple[str, str]]:
-        """Errors are sent between processes."""
+        """Support pickling, because errors are sent between processes."""
         return Hint, (str(self), self.command)
 
 
 class HeteroccError(Exception):
-    """Base of all errors; a traceback of anything else is a bug of ours.
+    """Base class of all errors. A traceback of any other exception is a bug in heterocc.
 
-    `message` is one sentence without a full stop, `where` the place in the user's input, `hint` what to do next. These
-    two are a `Hint` where they differ between Python and the command line. As text each takes one line.
+    `message` is one sentence without a full stop, `where` the place in the user's input, and `hint` the next step. The
+    last two are a `Hint` if they differ between Python and the command line. As text each is one line.
     """
 
     code: ClassVar[str] = "HC000"
@@ -89,7 +89,7 @@ class InputError(HeteroccError):
 
 
 class FileMissingError(InputError):
-    """A file that the command line or a model names does not exist or cannot be read."""
+    """A file named on the command line or in a model does not exist or cannot be read."""
 
     code = "HC101"
 
@@ -113,13 +113,13 @@ class DynamicShapeError(InputError):
 
 
 class ExternalDataError(InputError):
-    """External tensor data is missing, too short, or would leave the model's directory."""
+    """External tensor data is missing, too short, or outside the model's directory."""
 
     code = "HC105"
 
 
 class ShapeOptionError(InputError):
-    """`--shape` names no input, has the wrong rank, or contradicts a fixed dimension."""
+    """`--shape` names an unknown input, has the wrong rank, or contradicts a fixed dimension."""
 
     code = "HC106"
     exit_code = 2
@@ -132,7 +132,7 @@ class AffinityFileError(InputError):
 
 
 class AffinityPatternError(InputError):
-    """A pattern of the affinity file or a name given from Python matches no node."""
+    """A pattern in the affinity file, or a node name given from Python, matches no node."""
 
     code = "HC108"
 
@@ -156,13 +156,13 @@ class OutputFileError(InputError):
 
 
 class AffinityCoverError(InputError):
-    """Affinity mode `manual` is asked for, and no rule covers a node."""
+    """Affinity mode `manual` is set, but no rule covers a node."""
 
     code = "HC112"
 
 
 class ModelRunError(InputError):
-    """ONNX Runtime, the reference, refuses the model at the given input shapes or fails to run it."""
+    """ONNX Runtime, the reference, rejects the model at the given input shapes or fails to run it."""
 
     code = "HC115"
 
@@ -196,13 +196,13 @@ class PinnedDeviceError(UnsupportedOpError):
 
 
 class LoweringError(UnsupportedOpError):
-    """A partition could not be lowered although its nodes could, one by one."""
+    """A partition could not be lowered, although each of its nodes can be lowered alone."""
 
     code = "HC203"
 
 
 class WrongResultError(UnsupportedOpError):
-    """A compiled partition differs from ONNX Runtime and no other listed device can take the node."""
+    """A compiled partition's results differ from ONNX Runtime's, and no other listed device can run the node."""
 
     code = "HC204"
 
@@ -241,13 +241,13 @@ class BundleChangedError(BundleError):
 
 
 class IncompatibleBundleError(BundleError):
-    """The bundle cannot run here: other CPU, other TVM version, missing driver, and no variant that fits."""
+    """No variant of the bundle can run on this machine: another CPU, another TVM version, or a missing driver."""
 
     code = "HC310"
 
 
 class NativeCodeError(BundleError):
-    """The bundle, or the variant that is asked for, holds native code, and `allow_native=False` forbids it."""
+    """The bundle or the requested variant contains native code, which `allow_native=False` forbids."""
 
     code = "HC311"
 
@@ -262,13 +262,13 @@ class VerifyError(BundleError):
 
 
 class DeviceError(HeteroccError):
-    """A device failed or is not there."""
+    """A device failed or is not available."""
 
     code = "HC401"
 
 
 class UnknownDeviceError(DeviceError):
-    """`--devices` is empty or has a name that is neither a device here nor one of a device file."""
+    """`--devices` is empty, or names a device that neither this machine nor a device file has."""
 
     code = "HC402"
     exit_code = 2
@@ -294,7 +294,7 @@ class PropertyError(DeviceError):
 
 
 class LinkerMissingError(DeviceError):
-    """No C++ compiler and no `ziglang` package was found to link the compiled code."""
+    """Neither a C++ compiler nor the package `ziglang`, one of which links compiled code, was found."""
 
     code = "HC406"
 
@@ -306,7 +306,7 @@ class NativePluginError(DeviceError):
 
 
 class CudaCompilerMissingError(DeviceError):
-    """No compiler for CUDA kernels was found, neither the package nvidia-cuda-nvrtc nor nvcc, or none for the GPU."""
+    """No compiler for CUDA kernels (the package nvidia-cuda-nvrtc, or nvcc) was found, or none supports the GPU."""
 
     code = "HC408"
 
@@ -315,12 +315,12 @@ class CudaCompilerMissingError(DeviceError):
 
 
 class PassError(HeteroccError):
-    """A pass failed: a bug of heterocc; the message names a reproducer."""
+    """A pass failed, which is a bug in heterocc. The hint names a reproducer."""
 
     code = "HC901"
 
 
 class InternalError(HeteroccError):
-    """Something failed that should not: a bug of heterocc."""
+    """An internal operation failed, which is a bug in heterocc."""
 
     code = "HC902"

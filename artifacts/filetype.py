@@ -1,4 +1,4 @@
-"""What a file is by its first bytes: for errors that name what was given in place of what is wanted."""
+"""Detection of a file's type by its first bytes, for errors about files of an unexpected type."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 import struct
 
 HEAD = 1024
-"""Bytes that `file_kind` looks at."""
+"""Number of bytes that `file_kind` inspects."""
 
 BUNDLE = "a heterocc bundle"
 ONNX = "an ONNX model"
@@ -39,9 +39,9 @@ _ONNX = re.compile(rb"\x08[\x01-\x1f][\x12\x1a\x22\x28\x32\x3a\x42]")
 
 
 def file_kind(head: bytes) -> str | None:
-    """What a file with this beginning is, as in "the file is …"; None where it cannot be told.
+    """The type of a file with this beginning, worded as in "the file is …"; None if unknown.
 
-    Give the first `HEAD` bytes, or the whole file where it is shorter.
+    `data` is the first `HEAD` bytes, or the whole file if it is shorter.
     """
     head = head[:HEAD]
     if not head:

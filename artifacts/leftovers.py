@@ -1,6 +1,6 @@
-"""Temporary files and folders that a killed process left behind: those of this user that nobody holds a lock on.
+"""Temporary files and folders left behind by killed processes: those of this user that no process has locked.
 
-Whoever makes one locks it with `try_lock` and keeps the descriptor open as long as it is used.
+The creator of one locks it with `try_lock` and keeps the descriptor open while it is in use.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 
 def try_lock(fd: int) -> bool | None:
-    """Whether the exclusive lock was taken; None where the file system has no locks."""
+    """Return whether the exclusive lock was acquired, or None if the file system does not support locks."""
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -26,7 +26,7 @@ def try_lock(fd: int) -> bool | None:
 
 @contextlib.contextmanager
 def leftover(path: Path, *, folder: bool = False) -> Iterator[bool]:
-    """Whether a regular file (or a `folder`) may be removed; nobody else can take it while the block runs."""
+    """Yield whether a regular file (or a `folder`) may be removed; no other process can lock it in the block."""
     flags = os.O_RDONLY | os.O_DIRECTORY if folder else os.O_RDWR | os.O_NONBLOCK
     try:
         fd = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW)

@@ -1,4 +1,4 @@
-"""Locks that a forked child finds free, whoever held them in its parent."""
+"""Locks that are free in a forked child, even if they were held in its parent."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _locks: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def renewed_lock() -> threading.Lock:
-    """A lock for state that is sound whenever a fork interrupts its holder: each change of it is a single step."""
+    """A lock for state that stays consistent if a fork interrupts its holder: each change must be a single step."""
     lock = threading.Lock()
     _locks.add(lock)
     return lock

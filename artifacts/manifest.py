@@ -1,6 +1,6 @@
-"""The bundle's manifest: pydantic models, strict at the boundary; FORMAT.md is the specification.
+"""The bundle's manifest as strict pydantic models; FORMAT.md is the specification.
 
-`python -m heterocc.artifacts.manifest` prints the JSON schema that lies beside this file.
+`python -m heterocc.artifacts.manifest` prints the JSON schema, which is stored beside this file.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ StaticDim = Annotated[int, Field(ge=0, le=MAX_DIM)]
 Dim = StaticDim | None
 FaultVariable = Annotated[str, Field(pattern=r"^[A-Z][A-Z0-9_]{0,63}$")]
 MemberName = Annotated[str, Field(max_length=255, pattern=r"^[A-Za-z0-9_+=,@-][A-Za-z0-9_.+=,@/-]*$")]
-"""A name inside the zip; the reader also refuses components that are empty or begin with a full stop."""
+"""A name in the zip; the reader also refuses components that are empty or begin with a full stop."""
 
 
 class Record(BaseModel):
@@ -59,7 +59,7 @@ class Producer(Record):
 
 
 class TensorSpec(Record):
-    """A named tensor; `dtype` is numpy's name or ONNX's type text for what is no numeric tensor."""
+    """A named tensor; `dtype` is numpy's name, or ONNX's type text if it is not a numeric tensor."""
 
     name: Name
     dtype: Name
@@ -77,7 +77,7 @@ class ModelInfo(Record):
 
 
 class Member(Record):
-    """One member of the zip and its SHA-256 (the weight file has none of its own: each tensor carries one)."""
+    """A member of the zip and its SHA-256 (None for the weight file, whose tensors have one each)."""
 
     name: MemberName
     size: Size
@@ -87,7 +87,7 @@ class Member(Record):
 class Weight(Record):
     """A tensor in the weight file: little endian, row-major, 64-byte aligned `offset`, stored once by content.
 
-    `offset` counts from the start of the weight file. Two weights with the same bytes share one place.
+    `offset` counts from the start of the weight file. Weights with equal bytes share one offset.
     """
 
     dtype: Name
@@ -100,9 +100,9 @@ class Weight(Record):
 class Device(Record):
     """A device that a variant needs.
 
-    `name` is the label the user gave; `backend` who runs it. `target` is the TVM target as JSON text.
-    `arch` and `cpu_features` (LLVM names) are required of the host CPU when `backend` is `cpu` (and of the host code of
-    the other compiled back ends). `requires` names capabilities of the device itself, such as `fp16`.
+    `name` is the label that the user gave, and `backend` the API that runs its code. `target` is the TVM target as JSON
+    text. `arch` and `cpu_features` (LLVM names) are requirements on the host CPU, for `cpu` and for the host code of
+    other compiled back ends. `requires` names required capabilities of the device itself, such as `fp16`.
     """
 
     name: Name
@@ -116,7 +116,7 @@ class Device(Record):
 
 
 class Kernel(Record):
-    """A compiled kernel and the model's nodes it computes; `outputs` are the graph values it writes, where known."""
+    """A compiled kernel and the model's nodes that it computes; `outputs` are the graph values it writes, if known."""
 
     symbol: str
     nodes: tuple[str, ...]
@@ -125,15 +125,15 @@ class Kernel(Record):
 
 
 class Partition(Record):
-    """One compiled piece. `inputs` and `outputs` index the variant's `values`, `params` the bundle's `weights`.
+    """A compiled partition. `inputs` and `outputs` index the variant's `values`, `params` the bundle's `weights`.
 
     `code` names the member: an ELF shared object with a Relax executable (`kind` "tvm"), or an ONNX model whose
     initializers are external and named `param_names` (`kind` "onnx").
-    The entry function of a "tvm" partition is `main(*inputs, *outputs, params)`: it writes into the outputs it is
-    given, `params` is one tuple of tensors.
-    The tensors that it is given start at multiples of `alignment` bytes.
-    `binaries` names a member with what a driver made of the kernels, to be used where device and driver are the same;
-    the code alone is enough.
+    The entry function of a "tvm" partition is `main(*inputs, *outputs, params)`, which writes into the given outputs;
+    `params` is one tuple of tensors.
+    The tensors passed to it start at multiples of `alignment` bytes.
+    `binaries` names a member with a driver's binaries of the kernels, which are optional and are used only with the
+    same device and driver.
     """
 
     name: Name
@@ -153,12 +153,12 @@ class Partition(Record):
 
 
 class Variant(Record):
-    """One way to run the model: devices, values, and partitions in run order.
+    """A way to run the model: devices, values, and partitions in run order.
 
     `inputs` and `outputs` index `values` in the model's order; a model output that is a constant or an input has an
-    entry in `values` like any other. `constants` maps a value index (as decimal text, as JSON has it) to a weight
-    index. `plan` names the member that holds the plan as text; `summary` is one line, `notes` are what the compile
-    had to say about this variant (what was not checked, what fell to another device).
+    entry in `values` like any other. `constants` maps a value index (as decimal text, because JSON keys are texts) to a
+    weight index. `plan` names the member that holds the plan as text; `summary` is one line, and `notes` are the
+    compile's remarks on this variant (partitions that were not checked, nodes that moved to another device).
     """
 
     name: Name
@@ -174,9 +174,9 @@ class Variant(Record):
 
 
 class Golden(Record):
-    """Seeded inputs and ONNX Runtime's outputs for them, as .npy members, by tensor name; with the tolerance.
+    """Seeded inputs and ONNX Runtime's outputs for them, as .npy members by tensor name, with tolerances.
 
-    Integers may be `steps` off. A tensor whose signal-to-noise ratio is `snr` dB or better is right as a whole.
+    Integers may differ by `steps`. A tensor whose signal-to-noise ratio is at least `snr` dB is accepted as a whole.
     """
 
     seed: Index

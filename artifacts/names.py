@@ -1,4 +1,4 @@
-"""File and member names made from names that a model gives: plain ASCII, the same each time, no two alike."""
+"""File and member names derived from names in a model: plain ASCII, reproducible, and unique."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import hashlib
 import re
 
 LONGEST = 100
-"""Characters of what `file_name` gives."""
+"""Maximum number of characters of the result of `file_name`."""
 
 _DIGEST = 12
 _PLAIN = re.compile(rf"(?!.*-[0-9a-f]{{{_DIGEST}}}\Z)[A-Za-z0-9_][A-Za-z0-9_.+=,@-]{{0,{LONGEST - 1}}}(?<!\.)")
 
 
 def file_name(text: str) -> str:
-    """`text` itself where any system takes it for a file name, else what is ASCII of it and twelve digits of its hash.
+    """`text` if every system accepts it as a file name, else its ASCII characters and twelve digits of its hash.
 
-    Different texts get different names (up to a collision of 48 bits of SHA-256): a text that looks as if it had such
-    digits gets new ones. `café` becomes `caf-850f7dc43910`, `模型` becomes `_-c98e118e0a43`.
+    Different texts get different names, up to a collision of 48 bits of SHA-256: a text that ends like such a name gets
+    new digits. `café` becomes `caf-850f7dc43910`, `模型` becomes `_-c98e118e0a43`.
     """
     if _PLAIN.fullmatch(text):
         return text

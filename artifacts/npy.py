@@ -1,4 +1,4 @@
-"""Reads `.npy` bytes that nobody vouches for: no pickle, no evaluation, nothing allocated from a size in the header."""
+"""Reading of untrusted `.npy` bytes: no pickle, no evaluation, no allocation by a size in the header."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _HEADER = re.compile(
 
 
 def parse_npy(data: memoryview, name: str) -> npt.NDArray[np.generic]:
-    """The array in `data` without a copy; BundleError naming member `name` when it is malformed.
+    """The array in `data` without a copy. Raises BundleError, naming member `name`, if it is malformed.
 
     Format version 1.0 (numpy's NEP 1) with a header as numpy writes it; little endian, no structured and no object
     dtypes, strings of at most 9,999,999 characters.
     """
     if data.nbytes < 10 or data[:8] != _MAGIC:
-        raise BundleError(f"member '{name}' is no .npy file")
+        raise BundleError(f"member '{name}' is not an .npy file")
     (length,) = struct.unpack_from("<H", data, 8)
     header = _HEADER.fullmatch(str(data[10 : 10 + length], "latin-1"))
     if header is None:

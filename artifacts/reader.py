@@ -1,4 +1,4 @@
-"""Opens a bundle: one mapping of the file, everything in it checked before it is handed out."""
+"""Opening of a bundle: the file is mapped once, and everything in it is checked before it is returned."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ from heterocc.artifacts.watch import FileWatch, changed, copy_of
 
 
 class Bundle(Closing):
-    """An open bundle; made by `open_bundle`. May be used by many threads at once.
+    """An open bundle, created by `open_bundle`. Thread-safe.
 
-    `path` is as given (`<memory>` for bytes), `manifest` fully checked, `digest` the manifest's SHA-256 in hex, which
-    stands for the whole content. The file is mapped once, private and writable: what someone writes into a view stays
-    in this process.
+    `path` is as given (`<memory>` for bytes), `manifest` is fully checked, and `digest` is the manifest's SHA-256 in
+    hex, which identifies the whole content. The file is mapped once, private and writable: writes into a view stay in
+    this process.
 
-    A bundle must be replaced by renaming, as `BundleWriter` does. One that is changed in place is noticed by
-    `check_unchanged`, and by whatever reads from it, as a BundleChangedError (HC305). What remains is a change between
-    the look and the use of weights, which are mapped: it may go unnoticed until the next look, and if it cuts the file
-    short it ends the process (SIGBUS). A bundle opened with `copy=True` does not depend on its file.
+    A bundle must be replaced by renaming, as `BundleWriter` does. If its file is changed in place, `check_unchanged`
+    and every method that reads from it raise BundleChangedError (HC305). A change of mapped weights between that check
+    and their use may be undetected until the next check; if it shortens the file, the process ends by SIGBUS. A bundle
+    opened with `copy=True` does not depend on its file.
     """
 
     def __init__(
@@ -66,15 +66,15 @@ class Bundle(Closing):
         self._verification: Verification | None = None
 
     def close(self) -> None:
-        """Give the mapping up: it goes when the last view that was handed out goes."""
+        """Release the mapping, which is unmapped when the last view of it is garbage-collected."""
         self._view = None
         self._watch = None
 
     def check_unchanged(self) -> None:
-        """Raise BundleChangedError (HC305) if the weights may not be used because the file was changed in place.
+        """Raise BundleChangedError (HC305) if the file was changed in place, so that the weights cannot be used.
 
-        Costs one call of the system as long as nobody touches the file. Where somebody did, the weights are hashed
-        again: a file that was only touched, renamed or linked stays usable, and one that another was renamed to.
+        Takes one system call unless the file's state changed. In that case the weights are hashed again; a file that
+        was only touched, renamed, linked or replaced by renaming stays usable.
         """
         watch = self._watch
         if watch is not None and watch.differs():
@@ -97,13 +97,13 @@ class Bundle(Closing):
 
     @property
     def member_names(self) -> tuple[str, ...]:
-        """Names of the members that `member` gives, in file order: all but the weight file."""
+        """Names that `member` accepts, in file order: all members but the weight file."""
         return tuple(m.name for m in self.manifest.members if m.sha256 is not None)
 
     def member(self, name: str) -> memoryview:
-        """A copy of a member's bytes, read-only, whose SHA-256 was checked.
+        """A read-only copy of a member's bytes, whose SHA-256 is checked.
 
-        Raises BundleHashError (HC303) when they are not what the manifest promises, BundleError if there is no such
+        Raises BundleHashError (HC303) if the hash differs from the manifest, and BundleError if there is no such
         member.
         """
         data = self._bytes(name)
@@ -116,7 +116,7 @@ class Bundle(Closing):
         try:
             return str(self.member(name), "utf-8")
         except UnicodeDecodeError:
-            raise self._placed(BundleError(f"member '{name}' is no UTF-8 text")) from None
+            raise self._placed(BundleError(f"member '{name}' is not UTF-8 text")) from None
 
     def array(self, name: str) -> npt.NDArray[np.generic]:
         """A `.npy` member as a read-only array without a copy; arrays of objects are refused."""
@@ -128,7 +128,7 @@ class Bundle(Closing):
     def sealed_member(self, name: str) -> SealedFile:
         """A sealed memory file with the member's bytes, hashed after sealing; the caller closes it.
 
-        What is then loaded through its `path` is what was hashed, whatever happens to the bundle's file meanwhile.
+        Code loaded through its `path` is the code that was hashed, even if the bundle's file is changed.
         """
         data = self._bytes(name)
         try:
@@ -146,9 +146,9 @@ class Bundle(Closing):
         raise self._placed(wrong_hash(f"member '{name}'"))
 
     def weights_view(self, index: int) -> npt.NDArray[np.generic]:
-        """Weight `index` as an array on the mapped bytes: writable (DLPack asks for it), 64-byte aligned, unverified.
+        """Weight `index` as an array on the mapped bytes: writable (DLPack requires it), 64-byte aligned, unverified.
 
-        dtypes that numpy lacks (`bfloat16`, `float8_*`) come as unsigned integers of the same size.
+        dtypes that numpy lacks (`bfloat16`, `float8_*`) are returned as unsigned integers of the same size.
         Call `verify_weights` or wait for `start_verification` before using values.
         """
         weight = self.manifest.weights[index]
@@ -159,16 +159,16 @@ class Bundle(Closing):
         return np.ndarray(weight.shape, STORAGE[weight.dtype], buffer=self._mapped(), offset=offset)
 
     def verify_weights(self, threads: int = 2) -> None:
-        """Check the SHA-256 of every tensor; raises BundleHashError naming the first that is found wrong.
+        """Check the SHA-256 of every tensor. Raises BundleHashError (HC303) naming the first wrong one.
 
-        Each tensor is hashed once per process as long as the file is the same one and unchanged.
+        Each tensor is hashed once per process while the file is the same and unchanged.
         """
         self.start_verification(threads).wait()
 
     def start_verification(self, threads: int = 2) -> Verification:
-        """Begin `verify_weights` in background threads; a second call gives the same handle.
+        """Start `verify_weights` in background threads; a second call returns the same handle.
 
-        In a forked child it begins anew where the parent had not ended.
+        A forked child starts again if the parent had not finished.
         """
         with self._lock:
             if self._verification is None or self._verification.lost:
@@ -239,17 +239,17 @@ class Bundle(Closing):
 
 
 def open_bundle(path: Source, *, copy: bool = False, expect_digest: str | None = None) -> Bundle:
-    """Open a bundle and check its structure, manifest and every reference; hashes of members come with their use.
+    """Open a bundle and check its structure, manifest and every reference; members are hashed when they are used.
 
-    `path` may be bytes or a binary file in place of a path. With `expect_digest` (64 hexadecimal digits) the bundle's
-    digest must be this one; it is compared before the manifest is parsed.
+    `path` may also be bytes or a binary file. With `expect_digest` (64 hexadecimal digits) the bundle must have this
+    digest, which is compared before the manifest is parsed.
 
-    With `copy` the whole file is read into memory, as many bytes as it has, and what happens to it later is of no
-    consequence. Otherwise it is mapped, which costs memory only for what is used and shares that with other processes.
+    With `copy` the whole file is read into memory, and later changes of it have no effect. Otherwise it is mapped,
+    which uses memory only for the parts that are used, and shares them with other processes.
 
-    Raises FileMissingError (HC101) when the file cannot be opened, UsageError (HC120) for another type of `path` or a
+    Raises FileMissingError (HC101) if the file cannot be opened, UsageError (HC120) for another type of `path` or a
     malformed `expect_digest`, else a BundleError: BundleVersionError (HC302), BundleHashError (HC303, the manifest's
-    own or another than `expect_digest`), BundleManifestError (HC304), or HC301 for a file that is not a bundle.
+    hash or `expect_digest` differs), BundleManifestError (HC304), or HC301 for a file that is not a bundle.
     """
     expected = None if expect_digest is None else _digest(expect_digest)
     fd, shown = open_source(path)
@@ -270,7 +270,7 @@ def _digest(text: object) -> str:
     if not isinstance(text, str) or re.fullmatch(r"[0-9a-fA-F]{64}", text.strip()) is None:
         raise UsageError(
             "expect_digest must be a SHA-256 in 64 hexadecimal digits",
-            hint="Bundle.digest and the bundle's member manifest.sha256 have it",
+            hint="read it from Bundle.digest or from the bundle's member manifest.sha256",
         )
     return text.strip().lower()
 
@@ -278,14 +278,14 @@ def _digest(text: object) -> str:
 def _open(fd: int, shown: str, copy: bool, expected: str | None) -> Bundle:
     info = os.fstat(fd)
     if not stat.S_ISREG(info.st_mode):
-        kind = "a directory" if stat.S_ISDIR(info.st_mode) else "no regular file"
+        kind = "a directory" if stat.S_ISDIR(info.st_mode) else "a special file"
         raise BundleError(f"this is {kind}, not a bundle", hint="name a .hcb file")
     try:
         container = Container(fd, info.st_size)
         text, digest = _read_manifest(container)
     except BundleError as error:
         found = file_kind(os.pread(fd, HEAD, 0))
-        if found in (None, BUNDLE, ZIP):  # another zip: what is missing in it says more
+        if found in (None, BUNDLE, ZIP):  # for another zip, the original error is more specific
             raise
         raise BundleError(
             f"the file is {found}, not a bundle",
@@ -293,14 +293,14 @@ def _open(fd: int, shown: str, copy: bool, expected: str | None) -> Bundle:
         ) from error
     if expected not in (None, digest):
         raise BundleHashError(
-            f"the bundle's digest is {digest}, not {expected}", hint="this is another bundle than the one that is meant"
+            f"the bundle's digest is {digest}, not {expected}", hint="the file is another bundle than the expected one"
         )
     read_version(text)
     entries = dict(container.entries())
     manifest = parse_manifest(text)
     check_manifest(manifest, {name: entry.size for name, entry in entries.items()})
     if entries[manifest.weights_member].data % PAGE:
-        raise BundleError(f"the weight file is not at a {PAGE}-byte boundary", hint="do not pack a bundle again")
+        raise BundleError(f"the weight file is not at a {PAGE}-byte boundary", hint="do not repack a bundle")
     watch: FileWatch | None = None
     if copy:
         mapped = copy_of(fd, info.st_size)
@@ -320,10 +320,10 @@ def _compile_first(shown: str) -> Hint:
 
 
 def _read_manifest(container: Container) -> tuple[bytes, str]:
-    """The manifest's bytes and their SHA-256, compared with the member that holds it."""
+    """The manifest's bytes and their SHA-256, after comparison with the member that stores the hash."""
     entry, digest = container.locate(MANIFEST_NAME), container.locate(DIGEST_NAME)
     if entry.size > MAX_MANIFEST or digest.size != 65:
-        raise BundleError(f"'{MANIFEST_NAME}' or '{DIGEST_NAME}' has a size that it may not have")
+        raise BundleError(f"'{MANIFEST_NAME}' or '{DIGEST_NAME}' has an invalid size")
     text = container.read(entry.data, entry.size)
     found = hashlib.sha256(text).hexdigest()
     if container.read(digest.data, digest.size) != f"{found}\n".encode("ascii"):
@@ -332,7 +332,7 @@ def _read_manifest(container: Container) -> tuple[bytes, str]:
 
 
 def weight_label(manifest: Manifest, index: int) -> str:
-    """What to call a weight in a message: the name under which a partition or variant uses it, else its number."""
+    """The label of a weight in a message: the name by which a partition or variant uses it, else its number."""
     for variant in manifest.variants:
         for part in variant.partitions:
             for param, name in zip(part.params, part.param_names, strict=False):

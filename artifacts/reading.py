@@ -1,7 +1,7 @@
-"""The files that a command reads: none of them may be written over by what the command writes.
+"""The files that a command reads, which its outputs must not overwrite.
 
-A file is known by device and inode, so that a hard link, a symbolic link and another spelling of the path are the same
-file, and by its path, so that a file that was replaced meanwhile is still the input.
+A file is identified by device and inode, so that a hard link, a symbolic link and another spelling of the path are the
+same file, and by its path, so that a file that is replaced in the meantime still counts as the input.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _reads: ContextVar[list[_Read] | None] = ContextVar("heterocc_reads", default=No
 
 @contextlib.contextmanager
 def reading(files: Mapping[AnyPath, str]) -> Iterator[None]:
-    """While the block runs, `files` (path → what it is, as in "the model") and what `note_read` adds are inputs.
+    """Protect `files` (path → role, such as "the model") and those added by `note_read` while the block runs.
 
-    Blocks nest: the inner one keeps the inputs of the outer one. Each thread has its own.
+    Blocks nest: an inner block keeps the inputs of the outer one. Each thread has separate inputs.
     """
     token = _reads.set(list(_reads.get() or ()))
     try:
@@ -45,16 +45,16 @@ def reading(files: Mapping[AnyPath, str]) -> Iterator[None]:
 
 
 def note_read(path: AnyPath, role: str) -> None:
-    """Remember a file as an input; does nothing outside a `reading` block, or for a path that cannot be looked up."""
+    """Register a file as an input. Does nothing outside a `reading` block, or if the path does not exist."""
     reads = _reads.get()
     if reads is None:
         return
-    with contextlib.suppress(ValueError):  # a NUL in the path: whoever opens it explains that
+    with contextlib.suppress(ValueError):  # a NUL in the path, which opening the file reports
         reads.append(_Read(role, os.fspath(path), os.path.realpath(path), _identity(path)))
 
 
 def refuse_input(target: AnyPath) -> None:
-    """Raise OutputFileError (HC111) where `target` is one of the inputs."""
+    """Raise OutputFileError (HC111) if `target` is one of the inputs."""
     reads = _reads.get()
     if not reads:
         return

@@ -1,4 +1,4 @@
-"""Sealed memory files: bytes that nobody can change any more, with a path that a loader can open."""
+"""Sealed memory files: immutable bytes with a path that a loader can open."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _serial = itertools.count(1)
 class SealedFile(Closing):
     """An open sealed memory file of `size` bytes.
 
-    `path` can be given to dlopen as long as the file is open. It differs from every other one of this process even when
-    a file descriptor's number is used again: dlopen takes the same path for the library that it has already loaded.
-    Keep it open as long as the library is loaded: debuggers and backtraces open the path again, which leads to whatever
-    file has the number then. A mapping made from it stays when it is closed.
+    `path` can be given to dlopen while the file is open. It is unique in the process even if a file descriptor's number
+    is reused, because dlopen identifies loaded libraries by their path. Keep the file open while the library is loaded:
+    debuggers and backtraces open the path again, and it leads to the current file of that number. Mappings of the file
+    remain valid after it is closed.
     """
 
     def __init__(self, fd: int, size: int) -> None:
@@ -40,7 +40,7 @@ class SealedFile(Closing):
 
     @contextlib.contextmanager
     def map(self) -> Iterator[memoryview]:
-        """The bytes, mapped for reading while the block runs. Raises BundleError where the system refuses it."""
+        """The bytes, mapped for reading while the block runs. Raises BundleError if the system refuses."""
         if self.size == 0:
             yield memoryview(b"")
             return
@@ -58,7 +58,7 @@ class SealedFile(Closing):
                 view.release()
 
     def close(self) -> None:
-        """Close the descriptor; does nothing the second time."""
+        """Close the descriptor; further calls do nothing."""
         fd, self.fd = self.fd, -1
         if fd >= 0:
             os.close(fd)
@@ -70,7 +70,7 @@ class SealedFile(Closing):
 def sealed_memfd(name: str, data: bytes | memoryview) -> int:
     """A new memory file with a copy of `data`, sealed against every change; the caller owns the descriptor.
 
-    `name` is for /proc only. Raises BundleError when the system gives no memory file.
+    `name` only appears in /proc. Raises BundleError if the system cannot create a memory file.
     """
     fd = -1
     try:
@@ -90,7 +90,7 @@ def sealed_memfd(name: str, data: bytes | memoryview) -> int:
 
 
 def hint_for(error: OSError | ValueError, otherwise: str) -> str:
-    """What to do about an error of the system; `otherwise` where it is not the limit on open files."""
+    """A hint for a system error: the limit on open files if it was reached, else `otherwise`."""
     return MORE_FILES if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE) else otherwise
 
 

@@ -1,4 +1,4 @@
-"""What a bundle is opened from: a path, bytes, or a binary file; always a file descriptor in the end."""
+"""Sources of a bundle: a path, bytes, or a binary file, each turned into a file descriptor."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from heterocc.artifacts.sealed import hint_for, sealed_memfd
 
 @runtime_checkable
 class BinaryFile(Protocol):
-    """An object whose `read()` gives the rest of its bytes."""
+    """An object whose `read()` returns its remaining bytes."""
 
     def read(self, size: int = -1, /) -> bytes:
-        """All bytes from the present position on."""
+        """Return all bytes from the current position."""
         ...
 
 
 Source = str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryFile
-"""Where a bundle comes from. What is not a path is copied into memory that nobody can change."""
+"""The source of a bundle. Bytes and the content of files are copied into sealed memory."""
 
 
 def open_source(source: Source) -> tuple[int, str]:
-    """A file descriptor, which the caller closes, and what to call it in messages: its path, or `<memory>`.
+    """A file descriptor, which the caller closes, and its name in messages: the path, or `<memory>`.
 
-    Bytes, and what a file object reads from its present position on, are copied once; a file object is not closed.
-    Raises FileMissingError (HC101) when the path cannot be opened, UsageError (HC120) for another type.
+    Bytes, and the content of a file object from its current position, are copied once; a file object is not closed.
+    Raises FileMissingError (HC101) if the path cannot be opened, and UsageError (HC120) for another type.
     """
     if isinstance(source, (bytes, bytearray, memoryview)):
         return _held(source), "<memory>"
@@ -40,7 +40,8 @@ def open_source(source: Source) -> tuple[int, str]:
             name = getattr(source, "name", None)
             return _held(data), name if isinstance(name, str) and name else "<memory>"
         raise UsageError(
-            f"the file must be open for reading bytes, its read() gave {type(data).__name__}", hint='open(path, "rb")'
+            f"the file must be open for reading bytes, but its read() returned {type(data).__name__}",
+            hint='open(path, "rb")',
         )
     raise UsageError(
         f"a bundle must be a path, bytes or a binary file, not {type(source).__name__}",

@@ -1,4 +1,4 @@
-"""Where a tensor lies in the weight file: sizes in bytes, alignment."""
+"""Sizes and alignment of tensors in the weight file."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ ALIGNMENT = 64
 
 
 def aligned(offset: int, alignment: int = ALIGNMENT) -> int:
-    """The next multiple of `alignment` from `offset` on."""
+    """The first multiple of `alignment` that is not below `offset`."""
     return -(-offset // alignment) * alignment
 
 
 def tensor_bytes(dtype: str, shape: Sequence[int]) -> int | None:
-    """Bytes of a tensor, None for a dtype that no weight has. Exact: Python's integers do not overflow."""
+    """Number of bytes of a tensor, or None for a dtype that weights cannot have. Python's integers do not overflow."""
     storage = STORAGE.get(dtype)
     return None if storage is None else math.prod(shape) * storage.itemsize

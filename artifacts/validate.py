@@ -1,4 +1,4 @@
-"""From untrusted manifest bytes to a `Manifest` whose every reference and size holds (FORMAT.md, "Manifest")."""
+"""Parsing of untrusted manifest bytes to a `Manifest` with valid references and sizes (FORMAT.md, "Manifest")."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from heterocc.artifacts.threads import MAX_THREADS, parse_threads
 _MAX_BYTES = 2**62
 
 MAX_MARKS = 2**20
-"""Commas and opening brackets of a manifest, which bound its parsed form. Some 40,000 nodes have as many."""
+"""Maximum of commas and opening brackets in a manifest, which bounds its parsed size: enough for 40,000 nodes."""
 
 
 def read_version(data: bytes) -> tuple[int, int]:
-    """Major and minor format version of manifest bytes, before anything else in them is believed.
+    """Major and minor format version of manifest bytes, read before all other fields.
 
-    Raises BundleVersionError for another major version, BundleManifestError for what is no manifest at all: not JSON,
-    a key twice in one object, nested too deeply, too many values, another `format`.
+    Raises BundleVersionError (HC302) for another major version, and BundleManifestError (HC304) for bytes that are not
+    a manifest: not JSON, a key twice in one object, nested too deeply, too many values, another `format`.
     """
     if count_marks(data) > MAX_MARKS:
         raise BundleManifestError(f"the manifest has more than {MAX_MARKS} fields and elements")
@@ -45,7 +45,7 @@ def read_version(data: bytes) -> tuple[int, int]:
         content = json.loads(data.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_no_constant)
     except RecursionError:
         raise BundleManifestError("the manifest is nested too deeply") from None
-    except ValueError as error:  # JSON, UTF-8 and too long integers alike
+    except ValueError as error:  # invalid JSON, invalid UTF-8, or an integer that is too long
         raise BundleManifestError(f"the manifest is not JSON: {error}") from None
     if not isinstance(content, dict) or content.get("format") != FORMAT_NAME:
         raise BundleManifestError(f"the manifest's format is not '{FORMAT_NAME}'")
@@ -57,7 +57,7 @@ def read_version(data: bytes) -> tuple[int, int]:
         case (int(major), int(minor)) if major >= 0 and minor >= 0:
             if major != FORMAT_MAJOR:
                 raise BundleVersionError(
-                    f"the bundle has format version {_short(major)}.{_short(minor)}, "
+                    f"the bundle has format version {_short(major)}.{_short(minor)}, but "
                     f"this heterocc reads {FORMAT_MAJOR}.x (it writes {FORMAT_MAJOR}.{FORMAT_MINOR})",
                     hint="compile the model again with this heterocc, or use the one that wrote the bundle",
                 )
@@ -66,12 +66,12 @@ def read_version(data: bytes) -> tuple[int, int]:
 
 
 def count_marks(data: bytes) -> int:
-    """At least as many as JSON text has values, but one; text between quotes is not left out."""
+    """An upper bound of the number of values in JSON text, minus one; text between quotes counts too."""
     return data.count(b",") + data.count(b"[") + data.count(b"{")
 
 
 def parse_manifest(data: bytes) -> Manifest:
-    """The manifest of `data`, its types checked, unknown fields ignored; call `read_version` first."""
+    """The manifest in `data` with checked types; unknown fields are ignored. Call `read_version` first."""
     try:
         return Manifest.model_validate_json(data)
     except ValidationError as error:
@@ -83,8 +83,8 @@ def parse_manifest(data: bytes) -> Manifest:
 def check_manifest(manifest: Manifest, members: Mapping[str, int]) -> None:
     """Check every cross reference; `members` gives the size of every member of the zip by name.
 
-    Raises BundleManifestError naming the record at fault. After this, an index, member name, offset or size of the
-    manifest can be used without another check.
+    Raises BundleManifestError (HC304) naming the record at fault. After this check, indices, member names, offsets and
+    sizes in the manifest can be used without further checks.
     """
     _check_members(manifest, members)
     _check_weights(manifest, members[manifest.weights_member])
@@ -103,13 +103,13 @@ def _check_members(manifest: Manifest, members: Mapping[str, int]) -> None:
     listed = {m.name for m in manifest.members}
     for member in manifest.members:
         if not name_is_safe(member.name) or member.name in RESERVED_NAMES:
-            _fail(f"member name {member.name!r} may not be used")
+            _fail(f"member name {member.name!r} is not allowed")
         if member.name not in members:
             _fail(f"member '{member.name}' is not in the file")
         if member.size != members[member.name]:
-            _fail(f"member '{member.name}' has {members[member.name]} bytes, the manifest says {member.size}")
+            _fail(f"member '{member.name}' has {members[member.name]} bytes, but the manifest says {member.size}")
         if (member.sha256 is None) != (member.name == manifest.weights_member):
-            _fail(f"member '{member.name}' must have a SHA-256 of its own, as all but the weight file")
+            _fail(f"member '{member.name}' must have a SHA-256, unless it is the weight file, which must have none")
     for name in members:
         if name not in listed and name not in RESERVED_NAMES:
             _fail(f"member '{name}' is in the file but not in the manifest")
@@ -123,13 +123,13 @@ def _check_weights(manifest: Manifest, size: int) -> None:
         if nbytes is None:
             _fail(f"weight {index} has unknown dtype {weight.dtype[:40]!r}")
         if nbytes != weight.nbytes:
-            _fail(f"weight {index} has {weight.nbytes} bytes where its dtype and shape make {nbytes}")
+            _fail(f"weight {index} has {weight.nbytes} bytes, but its dtype and shape require {nbytes}")
         if math.prod(max(d, 1) for d in weight.shape) * STORAGE[weight.dtype].itemsize > _MAX_BYTES:
             _fail(f"weight {index} has dimensions that are too large")
         if weight.offset % ALIGNMENT:
             _fail(f"weight {index} is not at a {ALIGNMENT}-byte boundary")
         if weight.offset + weight.nbytes > size:
-            _fail(f"weight {index} reaches outside of the weight file ({size} bytes)")
+            _fail(f"weight {index} reaches outside the weight file ({size} bytes)")
     end, owner = 0, Weight(dtype="bool", shape=(0,), offset=0, nbytes=0, sha256="0" * 64)
     for weight in sorted(manifest.weights, key=lambda w: (w.offset, w.nbytes)):
         if weight.nbytes == 0 or weight.offset >= end:
@@ -143,7 +143,7 @@ def _check_weights(manifest: Manifest, size: int) -> None:
 def _check_variant(manifest: Manifest, variant: Variant, files: set[str]) -> None:
     where = f"variant {variant.name[:80]!r}"
     if variant.plan not in files:
-        _fail(f"the plan of {where} is no member: {variant.plan!r}")
+        _fail(f"the plan of {where} is not a member: {variant.plan!r}")
     _unique_names((d.name for d in variant.devices), f"devices of {where}")
     _unique_names((v.name for v in variant.values), f"values of {where}")
     _unique_names((p.name for p in variant.partitions), f"partitions of {where}")
@@ -163,13 +163,13 @@ def _check_variant(manifest: Manifest, variant: Variant, files: set[str]) -> Non
         _in_range((*part.inputs, *part.outputs), len(variant.values), f"values of {place}")
         _in_range(part.params, len(manifest.weights), f"params of {place}")
         if part.code not in files:
-            _fail(f"the code of {place} is no member: {part.code!r}")
+            _fail(f"the code of {place} is not a member: {part.code!r}")
         if part.binaries is not None and part.binaries not in files:
-            _fail(f"the binaries of {place} are no member: {part.binaries!r}")
+            _fail(f"the binaries of {place} are not a member: {part.binaries!r}")
         if (part.kind == "onnx") != (variant.devices[part.device].backend == "ort"):
             _fail(f"{place} is of kind '{part.kind}' on a device of back end '{variant.devices[part.device].backend}'")
         if len(part.param_names) != len(part.params) and (part.kind == "onnx" or part.param_names):
-            _fail(f"{place} has {len(part.params)} params and {len(part.param_names)} names for them")
+            _fail(f"{place} has {len(part.params)} params but {len(part.param_names)} names for them")
         if part.kind == "tvm":
             _check_compiled(manifest, variant, part, place)
         for index in part.inputs:
@@ -199,11 +199,11 @@ def _check_values(values: Sequence[TensorSpec], where: str) -> None:
         if storage is not None and value.shape is not None:
             total += aligned(math.prod(0 if d is None else d for d in value.shape) * storage.itemsize)
     if total > _MAX_BYTES:
-        _fail(f"the values {where} have {total} bytes together, more than {_MAX_BYTES}")
+        _fail(f"the values {where} have {total} bytes in total, more than {_MAX_BYTES}")
 
 
 def _check_compiled(manifest: Manifest, variant: Variant, part: Partition, place: str) -> None:
-    """Compiled code takes tensors of known shape; of another dtype than these they would end the process."""
+    """Check that compiled code has tensors of static shape and computed dtypes; others would crash the process."""
     for index in (*part.inputs, *part.outputs):
         value = variant.values[index]
         if value.dtype not in COMPUTED:
@@ -220,7 +220,7 @@ def _check_constants(manifest: Manifest, variant: Variant, where: str) -> list[i
     indices = []
     for key, weight_index in variant.constants.items():
         if not key.isascii() or not key.isdecimal() or len(key) > 10 or str(int(key)) != key:
-            _fail(f"constants of {where}: {key[:40]!r} is no index")
+            _fail(f"constants of {where}: {key[:40]!r} is not an index")
         _in_range((int(key),), len(variant.values), f"constants of {where}")
         _in_range((weight_index,), len(manifest.weights), f"constants of {where}")
         value, weight = variant.values[int(key)], manifest.weights[weight_index]
@@ -232,7 +232,7 @@ def _check_constants(manifest: Manifest, variant: Variant, where: str) -> list[i
 
 def _same_specs(specs: Sequence[TensorSpec], variant: Variant, indices: Sequence[int], where: str) -> None:
     if len(specs) != len(indices):
-        _fail(f"{where}: {len(indices)}, the model has {len(specs)}")
+        _fail(f"{where}: {len(indices)}, but the model has {len(specs)}")
     for spec, index in zip(specs, indices, strict=True):
         value = variant.values[index]
         same = spec.dtype == value.dtype
@@ -256,10 +256,10 @@ def _check_golden(manifest: Manifest, files: set[str]) -> None:
     specs = (("inputs", manifest.model.inputs), ("outputs", manifest.model.outputs))
     for kind, tensors in specs:
         named: Mapping[str, str] = getattr(manifest.golden, kind)
-        # Outputs that are maps or sequences have no golden vector; inputs are all needed for a run.
+        # Outputs that are maps or sequences have no golden vectors; a run needs all inputs.
         left_out = {t.name for t in tensors} - set(named)
         if not set(named) <= {t.name for t in tensors} or (left_out and kind == "inputs"):
-            _fail(f"the golden {kind} are not those of the model")
+            _fail(f"the golden {kind} differ from those of the model")
         for name in named.values():
             if name not in files:
                 _fail(f"golden member {name!r} is not in the bundle")
@@ -275,7 +275,7 @@ def _unique_names(names: Iterable[str], where: str) -> None:
     seen: set[str] = set()
     for name in names:
         if name in seen:
-            _fail(f"{where}: {name[:80]!r} is there twice")
+            _fail(f"{where}: {name[:80]!r} appears twice")
         seen.add(name)
 
 
@@ -286,12 +286,12 @@ def _fail(message: str) -> NoReturn:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     content = dict(pairs)
     if len(content) != len(pairs):
-        raise ValueError("a key is there twice")
+        raise ValueError("a key appears twice")
     return content
 
 
 def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
 def _short(number: int) -> str:

@@ -1,4 +1,4 @@
-"""Hashes weights in parallel, in the foreground or beside other work, each tensor once."""
+"""Parallel hashing of weights, in the foreground or in the background, each tensor once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from heterocc.artifacts.locks import renewed_lock
 from heterocc.artifacts.watch import SETTLED_NS as _SETTLED_NS
 
 FileKey = tuple[int, int, int, int, int, str]
-"""Device, inode, size, mtime and ctime in ns, SHA-256 of the manifest: what an unchanged file has in common."""
+"""Identity of an unchanged file: device, inode, size, mtime and ctime in ns, SHA-256 of the manifest."""
 
 _memo: set[FileKey] = set()
 _memo_lock = renewed_lock()
@@ -23,32 +23,32 @@ _memo_lock = renewed_lock()
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """Bytes of the weight file and the SHA-256 that they must have; `error` makes what is raised if they differ."""
+    """Bytes of the weight file and their expected SHA-256; `error` creates the exception for a difference."""
 
     data: memoryview
     sha256: str
     error: Callable[[], BundleError]
     ready: Callable[[], None] = lambda: None
-    """Raises BundleError where `data` may not be touched."""
+    """Raise BundleError if `data` may not be accessed."""
 
 
 def is_remembered(key: FileKey) -> bool:
-    """Whether the weights of this very file were found right before in this process."""
+    """Return whether the weights of this unchanged file were already verified in this process."""
     with _memo_lock:
         return key in _memo
 
 
 def remember(key: FileKey) -> None:
-    """Note that the weights of a file are right; only for a file that `is_settled` when it was opened."""
+    """Record that the weights of a file are verified; only for a file that was `is_settled` when it was opened."""
     with _memo_lock:
         _memo.add(key)
 
 
 def is_settled(key: FileKey) -> bool:
-    """Whether any later change of a file that was opened just now must show in its ctime.
+    """Return whether any later change of a file that was just opened will change its ctime.
 
-    Not if it was changed less than 100 ms ago: another change in the same tick of the file system's clock would leave
-    mtime and ctime as they are.
+    False if it was changed less than 100 ms ago: another change in the same tick of the file system's clock would not
+    change mtime and ctime.
     """
     return time.time_ns() - key[4] > _SETTLED_NS
 
@@ -60,13 +60,13 @@ def forget_all() -> None:
 
 
 class Verification:
-    """A verification that runs in background threads; `wait` gives its result.
+    """A verification that runs in background threads; `wait` returns or raises its result.
 
-    A process may end before its verification does.
+    The process may exit before the verification ends.
     """
 
     def __init__(self, extents: Sequence[Extent], threads: int, on_success: Callable[[], None]) -> None:
-        # Largest first: the last tensors to finish are then short ones.
+        # Largest first, so that the last tensors to finish are small.
         self._queue = iter(sorted(extents, key=lambda e: -e.data.nbytes))
         self._lock = renewed_lock()
         self._process = os.getpid()
@@ -78,27 +78,27 @@ class Verification:
             self._finished.set()
             on_success()
         for _ in range(self._running):
-            # Not threading.Thread: its start() waits for the new thread, on a busy machine for tens of milliseconds.
+            # Not threading.Thread, whose start() waits for the new thread, on a busy machine for tens of milliseconds.
             try:
                 _thread.start_new_thread(self._work, ())
-            except RuntimeError:  # no thread to be had
+            except RuntimeError:  # no thread can be started
                 self._work()
 
     @property
     def done(self) -> bool:
-        """Whether the result is there."""
+        """Whether the verification has ended."""
         return self._finished.is_set()
 
     @property
     def lost(self) -> bool:
-        """Whether a fork has left its threads in the parent, so that there never will be a result."""
+        """Whether this is a forked child without the verification's threads, which will never end."""
         return not self._finished.is_set() and os.getpid() != self._process
 
     def wait(self) -> None:
-        """Return when every tensor was found right; raises BundleHashError naming the first found wrong."""
+        """Return when every tensor is verified. Raises BundleHashError (HC303) naming the first wrong one."""
         self._finished.wait()
         if self._error is not None:
-            # A new object each time: an exception that is raised twice collects both tracebacks.
+            # A new object each time, because an exception that is raised twice collects both tracebacks.
             raise type(self._error)(self._error.message, where=self._error.where, hint=self._error.hint)
 
     def _take(self) -> Iterator[Extent]:
@@ -118,7 +118,7 @@ class Verification:
         except BundleError as error:
             with self._lock:
                 self._error = self._error or error
-        except BaseException as error:  # a waiter must never take a thread that died for success
+        except BaseException as error:  # a failed thread must not look like success to waiters
             with self._lock:
                 self._error = self._error or BundleError(f"the weights could not be verified: {error!r}")
         with self._lock:
@@ -131,7 +131,7 @@ class Verification:
 
 
 def wrong_hash(what: str) -> BundleHashError:
-    """The error for `what` (a member or a tensor) whose bytes are not those that the manifest promises."""
+    """The error for `what` (a member or a tensor) whose hash differs from the manifest."""
     return BundleHashError(
         f"the SHA-256 of {what} differs from the manifest",
         hint="the file was damaged or changed; copy it again, or compile the model again",

@@ -1,15 +1,15 @@
-"""heterocc's version, read from the installed package when it is asked for."""
+"""heterocc's version, read from the installed package on first use."""
 
 from __future__ import annotations
 
 from importlib import import_module
 
 __version__: str
-"""The version as the package's metadata has it: `0.2.0`; `0+unknown` where heterocc is not installed as a package."""
+"""The version in the package's metadata, such as `0.2.0`, or `0+unknown` if heterocc is not installed as a package."""
 
 
 def __getattr__(name: str) -> str:
-    """Read the version at its first use: importlib.metadata would take a tenth of the runtime's start."""
+    """Read the version on first use, because importlib.metadata takes a tenth of the runtime's start-up time."""
     if name != "__version__":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     metadata = import_module("importlib.metadata")

@@ -1,4 +1,4 @@
-"""Notices when the file of an open bundle is changed in place, and reads it without touching a mapping."""
+"""Detection of in-place changes of an open bundle's file, and reads that do not use its mapping."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import time
 from heterocc.artifacts.errors import BundleChangedError, BundleError
 
 SETTLED_NS = 100_000_000
-"""How long ago a change must have been for any later one to show in the ctime, which has the file system's ticks."""
+"""Minimum age in ns of a change so that any later one changes the ctime, whose resolution is the file system's tick."""
 
 _fstat = os.fstat
 _CHUNK = 16 * 2**20
@@ -18,12 +18,12 @@ _HINT = "load the bundle again; replace a bundle by renaming, or load it with co
 
 
 class FileWatch:
-    """An open file and the state that it had when it was last known to be right."""
+    """An open file and its last state in which the content was verified."""
 
     __slots__ = ("_ctime", "_fd", "_mtime", "_size")
 
     def __init__(self, fd: int, info: os.stat_result) -> None:
-        """Keeps a descriptor of its own."""
+        """Duplicate the descriptor."""
         self._fd = -1
         self._size, self._mtime, self._ctime = info.st_size, info.st_mtime_ns, info.st_ctime_ns
         self._fd = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 0)
@@ -33,31 +33,31 @@ class FileWatch:
             os.close(self._fd)
 
     def differs(self) -> bool:
-        """Whether the file was written, renamed, linked, unlinked, or its mode or times set: each changes the ctime."""
+        """Return whether the file was written, renamed, linked, unlinked, or its mode or times set, by its ctime."""
         info = _fstat(self._fd)
         return info.st_ctime_ns != self._ctime or info.st_size != self._size
 
     def now(self) -> os.stat_result:
-        """The file's state."""
+        """The file's current state."""
         return os.fstat(self._fd)
 
     def only_replaced(self, info: os.stat_result) -> bool:
-        """Whether all that happened is that the file lost its last name, as when another is renamed to it."""
+        """Return whether the file only lost its last name, as when another file is renamed over it."""
         return info.st_nlink == 0 and (info.st_size, info.st_mtime_ns) == (self._size, self._mtime)
 
     def accept(self, info: os.stat_result) -> None:
-        """Take a state in which the content was found right for the one to compare with, once later changes show."""
+        """Make a state with verified content the reference, if any later change would be detected."""
         if info.st_nlink == 0 or time.time_ns() - info.st_ctime_ns > SETTLED_NS:
             self._mtime, self._ctime = info.st_mtime_ns, info.st_ctime_ns
 
     def check_size(self) -> None:
-        """Raise BundleChangedError if the file is shorter or longer: a mapping of it may not be touched."""
+        """Raise BundleChangedError (HC305) if the file's size changed, so that its mapping may not be accessed."""
         size = os.fstat(self._fd).st_size
         if size != self._size:
-            raise changed(f"it has {size} bytes in place of {self._size}")
+            raise changed(f"it has {size} bytes instead of {self._size}")
 
     def read(self, offset: int, length: int) -> bytes:
-        """`length` bytes at `offset`. Raises BundleChangedError if the file has fewer, BundleError for an I/O error."""
+        """`length` bytes at `offset`. Raises BundleChangedError if the file is shorter, BundleError for I/O errors."""
         parts = []
         while length:
             try:
@@ -74,11 +74,11 @@ class FileWatch:
 
 def changed(how: str) -> BundleChangedError:
     """The error for a file that was changed in place."""
-    return BundleChangedError(f"the bundle's file was changed while it is in use: {how}", hint=_HINT)
+    return BundleChangedError(f"the bundle's file was changed while in use: {how}", hint=_HINT)
 
 
 def copy_of(fd: int, size: int) -> mmap.mmap:
-    """The first `size` bytes of a file in memory of this process's own. Raises BundleError if the file has fewer."""
+    """The first `size` bytes of a file in private memory. Raises BundleError if the file is shorter."""
     memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     with memoryview(memory) as view:
         offset = 0

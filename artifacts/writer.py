@@ -1,4 +1,4 @@
-"""Writes a bundle: weights as they come, members and manifest at the end (FORMAT.md is the specification)."""
+"""Writing of a bundle: weights as they are added, members and manifest at the end; FORMAT.md is the specification."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ _CHUNK = 16 * 2**20
 class BundleWriter:
     """A bundle under construction; use as a context manager and call `finish` inside.
 
-    Weights go to the file when they are added and are not kept; members are kept by reference until `finish`. The file
-    appears at `path` in `finish`, whole; if the block is left by an exception nothing remains. The bytes depend on the
-    order of `add_weight` calls and on nothing else but what is given: not on the order of `add_member`, on hashing,
-    time or folder. Not thread-safe.
+    Weights are written to the file when they are added, and not kept; members are referenced until `finish`. The
+    complete file appears at `path` in `finish`; after an exception nothing remains. The bytes depend only on the
+    arguments and the order of `add_weight` calls, not on the order of `add_member` calls, hashing, time or folder. Not
+    thread-safe.
 
     Raises OutputFileError (HC111) from any method when the file cannot be written.
     """
@@ -84,9 +84,9 @@ class BundleWriter:
     def add_weight(self, array: npt.NDArray[np.generic], dtype: str | None = None) -> int:
         """Store a tensor once by content and return its index in `Manifest.weights`.
 
-        Any shape, also `()` and empty ones; a copy is made only of arrays that are not C-contiguous or not little
-        endian. `dtype` renames the stored type where numpy has no name for it: `bfloat16` for an array of uint16.
-        Raises InternalError for a dtype that the format does not have (strings, objects).
+        Any shape is allowed, including `()` and empty ones. Only arrays that are not C-contiguous or not little endian
+        are copied. `dtype` names the stored type if numpy lacks it: `bfloat16` for an array of uint16.
+        Raises InternalError (HC902) for a dtype that the format lacks (strings, objects).
         """
         name = dtype or array.dtype.name
         storage = STORAGE.get(name)
@@ -107,19 +107,19 @@ class BundleWriter:
         return self._index[key]
 
     def weight(self, index: int) -> Weight:
-        """The record of a weight that was added."""
+        """The record of an added weight."""
         return self._weights[index]
 
     def add_member(self, name: str, data: bytes | memoryview | str) -> str:
-        """Add a member and return its name; text is stored as UTF-8. The same name and content again is no error.
+        """Add a member and return its name; text is stored as UTF-8. Adding the same member again is allowed.
 
-        Raises InternalError for a name that FORMAT.md does not allow or that has another content already.
+        Raises InternalError (HC902) for a name that FORMAT.md does not allow, or that already has another content.
         """
         raw = data.encode("utf-8") if isinstance(data, str) else data
         if not name_is_safe(name) or name in RESERVED_NAMES or name == WEIGHTS_NAME:
-            raise InternalError(f"a bundle's member cannot be called {name!r}")
+            raise InternalError(f"a bundle's member cannot be named {name!r}")
         if self._members.setdefault(name, raw) != raw:
-            raise InternalError(f"two different members are called '{name}'")
+            raise InternalError(f"two different members are named '{name}'")
         if len(self._members) > MAX_MEMBERS - 3:
             raise BundleError(f"a bundle cannot have more than {MAX_MEMBERS} members")
         return name
@@ -127,7 +127,8 @@ class BundleWriter:
     def add_array(self, name: str, array: npt.NDArray[np.generic]) -> str:
         """Add a `.npy` member (golden inputs and outputs) and return its name.
 
-        Arrays of Python strings are stored with numpy's fixed-width dtype; InternalError for other objects.
+        Arrays of Python strings are stored with numpy's fixed-width dtype. Raises InternalError (HC902) for other
+        objects.
         """
         if array.dtype.hasobject:
             if not all(isinstance(item, str) for item in array.flat):
@@ -146,9 +147,9 @@ class BundleWriter:
         golden: Golden | None = None,
         faults: tuple[str, ...] = (),
     ) -> Manifest:
-        """Write members and manifest, check every reference as a reader would, and move the file to its path.
+        """Write members and manifest, check every reference as a reader does, and move the file to its path.
 
-        Raises BundleManifestError (a bug of the caller) when a reference or size does not hold.
+        Raises BundleManifestError (HC304), a bug in the caller, for an invalid reference or size.
         """
         if self._finished:
             raise InternalError("a bundle was finished twice")
@@ -209,11 +210,11 @@ class BundleWriter:
 
 
 def _raw(array: npt.NDArray[np.generic]) -> memoryview:
-    """The array's bytes in row-major order, little endian; no copy where they lie so already."""
+    """The array's bytes in row-major order and little endian, without a copy if they already are."""
     if array.dtype.byteorder == ">" or (array.dtype.byteorder == "=" and sys.byteorder == "big"):
         array = array.astype(array.dtype.newbyteorder("<"))
     contiguous = np.ascontiguousarray(array)
     if math.prod(contiguous.shape) == 0:
         return memoryview(b"")
-    # By way of uint8: numpy exports no buffer for the dtypes of extension packages.
+    # Viewed as uint8, because numpy exports no buffer for the dtypes of extension packages.
     return contiguous.reshape(-1).view(np.uint8).data

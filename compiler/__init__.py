@@ -6,25 +6,25 @@
     plan["conv1"] = "CPU"
     compile_model("model.onnx", "model.hcb", devices="GPU,CPU", affinity=plan)
 
-These are the public names; `help()` of each tells its arguments. All else may change in any release.
+These are the public names; `help()` describes the arguments of each. Everything else may change in any release.
 
 Functions. A model is a path, an `onnx.ModelProto`, or the bytes of one; `base_dir` names the folder of the external
 data of a model without a file.
 
-    compile_model     model → bundle; gives a CompileReport
-    partition_model   the placement alone; gives a CompileReport
-    query_model       which device can run which node; gives a QueryResult
-    import_model      the model as the compiler sees it, an ImportedModel, which query_model takes too
-    verify_bundle     a bundle against its golden vectors or its model; gives a VerifyReport
+    compile_model     compile a model into a bundle; returns a CompileReport
+    partition_model   place a model's nodes only; returns a CompileReport
+    query_model       query which device can run which node; returns a QueryResult
+    import_model      normalise a model; returns an ImportedModel, which query_model also accepts
+    verify_bundle     compare a bundle with its golden vectors or its model; returns a VerifyReport
 
-What they take and give.
+Arguments and results.
 
     CompileOptions    the options of a compile; their names are also keywords of compile_model and partition_model
     CompileReport     summary, plan, output, notes, warnings, times; `to_json()`
-    QueryResult       a mapping node → device, with the reason of every no; `to_json()`, `to_text()`
+    QueryResult       a mapping node → device, with the reason for every refusal; `to_json()`, `to_text()`
     VerifyReport      `ok`, and the difference of each output; `to_json()`
     ImportedModel     the normalised model
-    Reporter          base class for those who want notes, warnings and progress as they come
+    Reporter          base class of receivers of notes, warnings and progress
 
 Errors. All are HeteroccError with `code`, `message`, `where` and `hint`; `heterocc.compiler.errors` has every class,
 and docs/errors.md lists them. The families:
@@ -35,7 +35,7 @@ and docs/errors.md lists them. The families:
     UnsupportedOpError  HC2xx: no device can run a node
     BundleError       HC3xx: a bundle is damaged, or not for this machine
     DeviceError       HC4xx: a device is unknown or missing, or it failed
-    InternalError     HC902: a bug of heterocc
+    InternalError     HC902: a bug in heterocc
 
 `__version__` is heterocc's version.
 """
@@ -113,7 +113,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Load a public name when it is used: `heterocc --help` needs neither onnx nor TVM."""
+    """Load a public name on first use, because `heterocc --help` needs neither onnx nor TVM."""
     if name == "errors":
         return import_module("heterocc.compiler.errors")
     if name not in _HOMES:

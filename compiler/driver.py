@@ -51,10 +51,10 @@ def compile_model(
 ) -> CompileReport:
     """Compile an ONNX model into a bundle; `overrides` are fields of CompileOptions.
 
-    `model` is a path, a ModelProto or the bytes of one; `base_dir` is the folder of the external data of a model
-    without a file. `output` defaults to the name of the model's file with `.hcb` in the current directory. Stops early
-    where `options.stop_after` says so; the report's `output` is None then.
-    Raises a HeteroccError for whatever the user can mend.
+    `model` is a path, a ModelProto, or the bytes of one; `base_dir` is the folder of the external data of a model
+    without a file. `output` defaults to the name of the model's file with the suffix `.hcb`, in the current directory.
+    With `options.stop_after` the compile stops early, and the report's `output` is None.
+    Raises a HeteroccError for every error that the user can correct.
     """
     options = with_overrides(compile_model, options, overrides)
     source = as_source(model, base_dir)
@@ -81,7 +81,7 @@ def partition_model(
     base_dir: str | Path | None = None,
     **overrides: Any,
 ) -> CompileReport:
-    """Place the model's nodes for the main variant and stop before lowering; see `compile_model` for the model."""
+    """Place the model's nodes for the main variant and stop before lowering; `model` is as in `compile_model`."""
     options = with_overrides(partition_model, options, overrides)
     source, place = as_source(model, base_dir), None if write_affinity is None else Path(write_affinity)
     with reading(_files(source, options)):
@@ -94,12 +94,12 @@ def partition_model(
 
 
 def query_devices(model: AnyModel, options: CompileOptions, reporter: Reporter | None = None) -> QueryResult:
-    """Ask every listed device about every node."""
+    """Query every listed device about every node."""
     return _prepare(as_source(model), options, reporter or Reporter()).variants.query
 
 
 def _files(source: ModelSource, options: CompileOptions) -> dict[str | os.PathLike[str], str]:
-    """The files that a command on a model reads, and what each is; what the model itself names is found on import."""
+    """The files that a command on a model reads, with their roles; the import adds the model's external data."""
     files: dict[str | os.PathLike[str], str] = dict.fromkeys(
         (path for path in options.device_files if isinstance(path, Path)), "a device file"
     )
@@ -111,7 +111,7 @@ def _files(source: ModelSource, options: CompileOptions) -> dict[str | os.PathLi
 
 
 def _require_places(options: CompileOptions, target: Path | None) -> None:
-    """Refuse outputs that cannot be written, or that are inputs, before minutes of work go into them."""
+    """Raise OutputFileError (HC111) for outputs that cannot be written or are inputs, before any work is done."""
     if target is not None:
         require_writable(target)
     for folder in (options.dump_dir, options.dot_dir):
@@ -120,9 +120,9 @@ def _require_places(options: CompileOptions, target: Path | None) -> None:
 
 
 def _prepare(source: ModelSource, options: CompileOptions, reporter: Reporter, target: Path | None = None) -> _Job:
-    """Import the model, resolve the devices and query them; errors in the options come first.
+    """Import the model, resolve the devices and query them. Options are checked before the import.
 
-    `target` is the file that the command is to write.
+    `target` is the file that the command will write.
     """
     _require_places(options, target)
     seconds: dict[str, float] = {}
@@ -131,7 +131,7 @@ def _prepare(source: ModelSource, options: CompileOptions, reporter: Reporter, t
     trace = Trace(options.dump_dir, options.pass_limit)
     with reporter.stage(f"importing {source.path.name}"), timed(seconds, "import"):
         model = import_model(source, shapes=options.shapes)
-    _require_places(options, target)  # now the model's external data is known, too
+    _require_places(options, target)  # again, because the model's external data is known now
     lists, notes = resolve_lists(
         (tuple(options.devices), *options.variants),
         options.device_files,
@@ -160,10 +160,10 @@ def _prepare(source: ModelSource, options: CompileOptions, reporter: Reporter, t
 
 @dataclass
 class _Job:
-    """One command at work on the model file `where`.
+    """A running command on the model file `where`.
 
-    `unseen` are outputs of the model that no check compares, with the reason; every variant's notes have them.
-    `unchecked` is the same for the report, or why nothing is compared at all.
+    `unseen` are outputs of the model that no check compares, with the reason; they are in every variant's notes.
+    `unchecked` is the same for the report, or the reason why nothing is compared.
     """
 
     where: str
@@ -206,9 +206,11 @@ class _Job:
         return replace(self.report(*plans), output=target, size=target.stat().st_size, variants=names)
 
     def _vectors(self) -> tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]:
-        """Inputs for the check, and ONNX Runtime's outputs to keep; None, with a warning, where it cannot run them.
+        """Inputs for the check, and ONNX Runtime's outputs for the golden vectors.
 
-        Raises ModelRunError for a model that ONNX Runtime refuses, unless the check is not wanted.
+        Both are None, with a warning, if ONNX Runtime cannot run the model; the outputs are None if an input cannot be
+        stored. Raises InputError for any failure with given inputs, and ModelRunError (HC115) for a model that ONNX
+        Runtime rejects, unless the check is disabled.
         """
         try:
             with self.reporter.stage("running ONNX Runtime"), timed(self.variants.seconds, "reference"):
@@ -222,29 +224,31 @@ class _Job:
                 error.where, error.hint = self.where, self._refused_hint()
             if self.options.inputs is not None or (refused and self.options.check):
                 raise
-            self.reporter.warn(f"nothing is checked and the bundle has no golden vectors: {error.message}")
+            self.reporter.warn(f"no partition is checked, and the bundle has no golden vectors: {error.message}")
             self.unchecked.append(f"all: {error.message}")
             return None, None
-        self._tell_unseen(found)
+        self._report_unseen(found)
         tensors = {n: v for n, v in found.outputs.items() if isinstance(v, np.ndarray) and v.dtype != object}
         golden = {n: v for n, v in tensors.items() if n not in found.random and not is_narrow(v)}
         narrow = [self.model.sources.get(n, n) for n, v in found.inputs.items() if is_narrow(v)]
         if narrow:
-            self.reporter.note(f"the bundle has no golden vectors: .npy has no form for the input '{narrow[0]}'")
+            self.reporter.note(f"the bundle has no golden vectors: .npy cannot store the input '{narrow[0]}'")
             return found.inputs, None
         return found.inputs, golden
 
     def _refused_hint(self) -> str:
-        inputs = Hint("inputs that the model takes (`inputs`), ", "inputs that the model takes with --inputs, ")
+        inputs = Hint("inputs that the model accepts (`inputs`), ", "inputs that the model accepts with --inputs, ")
         shapes = Hint("other `shapes`, ", "another --shape, ")
-        unchecked = Hint("or check=False to compile", "or --no-check to compile") + " what was never run"
+        unchecked = Hint("or check=False to compile", "or --no-check to compile") + " without running the model"
+        if self.options.inputs is not None:
+            inputs = Hint("other `inputs`, ", "other --inputs, ")
         hint: str = "give "
-        for part in (inputs if self.options.inputs is None else "", shapes if self.options.shapes else "", unchecked):
+        for part in (inputs, shapes if self.options.shapes else "", unchecked):
             hint = hint + part
         return hint
 
-    def _tell_unseen(self, found: Vectors) -> None:
-        """Say which outputs are not compared, and which show nothing."""
+    def _report_unseen(self, found: Vectors) -> None:
+        """Report outputs that are not compared, and outputs whose values the check cannot judge."""
         sources = self.model.sources
         for name, reason in found.random.items():
             self.unseen.append(not_compared(sources.get(name, name), reason))
@@ -252,12 +256,12 @@ class _Job:
         given = self.options.inputs is not None
         for name, reason in found.blind.items():
             on = "the given inputs" if given else "every seeded input that was tried"
-            self.unseen.append(f"the check sees nothing in output '{sources.get(name, name)}': {reason} on {on}")
-            self.reporter.warn(self.unseen[-1] + ("" if given else "; give real ones with --inputs"))
+            self.unseen.append(f"the check cannot judge output '{sources.get(name, name)}': {reason} on {on}")
+            self.reporter.warn(self.unseen[-1] + ("" if given else "; give real inputs with --inputs"))
         self.unchecked += self.unseen
 
     def _build(self, placed: Sequence[VariantReport], feed: Mapping[str, Any] | None) -> list[BuiltVariant]:
-        """Code for all variants, the CPU-only one last."""
+        """Build all variants, the CPU-only one last."""
         devices = all_devices(spec.devices for spec in self.specs)
         builder = Builder(self.model, devices, self.reporter)
         checker = Checker(self.model, feed, self.reporter) if feed is not None and self.options.check else None
@@ -276,7 +280,7 @@ class _Job:
         return built
 
     def _cpu(self, beside: Sequence[VariantReport]) -> tuple[VariantSpec, Plan] | None:
-        """The CPU-only variant beside these, placed; None where none is wanted or, with a note, where it cannot be."""
+        """The placed CPU-only variant beside these; None if disabled or, with a note, if it cannot be placed."""
         if not self.options.cpu_variant:
             return None
         spec, why = cpu_spec(self.specs, [variant.plan for variant in beside])
@@ -291,7 +295,7 @@ class _Job:
             return None
 
     def _note(self, variant: BuiltVariant) -> None:
-        """Note what the check of a variant could not see, what half precision costs it, and what timing chose."""
+        """Note a variant's unchecked partitions, costs of half precision, missing binaries and tuned kernels."""
         report = variant.report
         for text in report.check_notes:
             self.reporter.note(text)
@@ -306,7 +310,7 @@ class _Job:
             self.reporter.note(part.sentence() + remembered([part]))
 
     def write_dots(self, placed: Sequence[VariantReport]) -> None:
-        """Write the two graphs of each variant where `--dot` asks for them, those of further ones in folders."""
+        """Write two graphs per variant to the folder of `--dot`, if given; further variants have subfolders."""
         if self.options.dot_dir is None:
             return
         for variant in placed:
@@ -314,7 +318,7 @@ class _Job:
                 atomic_write(self.options.dot_dir / name, text)
 
     def report(self, main: VariantReport, *others: VariantReport) -> CompileReport:
-        """The report as it stands."""
+        """The report on the work done so far."""
         return CompileReport(
             plan=main.plan,
             summary=main.summary,
@@ -328,6 +332,6 @@ class _Job:
 
 
 def _graphs(variant: VariantReport) -> list[tuple[str, str]]:
-    """Names and text of a variant's graphs; those of variants beside the main one lie in a folder of its name."""
+    """Names and texts of a variant's graphs; names of variants other than the main one begin with a folder."""
     folder = "" if variant.name == MAIN else f"{file_name(variant.name)}/"
     return [(f"{folder}{name}", text) for name, text in dot_files(variant.plan).items()]

@@ -1,4 +1,4 @@
-"""Every error class that the compiler may raise: those of `heterocc.artifacts.errors`, by the same names."""
+"""The error classes that the compiler can raise, from `heterocc.artifacts.errors`."""
 
 from heterocc.artifacts import errors as _errors
 from heterocc.artifacts.errors import *  # noqa: F403

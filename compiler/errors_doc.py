@@ -1,4 +1,4 @@
-"""Generates docs/errors.md from the docstrings of the error classes.
+"""Generate docs/errors.md from the docstrings of the error classes.
 
 `python -m heterocc.compiler.errors_doc` prints the page; with a path it writes the page there.
 """
@@ -14,10 +14,10 @@ from heterocc.artifacts.errors import HeteroccError
 
 _SECTIONS = (
     (errors.InputError, "HC1xx: the input", "The model, another input file, an option or an output path is at fault."),
-    (errors.UnsupportedOpError, "HC2xx: operators", "No device can run a part of the model, or none runs it right."),
-    (errors.BundleError, "HC3xx: bundles", "A bundle is damaged, of another version, or not for this machine."),
+    (errors.UnsupportedOpError, "HC2xx: operators", "No device can run a part of the model, or computes it correctly."),
+    (errors.BundleError, "HC3xx: bundles", "A bundle is damaged, or has another version or target machine."),
     (errors.DeviceError, "HC4xx: devices", "A device is unknown, missing, or failed."),
-    (errors.HeteroccError, "HC9xx: bugs of heterocc", "Please report these, with the file that the message names."),
+    (errors.HeteroccError, "HC9xx: bugs in heterocc", "Please report these, with the file that the hint names."),
 )
 
 _HEAD = """\
@@ -25,20 +25,19 @@ _HEAD = """\
 
 Generated from `artifacts/errors.py` by `python -m heterocc.compiler.errors_doc docs/errors.md`; do not edit.
 
-Every error that a user can meet is one of these. It prints its code, one sentence, the place in the input, and what to
-do next:
+Errors that users can meet. Each is printed with its code, one sentence, the place in the input, and a hint:
 
     error[HC201]: no device can run Loop_19
       --> m.onnx: node 'decoder/Loop_3' (Loop)
       hint: add CPU to --devices, or see `heterocc query m.onnx`
 
-With `--json` the same comes as `{"code", "message", "where", "hint"}`. Exit codes: 0 done, 1 the input is at fault,
-2 bad usage. A Python traceback is a bug of heterocc.
+With `--json` an error is printed as `{"code", "message", "where", "hint"}`. Exit codes: 0 success, 1 the input is at
+fault, 2 wrong usage. A Python traceback is a bug in heterocc.
 """
 
 
 def error_classes() -> tuple[type[HeteroccError], ...]:
-    """Every error class below HeteroccError, by code."""
+    """All subclasses of HeteroccError, sorted by code."""
     found = [
         item
         for item in vars(errors).values()
@@ -48,7 +47,7 @@ def error_classes() -> tuple[type[HeteroccError], ...]:
 
 
 def section_of(error: type[HeteroccError]) -> type[HeteroccError]:
-    """The base class under which an error is listed."""
+    """The base class whose section lists an error."""
     return next(base for base, _, _ in _SECTIONS if issubclass(error, base))
 
 
@@ -66,7 +65,7 @@ def errors_page() -> str:
 
 
 def main(arguments: list[str]) -> None:
-    """Print the page, or write it to the path given."""
+    """Print the page, or write it to the given path."""
     if arguments:
         Path(arguments[0]).write_text(errors_page(), encoding="utf-8")
     else:

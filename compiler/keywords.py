@@ -1,4 +1,4 @@
-"""Keyword arguments of the public functions: an unknown one is an error that names the nearest known one."""
+"""Checks of keyword arguments of public functions; the error for an unknown keyword names the nearest known one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ R = TypeVar("R")
 
 
 def keywords_of(function: Callable[..., Any]) -> tuple[str, ...]:
-    """The keywords that a function names in its signature."""
+    """The names in a function's signature that can be given as keywords."""
     kinds = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return tuple(name for name, found in inspect.signature(function).parameters.items() if found.kind in kinds)
 
@@ -26,12 +26,12 @@ def refuse_unknown(function: str, given: Iterable[str], known: Iterable[str]) ->
     for keyword in given:
         if keyword not in names:
             nearest = difflib.get_close_matches(keyword, names, 1, 0.5)
-            hint = f"did you mean '{nearest[0]}'?" if nearest else f"it takes {', '.join(names)}"
+            hint = f"did you mean '{nearest[0]}'?" if nearest else f"options: {', '.join(names)}"
             raise UsageError(f"{function} has no option '{keyword}'", where=f"{function}({keyword}=…)", hint=hint)
 
 
 def checked_keywords(function: Callable[P, R]) -> Callable[P, R]:
-    """A function whose unknown keywords are a UsageError (HC120) in place of a TypeError."""
+    """Decorate a function to raise UsageError (HC120) instead of TypeError for an unknown keyword."""
     known = keywords_of(function)
 
     @wraps(function)

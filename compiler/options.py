@@ -1,4 +1,4 @@
-"""What the caller of a compile can choose."""
+"""The options of a compile."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ Stage = Literal["import", "partition", "lower", "pack"]
 
 @dataclass(frozen=True, slots=True)
 class CompileOptions:
-    """Options of one compile, as the command line's flags.
+    """Options of one compile, with the meaning of the command line's flags.
 
-    `devices` as in `--devices`, high to low priority: "GPU,CPU" or ["GPU", "CPU"]. `variants` are further such lists,
-    each a variant of its own in the same bundle, after the main one; text alone is one list. `shapes` fixes dynamic
-    inputs by name. `affinity` is an affinity file, or a mapping node name → device (what `query_model` gives, changed
-    or not); a variant passes over what it says of devices that only other variants list. `passes` overrides `policy`.
-    `inputs` is an .npz file with inputs for the check and the golden vectors, in place of seeded ones. A path may be
-    text; one file or property needs no sequence around it.
+    `devices` is in order of priority, as in `--devices`: "GPU,CPU" or ["GPU", "CPU"]. `variants` are further such
+    lists, each a separate variant of the bundle after the main one; a single string is one list. `shapes` fixes dynamic
+    inputs by name. `affinity` is an affinity file or a mapping from node name to device, such as the result of
+    `query_model`; a variant ignores entries for devices that only other variants list. `passes` overrides `policy`.
+    `inputs` is an .npz file with inputs for the check and the golden vectors, instead of seeded ones. A path may be a
+    string, and a single file or property needs no sequence.
 
-    Raises UsageError for a value of another type.
+    Raises UsageError (HC120) for a value of a wrong type.
     """
 
     devices: Sequence[str] = ("CPU", "ORT")
@@ -48,7 +48,7 @@ class CompileOptions:
     pass_limit: int | None = None
 
     def __post_init__(self) -> None:
-        """Bring what may be written in two ways to one: tuples of names, paths."""
+        """Check the types, and normalise strings and sequences to tuples and paths."""
         self._set("devices", _names("devices", self.devices))
         self._set("variants", tuple(_names("variants", v) for v in _listed("variants", self.variants)))
         self._set("properties", _names("properties", self.properties))
@@ -65,12 +65,12 @@ class CompileOptions:
         _require("shapes", self.shapes, Mapping, "a mapping of input name to dimensions")
         for name, shape in self.shapes.items():
             if isinstance(shape, (str, bytes)) or not isinstance(shape, Sequence):
-                raise _wrong(f"shapes[{name!r}]", shape, "a sequence of whole numbers, as (1, 3, 224, 224)")
+                raise _wrong(f"shapes[{name!r}]", shape, "a sequence of integers, such as (1, 3, 224, 224)")
         _require("policy", self.policy, str, "the name of a policy")
         for name in ("check", "cpu_variant"):
             _require(name, getattr(self, name), bool, "True or False")
         if isinstance(self.seed, bool) or not isinstance(self.seed, int) or self.seed < 0:
-            raise _wrong("seed", self.seed, "a whole number, 0 or more")
+            raise _wrong("seed", self.seed, "an integer, 0 or more")
 
     def _set(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
@@ -79,9 +79,9 @@ class CompileOptions:
 def with_overrides(
     function: Callable[..., Any], options: CompileOptions | None, overrides: Mapping[str, Any]
 ) -> CompileOptions:
-    """`options` (the defaults for None) with `overrides`, the keywords that `function` does not name itself.
+    """`options`, or the defaults for None, with `overrides`, the keywords that `function` does not name itself.
 
-    Raises UsageError (HC120) for a keyword that is no field of CompileOptions.
+    Raises UsageError (HC120) for a keyword that is not a field of CompileOptions.
     """
     if options is None:
         options = CompileOptions()
@@ -89,7 +89,7 @@ def with_overrides(
         raise UsageError(
             f"options must be CompileOptions, not {type(options).__name__}",
             where=f"{function.__name__}(options=…)",
-            hint="give single options as keywords, as in devices='GPU,CPU'",
+            hint="give single options as keywords, such as devices='GPU,CPU'",
         )
     own = [name for name in keywords_of(function) if name not in ("model", "options")]
     refuse_unknown(function.__name__, overrides, (*(f.name for f in fields(CompileOptions)), *own))
@@ -97,11 +97,11 @@ def with_overrides(
 
 
 def _names(name: str, value: Any) -> tuple[str, ...]:
-    """One name or list as text, or a sequence of them, as a tuple."""
+    """A single name, or a sequence of names, as a tuple."""
     names = _listed(name, value)
     for item in names:
         if not isinstance(item, str):
-            raise _wrong(name, item, 'text such as "GPU,CPU", or a sequence such as ["GPU", "CPU"]')
+            raise _wrong(name, item, 'a string such as "GPU,CPU" or a sequence such as ["GPU", "CPU"]')
     return names
 
 
@@ -109,7 +109,7 @@ def _listed(name: str, value: Any) -> tuple[Any, ...]:
     if isinstance(value, (str, os.PathLike)):
         return (value,)
     if isinstance(value, (bytes, Mapping)) or not isinstance(value, Sequence):
-        raise _wrong(name, value, "text, or a sequence")
+        raise _wrong(name, value, "a string or a sequence")
     return tuple(value)
 
 

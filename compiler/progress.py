@@ -1,4 +1,4 @@
-"""What a compile tells while it runs: notes, warnings, progress and the time of its stages."""
+"""Notes, warnings, progress and times of a running compile."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from contextlib import contextmanager
 
 
 class Reporter:
-    """Collects notes and warnings; a command line shows them and progress by overriding the methods.
+    """A collector of notes and warnings. A command line overrides its methods to show them and progress.
 
-    Notes say what was decided without being asked; warnings say what the user should look at. Nothing that changes a
-    result may stay untold, so both end up in the report and in the bundle.
+    Notes are about decisions that the user did not make; warnings need the user's attention. Everything that changes a
+    result is reported, so notes and warnings are also in the report of the compile.
     """
 
     def __init__(self) -> None:
@@ -19,35 +19,35 @@ class Reporter:
         self.warnings: list[str] = []
 
     def note(self, text: str) -> None:
-        """Say what was decided without being asked."""
+        """Add a note on a decision that the user did not make; repeated notes are ignored."""
         if text not in self.notes:
             self.notes.append(text)
 
     def warn(self, text: str) -> None:
-        """Say what the user should look at."""
+        """Add a warning that needs the user's attention; repeated warnings are ignored."""
         if text not in self.warnings:
             self.warnings.append(text)
 
     @contextmanager
     def stage(self, title: str, total: int | None = None) -> Iterator[Progress]:
-        """A stage of long work; `total` is its number of steps where known."""
+        """A stage of long work; `total` is its number of steps, if known."""
         yield Progress()
 
 
 class Progress:
-    """Progress inside a stage; this base shows nothing."""
+    """Progress within a stage; this base class shows nothing."""
 
     def begin(self, text: str) -> None:
-        """Work on an item begins."""
+        """Begin work on an item."""
 
     def phase(self, text: str, total: int | None = None) -> None:
-        """A phase of the work on the item begins: counting starts anew, to `total` where that is known."""
+        """Begin a phase of the item and reset the count of steps; `total` is their number, if known."""
 
     def item(self, text: str) -> None:
-        """Work on the next step of the phase begins; `text` names it."""
+        """Begin the next step of the phase, which `text` names."""
 
     def step(self, text: str = "", steps: int = 1) -> None:
-        """Steps are done; `text` names the item, where `begin` has not."""
+        """Count finished steps; `text` names the item if `begin` was not called."""
 
 
 @contextmanager

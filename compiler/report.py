@@ -1,4 +1,4 @@
-"""The report that a compile ends with."""
+"""The report of a compile."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from heterocc.passes.printer import count, human_bytes, summary
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """A node that computed a wrong result, or did not compile, and went to another device; `error` says why."""
+    """A node that failed to compile, or computed a wrong result, on one device and was moved to another.
+
+    `error` is the reason.
+    """
 
     node: str
     op_type: str
@@ -28,10 +31,11 @@ class Moved:
 
 @dataclass(frozen=True, slots=True)
 class VariantReport:
-    """How a variant is placed and, once it is built, what came of it.
+    """A variant's plan and, once it is built, the results of its build and check.
 
-    `moved` are nodes that went to another device meanwhile. `unchecked` are partitions that were not compared, or not
-    wholly, with the reason. `costs` are the errors of half precision, `tuned` is what timing kernels chose.
+    `moved` are nodes that were moved to another device by the build or the check. `unchecked` are partitions that were
+    not compared, or only in part, with the reason. `costs` are the errors that half precision adds, `tuned` the
+    partitions with tuned kernels.
     """
 
     name: str
@@ -72,11 +76,12 @@ class VariantReport:
 
 @dataclass(frozen=True)
 class CompileReport:
-    """What a compile did.
+    """The results of a compile.
 
-    `plan` and `summary` are the main variant's, `plans` has all variants in the bundle's order and `variants` the names
-    of those that were packed. `unseen` is what the check compares in no variant, with the reason.
-    `seconds` is wall time by stage. `output` is None where the compile was stopped before packing.
+    `output` is the bundle's path and `size` its bytes; `output` is None if the compile stopped before packing. `plan`
+    and `summary` belong to the main variant. `plans` has all variants in the bundle's order, `variants` the names of
+    those that were packed. `unseen` are the outputs that the check compares in no variant, with reasons. `seconds` is
+    wall time by stage, `pass_seconds` by pass.
     """
 
     plan: Plan
@@ -95,8 +100,8 @@ class CompileReport:
         """One short line; the fields themselves hold the whole plan."""
         output = "no bundle" if self.output is None else f"{self.output}, {human_bytes(self.size)}"
         counts = [("note", self.notes), ("warning", self.warnings), ("moved node", self.moved)]
-        told = "".join(f"; {count(len(found), noun)}" for noun, found in counts if found)
-        return f"<CompileReport {self.summary}; {output}{told}>"
+        rest = "".join(f"; {count(len(found), noun)}" for noun, found in counts if found)
+        return f"<CompileReport {self.summary}; {output}{rest}>"
 
     @property
     def moved(self) -> tuple[Moved, ...]:
@@ -105,7 +110,7 @@ class CompileReport:
 
     @property
     def unchecked(self) -> tuple[str, ...]:
-        """What was not compared, with the reason: outputs of the model, then partitions by variant."""
+        """The outputs of the model, then the partitions by variant, that were not compared, with reasons."""
         return (*self.unseen, *(f"{variant.name}: {text}" for variant in self.plans for text in variant.unchecked))
 
     @property
@@ -115,11 +120,11 @@ class CompileReport:
 
     @property
     def tuned(self) -> tuple[tuple[str, TunedPartition], ...]:
-        """What timing kernels chose, each with its variant's name."""
+        """The partitions with tuned kernels, each with its variant's name."""
         return tuple((variant.name, part) for variant in self.plans for part in variant.tuned)
 
     def lines(self) -> tuple[str, ...]:
-        """The summary; of several variants one line each, with its name."""
+        """The summary; with several variants, a line for each with its name."""
         if len(self.plans) < 2:
             return (self.summary,)
         return tuple(f"{variant.name}: {variant.summary}" for variant in self.plans)

@@ -1,4 +1,4 @@
-"""Programs that a compile starts: linkers, compilers. None outlives the compile."""
+"""Programs that a compile starts, such as linkers and compilers. None outlives the compile."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def run_tool(
     env: Mapping[str, str] | None = None,
     timeout: float = 600.0,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program to its end and give what it printed; its own temporary files go to `folder`, where it runs.
+    """Run a program in `folder` and return its output; `folder` also holds the program's temporary files.
 
-    It and the programs that it starts end when this is left by an exception. Raises OSError where it cannot be
-    started, subprocess.TimeoutExpired after `timeout` seconds.
+    An exception in the meantime ends the program and all that it started. Raises OSError if the program cannot be
+    started, and subprocess.TimeoutExpired after `timeout` seconds.
     """
-    # Messages are read for their words; C and a fixed epoch also make every run alike.
+    # Messages are parsed, so they must be in English; the fixed locale and epoch also make runs reproducible.
     full = {**(os.environ if env is None else env), "LC_ALL": "C", "SOURCE_DATE_EPOCH": "0"}
     if folder is not None:
         full["TMPDIR"] = os.fspath(folder)
@@ -49,7 +49,7 @@ def run_tool(
 
 
 def kill_all() -> None:
-    """End every program that is still running: for a process that ends at once."""
+    """End every program that is still running, before the process exits."""
     for process in tuple(_running):
         _kill(process)
 

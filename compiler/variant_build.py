@@ -1,4 +1,4 @@
-"""One variant after another: placed, lowered, checked; what turns out wrong is placed again elsewhere."""
+"""Placing, lowering and checking of one variant after another; nodes that fail are placed on other devices."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from heterocc.passes.printer import print_plan
 
 @dataclass(frozen=True, slots=True)
 class BuiltVariant:
-    """A variant's code; `checks` is None where nothing was checked, `moved` are nodes that changed device meanwhile."""
+    """A variant's code; `checks` is None if nothing was checked, `moved` are nodes that were moved to other devices."""
 
     spec: VariantSpec
     built: BuiltPlan
@@ -35,7 +35,7 @@ class BuiltVariant:
 
     @property
     def report(self) -> VariantReport:
-        """How it is placed in the end, and what was found on the way."""
+        """The final plan, and the results of the build and the check."""
         unchecked, costs = (self.checks.unchecked, self.checks.costs) if self.checks is not None else ((), ())
         return VariantReport(self.spec.name, self.built.plan, self.moved, unchecked, costs, self.built.tuned)
 
@@ -49,7 +49,7 @@ class BuiltVariant:
         return tuple(Piece(job, lowered, checked, binaries) for (job, lowered), checked, binaries in found)
 
     def parts(self, model: ImportedModel, notes: Sequence[str] = ()) -> VariantParts:
-        """What becomes of it in the bundle; `notes` come before its own."""
+        """The contents of the variant in the bundle; `notes` come before its own."""
         report, pieces = self.report, self.pieces
         unchecked = ("not checked: compiled without the check",) if self.checks is None and pieces else ()
         tuned = tuple(part.sentence() for part in report.tuned)
@@ -68,8 +68,10 @@ class BuiltVariant:
 
 @dataclass
 class VariantBuilder:
-    """Places and builds the variants of one model. `wrong` is what was found wrong of which node on which device:
-    placement avoids it from then on, in every variant."""
+    """Places and builds the variants of one model.
+
+    `wrong[device][node]` is the reason why a node failed on a device; placement avoids the pair in every variant.
+    """
 
     model: ImportedModel
     query: QueryResult
@@ -80,7 +82,7 @@ class VariantBuilder:
     wrong: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def place(self, spec: VariantSpec) -> Plan:
-        """Run the passes for a variant's devices. Raises what they raise, naming the variant."""
+        """Run the passes for a variant's devices. Errors of the passes name the variant."""
         with self.reporter.stage("placing"), timed(self.seconds, "partition"), _naming(spec):
             seen = build_machine(self.model, spec.devices, self.query.reasons())
             refusals = {d.name: {**seen.refusals.get(d.name, {}), **self.wrong.get(d.name, {})} for d in spec.devices}
@@ -88,14 +90,14 @@ class VariantBuilder:
             try:
                 return run_pipeline(initial, self.passes, self.trace, variant=spec.prefix)
             except UnsupportedOpError as error:
-                if type(error) is UnsupportedOpError:  # nobody can run it; other classes are about one device
+                if type(error) is UnsupportedOpError:  # no device can run the node; subclasses concern one device
                     error.hint = add_device(self.model, spec.devices, refusals) or error.hint
                 raise
 
     def build(self, spec: VariantSpec, plan: Plan, builder: Builder, checker: Checker | None) -> BuiltVariant:
-        """Lower and check a placed variant; a wrong node goes to the next device, and all is placed again.
+        """Lower and check a placed variant. If a node fails, place the model again without that node on that device.
 
-        Raises LoweringError or WrongResultError where no device is left for it.
+        Raises LoweringError (HC203) or WrongResultError (HC204) if no device is left for a node.
         """
         moved: list[Moved] = []
         while True:
@@ -123,22 +125,22 @@ class VariantBuilder:
             moved += self._moved(faults, before, plan)
 
     def _without(self, failed: DoesNotLower, plan: Plan, spec: VariantSpec, moved: list[Moved]) -> Plan:
-        """The plan with what does not lower on other devices. Raises the LoweringError where none takes it."""
+        """The plan with the nodes that do not lower on other devices. Raises LoweringError if no device is left."""
         for name in failed.nodes:
-            self.wrong.setdefault(failed.device, {})[name] = f"it does not compile: {failed.told}"
+            self.wrong.setdefault(failed.device, {})[name] = f"it does not compile: {failed.message}"
         try:
             after = self.place(spec)
         except UnsupportedOpError as error:
             with _naming(spec):
                 raise failed.error from error
-        faults = (Fault(failed.device, failed.nodes, failed.told),)
+        faults = (Fault(failed.device, failed.nodes, failed.message),)
         moved += self._moved(faults, plan, after, "does not compile")
         return after
 
     def _moved(
         self, faults: tuple[Fault, ...], before: Plan, after: Plan, what: str = "computes a wrong result"
     ) -> list[Moved]:
-        """Where wrong nodes went; warns of it."""
+        """The wrong nodes with their old and new devices; warns of each group."""
         moved = []
         for fault in faults:
             for name in fault.nodes:
@@ -147,14 +149,14 @@ class VariantBuilder:
                 moved.append(Moved(node.label, node.op_type, source, target, fault.error))
             first = self.model.graph.node_by_name[fault.nodes[0]]
             others = f" (with {len(fault.nodes) - 1} other nodes)" if len(fault.nodes) > 1 else ""
-            path = f"on {fault.device} and goes to {after.device_of[fault.nodes[0]]}"
+            path = f"on {fault.device} and moves to {after.device_of[fault.nodes[0]]}"
             self.reporter.warn(f"{first.op_type} '{first.label}'{others} {what} {path}: {fault.error}")
         return moved
 
 
 @contextmanager
 def _naming(spec: VariantSpec) -> Iterator[None]:
-    """Errors of a variant other than the main one say which it is."""
+    """Make errors of requested variants other than the main one name their variant."""
     try:
         yield
     except UnsupportedOpError as error:

@@ -1,4 +1,4 @@
-"""The variants of one bundle: which devices each is for, what it is called, and which pins concern it."""
+"""The variants of one bundle: the devices, name and affinity of each."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from heterocc.runtime.select.ranking import GPU_BACKENDS
 MAIN = "main"
 CPU = "cpu"
 MAX_NAME = 100
-"""Characters of a variant's name: names of members are made from it."""
+"""Maximum number of characters of a variant's name, which is part of members' names."""
 
 
 @dataclass(frozen=True, slots=True)
 class VariantSpec:
-    """A variant to compile: its name in the bundle, the devices it may use, what the user asks of its placement.
+    """A variant to compile: its name in the bundle, the devices it may use, and the user's affinity for it.
 
-    `automatic` marks the CPU-only variant that nobody asked for: the bundle can do without it.
+    `automatic` marks the CPU-only variant that is added by default, which may fail without an error.
     """
 
     name: str
@@ -32,17 +32,17 @@ class VariantSpec:
 
     @property
     def prefix(self) -> str:
-        """What the names of its dumps begin with; the main variant's have none."""
+        """The prefix of the names of the variant's dumps; empty for the main variant."""
         return "" if self.name == MAIN else self.name
 
 
 def variant_specs(
     lists: Sequence[tuple[TargetDevice, ...]], nodes: Sequence[Node], affinity: Affinity
 ) -> tuple[tuple[VariantSpec, ...], tuple[str, ...]]:
-    """The main variant and those of `--variant`, by their devices, and notes on pins that do not concern all of them.
+    """The main variant and those of `--variant`, from their lists of devices, and notes on ignored pins.
 
-    A pin to a device that a variant does not list, but another does, is none of that variant's; a pin to a device that
-    no variant lists stays, and is an error of placing. Raises UsageError (HC120) for the same devices twice.
+    A variant ignores a pin to a device that it does not list but another variant does. A pin to a device that no
+    variant lists is kept, and fails when nodes are placed. Raises UsageError (HC120) if two lists are the same.
     """
     _refuse_twice(lists)
     taken: set[str] = {CPU} if not any(_is_cpu(devices) for devices in lists) else set()
@@ -53,16 +53,16 @@ def variant_specs(
         name = _free_name(devices, taken) if number else MAIN
         taken.add(name)
         foreign = sorted(everywhere - {d.name for d in devices})
-        own, told = _own_pins(affinity, foreign, nodes)
+        own, ignored = _own_pins(affinity, foreign, nodes)
         specs.append(VariantSpec(name, devices, own))
-        if told:
-            notes.append(f"variant {name} passes over {told}: it does not list {', '.join(foreign)}")
+        if ignored:
+            notes.append(f"variant {name} ignores {ignored}: it does not list {', '.join(foreign)}")
     return tuple(specs), tuple(notes)
 
 
 def cpu_spec(specs: Iterable[VariantSpec], plans: Iterable[Plan]) -> tuple[VariantSpec | None, str | None]:
-    """The CPU-only variant beside `specs` as they are placed: None where one of them is that, or, with a note, no CPU
-    is listed."""
+    """The CPU-only variant to add beside the placed `specs`: None if one of them runs on the CPU alone or, with a note,
+    if no CPU is listed."""
     specs = tuple(specs)
     backend = {d.name: d.backend for spec in specs for d in spec.devices}
     if any({backend[name] for name in plan.device_of.values()} <= {"cpu", "ort"} for plan in plans):
@@ -70,13 +70,16 @@ def cpu_spec(specs: Iterable[VariantSpec], plans: Iterable[Plan]) -> tuple[Varia
     for spec in specs:
         devices = tuple(d for d in spec.devices if d.backend in ("cpu", "ort"))
         if any(d.backend == "cpu" for d in devices):
-            # Pins name devices that this variant does without.
+            # Pins may name devices that this variant lacks.
             return VariantSpec(CPU, devices, Affinity(mode="automatic"), automatic=True), None
-    return None, "no CPU variant: CPU is not among the devices; list it last and the bundle runs without the others too"
+    return (
+        None,
+        "no CPU variant: CPU is not listed; if it is listed last, the bundle also runs without the other devices",
+    )
 
 
 def all_devices(lists: Iterable[tuple[TargetDevice, ...]]) -> tuple[TargetDevice, ...]:
-    """Every device of some lists once, by its name, in order; the last resort last."""
+    """The devices of several lists, each name once, in order; devices of last resort come last."""
     found: Mapping[str, TargetDevice] = {d.name: d for devices in lists for d in devices}
     return tuple(sorted(found.values(), key=lambda d: d.last_resort))
 
@@ -89,11 +92,11 @@ def _refuse_twice(lists: Sequence[tuple[TargetDevice, ...]]) -> None:
     seen: list[tuple[tuple[TargetDevice, ...], str]] = []
     for devices in lists:
         labels = ",".join(d.name for d in devices)
-        # A GPU that is here is known by what it is, whatever it is called: GPU may be OPENCL.
+        # GPUs of this machine are compared without their names: GPU may be the same device as OPENCL.
         plain = tuple(replace(d, name="") if d.present and d.backend in GPU_BACKENDS else d for d in devices)
         other = next((labels for same, labels in seen if same == plain), None)
         if other is not None:
-            what = f"'{labels}' is asked for twice" if other == labels else f"'{other}' and '{labels}' are one variant"
+            what = f"'{labels}' is given twice" if other == labels else f"'{other}' and '{labels}' are the same variant"
             raise UsageError(
                 what,
                 where=Hint(f"variants=[{labels!r}]", f"--variant {labels}"),
@@ -111,15 +114,15 @@ def _free_name(devices: tuple[TargetDevice, ...], taken: set[str]) -> str:
 
 
 def _own_pins(affinity: Affinity, foreign: Sequence[str], nodes: Sequence[Node]) -> tuple[Affinity, str]:
-    """The affinity without what concerns devices of other variants, and in words what that is."""
+    """The affinity without rules for devices of other variants, and a description of what was removed."""
     away = frozenset(name.upper() for name in foreign)
     rules = tuple(rule for rule in affinity.rules if rule.device.upper() not in away)
     dropped = len(affinity.rules) - len(rules)
     metadata = sum(n.affinity is not None and n.affinity.upper() in away for n in nodes)
     if affinity.mode == "automatic" or not (dropped or metadata):
         return affinity, ""
-    # What a rule for another device covered is placed automatically here.
+    # Nodes that only removed rules cover are placed automatically.
     mode = "corrected" if affinity.mode == "manual" else affinity.mode
-    told = [f"{dropped} affinity rule{'s' * (dropped != 1)}"] if dropped else []
-    told += [f"the model's own affinity of {metadata} node{'s' * (metadata != 1)}"] if metadata else []
-    return Affinity(mode, rules, away), " and ".join(told)
+    removed = [f"{dropped} affinity rule{'s' * (dropped != 1)}"] if dropped else []
+    removed += [f"the model's own affinity of {metadata} node{'s' * (metadata != 1)}"] if metadata else []
+    return Affinity(mode, rules, away), " and ".join(removed)

@@ -1,1 +1,1 @@
-"""Placement: who runs what (`Plan → Plan`), without TVM and without ONNX."""
+"""Placement of nodes on devices by passes (`Plan → Plan`), without TVM and ONNX."""

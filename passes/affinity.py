@@ -1,4 +1,4 @@
-"""What the user asks of placement: rules that tie nodes to devices, and how far they reach."""
+"""The user's affinities: rules that assign nodes to devices, and the mode that sets their scope."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ AffinityMode = Literal["manual", "automatic", "corrected"]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Nodes that `pattern` names go to `device`.
+    """A rule that assigns the nodes that match `pattern` to `device`.
 
-    `kind` says how to read the pattern: an operator type (`Softmax`), a glob over node names (`encoder/*`), an
-    inclusive range in graph order (`conv1..relu5`), one node name, or `any`: the first of node name, `op:Softmax`,
-    range and glob that fits. Names are the model's own or the sanitised ones of the graph. `where` is the place in
-    the user's input.
+    `kind` is the kind of the pattern: an operator type (`Softmax`), a glob over node names (`encoder/*`), an inclusive
+    range in graph order (`conv1..relu5`), a node name, or `any`: the first of node name, `op:Softmax`, range and glob
+    that matches. Names are the model's own or the sanitised ones of the graph. `where` is the place in the user's
+    input.
     """
 
     kind: RuleKind
@@ -31,12 +31,12 @@ class Affinity:
     """All rules and their mode.
 
     `manual`: every node must be covered by a rule or by the model's metadata. `automatic`: the model's metadata is
-    ignored and there are no rules. `corrected`: what no rule covers is placed automatically.
+    ignored, and rules are not allowed. `corrected`: nodes that no rule covers are placed automatically.
 
-    The stronger rule wins: a node name beats a range, a range a glob, a glob an operator type, and any rule the
-    model's metadata. Of two rules of one kind the later one wins.
+    A node name overrides a range, a range a glob, a glob an operator type, and any rule the model's metadata. Of two
+    rules of the same kind the later one wins.
 
-    `without` are devices, in upper case, for which the model's metadata does not count: another variant's.
+    `without` are devices of other variants, in upper case, for which the model's metadata is ignored.
     """
 
     mode: AffinityMode = "corrected"
@@ -45,11 +45,11 @@ class Affinity:
 
     def __post_init__(self) -> None:
         if self.mode == "automatic" and self.rules:
-            raise ValueError("affinity mode 'automatic' takes no rules")
+            raise ValueError("affinity mode 'automatic' does not allow rules")
 
     @classmethod
     def from_mapping(
         cls, mapping: Mapping[str, str], *, mode: AffinityMode = "corrected", where: str | None = None
     ) -> Affinity:
-        """Rules from node name (or any pattern) → device, such as the answer of a support query after corrections."""
+        """Rules from a mapping of node names or other patterns to devices, such as a corrected query result."""
         return cls(mode, tuple(Rule("any", pattern, device, where) for pattern, device in mapping.items()))

@@ -1,4 +1,4 @@
-"""What a pass is, all passes by name, the policies made of them, and the `--passes` text form of a pipeline."""
+"""The interface of passes, all passes by name, the policies, and the text form of a pipeline (`--passes`)."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from heterocc.passes.spec import SpecPass
 class Pass(Protocol):
     """A step of placement: a frozen dataclass whose fields are its options and whose `repr` is its pipeline spec.
 
-    `run` is a pure function of the plan: the same plan gives the same plan, and the argument is never changed. It
-    raises HeteroccError when the user's input is at fault; anything else it raises is a bug.
+    `run` is a pure function of the plan: equal plans give equal results, and the argument is never changed. It raises
+    HeteroccError if the user's input is at fault; any other exception is a bug.
     """
 
     @property
     def name(self) -> str:
-        """The name in a pipeline spec."""
+        """The pass's name in a pipeline spec."""
         ...
 
     def run(self, plan: Plan) -> Plan:
@@ -34,7 +34,7 @@ class Pass(Protocol):
 
 
 PASSES: Mapping[str, type[SpecPass]] = MappingProxyType({p.name: p for p in (Greedy, Manual, Merge)})
-"""Every pass that `--passes` can name. A new pass is added here."""
+"""All passes that `--passes` can name. A new pass is added here."""
 
 POLICIES: Mapping[str, str] = MappingProxyType(
     {
@@ -42,7 +42,7 @@ POLICIES: Mapping[str, str] = MappingProxyType(
         "merge": "greedy,manual,merge",
     }
 )
-"""What `--policy` names."""
+"""The pipelines of `--policy` by name."""
 
 _PASS = re.compile(r"\s*([A-Za-z][\w-]*)\s*(?:\{([^{}]*)\})?\s*(,|$)")
 
@@ -71,7 +71,7 @@ def parse_pipeline(text: str) -> tuple[Pass, ...]:
 
 
 def policy_pipeline(policy: str) -> tuple[Pass, ...]:
-    """The pipeline of a `--policy`. Raises UsageError (HC120) for an unknown one."""
+    """The pipeline of a `--policy`. Raises UsageError (HC120) for an unknown policy."""
     if policy not in POLICIES:
         raise UsageError(
             f"there is no policy '{policy}'",

@@ -1,4 +1,4 @@
-"""What a pass knows of the machine: devices in priority order, who supports what, and what it costs."""
+"""The machine that passes work with: devices in priority order, refused nodes, and costs."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class PlacementDevice:
-    """One device as placement sees it.
+    """A device for placement.
 
-    `name` is the label of `--devices` (`GPU`, `CPU`, `GPU.1`). `memory` in bytes bounds constants plus the outputs of
-    the nodes placed there (`None`: no bound). `flops` in FLOP/s, `bandwidth` in bytes/s and `launch` (seconds per node)
-    feed the cost model. `last_resort` devices (ONNX Runtime) get only what no other listed device can run.
+    `name` is the label of `--devices` (`GPU`, `CPU`, `GPU.1`). `memory` in bytes limits constants plus the outputs of
+    the nodes placed there (`None`: unlimited). The cost model uses `flops` in FLOP/s, `bandwidth` in bytes/s and
+    `launch` in seconds per node. `last_resort` devices (ONNX Runtime) get only nodes that no other listed device can
+    run.
     """
 
     name: str
@@ -36,10 +37,10 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Devices in priority order, high to low, and what each can run.
+    """Devices in order of priority, high to low, the nodes that they refuse, and costs.
 
-    `refusals[device][node]` is the reason why a device cannot run a node; no entry means that it can.
-    `work[node]` is the node's floating-point operations. `links[(from, to)]` overrides `default_link`.
+    `refusals[device][node]` is the reason why a device cannot run a node; without an entry it can.
+    `work[node]` is the node's number of floating-point operations. `links[(from, to)]` overrides `default_link`.
     """
 
     devices: tuple[PlacementDevice, ...]
@@ -58,14 +59,14 @@ class Machine:
             object.__setattr__(self, attr, MappingProxyType(dict(getattr(self, attr))))
 
     def device(self, name: str) -> PlacementDevice:
-        """The device called `name`; KeyError if there is none."""
+        """The device named `name`. Raises KeyError if there is none."""
         for device in self.devices:
             if device.name == name:
                 return device
         raise KeyError(name)
 
     def refusal(self, device: str, node: str) -> str | None:
-        """Why `device` cannot run `node`, or None if it can."""
+        """The reason why `device` cannot run `node`, or None if it can."""
         return self.refusals.get(device, {}).get(node)
 
     def link(self, source: str, target: str) -> Link:

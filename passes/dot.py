@@ -1,4 +1,4 @@
-"""The graph as Graphviz text: which node has which device, and which partition."""
+"""The graph as Graphviz text, with the device and partition of each node."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ COLOURS = ("lightblue", "palegreen", "lightsalmon", "khaki", "plum", "lightcyan"
 
 
 def dot_files(plan: Plan) -> dict[str, str]:
-    """Both graphs by file name: `hetero_affinity_<model>.dot` and `hetero_subgraphs_<model>.dot`."""
+    """The texts of both graphs by file name: `hetero_affinity_<model>.dot` and `hetero_subgraphs_<model>.dot`."""
     model = file_name(plan.graph.name)
     return {
         f"hetero_affinity_{model}.dot": affinity_dot(plan),
@@ -24,13 +24,13 @@ def dot_files(plan: Plan) -> dict[str, str]:
 
 
 def affinity_dot(plan: Plan) -> str:
-    """Every node in the colour of its device."""
+    """The graph with every node in the colour of its device."""
     lines = [_node(n, plan.device_of[n.name], _colours(plan)) for n in plan.graph.nodes]
     return _digraph(plan, lines)
 
 
 def subgraphs_dot(plan: Plan) -> str:
-    """Every partition as a box of its nodes."""
+    """The graph with every partition as a box of its nodes."""
     colours = _colours(plan)
     lines: list[str] = []
     for index, part in enumerate(plan.partitions):
@@ -52,7 +52,7 @@ def _digraph(plan: Plan, body: list[str]) -> str:
 
 
 def _edges(graph: Graph, device_of: Mapping[str, str]) -> list[str]:
-    """One edge per value and reader; the thick ones cross devices."""
+    """One edge per value and reader; edges between devices are thick."""
     inputs = set(graph.inputs)
     edges: list[str] = []
 
@@ -83,7 +83,7 @@ def _colours(plan: Plan) -> dict[str, str]:
 
 
 def _quote(text: str) -> str:
-    """A dot string; a newline becomes dot's own line break, what does not print is shown as its number."""
+    """A dot string. A newline becomes dot's line break, and characters that do not print are escaped."""
     shown = "\n".join(escaped(line) for line in text.replace("\r", " ").split("\n"))
     shown = shown.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'"{shown}"'

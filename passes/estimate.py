@@ -1,4 +1,4 @@
-"""How long a plan takes by the machine's numbers: a roofline per node, latency and bandwidth per transfer."""
+"""Estimated times of a plan: a roofline model per node, latency and bandwidth per transfer."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ def node_seconds(graph: Graph, machine: Machine, device: str, node: Node) -> flo
 
 
 def transfer_seconds(machine: Machine, source: str, target: str, nbytes: int) -> float:
-    """Seconds to bring `nbytes` from one device to another."""
+    """Seconds to transfer `nbytes` from one device to another."""
     link = machine.link(source, target)
     return link.latency + nbytes / link.bandwidth
 
 
 def is_costed(plan: Plan) -> bool:
-    """Whether the machine knows the work of every node, so that times mean something."""
+    """Return whether the work of every node is known, so that estimates are meaningful."""
     return bool(plan.graph.nodes) and all(n.name in plan.machine.work for n in plan.graph.nodes)
 
 
 def plan_seconds(plan: Plan) -> float | None:
-    """Seconds of one run, devices one after the other; None when work is unknown or a node is not placed."""
+    """Seconds of one run with devices one after the other; None if work is unknown or a node is not placed."""
     if not is_costed(plan) or UNPLACED in plan.device_of.values():
         return None
     return _seconds(plan.graph, plan.machine, plan.device_of) + sum(
@@ -38,7 +38,7 @@ def plan_seconds(plan: Plan) -> float | None:
 
 
 def alone_seconds(plan: Plan, device: str) -> float | None:
-    """Seconds of one run with everything on `device`; None when it refuses a node or lacks the memory."""
+    """Seconds of one run with all nodes on `device`; None if it refuses a node or lacks memory."""
     everything = {n.name: device for n in plan.graph.nodes}
     refused = any(plan.machine.refusal(device, n) is not None for n in everything)
     if refused or overfull(plan.graph, plan.machine, everything):

@@ -1,4 +1,4 @@
-"""The graph that passes see: nodes, values and their sizes, without ONNX and without TVM."""
+"""The graph that passes work with: nodes, values and their sizes, without ONNX and TVM."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ DTYPE_BYTES: Mapping[str, int] = MappingProxyType(
         "bool": 1,
     }
 )
-"""Bytes per element of the dtypes that a device may hold; any other dtype is opaque (string, sequence, map …)."""
+"""Bytes per element of the dtypes that devices can store; any other dtype is opaque (string, sequence, map …)."""
 
 Dim = int | None
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """One tensor of the graph.
+    """A tensor of the graph.
 
-    `shape` has `None` for a dimension that only a run can tell, and is `None` when even the rank is unknown.
-    `dtype` is numpy's name (`float32`), or any other text for what is not a numeric tensor (`string`,
-    `seq(map(int64,tensor(float)))`): such a value is opaque and stays in ONNX Runtime.
+    `shape` has `None` for a dimension that is known only at run time, and is `None` if even the rank is unknown.
+    `dtype` is numpy's name (`float32`), or any other text for a value that is not a numeric tensor (`string`,
+    `seq(map(int64,tensor(float)))`), which is opaque and stays in ONNX Runtime.
     """
 
     name: str
@@ -45,17 +45,17 @@ class Value:
 
     @property
     def is_static(self) -> bool:
-        """Whether every dimension is known."""
+        """Return whether every dimension is known."""
         return self.shape is not None and all(d is not None for d in self.shape)
 
     @property
     def is_opaque(self) -> bool:
-        """Whether the value is no numeric tensor."""
+        """Return whether the value is not a numeric tensor."""
         return self.dtype not in DTYPE_BYTES
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the tensor, 0 when they are not known before a run."""
+        """Bytes of the tensor; 0 if they are known only at run time."""
         if self.shape is None or self.is_opaque or not self.is_static:
             return 0
         return math.prod(d for d in self.shape if d is not None) * DTYPE_BYTES[self.dtype]
@@ -63,11 +63,11 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One operation.
+    """An operation of the graph.
 
-    `name` is unique in the graph and a valid C identifier; `original` lists the names of the model's nodes it came
-    from, for reports. `op_type` carries the domain where it is not ONNX's own (`com.microsoft::FusedMatMul`).
-    `inputs` skips absent optional inputs. `affinity` is what the model's own metadata asks for.
+    `name` is unique in the graph and a valid C identifier; `original` lists the names of the model's nodes from which
+    it was made, for reports. `op_type` includes the domain unless it is ONNX's (`com.microsoft::FusedMatMul`).
+    `inputs` omits absent optional inputs. `affinity` is the device in the model's metadata, if any.
     """
 
     name: str
@@ -79,7 +79,7 @@ class Node:
 
     @property
     def label(self) -> str:
-        """The name to show to the user."""
+        """The name for messages."""
         return self.original[0] if self.original and self.original[0] else self.name
 
 
@@ -89,10 +89,10 @@ class Graph:
 
     Invariants, checked on construction:
       * node names are unique, and every value is written at most once;
-      * nodes are in topological order: each reads only graph inputs, constants and what an earlier node wrote;
+      * nodes are in topological order: each reads only graph inputs, constants and outputs of earlier nodes;
       * every value that is used has an entry in `values`.
 
-    `constants` are initializers: they have no device and are cloned to where they are used.
+    `constants` are initializers, which have no device and are copied to each device that uses them.
     """
 
     name: str
@@ -115,7 +115,7 @@ class Graph:
             self._known(name)
         for node in self.nodes:
             if node.name in names:
-                raise ValueError(f"two nodes are called '{node.name}'")
+                raise ValueError(f"two nodes are named '{node.name}'")
             names.add(node.name)
             for value in node.inputs:
                 self._known(value)
@@ -141,12 +141,12 @@ class Graph:
 
     @cached_property
     def producer(self) -> Mapping[str, str]:
-        """Name of the node that writes a value; graph inputs and constants have none."""
+        """The name of the node that writes each value; graph inputs and constants have no entry."""
         return MappingProxyType({v: n.name for n in self.nodes for v in n.outputs})
 
     @cached_property
     def consumers(self) -> Mapping[str, tuple[str, ...]]:
-        """Names of the nodes that read a value, in graph order, each once."""
+        """The names of the nodes that read each value, in graph order without repetition."""
         found: dict[str, list[str]] = {}
         for node in self.nodes:
             for value in dict.fromkeys(node.inputs):

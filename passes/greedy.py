@@ -1,4 +1,4 @@
-"""greedy: every node to the first listed device that can run it."""
+"""greedy: place every node on the first listed device that can run it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from heterocc.passes.spec import SpecPass
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Greedy(SpecPass):
-    """Place every node on the first device of the list that neither refuses it nor lacks the memory.
+    """Place every node on the first listed device that neither refuses it nor lacks memory for it.
 
-    A device of last resort gets only what no other device takes; nodes that compute shapes stay on the CPU where
-    one is listed. Partitions are runs of consecutive nodes. What was placed before is placed anew.
+    A device of last resort gets only nodes that no other device can run. Nodes that compute shapes are placed on the
+    CPU if it is listed. Partitions are runs of consecutive nodes. An earlier placement is discarded.
 
-    Keeps: pins. Raises UnsupportedOpError (HC201) for a node that nobody can run.
+    Keeps: pins. Raises UnsupportedOpError (HC201) for a node that no device can run.
     """
 
     name: ClassVar[str] = "greedy"

@@ -1,4 +1,4 @@
-"""Pull islands: move connected nodes of one device next door when the transfers saved outweigh slower compute."""
+"""Pulling of islands: moves of connected nodes to a neighbouring device if saved transfers outweigh slower compute."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from heterocc.passes.schedule import fewest_runs
 from heterocc.passes.shapes import shape_nodes
 
 WORTH = 1e-9
-"""Seconds that a move must save, so that rounding never decides."""
+"""Minimum seconds that a move must save, so that rounding has no influence."""
 
 
 def pull_islands(
     graph: Graph, machine: Machine, pins: Mapping[str, str], device_of: Mapping[str, str]
 ) -> dict[str, str]:
-    """Devices after all moves that pay.
+    """The device of each node after all profitable moves.
 
-    An island is a connected piece of a partition (partitions as `fewest_runs` makes them). It moves as a whole, to a
-    device that it exchanges values with, if the estimated time of the plan falls, neither the number of transfers nor
-    that of partitions rises, and the device may run it: no refusal, no pin elsewhere, no last resort, enough memory,
-    and the work of every node is known. Nodes that compute shapes stay on the CPU. Sweeps are repeated until none
-    moves anything; within one, the move that saves most goes first.
+    An island is a connected part of a partition of `fewest_runs`. It is moved as a whole to a device with which it
+    exchanges values, if that lowers the estimated time of the plan without more transfers or partitions, and the device
+    can run it: no refusal, no pin to another device, not a last resort, enough memory, and known work of every node.
+    Nodes that compute shapes stay on the CPU. Sweeps are repeated until nothing moves; within a sweep, the move that
+    saves most comes first.
     """
     current = dict(device_of)
     search = _Search(graph, machine, pins)
@@ -65,14 +65,14 @@ class _Search:
         )
 
     def sweep(self, device_of: dict[str, str], groups: list[list[str]]) -> bool:
-        """Make the moves that pay, as long as groups stay valid; whether there was one."""
+        """Make the profitable moves while groups stay valid, and return whether there was one."""
         moves = [m for turn in range(len(groups)) for m in self._moves(device_of, groups, turn)]
         moves.sort(key=lambda m: (-m.saving, self._position[m.nodes[0].name], m.target))
         gave: set[int] = set()
         received: set[int] = set()
         moved = False
         for move in moves:
-            # A group that gives and receives could end up with a cycle; one that changes device does neither.
+            # Groups that lose and gain nodes could form a cycle; a group that only changes its device cannot.
             if move.turn in received or move.into in gave:
                 continue
             if self._saving(device_of, move.nodes, move.target) < WORTH:
@@ -103,10 +103,10 @@ class _Search:
     def _joins(
         self, device_of: Mapping[str, str], groups: Sequence[Sequence[str]], turn: int, target: str, size: int
     ) -> int | None:
-        """The group that takes the island without another partition being needed; None if there is no such group.
+        """The group that the island can join without an additional partition; None if there is no such group.
 
-        A whole group changes its device in place. A part of one has no edge to the rest, so it may run just before
-        or after it, and joins the group there if that is on the target.
+        If the island is a whole group, the group changes its device. Otherwise it has no edge to the rest of its group,
+        so it can run just before or after it, and joins the neighbouring group if that is on the target.
         """
         if size == len(groups[turn]):
             return turn
@@ -114,7 +114,7 @@ class _Search:
         return next((t for t in beside if device_of[groups[t][0]] == target), None)
 
     def _islands(self, group: Sequence[str]) -> list[tuple[Node, ...]]:
-        """Connected pieces of a group, by first node."""
+        """The connected components of a group, ordered by first node."""
         import networkx as nx  # here: it takes 0.1 s, and a plan on one device has no islands
 
         inside = set(group)
@@ -127,7 +127,7 @@ class _Search:
         return [tuple(self._graph.node_by_name[name] for name in piece) for piece in pieces]
 
     def _neighbours(self, device_of: Mapping[str, str], island: Sequence[Node]) -> list[str]:
-        """Devices that the island exchanges values with, in order of the device list."""
+        """The devices with which the island exchanges values, in order of the device list."""
         found: set[str] = set()
         for node in island:
             found.update(device_of[self._graph.producer[v]] for v in node.inputs if v in self._graph.producer)
@@ -135,7 +135,7 @@ class _Search:
         return [d.name for d in self._machine.devices if d.name in found]
 
     def _saving(self, device_of: Mapping[str, str], island: Sequence[Node], target: str) -> float:
-        """Seconds saved by the move; negative also when it would add a transfer."""
+        """Seconds that the move saves; also negative if it adds a transfer."""
         inside = {n.name for n in island}
         saved = 0.0
         count = 0

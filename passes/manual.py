@@ -1,4 +1,4 @@
-"""manual: the devices that the user asks for, over those that were chosen automatically."""
+"""manual: the devices that the user assigned, which override automatic placement."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from heterocc.passes.plan import Plan, consecutive
 from heterocc.passes.spec import SpecPass
 
 STRENGTH: Final[Mapping[RuleKind, int]] = {"op": 1, "glob": 2, "range": 3, "name": 4}
-"""Which kind of rule wins over which; the model's own metadata has strength 0."""
+"""The precedence of the kinds of rules; the model's own metadata has 0."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Manual(SpecPass):
-    """Pin nodes to the devices that the plan's affinity and the model's own metadata ask for.
+    """Pin nodes to the devices that the plan's affinity and the model's own metadata assign.
 
-    In mode `corrected` what is not pinned stays where it is, unless pins overfill a device: then everything that is
-    not pinned is placed again by first fit. In mode `manual` every node must be pinned, in mode `automatic` none is.
+    In mode `corrected` nodes that are not pinned keep their device, unless pins exceed the memory of a device: then all
+    of them are placed again by first fit. In mode `manual` every node must be pinned, in mode `automatic` none is.
 
     Raises AffinityPatternError (HC108) for a rule that matches no node, PinnedDeviceError (HC202) for a pin to a
-    device that is not listed, cannot run the node or has no room, AffinityCoverError (HC112) for a node that mode
-    `manual` leaves without a device.
+    device that is not listed, cannot run the node or lacks memory, and AffinityCoverError (HC112) for a node without a
+    device in mode `manual`.
     """
 
     name: ClassVar[str] = "manual"
 
     def run(self, plan: Plan) -> Plan:
-        """The plan with all pins set and obeyed."""
+        """The plan with all pins set and all pinned nodes on their devices."""
         graph, machine = plan.graph, plan.machine
         if plan.affinity.mode == "automatic":
             return plan
@@ -85,7 +85,9 @@ def _listed_device(machine: Machine, graph: Graph, node: Node, rule: Rule) -> st
         raise PinnedDeviceError(
             f"{device} cannot run {node.op_type} '{node.label}': {reason}",
             where=where,
-            hint=f"{', '.join(able)} can run it" if able else "no listed device can run it; see `heterocc query`",
+            hint=f"{', '.join(able)} can run it"
+            if able
+            else "no listed device can run it; see `heterocc query` for the reasons",
         )
     return device
 
@@ -95,17 +97,17 @@ def _check_cover(graph: Graph, pins: Mapping[str, str]) -> None:
     if left:
         more = f" and {len(left) - 1} more" if len(left) > 1 else ""
         raise AffinityCoverError(
-            f"affinity mode 'manual' gives no device to {left[0].op_type} '{left[0].label}'{more}",
+            f"affinity mode 'manual' assigns no device to {left[0].op_type} '{left[0].label}'{more}",
             where=f"{graph.name}: node '{left[0].label}' ({left[0].op_type})",
             hint="add a rule for it, or use mode 'corrected' to place the rest automatically",
         )
 
 
 class _NameIndex:
-    """Node names, the model's own and the sanitised ones, to positions in graph order.
+    """An index from node names, the model's own and the sanitised ones, to positions in graph order.
 
-    A name may be the model's name of one node and the sanitised name of another. A file means the model's own; a
-    mapping from Python means the graph's, which are the keys of a query result.
+    A name may be the model's name of one node and the sanitised name of another. Names in a file are the model's own;
+    keys of a mapping from Python are the graph's names, as in a query result.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -125,7 +127,7 @@ class _NameIndex:
         return [*self._models.items(), *self._graphs.items()]
 
     def match(self, rule: Rule) -> tuple[RuleKind, tuple[str, ...]]:
-        """How the rule was read, and the nodes it names, at least one. Raises AffinityPatternError (HC108)."""
+        """The kind of the rule and the nodes that match, at least one. Raises AffinityPatternError (HC108)."""
         readings: tuple[RuleKind, ...] = ("name", "op", "range", "glob") if rule.kind == "any" else (rule.kind,)
         for kind in readings:
             pattern = rule.pattern

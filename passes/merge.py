@@ -1,4 +1,4 @@
-"""merge: as few partitions and transfers as the placement allows."""
+"""merge: reduce partitions and transfers to the minimum for a placement."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from heterocc.passes.spec import SpecPass
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Merge(SpecPass):
-    """Pull islands onto their neighbours' device where that pays, then join partitions that share a device.
+    """Move islands to their neighbours' device if that is profitable, then join partitions of the same device.
 
-    The join makes the fewest acyclic partitions for the devices that the nodes have (see `schedule`), connected or
-    not; which partitions there were before does not matter. Fewer partitions means fewer launches and larger pieces
-    for the back ends. Of equally few, a node goes where the fewest bytes cross borders of partitions.
+    The join gives the fewest acyclic partitions for the nodes' devices (see `schedule`), connected or not, and does not
+    depend on the partitions before. Fewer partitions mean fewer launches and larger units for the back ends. Among
+    equally few, nodes are assigned so that the fewest bytes cross borders of partitions.
 
-    `max_nodes` bounds the nodes of a partition: larger ones are cut in graph order. `islands=off` keeps the device
-    of every node.
+    `max_nodes` limits the nodes of a partition: larger ones are split in graph order. `islands=off` keeps the device of
+    every node.
 
-    Keeps: pins, memory budgets. Never adds a transfer, nor a partition (unless `max_nodes` asks for it). Idempotent.
+    Keeps: pins, memory budgets. Never adds a transfer, nor a partition unless `max_nodes` requires it. Idempotent.
     """
 
     max_nodes: int | None = None
@@ -56,9 +56,9 @@ class Merge(SpecPass):
 
 
 def _settle(graph: Graph, device_of: Mapping[str, str], groups: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], ...]:
-    """Move nodes to the group of their first reader, on the same device, where fewer bytes then cross borders.
+    """Move nodes to the group of their first reader on the same device if fewer bytes cross borders then.
 
-    `fewest_runs` runs everything as early as it can; what only a later group reads is better run there.
+    `fewest_runs` runs every node as early as possible; a node that only a later group reads should run there.
     """
     turn_of = {name: turn for turn, group in enumerate(groups) for name in group}
     left = [len(g) for g in groups]

@@ -1,4 +1,4 @@
-"""First-fit placement under memory budgets: what `greedy` does, and `manual` again when pins fill a device."""
+"""First-fit placement with memory budgets, used by `greedy`, and by `manual` if pins exceed a device's memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from heterocc.passes.shapes import shape_nodes
 
 
 class Budget:
-    """Bytes that placed nodes hold on each device: their outputs, and each constant once per device."""
+    """Bytes that placed nodes use on each device: their outputs, and each constant once per device."""
 
     def __init__(self, graph: Graph, machine: Machine) -> None:
         self._graph = graph
@@ -28,7 +28,7 @@ class Budget:
         return sum(values[v].nbytes for n in nodes for v in n.outputs) + sum(values[v].nbytes for v in constants)
 
     def fits(self, device: str, *nodes: Node) -> bool:
-        """Whether `device` has room for `nodes`."""
+        """Return whether `device` has enough memory for `nodes`."""
         limit = self._limits[device]
         return limit is None or self.used[device] + self.need(device, *nodes) <= limit
 
@@ -38,17 +38,18 @@ class Budget:
         self._constants[device].update(v for n in nodes for v in n.inputs if v in self._graph.constants)
 
     def why_full(self, device: str, *nodes: Node) -> str:
-        """Why `nodes` do not fit on `device`."""
+        """The reason why `nodes` do not fit on `device`."""
         limit = self._limits[device]
-        return f"needs {self.need(device, *nodes)} bytes, {self.used[device]} of {limit} are taken"
+        return f"needs {self.need(device, *nodes)} bytes, {self.used[device]} of {limit} are in use"
 
 
 def place(graph: Graph, machine: Machine, pins: Mapping[str, str]) -> dict[str, str]:
-    """Device of every node: its pin, else the first listed device that can run it and has room.
+    """The device of every node: its pin, else the first listed device that can run it and has enough memory.
 
-    Nodes are taken in graph order, pinned ones before all others. Devices of last resort come after all others,
-    whatever their place in the list. Nodes that compute shapes prefer the first CPU listed.
-    Raises UnsupportedOpError (HC201) with a reason per device, PinnedDeviceError (HC202) when pins overfill a device.
+    Nodes are placed in graph order, pinned ones first. Devices of last resort come after all others, regardless of
+    their position in the list. Nodes that compute shapes prefer the first CPU in the list.
+    Raises UnsupportedOpError (HC201) with a reason per device, and PinnedDeviceError (HC202) if pins exceed the memory
+    of a device.
     """
     ranked = sorted(machine.devices, key=lambda d: d.last_resort)
     host = [d for d in ranked if d.kind == "cpu" and not d.last_resort]
@@ -60,7 +61,7 @@ def place(graph: Graph, machine: Machine, pins: Mapping[str, str]) -> dict[str, 
             device = pins[node.name]
             if not budget.fits(device, node):
                 raise PinnedDeviceError(
-                    f"{device} has no room for {node.op_type} '{node.label}': {budget.why_full(device, node)}",
+                    f"{device} lacks memory for {node.op_type} '{node.label}': {budget.why_full(device, node)}",
                     where=f"node '{node.label}' ({node.op_type})",
                     hint=f"pin fewer nodes to {device}",
                 )
@@ -79,7 +80,7 @@ def place(graph: Graph, machine: Machine, pins: Mapping[str, str]) -> dict[str, 
 
 
 def overfull(graph: Graph, machine: Machine, device_of: Mapping[str, str]) -> bool:
-    """Whether the placed nodes of `device_of` exceed the memory of a device."""
+    """Return whether the placed nodes of `device_of` exceed the memory of a device."""
     budget = Budget(graph, machine)
     for node in graph.nodes:
         if device_of[node.name] != UNPLACED:

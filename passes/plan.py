@@ -17,7 +17,7 @@ UNPLACED = "?"
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """Nodes that run as one piece of code on one device; `nodes` in graph order."""
+    """Nodes that are compiled together for one device; `nodes` are in graph order."""
 
     device: str
     nodes: tuple[str, ...]
@@ -40,11 +40,11 @@ class Plan:
     Invariants, checked on construction:
       * every node is in exactly one partition, and none is empty;
       * nodes of a partition are in graph order;
-      * partitions are in run order: each reads only what an earlier one (or itself) wrote;
+      * partitions are in run order: each reads only values written by earlier ones or itself;
       * every device is one of the machine's (or UNPLACED) and does not refuse a node placed on it;
-      * `pins` (what the user fixed) name nodes and hold for every placed node.
+      * `pins` are devices of nodes, set by the user, and every placed node is on the device of its pin.
 
-    `affinity` is what the user asked for; the pass `manual` turns it into pins.
+    `affinity` has the user's rules, which the pass `manual` turns into pins.
     """
 
     graph: Graph
@@ -54,7 +54,7 @@ class Plan:
     affinity: Affinity = field(default_factory=Affinity)
 
     def __repr__(self) -> str:
-        """One short line; `print_plan` gives all of it."""
+        """One short line; `print_plan` prints the whole plan."""
         placed = ", ".join(f"p{i} {p.device} {len(p.nodes)}" for i, p in enumerate(self.partitions[:8]))
         more = ", …" if len(self.partitions) > 8 else ""
         return f"<Plan {self.graph.name}: {len(self.graph.nodes)} nodes: {placed}{more}>"
@@ -96,17 +96,17 @@ class Plan:
 
     @classmethod
     def initial(cls, graph: Graph, machine: Machine, affinity: Affinity | None = None) -> Plan:
-        """The plan that a pipeline starts from: nothing placed, all nodes in one partition."""
+        """The initial plan of a pipeline: no node is placed, and all are in one partition."""
         nodes = tuple(n.name for n in graph.nodes)
         return cls(graph, machine, (Partition(UNPLACED, nodes),) if nodes else (), affinity=affinity or Affinity())
 
     def with_partitions(self, partitions: tuple[Partition, ...], pins: Mapping[str, str] | None = None) -> Plan:
-        """The same graph, machine and affinity under other partitions (and other pins, when given)."""
+        """A plan with the same graph, machine and affinity but other partitions, and other pins if given."""
         return replace(self, partitions=partitions, pins=self.pins if pins is None else pins)
 
     @cached_property
     def device_of(self) -> Mapping[str, str]:
-        """Device of every node."""
+        """The device of every node."""
         return MappingProxyType({n: p.device for p in self.partitions for n in p.nodes})
 
     def nodes_of(self, index: int) -> tuple[Node, ...]:
@@ -114,7 +114,7 @@ class Plan:
         return tuple(self.graph.node_by_name[n] for n in self.partitions[index].nodes)
 
     def inputs_of(self, index: int) -> tuple[str, ...]:
-        """Values (no constants) that partition `index` reads from outside, in order of first use."""
+        """Values, without constants, that partition `index` reads from outside, in order of first use."""
         own = set(self.partitions[index].nodes)
         reads = (v for n in self.nodes_of(index) for v in n.inputs)
         return tuple(

@@ -1,4 +1,4 @@
-"""The plan as text: in full for dumps, golden files and bundles, in one line after every compile."""
+"""The plan as text: in full for dumps, golden files and bundles, and as a one-line summary."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from heterocc.passes.text import escaped, one_line, quoted
 
 
 def print_plan(plan: Plan) -> str:
-    """The plan as text, the same for equal plans; ends with a newline.
+    """The plan as text that ends with a newline; equal plans give equal text.
 
-    First the model's inputs and outputs, then the partitions in run order, each with what it reads and writes and its
-    nodes in graph order (with the model's own names where those differ, and `pinned` where the user fixed the
-    device), then the transfers.
+    The text has the model's inputs and outputs, then the partitions in run order, each with the values that it reads
+    and writes and its nodes in graph order (with the model's own names if those differ, and `pinned` if the user set
+    the device), then the transfers.
     """
     values = plan.graph.values
     lines = [
@@ -37,9 +37,9 @@ def print_plan(plan: Plan) -> str:
 
 
 def partition_table(plan: Plan) -> str:
-    """A line for each partition: device, nodes, what it is sent by other devices, and its most frequent operators.
+    """A line for each partition: device, nodes, values sent by other devices, and the most frequent operators.
 
-    A value that several partitions of a device need is sent once: it counts where it is needed first.
+    A value that several partitions of a device need is sent once, and counts for the first of them.
     """
     rows = [("", "device", "nodes", "transfers", "operators")]
     sent = {(t.value, t.target): t for t in plan.transfers}
@@ -58,7 +58,7 @@ def partition_table(plan: Plan) -> str:
 
 
 def summary(plan: Plan) -> str:
-    """One line: nodes and partitions per device, transfers, and the estimated time where the work is known.
+    """One line: nodes and partitions per device, transfers, and the estimated time if the work is known.
 
     `412 nodes: GPU 398 (2 partitions), CPU 14 (2); 3 transfers, 1.2 MB; est. 4.1 ms (GPU cannot run 2: Loop)`
     """
@@ -78,20 +78,20 @@ def summary(plan: Plan) -> str:
 
 
 def show_value(value: Value) -> str:
-    """Name, dtype and shape: `x: float32[1,3,?]`, with `?` for what only a run can tell."""
+    """Name, dtype and shape of a value: `x: float32[1,3,?]`, with `?` for a dimension known only at run time."""
     shape = "..." if value.shape is None else ",".join("?" if d is None else str(d) for d in value.shape)
     return f"{value.name}: {value.dtype}[{shape}]"
 
 
 def transferred(plan: Plan) -> str:
-    """The total size of all transfers, with the number of values whose size only a run can tell."""
+    """The total size of all transfers, with the number of values whose size is known only at run time."""
     unknown = sum(not _is_sized(plan.graph.values[t.value]) for t in plan.transfers)
     total = human_bytes(sum(t.nbytes for t in plan.transfers))
     return f"{total} and {unknown} of unknown size" if unknown else total
 
 
 def human_bytes(nbytes: int) -> str:
-    """`999 B`, `1.2 kB`, `3.4 MB`."""
+    """A number of bytes as text: `999 B`, `1.2 kB`, `3.4 MB`."""
     if nbytes < 1000:
         return f"{nbytes} B"
     size = float(nbytes)
@@ -103,7 +103,7 @@ def human_bytes(nbytes: int) -> str:
 
 
 def human_seconds(seconds: float) -> str:
-    """`12.3 us`, `4.1 ms`, `1.2 s`."""
+    """A time as text: `12.3 us`, `4.1 ms`, `1.2 s`."""
     for factor, unit in ((1e6, "us"), (1e3, "ms")):
         if seconds * factor < 999.95:
             return f"{seconds * factor:.1f} {unit}"
@@ -111,7 +111,7 @@ def human_seconds(seconds: float) -> str:
 
 
 def count(number: int, noun: str) -> str:
-    """`1 node`, `2 nodes`."""
+    """A number with a noun: `1 node`, `2 nodes`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
@@ -131,12 +131,12 @@ def _show_node(node: Node, *, pinned: bool) -> str:
 
 
 def _plain(op_type: str) -> str:
-    """An operator type without what begins the comment of a line."""
+    """An operator type without the sign that begins a comment."""
     return escaped(op_type).replace("#", "\\u0023")
 
 
 def _alone(plan: Plan) -> str:
-    """What the first device would take without the others, or why it needs them; nothing to say when it is alone."""
+    """The estimated time on the first device alone, or the reason why it cannot run alone; empty if it does."""
     used = {p.device for p in plan.partitions}
     first = plan.machine.devices[0]
     if used == {first.name}:

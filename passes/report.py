@@ -1,4 +1,4 @@
-"""A plan's facts as JSON-ready data, for `--json`."""
+"""A plan as JSON-compatible data, for `--json`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from heterocc.passes.printer import summary
 
 
 def plan_report(plan: Plan) -> dict[str, object]:
-    """The plan's facts as JSON-ready data: partitions, transfers, bytes, estimates (seconds, None when unknown)."""
+    """The plan as JSON-compatible data: partitions, transfers, bytes, estimates in seconds or None if unknown."""
     partitions = [
         {
             "name": f"p{index}",

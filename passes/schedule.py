@@ -1,12 +1,12 @@
-"""The fewest acyclic partitions of a placed graph: the order of device runs that covers it.
+"""The fewest acyclic partitions of a placed graph, found as the shortest sequence of device turns that covers it.
 
-A cover by acyclic one-device partitions, put in run order, is a sequence of devices in which each node finds its place
-after its inputs; the other way round, such a sequence *is* a cover. So the fewest partitions are the shortest sequence
-of devices that "plays" the graph, where a device whose turn it is runs everything that is ready, and what that makes
-ready, for as long as it can: running more never makes what is left harder. With two devices turns alternate, and only
-the first one is a choice. With more it is a shortest common supersequence, NP-hard in general: A* with an exact bound
-solves it as far as a fixed amount of work goes (all small graphs, and most large ones once nodes that always run
-together are contracted), then a beam search takes over. Work is counted, not timed, so the answer is reproducible.
+A cover by acyclic partitions on one device each, in run order, is a sequence of devices in which each node runs after
+its inputs; conversely, such a sequence is a cover. So the fewest partitions correspond to the shortest sequence of
+devices that executes the graph, in which each device in its turn runs everything that is ready or becomes ready;
+running more never makes the rest harder. With two devices turns alternate, and only the first is a choice. With more
+devices the problem is a shortest common supersequence, NP-hard in general. A* with an exact bound solves it within a
+fixed amount of work (all small graphs, and most large ones after contraction of nodes that always run together); beyond
+that a beam search is used. Work is counted, not timed, so the result is reproducible.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from dataclasses import dataclass
 from heterocc.passes.graph import Graph
 
 EXACT_WORK = 400_000
-"""Block visits that the exact search may spend before the beam search takes over."""
+"""Maximum block visits of the exact search, after which the beam search is used."""
 
 BEAM_WIDTH = 48
 """States that the beam search keeps after each turn."""
 
 
 def fewest_runs(graph: Graph, device_of: Mapping[str, str]) -> tuple[tuple[str, ...], ...]:
-    """Node names in groups: each on one device, in run order, and as few groups as found.
+    """Node names in groups, each on one device, in run order, and as few as found.
 
-    The number of groups is the smallest possible with up to two devices, and whenever the exact search ends within
-    its work. Nodes of a group are in graph order.
+    The number of groups is minimal with up to two devices, and if the exact search ends within its limit. Nodes of a
+    group are in graph order.
     """
     if not graph.nodes:
         return ()
@@ -42,7 +42,7 @@ def fewest_runs(graph: Graph, device_of: Mapping[str, str]) -> tuple[tuple[str, 
 
 @dataclass(frozen=True, slots=True)
 class _Blocks:
-    """The graph with nodes contracted that run in one turn under every sequence; colours are device numbers."""
+    """The graph after contraction of nodes that run in one turn in every sequence; colours are device numbers."""
 
     block_of: list[int]
     colour: list[int]
@@ -80,14 +80,14 @@ def _contract(graph: Graph, device_of: Mapping[str, str]) -> _Blocks:
 
 
 def _without_implied(before: frozenset[int], sources: list[frozenset[int]]) -> frozenset[int]:
-    """Without blocks that a direct predecessor of another one of them already waits for (one step back only)."""
+    """The blocks that are not direct predecessors of another one of them; longer paths are not considered."""
     if len(before) < 2:
         return before
     return before.difference(*(sources[block] for block in before))
 
 
 class _State:
-    """What has run, what is ready per colour (as sorted tuples), and how it came to that."""
+    """A state of the search: blocks that have run, ready blocks per colour as sorted tuples, and the previous state."""
 
     __slots__ = ("done", "last", "parent", "ready", "turns", "waits")
 
@@ -98,7 +98,7 @@ class _State:
         self.turns, self.last, self.parent = turns, last, parent
 
     def sequence(self) -> list[int]:
-        """Colours in the order of turns."""
+        """The colours in order of turns."""
         found: list[int] = []
         state: _State | None = self
         while state is not None and state.parent is not None:
@@ -116,7 +116,7 @@ def _start(blocks: _Blocks) -> _State:
 
 
 def _turn(blocks: _Blocks, state: _State, colour: int) -> _State:
-    """The state after `colour` has run all it can."""
+    """The state after a turn of `colour`, which runs all blocks that it can."""
     ready = list(state.ready)
     work = list(ready[colour])
     ready[colour] = []
@@ -142,7 +142,7 @@ def _turn(blocks: _Blocks, state: _State, colour: int) -> _State:
 
 
 def _tails(blocks: _Blocks) -> list[list[int]]:
-    """For each block and colour, the most runs of that colour on a path from the block on, itself included."""
+    """For each block and colour, the maximum number of runs of that colour on a path that starts at the block."""
     tails: list[list[int]] = [[] for _ in blocks.colour]
     for block in reversed(range(len(blocks.colour))):
         own = blocks.colour[block]
@@ -157,10 +157,10 @@ def _tails(blocks: _Blocks) -> list[list[int]]:
 
 
 def _bound(state: _State, tails: list[list[int]], colours: int) -> int:
-    """Turns that are still needed at least: each colour's longest chain of runs, summed.
+    """A lower bound of the turns still needed: the sum over colours of the longest chain of runs.
 
     Two nodes of a colour with another colour between them on a path never share a turn, and turns of different
-    colours are different turns.
+    colours are different.
     """
     best = [0] * colours
     for ready in state.ready:
@@ -172,7 +172,7 @@ def _bound(state: _State, tails: list[list[int]], colours: int) -> int:
 
 
 def _shortest(blocks: _Blocks) -> list[int]:
-    """A sequence of colours that plays the whole graph, the shortest one that the work allows."""
+    """The shortest sequence of colours that executes the whole graph, as far as the limit on work allows."""
     tails = _tails(blocks)
     start = _start(blocks)
     open_: list[tuple[int, int, int, _State]] = [(_bound(start, tails, blocks.colours), 0, 0, start)]
@@ -219,7 +219,7 @@ def _beam(blocks: _Blocks, tails: list[list[int]]) -> list[int]:
 
 
 def _play(blocks: _Blocks, sequence: list[int]) -> list[int]:
-    """The turn in which each block runs."""
+    """The number of the turn in which each block runs."""
     turn_of = [0] * len(blocks.colour)
     state = _start(blocks)
     for number, colour in enumerate(sequence):

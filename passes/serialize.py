@@ -1,4 +1,4 @@
-"""Plans as JSON, whole: graph, machine, affinity and partitions, enough to run a pass again elsewhere."""
+"""Complete plans as JSON: graph, machine, affinity and partitions, so that a pass can be run again elsewhere."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _DATA = "# data"
 
 
 def plan_to_json(plan: Plan) -> dict[str, Any]:
-    """The plan and everything it stands on, as JSON-ready data in a fixed order."""
+    """The plan with its graph, machine and affinity as JSON-compatible data in a fixed order."""
     graph, machine = plan.graph, plan.machine
     return {
         "format": PLAN_FORMAT,
@@ -49,7 +49,7 @@ def plan_to_json(plan: Plan) -> dict[str, Any]:
 
 
 def plan_from_json(data: dict[str, Any]) -> Plan:
-    """The plan that `plan_to_json` wrote. Raises ValueError, KeyError or TypeError for any other data."""
+    """The plan in the output of `plan_to_json`. Raises ValueError, KeyError or TypeError for any other data."""
     if data.get("format") != PLAN_FORMAT:
         raise ValueError(f"plan format {data.get('format')} is not {PLAN_FORMAT}")
     graph, machine, affinity = data["graph"], data["machine"], data["affinity"]
@@ -80,22 +80,22 @@ def plan_from_json(data: dict[str, Any]) -> Plan:
 
 
 def write_reproducer(plan: Plan, pass_spec: str) -> str:
-    """A reproducer's text: the plan to read, then the data to run `pass_spec` on it again."""
+    """The text of a reproducer: the plan for readers, then the data with which `pass_spec` can be run again."""
     head = f"# heterocc reproducer: the input of pass {pass_spec}\n"
     data = json.dumps({"pass": pass_spec, "plan": plan_to_json(plan)}, indent=1, ensure_ascii=True)
     return f"{head}{print_plan(plan)}{_DATA}\n{data}\n"
 
 
 def read_reproducer(text: str) -> tuple[Plan, str]:
-    """Plan and pass spec of a reproducer. Raises ValueError, KeyError or TypeError when it is none."""
+    """The plan and pass spec of a reproducer. Raises ValueError, KeyError or TypeError for any other text."""
     _, marker, data = text.partition(f"\n{_DATA}\n")
     if not marker:
-        raise ValueError(f"there is no line '{_DATA}'")
+        raise ValueError(f"the line '{_DATA}' is missing")
     record = json.loads(data)
     return plan_from_json(record["plan"]), record["pass"]
 
 
 def _record(kind: type[Any], data: dict[str, Any]) -> Any:
-    """A dataclass from its fields, lists made tuples again."""
+    """A dataclass from its fields, with lists converted back to tuples."""
     names = {f.name for f in fields(kind)}
     return kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in data.items() if k in names})

@@ -1,11 +1,11 @@
-"""Which nodes compute shapes: small integer arithmetic that ends in the shape-like inputs of other nodes."""
+"""Detection of nodes that compute shapes: small integer arithmetic for shape-like inputs of other nodes."""
 
 from __future__ import annotations
 
 from heterocc.passes.graph import Graph, Node
 
 SMALL_ELEMENTS = 64
-"""Elements up to which an integer tensor counts as a shape, an index list or a permutation."""
+"""Maximum elements of an integer tensor that counts as a shape, an index list or a permutation."""
 
 SHAPE_READERS = frozenset(
     (
@@ -13,16 +13,16 @@ SHAPE_READERS = frozenset(
         *("Split", "Squeeze", "Tile", "TopK", "Unsqueeze", "Upsample"),
     )
 )
-"""Operators whose inputs after the first say how to shape the result."""
+"""Operators whose inputs after the first determine the shape of the result."""
 
 ALL_SHAPE_READERS = frozenset(["ConstantOfShape", "EyeLike", "Range"])
-"""Operators of which every input says how to shape the result."""
+"""Operators all of whose inputs determine the shape of the result."""
 
 
 def shape_nodes(graph: Graph) -> frozenset[str]:
-    """Names of nodes that read and write small int32/int64 tensors only, all of it for shape-like inputs.
+    """Names of nodes that read and write only small int32 or int64 tensors, all used for shape-like inputs.
 
-    Such a node does no work worth a launch on an accelerator, and its result is needed on the host.
+    Such a node has too little work for a launch on an accelerator, and its result is needed on the host.
     """
     found: set[str] = set()
     outputs = set(graph.outputs)

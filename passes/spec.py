@@ -1,4 +1,4 @@
-"""Passes as text: the options of a frozen dataclass, read and written as `merge{max-nodes=64}`."""
+"""The text form of passes: the options of a frozen dataclass, read and written as `merge{max-nodes=64}`."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from heterocc.passes.plan import Plan
 
 
 class SpecPass:
-    """Base of the passes here: reads and writes the options of a frozen dataclass as pipeline spec text.
+    """Base class of passes, which reads and writes the fields of a frozen dataclass as pipeline spec text.
 
-    A field is an option, its underscores written as hyphens. `bool` is `on` or `off`, `int | None` a number or
-    `none`, `Literal[...]` one of its words. Options at their default are not written. A subclass checks ranges in
+    A field is an option, with hyphens for underscores. `bool` is `on` or `off`, `int | None` a number or `none`, and
+    `Literal[...]` one of its words. Options with their default value are not written. A subclass checks ranges in
     `__post_init__` and raises ValueError.
     """
 
@@ -35,7 +35,7 @@ class SpecPass:
 
     @classmethod
     def options(cls) -> tuple[str, ...]:
-        """Option names as a spec writes them."""
+        """The names of the options in a spec."""
         return tuple(_hyphens(f.name) for f in dataclasses.fields(cls))  # type: ignore[arg-type]
 
     @classmethod
@@ -64,7 +64,7 @@ class SpecPass:
         except ValueError as error:
             given = ",".join(f"{k}={v}" for k, v in options.items())
             raise PipelineSpecError(
-                f"pass '{cls.name}' does not take {{{given}}}", where=Hint("`passes`", "--passes"), hint=str(error)
+                f"pass '{cls.name}' does not accept {{{given}}}", where=Hint("`passes`", "--passes"), hint=str(error)
             ) from error
 
 

@@ -11,7 +11,7 @@ __all__ = ["Binding", "KernelTrace", "Profile", "ProfileRecord", "Session", "Ten
 
 
 def __getattr__(name: str) -> str:
-    """`__version__`, looked up when it is asked for: reading a package's metadata takes milliseconds."""
+    """Return `__version__`, which is read on first use because package metadata takes milliseconds to read."""
     if name == "__version__":
         from heterocc.artifacts.version import __version__
 

@@ -1,4 +1,4 @@
-"""Runs on arrays of the session's own memory, which copy and allocate nothing."""
+"""Runs on arrays over the session's memory, without copies and allocations."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from heterocc.runtime.feeds import Array, TensorInfo
 
 
 class Binding:
-    """A context of one's own: write into `inputs`, call `run`, read `outputs`; nothing is copied or allocated.
+    """A separate context: write into `inputs`, call `run`, read `outputs`. A run copies and allocates nothing.
 
     `inputs` and `outputs` map names to numpy arrays over the session's memory (64-byte aligned, C-contiguous). Inputs
-    keep what was written into them from run to run; outputs hold until the next run. An output that is a model input is
-    that input's array; one that is a constant must not be written. For one thread at a time.
+    keep their contents from run to run; outputs are valid until the next run. An output that is a model input shares
+    the input's array; an output that is a constant must not be written. Not thread-safe.
 
     Raises FeedError if an input or output has no static shape.
     """
@@ -28,7 +28,7 @@ class Binding:
         alive: Callable[[], object],
         run_on: Callable[[Context, Sequence[Any]], None],
     ) -> None:
-        """Made by `Session.bind`: a context, tensors with their values' numbers, and the session's check and run."""
+        """For `Session.bind`: a context, tensors with the numbers of their values, the session's check and its run."""
         self._context = context
         self._alive = alive
         self._run_on = run_on
@@ -38,7 +38,7 @@ class Binding:
             array.fill(0)
 
     def run(self) -> dict[str, Array]:
-        """Run on what `inputs` hold; gives `outputs`. Raises as `Session.run` does."""
+        """Run on the contents of `inputs` and return `outputs`. Raises the errors of `Session.run`."""
         self._alive()
         self._run_on(self._context, ())
         return self.outputs

@@ -1,4 +1,4 @@
-"""The errors that loading and running a bundle may raise; docs/errors.md says what each code means."""
+"""The errors that loading and running a bundle may raise; docs/errors.md explains each code."""
 
 from heterocc.artifacts.errors import (
     BundleChangedError,

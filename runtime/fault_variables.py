@@ -1,4 +1,4 @@
-"""Environment variables that simulate failures, for tests, and the warning of a process that honours one."""
+"""Environment variables that simulate failures for tests, and the warning if one is in effect."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ import threading
 import warnings
 
 WRONG_KERNEL = "HETEROCC_TEST_WRONG_KERNEL"
-"""A node whose kernel the compiler makes wrong. Read at each lowering."""
+"""The name of a node for which the compiler generates a wrong kernel. Read at each lowering."""
 
 _LOCK = threading.Lock()
 _honoured: set[str] = set()
 
 
 def native_variable(backend: str) -> str:
-    """The variable with the failures that a back end's plug-in simulates, which reads it once in a process."""
+    """The variable with the failures that a back end's plug-in simulates; the plug-in reads it once per process."""
     return f"HETEROCC_{backend.upper()}_FAULT"
 
 
 def honour(variable: str, *, reported: bool = False) -> str | None:
     """The value of a variable; None if it is not set or empty.
 
-    Warns if it is set, once in a process: on stderr, whatever Python's filters say of warnings, unless that is
-    `reported` already; and by a RuntimeWarning.
+    If it is set, warns once per process: by a RuntimeWarning, and on stderr, regardless of Python's warning filters,
+    unless `reported` says that this has been done.
     """
     value = os.environ.get(variable)
     if not value:
@@ -40,6 +40,6 @@ def honour(variable: str, *, reported: bool = False) -> str | None:
 
 
 def honoured() -> tuple[str, ...]:
-    """The variables that take effect on what this process does now, sorted by name."""
+    """The variables that are in effect in this process, sorted by name."""
     with _LOCK:
         return tuple(sorted(name for name in _honoured if name != WRONG_KERNEL or os.environ.get(name)))

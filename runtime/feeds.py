@@ -1,4 +1,4 @@
-"""Checks what a caller feeds to a session, before anything runs."""
+"""Checks of a session's inputs before a run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class TensorInfo:
-    """A model input or output: `dtype` is numpy's name (or ONNX's type text), a `shape` entry is None where unknown."""
+    """A model input or output: `dtype` is numpy's name, or ONNX's type text; an unknown entry of `shape` is None."""
 
     name: str
     dtype: str
@@ -38,7 +38,7 @@ class TensorInfo:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A hint that points from a mistyped name to the known ones."""
+    """A hint for an unknown name: the most similar known name, or the known names."""
     names = list(known)
     close = difflib.get_close_matches(name, names, 1, 0.5)
     if close:
@@ -48,7 +48,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def native(array: Array) -> Array:
-    """The array in this machine's byte order; a copy only where it is in the other."""
+    """The array in this machine's byte order; a copy only if it is in the other."""
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
@@ -64,7 +64,7 @@ class InputCheck:
         self.shape = static_shape(spec)
 
     def __call__(self, given: Any) -> Any:
-        """The array itself, or a view of what another library holds in host memory; native byte order, never a cast."""
+        """The array itself, or a view of another library's tensor in host memory; native byte order, never a cast."""
         if isinstance(given, np.ndarray) and given.dtype == self.dtype and given.shape == self.shape:
             return given
         if self.dtype is None:
@@ -85,7 +85,7 @@ class InputCheck:
         if isinstance(given, (np.ndarray, np.generic)):
             return np.asarray(given)
         if not hasattr(given, "__dlpack__"):
-            hint = f"np.asarray(value, dtype='{self.info.dtype}') says the dtype you mean"
+            hint = f"convert it: np.asarray(value, dtype='{self.info.dtype}')"
             self._refuse("a numpy array", "", type(given).__name__, hint)
         try:
             return np.from_dlpack(given)
@@ -104,7 +104,7 @@ class InputCheck:
         return native(given) if isinstance(given, np.ndarray) else given
 
     def _check_narrow(self, given: Any) -> Array:
-        """An array with the dtype of ml_dtypes, which numpy lacks."""
+        """Check an array with a dtype of ml_dtypes, which numpy itself does not have."""
         if not isinstance(given, np.ndarray) or given.dtype.name != self.info.dtype:
             got = given.dtype.name if isinstance(given, np.ndarray) else type(given).__name__
             self._refuse("dtype", self.info.dtype, got, f"array.astype(ml_dtypes.{self.info.dtype})")
@@ -119,7 +119,7 @@ class InputCheck:
         )
 
     def _dtype_hint(self, array: Array) -> str:
-        return f"cast it yourself where that is meant: array.astype('{self.info.dtype}')"
+        return f"cast it, if that is intended: array.astype('{self.info.dtype}')"
 
     def _shape_hint(self, array: Array) -> str | None:
         want = self.info.shape or ()
@@ -144,7 +144,7 @@ class InputCheck:
 
 
 class FeedCheck:
-    """Checks a whole feed: every input there, no unknown name, each of the right dtype and shape."""
+    """Checks a feed: all inputs are present, all names are known, and all dtypes and shapes are correct."""
 
     __slots__ = ("checks", "names", "where")
 
@@ -168,25 +168,27 @@ class FeedCheck:
     def _refuse_names(self, feed: Mapping[str, Any]) -> None:
         for name in feed:
             if name not in self.names:
-                raise FeedError(f"no input is called '{name}'", where=self.where, hint=nearest(str(name), self.names))
+                raise FeedError(
+                    f"the model has no input '{name}'", where=self.where, hint=nearest(str(name), self.names)
+                )
         missing = [name for name in self.names if name not in feed]
         if missing:
             infos = {c.info.name: str(c.info) for c in self.checks}
             raise FeedError(
                 f"input '{missing[0]}' is missing",
                 where=self.where,
-                hint="the model wants " + "; ".join(infos[n] for n in self.names),
+                hint="the model's inputs: " + "; ".join(infos[n] for n in self.names),
             )
 
 
 def check_out(name: str, out: Any, spec: TensorSpec, where: str) -> Array:
-    """An array that the caller gave to receive an output: dtype, shape, and writeable; raises FeedError."""
+    """Check the dtype and shape of a caller's array for an output, and that it is writeable. Raises FeedError."""
     if not isinstance(out, np.ndarray):
         raise FeedError(f"out['{name}'] must be a numpy array, got {type(out).__name__}", where=where)
     shape = static_shape(spec)
     if shape is None:
         raise FeedError(
-            f"output '{name}' has no static shape, so no array can be given for it",
+            f"output '{name}' has no static shape and cannot be written to a given array",
             where=where,
             hint="leave it out of `out`",
         )

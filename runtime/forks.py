@@ -1,7 +1,7 @@
-"""What of a process may go on after a fork: which sessions, which drivers, and how the child may end.
+"""Forks of a process: the sessions and drivers that the child may use, and how the child ends.
 
-A child has only the thread that forked. Threads of drivers, of ONNX Runtime and of TVM are missing there, and what
-they or another thread held stays locked, so that a call may wait for ever. Such calls are refused instead.
+A child has only the thread that forked. Threads of drivers, of ONNX Runtime and of TVM do not exist there, and locks
+held by them or by another thread are never released, so that a call may block forever. Such calls raise an error.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from heterocc.artifacts.errors import DeviceError
 SPAWN = "start processes with the method 'spawn'"
 
 generation = 0
-"""How many forks lie between the process that imported this module and this one."""
+"""The number of forks from the process that imported this module to this one."""
 
 _inside: set[int] = set()
 _interrupted = False
@@ -32,7 +32,7 @@ _threads_at_exit = False
 
 
 def enter() -> bool:
-    """Note that the calling thread works with devices; False where it is noted already. Pair True with `leave`."""
+    """Mark the calling thread as working with devices. After True call `leave`; False if it is marked already."""
     me = get_ident()
     if me in _inside:
         return False
@@ -41,7 +41,7 @@ def enter() -> bool:
 
 
 def leave() -> None:
-    """The calling thread is done."""
+    """Remove the mark of the calling thread."""
     _inside.discard(get_ident())
 
 
@@ -58,7 +58,7 @@ def working(where: str | None = None) -> Iterator[None]:
 
 
 def check_interrupted(where: str | None) -> None:
-    """Raise DeviceError in a child of a process in which another thread was at work: what it held is locked."""
+    """Raise DeviceError if this process was forked while another thread worked, because its locks remain held."""
     if _interrupted:
         raise DeviceError(
             "this process was forked while another thread loaded or ran a session",
@@ -68,39 +68,39 @@ def check_interrupted(where: str | None) -> None:
 
 
 def open_driver(label: str) -> None:
-    """Note that this process opens a device API. Raises DeviceError where a parent of it did so before a fork."""
+    """Record that this process opens a device API. Raises DeviceError if a parent process opened it before a fork."""
     if label in _lost:
         raise DeviceError(
             f"{label} cannot be used: this process was forked from one that had used it",
-            hint=f"{SPAWN}, or use no {label} before the fork",
+            hint=f"{SPAWN}, or do not use {label} before the fork",
         )
     _opened.add(label)
     end_without_handlers()
 
 
 def refusal(message: str, where: str | None = None) -> DeviceError:
-    """The error for what cannot go on in a forked child."""
+    """The error for an operation that cannot continue in a forked child."""
     return DeviceError(message, where=where, hint=f"load the bundle in the child, or {SPAWN}")
 
 
 def interrupted() -> bool:
-    """Whether this process was forked while another thread was at work."""
+    """Return whether this process was forked while another thread worked with devices."""
     return _interrupted
 
 
 def keep_in_children(holder: object, *, portable: bool = False) -> None:
-    """See that forked children never free a holder of drivers' objects: freeing may wait for ever there.
+    """Keep forked children from freeing a holder of drivers' objects, which may block forever there.
 
-    One that is `portable` may be freed, unless the fork interrupted another thread's work.
+    A `portable` holder may be freed, unless the fork interrupted another thread's work.
     """
     (_kept_if_interrupted if portable else _kept).add(holder)
 
 
 def end_without_handlers() -> None:
-    """See that forked children end without the exit handlers that libraries of their parent have registered.
+    """Make forked children exit without the exit handlers that libraries of their parent registered.
 
-    Some wait for threads that are not in the child: ONNX Runtime's do, once the package is imported. Python's own
-    exit handlers, and those registered after the fork, run as ever.
+    Some of these wait for threads that do not exist in the child; ONNX Runtime's do as soon as the package is imported.
+    Python's own exit handlers, and those registered after the fork, run as usual.
     """
     global _threads_at_exit
     _threads_at_exit = True
@@ -121,7 +121,7 @@ def _after_fork() -> None:
 
 
 def _guard_exit() -> None:
-    """Make `exit` go straight to `_exit` once C's streams are flushed.
+    """Make `exit` flush C's streams and then call `_exit`.
 
     `on_exit` functions are called with the status, last registered first.
     """

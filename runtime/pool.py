@@ -1,4 +1,4 @@
-"""The contexts of a loaded variant: made when callers need them, and kept."""
+"""The contexts of a loaded variant, created on demand and reused."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from heterocc.runtime.profile.timestamps import Timestamps
 
 
 class ContextPool:
-    """Contexts of one chain, the first made at once. Safe to use from many threads; a context is for one at a time."""
+    """Contexts of one chain, the first of them created at once. Thread-safe; a context is for one thread at a time."""
 
     def __init__(self, chain: Chain, *, profiling: bool = False) -> None:
-        """Raises DeviceError or DeviceMemoryError where the first context finds no room."""
+        """Raises DeviceError or DeviceMemoryError if there is not enough memory for the first context."""
         self.chain = chain
         spaces = [space for i, space in enumerate(chain.schedule.spaces) if i in chain.compiled]
         self.timestamps = Timestamps(spaces) if profiling else None
@@ -25,12 +25,12 @@ class ContextPool:
 
     @property
     def recorders(self) -> tuple[Recorder, ...]:
-        """Those of all contexts made so far; none without profiling."""
+        """The recorders of all contexts created so far; empty without profiling."""
         with self._lock:
             return tuple(self._recorders)
 
     def new(self) -> Context:
-        """A context of the caller's own."""
+        """A new context, owned by the caller."""
         if self.timestamps is None:
             return Context(self.chain)
         recorder = Recorder(self.chain.schedule, self.timestamps)
@@ -52,7 +52,7 @@ class ContextPool:
             self._idle.append(context)
 
     def close(self) -> None:
-        """Free idle contexts; those in use go when they are given back. Times are taken no more."""
+        """Free idle contexts, and those in use when they are given back. Stop the device timestamps."""
         self._closed = True
         self._idle.clear()
         if self.timestamps is not None:

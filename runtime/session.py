@@ -1,4 +1,4 @@
-"""Opens bundles and runs them: `load` and `Session`."""
+"""Loading and running of bundles: `load` and `Session`."""
 
 from __future__ import annotations
 
@@ -43,30 +43,30 @@ def load(
     allow_native: bool = True,
     expect_digest: str | None = None,
 ) -> Session:
-    """Open a bundle and make it ready to run; bytes or a file that is open for reading bytes will do for its path.
+    """Open a bundle and prepare it for running. Instead of its path, bytes or an open binary file are accepted.
 
-    `devices` names a variant by its devices, `"CPU"` or `["GPU", "CPU"]`, or by its name (the rules:
-    `heterocc.runtime.select.matching.match_variants`). None takes the first that can run on
-    this machine, `"AUTO"` the one on the most capable device (discrete GPU, integrated GPU, CPU, software device; the
-    variant's first device counts), `"AUTO:VULKAN,CPU"` the same of those on these devices alone. Where None or AUTO
-    meets a variant that fails to load, the next is tried; `Session.notes` and the log say so. A named variant is loaded
-    or fails.
+    `devices` selects a variant by its devices, `"CPU"` or `["GPU", "CPU"]`, or by its name; the rules are in
+    `heterocc.runtime.select.matching.match_variants`. None selects the first variant that can run on this machine.
+    `"AUTO"` selects the one with the most capable first device (discrete GPU, integrated GPU, CPU, software device),
+    and `"AUTO:VULKAN,CPU"` does so among the variants that need only these devices. If a variant selected by None or
+    AUTO fails to load, the next is loaded, with a note in `Session.notes` and the log. A named variant has no
+    replacement.
 
-    `threads` is how many threads a running caller's CPU partitions use: by default the compile's `CPU.threads`, else
-    every core this process may use. `profile` takes times (see Session.profile); the compile's property `profile=on` of
-    any device does so too.
+    `threads` is the number of threads for the CPU partitions of one run; the default is the compile's `CPU.threads`,
+    or else the number of cores that this process may use. `profile` measures times (see Session.profile), as does the
+    compile's property `profile=on` of any device.
 
-    Loading a bundle with compiled code is running a program. `allow_native=False` takes only variants that stay ONNX;
-    `expect_digest` is the SHA-256 of the manifest that the bundle must have (`Bundle.digest`), which stands for all of
-    its content.
+    Loading a bundle with compiled code is equivalent to running a program. `allow_native=False` accepts only variants
+    without compiled code, that is, partitions in ONNX. `expect_digest` is the required SHA-256 of the bundle's manifest
+    (`Bundle.digest`), which covers the whole content.
 
-    The manifest and all code are checked here. Weights are hashed by background threads, and no run begins before they
-    are found right; `verify="load"` waits for that here.
+    `load` checks the manifest and all code. Background threads hash the weights, and the first run waits for them;
+    `verify="load"` waits here.
 
-    The file stays mapped, so a bundle must be replaced by renaming another to its name. One that is overwritten or cut
-    short in place is noticed before the next run, which raises BundleChangedError; during a run it may give wrong
-    results or end the process. `copy=True` reads the whole file into memory of this process first (as many bytes as the
-    file has, not shared with other processes), and nothing done to the file later matters.
+    The file stays mapped, so a bundle must be replaced by renaming a new file over it. If it is overwritten or
+    truncated in place, the next run raises BundleChangedError; a run in progress may return wrong results or crash the
+    process. `copy=True` first reads the whole file into private memory of this process (as many bytes as the file has),
+    and later changes of the file have no effect.
 
     Raises FileMissingError, UsageError, BundleError and its kinds (IncompatibleBundleError, NativeCodeError),
     UnknownDeviceError, DeviceError.
@@ -76,7 +76,7 @@ def load(
     bundle = open_bundle(path, copy=copy, expect_digest=expect_digest)
     try:
         session = Session(bundle, devices, threads=threads, profile=profile, allow_native=allow_native)
-        # Only now, so that hashing does not take the cores from loading.
+        # After loading, so that hashing does not compete with it for cores.
         bundle.start_verification()
         if verify == "load":
             session.wait_verified()
@@ -87,22 +87,23 @@ def load(
 
 
 class Session(Closing):
-    """A loaded bundle. Any number of threads may call `run` at the same time; each call has a context of its own.
+    """A loaded bundle. Any number of threads may call `run` at the same time; each call uses its own context.
 
-    Contexts (VM instances and buffers) are made when needed and kept: after as many runs as there were ever callers at
-    once, nothing more is allocated but the arrays that `run` returns, and with `out=` or `bind` not even those. A run
-    that fails takes its context with it and leaves the session usable.
+    Contexts (VM instances and buffers) are created on demand, one for each concurrent call, and reused. Further runs
+    allocate only the arrays that `run` returns, and with `out=` or `bind` not even those. A run that fails discards its
+    context; the session remains usable.
 
-    Threads: with `threads=1` CPU partitions run on the calling thread, and no other is started. With more, idle threads
-    of one pool help the caller, up to `threads` in all; all sessions of the process share the pool, which has as many
-    workers as the largest session asked for, less one. ONNX Runtime's partitions have `threads - 1` workers each, for
-    all callers. A service with many callers wants `threads=1`: its callers then use all cores without waiting for each
+    Threads: with `threads=1`, CPU partitions run on the calling thread, and no other is started. Otherwise idle threads
+    of a pool help the caller, up to `threads` in all. All sessions of the process share the pool; its number of workers
+    is the largest `threads` of a session, less one. Each partition of ONNX Runtime has `threads - 1` workers, shared by
+    all callers. `threads=1` is best for a service with many callers, which then use all cores without waiting for each
     other.
 
-    After a fork, a session of CPU partitions goes on in the child, and so does one with ONNX Runtime's if `threads` is
-    1. Others raise DeviceError there: load the bundle in the child. A driver that the parent has used cannot be used in
-    the child at all. If the fork interrupted a run or a load of another thread, the child can neither run nor load.
-    A child of a process that had drivers or ONNX Runtime ends without the exit handlers that libraries had registered.
+    After a fork, a session with CPU partitions only remains usable in the child, as does one with partitions of ONNX
+    Runtime if `threads` is 1. Other sessions raise DeviceError there; load the bundle in the child instead. A driver
+    that the parent has used cannot be used in the child. If the fork interrupted a run or a load in another thread, the
+    child can neither run nor load. If the parent used drivers or ONNX Runtime, the child exits without the exit
+    handlers that libraries registered.
     """
 
     def __init__(
@@ -114,7 +115,7 @@ class Session(Closing):
         profile: bool = False,
         allow_native: bool = True,
     ) -> None:
-        """Prefer `load`. The session owns `bundle` and closes it."""
+        """Use `load` instead, if possible. The session owns `bundle` and closes it."""
         with forks.working(bundle.path):
             opened = open_variant(bundle, devices, threads=threads, profile=profile, allow_native=allow_native)
         self.notes = opened.notes
@@ -130,7 +131,7 @@ class Session(Closing):
         self._allocations = opened.pool.chain.allocations
         self._pool: ContextPool | None = opened.pool
 
-    # ---- what it is ---------------------------------------------------------------------------------------------
+    # ---- properties -----------------------------------------------------------------------------------------------
 
     @property
     def inputs(self) -> tuple[TensorInfo, ...]:
@@ -149,7 +150,7 @@ class Session(Closing):
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """Labels of the variant's devices, as they were given to the compile."""
+        """The labels of the variant's devices, as given to the compile."""
         return tuple(d.name for d in self._variant.devices)
 
     @property
@@ -159,17 +160,17 @@ class Session(Closing):
 
     @property
     def threads(self) -> int:
-        """Threads that CPU partitions of one run use."""
+        """The number of threads for the CPU partitions of one run."""
         return self._alive().chain.options.threads
 
     @property
     def allocations(self) -> int:
-        """How many times the session has allocated tensor memory so far (arenas, device buffers, copied weights)."""
+        """The number of allocations of tensor memory so far (arenas, device buffers, copied weights)."""
         return self._allocations.count
 
     @property
     def allocated_bytes(self) -> int:
-        """Bytes of those allocations together; mapped weights are not among them."""
+        """The total size of those allocations in bytes, without mapped weights."""
         return self._allocations.nbytes
 
     def __repr__(self) -> str:
@@ -182,7 +183,7 @@ class Session(Closing):
             f"({parts} partition{'s' * (parts != 1)}): ({ins}) -> ({outs})>"
         )
 
-    # ---- running ------------------------------------------------------------------------------------------------
+    # ---- running --------------------------------------------------------------------------------------------------
 
     @overload
     def run(self, feed: Feed, /, *, out: Mapping[str, Array] | None = None) -> Results: ...
@@ -190,15 +191,15 @@ class Session(Closing):
     def run(self, output_names: Sequence[str] | None, feed: Feed, /) -> list[Any]: ...
 
     def run(self, first: Any, second: Any = None, /, *, out: Mapping[str, Array] | None = None) -> Any:
-        """Run the model: `run({name: array})` gives `{name: array}`; ONNX Runtime's `run(output_names, feed)` a list.
+        """Run the model. `run({name: array})` returns `{name: array}`; ONNX Runtime's `run(output_names, feed)` a list.
 
-        Inputs must have the model's dtype and shape exactly; arrays in any memory layout are accepted. Results are new
-        arrays, save those that `out` gives arrays for: these are written and returned, and hold no defined values after
-        a run that fails. `output_names` None means all. CPU code reads large inputs and writes large results in place:
-        arrays must not change while a run is under way.
+        Inputs must have exactly the model's dtype and shape, in any memory layout. Results are new arrays, except for
+        the outputs that `out` has arrays for: these arrays are written and returned, and their contents are undefined
+        if the run fails. `output_names` None means all. CPU code reads large inputs and writes large results in place;
+        the arrays must not be changed during a run.
 
-        Raises FeedError before anything runs; BundleHashError when the weights turn out damaged, BundleChangedError
-        when the file was changed in place; DeviceError or DeviceMemoryError naming the partition and the device.
+        Raises FeedError before anything runs, BundleHashError if weights are damaged, BundleChangedError if the file
+        was changed in place, and DeviceError or DeviceMemoryError that names the partition and the device.
         """
         if second is not None:
             return self._run_list(first, second)
@@ -207,39 +208,42 @@ class Session(Closing):
         return {s.name: result for s, result in zip(self._out_specs, results, strict=True)}
 
     def wait_verified(self) -> None:
-        """Wait until every weight's SHA-256 is checked; raises BundleHashError if one differs."""
+        """Wait until the SHA-256 of every weight is checked. Raises BundleHashError if one differs."""
         if not self._verified:
             self._bundle.verify_weights()
             self._verified = True
 
     def bind(self) -> Binding:
-        """Arrays of the session's own memory to write inputs into and read outputs from; see Binding."""
+        """Return a new Binding: arrays over the session's memory for inputs and outputs."""
         pool, variant = self._alive(), self._variant
         with forks.working(self._bundle.path):
             inputs = zip(self.inputs, variant.inputs, strict=True)
             outputs = zip(self.outputs, variant.outputs, strict=True)
             return Binding(pool.new(), inputs, outputs, self._alive, self._run_on)
 
-    # ---- looking inside -----------------------------------------------------------------------------------------
+    # ---- looking inside -------------------------------------------------------------------------------------------
 
     def profile(self) -> Profile:
-        """Times per partition, kernel and transfer, averaged over all runs so far; needs `load(..., profile=True)`."""
+        """The times of partitions, kernels and transfers, averaged over all runs so far.
+
+        Raises UsageError unless the bundle was loaded with `profile=True`.
+        """
         pool = self._alive()
         if pool.timestamps is None:
             raise UsageError(
-                "this session does not profile", hint="load it with profile=True: load(path, profile=True)"
+                "this session does not profile", hint="load the bundle with profile=True: load(path, profile=True)"
             )
         return build_profile(self._variant, pool.chain.schedule, pool.recorders, pool.timestamps)
 
     def clear_profile(self) -> None:
-        """Forget the runs profiled so far, such as a first one that warms up; no run may be under way."""
+        """Discard the times of all runs so far, such as a warm-up. No run may be in progress."""
         for recorder in self._alive().recorders:
             recorder.clear()
 
     def run_traced(self, feed: Feed) -> Results:
-        """Run once and return every value that crosses a partition's border, by the variant's value names.
+        """Run once and return every value at a partition's boundary, by the variant's value names.
 
-        Nothing is reused: inputs, outputs, constants and values between partitions are all copies.
+        Inputs, outputs, constants and values between partitions are all copies.
         """
         chain = self._alive().chain
         with forks.working(self._bundle.path):
@@ -253,7 +257,7 @@ class Session(Closing):
         names = [p.name for p in self._variant.partitions]
         if isinstance(partition, str):
             if partition not in names:
-                raise UsageError(f"no partition is called '{partition}'", hint=nearest(partition, names))
+                raise UsageError(f"the variant has no partition '{partition}'", hint=nearest(partition, names))
             partition = names.index(partition)
         tap = Tap(self._variant, chain.schedule, partition, callback)
         arrays = self._check(feed)
@@ -265,21 +269,22 @@ class Session(Closing):
             raise
 
     def kernel_binaries(self) -> dict[str, bytes]:
-        """What drivers made of the kernels, by partition: what a bundle may hold beside the code (OpenCL's, so far).
+        """The drivers' binaries of the kernels, by partition, which a bundle may hold beside the code (OpenCL only).
 
-        Drivers that compile for the sizes of a launch have it complete after a run. May take as long as compiling.
+        They are complete after a run, because some drivers compile for the sizes of a launch. May take as long as
+        compiling.
         """
         chain = self._alive().chain
         with forks.working(self._bundle.path):
             found = {e.name: e.binaries() for e in chain.compiled.values()}
         return {name: data for name, data in found.items() if data}
 
-    # ---- life ---------------------------------------------------------------------------------------------------
+    # ---- closing --------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Free code, buffers and the mapping; runs that are under way finish. A closed session runs no more.
+        """Free code, buffers and the mapping. Runs in progress finish; later ones raise UsageError.
 
-        In a forked child that cannot go on with the session, its memory goes with the process.
+        In a forked child that cannot use the session, its memory is freed when the process ends.
         """
         pool, self._pool = self._pool, None
         here = self._generation == forks.generation or (self._portable and not forks.interrupted())
@@ -295,7 +300,7 @@ class Session(Closing):
                     forks.leave()
         self._bundle.close()
 
-    # ---- the inside of a run ------------------------------------------------------------------------------------
+    # ---- steps of a run -------------------------------------------------------------------------------------------
 
     def _alive(self) -> ContextPool:
         if self._pool is None:
@@ -308,13 +313,13 @@ class Session(Closing):
         forks.check_interrupted(self._bundle.path)
         if not self._portable:
             raise forks.refusal(
-                "this process was forked from the one that loaded the session, whose threads and drivers are not here",
+                "this process was forked from the one that loaded the session, and lacks its threads and drivers",
                 f"{self._bundle.path}, on {','.join(self.devices)}",
             )
         self._generation = forks.generation
 
     def _run(self, arrays: Sequence[Any], wanted: Sequence[int], targets: Mapping[str, Array]) -> list[Any]:
-        """Run on a context of the pool, and give the outputs of these numbers; one that fails does not go back."""
+        """Run on a context of the pool and return the outputs with these numbers. A context that fails is discarded."""
         pool = self._alive()
         context = pool.take()
         direct = self._place_results(context, arrays, wanted, targets) if context.direct else {}
@@ -330,7 +335,7 @@ class Session(Closing):
     def _place_results(
         self, context: Context, arrays: Sequence[Any], wanted: Sequence[int], targets: Mapping[str, Array]
     ) -> dict[int, Array]:
-        """The results that code writes where they are to be, by output."""
+        """The results that code writes directly to the caller's or the returned array, by output."""
         placed: dict[int, Array] = {}
         for i in wanted:
             direct = context.direct.get(self._variant.outputs[i])
@@ -376,7 +381,7 @@ class Session(Closing):
         known = [s.name for s in self._out_specs]
         for name in names or ():
             if name not in known:
-                raise FeedError(f"no output is called '{name}'", where=self._bundle.path, hint=nearest(name, known))
+                raise FeedError(f"the model has no output '{name}'", where=self._bundle.path, hint=nearest(name, known))
         wanted = range(len(known)) if names is None else [known.index(name) for name in names]
         arrays = self._check(feed)
         return self._run(arrays, wanted, {})
@@ -387,7 +392,7 @@ class Session(Closing):
         specs = {s.name: s for s in self._out_specs}
         for name, array in out.items():
             if name not in specs:
-                raise FeedError(f"no output is called '{name}'", where=self._bundle.path, hint=nearest(name, specs))
+                raise FeedError(f"the model has no output '{name}'", where=self._bundle.path, hint=nearest(name, specs))
             check_out(name, array, specs[name], self._bundle.path)
         return out
 
@@ -403,5 +408,5 @@ class Session(Closing):
 
 
 def _named(variant: Variant, values: Sequence[int], names: Sequence[str]) -> tuple[TensorSpec, ...]:
-    """The variant's specs under the model's own names."""
+    """The variant's specs under the model's names."""
     return tuple(variant.values[v].model_copy(update={"name": n}) for v, n in zip(values, names, strict=True))

@@ -1,1 +1,1 @@
-"""From a plan to lowered partitions, and from those to a bundle."""
+"""Lowering of a plan's partitions, and packing of a bundle."""

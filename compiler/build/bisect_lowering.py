@@ -1,4 +1,4 @@
-"""Finds the nodes for which a partition does not lower, though each of them was found to lower in a trial."""
+"""A search for the nodes because of which a partition cannot be lowered, although each lowered in its trial."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ from heterocc.compiler.lower.backend import PartitionJob
 
 
 def at_fault(job: PartitionJob, lower: Callable[[PartitionJob], object]) -> tuple[tuple[str, ...], str]:
-    """The smallest run of the partition's nodes that does not lower, found by halving, and what lowering it says.
+    """The smallest sequence of the partition's nodes that cannot be lowered, found by bisection, and its error.
 
-    `job` itself is known not to lower. Where both halves lower, their nodes only fail together: all are given.
+    `job` itself must fail to lower. If both halves can be lowered, the nodes fail only together, and all are returned.
+    The error is empty if no part of `job` failed.
     """
     failed, error = job, ""
     while len(failed.nodes) > 1:
         middle = len(failed.nodes) // 2
         for half in (failed.nodes[:middle], failed.nodes[middle:]):
             part = _part(job, half)
-            told = _failure(part, lower)
-            if told is not None:
-                failed, error = part, told
+            message = _failure(part, lower)
+            if message is not None:
+                failed, error = part, message
                 break
         else:
             break
@@ -36,7 +37,7 @@ def _failure(job: PartitionJob, lower: Callable[[PartitionJob], object]) -> str 
 
 
 def _part(job: PartitionJob, names: tuple[str, ...]) -> PartitionJob:
-    """Some of a partition's nodes, neighbours in run order, as a partition."""
+    """A partition of some consecutive nodes of another."""
     graph = job.model.graph
     nodes = [graph.node_by_name[name] for name in names]
     written = {v for n in nodes for v in n.outputs}

@@ -1,4 +1,4 @@
-"""Build: lowers the partitions of a plan, each once, however often placement changes around it."""
+"""Lowering of the partitions of a plan, each once, even if placement changes others."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class BuiltPlan:
 
     @property
     def tuned(self) -> tuple[TunedPartition, ...]:
-        """What timing kernels chose."""
+        """The partitions whose kernels were tuned by timing."""
         pairs = zip(self.jobs, self.lowered, strict=True)
         return tuple(TunedPartition(job.name, job.device.name, low.tuned) for job, low in pairs if low.tuned)
 
 
 def jobs_of(plan: Plan, model: ImportedModel, devices: Iterable[TargetDevice]) -> tuple[PartitionJob, ...]:
-    """The partitions of a plan as work for lowering; partition `i` is called `p<i>`."""
+    """The jobs for lowering the partitions of a plan; partition `i` has the name `p<i>`."""
     by_name = {d.name: d for d in devices}
     return tuple(
         PartitionJob(f"p{i}", model, by_name[part.device], part.nodes, plan.inputs_of(i), plan.outputs_of(i))
@@ -47,16 +47,19 @@ def jobs_of(plan: Plan, model: ImportedModel, devices: Iterable[TargetDevice]) -
     )
 
 
-class DoesNotLower(Exception):  # noqa: N818  # never shown: it tells the driver what to place anew
-    """A partition that does not lower: its device, the nodes at fault, and the error to show if no device is left."""
+class DoesNotLower(Exception):  # noqa: N818  # caught by the driver, which places the nodes on another device
+    """A partition cannot be lowered.
 
-    def __init__(self, device: str, nodes: tuple[str, ...], told: str, error: LoweringError) -> None:
-        super().__init__(told)
-        self.device, self.nodes, self.told, self.error = device, nodes, told, error
+    Holds its device, the nodes at fault, their message, and the error to raise if no other device can run them.
+    """
+
+    def __init__(self, device: str, nodes: tuple[str, ...], message: str, error: LoweringError) -> None:
+        super().__init__(message)
+        self.device, self.nodes, self.message, self.error = device, nodes, message, error
 
 
 class Builder:
-    """Lowers partitions and remembers them by device, nodes and interface."""
+    """Lowers partitions and caches them by device, nodes and interface."""
 
     def __init__(self, model: ImportedModel, devices: Iterable[TargetDevice], reporter: Reporter) -> None:
         self._model = model
@@ -66,7 +69,7 @@ class Builder:
         self._done: dict[tuple[str, tuple[str, ...], tuple[str, ...], tuple[str, ...]], LoweredPartition] = {}
 
     def build(self, plan: Plan) -> BuiltPlan:
-        """Lower every partition of `plan`. Raises DoesNotLower for one that does not."""
+        """Lower every partition of `plan`. Raises DoesNotLower for the first that fails."""
         jobs = jobs_of(plan, self._model, self._devices)
         todo = [job for job in jobs if self._key(job) not in self._done]
         with self._reporter.stage("lowering") as progress:
@@ -80,7 +83,7 @@ class Builder:
         return BuiltPlan(plan, jobs, tuple(self._done[self._key(job)] for job in jobs))
 
     def _tuned(self, job: PartitionJob, progress: Progress) -> PartitionJob:
-        """The job, its kernels to be timed where the device is to be tuned for and is here."""
+        """The job, with tuning of its kernels if the device requests it and is present."""
         if not (job.device.tunes and job.device.present):
             return job
         if self._records is None:
@@ -93,8 +96,8 @@ class Builder:
         try:
             return lowering.lower(job)
         except LoweringError as error:
-            nodes, told = at_fault(job, lowering.lower)
-            raise DoesNotLower(job.device.name, nodes, told or error.message, error) from error
+            nodes, message = at_fault(job, lowering.lower)
+            raise DoesNotLower(job.device.name, nodes, message or error.message, error) from error
 
     @staticmethod
     def _key(job: PartitionJob) -> tuple[str, tuple[str, ...], tuple[str, ...], tuple[str, ...]]:

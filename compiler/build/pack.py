@@ -1,4 +1,4 @@
-"""Pack: from built plans to the bundle's manifest, members and weights."""
+"""Packing of built plans into a bundle's manifest, members and weights."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from heterocc.runtime.fault_variables import honoured
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A lowered partition, ready to pack; `checked` when its numbers were compared with ONNX Runtime's.
+    """A lowered partition, ready to pack; `checked` if its results were compared with ONNX Runtime's.
 
-    `binaries` are what the driver made of its kernels, where the bundle is to hold that.
+    `binaries` are the driver's binaries of its kernels, if the bundle is to hold them.
     """
 
     job: PartitionJob
@@ -39,7 +39,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class VariantParts:
-    """What becomes a variant of the bundle: pieces in run order, the plan as text, and what there is to say of it."""
+    """The contents of a variant of the bundle: pieces in run order, the plan as text, and notes."""
 
     name: str
     devices: tuple[TargetDevice, ...]
@@ -55,7 +55,7 @@ class VariantParts:
 class GoldenVectors:
     """Inputs and ONNX Runtime's outputs for them, by name of the imported graph; tensors only.
 
-    `rtol`, `atol`, `steps` and `snr` are how far off results may be, as the manifest has them.
+    `rtol`, `atol`, `steps` and `snr` are the tolerances of the manifest.
     """
 
     seed: int
@@ -78,7 +78,7 @@ def pack(
 ) -> m.Manifest:
     """Write the bundle; `texts` are further members such as `.dot` graphs. `progress` counts `weights_of(variants)`.
 
-    The same input gives the same bytes. Raises OutputFileError (HC111) when the file cannot be written.
+    The same input gives the same bytes. Raises OutputFileError (HC111) if the file cannot be written.
     """
     inputs, outputs = _specs(model, variants[0].inputs), _specs(model, variants[0].outputs)
     with BundleWriter(path) as writer:
@@ -107,12 +107,12 @@ def pack(
 
 
 def weights_of(variants: Sequence[VariantParts]) -> int:
-    """How many tensors the code of some variants wants, each as often as it is wanted."""
+    """The number of weights of all partitions, with repetitions."""
     return sum(len(piece.lowered.params) for parts in variants for piece in parts.pieces)
 
 
 def half_nodes(variants: Sequence[VariantParts]) -> tuple[str, ...]:
-    """The nodes that some variant computes in half precision."""
+    """The nodes that any variant computes in half precision."""
     halved = [p.job for parts in variants for p in parts.pieces if p.job.device.half]
     return tuple(dict.fromkeys(name for job in halved for name in job.nodes))
 
@@ -122,7 +122,7 @@ def _specs(model: ImportedModel, names: Sequence[str]) -> tuple[m.TensorSpec, ..
     for name in (model.sources.get(v.name, v.name) for v in values):
         if not 1 <= len(name) <= m.MAX_NAME:
             raise InvalidGraphError(
-                f"an input or output has a name of {len(name)} characters, a bundle takes 1 to {m.MAX_NAME} characters",
+                f"an input or output has a name of {len(name)} characters, but a bundle allows 1 to {m.MAX_NAME}",
                 where=f"{model.name}: '{name[:60]}…'",
                 hint="rename it in the model",
             )
@@ -136,7 +136,7 @@ def _variant(
     codes: dict[tuple[str, int, str], str],
     progress: Progress,
 ) -> m.Variant:
-    """A variant's record; `codes` knows the members of code by device and hash, so that variants share them."""
+    """A variant's record; `codes` has the members of code by device and hash, so that variants share them."""
     folder = file_name(parts.name)
     names = (*parts.inputs, *parts.outputs, *(v for p in parts.pieces for v in (*p.job.inputs, *p.job.outputs)))
     values = tuple(dict.fromkeys(names))

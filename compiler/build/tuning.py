@@ -1,4 +1,4 @@
-"""What timing kernels on their devices chose, as the report and the bundle tell it."""
+"""The results of timing kernels on their devices, for the report and the bundle."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # the command line starts without what lowering and devices need
+if TYPE_CHECKING:  # the command line starts without the libraries of lowering and devices
     from heterocc.compiler.devices.device import TargetDevice
     from heterocc.compiler.lower.backend import Tuned
 
@@ -20,7 +20,7 @@ class TunedPartition:
     kernels: tuple[Tuned, ...]
 
     def sentence(self) -> str:
-        """What was gained, in one sentence without a full stop; the same whether timed now or by an earlier compile."""
+        """The gain, in one sentence without a full stop, which does not depend on which compile timed the kernels."""
         changed = sum(k.changed for k in self.kernels)
         before, after = (sum(times) * 1e3 for times in zip(*((k.before, k.after) for k in self.kernels), strict=True))
         return (
@@ -29,7 +29,7 @@ class TunedPartition:
         )
 
     def to_json(self, variant: str) -> dict[str, object]:
-        """As `heterocc compile --json` prints it; times are in seconds."""
+        """The form of `heterocc compile --json`; times are in seconds."""
         return {
             "variant": variant,
             "partition": self.partition,
@@ -51,16 +51,16 @@ class TunedPartition:
 
 
 def remembered(found: Sequence[TunedPartition]) -> str:
-    """How much of it an earlier compile had timed, for the end of a note; empty for nothing."""
+    """The number of kernels timed by an earlier compile, for the end of a note; empty if there are none."""
     kernels = [k for part in found for k in part.kernels]
     count = sum(k.remembered for k in kernels)
     return f" ({count} known from an earlier compile)" if count else ""
 
 
 def left_out(devices: Iterable[TargetDevice]) -> list[str]:
-    """Why a device is not tuned for though that was asked, in one sentence each."""
+    """One sentence for each device that requests tuning but is not present."""
     return [
-        f"{d.name}.tune=on is left out: kernels are timed on the device itself, which is not here"
+        f"{d.name}.tune=on is ignored: kernels are timed on the device itself, which is not present"
         for d in devices
         if d.tunes and not d.present
     ]

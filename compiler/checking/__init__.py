@@ -1,1 +1,1 @@
-"""Comparison of what was compiled with ONNX Runtime."""
+"""Comparison of compiled code with ONNX Runtime."""

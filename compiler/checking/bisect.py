@@ -1,4 +1,4 @@
-"""Bisect: from a wrong output of a bundle to the first wrong partition, kernel and node."""
+"""Bisection of a wrong output of a bundle to the first wrong partition, kernel and node."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from heterocc.runtime.session import Session
 class Culprit:
     """The first place in run order that differs from ONNX Runtime.
 
-    `nodes` are the model's node labels that the kernel computes (all of the partition where the kernel is not known),
+    `nodes` are the labels of the model's nodes that the kernel computes (all of the partition if it is not known),
     `op_types` their operators; `difference` is that of the first wrong value.
     """
 
@@ -44,7 +44,7 @@ class Culprit:
         return f"first wrong: {what} in {place}{kernel}: {self.difference.name} {self.difference.reason}"
 
     def to_json(self) -> dict[str, object]:
-        """As `--json` prints it."""
+        """The finding in the form of `--json`."""
         return {
             "partition": self.partition,
             "device": self.device,
@@ -56,9 +56,9 @@ class Culprit:
 
 
 def find_culprit(session: Session, model: ImportedModel, feed: Mapping[str, Any]) -> Culprit | None:
-    """Run the bundle with every partition's border values and kernel outputs in view, and compare in run order.
+    """Run the bundle, trace the boundary values and kernel outputs of every partition, and compare in run order.
 
-    `feed` is by name of the imported graph. None when nothing differs (a difference that only shows now and then).
+    `feed` is by name of the imported graph. Returns None if nothing differs, as may happen for an intermittent error.
     """
     inner = {source: name for name, source in model.sources.items()}
     variant = session.variant
@@ -93,10 +93,10 @@ def first_wrong_kernel(
     expected: Mapping[str, Any],
     judge: Judge,
 ) -> Culprit | None:
-    """The first kernel of `partition`, in run order, that writes a graph value other than `expected` has it.
+    """The first kernel of `partition`, in run order, that writes a graph value different from that in `expected`.
 
     `feed` is by the session's input names. Kernels that write no value of the graph (other layouts, temporaries) are
-    passed over.
+    skipped.
     """
     variant = session.variant
     device = next(variant.devices[p.device].name for p in variant.partitions if p.name == partition)
@@ -124,7 +124,7 @@ def first_wrong_kernel(
 def beyond_half(
     session: Session, feed: Mapping[str, Any], partition: str, expected: Mapping[str, Any]
 ) -> dict[str, float]:
-    """The values that kernels of `partition` keep in float16 and whose reference it does not hold, with their largest.
+    """The values that kernels of `partition` store in float16 although they exceed its range, with their maxima.
 
     `feed` is by the session's input names, `expected` by the graph's values.
     """
@@ -151,6 +151,6 @@ def _whole(session: Session, model: ImportedModel, partition: str, difference: D
 
 
 def _labelled(model: ImportedModel, labels: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Labels of the model's nodes and their operator types."""
+    """The labels and operator types of the model's nodes."""
     by_label = {n.label: n.op_type for n in model.graph.nodes}
     return labels, tuple(by_label.get(label, "?") for label in labels)

@@ -1,4 +1,4 @@
-"""Check while compiling: every partition against ONNX Runtime, and a wrong one down to its node."""
+"""The check of a compile: compares every partition with ONNX Runtime, and traces errors to their nodes."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ class _Run:
 
     @property
     def unseen(self) -> tuple[str, ...]:
-        """Why outputs show nothing, of each that does not."""
+        """The reasons of the outputs whose comparison proves nothing."""
         return tuple(d.unchecked for d in self.differences if d.unchecked)
 
 
 class Checker:
-    """Runs partitions in isolation on the reference's own values, so that errors do not add up along the chain.
+    """Runs each partition alone on the reference's values, so that errors do not accumulate along the chain.
 
-    `feed` holds the graph's inputs by internal name. The same code is not run again.
+    `feed` holds the graph's inputs by internal name. Code that was checked before is not run again.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Checker:
         if not job.device.present:
             return "the device is not here; run `heterocc verify` where it is"
         if any(not isinstance(values[v], np.ndarray) for v in job.inputs):
-            return "it reads a value that is no tensor"
+            return "it reads a value that is not a tensor"
         return None
 
     def _verdict(self, job: PartitionJob, lowered: LoweredPartition, values: Mapping[str, Any]) -> Verdict:
@@ -117,17 +117,17 @@ class Checker:
         values: Mapping[str, Any],
         found: Difference | HeteroccError,
     ) -> Wrong:
-        """The node at fault, or all suspects together."""
+        """The node at fault, or all suspects if they fail only together."""
         suspects, error = self._suspects(job, lowered, values, found)
         for name in suspects:
             alone = self._alone(job.device, name)
             if alone is not None:
                 return Wrong((Fault(job.device.name, (name,), alone),))
-        # Right one by one, wrong together: all that the kernel fuses must go.
+        # Each is right alone, but they are wrong together: all nodes of the fused kernel must move.
         return Wrong((Fault(job.device.name, suspects, error),))
 
     def _run(self, job: PartitionJob, lowered: LoweredPartition, values: Mapping[str, Any]) -> _Run | HeteroccError:
-        """Run a partition and compare its outputs; the error where running it raises one."""
+        """Run a partition and compare its outputs; returns the error if the run raises one."""
         binaries = b""
         with scratch_folder("check") as folder:
             try:
@@ -145,7 +145,7 @@ class Checker:
         return _Run(found, cost, binaries)
 
     def _costs(self, built: BuiltPlan, found: CheckResult) -> tuple[PrecisionCost, ...]:
-        """The cost of half precision for each partition and, where all of them were compared, the model's outputs."""
+        """The cost of half precision for each partition and, if all of them were compared, for the model's outputs."""
         costs = [
             replace(verdict.cost, partition=job.name)
             for job, verdict in zip(built.jobs, found.verdicts, strict=True)
@@ -158,7 +158,7 @@ class Checker:
         return tuple(replace(cost, value=self._model.sources.get(cost.value, cost.value)) for cost in costs)
 
     def _whole_cost(self, built: BuiltPlan) -> list[PrecisionCost]:
-        """The cost for the model's outputs, of all partitions in turn; warns where rounding does not explain it."""
+        """The cost for the model's outputs, of all partitions in turn; warns if rounding does not explain it."""
         graph = self._model.graph
         with scratch_folder("check") as folder:
             pieces = [Piece(job, lowered) for job, lowered in zip(built.jobs, built.lowered, strict=True)]
@@ -178,7 +178,7 @@ class Checker:
     def _beyond_half(
         self, job: PartitionJob, lowered: LoweredPartition, values: Mapping[str, Any]
     ) -> tuple[Fault, ...]:
-        """The nodes whose values lie between kernels in float16 and are too large for it, all at once."""
+        """The nodes whose values are stored in float16 between kernels but exceed its range."""
         graph, feed = self._model.graph, {name: values[name] for name in job.inputs}
         inside = [v for v in _written_inside(lowered) if v in graph.producer]
         if not inside:
@@ -201,7 +201,7 @@ class Checker:
         values: Mapping[str, Any],
         found: Difference | HeteroccError,
     ) -> tuple[tuple[str, ...], str]:
-        """Nodes that may be at fault, in graph order, and what is wrong."""
+        """The nodes that may be at fault, in graph order, and the error."""
         if isinstance(found, HeteroccError):
             return job.nodes, found.message
         error = f"{found.name} {found.reason}"
@@ -221,7 +221,7 @@ class Checker:
         return job.nodes, error
 
     def _alone(self, device: TargetDevice, name: str) -> str | None:
-        """What is wrong with one node compiled alone for the device; None when nothing is."""
+        """The error of one node compiled alone for the device, or None."""
         node = self._model.graph.node_by_name[name]
         inputs = tuple(v for v in dict.fromkeys(node.inputs) if v not in self._model.graph.constants)
         job = PartitionJob("p0", self._model, device, (name,), inputs, node.outputs)
@@ -242,7 +242,7 @@ class Checker:
         return Judge(self._plain(), feed, names, nodes=job.nodes, inputs=job.inputs, base=self._base, half=half)
 
     def _plain(self) -> ImportedModel:
-        """The model with internal names throughout: partitions' borders have no names of the user's."""
+        """The model with internal names only, because values between partitions have no user-visible names."""
         return replace(self._model, sources={})
 
     def _pack(self, folder: Path, job: PartitionJob, lowered: LoweredPartition) -> Path:
@@ -257,5 +257,5 @@ class Checker:
 
 
 def _written_inside(lowered: LoweredPartition) -> list[str]:
-    """The graph values that kernels write, in run order, each once."""
+    """The graph values that kernels write, without duplicates, in run order."""
     return list(dict.fromkeys(v for k in lowered.kernels for v in k.outputs))

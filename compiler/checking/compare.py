@@ -1,4 +1,4 @@
-"""Compare a result with its reference, by the tolerance that every check of heterocc uses."""
+"""Comparison of a result with its reference, with the tolerances of all of heterocc's checks."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from heterocc.artifacts.dtypes import is_narrow
 class Tolerance:
     """Equal within `max(atol, scale·max|reference|) + rtol·|reference|`, elementwise.
 
-    Integers may be `steps` off. A tensor whose signal-to-noise ratio is `snr` dB or better is within as a whole: where
-    values are quantised, a difference in the last bit now and then becomes a whole step of one element.
+    Integers may differ by `steps`. A tensor whose signal-to-noise ratio is at least `snr` dB is accepted as a whole,
+    because quantisation can turn a difference in the last bit into a whole step of an element.
     """
 
     rtol: float = 1e-3
@@ -26,7 +26,7 @@ class Tolerance:
     snr: float = math.inf
 
     def absolute(self, reference: np.ndarray[Any, Any]) -> float:
-        """The absolute part for one reference tensor (finite elements count)."""
+        """The absolute tolerance for a reference tensor, from its finite elements."""
         finite = np.abs(reference[np.isfinite(reference)])
         return max(self.atol, self.scale * float(finite.max())) if finite.size else self.atol
 
@@ -34,16 +34,16 @@ class Tolerance:
 FLOAT32 = Tolerance()
 FLOAT16 = Tolerance(rtol=1e-2, atol=1e-3, scale=1e-2)
 QUANTISED = Tolerance(steps=1, snr=30.0)
-"""For what quantised values go into: 8 bits leave 30 to 45 dB, and ONNX Runtime's own levels differ by as much."""
+"""For values that depend on quantised ones: 8 bits give 30 to 45 dB, and ONNX Runtime's own levels differ as much."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """How far one tensor is from its reference.
+    """The difference of one tensor from its reference.
 
-    `snr` is the signal-to-noise ratio in dB, infinite when they are equal; `reason` says in words what is wrong and is
-    None when the tensor is within the tolerance. `unchecked` says why that tells nothing: there was nothing to compare
-    it with, or any computation would have given the same.
+    `snr` is the signal-to-noise ratio in dB, infinite if they are equal. `reason` is a description of the error, None
+    if the tensor is within the tolerance. `unchecked` is the reason why the comparison proves nothing: there was no
+    reference, or any computation would have given the same result.
     """
 
     name: str
@@ -55,11 +55,11 @@ class Difference:
 
     @property
     def ok(self) -> bool:
-        """Whether the tensor is within the tolerance."""
+        """Return whether the tensor is within the tolerance."""
         return self.reason is None
 
     def to_json(self) -> dict[str, object]:
-        """As `--json` prints it; an infinite ratio, and every number of what was not checked, becomes None."""
+        """The form of `--json`; an infinite ratio, and every number of an unchecked tensor, becomes None."""
 
         def number(value: float) -> float | None:
             return value if math.isfinite(value) and self.unchecked is None else None
@@ -76,13 +76,13 @@ class Difference:
 
 
 _FEW = 16
-"""Integers and booleans up to this many are often all the same: shapes, flags, labels."""
+"""Integer and boolean tensors of at most this many elements (shapes, flags, labels) are often constant."""
 
 
 def blindness(reference: Any) -> str | None:
-    """Why a result that equals `reference` shows next to nothing, as "it is NaN throughout"; None where it shows much.
+    """The reason why equality with `reference` proves little, such as "it is NaN throughout", or None.
 
-    Something that is not a numeric tensor is never blind.
+    Always None for a value that is not a numeric tensor.
     """
     if not isinstance(reference, np.ndarray):
         return None
@@ -104,7 +104,7 @@ def blindness(reference: Any) -> str | None:
 
 
 def compare(name: str, got: Any, reference: Any, tolerance: Tolerance = FLOAT32) -> Difference:
-    """Compare one output with its reference; both numpy arrays, or plain Python values (maps, sequences)."""
+    """Compare one output with its reference. Both are numpy arrays or Python values (maps, sequences)."""
     if not isinstance(reference, np.ndarray) or not isinstance(got, np.ndarray):
         return _compare_opaque(name, got, reference, tolerance)
     if got.dtype != reference.dtype or got.shape != reference.shape:
@@ -152,7 +152,7 @@ def _exact(name: str, got: np.ndarray[Any, Any], reference: np.ndarray[Any, Any]
 
 
 def _compare_opaque(name: str, got: Any, reference: Any, tolerance: Tolerance) -> Difference:
-    """Sequences and maps, as ONNX Runtime returns them: lists and dicts of arrays or scalars."""
+    """Compare sequences and maps in ONNX Runtime's form: lists and dicts of arrays or scalars."""
     if isinstance(reference, list) and isinstance(got, list) and len(got) == len(reference):
         parts = [compare(f"{name}[{i}]", g, r, tolerance) for i, (g, r) in enumerate(zip(got, reference, strict=True))]
     elif isinstance(reference, dict) and isinstance(got, dict) and list(got) == list(reference):

@@ -1,4 +1,4 @@
-"""The inputs that a compile is checked with: the user's file, or seeded ones."""
+"""The inputs for the check of a compile: from the user's file, or seeded."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from heterocc.compiler.importer.seeded import draw_inputs
 
 
 def feed_for(model: ImportedModel, path: Path | None, seed: int, way: int = 0) -> dict[str, np.ndarray[Any, Any]]:
-    """One array per graph input, by internal name; `way` is that of seeded ones (see draw_inputs).
+    """One array per graph input, by internal name; `way` is passed to draw_inputs for seeded ones.
 
-    Raises FeedError where `path` lacks an input or has another dtype or shape, InputError where none can be drawn.
+    Raises FeedError if `path` lacks an input or has another dtype or shape, InputError if none can be drawn.
     """
     values = {name: model.graph.values[name] for name in model.graph.inputs}
     if path is None:

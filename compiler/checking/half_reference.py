@@ -1,6 +1,6 @@
-"""Half precision in ONNX Runtime: a model that rounds the values which a device may keep in float16.
+"""Half precision in ONNX Runtime: a model that rounds the values that a device may store in float16.
 
-What rounding alone does to a result is measured with it, as the result of a device that rounds is judged by it.
+It measures the effect of rounding alone on a result, as a limit for the result of a device that rounds.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from onnx import TensorProto, helper, numpy_helper
 from heterocc.compiler.lower.half.policy import LARGEST
 
 SCALE = "half/scale"
-"""Input of a rounding model. Values are rounded in multiples of it: another number gives other roundings."""
+"""The input of a rounding model with the unit in which values are rounded; each unit gives other roundings."""
 
 SCALES = (1.0, 1.19, 1.41, 1.68)
-"""Four roundings that differ; no two are a power of two apart."""
+"""Units of four different roundings; no ratio of two is a power of two."""
 
 _OLDEST = 8
-"""Operator set in which Min and Max broadcast; models of older ones round weights only."""
+"""The first operator set in which Min and Max broadcast; in models of older ones only weights are rounded."""
 
 
 def round_values(model: onnx.ModelProto, values: Collection[str], weights: Collection[str]) -> None:
-    """Round `values` where they are written, and those of `weights` that the model holds itself.
+    """Round `values` after the nodes that write them, and those of `weights` that the model holds itself.
 
-    A number beyond float16's range stays as it is: that it overflows on a device is the device's error.
-    Adds the input `SCALE` where a value is rounded.
+    Numbers beyond float16's range are unchanged, because their overflow on a device is an error of the device.
+    Adds the input `SCALE` if a value is rounded.
     """
     graph = model.graph
     for tensor in graph.initializer:

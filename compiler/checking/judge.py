@@ -1,14 +1,14 @@
-"""Judges a value against ONNX Runtime's: by element where arithmetic is fine, as a whole where it is coarse.
+"""Comparison of values with ONNX Runtime's: by element for fine arithmetic, as a whole for coarse arithmetic.
 
-Quantising turns a difference in the last bit, now and then, into a whole step, and layer after layer of it into a
-difference everywhere; ONNX Runtime at two optimisation levels can be 15 dB apart from itself. How far rounding alone
-takes a value is measured: the reference runs once more with inputs and weights shaken in their last bits.
+Quantisation can turn a difference in the last bit into a whole step, and several layers of it into a difference of all
+elements; ONNX Runtime's results at two optimisation levels can differ by 15 dB. The effect of rounding alone is
+measured: the reference runs a second time with inputs and weights perturbed in their last bits.
 
-So it is for nodes that a device computed in half precision. The reference runs four times with the values rounded that
-the device may round, in another way each time; a result may be four times as far off as the worst of them (`_FACTOR`),
-by its largest error and by its signal-to-noise ratio. It rounds more values than a device does, which keeps fused ones
-in registers; the factor is for roundings towards zero, which Vulkan allows and which are twice as far off, and for the
-luck of four draws.
+The same holds for nodes that a device computed in half precision. The reference runs four times with the values rounded
+that the device may round, in a different way each time. A result may have four times the error of the worst of them
+(`_FACTOR`), by its largest error and by its signal-to-noise ratio. The reference rounds more values than a device,
+which keeps fused ones in registers. The factor allows for roundings towards zero, which Vulkan permits and which have
+twice the error, and for the randomness of four samples.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ _QUANTISING = frozenset(
     }
 )
 _MARGIN = 6.0
-"""dB that a result may be further off than the shaken reference."""
+"""The margin in dB by which a result may be worse than the perturbed reference."""
 _FACTOR = 4.0
-"""How much further off than the rounding reference a result in half precision may be (12 dB)."""
+"""The factor by which the error of a result in half precision may exceed the rounding reference's (12 dB)."""
 _LEAST = 3.0
-"""dB below which nothing is right, however much the model amplifies."""
+"""The ratio in dB below which no value is correct, however much the model amplifies errors."""
 
 
 @dataclass
 class Judge:
     """Compares values of one run with the reference's.
 
-    `feed` is by names of the imported graph; `nodes` and `inputs` say which part of it ran (all of it without them),
-    `names` which values will be asked about, `half` which nodes were computed in half precision. The shaken and the
-    rounding reference run when the first coarse value is in doubt.
+    `feed` is by names of the imported graph. `nodes` and `inputs` are the part of it that ran (all of it without them),
+    `names` the values that will be compared, `half` the nodes that were computed in half precision. The perturbed and
+    the rounding reference run only if a coarse value is in doubt.
     """
 
     model: ImportedModel
@@ -76,7 +76,7 @@ class Judge:
     def compare(self, name: str, got: Any, reference: Any, label: str | None = None) -> Difference:
         """Compare the value `name` (shown as `label`) with the reference's.
 
-        One that is random is not compared; the difference says so, and where the reference shows nothing.
+        A random value is not compared. The difference states this, and whether the reference proves nothing.
         """
         shown = label or name
         if name in self._random:
@@ -97,7 +97,7 @@ class Judge:
         return compare(shown, got, reference, replace(wide, snr=least)) if least < wide.snr else found
 
     def tolerance(self, name: str) -> Tolerance:
-        """The tolerance of a value before anything is measured."""
+        """The tolerance of a value before measurements."""
         if name not in self._coarse:
             return self.base
         half = self.model.graph.values[name].dtype in ("float16", "bfloat16")
@@ -112,7 +112,7 @@ class Judge:
             return plain
         samples = self._samples(name)
         if reference.dtype.kind != "f":
-            # Rounding turns over a comparison where two values are near each other: either result is right.
+            # Rounding may invert a comparison of two close values: either result is correct.
             turned = np.logical_or.reduce([got == s for s in samples])
             return compare(shown, np.where(turned, reference, got), reference, before)
         noise = max((_largest_error(s, reference) for s in samples), default=0.0)
@@ -125,7 +125,7 @@ class Judge:
         return replace(found, reason=f"{found.reason}; float16 ends at {LARGEST:.0f}") if overflow else found
 
     def _samples(self, name: str) -> list[np.ndarray[Any, Any]]:
-        """The value as the rounding reference has it, for each way of rounding."""
+        """The rounding reference's value for each way of rounding."""
         if self._rounded is None:
             wanted = [n for n in dict.fromkeys(self.names) if n in self._halved]
             nodes = None if self.nodes is None else set(self.nodes)
@@ -136,7 +136,7 @@ class Judge:
         return [array for array in found if isinstance(array, np.ndarray)]
 
     def least_snr(self, name: str, reference: Any) -> float:
-        """dB from which on a coarse value is right as a whole; below it, what was computed in half precision is not."""
+        """The ratio in dB at which a coarse value is correct as a whole; below it, half precision is wrong."""
         if name in self._halved:
             ratios = [compare(name, s, reference).snr for s in self._samples(name)]
             least = min(ratios, default=math.inf) - 20 * math.log10(_FACTOR)
@@ -152,7 +152,7 @@ class Judge:
 
 
 def downstream(model: ImportedModel, nodes: Collection[str]) -> frozenset[str]:
-    """The values that `nodes` write, and all that depend on them."""
+    """The values that `nodes` write, and all values that depend on them."""
     found: set[str] = set()
     if nodes:
         chosen = frozenset(nodes)
@@ -163,7 +163,7 @@ def downstream(model: ImportedModel, nodes: Collection[str]) -> frozenset[str]:
 
 
 def coarse_values(model: ImportedModel) -> frozenset[str]:
-    """The values that depend on one that a node of the graph quantised or rounded to 16 bits."""
+    """The values that depend on one that a node of the graph quantises or rounds to 16 bits."""
     values = model.graph.values
     found: set[str] = set()
     for node in model.graph.nodes:

@@ -1,6 +1,6 @@
-"""Whether ONNX Runtime takes the ONNX partitions of a bundle: asked in a process of its own, with limits.
+"""A trial of a bundle's ONNX partitions in ONNX Runtime, in a separate process with limits.
 
-Creating a session computes with what the bundle holds, and may take any time and memory.
+The creation of a session computes with the bundle's contents, and may need any amount of time and memory.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from pathlib import Path
 
 SECONDS = 60
 MEMORY = 8 << 30
-"""Bytes of address space beyond what the bundle's file takes."""
+"""The limit on address space in bytes, in addition to the space for the bundle's file."""
 
 
 def refusals(path: str | os.PathLike[str]) -> dict[str, str]:
-    """Why partitions of a bundle are refused, one sentence by the variant's name; the bundle's hashes must hold."""
+    """The reason of each variant with a refused partition, by name. The bundle's hashes must be correct."""
     command = [sys.executable, "-m", "heterocc.compiler.checking.ort_trial", os.fspath(path)]
     try:
         done = subprocess.run(command, capture_output=True, timeout=SECONDS, check=False)

@@ -1,4 +1,4 @@
-"""What half precision costs: the error of each partition and of the model's outputs, as the check found it."""
+"""The cost of half precision: the error of each partition and of the model's outputs, found by the check."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class PrecisionCost:
         return f"{computes}: {cost} of {self.partition if self.partition is not None else 'the model'}"
 
     def to_json(self) -> dict[str, object]:
-        """As `heterocc compile --json` prints it; an infinite ratio becomes None."""
+        """The form of `heterocc compile --json`; an infinite ratio becomes None."""
         return {
             "devices": list(self.devices),
             "partition": self.partition,
@@ -52,7 +52,7 @@ def cost_of(
 ) -> PrecisionCost | None:
     """The cost by the worst of the floating-point values in `found`, whose names are those of `reference`.
 
-    None where there is no such value, or where one is not even finite.
+    None if there is no such value, or if one is not finite.
     """
     costs = [
         PrecisionCost(tuple(devices), partition, d.name, d.max_abs, _largest(reference[d.name]), d.snr)
@@ -64,7 +64,7 @@ def cost_of(
 
 
 def cost_sentences(costs: Sequence[PrecisionCost]) -> tuple[str, ...]:
-    """One sentence for each device, of its worst partition, and one for the model's outputs; the same cost once."""
+    """One sentence per device, on its worst partition, and one on the model's outputs, without duplicates."""
     whole = [c for c in costs if c.partition is None]
     worst: dict[tuple[str, ...], PrecisionCost] = {}
     for cost in costs:

@@ -1,4 +1,4 @@
-"""ONNX Runtime as the reference: runs the imported model and tells every value asked for."""
+"""ONNX Runtime as the reference: runs the imported model and returns the requested values."""
 
 from __future__ import annotations
 
@@ -19,20 +19,19 @@ from heterocc.runtime.execute.narrow import dtype_of, from_ort, ort_value
 from heterocc.runtime.execute.ort_session import open_session, session_options
 
 SECONDS = 600
-"""The time that one run of a model may take: a loop may have any number of trips."""
+"""The time limit in seconds of one run of a model; a loop may have any number of iterations."""
 
 
 class Reference:
     """The model (or some of its nodes) in ONNX Runtime, without its optimisations, so that every value can be read.
 
-    Some of these change results: a Pad with zeros that is fused into MaxPool pads with -inf.
+    Some optimisations change results: a Pad with zeros that is fused into MaxPool pads with -inf.
 
-    `inputs` and `outputs` are names of the imported graph. With `shaken` inputs and weights are changed in their last
-    bits: results then differ as far as rounding alone takes them. What the nodes in `half` write and the weights they
-    read is rounded to float16 where a device that computes them may do so. One CPU session; not safe to share between
-    threads.
+    `inputs` and `outputs` are names of the imported graph. With `shaken`, inputs and weights are perturbed in their
+    last bits, so that results show the effect of rounding alone. Values that the nodes in `half` write, and weights
+    that they read, are rounded to float16 if a device may do so. Uses one CPU session. Not thread-safe.
 
-    Raises ModelRunError when ONNX Runtime finds the model invalid, InputError when it merely lacks an operator of it.
+    Raises ModelRunError if ONNX Runtime finds the model invalid, InputError if it only lacks one of its operators.
     """
 
     def __init__(
@@ -74,10 +73,10 @@ class Reference:
             raise self._cannot_run(error) from error
 
     def run(self, feed: Mapping[str, Any], scale: float = 1.0) -> dict[str, Any]:
-        """Every value asked for, by name; of a model that rounds, in multiples of `scale`.
+        """The requested values, by name; a model that rounds uses multiples of `scale`.
 
-        Raises ModelRunError when the model does not run on `feed`, InputError when ONNX Runtime is not able
-        to, or not in SECONDS.
+        Raises ModelRunError if the model fails on `feed`, InputError if ONNX Runtime cannot run it, or not within
+        SECONDS.
         """
         result: dict[str, Any] = {name: feed[name] for name in self._aliases}
         result.update(self._constants)
@@ -124,7 +123,7 @@ class Reference:
         return [from_ort(v) for v in session.run_with_ort_values(list(self.outputs), values, limit)]
 
     def _cannot_run(self, error: Exception) -> InputError:
-        """The error for what ONNX Runtime raised, by the labels and input names that the user knows."""
+        """The error for ONNX Runtime's exception, with the user's labels and input names."""
         found, graph = complaint(error), self._model.graph
         node = graph.node_by_name.get(found.node or "")
         text = found.sentence(None if node is None else node.label)
@@ -144,10 +143,10 @@ class Reference:
 
 
 def _shaken(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Floating-point values a little off, the same for the same array; others as they are.
+    """The array with a reproducible perturbation of floating-point values; other values are unchanged.
 
-    By 8 units of the last place in 32 bits: sums of hundreds of terms in another order differ by that. By one in 16
-    bits, which are summed in 32.
+    By 8 units of the last place in 32 bits, the difference of sums of hundreds of terms in another order. By one unit
+    in 16 bits, which are summed in 32 bits.
     """
     if array.dtype.kind != "f" or is_narrow(array):
         return _contiguous(array)

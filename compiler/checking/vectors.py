@@ -1,4 +1,4 @@
-"""Test vectors: inputs on which a model shows what it computes, and ONNX Runtime's outputs for them."""
+"""Test vectors: inputs for which a model's outputs are significant, and ONNX Runtime's outputs for them."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from heterocc.compiler.importer.seeded import DRAWS
 class Vectors:
     """Inputs and outputs by name of the imported graph.
 
-    `blind` are the outputs that show next to nothing, `random` those that differ from run to run, by name with the
-    reason.
+    `blind` are the outputs whose comparison proves little, and `random` those that differ from run to run, by name with
+    the reason.
     """
 
     inputs: Mapping[str, Any]
@@ -38,11 +38,11 @@ class Vectors:
 def find_vectors(model: ImportedModel, path: Path | None, seed: int) -> Vectors:
     """Run ONNX Runtime on the user's file, or on seeded inputs.
 
-    Where the seeded inputs do not run, or an output shows nothing, others are drawn, up to DRAWS times; those with the
-    fewest such outputs are taken.
+    If the model fails on seeded inputs, or the comparison of an output proves little, others are drawn, up to DRAWS
+    times; those with the fewest such outputs are chosen.
 
-    Raises ModelRunError when the model runs on none of them, InputError when inputs cannot be drawn or ONNX Runtime
-    lacks an operator, and what `feed_for` raises for the file.
+    Raises ModelRunError if the model fails on all of them, InputError if inputs cannot be drawn or ONNX Runtime lacks
+    an operator, and the errors of `feed_for` for the file.
     """
     graph = model.graph
     reference = Reference(model, graph.outputs)
@@ -57,8 +57,8 @@ def find_vectors(model: ImportedModel, path: Path | None, seed: int) -> Vectors:
         except ModelRunError as error:
             failure = failure or error
             continue
-        told = ((o, blindness(outputs[o])) for o in computed)
-        blind = {o: reason for o, reason in told if reason is not None}
+        reasons = ((o, blindness(outputs[o])) for o in computed)
+        blind = {o: reason for o, reason in reasons if reason is not None}
         if best is None or len(blind) < len(best.blind):
             best = Vectors(feed, outputs, blind, {o: random[o] for o in graph.outputs if o in random})
         if not blind or all(reason == "it has no elements" for reason in blind.values()):
@@ -76,7 +76,7 @@ def golden_vectors(
     outputs: Mapping[str, np.ndarray[Any, Any]],
     half: Collection[str],
 ) -> GoldenVectors:
-    """What a bundle keeps of vectors, with the tolerances for them; `half` are the nodes in half precision."""
+    """The golden vectors of a bundle, with tolerances; `half` are the nodes in half precision."""
     coarse = not coarse_values(model).isdisjoint(outputs)
     short = any(array.dtype == np.float16 for array in outputs.values())
     judge = Judge(model, inputs, tuple(outputs), half=half)

@@ -11,7 +11,7 @@ from heterocc.compiler.lower.backend import PartitionJob
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A node (or several, where they cannot be told apart) that a device computes wrongly."""
+    """A node that a device computes wrongly, or several that cannot be distinguished."""
 
     device: str
     nodes: tuple[str, ...]
@@ -20,10 +20,10 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Right:
-    """A partition whose outputs are the reference's.
+    """A partition whose outputs equal the reference's.
 
-    `unseen` are reasons why some of them show nothing. `cost` is the error of half precision, None without it.
-    `binaries` is what the driver made of the kernels, empty where the device does not want them kept.
+    `unseen` are the reasons why the comparison of some outputs proves nothing. `cost` is the error of half precision,
+    or None. `binaries` are the driver's binaries of the kernels, empty if the bundle does not keep them.
     """
 
     unseen: tuple[str, ...] = ()
@@ -63,12 +63,12 @@ class CheckResult:
 
     @property
     def faults(self) -> tuple[Fault, ...]:
-        """Everything that was computed wrongly."""
+        """The faults of all partitions."""
         return tuple(fault for v in self.verdicts if isinstance(v, Wrong) for fault in v.faults)
 
     @property
     def unchecked(self) -> tuple[str, ...]:
-        """One line for each partition of which nothing, or not everything, was compared, with the reason."""
+        """One line with the reason for each partition that was not compared, or only in part."""
         found = []
         for job, verdict in zip(self.jobs, self.verdicts, strict=True):
             reason = _reason(verdict)
@@ -78,7 +78,7 @@ class CheckResult:
 
     @property
     def checked(self) -> tuple[bool, ...]:
-        """Whether each partition was compared and found right."""
+        """For each partition, whether it was compared and found correct."""
         return tuple(isinstance(v, Right) for v in self.verdicts)
 
     @property

@@ -1,4 +1,4 @@
-"""Verify a bundle's numbers: golden vectors, or fresh inputs against ONNX Runtime; bisect to partition and node."""
+"""Verification of a bundle's results with golden vectors, or with ONNX Runtime on new inputs, and bisection."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from heterocc.runtime import load
 
 @dataclass(frozen=True)
 class VerifyReport:
-    """Differences by output, the kind of reference, what bisection found, and the session's notes."""
+    """The differences by output, the kind of reference, the result of bisection, and the session's notes."""
 
     variant: str
     reference: str
@@ -45,16 +45,16 @@ class VerifyReport:
 
     @property
     def ok(self) -> bool:
-        """Whether every output that was compared is within the tolerance."""
+        """Return whether every compared output is within the tolerance."""
         return all(d.ok for d in self.differences)
 
     @property
     def checked(self) -> bool:
-        """Whether some output was compared with a reference that shows something."""
+        """Return whether any output was compared with a significant reference."""
         return any(d.unchecked is None for d in self.differences)
 
     def to_json(self) -> dict[str, object]:
-        """As `heterocc verify --json` prints it."""
+        """The report in the form of `heterocc verify --json`."""
         return {
             "ok": self.ok,
             "checked": self.checked,
@@ -78,10 +78,10 @@ def verify_bundle(
     bisect: bool = False,
     reporter: Reporter | None = None,
 ) -> VerifyReport:
-    """Run a bundle and compare it with its golden vectors or, with `model`, with ONNX Runtime on fresh inputs.
+    """Run a bundle and compare it with its golden vectors or, with `model`, with ONNX Runtime on new inputs.
 
-    Raises VerifyError when the bundle holds no golden vectors and no model is given, or when the model is another
-    one than the bundle was compiled from.
+    Raises VerifyError if the bundle holds no golden vectors and no model is given, or if the bundle was compiled from
+    another model.
     """
     reporter = reporter or Reporter()
     if bisect and model is None:
@@ -128,14 +128,14 @@ def _golden_difference(name: str, got: Any, expected: np.ndarray[Any, Any], tole
 
 
 def _not_compared(name: str, variant: Variant) -> Difference:
-    """An output that the golden vectors lack; the variant's notes say why where it is random."""
+    """The difference of an output without golden vectors; the reason is from the variant's notes if it is random."""
     head = not_compared(name, "")
     reasons = (note.removeprefix(head) for note in variant.notes if note.startswith(head))
     return Difference(name, 0.0, 0.0, math.inf, None, next(reasons, "the golden vectors do not have it"))
 
 
 def _golden_tolerance(golden: Golden, variant: Variant) -> Tolerance:
-    """The tolerance of the golden vectors; a ratio that is there for half precision alone is for variants with it."""
+    """The tolerance of the golden vectors. A ratio meant for half precision applies only to variants that use it."""
     exact = not golden.steps and not any(d.properties.get("precision") == "f16" for d in variant.devices)
     snr = math.inf if golden.snr is None or exact else golden.snr
     return Tolerance(rtol=golden.rtol, atol=golden.atol, steps=golden.steps, snr=snr)
@@ -166,7 +166,9 @@ def _against_model(
         model = import_model(model_path, shapes=shapes)
     if model.sha256 != manifest.model.sha256:
         raise VerifyError(
-            "the bundle was compiled from another model", where=str(model_path), hint="give the very file it came from"
+            "the bundle was compiled from another model",
+            where=str(model_path),
+            hint="give the file that the bundle was compiled from",
         )
     if inputs:
         by_source = read_files({s.name: s for s in manifest.model.inputs}, inputs)

@@ -1,4 +1,4 @@
-"""Time a session: latency percentiles and throughput, and ONNX Runtime beside it in the same interleaved run."""
+"""Time a session: latency percentiles and throughput, optionally interleaved with ONNX Runtime in the same run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PERCENTILES = (("min", 0.0), ("median", 50.0), ("p90", 90.0), ("p99", 99.0), ("m
 
 @dataclass(frozen=True)
 class Timing:
-    """Times of one runner: `latencies` in seconds per run, and runs per second over the wall time."""
+    """Times of one runner: `latencies` in seconds per run, and `wall`, the seconds of all runs together."""
 
     name: str
     latencies: tuple[float, ...]
@@ -52,7 +52,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class BenchResult:
-    """Timings of a bundle and, where asked, of ONNX Runtime in the same run."""
+    """Timings of a bundle and, if requested, of ONNX Runtime in the same run."""
 
     timings: tuple[Timing, ...]
     requests: int
@@ -86,13 +86,13 @@ def bench(
 ) -> BenchResult:
     """Time `session.run(feed)`.
 
-    One request: runs one after another; with `against`, in turns of a few runs each with ONNX Runtime, so that both see
-    the same moods of the machine. Several requests: that many threads share the session.
+    One request: runs one after another; with `against`, a few runs of each runner in turn, so that both see the same
+    machine load. Several requests: that many threads share the session.
     """
     runners: list[tuple[str, Callable[[], object]]] = [("heterocc", lambda: session.run(feed))]
     if against is not None:
         if requests > 1:
-            raise UsageError("--against times one request at a time", where="--requests")
+            raise UsageError("--against runs one request at a time", where="--requests")
         runners.append(("ONNX Runtime", onnxruntime_runner(against, feed, threads)))
     for _, run in runners:
         for _ in range(warmup):
@@ -160,11 +160,14 @@ def _parallel(run: Callable[[], object], seconds: float, iterations: int | None,
 
 
 def onnxruntime_runner(path: Path, feed: Mapping[str, Any], threads: int | None) -> Callable[[], object]:
-    """ONNX Runtime on the model as it is, with as many threads as we use; FileMissingError, NotOnnxError."""
+    """A function that runs the original model in ONNX Runtime, by default on all cores of the process.
+
+    Raises FileMissingError (HC101) or NotOnnxError (HC102).
+    """
     from heterocc.runtime.execute.ort_session import open_session, session_options
 
     if not path.is_file():
-        raise FileMissingError("there is no such model", where=str(path))
+        raise FileMissingError("the model does not exist", where=str(path))
     with path.open("rb") as stream:
         kind = file_kind(stream.read(HEAD))
     if kind not in (None, ONNX):

@@ -1,4 +1,4 @@
-"""The command line on bundles: `heterocc run`, `bench`, `inspect`, `check`, `verify`."""
+"""Commands on bundles: `heterocc run`, `bench`, `inspect`, `check`, `verify`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ On = Annotated[
     ),
 ]
 Threads = Annotated[
-    int | None, typer.Option("--threads", "-t", min=1, help="CPU threads; default: all cores given to the process.")
+    int | None, typer.Option("--threads", "-t", min=1, help="CPU threads; default: all cores that the process may use.")
 ]
 Inputs = Annotated[
     list[str] | None,
@@ -33,10 +33,12 @@ Inputs = Annotated[
         "single-input model needs no NAME. Default: seeded inputs.",
     ),
 ]
-Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of inputs that are not given.")]
+Seed = Annotated[
+    int, typer.Option("--seed", min=0, help="Seed of the generated inputs, for inputs that are not given.")
+]
 
 PROFILED_RUNS = 5
-"""Runs that the profile of `bench` averages, after one that warms up."""
+"""Runs averaged by the profile of `bench`, after one warm-up run."""
 
 
 def run(
@@ -45,7 +47,7 @@ def run(
     outputs: Annotated[
         Path | None,
         typer.Option(
-            "--outputs", "-o", help="out.npz, or a directory for one .npy per output, made where it is missing."
+            "--outputs", "-o", help="out.npz, or a directory for one .npy file per output, created if missing."
         ),
     ] = None,
     devices: On = None,
@@ -71,7 +73,7 @@ def run(
             session = stack.enter_context(load(bundle, devices, threads=threads, profile=profile))
             if outputs is not None:
                 require_place(outputs, [spec.name for spec in session.outputs])
-            cli_report.tell_notes(session.notes, devices)
+            cli_report.print_notes(session.notes, devices)
             feed = bundle_io.read_inputs(bundle, session, tuple(inputs or ()), seed)
             results = session.run(feed)
             if outputs is not None:
@@ -91,16 +93,15 @@ def bench(
     inputs: Inputs = None,
     devices: On = None,
     threads: Threads = None,
-    time: Annotated[float, typer.Option("--time", min=0.0, help="Seconds to measure.")] = 5.0,
+    time: Annotated[float, typer.Option("--time", min=0.0, help="Duration of the measurement in seconds.")] = 5.0,
     iterations: Annotated[
-        int | None, typer.Option("--iterations", "-n", min=1, help="Runs, in place of --time.")
+        int | None, typer.Option("--iterations", "-n", min=1, help="Number of runs, instead of --time.")
     ] = None,
-    requests: Annotated[
-        int, typer.Option("--requests", "-r", min=1, help="Requests in flight, each its own thread.")
-    ] = 1,
-    warmup: Annotated[int, typer.Option("--warmup", min=0, help="Runs before measuring.")] = 3,
+    requests: Annotated[int, typer.Option("--requests", "-r", min=1, help="Requests in flight, one thread each.")] = 1,
+    warmup: Annotated[int, typer.Option("--warmup", min=0, help="Warm-up runs before the measurement.")] = 3,
     model: Annotated[
-        Path | None, typer.Option("--against", help="ONNX model: time ONNX Runtime too, interleaved in the same run.")
+        Path | None,
+        typer.Option("--against", help="ONNX model: time ONNX Runtime on it too, interleaved in the same run."),
     ] = None,
     profile: Annotated[bool, typer.Option("--profile", help="Print time per partition, kernel and transfer.")] = False,
     seed: Seed = 0,
@@ -115,7 +116,7 @@ def bench(
         from heterocc.runtime import load
 
         with load(bundle, devices, threads=threads) as session:
-            cli_report.tell_notes(session.notes, devices)
+            cli_report.print_notes(session.notes, devices)
             feed = bundle_io.read_inputs(bundle, session, tuple(inputs or ()), seed)
             result = bencher.bench(
                 session, feed, seconds=time, iterations=iterations, requests=requests, warmup=warmup, against=model,
@@ -123,7 +124,7 @@ def bench(
             )  # fmt: skip
         table = None
         if profile:
-            # A session of its own: the hooks of the profile would slow down what is measured above.
+            # In a separate session: the hooks of the profile would slow down the measurement above.
             with load(bundle, devices, threads=threads, profile=True) as profiled:
                 profiled.run(feed)
                 profiled.clear_profile()
@@ -148,9 +149,9 @@ def inspect(
     kernels: Annotated[bool, typer.Option("--kernels", help="List the kernels and the nodes they compute.")] = False,
     json: Json = False,
 ) -> None:
-    """Show what is inside a bundle: model, variants, partitions, weights; --json prints the whole manifest.
+    """Show the contents of a bundle: model, variants, partitions, weights; --json prints the whole manifest.
 
-    Of an ONNX model: inputs and outputs with their dimensions, operators, weights, and the --shape that it needs.
+    For an ONNX model: inputs and outputs with their dimensions, operators, weights, and the --shape that it needs.
     """
     with errors(json):
         if _is_model(bundle):
@@ -168,8 +169,7 @@ def inspect(
 
 
 def _is_model(path: Path) -> bool:
-    """Whether a file is to be read as an ONNX model: by its name, else by its first bytes, which a bundle has of a zip
-    file."""
+    """Return whether a file is an ONNX model, by its suffix or else its first bytes; a bundle begins as a zip file."""
     if path.suffix.lower() in (".onnx", ".hcb"):
         return path.suffix.lower() == ".onnx"
     try:
@@ -185,7 +185,7 @@ def _inspect_model(path: Path, options: list[str], json: bool) -> None:
 
     if options:
         raise UsageError(
-            f"{options[0]} is for bundles, and this is a model", where=str(path), hint="compile the model first"
+            f"{options[0]} applies to bundles, but the file is a model", where=str(path), hint="compile the model first"
         )
     summary = summarise(path)
     if json:
@@ -196,7 +196,7 @@ def _inspect_model(path: Path, options: list[str], json: bool) -> None:
 
 
 def check(bundle: Bundle, devices: On = None, json: Json = False) -> None:
-    """Say whether a bundle can run on this machine, variant by variant, and if not why; all hashes are checked."""
+    """Show which variants of a bundle can run on this machine, with reasons if not, and check all hashes."""
     with errors(json):
         from heterocc.compiler.cli import reports as cli_report
 
@@ -213,17 +213,17 @@ def verify(
     bundle: Bundle,
     model: Annotated[
         Path | None,
-        typer.Argument(help="The ONNX model: compare on fresh inputs with ONNX Runtime.", show_default=False),
+        typer.Argument(help="The ONNX model, to compare with ONNX Runtime on fresh inputs.", show_default=False),
     ] = None,
     inputs: Inputs = None,
     devices: On = None,
     threads: Threads = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the fresh inputs.")] = 1,
     bisect: Annotated[
-        bool, typer.Option("--bisect", help="Name the first partition and node that differ; needs the model.")
+        bool, typer.Option("--bisect", help="Name the first partition and node that differ; requires the model.")
     ] = False,
     json: Json = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Hide progress.")] = False,
 ) -> None:
     """Check a bundle's numbers: its golden vectors on this machine or, with the model, fresh inputs."""
     with errors(json):
@@ -235,7 +235,7 @@ def verify(
             bundle, model, inputs=tuple(inputs or ()), devices=devices, threads=threads, seed=seed, bisect=bisect,
             reporter=ConsoleReporter(quiet=quiet or json),
         )  # fmt: skip
-        cli_report.tell_notes(report.notes, devices)
+        cli_report.print_notes(report.notes, devices)
         if json:
             print_json(report.to_json())
         else:

@@ -24,13 +24,13 @@ from heterocc.compiler.printable import encodes_all, printable, printable_json
 from heterocc.compiler.progress import Progress, Reporter
 
 _PIPE_WIDTH = 200
-"""Columns of a table that goes to a file or a pipe, where rich would assume 80."""
+"""Columns of a table that is written to a file or a pipe; rich would assume 80."""
 
 
 class _Terminal(Console):
-    """A console that passes no control character on from what it is given.
+    """A console that removes control characters from everything it prints.
 
-    Markup is for standard error, whose lines are made here; what goes to standard output is text.
+    Markup is enabled for standard error only, whose lines this module writes. Standard output is plain text.
     """
 
     def __init__(self, *, stderr: bool) -> None:
@@ -39,17 +39,17 @@ class _Terminal(Console):
         super().__init__(stderr=stderr, highlight=False, soft_wrap=True, width=width, markup=stderr, emoji=False)
 
     def render_str(self, text: str, **options: Any) -> Text:
-        """A string, as cells of tables are; made printable before its width is taken."""
+        """Make a string, such as a table cell, printable before its width is measured."""
         return super().render_str(printable(text), **options)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """What is shown of anything: the one way to the terminal."""
+        """Render any object with printable text; everything that is printed passes here."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(printable(segment.text), segment.style)
 
     def print(self, *objects: Any, **options: Any) -> None:
-        """Print; on standard output a failure is an error, on standard error there is nobody to tell."""
-        if is_ending():  # a progress bar draws itself again from a thread of its own
+        """Print. A failure to write is an error on standard output, and is ignored on standard error."""
+        if is_ending():  # a progress bar is redrawn from another thread
             return
         if self.stderr:
             with contextlib.suppress(OSError):
@@ -65,7 +65,7 @@ class _Terminal(Console):
 
 @contextmanager
 def stdout_errors() -> Iterator[None]:
-    """Turn a failure to write to standard output into OutputFileError (HC111); a closed pipe stays what it is."""
+    """Turn a failure to write to standard output into OutputFileError (HC111), except BrokenPipeError."""
     try:
         yield
     except BrokenPipeError:
@@ -73,12 +73,12 @@ def stdout_errors() -> Iterator[None]:
     except OSError as error:
         abandon_stdout()
         raise OutputFileError(
-            f"cannot write to standard output: {error.strerror or error}", hint="send the output somewhere else"
+            f"cannot write to standard output: {error.strerror or error}", hint="redirect the output to another place"
         ) from error
 
 
 def abandon_stdout() -> None:
-    """Send what is left of standard output nowhere, so that the interpreter does not fail when it ends."""
+    """Discard the rest of standard output, so that the interpreter does not fail on exit."""
     with contextlib.suppress(OSError, ValueError):
         handle = os.open(os.devnull, os.O_WRONLY)
         os.dup2(handle, sys.stdout.fileno())
@@ -90,7 +90,7 @@ err = _Terminal(stderr=True)
 
 
 class ConsoleReporter(Reporter):
-    """Shows progress, and warnings and notes as they come; `quiet` leaves only warnings."""
+    """A reporter that shows progress, notes and warnings immediately; with `quiet`, warnings only."""
 
     def __init__(self, *, quiet: bool = False) -> None:
         super().__init__()
@@ -111,7 +111,7 @@ class ConsoleReporter(Reporter):
 
     @contextmanager
     def stage(self, title: str, total: int | None = None) -> Iterator[Progress]:
-        """A progress bar on a terminal, a line every few seconds elsewhere, nothing where it is to be quiet."""
+        """A progress bar on a terminal, a line every few seconds elsewhere, nothing if quiet."""
         if self._quiet:
             yield Progress()
             return
@@ -120,21 +120,21 @@ class ConsoleReporter(Reporter):
 
 
 def print_json(data: Any) -> None:
-    """Print data as JSON on standard output, the same for the same data."""
+    """Print data as JSON on standard output; equal data prints equal text."""
     text = json.dumps(data, indent=2, ensure_ascii=not encodes_all(sys.stdout), allow_nan=False)
     with stdout_errors():
         print(printable_json(text))
 
 
 def print_plain(text: str) -> None:
-    """Print text on standard output without markup, wrapping and control characters."""
+    """Print text on standard output without markup, wrapping or control characters."""
     with stdout_errors():
         print(printable(text))
 
 
 @contextmanager
 def errors(as_json: bool = False) -> Iterator[None]:
-    """Turn every exception into an explained error and an exit code; a traceback only with HETEROCC_DEBUG=1."""
+    """Print every exception as an error and exit with its code; show a traceback only with HETEROCC_DEBUG=1."""
     try:
         try:
             yield
@@ -147,7 +147,7 @@ def errors(as_json: bool = False) -> Iterator[None]:
     except (typer.Exit, typer.Abort, KeyboardInterrupt):
         raise
     except BrokenPipeError:
-        # The reader of our output went away (`| head`): nothing is left to say, and nobody to say it to.
+        # The reader of the output is gone (`| head`), which is not an error.
         abandon_stdout()
         raise typer.Exit(0) from None
     except Exception as error:
@@ -158,7 +158,7 @@ def errors(as_json: bool = False) -> Iterator[None]:
 
 
 def fail(error: HeteroccError, as_json: bool) -> NoReturn:
-    """Print an error, on standard output too where JSON is wanted, and leave with its exit code."""
+    """Print an error, as JSON on standard output too if `as_json`, and exit with its code."""
     yield_to_signal()
     if as_json:
         with contextlib.suppress(HeteroccError):  # standard output may be what failed
@@ -172,11 +172,11 @@ def fail(error: HeteroccError, as_json: bool) -> NoReturn:
 
 
 def run(command: Callable[[], object]) -> NoReturn:
-    """Run the whole command line as a process: streams, signals, failures outside of `errors`; exits."""
+    """Run the command line as a process: prepare streams, handle signals and failures outside `errors`, and exit."""
     prepare_streams()
-    end_on_signals(_tell_end)
+    end_on_signals(_print_end)
     try:
-        # Help and the version, too, go to standard output, which may be full.
+        # Help and the version are also written to standard output, which may be full.
         with errors(), stdout_errors():
             command()
     except typer.Exit as done:
@@ -184,7 +184,7 @@ def run(command: Callable[[], object]) -> NoReturn:
     sys.exit(0)
 
 
-def _tell_end(text: str) -> None:
+def _print_end(text: str) -> None:
     if err.is_terminal:
         err.show_cursor(True)  # a progress bar hid it
     with contextlib.suppress(OSError, ValueError):

@@ -1,6 +1,6 @@
-"""What `heterocc devices` shows: the devices here, what GPU and AUTO stand for, and why others are missing.
+"""The report of `heterocc devices`: devices of this machine, the meaning of GPU and AUTO, and missing back ends.
 
-docs/devices.md documents the form of the JSON.
+docs/devices.md documents the JSON.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _SHOWN_DTYPES = (
     "float64", "float32", "float16", "int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8", "bool"
 )  # fmt: skip
 _VALUE_WIDTH = 56
-"""Columns of the longest value: with the names before it, all fits into 80."""
+"""Columns of the longest value; with the names before it, a line fits into 80."""
 
 _VECTOR_FEATURES = ("avx", "amx", "fma", "f16c", "sse4.2", "neon", "sve", "sme", "dotprod", "i8mm", "bf16", "fullfp16")
 
 
 def device_report() -> dict[str, Any]:
-    """Devices with their capabilities, aliases, and back ends that are absent, as `--json` prints them."""
+    """Devices with their capabilities, aliases, and missing back ends, as `--json` prints them."""
     here = inventory()
     known = {d.name: d for d in known_devices()}
     devices = []
@@ -46,19 +46,19 @@ def device_report() -> dict[str, Any]:
 
 
 def _alias(name: str) -> dict[str, Any]:
-    """What a name stands for when a float32 model is compiled here, and why."""
+    """The device that a name means when a float32 model is compiled on this machine, and the reason."""
     try:
         (chosen, *_), notes = resolve_devices(name)
     except HeteroccError as error:
         return {"label": None, "device": None, "present": False, "why": error.message}
     kind = kind_text(chosen.unit, software=chosen.software)
-    why = "; ".join(notes) or f"{name} is the first {kind}: CUDA is asked before Vulkan, Vulkan before OpenCL"
+    why = "; ".join(notes) or f"{name} is the first {kind}: CUDA comes before Vulkan, Vulkan before OpenCL"
     label = label_of(chosen.backend, chosen.index) if chosen.present else None
     return {"label": label, "device": chosen.description, "present": chosen.present, "why": why}
 
 
 def device_table(report: Mapping[str, Any]) -> Table:
-    """As a terminal shows it: a block for every device, readable at 80 columns."""
+    """The report as a table with a block per device, readable at 80 columns."""
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True)
@@ -66,10 +66,10 @@ def device_table(report: Mapping[str, Any]) -> Table:
     for device in report["devices"]:
         _add_block(table, device["label"], _facts(device))
     for name, alias in report["aliases"].items():
-        _add_block(table, name, [("is", alias["label"] or alias["device"] or "nothing here"), ("why", alias["why"])])
+        _add_block(table, name, [("is", alias["label"] or alias["device"] or "not available"), ("why", alias["why"])])
     for absent in report["absent"]:
-        facts = [("is not here", absent["reason"])]
-        _add_block(table, absent["backend"].upper(), facts + ([("get it", absent["hint"])] if absent["hint"] else []))
+        facts = [("missing", absent["reason"])]
+        _add_block(table, absent["backend"].upper(), facts + ([("install", absent["hint"])] if absent["hint"] else []))
     return table
 
 
@@ -81,7 +81,7 @@ def _add_block(table: Table, label: str, facts: list[tuple[str, str]]) -> None:
 
 
 def _facts(device: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Names and values of what is known of a device."""
+    """Names and values of the known properties of a device."""
     limits = device["limits"]
     kind = kind_text(device["unit"], software=device["software"])
     if device["cores"]:
@@ -105,7 +105,7 @@ def _facts(device: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def _group(limits: Mapping[str, Any]) -> str:
     return ", ".join(
-        _told(
+        _known(
             (limits["group_size"], "{} items"),
             (limits["group_sizes"] and " x ".join(map(str, limits["group_sizes"])), "at most {}"),
             (limits["shared_memory"] and human(limits["shared_memory"]), "{} shared"),
@@ -116,7 +116,7 @@ def _group(limits: Mapping[str, Any]) -> str:
 
 def _kernel(limits: Mapping[str, Any]) -> str:
     return ", ".join(
-        _told(
+        _known(
             (limits["storage_buffers"], "{} storage buffers"),
             (limits["storage_range"] and human(limits["storage_range"]), "{} of each"),
             (limits["push_constants"] and human(limits["push_constants"]), "{} of push constants"),
@@ -124,12 +124,12 @@ def _kernel(limits: Mapping[str, Any]) -> str:
     )
 
 
-def _told(*entries: tuple[Any, str]) -> Iterator[str]:
+def _known(*entries: tuple[Any, str]) -> Iterator[str]:
     return (text.format(value) for value, text in entries if value)
 
 
 def human(nbytes: int) -> str:
-    """`128 B`, `32 KiB`, `23.5 GiB`."""
+    """A number of bytes as text: `128 B`, `32 KiB`, `23.5 GiB`."""
     size, units = float(nbytes), ["B", "KiB", "MiB", "GiB"]
     while size >= 1024 and len(units) > 1:
         size /= 1024

@@ -1,4 +1,4 @@
-"""The command line: `heterocc compile`, `partition`, `query`, `devices`; bundle commands are in cli_bundle."""
+"""Commands on models and devices: `heterocc compile`, `partition`, `query`, `devices`; see `bundles` for the others."""
 
 from __future__ import annotations
 
@@ -64,14 +64,16 @@ def compile(
     policy: Policy = "merge",
     passes: Passes = None,
     no_check: Annotated[
-        bool, typer.Option("--no-check", help="Do not run the partitions against ONNX Runtime.")
+        bool, typer.Option("--no-check", help="Do not compare the partitions with ONNX Runtime.")
     ] = False,
     inputs: Annotated[
-        Path | None, typer.Option("--inputs", help="Inputs (.npz) for the check, in place of seeded ones.")
+        Path | None, typer.Option("--inputs", help="Inputs (.npz) for the check, instead of seeded ones.")
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the inputs for check and golden vectors.")] = 0,
+    seed: Annotated[
+        int, typer.Option("--seed", min=0, help="Seed of the inputs for the check and the golden vectors.")
+    ] = 0,
     no_cpu_variant: Annotated[
-        bool, typer.Option("--no-cpu-variant", help="Leave out the CPU-only variant beside the heterogeneous one.")
+        bool, typer.Option("--no-cpu-variant", help="Do not add a CPU-only variant to the bundle.")
     ] = False,
     dot: DotDir = None,
     dump_dir: DumpDir = None,
@@ -141,9 +143,11 @@ def partition(
     dot: DotDir = None,
     write_affinity: Annotated[
         Path | None,
-        typer.Option("--write-affinity", help="Write the placement as an affinity file, to change and give back."),
+        typer.Option(
+            "--write-affinity", help="Write the placement as an affinity file, to edit and give to --affinity."
+        ),
     ] = None,
-    plan: Annotated[bool, typer.Option("--plan", help="Print every partition's nodes and values too.")] = False,
+    plan: Annotated[bool, typer.Option("--plan", help="Also print the nodes and values of every partition.")] = False,
     dump_dir: DumpDir = None,
     pass_limit: PassLimit = None,
     time_passes: TimePasses = False,
@@ -195,7 +199,7 @@ def query(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Ask which device supports which node, with a reason for every no."""
+    """Show which device supports which node, with a reason for each refusal."""
     with errors(json):
         from heterocc.compiler.driver import query_devices
 
@@ -219,7 +223,7 @@ def query(
 
 @app.command(epilog="Example:  heterocc devices --json")
 def devices(json: Json = False) -> None:
-    """List the devices of this machine, and why others are missing."""
+    """List the devices of this machine, and the reasons why others are missing."""
     with errors(json):
         from heterocc.compiler.cli.device_report import device_report, device_table
 
@@ -243,9 +247,9 @@ def root(
     version: Annotated[bool, typer.Option("--version", help="Print heterocc's version and exit.")] = False,
 ) -> None:
     """Options of heterocc itself."""
-    # The commands print a session's notes themselves; without a handler the runtime's log would say them again.
+    # The commands print a session's notes themselves; without a handler the runtime's log would repeat them.
     logging.getLogger("heterocc.runtime").addHandler(logging.NullHandler())
-    # This process is ours: ONNX Runtime's default logger is quiet too, unless its log is what somebody looks for.
+    # The process is not shared, so ONNX Runtime's default logger is silenced too, except when debugging.
     debug = bool(os.environ.get("HETEROCC_DEBUG"))
     logging.getLogger("heterocc.onnxruntime").setLevel(logging.WARNING if debug else logging.CRITICAL)
     if version:

@@ -1,4 +1,4 @@
-"""Options of the commands on models, and what their texts mean."""
+"""Options of the commands on models, and parsers of their texts."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ Devices = Annotated[
         "--devices",
         "-d",
         help="Devices by priority, high to low: CPU, OPENCL, VULKAN, CUDA, GPU (the first GPU here), GPU.1, AUTO, "
-        "AUTO:GPU,CPU, names of device files; ORT last takes what nobody else can run.",
+        "AUTO:GPU,CPU, names of device files; ORT, listed last, runs what no other device can.",
     ),
 ]
 Variant = Annotated[
     list[str] | None,
     typer.Option(
         "--variant",
-        help="One more list like --devices, compiled into a variant of its own in the same bundle; AUTO chooses among "
-        "them when the bundle is loaded, and the next is taken where one cannot be. Repeatable.",
+        help="Another list like --devices, compiled into a further variant of the same bundle. AUTO chooses among the "
+        "variants when the bundle is loaded; if one cannot be loaded, the next is tried. Repeatable.",
         metavar="DEVICES",
     ),
 ]
@@ -55,28 +55,31 @@ Property = Annotated[
 Affinity = Annotated[
     Path | None, typer.Option("--affinity", "-a", help="Affinity file (TOML): patterns of nodes → device.")
 ]
-Policy = Annotated[str, typer.Option("--policy", help="greedy: first device that can; merge: fewest transfers.")]
+Policy = Annotated[
+    str, typer.Option("--policy", help="greedy: the first device that supports a node; merge: fewest transfers.")
+]
 Passes = Annotated[
     str | None,
-    typer.Option("--passes", help="Passes by name, in place of a policy: 'greedy,manual,merge{max-nodes=64}'."),
+    typer.Option("--passes", help="Passes by name, instead of a policy: 'greedy,manual,merge{max-nodes=64}'."),
 ]
 DotDir = Annotated[
-    Path | None, typer.Option("--dot", help="Write hetero_affinity_<model>.dot and hetero_subgraphs_<model>.dot there.")
+    Path | None,
+    typer.Option("--dot", help="Directory for hetero_affinity_<model>.dot and hetero_subgraphs_<model>.dot."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no notes; warnings remain.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Hide progress and notes; warnings remain.")]
 DumpDir = Annotated[
     Path | None,
-    typer.Option("--dump-dir", help="Write the plan after every pass and each partition's IR and source there."),
+    typer.Option("--dump-dir", help="Directory for the plan after every pass and each partition's IR and source."),
 ]
-PassLimit = Annotated[int | None, typer.Option("--pass-limit", min=0, help="Stop after this many passes (to bisect).")]
+PassLimit = Annotated[int | None, typer.Option("--pass-limit", min=0, help="Run only this many passes (to bisect).")]
 TimePasses = Annotated[bool, typer.Option("--time-passes", help="Print the time of every pass and stage.")]
 
 
 def parse_shapes(options: list[str] | None) -> dict[str, tuple[int, ...]]:
-    """Parse `--shape` options: `NAME=1,3,224,224`, the name may itself hold `=` and `:`; `NAME=` is a scalar.
+    """Parse `--shape` options `NAME=1,3,224,224`. The name may contain `=` and `:`; `NAME=` is a scalar.
 
-    Raises ShapeOptionError for text of another form.
+    Raises ShapeOptionError (HC106) for malformed text.
     """
     shapes: dict[str, tuple[int, ...]] = {}
     for option in options or ():
@@ -84,7 +87,7 @@ def parse_shapes(options: list[str] | None) -> dict[str, tuple[int, ...]]:
         where = f"--shape {option}"
         if not sign or not name:
             raise ShapeOptionError(
-                f"'{option}' is not of the form NAME=1,3,224,224", where=where, hint="dimensions are whole numbers"
+                f"'{option}' is not of the form NAME=1,3,224,224", where=where, hint="dimensions are integers"
             )
         listed = [d.strip() for d in dims.strip("[]() ").replace("x", ",").split(",") if d.strip()]
         for index, text in enumerate(listed):
@@ -92,7 +95,7 @@ def parse_shapes(options: list[str] | None) -> dict[str, tuple[int, ...]]:
                 raise ShapeOptionError(
                     f"dimension {index} of '{name}' cannot be '{text[:40]}'",
                     where=where,
-                    hint="dimensions are whole numbers, 0 or more",
+                    hint="dimensions are integers, 0 or more",
                 )
         shape = tuple(int(text) for text in listed)
         check_dims(name, shape, where)
@@ -103,7 +106,7 @@ def parse_shapes(options: list[str] | None) -> dict[str, tuple[int, ...]]:
 
 
 def split_devices(text: str) -> tuple[str, ...]:
-    """Split `--devices`: commas separate, except behind `AUTO:`, which takes the rest as its candidates."""
+    """Split `--devices` at commas, except after `AUTO:`, whose candidates are the rest of the text."""
     if text.upper().startswith("AUTO:"):
         return (text,)
     return tuple(part.strip() for part in text.split(","))
@@ -112,7 +115,7 @@ def split_devices(text: str) -> tuple[str, ...]:
 def compile_options(
     devices: str, files: list[Path] | None, properties: list[str] | None, shapes: list[str] | None, **others: Any
 ) -> CompileOptions:
-    """The options that every command on a model has, and `others` as they are."""
+    """CompileOptions from the options of every command on a model, and from `others` unchanged."""
     return CompileOptions(
         devices=split_devices(devices),
         device_files=tuple(files or ()),

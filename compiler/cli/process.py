@@ -19,7 +19,10 @@ _ending = threading.Event()
 
 
 def prepare_streams() -> None:
-    """Let output never fail for its characters, nor go into a file that took the number of a closed stream."""
+    """Prepare standard streams: escape characters that cannot be encoded, and open closed ones on /dev/null.
+
+    Otherwise a file opened later would get the number of a closed stream, and output would be written into it.
+    """
     while (handle := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(handle, True)
     os.close(handle)
@@ -28,45 +31,45 @@ def prepare_streams() -> None:
             stream.reconfigure(errors=ENCODING_ERRORS)
 
 
-def end_on_signals(told: Callable[[str], None]) -> None:
-    """From now on SIGINT, SIGTERM and SIGHUP end the process with the exit code 128 and their number.
+def end_on_signals(show: Callable[[str], None]) -> None:
+    """Make SIGINT, SIGTERM and SIGHUP end the process with the exit code 128 plus their number.
 
-    What it has not finished is removed, the programs that it started are ended, and `told` shows a line to the user.
-    No exception is raised for it: libraries and `except Exception` would take that for an error of the model's.
+    Unfinished files are removed, programs that the process started are ended, and `show` prints a line for the user.
+    No exception is raised: libraries and `except Exception` would treat it as an error of the model.
     """
     caught = [s for s in _SIGNALS if signal.getsignal(s) is not signal.SIG_IGN]  # nohup and `&` ignore some
     reader, writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     os.set_blocking(reader, True)
-    # Python runs a handler only between steps of the main thread's own code; what is written here is read at once.
+    # Python runs handlers only between bytecodes of the main thread; a byte in this pipe is read immediately.
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     for number in caught:
         signal.signal(number, lambda _number, _frame: None)
-    threading.Thread(target=_watch, args=(reader, frozenset(caught), told), name="signals", daemon=True).start()
+    threading.Thread(target=_watch, args=(reader, frozenset(caught), show), name="signals", daemon=True).start()
 
 
 def is_ending() -> bool:
-    """Whether a signal is ending the process."""
+    """Return whether a signal is ending the process."""
     return _ending.is_set()
 
 
 def yield_to_signal() -> None:
-    """Return only if no signal is ending the process: what fails because of that is not told as an error."""
+    """Block if a signal is ending the process, so that failures caused by that are not reported as errors."""
     if _ending.is_set():
         threading.Event().wait()
 
 
-def _watch(reader: int, caught: frozenset[int], told: Callable[[str], None]) -> None:
+def _watch(reader: int, caught: frozenset[int], show: Callable[[str], None]) -> None:
     while (number := os.read(reader, 1)[0]) not in caught:
         pass
     _ending.set()
     for leave in (tools.kill_all, scratch.remove_all, atomic.discard_all):
         _within(10.0, leave)
-    _within(1.0, lambda: told("interrupted" if number == signal.SIGINT else f"ended by {signal.Signals(number).name}"))
+    _within(1.0, lambda: show("interrupted" if number == signal.SIGINT else f"ended by {signal.Signals(number).name}"))
     os._exit(128 + number)
 
 
 def _within(seconds: float, act: Callable[[], None]) -> None:
-    """Act, but wait no longer than this: another thread may hold a lock and never give it back."""
+    """Call `act` and wait at most `seconds`: another thread may hold a lock that it never releases."""
 
     def attempt() -> None:
         with contextlib.suppress(Exception):

@@ -15,14 +15,14 @@ from rich.progress import Progress as RichProgress
 from heterocc.compiler.progress import Progress
 
 LINE_SECONDS = 5.0
-"""Seconds between two lines of progress off a terminal; quicker work writes no line."""
+"""Seconds between lines of progress if not on a terminal; faster work writes no line."""
 
 _WIDTH = 60
-"""Characters of an item's name that are shown."""
+"""Maximum characters of an item's name that are shown."""
 
 
 class Stage(Progress):
-    """What a stage is at: its title, the item, the phase, and the steps of the phase (or of the stage)."""
+    """The state of a stage: its title, the item, the phase, and the steps of the phase or of the stage."""
 
     def __init__(self, title: str, total: int | None) -> None:
         self.title, self.total, self.done = title, total or None, 0
@@ -36,33 +36,33 @@ class Stage(Progress):
 
     @property
     def count(self) -> str:
-        """`12/66`, empty where nothing is counted."""
+        """The steps done and their total, such as `12/66`; empty without a total."""
         return "" if self.total is None else f"{self.done}/{self.total}"
 
     def begin(self, text: str) -> None:
-        """Work on an item begins."""
+        """Begin an item."""
         self._item, self._phase, self._step = text, "", ""
         self.show()
 
     def phase(self, text: str, total: int | None = None) -> None:
-        """A phase of the work on the item begins."""
+        """Begin a phase of the item."""
         self._phase, self._step, self.total, self.done = text, "", total, 0
         self.show()
 
     def item(self, text: str) -> None:
-        """Work on the next step of the phase begins."""
+        """Begin the next step of the phase."""
         self._step = text
         self.show()
 
     def step(self, text: str = "", steps: int = 1) -> None:
-        """Steps are done."""
+        """Count finished steps."""
         if text:
             self._item = text
         self.done += steps
         self.show()
 
     def show(self) -> None:
-        """Something changed."""
+        """Display the state; called after each change."""
 
 
 class _Bar(Stage):
@@ -79,7 +79,7 @@ class _Bar(Stage):
 
 @contextmanager
 def bar(console: Console, title: str, total: int | None) -> Iterator[Progress]:
-    """A bar (a moving one where nothing is counted) that goes away when the stage is done."""
+    """A progress bar that disappears when the stage ends; without a total, it only moves."""
     columns = [
         SpinnerColumn(),
         TextColumn("{task.description}"),
@@ -92,7 +92,7 @@ def bar(console: Console, title: str, total: int | None) -> Iterator[Progress]:
 
 
 class Lines:
-    """Writes a line on standard error every `LINE_SECONDS` while a stage is at work, from the first stage on."""
+    """A writer of progress lines: one every `LINE_SECONDS` during stages, counted from the start of the first."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -101,7 +101,7 @@ class Lines:
 
     @contextmanager
     def stage(self, title: str, total: int | None) -> Iterator[Progress]:
-        """A stage; it writes lines even while no progress is reported."""
+        """A stage that writes lines even if no progress is reported."""
         now = time.monotonic()
         if self._started is None:
             self._started = self._last = now
@@ -121,5 +121,5 @@ class Lines:
             line = " ".join(part for part in (stage.text, stage.count) if part)
             try:
                 self._console.print(escape(f"{line} … {elapsed:.0f} s"))
-            except (OSError, ValueError):  # nobody reads it any more
+            except (OSError, ValueError):  # standard error was closed
                 return

@@ -1,4 +1,4 @@
-"""What the bundle commands print: outputs, the inside of a bundle, whether it can run here."""
+"""Reports of the bundle commands: outputs, the contents of a bundle, whether it can run on this machine."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from heterocc.runtime.select.devices import driver_reason
 from heterocc.runtime.select.select import is_auto, select_variants
 
 
-def tell_notes(notes: Sequence[str], devices: str | None) -> None:
-    """Print what a session has to say of the variant it chose, where the choice was ours or not all was had."""
+def print_notes(notes: Sequence[str], devices: str | None) -> None:
+    """Print a session's notes, except details, if there are several or the variant was chosen by AUTO."""
     shown = [note for note in notes if not is_detail(note)]
     if len(shown) > 1 or is_auto(devices):
         for note in shown:
@@ -49,7 +49,7 @@ def outputs_table(results: Mapping[str, Any]) -> Table:
 
 
 def outputs_json(session: Any, results: Mapping[str, Any], profile: bool) -> dict[str, object]:
-    """Outputs with their values (tensors of up to 10,000 elements), as `heterocc run --json` prints them."""
+    """Outputs as `heterocc run --json` prints them, with the values of tensors of up to 10,000 elements."""
     shown: dict[str, object] = {}
     for name, value in results.items():
         if isinstance(value, np.ndarray):
@@ -78,7 +78,7 @@ def _plain(value: Any) -> Any:
 
 
 def _finite(value: Any) -> Any:
-    """JSON has no NaN and no infinity: they become text."""
+    """Replace NaN and infinities, which JSON cannot represent, by text."""
     if isinstance(value, float) and not np.isfinite(value):
         return str(value)
     if isinstance(value, list):
@@ -96,7 +96,7 @@ def spec_text(spec: TensorSpec) -> str:
 
 
 def print_bundle(bundle: Bundle, *, plan: bool, members: bool, kernels: bool) -> None:
-    """Print what is inside a bundle."""
+    """Print the contents of a bundle."""
     manifest = bundle.manifest
     made = ", ".join(f"{k} {v}" for k, v in manifest.producer.model_dump().items() if v)
     print_plain(f"model     {manifest.model.name}  (SHA-256 {manifest.model.sha256[:16]}…)")
@@ -148,8 +148,8 @@ def _print_variant(variant: Variant, *, kernels: bool) -> None:
 
 
 def check_bundle(path: Path, devices: str | None = None) -> dict[str, Any]:
-    """Whether each variant can run here, with the reasons why not, in which order they would be tried, and whether
-    every hash holds."""
+    """The answer of `heterocc check`: whether each variant can run on this machine, with reasons if not, the order in
+    which variants would be tried, and whether all hashes match."""
     with open_bundle(path) as bundle:
         damage: HeteroccError | None = None
         try:
@@ -185,7 +185,7 @@ def check_bundle(path: Path, devices: str | None = None) -> dict[str, Any]:
 def print_check(report: Mapping[str, Any]) -> None:
     """Print the answer of `heterocc check`."""
     if report["intact"]:
-        print_plain("intact: every hash holds")
+        print_plain("intact: all hashes match")
     else:
         print_plain(f"damaged: {report['damage']['message']}")
     if report["warning"] is not None:
@@ -196,4 +196,4 @@ def print_check(report: Mapping[str, Any]) -> None:
             print_plain(f"  - {reason}")
     if report["order"]:
         first, *others = report["order"]
-        print_plain(f"takes {first}" + (f"; where it cannot be loaded {', then '.join(others)}" if others else ""))
+        print_plain(f"loads {first}" + (f"; if that fails, {', then '.join(others)}" if others else ""))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # a command loads only what it needs
 
 
 def query_table(result: QueryResult) -> Group:
-    """Which device runs how many nodes of each operator type, and why not the others."""
+    """The number of nodes of each operator type that each device runs, with reasons for the others."""
     from heterocc.compiler.support.report import columns, no_device, remarks, rows, totals
 
     table = Table(box=box.SIMPLE, pad_edge=False)
@@ -38,8 +38,8 @@ def query_table(result: QueryResult) -> Group:
 
 
 def verify_table(report: VerifyReport) -> Table:
-    """Each output of a bundle, with its error and the verdict."""
-    verdict = "WRONG" if not report.ok else "ok" if report.checked else "nothing was checked"
+    """The error and the verdict of each output of a bundle."""
+    verdict = "WRONG" if not report.ok else "ok" if report.checked else "not checked"
     table = Table(box=None, pad_edge=False, title=f"variant {report.variant} against {report.reference}: {verdict}")
     table.title_justify = "left"
     for column in ("output", "max error", "mean error", "SNR dB", "verdict"):
@@ -53,12 +53,12 @@ def verify_table(report: VerifyReport) -> Table:
     if report.culprit is not None:
         table.caption = report.culprit.sentence()
     elif report.ok and not report.checked:
-        table.caption = "give the model, and inputs on which it shows what it computes: --inputs"
+        table.caption = "give the model, and inputs that give outputs to compare: --inputs"
     return table
 
 
 def bench_table(result: BenchResult) -> Table:
-    """Latencies and throughput of each runner, and the ratio of two."""
+    """Latencies and throughput of each runner, and the ratio of their medians if there are two."""
     table = Table(title=None, box=None, pad_edge=False)
     for column in ("", "runs", *(f"{name} ms" for name, _ in PERCENTILES), "runs/s"):
         table.add_column(column, justify="left" if not column else "right")

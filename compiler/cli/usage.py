@@ -1,4 +1,4 @@
-"""Usage errors of the command line (an unknown option, a missing argument, a bad value) in the form of all others."""
+"""Usage errors of the command line (an unknown option, a missing argument, a bad value) as heterocc's errors."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from heterocc.artifacts.errors import UsageError
 from heterocc.compiler.cli.console import fail
 
 _TyperUsageError: Any = typer.BadParameter.__base__
-"""The base of typer's usage errors; where it is defined differs between releases of typer."""
+"""The base class of typer's usage errors; its module differs between releases of typer."""
 
 
 class Commands(TyperGroup):
-    """A group whose usage errors are HC120; with `--json` among the arguments they come as JSON too."""
+    """A group whose usage errors are HC120, printed as JSON too if `--json` is among the arguments."""
 
     _as_json = False
     _path = "heterocc"
@@ -46,7 +46,7 @@ class Commands(TyperGroup):
 
 
 def _wants_json(arguments: Sequence[str]) -> bool:
-    """Whether `--json` is among the arguments, not counting those after `--`."""
+    """Return whether `--json` is among the arguments before `--`."""
     options = arguments[: arguments.index("--")] if "--" in arguments else arguments
     return "--json" in options
 
@@ -54,4 +54,4 @@ def _wants_json(arguments: Sequence[str]) -> bool:
 def _as_ours(error: Any, text: str, path: str) -> UsageError:
     command = path if error.ctx is None else error.ctx.command_path
     message = " ".join(text.split()).rstrip(".")
-    return UsageError(message[0].lower() + message[1:], where=command, hint=f"`{command} --help` shows what it takes")
+    return UsageError(message[0].lower() + message[1:], where=command, hint=f"`{command} --help` shows the options")

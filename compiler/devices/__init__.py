@@ -1,1 +1,1 @@
-"""Devices as the compiler sees them: names, targets, properties, device files."""
+"""Devices of the compiler: names, targets, properties, device files."""

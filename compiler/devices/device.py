@@ -1,4 +1,4 @@
-"""A device that a compile is for."""
+"""A target device of a compile."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ TargetAttr = str | int | bool | tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class TargetDevice:
-    """A resolved device: what the user called it, who runs it, and what code for it must look like.
+    """A resolved device: its name, its back end, and the target of its code.
 
     `target` holds TVM target attributes (`{"kind": "llvm", "mtriple": …, "mcpu": …, "mattr": ("+avx2",)}`), empty for
-    ORT. `present` says whether this machine has the device, so that code for it can be checked. `software` marks CPU
-    implementations of a GPU API (PoCL, lavapipe). `dtypes` are those it can hold and compute. `refuses` are operator
-    types it must not get. `flops` in FLOP/s, `bandwidth` in bytes/s, `memory` and `max_buffer` in bytes, None when
-    unknown. `properties` are those of `--property` that the runtime acts on. `unit` is what `AUTO` ranks by. `links`
-    gives what a transfer to another device costs, by that device's name.
+    ORT. `present` is whether this machine has the device, so that code for it can be checked. `software` marks CPU
+    implementations of a GPU API (PoCL, lavapipe). `dtypes` are those that it stores and computes. `refuses` are the
+    operator types that must not be placed on it. `flops` is in FLOP/s, `bandwidth` in bytes/s, `memory` and
+    `max_buffer` in bytes; None if unknown. `properties` are those of `--property` that the runtime uses. `unit` is the
+    kind of processor, by which `AUTO` ranks. `links` has the cost of transfers to other devices, by their names.
     """
 
     name: str
@@ -54,26 +54,26 @@ class TargetDevice:
 
     @property
     def last_resort(self) -> bool:
-        """Whether the device gets only what no other listed device can run."""
+        """Return whether the device gets only nodes that no other listed device can run."""
         return self.backend == "ort"
 
     @property
     def half(self) -> bool:
-        """Whether partitions of the device keep weights and values in half precision."""
+        """Return whether partitions of the device store weights and values in half precision."""
         return self.properties.get("precision") == "f16"
 
     @property
     def keeps_binaries(self) -> bool:
-        """Whether the bundle is to hold what the device's driver makes of the kernels."""
+        """Return whether the bundle is to hold the driver's binaries of the device's kernels."""
         return self.properties.get("binaries") == "on"
 
     @property
     def tunes(self) -> bool:
-        """Whether schedules of kernels are to be chosen by timing them on the device."""
+        """Return whether schedules of kernels are to be chosen by timing them on the device."""
         return self.properties.get("tune") == "on"
 
     def target_json(self) -> str | None:
-        """The TVM target as JSON text with sorted keys, None for a device without one."""
+        """The TVM target as JSON text with sorted keys, or None if the device has none."""
         if not self.target:
             return None
         plain = {k: list(v) if isinstance(v, tuple) else v for k, v in self.target.items()}

@@ -1,4 +1,4 @@
-"""Device files: a device that this machine has not, described in TOML or JSON; docs/devices.md has examples."""
+"""Device files: descriptions of absent devices in TOML or JSON; docs/devices.md has examples."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ VULKAN_SUPPORTS: tuple[tuple[tuple[str, ...], frozenset[str]], ...] = (
     (("supports_int16", "supports_16bit_buffer"), frozenset(["int16", "uint16"])),
     (("supports_int8", "supports_8bit_buffer"), frozenset(["int8", "uint8", "bool"])),
 )
-"""Attributes of a Vulkan target, and the dtypes that a device holds and computes where it has all of them."""
+"""Attributes of a Vulkan target, and the dtypes that a device with all of them stores and computes."""
 
 VULKAN_NAN = frozenset(["supports_nan16", "supports_nan32", "supports_nan64"])
-"""Attributes of a Vulkan target that are not TVM's: NaN, infinities and the sign of zero are kept where code asks."""
+"""Attributes of a Vulkan target besides TVM's: code may require that NaN, infinities and signed zeros are preserved."""
 
 _TARGET_KIND: dict[Backend, str] = {"cpu": "llvm", "opencl": "opencl", "vulkan": "vulkan", "cuda": "cuda"}
 _TARGET_KEYS: dict[Backend, frozenset[str]] = {
@@ -88,7 +88,7 @@ _AS_LARGE_AS_GROUPS = frozenset(["max_threads_per_block", "max_block_size_x", "m
 _RESERVED = frozenset(["AUTO", "ORT"])
 
 CUDA_ARCH = re.compile(r"sm_[0-9]{2,3}[af]?")
-"""A real architecture as nvcc names it: `sm_90`; with `a` or `f` the code runs on that one, or its family, alone."""
+"""nvcc's name of a real architecture, such as `sm_90`; with suffix `a` or `f`, for this one or its family only."""
 
 DType = Literal[
     "float64", "float32", "float16", "int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8", "bool"
@@ -102,7 +102,7 @@ class _Record(BaseModel):
 
 
 class LinkRecord(_Record):
-    """What a transfer to another device costs: `latency` in seconds, `bandwidth` in bytes/s."""
+    """The cost of a transfer to another device: `latency` in seconds, `bandwidth` in bytes/s."""
 
     latency: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1e-5
     bandwidth: Rate = 1e10
@@ -112,12 +112,13 @@ class DeviceFile(_Record):
     """A device file.
 
     `name` is the label for `--devices`; it may be `CPU`, to compile for another CPU than this machine's. `target` are
-    TVM target attributes. `refuses` are operator types (`Softmax`, `com.microsoft::FusedMatMul`) the device must not
-    get. `memory` and `max_buffer` are in bytes, `flops` in FLOP/s, `bandwidth` in bytes/s. `links` gives transfers to
-    other devices by their names. `dtypes` are those the device holds and computes; without it, all numeric ones, save
-    float64 and float16 on a GPU of a back end other than cuda. A CUDA device needs `target.arch`, such as `sm_90`. Of a
-    Vulkan device, `target.supports_…` add to those dtypes or take from them, a limit that is not given is what the
-    Vulkan specification promises of every device, and axes of a work group are as long as the group may be.
+    TVM target attributes. `refuses` are operator types (`Softmax`, `com.microsoft::FusedMatMul`) not to be placed on
+    the device. `memory` and `max_buffer` are in bytes, `flops` in FLOP/s, `bandwidth` in bytes/s. `links` has the
+    costs of transfers to other devices, by their names. `dtypes` are those that the device stores and computes; the
+    default is all numeric ones, except float64 and float16 on a GPU of a back end other than cuda. A CUDA device needs
+    `target.arch`, such as `sm_90`. For a Vulkan device, `target.supports_…` add dtypes or remove them, the default of a
+    limit is the minimum that the Vulkan specification guarantees, and each axis of a work group may be as long as the
+    group.
     """
 
     name: Annotated[str, Field(pattern=r"^\p{L}[\p{L}\p{M}\p{N}_-]{0,31}(\.[0-9]{1,3})?$")]
@@ -145,17 +146,19 @@ class DeviceFile(_Record):
             if key.startswith("supports_") and not isinstance(value, bool):
                 raise ValueError(f"target.{key} must be true or false")
             if key.startswith(("max_", "thread_")) and (type(value) is not int or value < 1):
-                raise ValueError(f"target.{key} must be a whole number from 1")
+                raise ValueError(f"target.{key} must be an integer, 1 or more")
         kind = self.target.get("kind", _TARGET_KIND[self.backend])
         if kind != _TARGET_KIND[self.backend]:
-            raise ValueError(f"target.kind is '{kind}', but back end {self.backend} has '{_TARGET_KIND[self.backend]}'")
+            raise ValueError(
+                f"target.kind is '{kind}', but back end {self.backend} requires '{_TARGET_KIND[self.backend]}'"
+            )
         arch = self.target.get("arch")
         if self.backend == "cuda" and not (isinstance(arch, str) and CUDA_ARCH.fullmatch(arch)):
             raise ValueError('target.arch must name the GPU\'s architecture, such as "sm_90"')
         return self
 
     def device(self) -> TargetDevice:
-        """The device described; a CPU counts as present where this machine can run its code."""
+        """The described device. A CPU counts as present if this machine can run its code."""
         target: dict[str, TargetAttr] = {"kind": _TARGET_KIND[self.backend]}
         for key, value in self.target.items():
             target[key] = tuple(value) if isinstance(value, list) else value
@@ -197,11 +200,11 @@ GENERIC_OPENCL_TARGET: dict[str, TargetAttr] = {
     "max_shared_memory_per_block": 16384,
     "thread_warp_size": 1,
 }
-"""What every OpenCL GPU of the last decade offers; code for it assumes no sub-groups."""
+"""The features of every OpenCL GPU of the last decade, without sub-groups."""
 
 
 def _vulkan_dtypes(target: Mapping[str, TargetAttr]) -> frozenset[str]:
-    """The generic dtypes with what the target's attributes grant and without what they deny."""
+    """The generic dtypes, plus those that the target's attributes add and minus those that they remove."""
     dtypes = set(GENERIC_GPU_DTYPES)
     for keys, names in VULKAN_SUPPORTS:
         given = [bool(target[key]) for key in keys if key in target]
@@ -213,9 +216,9 @@ def _vulkan_dtypes(target: Mapping[str, TargetAttr]) -> frozenset[str]:
 
 
 def read_device_file(path: Path) -> TargetDevice:
-    """The device that a TOML or JSON file (by suffix) describes.
+    """Read the device from a TOML or JSON file (by suffix).
 
-    Raises FileMissingError (HC101), and DeviceFileError (HC109) naming the place of an unknown key or wrong value.
+    Raises FileMissingError (HC101), and DeviceFileError (HC109) with the place of an unknown key or invalid value.
     """
     try:
         with path.open("rb") as file:
@@ -223,7 +226,7 @@ def read_device_file(path: Path) -> TargetDevice:
     except OSError as error:
         raise FileMissingError(f"cannot read device file '{path}': {error.strerror}", where=str(path)) from None
     if len(data) > MAX_FILE_BYTES:
-        raise DeviceFileError(f"a device file has at most {MAX_FILE_BYTES} bytes", where=str(path))
+        raise DeviceFileError(f"the device file has more than {MAX_FILE_BYTES} bytes", where=str(path))
     raw = _parse(path, data)
     try:
         return DeviceFile.model_validate(raw).device()
@@ -232,7 +235,7 @@ def read_device_file(path: Path) -> TargetDevice:
         place = ".".join(str(p) for p in first["loc"])
         what = first["msg"].removeprefix("Value error, ")
         if first["type"] == "extra_forbidden":
-            what, hint = "unknown key", f"a device file has {', '.join(DeviceFile.model_fields)}"
+            what, hint = "unknown key", f"keys: {', '.join(DeviceFile.model_fields)}"
             if len(first["loc"]) > 1:
                 hint = "see the keys in `python -m heterocc.compiler.devices.schema`"
         else:
@@ -245,20 +248,24 @@ def _parse(path: Path, data: bytes) -> Any:
     suffix = path.suffix.lower()
     if suffix not in (".toml", ".json"):
         kind = file_kind(data)
-        what = f"the device file is {kind}" if kind not in (None, TEXT, EMPTY) else "a device file is .toml or .json"
+        what = (
+            f"the device file is {kind}"
+            if kind not in (None, TEXT, EMPTY)
+            else "the device file is neither .toml nor .json"
+        )
         raise DeviceFileError(what, where=str(path), hint="name a .toml or .json file that describes a device")
     try:
         text = data.decode("utf-8")
         return tomllib.loads(text) if suffix == ".toml" else json.loads(text)
     except UnicodeDecodeError:
-        raise DeviceFileError("the device file is not UTF-8", where=str(path)) from None
+        raise DeviceFileError("the device file is not UTF-8 text", where=str(path)) from None
     except tomllib.TOMLDecodeError as error:
-        raise DeviceFileError(f"not TOML: {error}", where=str(path)) from None
+        raise DeviceFileError(f"the device file is not valid TOML: {error}", where=str(path)) from None
     except (json.JSONDecodeError, RecursionError) as error:
-        raise DeviceFileError(f"not JSON: {error}", where=str(path)) from None
+        raise DeviceFileError(f"the device file is not valid JSON: {error}", where=str(path)) from None
 
 
 def device_file_schema() -> dict[str, Any]:
-    """JSON schema of a device file; `device-file.schema.json` beside this module holds the same."""
+    """The JSON schema of a device file, equal to `device-file.schema.json` in this folder."""
     schema = {**DeviceFile.model_json_schema(), "title": "heterocc device file"}
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}

@@ -1,6 +1,6 @@
-"""The CPU of this machine: its instruction set as LLVM names it, and rough figures for the cost model.
+"""The CPU of this machine: its instruction set in LLVM's names, and estimates for the cost model.
 
-Nothing here needs TVM, save the features of a CPU name that is no x86-64 level (`CPU.mcpu=znver4`): LLVM knows them.
+TVM is needed only for the features of a CPU name that is not an x86-64 level (`CPU.mcpu=znver4`), which LLVM knows.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ X86_LEVELS: Mapping[str, frozenset[str]] = {
     "x86-64-v3": _V3,
     "x86-64-v4": _V4,
 }
-"""Features of the micro-architecture levels of the x86-64 psABI, in LLVM's names, without the baseline's."""
+"""Features of the micro-architecture levels of the x86-64 psABI, in LLVM's names, without those of the baseline."""
 
 _X86_EXTRA = frozenset(
     [
@@ -43,21 +43,21 @@ _X86_EXTRA = frozenset(
     ]
 )
 _ARM_EXTRA = frozenset(["dotprod", "fullfp16", "lse", "bf16", "i8mm"])
-"""Features that pay in kernels of numbers, beyond the level that a CPU is named by."""
+"""Features beyond a CPU's level that speed up numerical kernels."""
 
 BASELINE: Mapping[str, frozenset[str]] = {
     "x86_64": frozenset(["cmov", "cx8", "fxsr", "mmx", "sse", "sse2"]),
     "aarch64": frozenset(["fp-armv8", "neon"]),
 }
-"""Features that every machine of an architecture has: code is not said to need them."""
+"""Features that every machine of an architecture has, which are not listed as requirements of code."""
 
 DETECTABLE = frozenset(f for flags in CPU_FLAGS.values() for f in flags.values()) | {"crc32", "sve2-bitperm"}
-"""Features that code may be said to need: those that the runtime can see on a machine."""
+"""Features that can be listed as requirements of code: those that the runtime can detect."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostCpu:
-    """One CPU: `features` in LLVM's names, `cores` as the operating system grants them, `clock` in Hz (nominal)."""
+    """One CPU: `features` in LLVM's names, `cores` available to the process, nominal `clock` in Hz."""
 
     arch: str
     name: str
@@ -67,10 +67,10 @@ class HostCpu:
 
     @property
     def target(self) -> dict[str, TargetAttr]:
-        """TVM target attributes for code that uses all this CPU has that pays in a kernel.
+        """TVM target attributes for code that uses all features of this CPU that speed up kernels.
 
-        The CPU is named as an x86-64 level plus single features rather than as a model (`znver5`): a hypervisor may
-        hide features that the model has, and what the code needs can then be checked word by word.
+        The CPU is named by an x86-64 level and single features rather than by its model (`znver5`), because a
+        hypervisor may hide features of the model, and because the code's requirements can then be checked one by one.
         """
         target: dict[str, TargetAttr] = {"kind": "llvm", "mtriple": f"{self.arch}-linux-gnu"}
         if self.arch == "x86_64":
@@ -88,17 +88,17 @@ class HostCpu:
 
     @property
     def flops(self) -> float:
-        """Peak float32 FLOP/s, roughly: cores x clock x SIMD lanes x two FMA units x two operations."""
+        """The estimated peak of float32 FLOP/s: cores x clock x SIMD lanes x two FMA units x two operations."""
         return peak_flops(self.features, self.cores, self.clock)
 
     @property
     def bandwidth(self) -> float:
-        """Memory bytes/s, roughly: 12 GB/s a core up to 8 cores (two to four channels of DDR4 or DDR5)."""
+        """The estimated memory bytes/s: 12 GB/s per core up to 8 cores (two to four channels of DDR4 or DDR5)."""
         return 12e9 * min(self.cores, 8)
 
 
 def peak_flops(features: frozenset[str], cores: int, clock: float) -> float:
-    """Peak float32 FLOP/s of `cores` cores at `clock` Hz with the SIMD width that `features` give."""
+    """Peak float32 FLOP/s of `cores` cores at `clock` Hz with the SIMD width of `features`."""
     if "avx512f" in features:
         lanes = 16
     elif "avx2" in features:
@@ -115,7 +115,7 @@ def x86_level(features: frozenset[str]) -> str:
 
 @functools.cache
 def host_cpu() -> HostCpu:
-    """The CPU of this machine, from /proc/cpuinfo; without one, the baseline of its architecture."""
+    """The CPU of this machine, from /proc/cpuinfo; if that is missing, the baseline of its architecture."""
     path = Path("/proc/cpuinfo")
     text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
     affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -125,8 +125,8 @@ def host_cpu() -> HostCpu:
 def parse_cpuinfo(text: str, *, arch: str, cores: int, clock: float | None) -> HostCpu:
     """The CPU that a /proc/cpuinfo `text` describes.
 
-    `clock` (Hz) where cpufreq knows it; else half the bogomips of x86 (the rate of the time stamp counter), which
-    unlike `cpu MHz` does not change from one moment to the next: plans must not depend on the hour.
+    `clock` (Hz) is from cpufreq if known. The default is half the bogomips of x86 (the rate of the time stamp counter),
+    which is constant, unlike `cpu MHz`; plans must be reproducible.
     """
     arch = plain_arch(arch)
     fields: dict[str, str] = {}
@@ -149,16 +149,16 @@ def _max_clock() -> float | None:
 
 
 def target_arch(target: Mapping[str, TargetAttr]) -> str:
-    """The architecture that an llvm target is for: `x86_64`, `aarch64`; the host's where it names none."""
+    """The architecture of an llvm target (`x86_64`, `aarch64`), by default the host's."""
     triple = target.get("mtriple")
     arch = triple.split("-")[0] if isinstance(triple, str) and triple else host_cpu().arch
     return plain_arch(arch)
 
 
 def code_features(target: Mapping[str, TargetAttr]) -> tuple[str, ...]:
-    """LLVM names of the CPU features that code for an llvm `target` may use, sorted; the architecture's baseline apart.
+    """LLVM's names of the CPU features that code for an llvm `target` may use, sorted, without the baseline's.
 
-    Only features that a machine can be asked for (`DETECTABLE`) are named.
+    Only features that can be detected on a machine (`DETECTABLE`) are included.
     """
     arch = target_arch(target)
     cpu = target.get("mcpu", "x86-64" if arch == "x86_64" else "generic")
@@ -186,6 +186,6 @@ def _ask_llvm(arch: str, cpu: str) -> frozenset[str]:
 
 
 def runs_here(target: Mapping[str, TargetAttr]) -> bool:
-    """Whether code for an llvm `target` can be run on this machine."""
+    """Return whether this machine can run code for an llvm `target`."""
     host = host_cpu()
     return target_arch(target) == host.arch and set(code_features(target)) <= host.features

@@ -1,4 +1,4 @@
-"""Names of devices: from `--devices GPU,CPU` to devices."""
+"""Resolution of device names, such as `--devices GPU,CPU`."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from heterocc.runtime.select.ranking import GPU_BACKENDS, SOFTWARE_BACKENDS, Bac
 
 DEFAULT_DEVICES = "CPU,ORT"
 ORT_IS_LAST = (
-    "ORT is taken as if it were listed last: it runs only what no other listed device can; to run all nodes in ONNX "
+    "ORT is treated as if listed last: it runs only what no other listed device can; to run all nodes in ONNX "
     "Runtime, list ORT alone"
 )
-"""The note for a list whose order is not kept."""
+"""The note for a list that is reordered."""
 FLOAT32 = frozenset(["float32"])
 
 _ACCELERATORS: dict[str, Backend] = {"OPENCL": "opencl", "VULKAN": "vulkan", "CUDA": "cuda"}
@@ -57,7 +57,7 @@ def ort_device() -> TargetDevice:
 
 
 def generic_gpu() -> TargetDevice:
-    """An OpenCL device that is not here: code can be compiled for it, but not checked."""
+    """An OpenCL device that this machine lacks: code can be compiled for it, but not checked."""
     return TargetDevice(
         name="GPU",
         backend="opencl",
@@ -77,14 +77,14 @@ def resolve_devices(
     precisions: frozenset[str] = FLOAT32,
     present: Accelerators | None = None,
 ) -> tuple[tuple[TargetDevice, ...], tuple[str, ...]]:
-    """The devices that a priority list names, high to low, and notes that the user should see.
+    """The devices of a priority list, high to low, and notes for the user.
 
-    `names` as `--devices` has it (`GPU,CPU`, `AUTO:GPU,CPU`) or a sequence of names; None means `CPU,ORT`. Names match
-    without regard to case. `device_files` add devices, or replace `CPU`. `precisions` are the dtypes that a device
-    chosen by `AUTO` must compute. `present` stands in for this machine's accelerators.
+    `names` is in the form of `--devices` (`GPU,CPU`, `AUTO:GPU,CPU`) or a sequence of names; None means `CPU,ORT`. Case
+    does not matter. `device_files` add devices, or replace `CPU`. `precisions` are the dtypes that a device
+    chosen by `AUTO` must compute. `present` replaces this machine's accelerators.
 
-    Raises UnknownDeviceError (HC402) for an empty list, a name that nothing here has, a device listed twice or a back
-    end that this version lacks; PropertyError, DeviceFileError and FileMissingError as their parsers do.
+    Raises UnknownDeviceError (HC402) for an empty list, an unknown name, a device listed twice or a back end that this
+    version lacks, and the errors of the parsers: PropertyError, DeviceFileError and FileMissingError.
     """
     (devices,), notes = resolve_lists(
         [DEFAULT_DEVICES if names is None else names], device_files, properties, precisions=precisions, present=present
@@ -100,7 +100,7 @@ def resolve_lists(
     precisions: frozenset[str] = FLOAT32,
     present: Accelerators | None = None,
 ) -> tuple[tuple[tuple[TargetDevice, ...], ...], tuple[str, ...]]:
-    """The same for several lists at once: a name means one device in all of them, and a property may name any."""
+    """Resolve several lists together. A name is the same device in all lists, and a property may name any device."""
     resolver = _Resolver(_described(device_files), accelerators() if present is None else present, precisions)
     resolved = [resolver.resolve(_split(names)) for names in lists]
     every = {d.name: d for devices in resolved for d in devices}
@@ -112,7 +112,7 @@ def resolve_lists(
 
 
 def known_devices(device_files: Iterable[Path | TargetDevice] = ()) -> tuple[TargetDevice, ...]:
-    """Every device that can be listed here, in the order `heterocc devices` shows them."""
+    """Every device that can be named on this machine, in the order of `heterocc devices`."""
     described = _described(device_files)
     here = [d for d in accelerators().devices if d.name not in described]
     own = [d for d in (host_device(), ort_device()) if d.name not in described]
@@ -130,14 +130,14 @@ def _described(device_files: Iterable[Path | TargetDevice]) -> dict[str, TargetD
 
 
 def _kind(device: TargetDevice) -> str:
-    """What `AUTO` sees in a device, in words."""
-    return kind_text(device.unit, software=device.software) + ("" if device.present else " that is not here")
+    """The kind of a device in words, for notes on `AUTO`."""
+    return kind_text(device.unit, software=device.software) + ("" if device.present else " that is missing here")
 
 
 def _split(names: str | Sequence[str]) -> list[str]:
-    """Single names in order; `AUTO:GPU,CPU` keeps its candidates, which run to the end of the list."""
+    """The names of a list in order. `AUTO:GPU,CPU` is one name: its candidates extend to the end of the list."""
     if not isinstance(names, str) and not (isinstance(names, Sequence) and all(isinstance(n, str) for n in names)):
-        raise UsageError(f'devices must be text such as "GPU,CPU" or a sequence of names, not {names!r}'[:200])
+        raise UsageError(f'devices must be a string such as "GPU,CPU" or a sequence of names, not {names!r}'[:200])
     text = names if isinstance(names, str) else ",".join(names)
     where = Hint(f"devices={text!r}", f"--devices {text}")
     if not text.strip(" ,"):
@@ -151,7 +151,7 @@ def _split(names: str | Sequence[str]) -> list[str]:
     found = [name.strip() for name in text[:split].split(",")]
     if auto:
         if found.pop():
-            raise UnknownDeviceError(f"'{text}' is no list of devices", where=where, hint="write AUTO:GPU,CPU")
+            raise UnknownDeviceError(f"'{text}' is not a list of devices", where=where, hint="write AUTO:GPU,CPU")
         found.append("AUTO:" + text[-len(candidates) :].strip() if candidates else "AUTO:")
     if "" in found:
         raise UnknownDeviceError("the list of devices has an empty name", where=where)
@@ -159,7 +159,7 @@ def _split(names: str | Sequence[str]) -> list[str]:
 
 
 class _Resolver:
-    """Resolves one list; collects notes on the way."""
+    """Resolves lists of names and collects notes."""
 
     def __init__(self, described: dict[str, TargetDevice], here: Accelerators, precisions: frozenset[str]) -> None:
         self.described = described
@@ -184,7 +184,9 @@ class _Resolver:
             same = other.backend == device.backend and other.index == device.index and other.present and device.present
             if other.name == device.name or (same and device.backend not in ("cpu", "ort")):
                 what = f"'{device.name}'" if other.name == device.name else f"'{other.name}' and '{device.name}'"
-                message = f"device {what} is listed twice" if other.name == device.name else f"{what} are one device"
+                message = (
+                    f"device {what} is listed twice" if other.name == device.name else f"{what} are the same device"
+                )
                 raise UnknownDeviceError(message, hint="list each device once")
 
     def _one(self, name: str) -> TargetDevice:
@@ -192,8 +194,8 @@ class _Resolver:
             if label.upper() == name.upper():
                 if not device.present:
                     self.notes.append(
-                        f"{label} is described by a file and not here: its code is not checked; run `heterocc verify` "
-                        "where it is"
+                        f"{label} is described by a file and is not on this machine: its code is not checked; run "
+                        "`heterocc verify` on its machine"
                     )
                 return device
         match = re.fullmatch(r"([A-Z]+)(?:\.([0-9]{1,3}))?", name.upper())
@@ -214,14 +216,14 @@ class _Resolver:
         found = [d for d in self.present if d.backend == backend]
         reason = self.here.why_missing(backend)
         if reason is not None:
-            hint = "install its driver, or compile for GPU: without one that is a generic target, not checked"
+            hint = "install its driver, or compile for GPU, which without a GPU is a generic target, not checked"
             if backend == "cuda":
                 hint = (
-                    "`pip install 'heterocc[cuda]'` brings all but the driver; to compile without a GPU, "
+                    "`pip install 'heterocc[cuda]'` installs all but the driver; to compile without a GPU, "
                     "describe it in a device file (backend, target.arch)"
                 )
             raise DriverMissingError(
-                f"device '{name}' is not here: {reason}",
+                f"device '{name}' is not available: {reason}",
                 where=Hint(f"devices={name!r}", f"--devices {name}"),
                 hint=hint,
             )
@@ -238,15 +240,15 @@ class _Resolver:
             found = sorted(software, key=lambda d: SOFTWARE_BACKENDS.index(d.backend))
             if index < len(found):
                 self.notes.append(
-                    f"{name.upper()} is a software device, {found[index].description}: no GPU is here; "
-                    "`heterocc devices` says what is missing"
+                    f"{name.upper()} is a software device, {found[index].description}: no GPU was found; "
+                    "`heterocc devices` shows what is missing"
                 )
         if not found and index == 0:
             reason = self.here.why_missing("opencl")
             why = f" ({reason})" if reason else ""
             self.notes.append(
-                f"{name.upper()} is a generic OpenCL target: no GPU is here{why}, its code is not checked; "
-                "run `heterocc verify` where there is one"
+                f"{name.upper()} is a generic OpenCL target: no GPU was found{why}, its code is not checked; "
+                "run `heterocc verify` on a machine with a GPU"
             )
             return generic_gpu()
         if index >= len(found):
@@ -281,7 +283,7 @@ class _Resolver:
         return (best, *last)
 
     def _rank(self, device: TargetDevice) -> tuple[bool, bool, int]:
-        """See heterocc.runtime.select.ranking, which ranks what is loaded; ties as listed."""
+        """The sort key of a device for `AUTO`, as in heterocc.runtime.select.ranking; ties keep the listed order."""
         computes = self.precisions <= device.dtypes
         return rank(computes=computes, present=device.present, unit=device.unit, software=device.software)
 
@@ -292,5 +294,5 @@ class _Resolver:
         return UnknownDeviceError(
             f"there is no device '{name}'",
             where=Hint(f"devices={name!r}", f"--devices {name}"),
-            hint=f"known here: {', '.join(known)}",
+            hint=f"known devices: {', '.join(known)}",
         )

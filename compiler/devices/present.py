@@ -1,4 +1,4 @@
-"""The accelerators of this machine, as devices to compile for."""
+"""The accelerators of this machine as target devices."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from heterocc.runtime.select.found import FoundDevice
 from heterocc.runtime.select.ranking import Backend
 
 LANES_PER_UNIT = 64
-"""Multiply-adds a clock of one compute unit: AMD and NVIDIA have 64 to 128, integrated GPUs 8 to 64."""
+"""Multiply-adds per clock of one compute unit: AMD and NVIDIA have 64 to 128, integrated GPUs 8 to 64."""
 
 
 MAX_GROUP = 256
-"""Work items of a group, at most: larger groups lower occupancy on GPUs and gain nothing on a CPU."""
+"""The largest number of work items in a group; more would lower occupancy on GPUs and not help on a CPU."""
 
 Rates = tuple[float | None, float | None]
-"""FLOP/s and bytes/s, None where nothing is known."""
+"""FLOP/s and bytes/s; None if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Accelerators:
-    """The accelerators here, and for each back end without one the reason why."""
+    """The accelerators of this machine, and the reason for each back end without one."""
 
     devices: tuple[TargetDevice, ...] = ()
     missing: tuple[tuple[Backend, str], ...] = ()
 
     def why_missing(self, backend: Backend) -> str | None:
-        """Why there is no device of a back end, None if there is one or nothing is known."""
+        """The reason why a back end has no device, or None if it has one or the reason is unknown."""
         return dict(self.missing).get(backend)
 
 
 @functools.cache
 def accelerators() -> Accelerators:
-    """Devices of all GPU back ends, of each hardware before software, named `OPENCL`, `OPENCL.1`, `VULKAN` …"""
+    """The devices of all GPU back ends, hardware before software in each, named `OPENCL`, `OPENCL.1`, `VULKAN` …"""
     here = found_accelerators()
     return Accelerators(
         tuple(target_device(found) for found in here.devices), tuple((a.backend, a.reason) for a in here.absent)
@@ -45,9 +45,9 @@ def accelerators() -> Accelerators:
 
 
 def target_device(found: FoundDevice) -> TargetDevice:
-    """An accelerator that the runtime found, as the compiler targets it; figures for the cost model are rough.
+    """The target device for an accelerator found by the runtime, with estimates for the cost model.
 
-    Raises ValueError for a device that is no accelerator.
+    Raises ValueError for a device that is not an accelerator.
     """
     own = found.own
     if isinstance(own, OpenCLDevice):
@@ -125,7 +125,7 @@ def _vulkan_target(device: VulkanDevice) -> dict[str, TargetAttr]:
 
 
 def _vulkan_rates(found: FoundDevice) -> Rates:
-    """Those of the host where its CPU computes: Vulkan reports no speed."""
+    """The host's rates if its CPU computes, else None, because Vulkan does not report speeds."""
     host = host_cpu()
     return (host.flops / 4, host.bandwidth) if found.unit == "cpu" else (None, None)
 
@@ -142,7 +142,7 @@ def _cuda_target(device: CudaDevice) -> dict[str, TargetAttr]:
 
 
 def _cuda_rates(device: CudaDevice) -> Rates:
-    """Peaks, as they follow from the figures that the driver gives."""
+    """Peak rates, computed from the driver's figures."""
     # float32 lanes of a multiprocessor: CUDA C++ Programming Guide, "Throughput of Native Arithmetic Instructions".
     lanes = 64 if device.capability in ((7, 0), (7, 2), (7, 5), (8, 0)) else 128
     flops = 2.0 * device.multiprocessors * lanes * max(device.clock_khz, 500_000) * 1e3

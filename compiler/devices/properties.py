@@ -18,9 +18,9 @@ from heterocc.runtime.select.ranking import Backend
 class Property:
     """A property of some back ends.
 
-    `parse` returns the value in its one spelling, or raises ValueError saying what would be right. `runtime` properties
-    travel in the bundle; the others change the TVM target attribute of the same name. `refuse` says why a device cannot
-    have a value that others of its back end can.
+    `parse` returns the value in its canonical form, or raises ValueError with the valid values. `runtime` properties
+    are stored in the bundle; the others change the TVM target attribute of the same name. `refuse` returns the reason
+    why a device cannot have a value that others of its back end can.
     """
 
     name: str
@@ -37,7 +37,7 @@ def _precision(text: str) -> str:
     if text in ("f16", "fp16", "float16"):
         return "f16"
     if text in ("bf16", "bfloat16"):
-        raise ValueError("no device computes in bfloat16 yet; f16 has its size and more bits")
+        raise ValueError("no device computes in bfloat16 yet; f16 has the same size and a longer significand")
     raise ValueError("it must be f32 or f16")
 
 
@@ -45,7 +45,7 @@ def _no_precision(device: TargetDevice, value: str) -> str | None:
     if value == "f32":
         return None
     if device.backend == "cpu":
-        return "heterocc's kernels for CPUs keep everything in float32"
+        return "heterocc's CPU kernels keep all values in float32"
     return None if "float16" in device.dtypes else "the device has no half precision"
 
 
@@ -65,13 +65,13 @@ def _switch(text: str) -> str:
 
 def _word(text: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9._-]+", text):
-        raise ValueError("it must be one name of LLVM's")
+        raise ValueError("it must be a name that LLVM knows")
     return text
 
 
 def _mattr(text: str) -> str:
     if not all(re.fullmatch(r"[+-][A-Za-z0-9._-]+", attr) for attr in text.split(",")):
-        raise ValueError("it must be features of LLVM's, each after + or -, with commas between")
+        raise ValueError("it must be a comma-separated list of LLVM features, each with + or - before it")
     return text
 
 
@@ -89,13 +89,13 @@ PROPERTIES: tuple[Property, ...] = (
     Property(
         "binaries",
         frozenset({"opencl"}),
-        "keep what the driver makes of the kernels in the bundle, which then differs from run to run: on, off",
+        "store the driver's binaries of the kernels in the bundle, which then differs from run to run: on, off",
         _switch,
     ),
     Property(
         "tune",
         frozenset({"opencl", "vulkan", "cuda"}),
-        "choose schedules of kernels by timing them on the device while compiling, once for each: on, off",
+        "choose the schedule of each kernel by timing it on the device, once, while compiling: on, off",
         _switch,
     ),
     Property("mcpu", _CPU, "CPU to compile for, as LLVM names it: x86-64-v3, cortex-a76", _word, runtime=False),
@@ -124,7 +124,7 @@ def parse_properties(specs: Iterable[str]) -> tuple[tuple[str, str, str], ...]:
 
 
 def apply_properties(devices: tuple[TargetDevice, ...], specs: Iterable[str]) -> tuple[TargetDevice, ...]:
-    """`devices` with each property set on the one device that it names, and on no other.
+    """`devices` with each property set on the device that it names.
 
     Raises PropertyError (HC405): a device that is not listed, a property that its back end has not, a malformed
     value, or two values for one property.
@@ -150,12 +150,12 @@ def _value_for(device: TargetDevice, name: str, text: str, where: str) -> str:
         raise PropertyError(
             f"device {device.name} has no property '{name}'",
             where=where,
-            hint="it has " + "; ".join(f"{p.name} ({p.meaning})" for p in known),
+            hint="properties: " + "; ".join(f"{p.name} ({p.meaning})" for p in known),
         )
     try:
         value = match.parse(text)
     except ValueError as error:
-        raise PropertyError(f"'{text}' is no value for {device.name}.{name}: {error}", where=where) from None
+        raise PropertyError(f"'{text}' is not a value of {device.name}.{name}: {error}", where=where) from None
     reason = match.refuse(device, value) if match.refuse is not None else None
     if reason is not None:
         hint = f"leave {device.name}.{name} out, or give it to a device that has it (see `heterocc devices`)"

@@ -1,4 +1,4 @@
-"""Files that go into a run: npz, npy and raw bytes."""
+"""Files of a run's inputs: npz, npy and raw bytes."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ Array = np.ndarray[Any, Any]
 
 
 def read_inputs(bundle: Path, session: Any, given: Sequence[str], seed: int) -> dict[str, Array]:
-    """The feed of a run: the files in `given`, or the bundle's golden inputs' kind of seeded values.
+    """The inputs of a run by name: from the files in `given`, else seeded values.
 
-    Without `given`, seed 0 gives the bundle's golden inputs when it has them, any other seed draws afresh from their
-    values, which the model is known to accept; without golden inputs floats are standard normal.
-    Raises FeedError, FileMissingError or UsageError.
+    Without `given`, seed 0 returns the bundle's golden inputs, if it has them; any other seed draws new inputs from
+    their values, which the model is known to accept. Without golden inputs, floats are standard normal.
+    Raises FeedError (HC110), FileMissingError (HC101) or UsageError (HC120).
     """
     specs: dict[str, TensorSpec] = {s.name: s for s in session.inputs}
     if given:
@@ -40,7 +40,7 @@ def read_inputs(bundle: Path, session: Any, given: Sequence[str], seed: int) -> 
 
 
 def golden_inputs(bundle: Path) -> dict[str, Array]:
-    """The golden inputs in a bundle, by input name; empty where it has none."""
+    """The golden inputs in a bundle by input name; empty if it has none."""
     with open_bundle(bundle) as opened:
         golden = opened.manifest.golden
         if golden is None:
@@ -62,13 +62,13 @@ def _seeded(spec: TensorSpec, golden: Array | None, seed: int) -> Array:
     if spec.dtype.startswith("float"):
         return np.asarray(rng.standard_normal(shape)).astype(spec.dtype)
     raise FeedError(
-        f"input '{spec.name}' is {spec.dtype} and the bundle has no golden inputs to draw from",
+        f"input '{spec.name}' is {spec.dtype}, and the bundle has no golden inputs to draw values from",
         hint="give it with --inputs",
     )
 
 
 def draw_narrow(shape: tuple[int, ...], dtype: str, rng: np.random.Generator) -> Array:
-    """Values of a dtype that numpy lacks: 4-bit integers any, floats standard normal."""
+    """Random values of a dtype that numpy lacks: uniform 4-bit integers, standard normal floats."""
     if dtype.endswith("int4"):
         low = 0 if dtype == "uint4" else -8
         return rng.integers(low, low + 16, shape).astype(np.int8).astype(narrow_dtype(dtype))
@@ -91,7 +91,9 @@ def read_files(specs: Mapping[str, TensorSpec], given: Sequence[str]) -> dict[st
             continue
         if name is None:
             raise UsageError(
-                f"'{text}' does not say which input it is for", where="--inputs", hint=f"one of: {', '.join(specs)}"
+                f"'{text}' does not name its input",
+                where="--inputs",
+                hint=f"write NAME={text}; inputs: {', '.join(specs)}",
             )
         if name not in specs:
             raise FeedError(f"there is no input '{name}'", where="--inputs", hint=f"inputs: {', '.join(specs)}")
@@ -103,7 +105,7 @@ def read_npz(path: Path) -> dict[str, Array]:
     """All arrays of an .npz file, in native byte order; FileMissingError or FeedError when it cannot be read."""
     note_read(path, "the file of inputs")
     try:
-        # Not by numpy.load: it takes a name that ends in .npy for another array's.
+        # numpy.load is not used, because it confuses names that end in .npy.
         with zipfile.ZipFile(path) as archive:
             names = read_names(archive.read(NAMES)) if NAMES in archive.namelist() else {}
             members = [m for m in archive.namelist() if m != NAMES]
@@ -111,7 +113,7 @@ def read_npz(path: Path) -> dict[str, Array]:
     except OSError as error:
         raise FileMissingError(f"cannot read inputs: {error.strerror or error}", where=str(path)) from error
     except Exception as error:
-        # numpy and zipfile raise ValueError, BadZipFile, EOFError or KeyError, by the way in which the file is broken.
+        # numpy and zipfile raise ValueError, BadZipFile, EOFError or KeyError, depending on the damage.
         with path.open("rb") as stream:
             kind = file_kind(stream.read(HEAD))
         found = f"it is {kind}" if kind and not zipfile.is_zipfile(path) else str(error)
@@ -135,7 +137,7 @@ def _read_folder(folder: Path) -> dict[str, Array]:
 
 
 def input_files(given: Sequence[str]) -> dict[str | os.PathLike[str], str]:
-    """The files that `--inputs` names, and what they are."""
+    """The files named by `--inputs`, with their role."""
     return {text.rpartition("=")[2]: "a file of inputs" for text in given}
 
 
@@ -147,7 +149,7 @@ def _split(text: str, specs: Mapping[str, TensorSpec]) -> tuple[str | None, Path
 
 
 def _read_array(path: Path, spec: TensorSpec | None) -> Array:
-    """An .npy file, or raw bytes of the input `spec`."""
+    """The array in an .npy file, or in a file of raw bytes of the input `spec`."""
     note_read(path, "a file of inputs")
     try:
         if spec is None or path.suffix == ".npy":
@@ -158,12 +160,14 @@ def _read_array(path: Path, spec: TensorSpec | None) -> Array:
         what = "inputs" if spec is None else f"input '{spec.name}'"
         raise FileMissingError(f"cannot read {what}: {error.strerror}", where=str(path)) from error
     except Exception as error:
-        # numpy raises ValueError, TypeError, EOFError or MemoryError, by the way in which the file is broken.
+        # numpy raises ValueError, TypeError, EOFError or MemoryError, depending on the damage.
         raise FeedError(f"not a plain .npy file: {error}", where=str(path)) from error
     dtype = narrow_dtype(spec.dtype) if spec.dtype in NARROW else numpy_dtype(spec.dtype)
     if dtype is None:
         raise FeedError(
-            f"input '{spec.name}' is {spec.dtype}, which raw bytes cannot give", where=str(path), hint="give it as .npy"
+            f"input '{spec.name}' is {spec.dtype}, which raw bytes cannot represent",
+            where=str(path),
+            hint="give it as .npy",
         )
     shape = tuple(d for d in spec.shape or () if d is not None)
     expected = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
@@ -176,7 +180,7 @@ def _read_array(path: Path, spec: TensorSpec | None) -> Array:
 
 
 def _with_meaning(array: Array, spec: TensorSpec | None) -> Array:
-    """An array of a dtype that numpy lacks, which .npy holds as bytes without a meaning."""
+    """Restore the dtype of an array whose dtype numpy lacks, which .npy stores as raw bytes."""
     if spec is None or spec.dtype not in NARROW or array.dtype.kind != "V":
         return array
     dtype = narrow_dtype(spec.dtype)

@@ -1,4 +1,4 @@
-"""Files that come out of a run: an .npz file, or a directory of .npy files, whatever the outputs are called."""
+"""Files of a run's outputs: an .npz file or a directory of .npy files, for outputs of any name."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from heterocc.artifacts.reading import refuse_input
 from heterocc.compiler.files.writing import atomic_write, require_writable
 
 NAMES = "names.json"
-"""Beside the arrays where an output could not keep its name: file name → name of the output, as JSON."""
+"""The file beside the arrays that maps changed file names to names of outputs, as JSON."""
 
 _MAX_FILE_NAME = 200
-"""Bytes of a file's name without suffix; file systems allow 255 for all, and the temporary file has its own."""
+"""Maximum bytes of a file's name without suffix; file systems allow 255 in total, also for the temporary file."""
 _MAX_MEMBER_NAME = 60_000
-"""Bytes of a name in an .npz file; the zip format allows 65,535 for all."""
+"""Maximum bytes of a name in an .npz file; the zip format allows 65,535 in total."""
 _PLAIN = re.compile(r"[\w-][\w.-]*")
 
 
 def require_place(target: Path, outputs: Iterable[str]) -> None:
-    """Refuse a place for these outputs that cannot be written, or that holds an input; raises OutputFileError."""
+    """Raise OutputFileError (HC111) if these outputs cannot be written to a path, or would overwrite an input."""
     if _is_npz(target):
         require_writable(target)
         return
@@ -45,9 +45,9 @@ def require_place(target: Path, outputs: Iterable[str]) -> None:
 
 
 def write_outputs(target: Path, results: Mapping[str, Any]) -> None:
-    """Write outputs to `out.npz`, or one .npy per output into a directory; all or nothing per file.
+    """Write outputs to an .npz file, or to one .npy file per output in a directory; each file is written atomically.
 
-    A name that no file can have is changed, and `NAMES` there says what it was. Raises OutputFileError (HC111).
+    Names that files cannot have are changed, and recorded in `NAMES`. Raises OutputFileError (HC111).
     """
     require_place(target, results)
     arrays = {name: _storable(name, value, target) for name, value in results.items()}
@@ -65,7 +65,7 @@ def write_outputs(target: Path, results: Mapping[str, Any]) -> None:
 
 
 def file_names(outputs: Iterable[str]) -> dict[str, str]:
-    """A file name for each output, different ones also where upper and lower case are the same; file → output.
+    """The outputs by file name. File names differ even if upper and lower case are not distinguished.
 
     An output whose name is a plain file name keeps it.
     """
@@ -84,7 +84,7 @@ def file_names(outputs: Iterable[str]) -> dict[str, str]:
 
 
 def read_names(data: bytes) -> dict[str, str]:
-    """What `NAMES` says; ValueError where it is not such a file."""
+    """Parse a file `NAMES`: names of outputs by file name. Raises ValueError for any other file."""
     names = json.loads(data)
     if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
         raise ValueError(f"{NAMES} does not map file names to names")
@@ -112,7 +112,7 @@ def _folded(name: str) -> str:
 def _storable(name: str, value: Any, target: Path) -> np.ndarray[Any, Any]:
     if is_narrow(value):
         raise OutputFileError(
-            f"output '{name}' is {value.dtype}, which .npy has no form for", where=str(target), hint="use --json"
+            f"output '{name}' is {value.dtype}, which .npy cannot store", where=str(target), hint="use --json"
         )
     if isinstance(value, np.ndarray):
         if not value.dtype.hasobject:
@@ -131,7 +131,7 @@ def _npy(array: np.ndarray[Any, Any]) -> bytes:
 
 
 def _npz(arrays: Mapping[str, np.ndarray[Any, Any]]) -> bytes:
-    """As numpy.savez writes it, which itself takes outputs called `file` and `allow_pickle` for its own arguments."""
+    """An .npz file as numpy.savez writes it, which cannot store outputs named `file` or `allow_pickle` itself."""
     buffer = io.BytesIO()
     changed: dict[str, str] = {}
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
@@ -142,7 +142,7 @@ def _npz(arrays: Mapping[str, np.ndarray[Any, Any]]) -> bytes:
                     m for i in range(len(arrays) + 1) if (m := f"output-{index}{'-' * i}.npy")[:-4] not in arrays
                 )
                 changed[member] = name
-            # A date of its own would make the same outputs other bytes.
+            # With the current date, equal outputs would give different bytes.
             with archive.open(zipfile.ZipInfo(member), "w", force_zip64=True) as stream:
                 np.lib.format.write_array(stream, np.asanyarray(array), allow_pickle=False)
         if changed:
@@ -161,5 +161,5 @@ def _known_names(path: Path) -> dict[str, str]:
         return {}
     except (OSError, ValueError) as error:
         raise OutputFileError(
-            f"'{NAMES}' there is another file", where=str(path), hint="choose an empty directory"
+            f"'{NAMES}' in this directory is not a file of heterocc", where=str(path), hint="choose an empty directory"
         ) from error

@@ -1,7 +1,8 @@
-"""Small records on disk, of what was found out once on this machine.
+"""A cache of small records on disk, for facts about this machine.
 
-One small JSON file per record, written whole and renamed: readers see an old file, a new file or none. A file that is
-damaged is a miss. `HETEROCC_CACHE` names the directory, or is `off`; without it, `heterocc` in the XDG cache directory.
+Each record is a small JSON file, written completely and then renamed, so that readers see an old file, a new file or
+none. A damaged file counts as missing. `HETEROCC_CACHE` names the directory, or is `off`; the default is `heterocc` in
+the XDG cache directory.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from heterocc.compiler.files.writing import atomic_write
 
 FORMAT = 1
 MAX_PER_SHARD = 64
-"""Files in each of 256 shards: 16384 records, below 64 MiB on any file system with blocks of 4 KiB."""
+"""Maximum files in each of 256 shards: 16384 records, below 64 MiB on any file system with blocks of 4 KiB."""
 MAX_RECORD_BYTES = 4096
 SOURCES = (
     "artifacts",
@@ -34,14 +35,14 @@ SOURCES = (
     "passes",
     "runtime",
 )
-"""Folders and files below `heterocc` that a trial lowering imports, some of them only through others."""
+"""Folders and files below `heterocc` that a trial lowering imports, directly or indirectly."""
 
 
 @dataclass(slots=True)
 class DiskRecords:
-    """Small JSON objects in files under `root`, `kind` by kind; many processes may use them at once.
+    """Records of one `kind`, small JSON objects in files under `root`. Safe to use from several processes.
 
-    `failure` says why the last record could not be stored, None while all is well: a compile goes on without a cache.
+    `failure` is the reason why the last record could not be stored, or None. A compile continues without a cache.
     """
 
     root: Path
@@ -90,7 +91,7 @@ def _shrink(shard: Path) -> None:
 
 
 def cache_dir() -> Path | None:
-    """Where answers are kept, None when `HETEROCC_CACHE=off` or there is no home to keep them in."""
+    """The directory of the cache, or None if `HETEROCC_CACHE` is `off` or there is no home directory."""
     named = os.environ.get("HETEROCC_CACHE", "")
     if named.lower() == "off":
         return None
@@ -106,17 +107,17 @@ def cache_dir() -> Path | None:
 
 
 def open_records(kind: str) -> DiskRecords | None:
-    """The records of a kind that the environment asks for, None for none."""
+    """The records of a kind in the cache directory, or None if there is no cache."""
     root = cache_dir()
     return None if root is None else DiskRecords(root, kind)
 
 
 @functools.cache
 def toolchain_digest() -> str:
-    """SHA-256 over all that a record depends on besides node and target.
+    """SHA-256 of everything that a record depends on besides node and target.
 
-    The versions of heterocc, TVM, onnx and ONNX Runtime, and the sources that decide a lowering (`SOURCES`): after a
-    change to one of them every trial is made again.
+    It covers the versions of heterocc, TVM, onnx and ONNX Runtime, and the sources that determine a lowering
+    (`SOURCES`). After a change to any of them, all trials are repeated.
     """
     digest = hashlib.sha256(f"format {FORMAT}\n".encode())
     for package in ("heterocc", "apache-tvm", "apache-tvm-ffi", "onnx", "onnxruntime"):
@@ -138,7 +139,7 @@ def _python_files(root: Path, source: str) -> list[str]:
     if source.endswith(".py"):
         return [source]
     found: list[str] = []
-    # os.walk: on these hundreds of files, twice as fast as Path.rglob.
+    # os.walk is twice as fast as Path.rglob on these hundreds of files.
     for folder, _, files in os.walk(root / source):
         place = Path(folder).relative_to(root).as_posix()
         found += [f"{place}/{name}" for name in files if name.endswith(".py")]

@@ -1,7 +1,7 @@
-"""Temporary folders that do not outlive the process, not even one that was killed.
+"""Temporary folders that do not outlive the process, even if it is killed.
 
-A folder is locked as long as it is used. The first one that a process makes also removes those that nobody holds a
-lock on any more.
+A folder is locked while it is used. Creating the first one in a process also removes folders that are not locked any
+more.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _swept: set[str] = set()
 
 @contextlib.contextmanager
 def scratch_folder(what: str) -> Iterator[Path]:
-    """A folder of one's own in the system's temporary directory, removed when the block is left.
+    """A new folder in the system's temporary directory, removed when the block ends.
 
-    `what` is lower-case letters, and part of its name. Raises OutputFileError (HC111) where none can be made, or where
-    the space in it is used up.
+    `what`, in lower-case letters, is part of its name. Raises OutputFileError (HC111) if it cannot be created or its
+    disk is full.
     """
     try:
         root = tempfile.gettempdir()
@@ -57,14 +57,14 @@ def scratch_folder(what: str) -> Iterator[Path]:
 
 
 def remove_all() -> None:
-    """Remove every folder of this process, and let no thread make another: for a process that ends at once."""
+    """Remove all folders of this process before it exits, and prevent threads from creating others."""
     _lock.acquire()
     for folder in (*_used, *_used):  # twice: threads are still writing
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def remove_stale(root: Path) -> None:
-    """Remove the folders in `root` that processes of this user left behind when they were killed."""
+    """Remove the folders in `root` that killed processes of this user left behind."""
     with contextlib.suppress(OSError), os.scandir(root) as entries:
         for entry in entries:
             if _NAME.fullmatch(entry.name):
@@ -80,7 +80,7 @@ def _create(what: str, root: str) -> tuple[Path, int]:
             _used.add(folder)
         try:
             handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        except FileNotFoundError:  # another process took it for a stale one before it was locked
+        except FileNotFoundError:  # another process removed it as stale before it was locked
             _used.discard(folder)
             continue
         if try_lock(handle) is not False and folder.is_dir():

@@ -1,4 +1,4 @@
-"""Writing files: whole or not at all, never over an input, with an error that says why."""
+"""Atomic writing of files, never over an input, with an error that explains a failure."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from heterocc.artifacts.reading import refuse_input
 
 
 def require_writable(target: Path, *, folder: bool = False) -> None:
-    """Refuse a place that cannot be written, before any work is done; `folder` where a directory is to be written.
+    """Raise OutputFileError (HC111) if a path cannot be written, before any work is done.
 
-    Missing directories are allowed: `make_folder` makes them before the first write.
-    Raises OutputFileError (HC111).
+    `folder` means that the path is a directory. Missing directories are allowed: `make_folder` creates them before the
+    first write.
     """
     shown = str(target)
     if shown == "-":
         raise OutputFileError(
-            "heterocc does not write to standard output", where=shown, hint="name a file; './-' is a file called '-'"
+            "heterocc does not write to standard output", where=shown, hint="name a file; './-' is a file named '-'"
         )
     if not folder:
         refuse_input(target)
     try:
         if target.exists():
             if folder and not target.is_dir():
-                raise OutputFileError("it is not a directory", where=shown, hint="name a directory")
+                raise OutputFileError("the output is not a directory", where=shown, hint="name a directory")
             if not folder and not target.is_file():
                 kind = "a directory" if target.is_dir() else "not a regular file"
                 raise OutputFileError(f"the output is {kind}", where=shown, hint="name a file")
@@ -41,25 +41,27 @@ def require_writable(target: Path, *, folder: bool = False) -> None:
             )
     except (OSError, ValueError) as error:  # a name too long, a NUL in it
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise OutputFileError(f"cannot write there: {reason}", where=repr(shown), hint="choose another name") from error
+        raise OutputFileError(
+            f"cannot write the output: {reason}", where=repr(shown), hint="choose another name"
+        ) from error
 
 
 def make_folder(folder: Path) -> None:
-    """Make a directory and those above it, where they are missing. Raises OutputFileError (HC111)."""
+    """Create a directory and missing parents. Raises OutputFileError (HC111)."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise OutputFileError(
-            f"cannot make the directory: {reason}", where=str(folder), hint="choose another place"
+            f"cannot create the directory: {reason}", where=str(folder), hint="choose another place"
         ) from error
 
 
 def atomic_write(path: Path, data: bytes | str, *, durable: bool = True) -> None:
-    """Write a file through a temporary one and a rename, in a directory that is made where it is missing.
+    """Write a file by way of a temporary file and a rename. Its directory is created if missing.
 
-    `durable` as AtomicFile has it. Raises OutputFileError (HC111) when that fails, or when `path` is an input; nothing
-    is left behind then.
+    `durable` is as for AtomicFile. Raises OutputFileError (HC111) if that fails or if `path` is an input; no temporary
+    file remains then.
     """
     make_folder(path.parent)
     file = AtomicFile(path, durable=durable)

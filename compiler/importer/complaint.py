@@ -1,4 +1,4 @@
-"""What ONNX Runtime says of a model that it refuses or fails to run: the node, and the reason in one sentence."""
+"""ONNX Runtime's errors for a model that it refuses or fails to run: the node, and the reason in one sentence."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Complaint:
-    """`node` and `op_type` are what ONNX Runtime names, None where it names none.
+    """`node` and `op_type` are those in ONNX Runtime's message, or None.
 
-    `excusable` tells that the model is not at fault: ONNX Runtime lacks an operator or a kernel, or is out of memory.
+    `excusable` means that the model is not at fault: ONNX Runtime lacks an operator or a kernel, or is out of memory.
     """
 
     node: str | None
@@ -19,7 +19,7 @@ class Complaint:
     excusable: bool
 
     def sentence(self, label: str | None = None) -> str:
-        """The reason behind the node, which is shown as `label` where one is given."""
+        """The node, shown as `label` if given, and the reason."""
         shown = label or self.node
         if shown is None or self.op_type is None:
             return self.reason
@@ -52,7 +52,7 @@ _NO_MEMORY = ("Failed to allocate memory", "bad_alloc", "bad allocation")
 
 
 def complaint(error: Exception | str) -> Complaint:
-    """Take apart what ONNX Runtime raised; its texts have one form for each part of it that finds a fault."""
+    """Parse an exception of ONNX Runtime, whose messages have a different form for each of its parts."""
     text = str(error).strip()
     excusable = any(words in text for words in (*_LACKS, *_NO_MEMORY))
     found = _RUNNING.search(text) or next((m for m in (form.search(text) for form in _NODE_FORMS) if m), None)

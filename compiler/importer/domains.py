@@ -1,7 +1,7 @@
-"""What a model tells of the values that its inputs may take: a table of rules, followed through the graph.
+"""The valid values of a model's inputs, derived from the graph by a table of rules.
 
 An input is followed forward through nodes that keep its elements or change them by a known sum or product, to nodes
-that take only some values: indices, logarithms, denominators. Where nothing of the kind reads it, nothing is known.
+that take only some values: indices, logarithms, denominators. Without such a node, the domain is unknown.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ _MASK = re.compile(r"mask", re.IGNORECASE)
 _FORWARDS = frozenset(
     ["Identity", "Cast", "Unsqueeze", "Squeeze", "Reshape", "Flatten", "Transpose", "Expand", "Slice", "Concat", "Clip"]
 )
-"""Operators that hand integers on."""
+"""Operators that pass integers on unchanged."""
 
 _INDEX_INPUT = {"Gather": 1, "GatherElements": 1, "GatherND": 1, "ScatterElements": 1, "ScatterND": 1, "OneHot": 0}
 _EMBEDDED = {0: 2, 1: 4}
@@ -139,7 +139,7 @@ class Domains:
         return None
 
     def _asked(self, name: str) -> Iterator[Interval]:
-        """What nodes ask of an input, in terms of the input's own elements x where they read `scale * x + shift`."""
+        """The constraints of nodes on an input x of which they read `scale * x + shift`."""
         seen: set[str] = set()
         todo = [(name, 1.0, 0.0)]
         while todo:

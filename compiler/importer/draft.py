@@ -1,4 +1,4 @@
-"""A model while it is being normalised: an ONNX graph without its constants, and the constants beside it."""
+"""A model during normalisation: an ONNX graph without constants, and the constants in a separate mapping."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from heterocc.compiler.importer.work import Budget
 from heterocc.passes.graph import Value
 
 INLINE_BYTES = 1024
-"""Constants up to this size travel inside protos, where shape inference can read them; larger ones never do."""
+"""The largest size in bytes of a constant inside a proto, where shape inference can read it."""
 
 STUB_LOCATION = "heterocc"
 """`location` of an external initializer whose data is in `ImportedModel.weights`."""
 
 
 MAX_RANK = 64
-"""Dimensions that a numpy array may have."""
+"""The largest number of dimensions of a numpy array."""
 
 _MAX_BYTES = 2**63 - 1
 _LARGEST_ELEMENT = 16
 
 
 def describable(dims: Sequence[int]) -> bool:
-    """Whether numpy has an array of this shape: it counts dimensions of 0 as 1, elements or not."""
+    """Return whether numpy allows an array of this shape; it counts dimensions of 0 as 1."""
     return len(dims) <= MAX_RANK and math.prod(d or 1 for d in dims) * _LARGEST_ELEMENT <= _MAX_BYTES
 
 
@@ -67,15 +67,15 @@ class Draft:
         return opsets(self.model).get("", 1)
 
     def drop_constants(self) -> set[str]:
-        """Remove the constants that nobody reads; returns all values that nodes read or the graph returns."""
+        """Remove the constants that are not read; returns all values that nodes read or the graph returns."""
         needed = {o.name for o in self.graph.output}.union(*map(reads, self.graph.node))
         self.weights = {name: array for name, array in self.weights.items() if name in needed}
         return needed
 
     def to_proto(self) -> onnx.ModelProto:
-        """The model as a tool of ONNX wants it: small constants inline, large ones as additional graph inputs.
+        """The model for tools of ONNX: small constants inline, large ones as additional graph inputs.
 
-        So no tool ever sees, copies or opens the data of a large constant, and the proto stays far below 2 GB.
+        Thus no tool reads or copies the data of a large constant, and the proto is far smaller than 2 GB.
         """
         proto = onnx.ModelProto()
         proto.CopyFrom(self.model)
@@ -87,7 +87,7 @@ class Draft:
         return proto
 
     def adopt(self, proto: onnx.ModelProto) -> None:
-        """Take back what a tool made of `to_proto()`."""
+        """Replace the model by a tool's result for `to_proto()`."""
         for tensor in proto.graph.initializer:
             self.weights[tensor.name] = to_array(tensor)
         del proto.graph.initializer[:]
@@ -116,7 +116,7 @@ _TYPES = {
 
 @cache
 def dtype_name(elem_type: int) -> str:
-    """Name of an ONNX element type as `Value.dtype` has it."""
+    """The name of an ONNX element type in `Value.dtype`."""
     if elem_type == onnx.TensorProto.STRING:
         return "string"
     if elem_type == onnx.TensorProto.UNDEFINED:
@@ -133,7 +133,7 @@ def to_array(tensor: onnx.TensorProto) -> np.ndarray:
     """The tensor's data, read-only; its data must be inside the proto."""
     array: np.ndarray
     if tensor.data_type == onnx.TensorProto.STRING:
-        array = np.empty(len(tensor.string_data), object)  # onnx's own way pads all strings to the longest one
+        array = np.empty(len(tensor.string_data), object)  # onnx's own function pads all strings to the longest one
         array[:] = [text.decode() for text in tensor.string_data]
         array = array.reshape(tuple(tensor.dims))
     else:
@@ -219,7 +219,7 @@ def reads(node: onnx.NodeProto) -> tuple[str, ...]:
 
 
 def value_of(info: onnx.ValueInfoProto) -> Value:
-    """The passes' view of an ONNX value; dimensions that are symbolic or negative are unknown."""
+    """The passes' form of an ONNX value; dimensions that are symbolic or negative are unknown."""
     kind = info.type.WhichOneof("value")
     if kind == "tensor_type":
         tensor = info.type.tensor_type
@@ -256,7 +256,7 @@ def constant_value(name: str, array: np.ndarray) -> Value:
 
 
 def value_table(graph: onnx.GraphProto, weights: Mapping[str, np.ndarray]) -> dict[str, Value]:
-    """Every value that the graph's own type information and the constants tell of."""
+    """The values known from the graph's type information and the constants."""
     table = {i.name: value_of(i) for i in (*graph.input, *graph.value_info, *graph.output)}
     table.update((name, constant_value(name, array)) for name, array in weights.items())
     return table

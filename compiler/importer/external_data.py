@@ -1,4 +1,4 @@
-"""External tensor data: the one place that opens a file which a model names.
+"""External tensor data. No other module opens files that a model names.
 
 A location is walked part by part from the model's own folder, without following any symbolic link, so that neither
 `..` nor a link leads out of it. A file with a second hard link is refused as well: its other name may lie anywhere.
@@ -51,8 +51,8 @@ class ExternalData:
     def array(self, tensor: onnx.TensorProto) -> np.ndarray:
         """The data of one tensor, read-only and mapped (copied only where its offset is not aligned to its type).
 
-        Raises ExternalDataError (HC105) when the location leaves the model's folder, is no regular file, or does
-        not hold the bytes that the tensor's type and shape need.
+        Raises ExternalDataError (HC105) if the location is outside the model's folder or not a regular file, or lacks
+        the bytes that the tensor's type and shape need.
         """
         entries = {e.key: e.value for e in tensor.external_data}
         where = f"{self._model.name}: tensor '{tensor.name}', external data '{entries.get('location', '')}'"

@@ -1,4 +1,4 @@
-"""Folding: what can be computed before a run becomes a constant, and what has no elements.
+"""Constant folding: values that can be computed before a run, and values without elements, become constants.
 
 ONNX Runtime computes the values, but does not rewrite the model: its own offline optimiser loses the names of nodes and
 what the user said of them, orders its result by hash tables, and wants the weights inside the proto.
@@ -80,7 +80,7 @@ def fold(draft: Draft, values: Mapping[str, Value], refused: set[str]) -> bool:
 
 
 def _readers(draft: Draft) -> Counter[str]:
-    """How many nodes read each value; the reader of an output of the graph is whoever runs it."""
+    """The number of readers of each value; an output of the graph has one more, the caller."""
     found = Counter(o.name for o in draft.graph.output)
     for node in draft.graph.node:
         found.update(set(reads(node)))
@@ -126,7 +126,7 @@ def _empty(node: onnx.NodeProto, values: Mapping[str, Value]) -> dict[str, np.nd
 
 
 def constant_of(node: onnx.NodeProto) -> np.ndarray | None:
-    """What a Constant node holds, None for a form that has no dense array."""
+    """The array of a Constant node, or None for a form without a dense array."""
     attribute = node.attribute[0]
     if attribute.ref_attr_name:
         return None
@@ -146,7 +146,7 @@ def constant_of(node: onnx.NodeProto) -> np.ndarray | None:
 
 
 class _Sizes(dict[str, Size]):
-    """Sizes of constants, those of the model's own told when they are asked for."""
+    """The sizes of constants; those of the model's own are computed on first use."""
 
     def __init__(self, weights: Mapping[str, np.ndarray]) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Loops over constants: whether import can compute one, told before it is run."""
+"""Loops over constants: an estimate, before a loop is run, of whether import can compute it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _WORK_PER_STEP = 2048
 def loop_cost(node: onnx.NodeProto, weights: Mapping[str, np.ndarray], opsets: Mapping[str, int]) -> Cost | None:
     """The cost of a Loop or Scan whose inputs are all constants.
 
-    None where it cannot be told: the number of trips is unknown or large, or a shape in the body is not the same in
+    None if it is unknown: the number of trips is unknown or large, or a shape in the body is not the same in
     every trip.
     """
     body = next(bodies(node))

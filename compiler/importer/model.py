@@ -1,4 +1,4 @@
-"""The imported model: the ONNX model after normalisation, beside the graph that passes see."""
+"""The imported model: the normalised ONNX model, and the graph that passes work on."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from heterocc.passes.printer import count, human_bytes
 
 @dataclass(frozen=True)
 class ImportedModel:
-    """What import hands on.
+    """The result of import.
 
-    `proto` is the normalised model, without initializers' data where that lies in `weights`: node names equal
+    `proto` is the normalised model, without the data of initializers in `weights`: node names equal
     `graph.nodes[i].name`, value names equal `graph.values` keys, both C identifiers. `weights` holds every constant by
     name (read-only arrays, external data mapped). `sources` are the original input and output names in model order,
-    by internal name. `sha256` is that of the source file, and of its external data where there is any. `notes` are
+    by internal name. `sha256` is that of the source file and of its external data, if any. `notes` are
     sentences for the user about what import did that they might not expect. `loose` are nodes whose bodies contradict
     the fixed input shapes: a `subgraph` with one of them leaves all shapes of its inputs open, as the model did.
     """
@@ -63,7 +63,7 @@ class ImportedModel:
 
         Constants used by the nodes are initializers of the result, by name, with their data in `raw_data` only when
         they are no larger than 1 KiB; larger ones are marked as external (location `heterocc`) and the caller feeds
-        them from `weights`. Nodes come out in graph order, whatever order they are given in.
+        them from `weights`. The nodes of the result are in graph order.
 
         Raises KeyError for a node or value that the model does not have.
         """
@@ -89,7 +89,7 @@ class ImportedModel:
         return model
 
     def shape_texts(self) -> list[str]:
-        """The inputs' shapes by the model's own names, as `--shape` has them: `image=1,3,224,224`."""
+        """The inputs' shapes by the model's own names, in the form of `--shape`: `image=1,3,224,224`."""
         values = [(self.sources.get(name, name), self.graph.values[name]) for name in self.graph.inputs]
         dims = [(source, value.shape) for source, value in values if value.shape is not None]
         return [f"{source}={','.join('?' if d is None else str(d) for d in shape)}" for source, shape in dims]

@@ -1,4 +1,4 @@
-"""What is in an ONNX file, without running or importing it: `heterocc inspect model.onnx`."""
+"""A summary of an ONNX file, without running or importing it, for `heterocc inspect model.onnx`."""
 
 from __future__ import annotations
 
@@ -48,8 +48,11 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class ModelSummary:
-    """What an ONNX file holds. `operators` counts nodes by type, those in bodies and functions too; `weight_bytes` is
-    the size of all initializers, `external` names the files that some lie in."""
+    """The contents of an ONNX file.
+
+    `operators` counts nodes by type, including those in bodies and functions. `weight_bytes` is the size of all
+    initializers, `external` are the names of the files of external ones.
+    """
 
     name: str
     producer: str
@@ -70,7 +73,7 @@ class ModelSummary:
         return tuple(end.option() for end in self.inputs if end.is_dynamic)
 
     def to_json(self) -> dict[str, object]:
-        """As `heterocc inspect --json` prints it; a dimension is a number, a name, or null."""
+        """The form of `heterocc inspect --json`; a dimension is a number, a name, or null."""
 
         def ends(found: tuple[End, ...]) -> list[dict[str, object]]:
             return [{"name": e.name, "dtype": e.dtype, "dims": None if e.dims is None else list(e.dims)} for e in found]
@@ -93,7 +96,7 @@ class ModelSummary:
         }
 
     def lines(self) -> Iterator[str]:
-        """As the command prints it."""
+        """The output of the command."""
         yield f"model     {self.name or '(no name)'}, {human_bytes(self.file_bytes)}"
         if self.producer:
             yield f"producer  {self.producer}"

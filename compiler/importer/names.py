@@ -47,7 +47,7 @@ class Namer:
         if text.lower() in _RESERVED:
             text += "_"
         if len(text) > MAX_LENGTH:
-            # the end of a path is what tells two long names apart for a reader, the digest for the machine
+            # readers distinguish long names by the end of the path, the compiler by the digest
             digest = hashlib.sha256(original.encode()).hexdigest()[:8]
             text = f"{kind}_{digest}_{text[-(MAX_LENGTH - 11) :].lstrip('_')}"
         # every number up to the last one is taken: names stay taken
@@ -88,7 +88,7 @@ def rename_nodes(graph: onnx.GraphProto, namer: Namer) -> dict[str, str]:
     nodes: dict[str, str] = {}
     for node in graph.node:
         old = node.name
-        # A number tells a reader nothing: `24` becomes `Conv_24`, as nodes without a name are called.
+        # A number is not descriptive: `24` becomes `Conv_24`, like nodes without a name.
         telling = old if re.search("[A-Za-z]", old) else f"{node.op_type}_{old}"
         node.name = nodes[old] = namer.give(telling, "n")
         for body in bodies(node):

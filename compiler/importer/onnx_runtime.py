@@ -1,4 +1,4 @@
-"""ONNX Runtime as import uses it: to compute constants, to infer types, and to say whether a model is valid."""
+"""ONNX Runtime for import: computing constants, inferring types, and checking models."""
 
 from __future__ import annotations
 
@@ -63,11 +63,11 @@ _TYPE_ERRORS = ("InferenceError]", "Type Error:")
 
 
 def objection(proto: onnx.ModelProto, *, compute: bool = True) -> str | None:
-    """Why ONNX Runtime finds the model invalid; None when it does not, or merely cannot run it.
+    """The reason why ONNX Runtime finds the model invalid; None if it does not, or only cannot run it.
 
-    It may find out only when it optimises, which is how the model will be run. An operator set or a variant of an
-    operator that this version of it does not have yet is no fault of the model. `compute` lets it compute constants.
-    It is not asked where it would list too much.
+    It may find errors only during optimisation, which the final run uses. An operator set or a variant of an operator
+    that this version of it does not have yet is not an error of the model. `compute` lets it compute constants. A
+    model with too many elements in integer vectors is refused without a check.
     """
     from onnxruntime.capi import onnxruntime_pybind11_state as state
 

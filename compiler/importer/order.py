@@ -1,4 +1,4 @@
-"""The order of nodes: each comes after what it reads."""
+"""The order of nodes: each follows the nodes whose results it reads."""
 
 from __future__ import annotations
 

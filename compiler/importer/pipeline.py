@@ -1,4 +1,4 @@
-"""Import: from an ONNX file to the normalised model and the graph that passes see."""
+"""Import of an ONNX file: the normalised model, and the graph that passes work on."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ def import_model(
     `shapes` fixes dynamic input shapes by the input's name in the model. `base_dir` is the folder of the external data
     of a model without a file; without it such data is refused.
 
-    Raises an InputError (HC1xx) for whatever is wrong with the model, its external data or the shapes.
+    Raises an InputError (HC1xx) for any error in the model, its external data or the shapes.
     """
     source = as_source(model, base_dir)
     try:
         return _import(source, shapes or {})
     except MemoryError as error:
         raise InputError(
-            "the model asks for more memory than there is",
+            "the model needs more memory than is available",
             where=source.path.name,
-            hint="run it where more memory is free",
+            hint="run it on a machine with more free memory",
         ) from error
 
 

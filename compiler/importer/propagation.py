@@ -1,7 +1,7 @@
-"""How much the tools of ONNX list when they infer shapes: they follow integer vectors element by element.
+"""A limit on the elements that ONNX's tools list when they infer shapes from integer vectors.
 
 Only constants inside the proto and the shapes of values are followed, and only through a few operators, so that the
-number of elements is told from the nodes alone. A few dozen nodes that double a vector have them list billions.
+number of elements follows from the nodes alone. A few dozen nodes that double a vector result in billions.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def listed(graph: onnx.GraphProto) -> int:
 
 
 def require_few(graph: onnx.GraphProto, where: str, *, in_bodies: bool = False) -> None:
-    """Raise InvalidGraphError where more than MAX_LISTED elements would be listed, `in_bodies` for those alone.
+    """Raise InvalidGraphError if more than MAX_LISTED elements would be listed; `in_bodies` counts only bodies.
 
     ONNX always propagates data inside bodies, whether it is asked to or not.
     """

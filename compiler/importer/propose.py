@@ -27,7 +27,7 @@ _SIZES = ((224, 128), (256, 64), (640, 512), (32, 8), (512, 16), (28, 1), (96, 3
 """Pixels of an image's side and steps of a sequence that go together in one trial, most plausible first."""
 _UNKNOWN_RANK = ((1, 3, 224, 224), (1, 128), (1, 3, 224), (1,))
 _HOPS = 4
-"""How many nodes away from an input a weight may tell its dimensions."""
+"""The largest distance in nodes from an input to a weight that suggests its dimensions."""
 
 Shapes = dict[str, list[int]]
 
@@ -115,7 +115,7 @@ def _weights_near(draft: Draft, dynamic: Sequence[onnx.ValueInfoProto]) -> list[
 
 
 def _runner(draft: Draft) -> Callable[[Shapes, float], bool] | None:
-    """What runs the model on seeded inputs of given shapes, for so many seconds; None where it cannot be tried."""
+    """A function that runs the model on seeded inputs of given shapes for a limited time; None if impossible."""
     import onnxruntime
 
     weights = {name: np.asarray(array, order="C") for name, array in draft.weights.items()}

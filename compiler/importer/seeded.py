@@ -1,4 +1,4 @@
-"""Seeded inputs, drawn from what the model tells of their domains."""
+"""Seeded inputs, drawn from the domains that the model implies."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def draw_inputs(
 ) -> dict[str, np.ndarray[Any, Any]]:
     """Draw one array per graph input, the same for the same seed, input name and `way` (below DRAWS).
 
-    Inputs of which the model tells something lie in that domain (see Domains). Of the others floats are standard
+    Inputs with a known domain (see Domains) are drawn from it. Of the others, floats are standard
     normal, booleans fair coins, 8-bit integers any, and other integers 1, the one value that is a valid mask, length
     and count alike; another `way` draws these others as DRAWS says. `sources` are the model's own names of inputs.
 

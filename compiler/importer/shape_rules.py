@@ -1,4 +1,4 @@
-"""What the dimensions of an input may be."""
+"""Checks of the dimensions of an input."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Mapping, Sequence
 from heterocc.artifacts.errors import InputError, ShapeOptionError
 
 MAX_ELEMENTS = 2**40
-"""Of one input: 4 TiB of float32, more than any machine here has."""
+"""The largest number of elements of an input: 4 TiB of float32, more than any supported machine has."""
 
 
 def check_dims(name: str, shape: Sequence[object], where: str, hint: str = "dimensions are whole numbers") -> None:
-    """Raise ShapeOptionError (HC106), naming the dimension, where an input cannot be fixed to this shape."""
+    """Raise ShapeOptionError (HC106), with the dimension, if an input cannot have this shape."""
     total = 1
     for index, dim in enumerate(shape):
         if not isinstance(dim, int) or isinstance(dim, bool):
             raise ShapeOptionError(
-                f"dimension {index} of '{name}' is {dim!r}, which is no whole number", where=where, hint=hint
+                f"dimension {index} of '{name}' is {dim!r}, which is not a whole number", where=where, hint=hint
             )
         if dim < 0:
             raise ShapeOptionError(f"dimension {index} of '{name}' is negative: {dim}", where=where, hint=hint)
@@ -30,7 +30,7 @@ def check_dims(name: str, shape: Sequence[object], where: str, hint: str = "dime
 
 
 def empty_at_fault(shapes: Mapping[str, Sequence[int]], error: InputError) -> ShapeOptionError | None:
-    """The error for a model that turns out invalid where an input was fixed to an empty shape; None without one.
+    """The error for a model that is invalid for an empty input shape, or None if no given shape is empty.
 
     Empty inputs are legal (the past of a decoder's first step), but few models can compute with them.
     """

@@ -18,17 +18,17 @@ from heterocc.passes.graph import Value
 
 
 def fix_inputs(draft: Draft, shapes: Mapping[str, Sequence[int]], where: str) -> None:
-    """Give graph inputs the shapes that the user asks for; a symbol fixed in one input is fixed in all.
+    """Set the requested shapes of graph inputs; a symbol fixed in one input is fixed in all.
 
     Raises:
-        ShapeOptionError: a name is no input, a rank differs, a fixed dimension or symbol is contradicted.
+        ShapeOptionError: an unknown input, a different rank, or a conflict with a fixed dimension or symbol.
         DynamicShapeError: a dimension is still dynamic.
     """
     inputs = {i.name: i for i in draft.graph.input}
     for name in shapes:
         if name not in inputs:
             raise ShapeOptionError(
-                f"a shape is given for '{name}', which is no input of the model", where=where, hint=_listing(draft)
+                f"a shape is given for '{name}', which is not an input of the model", where=where, hint=_listing(draft)
             )
     symbols: dict[str, tuple[int, str]] = {}
     for name, wanted in shapes.items():
@@ -47,7 +47,7 @@ def fix_inputs(draft: Draft, shapes: Mapping[str, Sequence[int]], where: str) ->
 
 
 def _proposal(draft: Draft, left: Sequence[onnx.ValueInfoProto]) -> str:
-    """What to give for dynamic inputs: shapes with which ONNX Runtime runs it, or where none is found, a form."""
+    """The hint for dynamic inputs: shapes with which ONNX Runtime runs the model, or a template if none is found."""
     found = propose_shapes(draft)
     if found is None:
         sample = " ".join(f"--shape {_quoted(i.name)}={dims_text(i)}" for i in left)
@@ -64,7 +64,7 @@ def _fix_one(
 ) -> None:
     asked = f"shape {info.name}={','.join(map(str, wanted))}"
     if not info.type.HasField("tensor_type"):
-        raise ShapeOptionError(f"{asked}: the input is no tensor", where=where, hint=_listing(draft))
+        raise ShapeOptionError(f"{asked}: the input is not a tensor", where=where, hint=_listing(draft))
     check_dims(info.name, wanted, where, _listing(draft))
     tensor = info.type.tensor_type
     if tensor.HasField("shape"):
@@ -95,7 +95,7 @@ def _fix_one(
 
 
 def _is_symbol(dim: onnx.TensorShapeProto.Dimension) -> bool:
-    """Whether the dimension has a name of its own; exporters write `?` and the like for each one they do not know."""
+    """Return whether the dimension has a name; exporters write `?` and the like for unknown ones."""
     return (
         dim.WhichOneof("value") == "dim_param" and any(c.isalnum() for c in dim.dim_param) and dim.dim_param != "None"
     )
@@ -111,7 +111,7 @@ def _is_static(info: onnx.ValueInfoProto) -> bool:
 
 
 def dims_text(info: onnx.ValueInfoProto) -> str:
-    """An input's dimensions as `--shape` has them, names and question marks where they are dynamic."""
+    """An input's dimensions in the form of `--shape`, with names or question marks for dynamic ones."""
     if not info.type.HasField("tensor_type"):
         return "no tensor"
     if not info.type.tensor_type.HasField("shape"):
@@ -130,7 +130,7 @@ def _quoted(name: str) -> str:
 
 
 def infer(draft: Draft, where: str) -> dict[str, Value]:
-    """Types and shapes of all values that can be told, written into the draft's `value_info` and returned.
+    """Infer types and shapes of all possible values, store them in the draft's `value_info` and return them.
 
     ONNX's own inference comes first; where ONNX Runtime, which knows its own operators too, says something else
     about a shape, it is believed: it is what the numbers are later held against.
@@ -154,7 +154,7 @@ def _forget(draft: Draft) -> None:
     """Drop the shapes given to intermediate values and outputs.
 
     They were computed for other input shapes, or by another tool; inference trusts them over its own result.
-    Types of values written by operators that ONNX does not know are kept: nobody else can tell them.
+    Types of values written by operators that ONNX does not know are kept, because they cannot be inferred.
     """
     foreign = {o for n in draft.graph.node if n.domain for o in n.output}
     keep(draft.graph.value_info, lambda v: v.name in foreign)
@@ -164,7 +164,7 @@ def _forget(draft: Draft) -> None:
 
 
 def forget_inferred(body: onnx.GraphProto) -> None:
-    """Drop the shapes of everything that a branch or body computes; `infer` on a graph around it tells them again."""
+    """Drop the shapes of values computed in a branch or body; `infer` on the surrounding graph restores them."""
     del body.value_info[:]
     for output in body.output:
         if output.type.HasField("tensor_type"):
@@ -172,7 +172,7 @@ def forget_inferred(body: onnx.GraphProto) -> None:
 
 
 def _runtime_types(draft: Draft) -> dict[str, tuple[str, list[int | None] | None]]:
-    """Tensor types and shapes of node outputs as ONNX Runtime infers them; nothing where it refuses the model.
+    """Tensor types and shapes of node outputs, inferred by ONNX Runtime; empty if it refuses the model.
 
     The shape is None where ONNX Runtime lists no dimension: that is a scalar or any rank, it does not say which.
     """
@@ -193,7 +193,7 @@ def _runtime_types(draft: Draft) -> dict[str, tuple[str, list[int | None] | None
 
 
 def _believe(info: onnx.ValueInfoProto, kind: str, dims: list[int | None] | None) -> None:
-    """Merge what ONNX Runtime says into what ONNX says."""
+    """Merge ONNX Runtime's types into ONNX's."""
     tensor = info.type.tensor_type
     if not tensor.elem_type:
         tensor.elem_type = onnx.TensorProto.DataType.Value(kind.removeprefix("tensor(").removesuffix(")").upper())

@@ -1,4 +1,4 @@
-"""Where a model comes from: a file, or bytes of one that the caller holds."""
+"""The source of a model: a file, or the bytes of one in memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:  # the command line starts without onnx
     import onnx
 
 AnyModel: TypeAlias = "str | Path | bytes | bytearray | memoryview | onnx.ModelProto"
-"""A model as the public functions take it: a path, a ModelProto, or the bytes of one."""
+"""A model as an argument of the public functions: a path, a ModelProto, or the bytes of one."""
 
 _NAME = "model"
 
@@ -21,8 +21,8 @@ _NAME = "model"
 class ModelSource:
     """A model that is not read yet.
 
-    `path` is its file. Where `data` has its bytes, `path` only lends it a name and the folder in which its external
-    data lies; without a folder (`placed` is false) it cannot have any.
+    `path` is its file. If `data` has its bytes, `path` is only its name and the folder of its external data; without a
+    folder (`placed` is false) external data is not allowed.
     """
 
     path: Path
@@ -30,10 +30,10 @@ class ModelSource:
     placed: bool = True
 
     def default_output(self) -> Path:
-        """The bundle's path where none is given: the model's name, in the current directory. Raises UsageError."""
+        """The bundle's default path: the model's name, in the current directory. Raises UsageError if it has none."""
         if self.data is not None:
             raise UsageError(
-                "a model without a file has no name to call the bundle by",
+                "a model without a file has no default name for the bundle",
                 where="compile_model(output=…)",
                 hint="give the path of the bundle as output",
             )
@@ -43,8 +43,8 @@ class ModelSource:
 def as_source(model: AnyModel | ModelSource, base_dir: str | Path | None = None) -> ModelSource:
     """The model as a source; `base_dir` is the folder of the external data of one without a file.
 
-    Raises UsageError (HC120) for what is no model and a `base_dir` beside a path, NotOnnxError for a ModelProto that
-    is too large to be written as one message.
+    Raises UsageError (HC120) if `model` is not a model, or for a `base_dir` beside a path, and NotOnnxError for a
+    ModelProto that is too large to be written as one message.
     """
     if isinstance(model, ModelSource):
         return model
@@ -53,7 +53,7 @@ def as_source(model: AnyModel | ModelSource, base_dir: str | Path | None = None)
             raise UsageError(
                 "base_dir is for a model without a file",
                 where="base_dir=…",
-                hint="leave it out: external data lies beside the model's file",
+                hint="leave it out: external data is read from the folder of the model's file",
             )
         return ModelSource(Path(model))
     folder = Path() if base_dir is None else Path(base_dir)

@@ -1,4 +1,4 @@
-"""Tensors of a model, wherever they stand: refused where malformed, and external ones read, before a tool sees them."""
+"""Checks of all tensors of a model, and reading of external ones, before any tool uses them."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from heterocc.compiler.importer.external_data import PACKED_BITS, ExternalData
 M = TypeVar("M")
 
 MAX_INSIDE = 1 << 30
-"""Bytes that may be read into bodies, functions and attributes, which travel inside protobuf's 2 GB."""
+"""The limit in bytes on external tensors in bodies, functions and attributes, which are inside protobuf's 2 GB."""
 
 
 def check_model(model: onnx.ModelProto, where: str) -> None:
-    """Hold every field to what all later steps rely on.
+    """Check every field for the properties on which all later steps rely.
 
-    Text is UTF-8, element types are known, ranks are at most 64, and tensors hold what their type and shape need.
-    Fields that are unknown to this version of ONNX are dropped: another tool might know them.
+    Text is UTF-8, element types are known, ranks are at most 64, and tensors have the data for their type and shape.
+    Fields that are unknown to this version of ONNX are dropped, because other tools might interpret them.
 
-    Raises InvalidGraphError (HC103), which names the tensor or the field's path.
+    Raises InvalidGraphError (HC103) with the tensor's name or the field's path.
     """
     model.DiscardUnknownFields()
     _check(model, "model", where)
 
 
 def settle_tensors(model: onnx.ModelProto, external: ExternalData, where: str) -> None:
-    """Read every external tensor into the proto, so that no tool of ONNX ever opens a file that the model names.
+    """Read every external tensor into the proto, so that no tool of ONNX opens a file named in the model.
 
     Raises:
         ExternalDataError: see `ExternalData`.
@@ -84,7 +84,7 @@ def _descriptors() -> dict[str, Any]:
 
 @cache
 def _holders(wanted: str) -> frozenset[str]:
-    """The kinds of messages in which one of kind `wanted` can stand, and itself."""
+    """The kinds of messages that can contain one of kind `wanted`, and `wanted` itself."""
     holders = {wanted}
     while True:
         found = {
@@ -137,7 +137,7 @@ _MESSAGE, _MESSAGES, _TEXT, _TEXTS = "message", "messages", "text", "texts"
 
 @cache
 def _fields(kind: str) -> dict[str, str | None]:
-    """What each field of a message holds, as far as it is to be looked into."""
+    """The kind of content of each field of a message that has to be checked."""
     found: dict[str, str | None] = {}
     for field in _descriptors()[kind].fields:
         if field.message_type is not None:
@@ -154,7 +154,7 @@ def _not_text(path: str, where: str) -> InvalidGraphError:
 
 
 def _check_type(message: onnx.TypeProto, path: str, where: str) -> None:
-    """Element types and ranks of a value's type; elements of sequences are met on their own."""
+    """Check the element type and rank of a value's type; elements of sequences are checked separately."""
     kind = message.WhichOneof("value")
     if kind in ("tensor_type", "sparse_tensor_type"):
         held = getattr(message, kind)
@@ -182,12 +182,10 @@ def _check_sparse(sparse: onnx.SparseTensorProto, path: str, where: str) -> None
 
 
 def _check_attribute(attribute: onnx.AttributeProto, path: str, where: str) -> None:
-    """An attribute that says it holds a message holds one; onnx's checker does not look into functions."""
+    """Check that an attribute has the value of its type, because onnx's checker ignores functions."""
     held = _HELD.get(attribute.type)
     if held is not None and not attribute.ref_attr_name and not attribute.HasField(held):
-        raise InvalidGraphError(
-            f"attribute '{attribute.name}' lacks the value that its type says", where=f"{where}: {path}"
-        )
+        raise InvalidGraphError(f"attribute '{attribute.name}' lacks a value of its type", where=f"{where}: {path}")
 
 
 _HELD = {

@@ -1,4 +1,4 @@
-"""What computing a constant takes, told from shapes alone: import computes nothing that it cannot afford."""
+"""The cost of computing a constant, estimated from shapes, so that import computes only affordable ones."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from heterocc.compiler.importer.flops import node_flops
 from heterocc.passes.graph import DTYPE_BYTES, Node, Value
 
 MAX_GROWTH_BYTES = 1 << 28
-"""Bytes that constants may take at any one time, beside twice the model's own size."""
+"""The limit in bytes on constants at any one time, in addition to twice the model's size."""
 
 MAX_WORK = 1 << 33
-"""Bytes that all computing of constants may read and write: some seconds on one core."""
+"""The limit in bytes on reads and writes of all computations of constants: some seconds on one core."""
 
 _WORK_PER_WEIGHT = 64
 FLOPS_PER_BYTE = 8
@@ -50,9 +50,9 @@ class Cost:
 
 @dataclass(slots=True)
 class Budget:
-    """What one import may still spend on computing constants; shared by a graph and its bodies.
+    """The remaining budget of one import for computing constants, shared by a graph and its bodies.
 
-    `spent` says that a constant was too large, or of unknown size: no other tool may be let compute it either.
+    `spent` means that a constant was too large, or of unknown size; no other tool may compute it either.
     """
 
     growth: int = MAX_GROWTH_BYTES
@@ -66,7 +66,7 @@ class Budget:
         return cls(MAX_GROWTH_BYTES + size, MAX_WORK + _WORK_PER_WEIGHT * size)
 
     def take(self, cost: Cost) -> bool:
-        """Spend; False where there is not enough left, and nothing is spent then."""
+        """Deduct a cost and return True; return False and deduct nothing if the budget is too small."""
         if cost.growth > self.growth or cost.work > self.work:
             self.spent = True
             return False
@@ -75,7 +75,7 @@ class Budget:
         return True
 
     def free(self, nbytes: int) -> None:
-        """Take back what a constant takes that is no longer needed."""
+        """Return the memory of a constant that is no longer needed to the budget."""
         self.growth += nbytes
 
 
@@ -163,7 +163,7 @@ def node_cost(node: onnx.NodeProto, values: Mapping[str, Value], inputs: list[Si
 
 
 def flops(node: onnx.NodeProto, values: Mapping[str, Value]) -> int:
-    """Operations of a node by the cost model; 0 where it has no rule for these shapes."""
+    """The operations of a node by the cost model; 0 if it has no rule for these shapes."""
     written = tuple(name for name in node.output if name)
     plain = Node(node.name or "n", node.op_type, tuple(name for name in node.input if name), written)
     try:

@@ -1,4 +1,4 @@
-"""Lowering: one partition of the graph to code for its device."""
+"""Lowering of one partition of the graph to code for its device."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ _LOWERINGS = {
     "ort": ("ort.lowering", "OrtLowering"),
     "vulkan": ("vulkan.lowering", "VulkanLowering"),
 }
-"""Module and class of each back end; loaded on use, because TVM takes a second that plans for ORT can do without."""
+"""Module and class of each back end. They are imported on first use: importing TVM takes about a second, and a plan
+for ORT alone does not need it."""
 
 
 def lowering_for(device: TargetDevice) -> Lowering:
-    """The back end of a device. Raises DeviceError (HC401) if there is none."""
+    """The back end of a device. Raises DeviceError (HC401) if heterocc does not have it."""
     if device.backend not in _LOWERINGS:
         raise DeviceError(
-            f"heterocc cannot compile for back end '{device.backend}' yet",
+            f"heterocc does not support back end '{device.backend}'",
             where=f"device {device.name}",
             hint="list CPU, an OpenCL device or ORT",
         )

@@ -15,7 +15,7 @@ LN2_HIGH = 0.693145751953125
 LN2_LOW = math.log(2) - LN2_HIGH
 
 ERF_SPLIT, ERF_ONE = 0.9, 4.0
-"""Where the error function changes its polynomial, and from where on it is 1 in float32."""
+"""The point at which the error function changes its polynomial, and that from which it is 1 in float32."""
 
 ERF_STEP = 33 / 128
 """The distance of the points that the polynomials of `ERF_TABLE` are about."""

@@ -1,4 +1,4 @@
-"""What lowering gives back for one partition, whatever the device."""
+"""The interface of a back end: the job it is given for one partition, and the code it returns."""
 
 from __future__ import annotations
 
@@ -12,48 +12,53 @@ from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.importer.model import ImportedModel
 
 Run = Callable[[], None]
-"""Has the device run a kernel, without waiting for it."""
+"""Enqueues a kernel on the device, without waiting for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A kernel as one of several schedules has it: which one, and what runs it."""
+    """A kernel with one of several schedules: the schedule's name, and a function that runs it."""
 
     schedule: str
     run: Run
 
 
 Timer = Callable[[Sequence[Candidate], Run], Sequence[float]]
-"""Seconds that each candidate takes; the second argument waits until the device is done."""
+"""Measures the seconds that each candidate takes; the second argument waits until the device is done."""
 
 
 class Records(Protocol):
-    """A store of small JSON objects by key, a SHA-256 in hexadecimal."""
+    """A store of small JSON objects. Keys are SHA-256 digests in hexadecimal."""
 
     def read(self, key: str) -> Mapping[str, object] | None:
-        """The stored record, None when there is none."""
+        """The stored record, or None."""
         ...
 
     def write(self, key: str, record: Mapping[str, object]) -> None:
-        """Store a record; failing to is no error."""
+        """Store a record. A failure to store it is ignored."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """That kernels are timed on the device to choose their schedules: with what, where that is kept, who is told."""
+    """Options for choosing schedules by timing kernels on the device.
+
+    `timer` measures the candidates, `records` keeps the results for later compiles (None: they are not kept), and
+    `progress` is called with a line about each kernel that is timed.
+    """
 
     timer: Timer
     records: Records | None
-    tell: Callable[[str], None]
+    progress: Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """A kernel whose schedule was chosen by time: its symbol, the nodes that it computes, what the schedule is.
+    """A kernel whose schedule was chosen by timing: its symbol, the nodes it computes, and the schedule's name.
 
-    `before` is the time of the schedule that the static models choose, `after` that of the chosen one, in seconds;
-    `candidates` were timed. `changed`: the chosen one is not the models'. `remembered`: an earlier compile timed them.
+    `candidates` is the number of schedules timed. `before` is the time of the schedule that the static cost models
+    choose, `after` that of the chosen one, in seconds. `changed` is true if these are different schedules,
+    `remembered` if the times are from an earlier compile.
     """
 
     kernel: str
@@ -70,8 +75,8 @@ class Tuned:
 class PartitionJob:
     """One partition to lower: `nodes`, `inputs` and `outputs` are names of the imported graph; `name` is `p0`, `p1`.
 
-    `trial` marks a node asked about alone: its borders would lie inside a partition. `tuning` is None where static
-    models choose the schedules.
+    `trial` marks a single node that is lowered to find out if the device supports it: its inputs and outputs would be
+    inner values of a partition. `tuning` is None if static cost models choose the schedules.
     """
 
     name: str
@@ -88,8 +93,8 @@ class PartitionJob:
 class KernelInfo:
     """One call of a kernel: its symbol, the graph nodes it computes, and the graph values it writes.
 
-    A symbol belongs to one call; calls that share code still have their own. `outputs` is empty where what the kernel
-    writes (its last arguments) is no graph value. A node that only reshapes may have no kernel.
+    Each call has its own symbol, even if several calls share code. `outputs` is empty if the tensors that the kernel
+    writes (its last arguments) are not graph values. A node that only reshapes may be computed without a kernel.
     """
 
     symbol: str
@@ -99,15 +104,16 @@ class KernelInfo:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LoweredPartition:
-    """Code of one partition and the weights it wants; each is equal to itself alone.
+    """The code of one partition and its weights. Equality is identity.
 
-    `kind` "tvm": `code` is an ELF shared object with one Relax executable; entry `main(*inputs, *outputs, params)`
-    writes into its outputs, `params` is one tuple in the order of `params`. `kind` "onnx": `code` is an ONNX model, its
-    initializers external, to be given under `param_names`. `params` are C-contiguous arrays (possibly packed
-    differently from the model's). `kernels` are in run order. `cpu_features` are what the code needs of the CPU.
-    Tensors that `code` is given must start at multiples of `alignment` bytes.
-    `dumps` are file name → text for `--dump-dir` (IR after each phase, device source). `tuned` are the kernels whose
-    schedules were chosen by time.
+    `kind` "tvm": `code` is an ELF shared object with one Relax executable; its entry
+    `main(*inputs, *outputs, params)` writes into its outputs and takes the weights as one tuple, in the order of
+    `params`. `kind` "onnx": `code` is an ONNX model with external initializers, which the runtime supplies under
+    `param_names`. `params` are C-contiguous arrays, in the model's layout or packed. `kernels` are in run order.
+    `cpu_features` are the CPU features that the code needs. `requires` are the driver features that it needs. Tensors
+    passed to `code` must start at multiples of `alignment` bytes. `dumps` are (file name, text) pairs for
+    `--dump-dir`: the IR after each phase, and device source. `tuned` are the kernels whose schedules were chosen by
+    timing.
     """
 
     kind: Literal["tvm", "onnx"]
@@ -123,10 +129,10 @@ class LoweredPartition:
 
 
 class Lowering(Protocol):
-    """A back end: lowers partitions and answers for single nodes.
+    """A back end: lowers partitions, and checks whether single nodes can be lowered.
 
-    `lower` raises LoweringError (HC203) naming the node at fault where it can.
-    `trial` returns None when the node lowers for the device, else one sentence why not.
+    `lower` raises LoweringError (HC203) that names the node at fault if it is known.
+    `trial` returns None if the node can be lowered for the device, else the reason in one sentence.
     """
 
     def lower(self, job: PartitionJob) -> LoweredPartition:
@@ -134,5 +140,5 @@ class Lowering(Protocol):
         ...
 
     def trial(self, model: ImportedModel, node: str, device: TargetDevice) -> str | None:
-        """Why the node does not lower for the device, or None if it does."""
+        """The reason why the node cannot be lowered for the device, or None if it can."""
         ...

@@ -1,9 +1,9 @@
-"""A kernel made wrong on purpose, to test the check, `verify` and the bisection.
+"""Fault injection: a deliberately wrong kernel for tests of the check, `verify` and the bisection.
 
-With HETEROCC_TEST_WRONG_KERNEL=<name of a node, in the graph or in the model> a kernel is put behind the one that
-computes this node: it adds 1 + |x| / 2 to every floating-point element x that the node writes (1 to an integer, and
-negates a boolean). The error grows with the values, else a tolerance that does so would hide it behind activations in
-the thousands. Without the variable nothing here has an effect.
+If HETEROCC_TEST_WRONG_KERNEL is the name of a node, in the graph or in the model, a kernel is inserted after the one
+that computes this node. It adds 1 + |x| / 2 to every floating-point element x that the node writes, adds 1 to an
+integer, and inverts a boolean. The error is relative as well as absolute: a relative tolerance would hide a constant
+one behind activations in the thousands. Without the variable this module has no effect.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from heterocc.runtime.fault_variables import WRONG_KERNEL, honour
 
 
 def plant_fault(module: KernelModule, job: PartitionJob) -> KernelModule:
-    """The module with the kernel of the named node made wrong, or the module itself."""
+    """The module with a wrong kernel for the named node, or `module` unchanged if the node is not in it."""
     wanted = honour(WRONG_KERNEL)
     if wanted is None:
         return module
@@ -32,7 +32,7 @@ def plant_fault(module: KernelModule, job: PartitionJob) -> KernelModule:
 
 
 def _spoil(module: KernelModule, index: int) -> KernelModule:
-    """Put a spoiling kernel behind the call at `index`; it takes over the graph values that the call wrote."""
+    """Insert a faulty kernel after the call at `index`; the graph values that the call wrote become its outputs."""
     main = module.mod["main"]
     calls = [i for i, b in enumerate(bindings_of(main)) if is_kernel_call(b.value)]
     bindings = [(b.var, b.value, b.var.name) for b in bindings_of(main)]
@@ -50,7 +50,7 @@ def _spoil(module: KernelModule, index: int) -> KernelModule:
     gvar = builder.add_func(kernel, symbol)
     bindings[place : place + 1] = [(right, value, right.name), (var, relax.call_tir(gvar, [right], var.ty), name)]
     mod = write_main(builder.get(), main.params, bindings, outputs_of(main))
-    # A call that writes several values keeps its place; the wrong kernel follows where its first one is read.
+    # The wrong kernel follows the call, or, if the call writes several values, the binding that reads the first.
     after = sum(is_kernel_call(v) for _, v, _ in bindings[: place + 1])
     kernels = list(module.kernels)
     kernels[index] = dataclasses.replace(old, outputs=())

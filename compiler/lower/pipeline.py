@@ -1,4 +1,4 @@
-"""From a partition job to a Relax module of kernel calls, for every device that TVM compiles for.
+"""The steps from a partition job to a Relax module of kernel calls, for every device that TVM compiles for.
 
     job ─ import_function ─► Relax operators ─ fold_weights ─ to_kernels ─ in_half ─► KernelModule ─ destination_passing
                                                        (on devices with precision=f16)  (the back end schedules here)
@@ -42,9 +42,9 @@ __all__ = [
 
 
 def import_partition(job: PartitionJob, target: Target) -> ImportedFunction:
-    """The partition as Relax operators, weight-only computations done.
+    """The partition as Relax operators, with computations on weights alone folded.
 
-    Raises LoweringError naming the node at fault.
+    Raises LoweringError that names the node at fault.
     """
     function = import_function(job)
     phase("folding weights")
@@ -58,7 +58,7 @@ def kernel_module(job: PartitionJob, target: Target, before: Sequence[Pass] = ()
     """The partition as calls of unscheduled kernels named after graph nodes.
 
     `target` is a `tvm.target.Target` (with a host, for a GPU); `before` are passes of the back end that run before
-    TVM's legalisation. Raises LoweringError naming the node at fault.
+    TVM's legalisation. Raises LoweringError that names the node at fault.
     """
     if not isinstance(target, tvm.target.Target):
         raise TypeError("target must be a tvm.target.Target")

@@ -1,4 +1,4 @@
-"""How far a lowering is: its loops tell whoever watches, without a watcher they are plain loops."""
+"""Progress reports of a lowering: its loops report each step to a watcher, if one is set for the thread."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ T = TypeVar("T")
 
 
 class Watcher(Protocol):
-    """Who is told of a lowering's progress."""
+    """Callbacks for the progress of a lowering."""
 
     def phase(self, text: str, total: int | None = None) -> None:
-        """A phase begins, of `total` steps where that is known."""
+        """Called when a phase begins; `total` is its number of steps, None if unknown."""
         ...
 
     def step(self, text: str = "") -> None:
-        """A step of the phase is done."""
+        """Called when a step of the phase is done."""
         ...
 
 
@@ -29,7 +29,7 @@ _watcher: ContextVar[Watcher | None] = ContextVar("heterocc_lowering_watcher", d
 
 @contextmanager
 def watched(watcher: Watcher | None) -> Iterator[None]:
-    """While open, what this thread lowers is told to `watcher`, None for nobody."""
+    """Report the progress of lowerings in this thread to `watcher` within the block; None reports it to nobody."""
     token = _watcher.set(watcher)
     try:
         yield
@@ -38,7 +38,7 @@ def watched(watcher: Watcher | None) -> Iterator[None]:
 
 
 def unwatched(function: Callable[P, T]) -> Callable[P, T]:
-    """A function that tells nobody: it lowers within a step of something larger."""
+    """`function` without progress reports, for a lowering that is one step of a larger one."""
 
     @wraps(function)
     def alone(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -49,14 +49,14 @@ def unwatched(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def phase(text: str) -> None:
-    """A phase begins that cannot be counted."""
+    """Report the start of a phase whose number of steps is unknown."""
     watcher = _watcher.get()
     if watcher is not None:
         watcher.phase(text)
 
 
 def counted(text: str, items: Collection[T]) -> Iterator[T]:
-    """The items, each a step of a phase."""
+    """Iterate over the items and report each as a step of a phase."""
     watcher = _watcher.get()
     if watcher is None:
         yield from items

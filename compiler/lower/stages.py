@@ -1,4 +1,4 @@
-"""What the lowerings by TVM share: how failures are told, nodes are tried, and results are put together."""
+"""Code shared by the back ends that compile with TVM: reporting failures, trial lowerings, assembling results."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.lower.backend import KernelInfo, LoweredPartition, PartitionJob, Tuned
 from heterocc.compiler.lower.pipeline import KernelModule, first_line
 
-BEHIND = "list CPU behind the device to keep the model compiling"
-"""What to do about a partition that does not lower for a device that is not the CPU."""
+CPU_HINT = "list CPU after this device"
+"""The hint of an error about a partition that cannot be lowered for a device other than the CPU."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stages:
-    """A partition on its way to code: its kernels before and after scheduling, the module with its entry, and what
-    was chosen by timing."""
+    """The intermediate forms of a partition: its kernels before and after scheduling, the module with its entry, and
+    the kernels whose schedules were chosen by timing."""
 
     module: KernelModule
     scheduled: KernelModule
@@ -37,7 +37,7 @@ class Stages:
         alignment: Literal[1, 64] = 64,
         **needs: tuple[str, ...],
     ) -> LoweredPartition:
-        """The partition with its code; `needs` are LoweredPartition's `requires` and `cpu_features`."""
+        """The lowered partition; `needs` are LoweredPartition's `requires` and `cpu_features`."""
         return LoweredPartition(
             kind="tvm",
             code=code,
@@ -57,40 +57,40 @@ class Stages:
 
 
 @contextmanager
-def lowering(job: PartitionJob, otherwise: str = BEHIND) -> Iterator[None]:
-    """Tells what TVM raises inside as a LoweringError (HC203); `otherwise` is what to do about it."""
+def lowering(job: PartitionJob, advice: str = CPU_HINT) -> Iterator[None]:
+    """Convert any exception of TVM's in the block to a LoweringError (HC203), with `advice` in its hint."""
     try:
         yield
     except HeteroccError:
         raise
     except Exception as error:  # TVM raises its own classes, ValueError, TypeError, KeyError …
         raise LoweringError(
-            f"partition {job.name} does not lower for {job.device.name}: {first_line(error)}",
+            f"partition {job.name} cannot be lowered for {job.device.name}: {first_line(error)}",
             where=f"{len(job.nodes)} nodes from '{job.nodes[0]}'",
-            hint=f"`--dump-dir` keeps what was lowered; {otherwise}",
+            hint=f"`--dump-dir` keeps the IR of the partition; {advice}",
         ) from error
 
 
 def trial_job(model: ImportedModel, node: str, device: TargetDevice, *, trial: bool = True) -> PartitionJob:
-    """A partition of the node alone."""
+    """A job for a partition that consists of one node."""
     found = model.graph.node_by_name[node]
     inputs = tuple(v for v in dict.fromkeys(found.inputs) if v not in model.graph.constants)
     return PartitionJob("trial", model, device, (node,), inputs, found.outputs, trial=trial)
 
 
 def refusal(attempt: Callable[[], Any]) -> str | None:
-    """Why an attempt to lower a node fails, in one sentence; None if it does not."""
+    """The reason why an attempt to lower a node fails, in one sentence; None if it succeeds."""
     try:
         attempt()
     except HeteroccError as error:
         return error.message
     except Exception as error:  # as in `lowering`
-        return f"it does not lower: {first_line(error)}"
+        return f"it cannot be lowered: {first_line(error)}"
     return None
 
 
 def node_of(function: str, kernels: Sequence[KernelInfo]) -> str | None:
-    """The node behind a device function, which TVM names after the kernel that launches it."""
+    """The graph node that a device function computes; TVM names the function after the kernel that launches it."""
     longest_first = sorted((k for k in kernels if k.nodes), key=lambda k: -len(k.symbol))
     return next((k.nodes[-1] for k in longest_first if function.startswith(f"{k.symbol}_kernel")), None)
 

@@ -1,6 +1,6 @@
-"""Straight-line Relax functions: reading, substituting and writing them without TVM's visitor machinery.
+"""Straight-line Relax functions: reading, substituting and writing them without TVM's visitors.
 
-Everything that lowering handles is one function with one dataflow block: static shapes, no control flow.
+Lowering handles one function with one dataflow block, static shapes and no control flow.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tvm import relax
 
 
 def bindings_of(function: relax.Function) -> list[relax.VarBinding]:
-    """The bindings of a function in order, without the one that makes the result tuple."""
+    """The bindings of a function in order, without that of the result tuple."""
     result = function.body.body
     return [b for b in _all_bindings(function) if not (isinstance(b.value, relax.Tuple) and b.var.same_as(result))]
 
@@ -23,7 +23,7 @@ def _all_bindings(function: relax.Function) -> list[relax.VarBinding]:
 
 
 def outputs_of(function: relax.Function) -> list[relax.Var]:
-    """The expressions that a function returns, its result tuple (bound to a variable or not) opened."""
+    """The expressions that a function returns: the fields of its result tuple, whether bound to a variable or not."""
     body = function.body.body
     bound = {b.var: b.value for b in _all_bindings(function)}
     seen = body
@@ -35,7 +35,7 @@ def outputs_of(function: relax.Function) -> list[relax.Var]:
 
 
 def vars_of(expr: relax.Expr) -> list[relax.Var]:
-    """The variables that an expression reads, in order, each as often as it occurs."""
+    """The variables that an expression reads, in order, with repetitions."""
     if isinstance(expr, relax.Var):
         return [expr]
     if isinstance(expr, relax.Call):
@@ -70,7 +70,7 @@ def with_kernel(call: relax.Call, kernel: relax.GlobalVar, arguments: Sequence[r
 
 
 def substitute(expr: relax.Expr, replace: Mapping[relax.Var, relax.Expr]) -> relax.Expr:
-    """`expr` with variables replaced; untouched parts are shared."""
+    """`expr` with variables replaced; unchanged subexpressions are shared."""
     if isinstance(expr, relax.Var):
         return replace.get(expr, expr)
     if not any(v in replace for v in vars_of(expr)):
@@ -103,7 +103,7 @@ def write_main(
             for var, value, name in bindings:
                 replace[var] = builder.emit(substitute(value, replace), name)
                 if replace[var].name != name:
-                    raise ValueError(f"two variables are called '{name}'")
+                    raise ValueError(f"two variables have the name '{name}'")
             result = builder.emit_output(relax.Tuple([substitute(o, replace) for o in outputs]))
         builder.emit_func_output(result)
     functions = {gv: f for gv, f in mod.functions_items() if gv.name_hint != "main"}
@@ -112,6 +112,6 @@ def write_main(
 
 
 def constant(array: np.ndarray) -> relax.Expr:
-    """A constant of exactly the array's dtype: `relax.const` makes 32-bit numbers of 64-bit ones."""
-    # Not ascontiguousarray: that makes one-element vectors of scalars.
+    """A constant with exactly the array's dtype; `relax.const` of a number would make 64-bit numbers 32-bit."""
+    # Not ascontiguousarray, which turns scalars into vectors of one element.
     return relax.const(tvm.runtime.tensor(np.array(array, order="C", copy=None)))

@@ -29,10 +29,11 @@ Text = Annotated[str, Field(min_length=1)]
 class AffinityFile(BaseModel):
     """An affinity file; every table maps a pattern to the label of a listed device.
 
-    `mode`: `corrected` (the rest is placed automatically), `manual` (every node must be covered), `automatic` (the
-    model's own metadata is ignored; takes no rules). `nodes` are node names, `globs` patterns over node names with
-    `*`, `?` and `[...]`, `ops` operator types, `ranges` inclusive ranges `first..last` in graph order. A node name
-    beats a range, a range a glob, a glob an operator type; within a table the later entry wins.
+    `mode`: `corrected` (nodes without a rule are placed automatically), `manual` (every node must be covered) or
+    `automatic` (the model's own metadata is ignored, and rules are not allowed). Keys of `nodes` are node names, of
+    `globs` patterns over node names with `*`, `?` and `[...]`, of `ops` operator types, of `ranges` inclusive ranges
+    `first..last` in graph order. A node name overrides a range, a range a glob, and a glob an operator type; within a
+    table the later entry wins.
     """
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
@@ -62,7 +63,9 @@ def load_affinity(path: Path) -> Affinity:
     except UnicodeDecodeError as error:
         kind = file_kind(path.read_bytes()[:HEAD])
         what = f"is {kind}" if kind else "is not UTF-8 text"
-        raise AffinityFileError(f"the affinity file {what}", where=str(path), hint="it is a TOML file") from error
+        raise AffinityFileError(
+            f"the affinity file {what}", where=str(path), hint="an affinity file is a TOML file"
+        ) from error
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -83,15 +86,17 @@ def load_affinity(path: Path) -> Affinity:
     ]
     if file.mode == "automatic" and rules:
         raise AffinityFileError(
-            "mode 'automatic' takes no rules", where=rules[0].where, hint="use mode 'corrected', or remove the rules"
+            "mode 'automatic' does not allow rules",
+            where=rules[0].where,
+            hint="use mode 'corrected', or remove the rules",
         )
     return Affinity(file.mode, tuple(rules))
 
 
 def affinity_from(source: Path | Mapping[str, str] | Affinity | None) -> Affinity:
-    """The affinity that an option gives: a file, a mapping such as a changed query result, rules, or nothing.
+    """The affinity of an option: a file, a mapping such as a changed query result, an Affinity, or None.
 
-    Keys of a mapping are node names, or else `op:Softmax`, `first..last` or a glob.
+    Keys of a mapping are node names, `op:Softmax`, ranges `first..last` or globs, tried in this order.
     """
     if source is None:
         return Affinity()
@@ -108,9 +113,9 @@ def affinity_from(source: Path | Mapping[str, str] | Affinity | None) -> Affinit
 
 
 def affinity_text(plan: Plan) -> str:
-    """An affinity file that gives every placed node the device it has in `plan`.
+    """The text of an affinity file that assigns every placed node its device in `plan`.
 
-    Nodes go by the model's own name where that tells them apart, by the graph's name otherwise.
+    Nodes are named as in the model if those names distinguish them, else as in the graph.
     """
     sharers = Counter(name for node in plan.graph.nodes for name in dict.fromkeys((node.name, *node.original)))
     entries: list[tuple[int, str]] = []
@@ -119,9 +124,9 @@ def affinity_text(plan: Plan) -> str:
         if device != UNPLACED:
             name = node.label if sharers[node.label] == 1 else node.name
             entries.append((sharers[name], f"{_quote(name)} = {_quote(device)}  # {escaped(node.op_type)}"))
-    # A name that several nodes share stands before the names that are one node's own, so that those win.
+    # Names that several nodes share come first, so that names of a single node override them.
     entries.sort(key=lambda entry: entry[0] == 1)
-    lines = [f"# Placement of {quoted(plan.graph.name)}; change devices and give it back with --affinity.", ""]
+    lines = [f"# Placement of {quoted(plan.graph.name)}; change devices and give the file to --affinity.", ""]
     lines += ['mode = "corrected"', "", "[nodes]", *(line for _, line in entries)]
     return "\n".join(lines) + "\n"
 
@@ -135,9 +140,9 @@ def _explained(error: ValidationError, lines: Mapping[tuple[str, ...], int], pat
     first = error.errors()[0]
     keys = tuple(str(part) for part in first["loc"] if part != "[key]")
     what = {
-        "extra_forbidden": "is not known",
+        "extra_forbidden": "is unknown",
         "literal_error": f"must be {first.get('ctx', {}).get('expected', 'one of the modes')}",
-        "string_type": "must be a text: the label of a device",
+        "string_type": "must be a string: the label of a device",
         "string_too_short": "must not be empty",
         "dict_type": "must be a table",
     }.get(first["type"], first["msg"])
@@ -149,13 +154,13 @@ def _explained(error: ValidationError, lines: Mapping[tuple[str, ...], int], pat
 
 
 def _place(path: Path, lines: Mapping[tuple[str, ...], int], keys: tuple[str, ...]) -> str:
-    """`file:line` of a key, or of its table; the file alone where the key was not found."""
+    """`file:line` of a key or its table; the file alone if the key was not found."""
     line = lines.get(keys) or lines.get(keys[:1])
     return f"{path}:{line}" if line else str(path)
 
 
 def _key_lines(text: str) -> dict[tuple[str, ...], int]:
-    """Line numbers of tables and of keys in them, as people write them; TOML's parser gives no positions."""
+    """Line numbers of tables and their keys, found by common ways to write them; TOML's parser gives no positions."""
     found: dict[tuple[str, ...], int] = {}
     table: tuple[str, ...] = ()
     for number, line in enumerate(text.splitlines(), start=1):
@@ -170,5 +175,5 @@ def _key_lines(text: str) -> dict[tuple[str, ...], int]:
 
 
 def _quote(text: str) -> str:
-    """A TOML basic string: JSON's, with DEL escaped too."""
+    """A TOML basic string, which is a JSON string with DEL escaped too."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007F")

@@ -1,4 +1,4 @@
-"""The machine as placement sees it, from the devices as the compiler knows them."""
+"""The machine that passes work with, derived from the compiler's devices."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from heterocc.compiler.importer.model import ImportedModel
 from heterocc.passes.cost import Link, Machine, PlacementDevice
 
 DISCRETE_LINK = Link(latency=2e-5, bandwidth=1e10)
-"""PCIe 3.0 x16 as copies reach it, plus a driver's call and wait."""
+"""The bandwidth that copies reach over PCIe 3.0 x16, and the latency of a driver's call and wait."""
 SHARED_LINK = Link(latency=1e-5, bandwidth=1e10)
 """Devices that share memory with the host but copy through an API."""
 HOST_LINK = Link(latency=1e-6, bandwidth=1e11)
-"""CPU to ONNX Runtime: the same memory, nothing is copied."""
+"""The link from CPU to ONNX Runtime, which share memory, so that nothing is copied."""
 
 _LAUNCH = {"cpu": 1e-6, "ort": 5e-6, "opencl": 1e-5, "vulkan": 1e-5, "cuda": 5e-6}
 _FLOPS = {"discrete": 4e12, "integrated": 5e11, "cpu": 1e11, "other": 5e11}
 _BANDWIDTH = {"discrete": 2e11, "integrated": 3e10, "cpu": 2e10, "other": 3e10}
-"""Where a device does not say: the figures of a small GPU of its kind."""
+"""Defaults for devices that state no figures: those of a small GPU of the same kind."""
 
 
 def placement_device(device: TargetDevice) -> PlacementDevice:
-    """The device as placement sees it, with the figures of its kind where it states none."""
+    """The device for placement, with default figures of its kind for those that it does not state."""
     return PlacementDevice(
         name=device.name,
         kind=device.backend,
@@ -36,7 +36,7 @@ def placement_device(device: TargetDevice) -> PlacementDevice:
 
 
 def link_between(source: TargetDevice, target: TargetDevice) -> Link:
-    """What a transfer costs: as either device states it, else by kind; over the host's memory between two GPUs."""
+    """The cost of a transfer: as stated by either device, else by kind; between two GPUs it is by way of the host."""
     if target.name in source.links:
         return source.links[target.name]
     if source.name in target.links:
@@ -52,9 +52,9 @@ def link_between(source: TargetDevice, target: TargetDevice) -> Link:
 def build_machine(
     model: ImportedModel, devices: tuple[TargetDevice, ...], refusals: Mapping[str, Mapping[str, str]]
 ) -> Machine:
-    """What placement sees: the devices in their order, the work of every node, the links, and what was refused.
+    """The machine for placement: devices in order, the work of every node, links, and refusals.
 
-    `refusals[device][node]` is why a device cannot run a node; those of other devices are left out.
+    `refusals[device][node]` is the reason why a device cannot run a node; entries of other devices are left out.
     """
     values = model.graph.values
     by_name = model.graph.node_by_name

@@ -1,4 +1,4 @@
-"""Runs passes over a plan and shows the work: dumps, timings, a limit to bisect with, a reproducer for a crash."""
+"""Running passes over a plan, with dumps, timings, a limit for bisection, and a reproducer for a crash."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from heterocc.passes.printer import print_plan
 from heterocc.passes.serialize import read_reproducer, write_reproducer
 
 STAGES: tuple[Stage, ...] = get_args(Stage)
-"""What a compile goes through, in order; `--stop-after` names one."""
+"""The stages of a compile in order; `--stop-after` names one."""
 
 
 def parse_stage(text: str) -> Stage:
-    """The stage called `text`. Raises UsageError (HC120)."""
+    """The stage named `text`. Raises UsageError (HC120)."""
     for stage in STAGES:
         if stage == text:
             return stage
@@ -44,10 +44,10 @@ def parse_stage(text: str) -> Stage:
 
 @dataclass(slots=True)
 class Trace:
-    """What a pipeline shows of its work, and how far it goes.
+    """Dumps, timings and the limit of a pipeline.
 
-    `dump_dir` receives a file per pass; it is made when missing. `pass_limit` stops a pipeline after so many passes.
-    `timings` collects pass name and seconds of every pass that ran. Not to be shared by threads.
+    `dump_dir` receives a file per pass and is created if missing. `pass_limit` is the maximum number of passes to run.
+    `timings` collects the name and seconds of every pass that ran. Not thread-safe.
     """
 
     dump_dir: Path | None = None
@@ -60,17 +60,17 @@ class Trace:
             raise UsageError("the number of passes is negative", where=place, hint="give 0 or more")
 
     def dump(self, name: str, text: str) -> Path | None:
-        """Write `text` to `dump_dir` where there is one; its path. Raises OutputFileError (HC111)."""
+        """Write `text` to `dump_dir`, if set, and return its path. Raises OutputFileError (HC111)."""
         return None if self.dump_dir is None else _write(self.dump_dir, name, text)
 
 
 def run_pipeline(plan: Plan, passes: Sequence[Pass], trace: Trace | None = None, *, variant: str = "") -> Plan:
     """The plan after all passes, or after the first `trace.pass_limit` of them.
 
-    Writes `NN-<pass>.plan` after every pass, with `variant-` before it where one is named, so that the dumps of a
-    bundle's variants lie side by side. A HeteroccError of a pass goes through; any other exception leaves a
-    reproducer, in the dump directory or in a fresh temporary one, and becomes PassError (HC901), which names it.
-    Raises UsageError (HC120) when the whole pipeline ran and nodes are left without a device.
+    Writes `NN-<pass>.plan` after every pass, prefixed with the name of the variant if there is one. A HeteroccError of
+    a pass propagates. For any other exception a reproducer is written to the dump directory, or to a new temporary
+    directory, and PassError (HC901) is raised, which names it.
+    Raises UsageError (HC120) if the whole pipeline ran and some nodes have no device.
     """
     trace = Trace() if trace is None else trace
     prefix = f"{variant}-" if variant else ""
@@ -95,35 +95,35 @@ def run_pipeline(plan: Plan, passes: Sequence[Pass], trace: Trace | None = None,
 
 
 def require_placed(plan: Plan) -> None:
-    """UsageError (HC120) when a node has no device, as after `--passes manual` or `--pass-limit 0`."""
+    """Raise UsageError (HC120) if a node has no device, as after `--passes manual` or `--pass-limit 0`."""
     left = [n for n in plan.graph.nodes if plan.device_of[n.name] == UNPLACED]
     if left:
         more = f" and {len(left) - 1} more" if len(left) > 1 else ""
         raise UsageError(
-            f"no pass gave a device to {left[0].op_type} '{left[0].label}'{more}",
+            f"no pass assigned a device to {left[0].op_type} '{left[0].label}'{more}",
             where=Hint("`passes`", "--passes"),
             hint="start the pipeline with greedy, and do not cut it with " + Hint("`pass_limit`", "--pass-limit"),
         )
 
 
 def rerun(path: Path) -> Plan:
-    """Run the pass of a reproducer on its plan again; what the pass raises goes through.
+    """Run the pass of a reproducer on its plan again; exceptions of the pass propagate.
 
-    Raises FileMissingError (HC101) or InputError (HC100) when the file cannot be read or is no reproducer.
+    Raises FileMissingError (HC101) or InputError (HC100) when the file cannot be read or is not a reproducer.
     """
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise FileMissingError(f"cannot read the reproducer: {error.strerror}", where=str(path)) from error
     except UnicodeDecodeError as error:
-        raise InputError("this is no reproducer: it is not text", where=str(path)) from error
+        raise InputError("the file is not a reproducer: it is not text", where=str(path)) from error
     try:
         plan, spec = read_reproducer(text)
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(
-            f"this is no reproducer: {error}",
+            f"the file is not a reproducer: {error}",
             where=str(path),
-            hint="give the .repro.plan file that a failed compile names",
+            hint="give a .repro.plan file, as a failed compile names it",
         ) from error
     (pass_,) = parse_pipeline(spec)
     return pass_.run(plan)
@@ -135,7 +135,7 @@ def _reproducer_hint(trace: Trace, name: str, plan: Plan, pass_: Pass) -> str:
         folder = Path(tempfile.mkdtemp(prefix="heterocc-")) if trace.dump_dir is None else trace.dump_dir
         path = _write(folder, name, text)
     except Exception as error:
-        # The crash must reach the user even where its reproducer cannot be written.
+        # The crash must be reported even if its reproducer cannot be written.
         return f"a heterocc bug; its reproducer could not be written: {error}"
     command = f"python -m heterocc.compiler.placement.run_passes {path}"
     return f"a heterocc bug; its input is in {path} (`{command}` runs it again)"

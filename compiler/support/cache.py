@@ -1,4 +1,4 @@
-"""Answers of trial lowering, kept as records on disk."""
+"""Results of trial lowerings, cached as records on disk."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from heterocc.compiler.files.records import DiskRecords, cache_dir
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a trial said: None when the node lowers, else the reason why not."""
+    """The result of a trial: None if the node lowers, else the reason why it does not."""
 
     reason: str | None
 
 
 class Answers(Protocol):
-    """A store of answers by key, a SHA-256 in hexadecimal."""
+    """A store of answers by key, which is a SHA-256 in hexadecimal."""
 
     def get(self, key: str) -> Answer | None:
-        """The stored answer, None when there is none."""
+        """The stored answer, or None."""
         ...
 
     def put(self, key: str, answer: Answer) -> None:
-        """Store an answer; failing to is no error."""
+        """Store an answer; a failure is not an error."""
         ...
 
 
 @dataclass(slots=True)
 class NoCache:
-    """Remembers nothing."""
+    """A cache that stores nothing."""
 
     def get(self, key: str) -> Answer | None:
         """Nothing."""
@@ -41,7 +41,7 @@ class NoCache:
 
 
 class DiskCache:
-    """Answers on disk under `root`."""
+    """A cache on disk under `root`."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -49,7 +49,7 @@ class DiskCache:
 
     @property
     def failure(self) -> str | None:
-        """Why the last answer could not be stored, None while all is well."""
+        """The reason why the last answer could not be stored, or None."""
         return self._records.failure
 
     def get(self, key: str) -> Answer | None:
@@ -61,11 +61,11 @@ class DiskCache:
         return Answer(reason) if reason is None or isinstance(reason, str) else None
 
     def put(self, key: str, answer: Answer) -> None:
-        """Store an answer; failing to is no error."""
+        """Store an answer; a failure is not an error."""
         self._records.write(key, {"reason": None if answer.reason is None else answer.reason[:500]})
 
 
 def open_cache() -> DiskCache | NoCache:
-    """The cache that the environment asks for."""
+    """The cache selected by the environment (`HETEROCC_CACHE`)."""
     root = cache_dir()
     return NoCache() if root is None else DiskCache(root)

@@ -1,6 +1,6 @@
-"""Which device can run which node, and why not: `query_model`, and what placement needs to know of it.
+"""Support queries: which device can run which node, and reasons if not (`query_model`).
 
-The way of OpenVINO's query, correct, compile:
+The workflow is OpenVINO's: query, correct, compile.
 
     plan = query_model("model.onnx", "GPU,CPU")
     plan["conv1"] = "CPU"
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
 
 
 class QueryResult(MutableMapping[str, str]):
-    """What a query found; also a mapping node → device that the user may change and hand to a compile.
+    """The result of a query, which is also a mapping node → device that can be changed and given to a compile.
 
-    `refusals[device][node]` says why a device cannot run a node. As a mapping it starts as the first listed device
-    that supports each node (the last resort after all others) and leaves out what no device runs. Keys are the graph's
-    node names; a name of the model's own is understood too where it belongs to one node only. Handing the result to a
-    compile pins every node; `changes()` pins only what was changed.
+    `refusals[device][node]` is the reason why a device cannot run a node. The mapping initially holds the first listed
+    device that supports each node, with the last resort after all others, and has no entry for a node that no device
+    supports. Keys are the graph's node names; the model's own name of a node is accepted too if it is unique. Given to
+    a compile, the result pins every node; `changes()` pins only changed ones.
     """
 
     def __init__(
@@ -71,15 +71,15 @@ class QueryResult(MutableMapping[str, str]):
                 by_original.setdefault(original, []).append(node.name)
         self._by_original = {k: v[0] for k, v in by_original.items() if len(v) == 1}
 
-    # ---- what was found -------------------------------------------------------------------------------------------
+    # ---- results of the query -------------------------------------------------------------------------------------
 
     def reason(self, node: str, device: str) -> str | None:
-        """Why `device` cannot run `node`, None if it can."""
+        """The reason why `device` cannot run `node`, or None if it can."""
         refusal = self.refusals[self._device(device)].get(self._node(node))
         return None if refusal is None else refusal.reason
 
     def supports(self, node: str, device: str) -> bool:
-        """Whether `device` can run `node`."""
+        """Return whether `device` can run `node`."""
         return self.reason(node, device) is None
 
     def unsupported(self, device: str) -> tuple[str, ...]:
@@ -93,25 +93,25 @@ class QueryResult(MutableMapping[str, str]):
         return tuple(n.name for n in self.graph.nodes if n.name not in self._first)
 
     def reasons(self) -> dict[str, dict[str, str]]:
-        """Why a device cannot run a node, `reasons()[device][node]`, as placement reads it."""
+        """The reasons why devices cannot run nodes, `reasons()[device][node]`, for placement."""
         return {device: {node: r.reason for node, r in found.items()} for device, found in self.refusals.items()}
 
     # ---- the mapping ----------------------------------------------------------------------------------------------
 
     @property
     def affinity(self) -> dict[str, str]:
-        """A copy of the mapping node → device as it stands."""
+        """A copy of the current mapping node → device."""
         return dict(self._affinity)
 
     def changes(self) -> dict[str, str]:
-        """Entries that differ from what the query chose."""
+        """Entries that differ from the query's choice."""
         return {node: device for node, device in self._affinity.items() if self._first.get(node) != device}
 
     def __getitem__(self, node: str) -> str:
         return self._affinity[self._by_original.get(node, node) if node not in self._affinity else node]
 
     def __setitem__(self, node: str, device: str) -> None:
-        """Ask for a device; whether it can run the node is judged when compiling, which says why not."""
+        """Set the device of a node; the compile checks whether the device can run it."""
         self._affinity[self._node(node)] = self._device(device)
 
     def __delitem__(self, node: str) -> None:
@@ -133,7 +133,7 @@ class QueryResult(MutableMapping[str, str]):
             return name
         if name in self._by_original:
             return self._by_original[name]
-        raise AffinityPatternError(f"no node is called '{name}'", hint="iterate over the result for the names")
+        raise AffinityPatternError(f"no node is named '{name}'", hint="iterate over the result to list the names")
 
     def _device(self, name: str) -> str:
         for device in self.devices:
@@ -167,14 +167,15 @@ def query_model(
     cache: Answers | None = None,
     on_node: Callable[[str], None] | None = None,
 ) -> QueryResult:
-    """Ask every device about every node of `model`; affinities in the model or set by the user play no part.
+    """Query every device about every node of `model`, ignoring affinities.
 
-    `model` is imported already, or a path, a ModelProto or the bytes of one (then `shapes` fixes its inputs, and
-    `base_dir` is the folder of the external data of a model without a file). `devices` are resolved already, or a
-    priority list as `--devices` has it. `lowering`, `known_wrong` and `cache` stand in for heterocc's own in tests.
-    `on_node` is called with each node's label, once every device has answered.
+    `model` is an ImportedModel, a path, a ModelProto or the bytes of one. Unless it is imported, `shapes` fixes its
+    inputs, and `base_dir` is the folder of the external data of a model without a file. `devices` are Device objects or
+    a priority list as in `--devices`. `lowering`, `known_wrong` and `cache` replace heterocc's own in tests. `on_node`
+    is called with the label of each node after all devices were queried about it.
 
-    Raises what importing and resolving raise; never for a node that no device can run (`QueryResult.nowhere`).
+    Raises the errors of the import and of resolving devices, but none for a node that no device can run; see
+    `QueryResult.nowhere`.
     """
     if not isinstance(model, ImportedModel):
         from heterocc.compiler.importer.pipeline import import_model
@@ -204,12 +205,12 @@ def _names_or_devices(
     if devices is None or isinstance(devices, str):
         return devices, ()
     if not isinstance(devices, Sequence) or not all(isinstance(d, (str, TargetDevice)) for d in devices):
-        raise UsageError(f'devices must be text such as "GPU,CPU" or a sequence of names, not {devices!r}'[:200])
+        raise UsageError(f'devices must be a string such as "GPU,CPU" or a sequence of names, not {devices!r}'[:200])
     resolved = tuple(d for d in devices if isinstance(d, TargetDevice))
     return tuple(d for d in devices if isinstance(d, str)), resolved
 
 
 def precisions_of(graph: Graph) -> frozenset[str]:
-    """Floating-point dtypes that the graph's nodes write: what a device chosen by `AUTO` must compute."""
+    """The floating-point dtypes that the graph's nodes write, which a device chosen by `AUTO` must support."""
     written = {graph.values[v].dtype for n in graph.nodes for v in n.outputs}
     return frozenset(written & {"float64", "float32", "float16", "bfloat16"})

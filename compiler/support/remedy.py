@@ -1,4 +1,4 @@
-"""What to propose where no listed device can run a node: a device of this machine that was asked and can."""
+"""Hints for nodes that no listed device can run: devices of this machine that were queried and can."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from heterocc.compiler.support.cache import open_cache
 from heterocc.compiler.support.trial import Support
 
 _MAX_ASKED = 20
-"""Refused nodes that are asked about; trials take about 10 ms each."""
+"""Maximum number of refused nodes to query; a trial takes about 10 ms."""
 
 
 def add_device(
     model: ImportedModel, devices: Sequence[TargetDevice], refusals: Mapping[str, Mapping[str, str]]
 ) -> str | None:
-    """A hint that names devices to add for the nodes that all of `devices` refuse; None where there are no such nodes.
+    """A hint that names devices to add for the nodes that all of `devices` refuse, or None if there are no such nodes.
 
     `refusals[device][node]` is the reason why a device cannot run a node.
     """

@@ -1,4 +1,4 @@
-"""A query's answers as JSON, as the rows of a table, as text."""
+"""The results of a query as JSON, as rows of a table, and as text."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from heterocc.compiler.support.trial import Refusal
 from heterocc.passes.graph import Graph
 
 MAX_REASONS = 3
-"""Different reasons shown for one operator type on one device; the JSON has all."""
+"""Maximum number of reasons shown for an operator type on a device; the JSON has all."""
 
 _GAP = 3
-"""Columns between two columns of the table."""
+"""Spaces between two columns of the table."""
 
 
 class Answered(Protocol):
-    """A query's result, as reports read it."""
+    """The interface of a query's result that reports use."""
 
     graph: Graph
     devices: tuple[TargetDevice, ...]
@@ -32,12 +32,12 @@ class Answered(Protocol):
 
     @property
     def affinity(self) -> dict[str, str]:
-        """The mapping node → device as it stands."""
+        """The current mapping node → device."""
         ...
 
 
 def as_json(result: Answered) -> dict[str, object]:
-    """Devices, one record for each node with the reason of every no, counts and notes."""
+    """Devices, a record for each node with the reasons of refusals, counts and notes."""
     placed = result.affinity
     nodes = [
         {
@@ -73,12 +73,12 @@ def as_json(result: Answered) -> dict[str, object]:
 
 
 def columns(result: Answered) -> tuple[str, ...]:
-    """Heads of the table's columns: operator, nodes, one for each device, why not."""
+    """The headings of the table's columns: operator, nodes, one for each device, reasons."""
     return ("operator", "nodes", *(d.name for d in result.devices), "why not")
 
 
 def rows(result: Answered) -> list[tuple[str, ...]]:
-    """One row for each operator type: how many nodes, how many each device runs ("all", a number, "none"), why not."""
+    """A row for each operator type: number of nodes, nodes that each device runs ("all", a number, "none"), reasons."""
     by_type: dict[str, list[str]] = {}
     for node in result.graph.nodes:
         by_type.setdefault(node.op_type, []).append(node.name)
@@ -91,13 +91,13 @@ def rows(result: Answered) -> list[tuple[str, ...]]:
 
 
 def totals(result: Answered) -> tuple[str, ...]:
-    """The last row: how many of all nodes each device runs."""
+    """The last row: the number of nodes that each device runs."""
     total = len(result.graph.nodes)
     return ("all", str(total), *(_count(total - len(result.refusals[d.name]), total) for d in result.devices), "")
 
 
 def remarks(result: Answered) -> list[str]:
-    """Lines below the table: what the devices are, and notes."""
+    """Lines below the table: descriptions of the devices, and notes."""
     return [
         *(f"{d.name}: {d.description}" for d in result.devices if d.description),
         *(f"note: {n}" for n in result.notes),
@@ -105,7 +105,7 @@ def remarks(result: Answered) -> list[str]:
 
 
 def no_device(result: Answered) -> list[str]:
-    """The line that names what no device runs, and what to do; empty if there is no such node."""
+    """The line that names nodes that no device runs, and a hint; empty if there are none."""
     if not result.nowhere:
         return []
     labels = [result.graph.node_by_name[n].label for n in result.nowhere]
@@ -136,7 +136,7 @@ def as_text(result: Answered, width: int) -> str:
 
 
 def _lines(row: Sequence[str], sizes: Sequence[int]) -> Iterator[str]:
-    """The lines of a row: its counts to the right, its last cell wrapped."""
+    """The lines of a row: counts aligned to the right, the last cell wrapped."""
     *cells, why = row
     first = [cells[0].ljust(sizes[0]), *(c.rjust(size) for c, size in zip(cells[1:], sizes[1:-1], strict=True))]
     gap = " " * _GAP
@@ -146,7 +146,7 @@ def _lines(row: Sequence[str], sizes: Sequence[int]) -> Iterator[str]:
 
 
 def _wrapped(text: str, width: int) -> list[str]:
-    """Lines of at most `width` characters, broken between words, and within a word that is longer than a line."""
+    """Lines of at most `width` characters, broken between words, or within a word that is longer than a line."""
     lines: list[str] = []
     for part in text.split("\n"):
         line = ""

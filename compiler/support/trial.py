@@ -1,7 +1,7 @@
-"""Whether a device can run a node: its limits and dtypes, converters known to be wrong, and a trial lowering.
+"""Checks of whether a device can run a node: limits, dtypes, converters known to be wrong, and a trial lowering.
 
-Trials run in this process. A process for each would cost a second (loading TVM) against ten milliseconds for a trial,
-and none of the 2,893 forms of ONNX's node tests made TVM 0.27 abort: what goes wrong there is an exception. The suite
+Trials run in this process. A separate process would take a second each to load TVM, while a trial takes ten
+milliseconds, and none of the 2,893 forms of ONNX's node tests made TVM 0.27 abort: failures are exceptions. The suite
 in tests/differential would show an operator that ends the process.
 """
 
@@ -32,7 +32,7 @@ _MAX_FLOATS = 16
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a device cannot run a node: the rule that says so and one sentence without a full stop."""
+    """The reason why a device cannot run a node: the rule that applies, and one sentence without a full stop."""
 
     rule: Rule
     reason: str
@@ -47,7 +47,7 @@ def default_lowering(device: TargetDevice) -> Lowering:
 
 
 def default_known_wrong(node: onnx.NodeProto) -> str | None:
-    """heterocc's own list of converters that lower a node to wrong numbers."""
+    """heterocc's own list of converters that give wrong results."""
     from heterocc.compiler.lower.tvm_fixes.known_wrong import known_wrong
 
     return known_wrong(node)
@@ -55,9 +55,9 @@ def default_known_wrong(node: onnx.NodeProto) -> str | None:
 
 @dataclass
 class Support:
-    """Answers for the nodes of one model; trials go to a cache and are made once per signature and target.
+    """Support queries for the nodes of one model; trials are cached, and run once per signature and target.
 
-    `asked` counts the trials that were made, `remembered` those that the cache answered.
+    `asked` counts the trials that were run, `remembered` those that the cache answered.
     """
 
     model: ImportedModel
@@ -74,7 +74,7 @@ class Support:
         self._lowerings: dict[str, Lowering] = {}
 
     def refusal(self, node: Node, device: TargetDevice) -> Refusal | None:
-        """Why `device` cannot run `node`, None if it can. Cheap rules come first; the trial is last."""
+        """The reason why `device` cannot run `node`, or None if it can. The trial comes last, after cheap rules."""
         if node.op_type in device.refuses:
             return Refusal("refused", f"device {device.name} is described as refusing {node.op_type}")
         if not device.last_resort:
@@ -93,7 +93,7 @@ class Support:
         touched += [("output", values[v]) for v in node.outputs]
         for role, value in touched:
             if value.is_opaque:
-                return Refusal("dtype", f"{role} '{value.name}' is {value.dtype}, which is no numeric tensor")
+                return Refusal("dtype", f"{role} '{value.name}' is {value.dtype}, which is not a numeric tensor")
             if value.dtype not in device.dtypes:
                 return Refusal("dtype", f"{role} '{value.name}' is {value.dtype}, which {device.name} does not compute")
         for role, value in touched:
@@ -131,7 +131,7 @@ class Support:
         except HeteroccError as error:
             return error.message
         except Exception as error:
-            # A trial may meet any operator in any form: whatever it raises, the answer is no.
+            # A trial may lower any operator in any form, so any exception means that the device cannot run it.
             text = str(error).strip().splitlines()
             return f"{type(error).__name__}: {text[-1][:300]}" if text else type(error).__name__
 
@@ -145,10 +145,10 @@ class Support:
         return digest.hexdigest()
 
     def signature(self, node: Node) -> str:
-        """A text that is equal for two nodes exactly if a lowering cannot tell them apart, names aside.
+        """A text that is equal for two nodes exactly if, names aside, a lowering cannot distinguish them.
 
-        Operator, opset, attributes, which inputs are absent, dtypes and shapes, which inputs are constant, and the
-        contents of small constants: integers shape the code (axes, pads), large weights do not.
+        It contains the operator, opset, attributes, absent inputs, dtypes and shapes, constant inputs, and the values
+        of small constants, because integers such as axes and pads determine the code and large weights do not.
         """
         known = self._signatures.get(node.name)
         if known is None:
@@ -164,9 +164,9 @@ class Support:
         inside = [i for i in node.inputs if i not in proto.input]
         place = {name: index for index, name in reversed(list(enumerate(proto.input)))}
         for index, name in enumerate([*proto.input, *inside]):
-            # Two inputs that are one value (x * x) are another case than two values.
+            # An operator on one value twice (x * x) is a case different from two values.
             same = f" ={place[name]}" if place.get(name, index) != index else ""
-            # A body refers to captured values by name: there the name is part of the meaning.
+            # A body refers to captured values by name, so the name is significant.
             captured = f" captured {name}" if index >= len(proto.input) else ""
             lines.append(f"in {self._value_text(name)}{same}{captured}" if name else "in absent")
         lines.extend(f"out {self._value_text(name)}" if name else "out absent" for name in proto.output)
@@ -185,7 +185,7 @@ class Support:
 
 
 def _without_names(reason: str | None, node: Node) -> str | None:
-    """The reason as it holds for every node of the signature: the cache hands it to others."""
+    """The reason without the node's names, because the cache returns it for other nodes of the same signature."""
     if reason is None:
         return None
     for quote in "'", "`", '"':

@@ -72,7 +72,7 @@ class Chain:
         if any(space.backend == "cuda" for space in self.schedule.spaces):
             hold(self.weights, self.weights.tensors)
         self._bundle = bundle
-        close_unloaded()  # code of chains that nobody closed
+        close_unloaded()  # code of chains that were not closed
         self._libraries: dict[str, Library] = {}
         # TVM's pools may hold memory of a lost device, whoever lost it, and would hand it to this chain.
         if take_device_loss() or any(s.backend in ("opencl", "vulkan") for s in self.schedule.spaces):

@@ -22,7 +22,7 @@ MIN_BYTES = 1 << 14
 """Smaller values are copied: that takes less time than to look at an array."""
 
 _DATA = 24
-"""Where a tensor object of tvm_ffi has its data pointer: behind the object's header (TVMFFIObject) of 24 bytes."""
+"""The offset of the data pointer in a tensor object of tvm_ffi: after the header (TVMFFIObject) of 24 bytes."""
 
 
 class DirectValue:

@@ -33,7 +33,7 @@ class Executable:
         self._module = library
 
     def bind(self, arguments: Sequence[Any], instrument: Instrument | None = None) -> Callable[[], Any]:
-        """A VM instance of its own with the arguments bound: a call without arguments that runs the partition."""
+        """A function without arguments that runs the partition in a new VM instance with the arguments bound."""
         try:
             vm = self._module["vm_load_executable"]()
             devices = (1, 0, POOLED)
@@ -80,8 +80,8 @@ def told_origins(libraries: Iterable[Library]) -> tuple[str, ...]:
     for library in libraries:
         if library.origin is not None:
             names.setdefault(library.origin, []).append(library.name)
-    who = {origin: f"'{of[0]}'" if len(of) == 1 else f"{len(of)} partitions" for origin, of in names.items()}
-    return tuple(f"{_ORIGIN}{name} {origin}" for origin, name in who.items())
+    label = {origin: f"'{of[0]}'" if len(of) == 1 else f"{len(of)} partitions" for origin, of in names.items()}
+    return tuple(f"{_ORIGIN}{name} {origin}" for origin, name in label.items())
 
 
 _ORIGIN = "the OpenCL code of "
@@ -118,7 +118,7 @@ def load_library(path: str, name: str, space: Space, binaries: bytes = b"", thre
 
 
 def _told(found: opencl_api.Origins, offered: bool) -> str | None:
-    """Where OpenCL code came from, as the end of a sentence; None where TVM's own OpenCL has it."""
+    """The origin of OpenCL code, as the end of a sentence; None if TVM's own OpenCL has it."""
     places = ((found.bundle, "the bundle's binaries"), (found.disk, "binaries kept on disk"), (found.source, "source"))
     used = [place for count, place in places if count]
     if not used:

@@ -14,7 +14,7 @@ Settle = Callable[[], object]
 """Waits until a copy or a partition is done; raises what went wrong with it."""
 
 Describe = Callable[[Copy | Call], tuple[str, str]]
-"""What a step does, and the label of its device, for messages."""
+"""The action of a step and the label of its device, for messages."""
 
 
 class InFlight:

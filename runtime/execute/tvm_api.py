@@ -56,7 +56,7 @@ def tvm_api() -> TvmApi:
 def release_pools() -> None:
     """Give back the memory that TVM's pooled allocators keep for later; what is in use stays.
 
-    That of a CUDA device that has failed for good stays as well: it goes with the process.
+    The memory of a permanently failed CUDA device is kept too; it is freed when the process ends.
     """
     try:
         tvm_ffi.get_global_func("vm.builtin.memory_manager.clear")()

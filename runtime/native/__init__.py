@@ -56,7 +56,7 @@ def register() -> None:
 
 
 def plugin_function(backend: str, name: str) -> Callable[..., Any] | None:
-    """A function of a plug-in; None if there is none, as with a TVM that has a back end of its own."""
+    """A function of a plug-in, or None if there is none, for example if TVM has its own back end."""
     found: Callable[..., Any] | None = tvm_ffi.get_global_func(f"heterocc.{backend}.{name}", allow_missing=True)
     return found
 

@@ -52,7 +52,7 @@ def problem() -> str | None:
 
 
 def workers() -> int:
-    """How many threads the pool has started in this process."""
+    """The number of threads that the pool has started in this process."""
     found = _library()
     return 0 if found is None else int(found.heterocc_cpu_workers())
 

@@ -174,7 +174,7 @@ class Stream:
 
 
 def _destroy_with(owner: Event | Stream, function: str) -> None:
-    """Destroy a handle when its owner goes; at the end of the process the driver does."""
+    """Destroy a handle when its owner is collected; at the end of the process the driver does so."""
     weakref.finalize(owner, _destroy, function, owner.device, owner.handle).atexit = False
 
 

@@ -110,7 +110,7 @@ class Plugin:
         return found(*arguments)
 
     def modules(self, library: Any) -> list[Any]:
-        """The plug-in's modules that a loaded library imports; none if the user's TVM has a back end of its own."""
+        """The plug-in's modules that a loaded library imports; empty if the user's TVM has its own back end."""
         foreign = tvm_ffi.get_global_func(f"heterocc.{self.name}.foreign", allow_missing=True)
         return [] if foreign is None or foreign() else list(_imported(library, self.name))
 
@@ -145,7 +145,7 @@ class Plugin:
             yield Path(place, "heterocc", "runtime", "native")
 
     def find_library(self) -> Path:
-        """Where the library lies. Raises NativePluginError, with the reason, if it was not built."""
+        """The path of the library. Raises NativePluginError, with the reason, if it was not built."""
         for folder in self.folders():
             if (folder / self.library).is_file():
                 return folder / self.library

@@ -1,1 +1,1 @@
-"""What a run does, computed once when a bundle is loaded, without touching a device."""
+"""The plan of a run, computed once when a bundle is loaded, without use of a device."""

@@ -1,11 +1,11 @@
-"""When memory that a device lends goes from the host to the device and back: a pure function of the run order.
+"""The turns of lent memory between host and device, planned by a pure function of the run order.
 
-Lent memory (`heterocc.opencl.lend`) is one buffer that both see, on one side at a time: the driver maps it for the host
-and unmaps it for kernels; mapped for reading, both may read. A turn is given to the device's queue, so what the device
-does later comes after it, and the host must wait for it.
+Lent memory (`heterocc.opencl.lend`) is a buffer that host and device share, one side at a time: the driver maps it for
+the host and unmaps it for kernels; if it is mapped for reading, both may read. A turn is a command in the device's
+queue. Later commands of the device follow it; the host must wait for it.
 
-After the device's last use for now memory goes to the host's side at once: whoever waits for that use waits for the
-turn as well. Turns that the host alone has need of come right before its step, and it waits for them there.
+After a device's last use before the host's, memory turns to the host immediately, so that a wait for that use includes
+the turn. Turns that only the host needs come right before its step, which waits for them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from heterocc.runtime.plan.steps import Step
 
 
 class Side(IntEnum):
-    """Who may use lent memory; the numbers are those of `lent.h`."""
+    """The side that may use lent memory; the numbers are those of `lent.h`."""
 
     DEVICE = 0
     BOTH = 1
@@ -27,16 +27,16 @@ class Side(IntEnum):
 
 
 Turns = Mapping[int, Side]
-"""Slots, and the sides that they are brought to."""
+"""Slots, and the sides to which they turn."""
 
 
 @dataclass(frozen=True, slots=True)
 class Borders:
     """Turns by step number (0 is before the first step).
 
-    `before[i]` come before step i; the host waits for them unless the device itself does the step, and first waits for
-    the devices in `idle[i]`, which may still use what is turned. `after[i]` come after a step of the device, and
-    waiting for the step is waiting for them. `rest` come when all is done, and the host waits for them: the caller
+    `before[i]` come before step i. The host first waits for the devices in `idle[i]`, which may still use the memory,
+    and then for the turns, unless the device itself executes the step. `after[i]` come after step i of the device, and
+    a wait for the step includes them. `rest` come after all steps, and the host waits for them, because the caller
     reads and writes then.
     """
 
@@ -64,8 +64,8 @@ def plan_borders(
 ) -> Borders:
     """The turns of the slots that `device` lends.
 
-    `reads` and `writes` are the values of each partition, `slots` where each value lies that the device and others
-    touch, `resting` the values that callers read and write between runs.
+    `reads` and `writes` are the values of each partition, `slots` the slot of each value that the device and others
+    access, `resting` the values that callers read and write between runs.
     """
     idle: dict[int, frozenset[Space]] = {}
     before: dict[int, dict[int, Side]] = {}
@@ -85,7 +85,7 @@ def plan_borders(
             mine = touch.agent == device
             at = rest if touch.step == len(plan.steps) else before.setdefault(touch.step, {})
             if number == 0 and mine:
-                at[slot] = side  # whatever the run before has left it on
+                at[slot] = side  # the side after the previous run is unknown
                 awaited = False
             elif held != side:
                 if last.agent == device and held == Side.DEVICE:
@@ -94,7 +94,7 @@ def plan_borders(
                 else:
                     at[slot] = side
                     awaited = not mine
-                    # Uses of the values that lay here before are over: memory is not given on until they are.
+                    # Uses of the slot's previous values are over, because slots are reused only then.
                     own = [t for t in here[:number] if t.value == touch.value and t.agent not in (HOST, device)]
                     others = {t.agent for t in own if not _is_over(t, touch.step, waits)}
                     if others:
@@ -106,9 +106,9 @@ def plan_borders(
 
 
 def _sides(touches: list[_Touch], device: Space) -> list[Side]:
-    """The side of a slot in each of the touches, which are in run order.
+    """The side of a slot for each access; accesses are in run order.
 
-    Once others than the device may still read a value while the device does, all read it on both sides to its end.
+    From the first access at which others may read a value at the same time as the device, it is on both sides.
     """
     found = []
     for touch in touches:
@@ -133,7 +133,7 @@ def _touches(
     slots: Mapping[int, int],
 ) -> list[_Touch]:
     found = []
-    at_home = {HOST, *plan.shared}  # who computes in host memory; others compute in their own, and copy
+    at_home = {HOST, *plan.shared}  # these compute in host memory; others compute in their own, and copy
     for number, (step, agent) in enumerate(zip(plan.steps, plan.agents, strict=True)):
         used = _used(step, reads, writes, computes_there=agent in at_home)
         found += [_Touch(number, agent, v, w) for v, w in used if v in slots]
@@ -141,7 +141,7 @@ def _touches(
 
 
 def _waits(plan: Schedule) -> dict[Space, list[tuple[int, int]]]:
-    """By device, the steps that the host waits for, each with the step in which it does."""
+    """By device, the steps that the host waits for, each with the step of the wait."""
     numbers = {step: number for number, step in enumerate(plan.steps)}
     found: dict[Space, list[tuple[int, int]]] = {}
     for step, number in numbers.items():
@@ -152,7 +152,7 @@ def _waits(plan: Schedule) -> dict[Space, list[tuple[int, int]]]:
 
 
 def _is_over(touch: _Touch, before: int, waits: Mapping[Space, list[tuple[int, int]]]) -> bool:
-    """Whether the host has waited for a device's touch before a step."""
+    """Return whether the host has waited for a device's access before a step."""
     return any(touch.step <= awaited and number < before for awaited, number in waits.get(touch.agent, ()))
 
 
@@ -163,7 +163,7 @@ def _used(
     *,
     computes_there: bool,
 ) -> list[tuple[int, bool]]:
-    """The values that a step touches in host memory, each with whether it writes it."""
+    """The values that a step accesses in host memory, each with whether it is written."""
     if isinstance(step, Copy):
         return [(step.value, step.target == HOST)] if HOST in (step.source, step.target) else []
     if isinstance(step, Call) and computes_there:

@@ -1,8 +1,8 @@
-"""Puts the steps of a run in order: copies start as soon as their value exists, waits come as late as they may.
+"""The order of a run's steps: copies start as soon as their value exists, and waits come as late as possible.
 
-Every device does what it is given in order, beside the host. The host does partitions of its own at once. So a wait is
-needed only where one touches what another one wrote: where the host, or a device that cannot be told to wait for
-another, reads a value that a device may still be working on.
+Devices execute their commands in order, asynchronously to the host. The host executes its partitions synchronously. So
+a wait is needed only if the host, or a device that cannot wait for another by itself, reads a value that another device
+may not have finished.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from heterocc.runtime.plan.steps import HOST, Call, Copy, Space, Step, Wait
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """What the order depends on: partition `p` runs on `devices[p]`, reads and writes values in `homes[p]`.
+    """The input of `issue`: partition `p` runs on `devices[p]` and reads and writes values in `homes[p]`.
 
-    `needs` gives, by value, the memories where it is read (the host's for outputs of the model). `direct` are the
-    pairs of devices whose memories copy without the host; the second then waits for the first by itself.
+    `needs` has the memories in which each value is read (the host's for outputs of the model). `direct` are the pairs
+    of devices that copy without the host; the second then waits for the first by itself.
     """
 
     devices: Sequence[Space]
@@ -33,10 +33,10 @@ class Flow:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Steps, and by step who does it: the host (which also does the waiting) or a device.
+    """Steps, and the agent of each: the host (also for waits) or a device.
 
-    `seen[d]` are pairs of step numbers (from 1, rising): after the second the host knows that device d has done all it
-    was given up to the first.
+    `seen[d]` are pairs of step numbers (from 1, ascending): after the second the host knows that device d has finished
+    all its steps up to the first.
     """
 
     steps: tuple[Step, ...]
@@ -45,11 +45,11 @@ class Order:
 
 
 def issue(flow: Flow, *, early: bool, reorder: bool) -> Order:
-    """The steps of a run. Results always start to come back right after the partition that writes them.
+    """The steps of a run. Copies of results to the host always start right after the partition that writes them.
 
     With `early`, values are sent to devices as soon as they exist, else right before their first reader. With
-    `reorder`, partitions whose inputs are there go before those that would have to wait, devices' before the host's:
-    both keep busy. Without, partitions run in the order of `flow`.
+    `reorder`, partitions with available inputs precede those that would have to wait, and devices' partitions precede
+    the host's, so that all are busy. Otherwise partitions run in the order of `flow`.
     """
     state = _State(flow, early)
     left = list(range(len(flow.devices)))
@@ -69,9 +69,9 @@ class _State:
         self.steps: list[Step] = []
         self.agents: list[Space] = []
         self._held: dict[int, dict[Space, int]] = {}  # value → memory → number of the step that put it there
-        self._given: dict[Space, int] = {}  # device → number of the last step that it was given
+        self._given: dict[Space, int] = {}  # device → number of its last step
         self.seen: dict[Space, list[tuple[int, int]]] = {}
-        self._behind: dict[int, tuple[Space, int]] = {}  # step of one device → step of another that it comes after
+        self._behind: dict[int, tuple[Space, int]] = {}  # step of one device → step of another before it
         self._open: dict[int, tuple[Space, ...]] = {}  # value → memories that still need it
 
     def start(self) -> None:
@@ -101,7 +101,7 @@ class _State:
         self._offer()
 
     def finish(self) -> None:
-        """The caller finds results and may change inputs; nothing of the run is left to any device."""
+        """Wait for all devices, so that the caller may read results and change inputs."""
         for value in self.flow.outputs:
             self._send(value, HOST)
         for value in self.flow.outputs:
@@ -117,7 +117,7 @@ class _State:
         return agent == HOST or (agent in self.seen and number <= self.seen[agent][-1][0])
 
     def _stalls(self, places: Mapping[Space, int], device: Space, home: Space) -> bool:
-        """Whether a partition that reads a value held in `places` would have the host wait."""
+        """Return whether a partition that reads a value held in `places` makes the host wait."""
         if home in places:
             return self._agent(places[home]) != device and not self._done(places[home])
         if HOST in places and self._done(places[HOST]):
@@ -135,12 +135,12 @@ class _State:
         if self._done(number):
             return
         step = self.steps[number - 1]
-        if not isinstance(step, Wait):  # devices are given none
+        if not isinstance(step, Wait):  # devices have no Wait steps
             self._note(self._agent(number), number, self._give(Wait(step), HOST))
             self._offer()
 
     def _note(self, device: Space, number: int, wait: int) -> None:
-        """The host knows from step `wait` on that a device has done all up to step `number`, and what came before."""
+        """Record that after step `wait` a device has finished its steps up to `number`, with their dependencies."""
         before = self.seen[device][-1][0] if device in self.seen else 0
         if number <= before:
             return
@@ -150,7 +150,7 @@ class _State:
                 self._note(other, earlier, wait)
 
     def _send(self, value: int, target: Space) -> None:
-        """Start to bring a value to a memory, by way of the host where there is no other."""
+        """Start a copy of a value to a memory, by way of the host if there is no direct one."""
         places = self._held[value]
         if target in places:
             return
@@ -162,7 +162,7 @@ class _State:
         elif source == HOST:
             self._send(value, HOST)
             self._wait(places[HOST])
-            if target in places:  # the wait let it start
+            if target in places:  # the wait started the copy
                 return
         step = Copy(value, source, target)
         places[target] = number = self._give(step, step.carrier)

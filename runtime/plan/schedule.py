@@ -1,7 +1,7 @@
-"""Turns a variant into a run order: which partition runs when, and which value is sent where, once each.
+"""The schedule of a variant: the order of its partitions and of the copies between memories.
 
-A pure function. Of the orders that `issue` gives, the one that overlaps most is taken, unless it costs memory: what is
-sent early, or computed early, lies about longer.
+Computed by a pure function. Of the orders that `issue` returns, the one with the most overlap is chosen, unless it
+needs too much memory: values that are sent or computed early stay allocated longer.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ __all__ = [
 ]
 
 MEMORY_FOR_OVERLAP = 1.25
-"""How many times the memory of the plainest order an order may take that keeps more devices busy at once."""
+"""The limit on the memory of an order with more overlap, as a multiple of that of the simplest order."""
 
 FREE_BYTES = 1 << 20
-"""Memory that is not worth an argument."""
+"""Additional memory in bytes that is always accepted for overlap."""
 
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """A static value's place in one memory, alive from the step that writes it to the last that reads it.
+    """A static value's buffer in one memory, live from the step that writes it to the last that reads it.
 
-    Step 0 is the feeding of the inputs, step i+1 is `steps[i]`; a model input or output is alive to the end. Where the
-    step is done by another than the memory's own device (a copy out of host memory, say), the buffer is alive until the
-    host has waited for it. `users` are all who touch it.
+    Step 0 writes the inputs, step i+1 is `steps[i]`; a model input or output is live to the end. If a step is executed
+    by another device than the memory's own (such as a copy out of host memory), the buffer is live until the host has
+    waited for the step. `users` are the devices that access it, and the host.
     """
 
     value: int
@@ -58,12 +58,12 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """What a run does, in order.
+    """The steps of a run, in order.
 
-    `spaces[p]` is where partition p computes. `agents` tells for each step who does it, the host or a device.
-    `residents` are constants that a partition reads or the model returns, by value and memory: they are placed at load
-    and never sent. `objects` are values without a static shape or a numpy dtype; they pass from partition to partition
-    as Python objects. Devices in `shared` compute in host memory.
+    `spaces[p]` is the memory of the device of partition p. `agents` has the executor of each step, the host or a
+    device. `residents` are constants that a partition reads or the model returns, by value and memory: they are placed
+    at load and never sent. `objects` are values without a static shape or a numpy dtype; they are passed between
+    partitions as Python objects. Devices in `shared` compute in host memory.
     """
 
     spaces: tuple[Space, ...]
@@ -78,7 +78,7 @@ class Schedule:
         return "\n".join(str(step) for step in self.steps)
 
     def beside(self, copy: Copy) -> tuple[int, ...]:
-        """Partitions that others than the copy's device may run while it is under way, from its start to its wait."""
+        """The partitions of other devices that may run at the same time as a copy, between its start and its wait."""
         start = self.steps.index(copy)
         found: list[int] = []
         for step, agent in zip(self.steps[start + 1 :], self.agents[start + 1 :], strict=True):
@@ -89,13 +89,13 @@ class Schedule:
         return tuple(found)
 
     def nbytes(self) -> int:
-        """Memory that the buffers take when they are planned as `planner` does."""
+        """The total size of the buffers in bytes, with slots from `plan_slots`."""
         spaces = dict.fromkeys(b.space for b in self.buffers)
         return sum(plan_slots([b.lifetime for b in self.buffers if b.space == s]).nbytes for s in spaces)
 
 
 def numpy_dtype(name: str) -> np.dtype[np.generic] | None:
-    """The fixed-size numpy dtype of a manifest's dtype text, None for what numpy has no such dtype for."""
+    """The fixed-size numpy dtype for a manifest's dtype text, or None if numpy has none."""
     return NUMPY.get(name)
 
 
@@ -108,13 +108,13 @@ def static_shape(spec: TensorSpec) -> tuple[int, ...] | None:
 
 
 def nbytes(spec: TensorSpec) -> int:
-    """Bytes of a static tensor; 0 for others."""
+    """The size of a static tensor in bytes; 0 for other values."""
     shape, dtype = static_shape(spec), numpy_dtype(spec.dtype)
     return 0 if shape is None or dtype is None else prod(shape) * dtype.itemsize
 
 
 def space_of(backend: str, index: int) -> Space:
-    """The memory that a device computes in."""
+    """The memory in which a device computes."""
     return HOST if backend in ("cpu", "ort") else Space(backend, index)
 
 
@@ -125,11 +125,11 @@ def schedule(
 ) -> Schedule:
     """Order the variant's partitions and the transfers between them.
 
-    A value is sent to each other memory at most once. Devices in `shared` compute in host memory itself: nothing is
-    sent to them or from them, and their values have host buffers. Pairs in `direct` copy from the first to the second
-    without the host; other devices meet in host memory.
+    A value is sent to each other memory at most once. Devices in `shared` compute in host memory: their values have
+    host buffers and are not copied. Pairs in `direct` copy from the first device to the second without the host; other
+    devices exchange values by way of host memory.
 
-    Raises BundleManifestError where a partition reads what nobody wrote, or a compiled one a dynamic value.
+    Raises BundleManifestError if a partition reads a value that was not written, or a compiled one a dynamic value.
     """
     objects = frozenset(i for i, spec in enumerate(variant.values) if static_shape(spec) is None)
     _check(variant, objects)
@@ -227,7 +227,7 @@ def _buffers(variant: Variant, flow: Flow, order: Order, objects: frozenset[int]
         touch(value, HOST, HOST, 0)
     for number, (step, agent) in enumerate(zip(order.steps, order.agents, strict=True), 1):
         if isinstance(step, Copy):
-            # CUDA's copies go on beside its kernels: no kernel may use the memory of either end meanwhile.
+            # CUDA's copies run in parallel with its kernels, which must not use the source and target memory meanwhile.
             beside = agent.backend == "cuda"
             touch(step.value, step.source, agent, number, beside)
             free = _free_since(order, agent, number) if beside and step.target == agent else number
@@ -245,6 +245,6 @@ def _buffers(variant: Variant, flow: Flow, order: Order, objects: frozenset[int]
 
 
 def _free_since(order: Order, device: Space, number: int) -> int:
-    """The first step of a device that it may still be at when step `number` starts, as far as the host knows."""
+    """The first step of a device that the host does not know to be finished when step `number` starts."""
     done = max((known for known, wait in order.seen.get(device, ()) if wait < number), default=0)
     return next((n for n in range(done + 1, number) if order.agents[n - 1] == device), number)

@@ -1,6 +1,6 @@
-"""Plans which buffers may share memory: a pure function of sizes and lifetimes.
+"""Sharing of memory by buffers, planned by a pure function of sizes and lifetimes.
 
-Shared objects, largest first: each buffer takes the smallest slot that is free for its whole life, or opens a new one.
+Shared objects, largest first: each buffer gets the smallest slot that is free for its whole lifetime, or a new one.
 Source of the algorithm: Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference" (2020), greedy
 by size. Slots rather than offsets, because a device buffer cannot be addressed in the middle.
 """
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 ALIGNMENT = 64
-"""Bytes. What TVM and ONNX Runtime want of a tensor's address to use it without a copy."""
+"""The alignment in bytes at which TVM and ONNX Runtime use a tensor without a copy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,25 +29,25 @@ class Lifetime:
             raise ValueError(f"a buffer that is read in step {self.last}, before it is written in step {self.first}")
 
     def meets(self, other: Lifetime) -> bool:
-        """Whether both are alive in some step."""
+        """Return whether both are live in a common step."""
         return self.first <= other.last and other.first <= self.last
 
 
 @dataclass(frozen=True, slots=True)
 class Slots:
-    """Where each buffer lies: `slot[i]` is buffer i's index into `sizes` (bytes, multiples of ALIGNMENT)."""
+    """The slots of buffers: `slot[i]` is buffer i's index into `sizes` (bytes, multiples of ALIGNMENT)."""
 
     slot: tuple[int, ...]
     sizes: tuple[int, ...]
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all slots together."""
+        """The total size of all slots in bytes."""
         return sum(self.sizes)
 
     @property
     def offsets(self) -> tuple[int, ...]:
-        """Byte offset of each slot when they lie one after the other."""
+        """The byte offset of each slot if they are contiguous."""
         offsets: list[int] = []
         total = 0
         for size in self.sizes:
@@ -57,14 +57,14 @@ class Slots:
 
 
 def aligned(nbytes: int) -> int:
-    """`nbytes` rounded up to ALIGNMENT; at least ALIGNMENT, so that an empty tensor has an address of its own."""
+    """`nbytes` rounded up to ALIGNMENT; at least ALIGNMENT, so that an empty tensor has a distinct address."""
     return max(ALIGNMENT, -(-nbytes // ALIGNMENT) * ALIGNMENT)
 
 
 def plan_slots(buffers: Sequence[Lifetime], *, reuse: bool = True) -> Slots:
-    """Assign every buffer a slot; two buffers that are alive in one step never share one.
+    """Assign a slot to every buffer; buffers that are live in a common step never share one.
 
-    With `reuse` off every buffer has a slot of its own, so that all values can be read after a run.
+    Without `reuse` no buffers share a slot, so that all values can be read after a run.
     """
     slot = [-1] * len(buffers)
     sizes: list[int] = []

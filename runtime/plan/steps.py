@@ -1,4 +1,4 @@
-"""What a run consists of: copies that are started, partitions that are called, and waits for what devices do."""
+"""The steps of a run: starts of copies, calls of partitions, and waits for devices."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, order=True)
 class Space:
-    """A memory that values live in: the host's, or that of a device (`backend` and `index` as in the manifest)."""
+    """A memory for values: the host's, or that of a device (`backend` and `index` as in the manifest)."""
 
     backend: str
     index: int = 0
@@ -21,7 +21,7 @@ HOST = Space("cpu")
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """Start to send a value from one memory to another; the host goes on at once."""
+    """Start a copy of a value from one memory to another, without waiting for it."""
 
     value: int
     source: Space
@@ -29,7 +29,7 @@ class Copy:
 
     @property
     def carrier(self) -> Space:
-        """The device whose queue carries the copy: the one that gets the value, or gives it to the host."""
+        """The device whose queue has the copy: the target, or the source of a copy to the host."""
         return self.source if self.target == HOST else self.target
 
     def __str__(self) -> str:
@@ -38,7 +38,7 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Run a partition; on a device the host goes on when its kernels are queued."""
+    """Run a partition; on a device the call returns when its kernels are queued."""
 
     partition: int
 
@@ -48,7 +48,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """The host waits until a copy or a partition is done, and with it all that its device was given before."""
+    """Wait on the host until a copy or partition, and all earlier work of its device, is finished."""
 
     step: Copy | Call
 

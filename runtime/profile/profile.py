@@ -20,14 +20,14 @@ class ProfileRecord:
     """One line of a profile. Times are milliseconds per run, averaged over `runs`.
 
     `kind` "partition" covers its kernels and what the VM does between them; "kernel" is one compiled function and the
-    `nodes` it computes; "transfer" one value sent between memories; "node" a node that no kernel is known for, so that
-    it has no time of its own (`status` NOT_RUN: folded, fused under another name, or run inside ONNX Runtime). A
-    transfer is NOT_RUN where both devices work in the same memory.
+    `nodes` it computes; "transfer" one value sent between memories; "node" a node without a known kernel, which
+    therefore has no time (`status` NOT_RUN: folded, fused under another name, or run inside ONNX Runtime). A transfer
+    is NOT_RUN if both devices use the same memory.
 
-    `clock` says who took `real_ms`. "host": it is wall-clock time until the device was done, launching included.
-    "device": it is what the device computed, by its own timestamps; what lies between kernels is in no kernel's time,
-    only in the partition's. `cpu_ms` is wall-clock time until the call returned on the host: on the CPU the two are
-    one, on other devices the second is the time of launching.
+    `clock` is the clock of `real_ms`. "host": wall-clock time until the device finished, including the launch.
+    "device": the kernel's time on the device, by the device's timestamps; time between kernels counts only for the
+    partition. `cpu_ms` is wall-clock time until the call returned on the host. On the CPU it equals `real_ms`; for
+    other devices it is the time of the launch.
     """
 
     kind: Kind
@@ -46,7 +46,7 @@ class ProfileRecord:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What a session measured over `runs` runs, in run order; `notes` say where times could not be taken as wished."""
+    """The times of a session over `runs` runs, in run order; `notes` explain limits of the measurement."""
 
     records: tuple[ProfileRecord, ...]
     runs: int
@@ -54,7 +54,7 @@ class Profile:
 
     @property
     def total_ms(self) -> float:
-        """Partitions and transfers together, per run."""
+        """The time of all partitions and transfers per run, in milliseconds."""
         return sum(r.real_ms for r in self.records if r.kind in ("partition", "transfer"))
 
     def of(self, kind: Kind) -> tuple[ProfileRecord, ...]:
@@ -62,7 +62,7 @@ class Profile:
         return tuple(r for r in self.records if r.kind == kind)
 
     def to_json(self) -> dict[str, Any]:
-        """For `--json`."""
+        """The profile in the form of `--json`."""
         names = ProfileRecord.__slots__
         return {
             "runs": self.runs,
@@ -72,7 +72,7 @@ class Profile:
         }
 
     def to_table(self, *, width: int = 48) -> str:
-        """Text: a line per kernel, transfer and unrun node, then a line per partition, the totals and the notes.
+        """A table: a line per kernel, transfer and node that was not run, then per partition, the totals and the notes.
 
         `width` is that of the first column; longer names end in "…".
         """
@@ -117,7 +117,7 @@ def _shorten(text: str, width: int) -> str:
 
 
 def _saved_transfers(variant: Variant, plan: Schedule) -> dict[int, list[tuple[int, Space, Space]]]:
-    """By partition, the values that it reads across devices without a transfer, because the two share memory."""
+    """By partition, the values read from another device without a transfer, because the two share memory."""
     places: dict[int, list[Space]] = {value: [HOST] for value in variant.inputs}
     found: dict[int, list[tuple[int, Space, Space]]] = {}
     for index, (part, space) in enumerate(zip(variant.partitions, plan.spaces, strict=True)):
@@ -136,7 +136,7 @@ def _saved_transfers(variant: Variant, plan: Schedule) -> dict[int, list[tuple[i
 
 
 def build_profile(variant: Variant, plan: Schedule, recorders: Sequence[Recorder], timestamps: Timestamps) -> Profile:
-    """Merge what the contexts recorded; per-run averages."""
+    """Merge the records of all contexts into averages per run."""
     runs = sum(r.runs for r in recorders)
     per_run = 1e-6 / max(1, runs)
 
@@ -193,10 +193,10 @@ def build_profile(variant: Variant, plan: Schedule, recorders: Sequence[Recorder
             add("kernel", cell, name, layer, f"{device.name} {symbol}", device.name, part.name, kernel.nodes,
                 clock)  # fmt: skip
         covered = {n for k in part.kernels for n in k.nodes}
-        inside = "inside ONNX Runtime" if part.kind == "onnx" else "no kernel of its own"
+        inside = "inside ONNX Runtime" if part.kind == "onnx" else "no separate kernel"
         for node in part.nodes:
             if node not in covered:
                 add("node", Cell(), node, "", f"{device.name} {inside}", device.name, part.name, (node,))
-    untold = sum(r.untold for r in recorders)
-    notes = (f"the driver told no time for {untold} kernel runs; they count as 0 ms",) if untold else ()
+    untimed = sum(r.untimed for r in recorders)
+    notes = (f"the driver reported no time for {untimed} kernel runs; they count as 0 ms",) if untimed else ()
     return Profile(tuple(records), runs, (*timestamps.notes, *notes))

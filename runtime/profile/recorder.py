@@ -1,4 +1,4 @@
-"""Takes the times of one context's runs: steps by the host's clock, kernels by their device's where it has one."""
+"""Timing of one context's runs: steps by the host's clock, kernels by the device's clock if it has one."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ class Cell:
 class Recorder:
     """Observes one context: kernels by partition and symbol, steps by step.
 
-    `untold` counts kernels that a device ran without telling how long.
+    `untimed` counts kernel runs for which the device reported no time.
     """
 
     plan: Schedule
     timestamps: Timestamps
     runs: int = 0
-    untold: int = 0
+    untimed: int = 0
     kernels: dict[tuple[int, str], Cell] = field(default_factory=dict)
     steps: dict[Step, Cell] = field(default_factory=dict)
     _owner: int = field(default_factory=lambda: next(_OWNERS))
     _labels: list[Cell] = field(default_factory=list)
 
     def clear(self) -> None:
-        """Forget the runs so far; between runs only."""
-        self.runs = self.untold = 0
+        """Discard the times of all runs so far. No run may be in progress."""
+        self.runs = self.untimed = 0
         for cell in (*self.kernels.values(), *self.steps.values()):
             cell.real = cell.cpu = cell.calls = 0
 
@@ -78,7 +78,7 @@ class Recorder:
         return hook
 
     def _stamping(self, partition: int, clock: KernelClock) -> Instrument:
-        """A hook that tells the device's clock which kernel runs; `wrap` collects the times."""
+        """A hook that passes the running kernel to the device's clock; `wrap` collects the times."""
         labels: dict[str, int] = {}
         time_for, owner = clock.time_for, self._owner
         begin = 0
@@ -114,7 +114,7 @@ class Recorder:
                 action()
             finally:
                 if clock is not None:
-                    clock.time_for(0, 0)  # a kernel that failed has not ended its time
+                    clock.time_for(0, 0)  # a kernel that failed did not stop its timing
             returned = perf_counter_ns()
             if wait is not None:
                 wait()
@@ -129,6 +129,6 @@ class Recorder:
     def _collect(self, clock: KernelClock) -> None:
         for label, nanoseconds in clock.take(self._owner):
             if nanoseconds < 0:
-                self.untold += 1
+                self.untimed += 1
             else:
                 self._labels[label].real += nanoseconds

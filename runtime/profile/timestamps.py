@@ -1,4 +1,4 @@
-"""Which devices of a session time their kernels themselves, and what there is to say of the others."""
+"""The devices of a session that time their kernels themselves, and notes on the others."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from heterocc.runtime.plan.schedule import HOST, Space
 
 
 class Timestamps:
-    """Device timestamps for a session's kernels, on from construction until `close` or until nobody holds it.
+    """Device timestamps for a session's kernels, enabled from construction until `close` or garbage collection.
 
-    Where a device has none, kernels are timed by waiting for each, and `notes` says so.
+    If a device has none, its kernels are timed by waiting for each, with a note in `notes`.
     """
 
     def __init__(self, spaces: Iterable[Space]) -> None:
@@ -30,8 +30,8 @@ class Timestamps:
                 try:
                     found.start()
                 except Exception as error:
-                    told = typed_error(error)
-                    found = first_line(error) if told is None else told.message
+                    typed = typed_error(error)
+                    found = first_line(error) if typed is None else typed.message
                 else:
                     started.append(found)
                     self._clocks[space] = found
@@ -40,25 +40,25 @@ class Timestamps:
         self.notes = tuple(notes)
         forks.keep_in_children(self)
         self._finalizer = weakref.finalize(self, _stop, started)
-        self._finalizer.atexit = False  # the process takes the drivers with it
+        self._finalizer.atexit = False  # the drivers end with the process
 
     def clock(self, space: Space) -> KernelClock | None:
-        """What times kernels there; None where the host does."""
+        """The clock for kernels in a space, or None if the host times them."""
         return self._clocks.get(space)
 
     def close(self) -> None:
-        """Let the devices stop, unless other sessions want their timestamps too."""
+        """Disable the timestamps, unless other sessions use them too."""
         self._finalizer()
 
 
 def find_clock(space: Space) -> KernelClock | str:
-    """The clock of a device, or why it has none."""
+    """The clock of a device, or the reason why it has none."""
     if space.backend not in ("opencl", "vulkan"):
         return f"timestamps of {space.backend} are not used"
     if space.backend == "vulkan" and not vulkan_devices()[space.index].timestamps:
         return "the device has no timestamps"
     clock = KernelClock.of(space.backend)
-    return "the installed TVM brings a back end of its own" if clock is None else clock
+    return "the installed TVM has its own back end" if clock is None else clock
 
 
 def _stop(clocks: Iterable[KernelClock]) -> None:

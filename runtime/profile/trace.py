@@ -1,4 +1,4 @@
-"""Taps for finding where a bundle goes wrong: what kernels wrote, as they wrote it."""
+"""Traces of kernel outputs, for locating errors in a bundle."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class KernelTrace:
     """A kernel call that has just returned.
 
     `kernel` is its manifest record, None for a function that the manifest does not list. `outputs` are copies of the
-    tensors it wrote, in the order of `kernel.outputs` where the manifest names them; else its last tensor argument.
+    tensors that it wrote, in the order of `kernel.outputs` if the manifest has them; else its last tensor argument.
     """
 
     partition: int
@@ -36,7 +36,7 @@ TraceCallback = Callable[[KernelTrace], None]
 class Tap:
     """Observes one context and reports every kernel call of the wanted partitions.
 
-    `error` is what the callback raised, if it did.
+    `error` is the exception that the callback raised, or None.
     """
 
     def __init__(self, variant: Variant, plan: Schedule, partition: int | None, callback: TraceCallback) -> None:
@@ -47,7 +47,7 @@ class Tap:
         self.error: BaseException | None = None
 
     def instrument(self, partition: int) -> Instrument | None:
-        """The hook that copies what kernels wrote; None for partitions that were not asked for."""
+        """The hook that copies kernel outputs; None for partitions that are not traced."""
         if self._wanted not in (None, partition):
             return None
         wait = synchronizer(self._plan.spaces[partition])
@@ -66,7 +66,7 @@ class Tap:
             try:
                 self._callback(trace)
             except BaseException as error:
-                self.error = error  # it comes out of TVM as an error of TVM's
+                self.error = error  # TVM raises it as an error of its own
                 raise
             if forks.generation != began:
                 self.error = forks.refusal("the callback forked this process in the middle of a run")
@@ -76,5 +76,5 @@ class Tap:
         return hook
 
     def wrap(self, step: Step, action: Callable[[], Any], wait: Callable[[], Any] | None) -> Callable[[], Any]:
-        """Steps run as they are."""
+        """Return the action unchanged."""
         return action

@@ -1,4 +1,4 @@
-"""What this machine offers against what a variant needs, decided before any code is loaded."""
+"""The features of this machine, and a check of a variant's requirements before any code is loaded."""
 
 from __future__ import annotations
 
@@ -94,17 +94,17 @@ _IMPLIED: Mapping[str, Mapping[str, str]] = {
     "x86_64": {"sse4.2": "crc32"},
     "aarch64": {"sve-bitperm": "sve2-bitperm"},
 }
-"""Features without a flag of their own, by the feature that comes with them."""
+"""Features without a flag, by the feature that implies them."""
 
 _VECTOR = re.compile(r"avx|amx-|apx|sve|sme|ssve")
-"""Prefixes of instruction sets: one that the table lacks is taken for missing, not for a hint."""
+"""Prefixes of instruction sets: such a feature that is not in the table counts as missing, not as a hint."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostInfo:
     """This machine: `cpu_features` in LLVM's names; `tvm` is the version of the TVM runtime, None without one.
 
-    `onnxruntime` says whether one is installed that is new enough.
+    `onnxruntime` is whether a version that is new enough is installed.
     """
 
     arch: str
@@ -115,7 +115,7 @@ class HostInfo:
 
 @functools.cache
 def host() -> HostInfo:
-    """What this machine offers; imports neither TVM nor ONNX Runtime."""
+    """The features of this machine; imports neither TVM nor ONNX Runtime."""
     path = Path("/proc/cpuinfo")
     text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
     arch = plain_arch(platform.machine())
@@ -123,7 +123,7 @@ def host() -> HostInfo:
 
 
 def has_onnxruntime() -> bool:
-    """Whether an onnxruntime is installed that is new enough, as far as can be told without importing it."""
+    """Return whether an onnxruntime that is new enough is installed, without importing it."""
     if util.find_spec("onnxruntime") is None:
         return False
     try:
@@ -133,7 +133,7 @@ def has_onnxruntime() -> bool:
 
 
 def plain_arch(arch: str) -> str:
-    """One name for each architecture, LLVM's: `x86_64` for `AMD64`, `aarch64` for `arm64`."""
+    """LLVM's name of an architecture: `x86_64` for `AMD64`, `aarch64` for `arm64`."""
     return _ARCHS.get(arch.lower(), arch.lower())
 
 
@@ -179,7 +179,7 @@ def _cpu_reasons(device: Device, machine: HostInfo) -> list[str]:
     if device.arch is not None and plain_arch(device.arch) != machine.arch:
         return [f"the code for {device.name} is for {device.arch}, this machine is {machine.arch}"]
     known = known_features(machine.arch)
-    # Lists of LLVM mix features with scheduling hints ("fast-gather"), which no machine has or lacks.
+    # LLVM's lists mix features with scheduling hints ("fast-gather"), which are not properties of a machine.
     wanted = [f for f in device.cpu_features if f in known or _VECTOR.match(f)]
     missing = [f for f in wanted if f not in machine.cpu_features]
     if not missing:
@@ -191,10 +191,10 @@ def _tvm_reason(wanted: str | None, found: str | None) -> str | None:
     if found is None:
         return "the TVM runtime (apache-tvm) is not installed"
     if wanted is None:
-        return "the bundle does not say which TVM it was compiled with"
+        return "the bundle does not state the TVM version that it was compiled with"
     # Versions of one minor series share their binary interface; the wheels are pinned to it.
     if wanted.split(".")[:2] != found.split(".")[:2]:
-        return f"the bundle was compiled with TVM {wanted}, here is TVM {found}"
+        return f"the bundle was compiled with TVM {wanted}, but TVM {found} is installed"
     return None
 
 

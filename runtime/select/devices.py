@@ -1,4 +1,4 @@
-"""The devices of this machine, and why those of other back ends cannot be used."""
+"""The devices of this machine, and the reasons why other back ends cannot be used."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from heterocc.runtime.select.ranking import Backend
 
 @dataclass(frozen=True, slots=True)
 class Absent:
-    """A back end without a device here: `reason` is one sentence, `hint` what to do about it."""
+    """A back end without a device on this machine: `reason` is one sentence, `hint` the remedy."""
 
     backend: Backend
     reason: str
@@ -39,7 +39,7 @@ class Absent:
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """What is here: `devices` in order of label, and the back ends that are `absent`."""
+    """The devices of a machine, in order of label, and its `absent` back ends."""
 
     devices: tuple[FoundDevice, ...]
     absent: tuple[Absent, ...]
@@ -50,7 +50,7 @@ class Inventory:
 
 
 def inventory() -> Inventory:
-    """Look for the devices of every back end; loads the plug-ins and drivers. Never raises for a missing one."""
+    """Find the devices of every back end; loads the plug-ins and drivers. Does not raise for missing ones."""
     accelerators = found_accelerators()
     found = [found_cpu(), *accelerators.devices]
     absent = list(accelerators.absent)
@@ -63,7 +63,7 @@ def inventory() -> Inventory:
 
 
 def found_accelerators() -> Inventory:
-    """The devices of GPU back ends alone."""
+    """The devices of the GPU back ends only."""
     found: list[FoundDevice] = []
     absent: list[Absent] = []
     backends: tuple[Backend, ...] = ("opencl", "vulkan", "cuda")
@@ -76,7 +76,7 @@ def found_accelerators() -> Inventory:
 
 
 def _found(backend: Backend) -> list[FoundDevice]:
-    """The devices of a GPU back end. Raises NativePluginError or DriverMissingError where there is none."""
+    """The devices of a GPU back end. Raises NativePluginError or DriverMissingError if there are none."""
     if backend == "opencl":
         return [found_opencl(index, device) for index, device in enumerate(opencl_devices())]
     if backend == "vulkan":
@@ -85,20 +85,20 @@ def _found(backend: Backend) -> list[FoundDevice]:
 
 
 def device_here(device: Device) -> FoundDevice:
-    """The device of this machine that a manifest's device, for which `driver_reason` is None, runs on."""
+    """The device of this machine for a manifest's device, for which `driver_reason` must be None."""
     plain: dict[str, Callable[[], FoundDevice]] = {"cpu": found_cpu, "ort": found_ort}
     return plain[device.backend]() if device.backend in plain else _found(device.backend)[device.index]
 
 
 def driver_reason(device: Device) -> str | None:
-    """Why a device of a manifest (of a back end other than `cpu` and `ort`) cannot be used here, None if it can."""
+    """The reason why a manifest's device (not of `cpu` or `ort`) cannot be used here, or None if it can."""
     try:
         here = _capabilities(device.backend)
     except HeteroccError as error:
         return f"device {device.name}: {error.message}"
     if device.index >= len(here):
         api = {"opencl": "OpenCL", "vulkan": "Vulkan", "cuda": "CUDA"}[device.backend]
-        return f"device {device.name} is {api} device {device.index}, this machine has {len(here)}"
+        return f"device {device.name} is {api} device {device.index}, but this machine has {len(here)}"
     name, have = here[device.index]
     if device.backend == "cuda":
         return _cuda_reason(device, usable_cuda_devices()[device.index])
@@ -107,7 +107,7 @@ def driver_reason(device: Device) -> str | None:
 
 
 def _capabilities(backend: str) -> list[tuple[str, frozenset[str]]]:
-    """For each device of a back end, its name and what code may require of it."""
+    """The name of each device of a back end, and the features that code may require of it."""
     if backend == "vulkan":
         return [(d.name, frozenset(d.features)) for d in vulkan_devices()]
     if backend == "cuda":
@@ -116,17 +116,17 @@ def _capabilities(backend: str) -> list[tuple[str, frozenset[str]]]:
 
 
 def usable_cuda_devices() -> tuple[CudaDevice, ...]:
-    """The CUDA devices here, once TVM's CUDA runtime is loaded; raises as `load_cuda` does."""
+    """Load TVM's CUDA runtime and return the CUDA devices. Raises the errors of `load_cuda`."""
     found = cuda_devices()
     load_cuda()
     return found
 
 
 def _cuda_reason(device: Device, here: CudaDevice) -> str | None:
-    """Why the machine code of a manifest's device does not run on a CUDA device."""
+    """The reason why the machine code for a manifest's device cannot run on a CUDA device, or None."""
     arch = json.loads(device.target or "{}").get("arch")
     if not isinstance(arch, str):
-        return f"the bundle does not say which GPU architecture the code for {device.name} is for"
+        return f"the bundle does not state the GPU architecture of the code for {device.name}"
     if here.runs(arch):
         return None
-    return f"the code for {device.name} is for {arch}, {here.name} is {here.arch}"
+    return f"the code for {device.name} is for {arch}, but {here.name} is {here.arch}"

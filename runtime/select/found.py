@@ -1,4 +1,4 @@
-"""The devices that the drivers here report, in one form for all back ends."""
+"""The devices that this machine's drivers report, in a common form for all back ends."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ from heterocc.runtime.select.compat import host
 from heterocc.runtime.select.ranking import Backend, Unit, label_of
 
 GENERIC_GPU_DTYPES = NUMERIC_DTYPES - {"float64", "float16"}
-"""What every OpenCL GPU holds and computes."""
+"""The dtypes that every OpenCL GPU stores and computes."""
 
 ApiDevice = OpenCLDevice | VulkanDevice | CudaDevice
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a device allows; sizes in bytes, None where the API has no such limit or does not tell.
+    """The limits of a device; sizes in bytes, None if the API has no such limit or does not report it.
 
-    `buffer` is the largest allocation. `group_size` counts the work items of a group, `group_sizes` by axis, and
-    `shared_memory` is what they share. `storage_buffers` are those of one kernel, `storage_range` what it sees of one,
-    `push_constants` its scalars. `subgroup_size` is how many work items run in step.
+    `buffer` is the largest allocation, `group_size` the largest number of work items in a group, `group_sizes` that
+    along each axis, and `shared_memory` the memory of a group. `storage_buffers` is the largest number of buffers of a
+    kernel, `storage_range` the largest range of one that it can access, and `push_constants` the size of its scalars.
+    `subgroup_size` is the number of work items that run in lockstep.
     """
 
     buffer: int | None = None
@@ -45,11 +46,12 @@ class Limits:
 class FoundDevice:
     """A device that this process can run code on.
 
-    `label` is what `--devices` calls it. `type` is what its driver calls it, `unit` what computes; `software` marks GPU
-    APIs implemented on the CPU (PoCL, lavapipe). `memory` is in bytes (of the machine for the CPU), `cores` are those
-    this process may use, or compute units. `dtypes` are those it holds and computes. `features` are LLVM's names of CPU
-    features, or the device's capabilities (`fp16`, `fp64`; of Vulkan what its kernels may need). `driver` is the
-    driver's name and version, `api` the API's. `own` is the API's own description of it, None for CPU and ORT.
+    `label` is its name in `--devices`. `type` is reported by its driver, `unit` is the kind of processor; `software`
+    marks GPU APIs implemented on the CPU (PoCL, lavapipe). `memory` is in bytes (of the machine for the CPU). `cores`
+    is the number of CPU cores that this process may use, or of compute units. `dtypes` are those that it stores and
+    computes. `features` are LLVM's names of CPU features, or the device's capabilities (`fp16`, `fp64`; for Vulkan
+    those that kernels may need). `driver` is the driver's name and version, `api` the API's version. `own` is the API's
+    description of the device, None for CPU and ORT.
     """
 
     label: str
@@ -75,7 +77,7 @@ class FoundDevice:
 
 
 def unit_of(device: ApiDevice) -> Unit:
-    """What computes behind a driver's device."""
+    """The kind of processor of a driver's device."""
     if isinstance(device, CudaDevice):
         return "integrated" if device.integrated else "discrete"
     if device.software or device.type == "cpu":
@@ -87,7 +89,7 @@ def unit_of(device: ApiDevice) -> Unit:
 
 
 def dtypes_of(device: ApiDevice) -> frozenset[str]:
-    """What a device can both hold in buffers and compute with."""
+    """The dtypes that a device can both store in buffers and compute."""
     if isinstance(device, CudaDevice):
         return NUMERIC_DTYPES
     if isinstance(device, OpenCLDevice):
@@ -107,7 +109,7 @@ def dtypes_of(device: ApiDevice) -> frozenset[str]:
 
 
 def precisions(device: OpenCLDevice) -> tuple[str, ...]:
-    """What code may require of an OpenCL device by name, beside its extensions."""
+    """The precisions of an OpenCL device that code may require by name, beside extensions."""
     return tuple(name for name in ("fp16", "fp64") if getattr(device, name))
 
 
@@ -164,7 +166,7 @@ def found_vulkan(index: int, device: VulkanDevice) -> FoundDevice:
         type=device.type,
         software=device.software,
         memory=device.memory,
-        cores=None,  # Vulkan does not tell
+        cores=None,  # Vulkan does not report it
         features=device.features,
         driver=device.driver,
         unit=unit_of(device),
@@ -210,7 +212,7 @@ def found_cuda(index: int, device: CudaDevice) -> FoundDevice:
 
 
 def found_ort() -> FoundDevice:
-    """ONNX Runtime, which is installed."""
+    """ONNX Runtime as a device; it must be installed."""
     try:
         version = metadata.version("onnxruntime")
     except metadata.PackageNotFoundError:  # other distributions of the same package, such as onnxruntime-gpu
@@ -245,6 +247,6 @@ def _physical_memory() -> int | None:
 
 
 def _nvidia_release() -> str:
-    """The driver's release (`580.65.06`) as its kernel module tells it; empty where it does not."""
+    """The driver's release (such as `580.65.06`) according to its kernel module; empty if unknown."""
     path = Path("/sys/module/nvidia/version")
     return path.read_text(encoding="ascii", errors="replace").strip() if path.is_file() else ""

@@ -1,4 +1,4 @@
-"""Which variant of a bundle a list of devices means."""
+"""Matching of a list of devices with the variants of a bundle."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ _FIRST = re.compile(r"(GPU|OPENCL|VULKAN|CUDA|CPU|ORT)\.0")
 
 
 def match_variants(variants: Sequence[Variant], wanted: Sequence[str]) -> tuple[tuple[Variant, ...], str | None]:
-    """The variants that a list of devices means, and what there is to say where they are not for these very devices.
+    """The variants that match a list of devices, and a remark if they match only in part.
 
-    None where nothing fits; more than one where the list is ambiguous. Case does not matter, and `GPU.0` is `GPU`. The
-    first of these rules that some variant meets decides:
+    Empty if none matches; more than one if the list is ambiguous. Case does not matter, and `GPU.0` is `GPU`. The first
+    of these rules that matches any variant applies:
 
-    1. its labels are these, in this order;
-    2. its labels are these, in another order: the order of the compile holds, which is said;
-    3. the list is one word, and the variant's name is that (`main`, `cpu`);
-    4. its devices are these, by what they are: a device goes by its label, by its back end and number (`OPENCL.1`), and
-       one of a GPU's back ends as `GPU`. `OPENCL` therefore means a variant that was compiled for `GPU` and OpenCL;
+    1. the variant's labels are the listed names, in this order;
+    2. the variant's labels are the listed names, in another order: the order of the compile applies, with a remark;
+    3. the list is one word, and it is the variant's name (`main`, `cpu`);
+    4. each device has one of the names: its label, its back end and number (`OPENCL.1`), or `GPU` for a GPU's back end.
+       Thus `OPENCL` matches a variant that was compiled for `GPU` if that was an OpenCL device;
     5. as 1, 2 and 4, but the variant also needs ORT, the device of last resort;
-    6. its devices are some of these, and the first listed is among them: on the others the compile placed nothing.
+    6. the variant's devices are a part of the list with its first: the compile placed nothing on the others.
     """
     names = [_plain(name) for name in wanted]
     rules: tuple[tuple[Callable[[Variant], bool], str | None], ...] = (
         (lambda v: _labels(v.devices) == names, None),
         (lambda v: sorted(_labels(v.devices)) == sorted(names), "in the order that it was compiled for"),
         (lambda v: len(names) == 1 and v.name.upper() == names[0], None),
-        (lambda v: _are(v.devices, names), "which is what that means in this bundle"),
+        (lambda v: _are(v.devices, names), "which is the matching variant of this bundle"),
         (lambda v: _are(_without_ort(v.devices), names), "for this variant needs ONNX Runtime for the rest"),
         (lambda v: _within(v.devices, names), "for nothing was placed on the others"),
     )
@@ -42,7 +42,7 @@ def match_variants(variants: Sequence[Variant], wanted: Sequence[str]) -> tuple[
 
 
 def answers(device: Device, name: str) -> bool:
-    """Whether a device goes by a name: its label, its back end and number, or, any of a GPU's back ends, `GPU`."""
+    """Return whether a device has a name: its label, its back end and number, or `GPU` for a GPU's back end."""
     return any(_plain(name) in group for group in _groups(device))
 
 
@@ -57,7 +57,7 @@ def _labels(devices: Sequence[Device]) -> list[str]:
 
 
 def _groups(device: Device) -> tuple[frozenset[str], ...]:
-    """Names of a device, those that mean it most first."""
+    """The names of a device in groups, the most specific first."""
     return (
         frozenset([_plain(device.name)]),
         frozenset([label_of(device.backend, device.index)]),
@@ -66,12 +66,12 @@ def _groups(device: Device) -> tuple[frozenset[str], ...]:
 
 
 def _are(devices: Sequence[Device], names: Sequence[str]) -> bool:
-    """Whether each name stands for another one of the devices, and every device has a name."""
+    """Return whether names and devices can be paired, each with one of the other."""
     return len(devices) == len(names) and _left(devices, names) == []
 
 
 def _within(devices: Sequence[Device], names: Sequence[str]) -> bool:
-    """Whether the devices are some of those named, the first among them."""
+    """Return whether each device has a name in the list and the first name has a device."""
     if not devices or len(devices) >= len(names) or not any(answers(d, names[0]) for d in devices):
         return False
     left = _left(devices, names)
@@ -79,7 +79,7 @@ def _within(devices: Sequence[Device], names: Sequence[str]) -> bool:
 
 
 def _left(devices: Sequence[Device], names: Sequence[str]) -> list[str] | None:
-    """The names that no device has got; None where a device has got none. Each name goes to one device at most."""
+    """The names that are left after each device got one of its own; None if a device got none."""
     left, open_ = list(names), list(devices)
     for closeness in range(3):
         for device in tuple(open_):

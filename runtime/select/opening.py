@@ -1,4 +1,4 @@
-"""Loads the first variant of a bundle that can be loaded, and says why others were left."""
+"""Loading of the first variant of a bundle that can be loaded, with the reasons against others."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _log = logging.getLogger("heterocc.runtime")
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A loaded variant, and what there is to say of how it was chosen."""
+    """A loaded variant, with notes on how it was chosen."""
 
     variant: Variant
     pool: ContextPool
@@ -41,11 +41,11 @@ def open_variant(
     profile: bool = False,
     allow_native: bool = True,
 ) -> Opened:
-    """Load the variant for `devices`; where the choice is ours, the next one when a device fails it.
+    """Load the variant for `devices`. If the choice is automatic and a device fails, load the next variant.
 
-    What a failed variant held is freed before the next is tried. Raises what selecting raises, the error of the only
-    variant there is to try, and else a DeviceError (of one kind with the failures, if they are of one) that lists
-    each variant with its reason.
+    The memory of a failed variant is freed before the next is loaded. Raises the errors of `select_variants`. If a
+    single variant fails, its error is raised; if several fail, a DeviceError (of their class, if they have the same)
+    that lists each with its reason.
     """
     selection = select_variants(bundle.manifest, devices, bundle.path, allow_native=allow_native)
     failed: list[str] = []
@@ -62,7 +62,7 @@ def open_variant(
             failed.append(f"the variant for {device_list(variant)} cannot be loaded: {error.message} ({error.code})")
             kinds.add(type(error))
         else:
-            notes = _told(bundle, selection, variant, failed, remarks)
+            notes = _notes(bundle, selection, variant, failed, remarks)
             return Opened(variant, pool, (*notes, *pool.chain.notes))
         _free_unused(variant)
     kind = kinds.pop() if len(kinds) == 1 else DeviceError
@@ -83,7 +83,7 @@ def _load(bundle: Bundle, variant: Variant, threads: int | None, profile: bool) 
 
 
 def _wait(space: Space) -> None:
-    """Let a device do what it was asked to, uploads of weights above all: a failure of theirs is one of the load."""
+    """Wait for a device's queued work, such as uploads of weights, so that its failure is raised by the load."""
     wait = synchronizer(space)
     if wait is not None:
         try:
@@ -92,12 +92,12 @@ def _wait(space: Space) -> None:
             raise device_fault(error, "uploading weights", str(space)) from error
 
 
-def _told(
+def _notes(
     bundle: Bundle, selection: Selection, variant: Variant, failed: Sequence[str], remarks: Sequence[str]
 ) -> tuple[str, ...]:
-    """The session's notes; what the user must see goes to the log as well."""
+    """The session's notes; warnings among them are logged too."""
     chosen = selection.note(variant)
-    # AUTO is asked to pass variants over; whoever lists none means the first.
+    # Skipping variants is what AUTO is for; without `devices` the first variant is expected.
     surprising = [*(selection.passed if selection.how == "first" else ()), *failed]
     if surprising:
         chosen += " instead"
@@ -110,7 +110,7 @@ def _told(
 
 
 def _free_unused(variant: Variant) -> None:
-    """Give back what allocators keep for later: the devices of a failed variant may run no other."""
+    """Free the memory that allocators keep for reuse: no other variant may use the devices of a failed one."""
     with suppress(HeteroccError):  # no runtime, no driver: nothing is kept
         tvm_api()
         release_pools()

@@ -1,4 +1,4 @@
-"""How devices are named and `AUTO` and `GPU` rank them: the same when a model is compiled and a bundle is loaded."""
+"""Device names and the ranking of `AUTO` and `GPU`, common to compiling a model and loading a bundle."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from typing import Literal
 
 Backend = Literal["cpu", "opencl", "vulkan", "cuda", "ort"]
 Unit = Literal["cpu", "discrete", "integrated", "other"]
-"""What kind of machine computes: `cpu` also where a GPU API is implemented on it."""
+"""The kind of the processor; `cpu` also for a GPU API that is implemented on the CPU."""
 
 GPU_BACKENDS: tuple[Backend, ...] = ("cuda", "vulkan", "opencl")
 """Back ends that `GPU` may stand for, the preferred one first."""
 
 SOFTWARE_BACKENDS: tuple[Backend, ...] = ("opencl", "vulkan", "cuda")
-"""The same where only software devices are here: PoCL runs kernels faster than lavapipe."""
+"""The same order if only software devices are present: PoCL runs kernels faster than lavapipe."""
 
 _KINDS: dict[Unit, tuple[int, str]] = {
     "discrete": (0, "discrete GPU"),
@@ -23,14 +23,15 @@ _KINDS: dict[Unit, tuple[int, str]] = {
 
 
 def label_of(backend: Backend, index: int) -> str:
-    """The name by which `--devices` lists a device: `VULKAN`, `VULKAN.1`."""
+    """The label of a device in `--devices`, such as `VULKAN` or `VULKAN.1`."""
     return backend.upper() + (f".{index}" if index else "")
 
 
 def rank(*, computes: bool, present: bool, unit: Unit, software: bool) -> tuple[bool, bool, int]:
-    """Ascending: devices that compute the precisions asked for, devices that are here, then by kind.
+    """The sort key of a device: devices that compute the given precisions, then present devices, then by kind.
 
-    Discrete GPU, integrated GPU, CPU; a software device (PoCL, lavapipe) comes after the CPU that plays it.
+    The order of kinds is discrete GPU, integrated GPU, CPU; a software device (PoCL, lavapipe) ranks below the CPU that
+    emulates it.
     """
     return not computes, not present, 3 if software else _KINDS[unit][0]
 

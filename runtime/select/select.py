@@ -1,4 +1,4 @@
-"""Chooses which variants of a bundle to try here, in which order, and says why."""
+"""The choice of a bundle's variants to try on this machine, in order, with reasons."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ _KNOWN = re.compile(r"(CPU|ORT)|(GPU|OPENCL|VULKAN|CUDA)(\.[0-9]{1,3})?")
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The variants to try, at least one and the best first; `passed` says why others are not among them.
+    """The variants to try, at least one and the best first; `passed` has the reasons why others were excluded.
 
-    `asked`: the caller named the devices, and there is one. `first`: those that can run, in the bundle's order.
-    `auto`: the same in the order of capability. `remark` says what an asked variant differs in from what was asked.
+    `asked`: the one variant for the devices that the caller named. `first`: the variants that can run, in the bundle's
+    order. `auto`: the same, by capability. `remark` is the difference between an `asked` variant and the caller's list.
     """
 
     how: How
@@ -46,7 +46,7 @@ class Selection:
     remark: str | None = None
 
     def note(self, variant: Variant) -> str:
-        """What is to say of a variant that was loaded."""
+        """The note on a variant that was loaded."""
         name = device_list(variant)
         if self.how == "asked":
             return f"runs on {name}, {self.remark or 'as asked'}"
@@ -56,33 +56,33 @@ class Selection:
 
 
 def labels(variant: Variant) -> tuple[str, ...]:
-    """The variant's device labels, as `--devices` had them."""
+    """The labels of the variant's devices, as given to `--devices`."""
     return tuple(d.name for d in variant.devices)
 
 
 def device_list(variant: Variant) -> str:
-    """The variant's devices as `--devices` writes them."""
+    """The variant's devices in the form of `--devices`."""
     return ",".join(labels(variant))
 
 
 def others_here(manifest: Manifest, variant: Variant) -> list[str]:
-    """The devices of the other variants that can run on this machine, as `device_list` has them."""
+    """The `device_list` of each other variant that can run on this machine."""
     others = (v for v in manifest.variants if v is not variant)
     return [device_list(v) for v in others if not why_not(v, manifest.producer, host(), driver_reason)]
 
 
 def is_auto(devices: str | Sequence[str] | None) -> bool:
-    """Whether `devices` leave the choice to us: `AUTO`, `AUTO:VULKAN,CPU`."""
+    """Return whether `devices` is an automatic choice, such as `AUTO` or `AUTO:VULKAN,CPU`."""
     return devices is not None and _joined(devices).upper().partition(":")[0] == "AUTO"
 
 
 def select_variants(
     manifest: Manifest, devices: str | Sequence[str] | None, where: str, *, allow_native: bool = True
 ) -> Selection:
-    """The variants to try for `devices` of `load`: a list of labels, `AUTO`, or None for the bundle's own order.
+    """The variants to try for `devices` of `load`: a list of labels, `AUTO`, or None for the bundle's order.
 
-    Raises UnknownDeviceError if no variant or more than one is for `devices`, IncompatibleBundleError if none (or not
-    that one) can run; without `allow_native` NativeCodeError where only variants with compiled code are left.
+    Raises UnknownDeviceError if no variant or more than one matches `devices`, IncompatibleBundleError if no matching
+    one can run, and, without `allow_native`, NativeCodeError if all matching variants hold compiled code.
     """
     if not allow_native:
         return _without_native(manifest, devices, where)
@@ -112,7 +112,7 @@ def _without_native(manifest: Manifest, devices: str | Sequence[str] | None, whe
             return replace(found, passed=(*passed, *found.passed) if found.how != "asked" else ())
         refused: HeteroccError | None = None
     except UnknownDeviceError as error:
-        select_variants(manifest, devices, where)  # an error of its own where no variant at all is for these devices
+        select_variants(manifest, devices, where)  # raises if no variant matches, with native code or without
         refused = error
     raise NativeCodeError(
         "the bundle holds native code, which allow_native=False forbids"
@@ -121,23 +121,21 @@ def _without_native(manifest: Manifest, devices: str | Sequence[str] | None, whe
         where=where,
         hint="compile the model with "
         + Hint('devices="ORT"', "--devices ORT")
-        + ", or load it without allow_native=False where its origin is trusted",
+        + ", or load it without allow_native=False if you trust its origin",
     ) from refused
 
 
 def holds_native_code(variant: Variant) -> bool:
-    """Whether loading a variant runs code of the bundle: a shared object, with the GPU code in it."""
+    """Return whether loading a variant runs the bundle's code: a shared object, which includes the GPU code."""
     return any(p.kind != "onnx" or p.binaries is not None for p in variant.partitions)
 
 
 def _joined(devices: str | Sequence[str]) -> str:
-    names = [devices] if isinstance(devices, str) else list(devices) if isinstance(devices, Sequence) else [devices]
-    for name in names:
-        if not isinstance(name, str):
-            raise UsageError(
-                f'devices must be text such as "GPU,CPU" or a sequence of names, not {type(name).__name__}'
-            )
-    return ",".join(names).strip()
+    if isinstance(devices, str):
+        return devices.strip()
+    if not isinstance(devices, Sequence) or not all(isinstance(name, str) for name in devices):
+        raise UsageError(f'devices must be a string such as "GPU,CPU" or a sequence of names, not {devices!r}'[:200])
+    return ",".join(devices).strip()
 
 
 def _asked(manifest: Manifest, wanted: list[str], where: str) -> Selection:
@@ -146,7 +144,7 @@ def _asked(manifest: Manifest, wanted: list[str], where: str) -> Selection:
         raise _no_variant(manifest, ",".join(wanted), where)
     if len(fitting) > 1:
         raise UnknownDeviceError(
-            f"more than one variant of the bundle is for {','.join(wanted)}",
+            f"more than one variant of the bundle matches {','.join(wanted)}",
             where=where,
             hint="name one: " + "; ".join(_shown(v) for v in fitting),
         )
@@ -162,7 +160,7 @@ def _asked(manifest: Manifest, wanted: list[str], where: str) -> Selection:
 
 
 def _instead(manifest: Manifest, reasons: Sequence[str]) -> str:
-    """What to do where the variant that was asked for cannot run for these reasons."""
+    """The hint for a requested variant that cannot run for these reasons."""
     able = [v for v in manifest.variants if not why_not(v, manifest.producer, host(), driver_reason)]
     if able:
         found = f"the variant for {device_list(able[0])} can run here"
@@ -171,7 +169,7 @@ def _instead(manifest: Manifest, reasons: Sequence[str]) -> str:
 
 
 def _remedy(manifest: Manifest, reasons: Sequence[str]) -> str:
-    """What to install where no variant can run."""
+    """The hint if no variant can run."""
     said = " ".join(reasons)
     series = ".".join((manifest.producer.tvm or "").split(".")[:2])
     if series and ("apache-tvm" in said or "compiled with TVM" in said):
@@ -197,7 +195,7 @@ def _that_run(manifest: Manifest, variants: Sequence[Variant], how: How, where: 
 
 
 def _ranked(selection: Selection, wanted: Sequence[str]) -> Selection:
-    """The variants by the rank of their first device; of equals the one that `wanted` lists, then the bundle, first."""
+    """The variants by the rank of their first device, then by the order of `wanted`, then by that of the bundle."""
 
     def key(variant: Variant) -> tuple[bool, tuple[bool, bool, int], int]:
         first = _first(variant)
@@ -209,19 +207,19 @@ def _ranked(selection: Selection, wanted: Sequence[str]) -> Selection:
 
 
 def _precisions(variant: Variant) -> frozenset[str]:
-    """Floating-point dtypes that the variant was compiled to compute in, as far as the manifest tells."""
+    """The floating-point dtypes in which the variant computes, according to the manifest."""
     if _first(variant).properties.get("precision") == "f16":
         return frozenset(["float16"])
     return _FLOATS.intersection(v.dtype for v in variant.values)
 
 
 def _first(variant: Variant) -> Device:
-    """The device that a variant is ranked by; one that runs nothing needs none."""
+    """The device by which a variant is ranked; the CPU for a variant without devices."""
     return variant.devices[0] if variant.devices else Device(name="CPU", backend="cpu")
 
 
 def _first_device(variant: Variant) -> str:
-    """That device in words."""
+    """A description of that device."""
     first = _first(variant)
     here = device_here(first)
     text = f"{here.description}, {kind_text(here.unit, software=here.software)}"
@@ -230,17 +228,17 @@ def _first_device(variant: Variant) -> str:
 
 
 def _place(device: Device, wanted: Sequence[str]) -> int | None:
-    """Where a list names a device: by its label, its back end and index, or, any of a GPU API, as GPU."""
+    """The position of the first name in a list that matches a device, or None."""
     return next((i for i, name in enumerate(wanted) if answers(device, name)), None)
 
 
 def _refuse_unknown(manifest: Manifest, wanted: Sequence[str], where: str) -> None:
-    """A list may name devices that the bundle has not, so that one serves many bundles, but nothing else."""
+    """Refuse names that are neither a known device nor in the bundle; one list may serve several bundles."""
     own = {d.name.upper() for v in manifest.variants for d in v.devices}
     for name in wanted:
         if name.upper() not in own and not _KNOWN.fullmatch(name.upper()):
             raise UnknownDeviceError(
-                f"AUTO cannot choose among '{name}', which is no device" if name else "AUTO: has an empty name",
+                f"AUTO cannot choose '{name}', which is not a device" if name else "AUTO: has an empty name",
                 where=where,
                 hint="write AUTO, or AUTO:VULKAN,CPU",
             )
@@ -254,15 +252,16 @@ def _no_variant(manifest: Manifest, wanted: str, where: str) -> UnknownDeviceErr
 
 
 def _shown(variant: Variant) -> str:
-    """A variant in a list of them: its devices, and its name where that is another."""
+    """A variant for messages: its devices, and its name if that differs."""
     listed = device_list(variant)
     return listed if listed.upper() == variant.name.upper() else f"{listed} ({variant.name})"
 
 
 def choose_threads(variant: Variant, asked: int | None) -> tuple[Options, tuple[str, ...]]:
-    """Threads for CPU partitions, and remarks where less than was asked can be had.
+    """The number of threads for CPU partitions, and remarks if it is less than requested.
 
-    The caller's word, then the compile's property `CPU.threads`, then all cores of the process's affinity mask.
+    The caller's number comes first, then the compile's property `CPU.threads`, then all cores of the process's affinity
+    mask. Raises UsageError for a number that is not positive or too large.
     """
     if asked is not None and (type(asked) is not int or not 1 <= asked <= _MAX_INT):
         shown = repr(asked) if type(asked) is int and abs(asked) < 10**9 else f"a {type(asked).__name__}"
@@ -277,16 +276,16 @@ def choose_threads(variant: Variant, asked: int | None) -> tuple[Options, tuple[
                 wish = count
                 break
     count = max_threads() if wish is None else wish
-    # ONNX Runtime too: 1,024 of its threads on two cores take a minute to start.
+    # The limit also holds for ONNX Runtime: 1,024 of its threads on two cores take a minute to start.
     if count > max_threads():
         remark = (
-            f"{count} threads were asked for, {max_threads()} are used: this process may use {available_cores()} cores"
+            f"{count} threads were requested, {max_threads()} are used: this process may use {available_cores()} cores"
         )
         return Options(max_threads()), (f"{remark} (TVM_NUM_THREADS raises the limit)", *_alone(max_threads()))
     return Options(count), _alone(count)
 
 
 def _alone(threads: int) -> tuple[str, ...]:
-    """A remark if the parallel loops of CPU code run on one thread although there should be more."""
+    """A remark if the parallel loops of CPU code run on one thread although more are available."""
     problem = cpu_api.problem() if threads > 1 else None
     return () if problem is None else (f"CPU partitions run on one thread: {problem}",)

@@ -82,7 +82,7 @@ def test_any_zip_tool_opens_a_bundle(sample: Path) -> None:
         assert {i.compress_type for i in infos} == {zipfile.ZIP_STORED}
         assert {i.date_time for i in infos} == {(1980, 1, 1, 0, 0, 0)}
         assert {i.external_attr >> 16 for i in infos} == {0o100644}
-        assert json.loads(archive.read("manifest.json"))["version"] == {"major": 1, "minor": 1}
+        assert json.loads(archive.read("manifest.json"))["version"] == {"major": 1, "minor": 2}
 
 
 def test_weights_are_mapped_aligned_writable_and_not_copied(sample: Path) -> None:
@@ -202,7 +202,7 @@ def test_members_lie_in_the_order_of_their_names_not_of_adding(tmp_path: Path) -
 
 def test_a_member_name_is_refused_when_it_is_unsafe_reserved_or_taken(tmp_path: Path) -> None:
     for name in ("", "/etc/x", "../x", "a/../b", "a//b", ".hidden", "a/", "a\\b", "ü", "a" * 256, "a\0", "weights.bin"):
-        with pytest.raises(InternalError, match="cannot be called"), BundleWriter(tmp_path / "m.hcb") as writer:
+        with pytest.raises(InternalError, match="cannot be named"), BundleWriter(tmp_path / "m.hcb") as writer:
             writer.add_member(name, b"")
     with pytest.raises(InternalError, match="two different"), BundleWriter(tmp_path / "m.hcb") as writer:
         writer.add_member("a", "text")
@@ -219,7 +219,7 @@ def test_strings_are_stored_without_pickle_and_other_objects_not_at_all(tmp_path
 
 
 def test_the_writer_refuses_what_a_reader_would(tmp_path: Path) -> None:
-    with pytest.raises(BundleError, match="is no member"), BundleWriter(tmp_path / "m.hcb") as writer:
+    with pytest.raises(BundleError, match="is not a member"), BundleWriter(tmp_path / "m.hcb") as writer:
         variant = Variant(
             name="v", devices=(), values=(), inputs=(), outputs=(), partitions=(), plan="absent", summary=""
         )

@@ -93,9 +93,9 @@ def test_every_device_is_asked_once_and_the_last_resort_last() -> None:
 @pytest.mark.parametrize(
     ("devices", "variants", "words"),
     [
-        ("CPU,ORT", ["CPU", "CPU,ORT"], "'CPU,ORT' is asked for twice"),
-        ("CPU", ["cpu"], "'CPU' is asked for twice"),
-        ("BIG,CPU", ["LITTLE,CPU", "LITTLE,CPU"], "'LITTLE,CPU' is asked for twice"),
+        ("CPU,ORT", ["CPU", "CPU,ORT"], "'CPU,ORT' is given twice"),
+        ("CPU", ["cpu"], "'CPU' is given twice"),
+        ("BIG,CPU", ["LITTLE,CPU", "LITTLE,CPU"], "'LITTLE,CPU' is given twice"),
     ],
 )
 def test_the_same_devices_twice_are_an_error(
@@ -108,7 +108,7 @@ def test_the_same_devices_twice_are_an_error(
 
 def test_one_device_by_two_names_is_the_same_variant() -> None:
     one, other = TargetDevice("GPU", "opencl", 0), TargetDevice("OPENCL", "opencl", 0)
-    with pytest.raises(UsageError, match="'GPU' and 'OPENCL' are one variant"):
+    with pytest.raises(UsageError, match="'GPU' and 'OPENCL' are the same variant"):
         variant_specs([(one,), (other,)], (), Affinity())
 
 
@@ -142,10 +142,10 @@ def test_pins_count_in_the_variants_that_list_their_device(tmp_path: Path, board
     big, little = (variant.plan for variant in report.plans[:2])
     assert dict(big.pins) == {"conv1": "BIG", "gate": "CPU"}
     assert dict(little.pins) == {"fc": "LITTLE", "gate": "CPU"}
-    notes = [n for n in report.notes if "passes over" in n]
+    notes = [n for n in report.notes if "ignores" in n]
     assert notes == [
-        "variant main passes over 1 affinity rule: it does not list LITTLE",
-        "variant little-cpu passes over 1 affinity rule: it does not list BIG",
+        "variant main ignores 1 affinity rule: it does not list LITTLE",
+        "variant little-cpu ignores 1 affinity rule: it does not list BIG",
     ]
 
 
@@ -158,7 +158,7 @@ def test_the_models_own_pins_count_in_the_variants_that_list_their_device(
     onnx.save(model, path)
     report = compile_model(path, tmp_path / "m.hcb", devices="CPU,BIG", variants=["CPU,LITTLE"], **board)
     assert [dict(v.plan.pins) for v in report.plans] == [{"fc": "BIG"}, {}]
-    assert "variant cpu-little passes over the model's own affinity of 1 node: it does not list BIG" in report.notes
+    assert "variant cpu-little ignores the model's own affinity of 1 node: it does not list BIG" in report.notes
 
 
 def test_a_file_that_covers_every_node_covers_those_of_each_variants_devices(
@@ -306,7 +306,7 @@ def test_check_tells_which_variants_would_be_tried(mixed: Path) -> None:
     automatic = json.loads(heterocc("check", mixed, "-d", "AUTO", "--json", **GONE).stdout)
     assert automatic["order"] == ["cpu"] and [v["runs"] for v in automatic["variants"]] == [False, True]
     both = heterocc("check", mixed)
-    assert "takes main; where it cannot be loaded cpu" in both.stdout
+    assert "loads main; if that fails, cpu" in both.stdout
     unknown = heterocc("check", mixed, "-d", "NPU")
     assert unknown.returncode == 2 and "no variant for NPU" in unknown.stderr
 

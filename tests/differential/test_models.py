@@ -65,7 +65,7 @@ REFUSED_EVERYWHERE: Mapping[str, Mapping[str, str]] = {
     "logreg_iris.onnx": {
         "ai.onnx.ml::LinearClassifier": NO_CONVERTER,
         "ai.onnx.ml::Normalizer": UNKNOWN_SHAPE,
-        "ai.onnx.ml::ZipMap": "no numeric tensor",
+        "ai.onnx.ml::ZipMap": "not a numeric tensor",
     },
 }
 OVER_A_BUFFER = {"Gemm": "more than the 134217728 of one buffer"}

@@ -14,10 +14,10 @@ _NODE = re.compile(r" {4}(\S+): (.*)")
 
 
 def parse_plan(text: str, graph: Graph, machine: Machine, affinity: Affinity | None = None) -> Plan:
-    """The plan that `print_plan` wrote, over the same graph and machine.
+    """Parse the output of `print_plan` for the same graph and machine.
 
-    Reads the partitions, their nodes and which are pinned; all else in the text follows from those. Raises ValueError
-    when the text is no plan of this graph.
+    Only partitions, nodes and pins are read, which determine the rest of the text. Raises ValueError if the text is not
+    a plan of this graph.
     """
     partitions: list[tuple[str, list[str]]] = []
     pins: dict[str, str] = {}

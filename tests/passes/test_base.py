@@ -54,7 +54,7 @@ def test_an_option_may_be_set_to_its_default() -> None:
         ("merge{max-nodes=many}", "option 'max-nodes' of pass 'merge' cannot be 'many'", "give a number or none"),
         ("merge{max-nodes=1.5}", "option 'max-nodes' of pass 'merge' cannot be '1.5'", "give a number or none"),
         ("merge{islands=yes}", "option 'islands' of pass 'merge' cannot be 'yes'", "give on or off"),
-        ("merge{max-nodes=0}", "pass 'merge' does not take {max-nodes=0}", "max-nodes must be at least 1"),
+        ("merge{max-nodes=0}", "pass 'merge' does not accept {max-nodes=0}", "max-nodes must be at least 1"),
         ("merge{islands}", "cannot read the option 'islands' of pass 'merge'", "key=value"),
         ("merge{islands=on,islands=off}", "option 'islands' of pass 'merge' is given twice", None),
         ("merge{islands=on", "cannot read the pipeline from 'merge{islands=on' on", "NAME{option=value"),

@@ -140,5 +140,5 @@ def test_too_little_memory_everywhere_is_an_error_with_the_figures() -> None:
     machine = Machine((PlacementDevice("D0", memory=TWO), PlacementDevice("D1", memory=ONE)))
     with pytest.raises(UnsupportedOpError, match="'add4'") as caught:
         Greedy().run(Plan.initial(four_adds(), machine))
-    assert "D0: needs 1024 bytes, 3072 of 3072 are taken" in caught.value.message
-    assert "D1: needs 1024 bytes, 2048 of 2048 are taken" in caught.value.message
+    assert "D0: needs 1024 bytes, 3072 of 3072 are in use" in caught.value.message
+    assert "D1: needs 1024 bytes, 2048 of 2048 are in use" in caught.value.message

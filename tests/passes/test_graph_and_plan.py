@@ -27,7 +27,7 @@ def test_graph_rejects_a_value_written_twice() -> None:
 
 def test_graph_rejects_two_nodes_of_one_name() -> None:
     nodes = (Node("a", "Relu", ("x",), ("u",)), Node("a", "Relu", ("x",), ("v",)))
-    with pytest.raises(ValueError, match="two nodes are called 'a'"):
+    with pytest.raises(ValueError, match="two nodes are named 'a'"):
         Graph("g", nodes, tensors(["x", "u", "v"]), ("x",), ("u",))
 
 
@@ -151,5 +151,5 @@ def test_graph_inputs_and_outputs_are_no_transfers() -> None:
 
 
 def test_automatic_affinity_takes_no_rules() -> None:
-    with pytest.raises(ValueError, match="takes no rules"):
+    with pytest.raises(ValueError, match="does not allow rules"):
         Affinity("automatic", (Rule("name", "n0", "CPU"),))

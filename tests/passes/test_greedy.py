@@ -64,7 +64,7 @@ def test_pins_that_overfill_a_device_are_an_error_with_the_figures() -> None:
     graph = chain_graph(2, elements=256)
     start = Plan.initial(graph, Machine((PlacementDevice("GPU", memory=1500), CPU)))
     start = start.with_partitions(start.partitions, {"n0": "GPU", "n1": "GPU"})
-    with pytest.raises(PinnedDeviceError, match="GPU has no room for Relu 'chain/1': needs 1024 bytes, 1024 of 1500"):
+    with pytest.raises(PinnedDeviceError, match="GPU lacks memory for Relu 'chain/1': needs 1024 bytes, 1024 of 1500"):
         Greedy().run(start)
 
 

@@ -99,7 +99,7 @@ def test_automatic_mode_ignores_metadata() -> None:
 
 def test_manual_mode_wants_every_node_covered() -> None:
     assert manual(rules(("glob", "*", "CPU"), mode="manual")) == "CCCC"
-    with pytest.raises(AffinityCoverError, match="gives no device to Relu '/enc/0/Relu' and 1 more"):
+    with pytest.raises(AffinityCoverError, match="assigns no device to Relu '/enc/0/Relu' and 1 more"):
         manual(rules(("op", "Conv", "CPU"), mode="manual"))
 
 
@@ -182,7 +182,7 @@ def test_pins_that_alone_overfill_a_device_are_an_error() -> None:
     machine = Machine((PlacementDevice("GPU", memory=32), PlacementDevice("CPU")))
     error = failure(rules(("glob", "*", "GPU")), machine=machine)
     assert isinstance(error, PinnedDeviceError)
-    assert "GPU has no room for Conv '/dec/1/Conv'" in error.message
+    assert "GPU lacks memory for Conv '/dec/1/Conv'" in error.message
 
 
 def test_pins_hold_through_merge() -> None:

@@ -54,12 +54,12 @@ def test_a_missing_input_is_named() -> None:
 
 def test_an_unknown_input_points_to_the_nearest_name() -> None:
     error = refusal({"pixel": GOOD, "mask": np.array(True)})
-    assert error.message == "no input is called 'pixel'"
+    assert error.message == "the model has no input 'pixel'"
     assert error.hint == "did you mean 'pixels'?"
 
 
 def test_an_extra_input_is_refused() -> None:
-    assert refusal({"pixels": GOOD, "mask": np.array(True), "zzz": GOOD}).message == "no input is called 'zzz'"
+    assert refusal({"pixels": GOOD, "mask": np.array(True), "zzz": GOOD}).message == "the model has no input 'zzz'"
 
 
 @pytest.mark.parametrize("given", [1.0, [[1.0]], None, "text"])

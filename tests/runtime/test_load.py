@@ -179,14 +179,14 @@ MATCHES: dict[str, tuple[tuple[Variant, ...], str, str, str | None]] = {
     "the first GPU by its number": ((variant("main", GPU, CPU),), "GPU.0,CPU", "main", None),
     "the first GPU by its number, in another order": ((variant("main", GPU, CPU),), "cpu,gpu.0", "main", "order"),
     "a label with number 0": ((variant("main", Device(name="GPU.0", backend="cuda")),), "GPU", "main", None),
-    "the back end of a GPU": ((variant("main", GPU, CPU), variant("cpu", CPU)), "OPENCL,CPU", "main", "means"),
-    "any GPU": ((variant("main", VULKAN, CPU), variant("cpu", CPU)), "GPU,CPU", "main", "means"),
+    "the back end of a GPU": ((variant("main", GPU, CPU), variant("cpu", CPU)), "OPENCL,CPU", "main", "matching"),
+    "any GPU": ((variant("main", VULKAN, CPU), variant("cpu", CPU)), "GPU,CPU", "main", "matching"),
     "a label before a back end": ((variant("a", GPU), variant("b", OPENCL)), "OPENCL", "b", None),
     "a number": ((variant("a", OPENCL), variant("b", SECOND)), "OPENCL.1", "b", None),
     "two of one back end": ((variant("main", SECOND, OPENCL),), "OPENCL,OPENCL.1", "main", "order"),
-    "GPU beside a back end": ((variant("main", SECOND, VULKAN),), "GPU,VULKAN", "main", "means"),
+    "GPU beside a back end": ((variant("main", SECOND, VULKAN),), "GPU,VULKAN", "main", "matching"),
     "a device of a file": ((variant("main", CARD, CPU),), "显卡,CPU", "main", None),
-    "a device of a file by its back end": ((variant("main", CARD, CPU),), "CUDA,CPU", "main", "means"),
+    "a device of a file by its back end": ((variant("main", CARD, CPU),), "CUDA,CPU", "main", "matching"),
     "ORT beside": ((variant("main", CPU, ORT),), "CPU", "main", "ONNX Runtime"),
     "ORT beside, in another order": ((variant("m", GPU, CPU, ORT), variant("c", CPU, ORT)), "CPU,GPU", "m", "Runtime"),
     "ORT alone": ((variant("main", ORT), variant("b", CPU, ORT)), "ORT", "main", None),
@@ -239,7 +239,7 @@ def test_the_note_says_where_the_variant_is_not_quite_what_was_asked(bundle_of: 
 
 @pytest.mark.parametrize("devices", [42, ["CPU", 1], b"CPU", {"CPU": 1}, object()])
 def test_devices_of_another_type_are_a_usage_error(devices: Any, bundle_of: Write) -> None:
-    with pytest.raises(UsageError, match="devices must be text such as"):
+    with pytest.raises(UsageError, match="devices must be a string such as"):
         load(bundle_of(standin.chain(1)), devices)
 
 

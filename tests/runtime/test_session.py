@@ -114,7 +114,7 @@ def test_the_form_of_onnx_runtime_gives_a_list(bundle_of: Write) -> None:
         p, s = session.run(["p", "s"], feed)
         np.testing.assert_array_equal(p, feed["a"] * feed["b"])
         np.testing.assert_array_equal(s, feed["a"] + feed["b"])
-        with pytest.raises(FeedError, match="no output is called 'q'"):
+        with pytest.raises(FeedError, match="the model has no output 'q'"):
             session.run(["q"], feed)
 
 
@@ -182,7 +182,7 @@ def test_outputs_can_be_written_into_the_callers_arrays(bundle_of: Write) -> Non
     [
         ({"s": np.zeros((4, 4))}, "must be float32"),
         ({"s": np.zeros((4,), np.float32)}, "got float32 [4]"),
-        ({"q": np.zeros((4, 4), np.float32)}, "no output is called 'q'"),
+        ({"q": np.zeros((4, 4), np.float32)}, "the model has no output 'q'"),
         ({"s": [1.0]}, "must be a numpy array"),
         ({"s": np.broadcast_to(np.float32(0), (4, 4))}, "read-only"),
     ],
@@ -290,7 +290,7 @@ def test_the_compiles_property_sets_the_threads_and_the_caller_overrides_it(bund
 def test_more_threads_than_can_be_had_are_told(bundle_of: Write) -> None:
     with load(bundle_of(standin.chain(1)), threads=4096) as session:
         assert session.threads < 4096
-        assert any("4096 threads were asked for" in note for note in session.notes)
+        assert any("4096 threads were requested" in note for note in session.notes)
 
 
 @pytest.mark.parametrize("threads", [0, -1, 1.5])

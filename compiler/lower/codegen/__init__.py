@@ -1,1 +1,1 @@
-"""From scheduled kernels to the bytes of a shared object."""
+"""Code generation: from scheduled kernels to the bytes of a shared object."""

@@ -1,7 +1,7 @@
-"""Links object files into a shared object, with whatever C++ compiler there is, for this machine or another.
+"""Linking of object files into a shared object, with any installed C++ compiler, for this machine or another.
 
-The result depends on its inputs alone: no build id, no symbols of the linking, no path. TVM's runtime functions stay
-undefined; the process that loads the code has them.
+The result depends only on its inputs: it contains no build ID, symbol table or path. TVM's runtime functions stay
+undefined; the process that loads the code provides them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _FLAGS = ("-shared", "-nostdlib", "-Wl,--build-id=none", "-Wl,-s", "-Wl,-z,noexe
 
 @dataclass(frozen=True, slots=True)
 class Linker:
-    """A command that links shared objects for one architecture; `name` is for messages."""
+    """A command that links shared objects for one architecture. `name` is used in messages."""
 
     name: str
     command: tuple[str, ...]
@@ -35,10 +35,10 @@ class Linker:
 
 
 def find_linker(triple: str | None = None, env: Mapping[str, str] | None = None) -> Linker:
-    """The linker for a target triple such as `aarch64-linux-gnu`; None is this machine.
+    """The linker for a target triple such as `aarch64-linux-gnu`, or for this machine if None.
 
     For this machine: $CXX, c++, g++, clang++, then the `ziglang` package. For another: `<triple>-g++`, `ziglang`, and
-    `clang++ --target` where lld lies beside it. Raises LinkerMissingError (HC406).
+    `clang++ --target` if lld is installed. Raises LinkerMissingError (HC406).
     """
     env = os.environ if env is None else env
     path = env.get("PATH", os.defpath)
@@ -74,11 +74,11 @@ def link(
     aliases: Mapping[str, str] | None = None,
     env: Mapping[str, str] | None = None,
 ) -> bytes:
-    """The bytes of a shared object made of object files, given by name (in link order) and content.
+    """Link object files, given as name → content in link order, and return the bytes of the shared object.
 
     `aliases` are further names of exported symbols: name → symbol of the objects.
 
-    Raises LinkerMissingError (HC406), and InternalError (HC902) with the linker's words when it fails.
+    Raises LinkerMissingError (HC406), and InternalError (HC902) with the linker's last message if it fails.
     """
     linker = find_linker(triple, env)
     with scratch_folder("link") as folder:
@@ -115,7 +115,7 @@ def _machine() -> str:
 
 
 def _plain_triple(triple: str | None) -> str:
-    """`arch-linux-abi`, without a vendor: what cross compilers and zig are called by."""
+    """The triple without its vendor (`arch-linux-abi`), as in the names of cross compilers and zig's targets."""
     parts = (triple or f"{_machine()}-linux-gnu").split("-")
     if len(parts) == 4:
         parts.pop(1)

@@ -1,4 +1,4 @@
-"""From an entry module (`destination_passing`) to the bytes of a shared object."""
+"""Code generation for an entry module (`destination_passing`), and its export as the bytes of a shared object."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
 
 
 _PREFIX = "__tvm_ffi_"
-"""What TVM puts before the symbol of an exported function."""
+"""TVM's prefix of the symbols of exported functions."""
 
 
 PARTS = 4
-"""Objects that the kernels of a partition are compiled to, at the same time where there are cores."""
+"""The most objects that the kernels of a partition are divided into, to compile them in parallel."""
 
 PART_KERNELS = 12
-"""Kernels from which an object of their own pays."""
+"""The number of kernels for which one more object is worth its overhead."""
 
 
 @dataclass(frozen=True)
 class Executable:
     """A Relax executable, and objects with kernels that are not in it.
 
-    `shared` names the function behind each symbol that has none of its own.
+    `shared` maps each symbol without code to the function that it is an alias of.
     """
 
     vm: relax.VMExecutable
@@ -49,9 +49,9 @@ class Executable:
 def build_executable(
     entry: tvm.IRModule, target: Target, config: Mapping[str, Any] | None = None, pipeline: str = "default"
 ) -> Executable:
-    """Generate code for an entry module whose kernels are scheduled; for a CPU in several threads.
+    """Generate code for an entry module whose kernels are scheduled. CPU code is generated in several threads.
 
-    `pipeline` is the name of the passes from scheduled kernels to code.
+    `pipeline` is the name of the pass pipeline from scheduled kernels to code.
     """
     phase("generating code")
     shared: dict[str, str] = {}
@@ -84,19 +84,20 @@ def build_executable(
 
 
 def kernels_executable(functions: Mapping[str, tirx.PrimFunc], target: Target) -> Executable:
-    """Code of scheduled kernels alone, each under its name, without an entry."""
+    """Compile scheduled kernels, each under its name, without an entry."""
     return Executable(tvm.compile(_without_scopes(tvm.IRModule(dict(functions))), target), {})
 
 
 def _parts(entry: tvm.IRModule) -> list[tuple[str, ...]]:
-    """The kernels to compile apart from the entry. The same on every machine: the code must be."""
+    """The kernels to compile apart from the entry, in groups. The number of cores must not change them, or the code
+    would depend on the machine."""
     names = sorted(gvar.name_hint for gvar, f in entry.functions_items() if isinstance(f, tirx.PrimFunc))
     count = min(PARTS, len(names) // PART_KERNELS)
     return [tuple(names[i::count]) for i in range(1, count)]
 
 
 def _without_scopes(mod: tvm.IRModule) -> tvm.IRModule:
-    """The module without marks of TVM's script builder around statements, of which code generation warns."""
+    """The module without the attributes of TVM's script builder on statements, which code generation warns about."""
 
     def unwrapped(mark: tirx.AttrStmt) -> tirx.Stmt:
         return mark.body if mark.attr_key == "pragma_scope" else mark
@@ -111,9 +112,9 @@ def _without_scopes(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 def shared_object(executable: Executable, triple: str | None) -> bytes:
-    """Export an executable and link it; the same executable gives the same bytes.
+    """Export an executable and link it. The same executable gives the same bytes.
 
-    `triple` names the machine that the code is for, None this one. Device code (OpenCL, …) is packed into the object.
+    `triple` is the target triple of the code, None for this machine. Device code (OpenCL, …) is packed into the object.
     Raises LinkerMissingError (HC406).
     """
     phase("linking")

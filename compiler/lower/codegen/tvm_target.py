@@ -1,4 +1,4 @@
-"""TVM targets of devices, and what TVM refuses of them as an error of the user's device file."""
+"""TVM targets of devices; attributes that TVM refuses are reported as errors of the user's device file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def tvm_target(device: TargetDevice, attributes: Mapping[str, Any], hint: str) -> Target:
-    """The `tvm.target.Target` with these attributes. Raises DeviceError with the hint where TVM refuses them."""
+    """The `tvm.target.Target` with these attributes. Raises DeviceError with the hint if TVM refuses them."""
     try:
         return tvm.target.Target({k: list(v) if isinstance(v, tuple) else v for k, v in attributes.items()})
     except (ValueError, TypeError, RuntimeError) as error:
@@ -28,10 +28,10 @@ def tvm_target(device: TargetDevice, attributes: Mapping[str, Any], hint: str) -
 
 
 def gpu_target(device: TargetDevice, kind: str, **defaults: Any) -> Target:
-    """The target of a GPU: the device's attributes, and `defaults` for those that it does not name.
+    """The target of a GPU: the device's attributes, and `defaults` for those that it does not set.
 
-    Its host code is for the CPU of this machine, baseline instructions. Raises DeviceError for attributes that TVM
-    refuses.
+    Host code is for the CPU of this machine, with baseline instructions. Raises DeviceError if TVM refuses the
+    attributes.
     """
     host = {"kind": "llvm", "mtriple": f"{host_cpu().arch}-linux-gnu"}
     attributes: dict[str, Any] = {**device.target, "kind": kind}

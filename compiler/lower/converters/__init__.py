@@ -1,6 +1,6 @@
-"""Converters of ONNX operators to Relax, where TVM's importer lacks them or gets them wrong.
+"""Converters of ONNX operators to Relax that TVM's importer lacks or converts wrongly.
 
-Each module registers its converters when it is imported, as it is below; a new one is added there.
+Each module registers its converters on import, so a new module must be added to the imports below.
 """
 
 from heterocc.compiler.lower.converters import (

@@ -18,7 +18,7 @@ op = relax.op
 
 @converter("IsInf")
 def _is_inf(ctx: Context, data: relax.Expr) -> relax.Expr:
-    """With both `detect_` flags."""
+    """IsInf with the attributes `detect_positive` and `detect_negative`."""
     infinity = scalar(math.inf, dtype_of(data))
     parts = []
     if ctx.attrs.get("detect_positive", 1):
@@ -32,13 +32,13 @@ def _is_inf(ctx: Context, data: relax.Expr) -> relax.Expr:
 
 @converter("Dropout")
 def _dropout(ctx: Context, data: relax.Expr, *_rest: relax.Expr) -> list[relax.Expr]:
-    """Inference: the data, and a mask that keeps all."""
+    """Dropout in inference mode: the data, and a mask of true."""
     return [data] if ctx.outputs < 2 else [data, constant(np.ones(shape_of(data), dtype=bool))]
 
 
 @converter("Elu")
 def elu(ctx: Context, data: relax.Expr) -> relax.Expr:
-    """In the input's dtype, whatever it is."""
+    """Elu, computed in the dtype of the input."""
     dtype = dtype_of(data)
     zero, one, alpha = scalar(0, dtype), scalar(1, dtype), scalar(ctx.attrs.get("alpha", 1.0), dtype)
     below = op.multiply(alpha, op.subtract(op.exp(op.minimum(data, zero)), one))
@@ -47,7 +47,7 @@ def elu(ctx: Context, data: relax.Expr) -> relax.Expr:
 
 @converter("Equal")
 def equal(_ctx: Context, left: relax.Expr, right: relax.Expr) -> relax.Expr:
-    """Of booleans too, for which LLVM code generation has no comparison."""
+    """Equal for all dtypes. Booleans are compared as integers: LLVM code generation cannot compare booleans."""
     if dtype_of(left) == "bool":
         left, right = as_dtype(left, "uint8"), as_dtype(right, "uint8")
     return op.equal(left, right)
@@ -55,7 +55,7 @@ def equal(_ctx: Context, left: relax.Expr, right: relax.Expr) -> relax.Expr:
 
 @converter("Sum")
 def _sum(_ctx: Context, *inputs: relax.Expr) -> relax.Expr:
-    """A chain of additions, which fuse; TVM broadcasts every input first."""
+    """Sum as a chain of additions, which can be fused. TVM's converter broadcasts every input first."""
     return _chain(op.add, inputs)
 
 
@@ -83,7 +83,7 @@ def _chain(function: Callable[[relax.Expr, relax.Expr], relax.Expr], inputs: tup
 
 @converter("Pow")
 def _pow(ctx: Context, base: relax.Expr, exponent: relax.Expr) -> relax.Expr:
-    """Mixed types; small constant exponents as products."""
+    """Pow with operands of different dtypes; the exponents 1, 2 and 3 become products."""
     result = dtype_of(base)
     fixed = exponent.value.numpy() if isinstance(exponent, tvm.ir.GenericConst) else None
     if (
@@ -95,7 +95,7 @@ def _pow(ctx: Context, base: relax.Expr, exponent: relax.Expr) -> relax.Expr:
         return _chain(op.multiply, (base,) * int(fixed.flat[0])) if float(fixed.flat[0]) > 1 else base
     work = result if is_float(base) else "float64"
     if fixed is not None and fixed.size == 1:
-        # As an operand: of a number in the code TVM warns, though it computes the same.
+        # The exponent is an operand because TVM warns about a literal one.
         power = ctx.bb.emit_te(
             _elementwise(tirx.power),
             ctx.bb.emit(as_dtype(base, work)),
@@ -109,10 +109,10 @@ def _pow(ctx: Context, base: relax.Expr, exponent: relax.Expr) -> relax.Expr:
 
 @converter("Mod")
 def _mod(ctx: Context, left: relax.Expr, right: relax.Expr) -> relax.Expr:
-    """The sign of the divisor without `fmod`, of the dividend with it."""
+    """Mod of integers. The result has the sign of the divisor, or that of the dividend if `fmod` is set."""
     if is_float(left):
-        raise NotImplementedError("Mod of floating-point numbers: TVM generates no code for fmod")
-    # In OpenCL C the choices that TVM makes of it are ambiguous for short integers.
+        raise NotImplementedError("TVM cannot generate code for the remainder of floating-point numbers")
+    # TVM compiles it to `select`, which is ambiguous for short integers in OpenCL C.
     result = dtype_of(left)
     work = "int32" if result in ("int8", "int16", "uint8", "uint16") else result
     left, right = (ctx.bb.emit(as_dtype(v, work)) for v in (left, right))
@@ -128,13 +128,14 @@ def _mod(ctx: Context, left: relax.Expr, right: relax.Expr) -> relax.Expr:
 
 @converter("BitShift")
 def _bit_shift(ctx: Context, left: relax.Expr, right: relax.Expr) -> relax.Expr:
-    """Shifts by the width or more (or by less than nothing) move all bits out; a sign fills from the left."""
+    """BitShift. A count that is negative or at least the width shifts all bits out; right shifts are arithmetic."""
     dtype = dtype_of(left)
     bits = np.dtype(dtype).itemsize * 8
     to_left = ctx.text("direction", "LEFT") == "LEFT"
 
     def shift(a: tirx.Expr, b: tirx.Expr) -> tirx.Expr:
-        # TVM's simplifier fails on comparisons of unsigned numbers with constants; a huge count becomes negative.
+        # Compare as signed numbers: TVM's simplifier fails on comparisons of unsigned numbers with constants. A count
+        # of 2**63 or more becomes negative, which is out of range too.
         signed = tirx.Cast("int64", b)
         inside = tirx.all(signed >= tirx.const(0, "int64"), signed < tirx.const(bits, "int64"))
         count = tirx.Select(inside, b, tirx.const(0, dtype))

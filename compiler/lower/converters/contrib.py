@@ -1,4 +1,4 @@
-"""Converters of ONNX Runtime's own operators (domain com.microsoft), as its optimisers and quantiser write them."""
+"""Converters of ONNX Runtime's contrib operators (domain com.microsoft), which its optimisers and quantiser produce."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ op = relax.op
 def _real(
     ctx: Context, data: relax.Expr, scale: relax.Expr, zero: relax.Expr | None, axis: int | None = None
 ) -> relax.Expr:
-    """The numbers that quantised data stand for; numpy's where all is constant."""
+    """Dequantised data: (data - zero) * scale in float32. The result is a constant if all operands are."""
     arrays = [None if v is None else known_array(ctx, v) for v in (data, scale, zero)]
     rank = len(shape_of(data))
 
@@ -31,7 +31,7 @@ def _real(
 
     if arrays[1] is None or (zero is not None and arrays[2] is None):
         if any(np.prod(shape_of(v)) != 1 for v in (scale, zero) if v is not None):
-            raise NotImplementedError("computed scales that differ along an axis")
+            raise NotImplementedError("scales that differ along an axis must be constant")
         parts = [op.reshape(v, ()) for v in (scale, zero) if v is not None]
         centred = as_dtype(data, "float32")
         if len(parts) > 1:
@@ -50,7 +50,7 @@ def _real(
 def _quantised(
     ctx: Context, value: relax.Expr, scale: relax.Expr, zero: relax.Expr | None, dtype: str | None = None
 ) -> relax.Expr:
-    """`value` rounded to the steps of `scale`."""
+    """Quantised data: round(value / scale) + zero, saturated to the dtype of `zero` (else `dtype`, else uint8)."""
     name = dtype_of(zero) if zero is not None else dtype or "uint8"
     limits = np.iinfo(name)
     number = op.round(op.divide(value, op.reshape(scale, ())))
@@ -101,7 +101,7 @@ def _softmax(ctx: Context, value: relax.Expr) -> relax.Expr:
     rank = len(shape_of(value))
     axis = ctx.attrs.get("axis", -1) % rank
     if ctx.attrs.get("opset", 13) < 13 and axis != rank - 1:
-        raise NotImplementedError("QLinearSoftmax as it was before operator set 13")
+        raise NotImplementedError("the definition of Softmax before operator set 13 is not supported")
     return op.nn.softmax(value, axis)
 
 
@@ -113,13 +113,13 @@ def _global_average(ctx: Context, value: relax.Expr) -> relax.Expr:
 
 def _average(ctx: Context, value: relax.Expr) -> relax.Expr:
     if ctx.attrs.get("channels_last", 0):
-        raise NotImplementedError("QLinearAveragePool with channels last")
+        raise NotImplementedError("channels_last is not supported")
     return _standard(ctx, "AveragePool", value)
 
 
 @converter("QLinearConcat", domain=MICROSOFT)
 def qlinear_concat(ctx: Context, scale: relax.Expr, zero: relax.Expr, *inputs: relax.Expr) -> relax.Expr:
-    """Concatenation of tensors that are quantised differently."""
+    """Concatenation of tensors with different scales and zero points."""
     parts = [_real(ctx, *inputs[i : i + 3]) for i in range(0, len(inputs), 3)]
     return _quantised(ctx, op.concat(parts, ctx.attrs["axis"]), scale, zero)
 
@@ -137,7 +137,7 @@ def qgemm(
     scale: relax.Expr | None = None,
     zero: relax.Expr | None = None,
 ) -> relax.Expr:
-    """Quantised Gemm; without an output scale the result stays in float32."""
+    """Quantised Gemm. Without an output scale the result is float32."""
     by_row = bool(ctx.attrs.get("transB", 0))
     left = _real(ctx, a, a_scale, a_zero)
     right = _real(ctx, b, b_scale, b_zero, axis=0 if by_row else 1)
@@ -147,7 +147,7 @@ def qgemm(
         right = op.permute_dims(right)
     product = op.matmul(left, right)
     if bias is not None:
-        # The bias counts in steps of both scales.
+        # The scale of the bias is the product of both scales.
         steps = op.multiply(
             op.reshape(a_scale, ()), b_scale if np.prod(shape_of(b_scale)) > 1 else op.reshape(b_scale, ())
         )
@@ -160,16 +160,16 @@ def qgemm(
 
 @converter("FusedMatMul", domain=MICROSOFT)
 def fused_matmul(ctx: Context, a: relax.Expr, b: relax.Expr) -> relax.Expr:
-    """Product of matrices with transpositions and a factor."""
+    """Matrix product with optional transpositions and a factor."""
     if ctx.attrs.get("transBatchA", 0) or ctx.attrs.get("transBatchB", 0):
-        raise NotImplementedError("FusedMatMul that transposes batches")
-    a, b = (_turned(v) if ctx.attrs.get(name, 0) else v for v, name in ((a, "transA"), (b, "transB")))
+        raise NotImplementedError("transBatchA and transBatchB are not supported")
+    a, b = (_transposed(v) if ctx.attrs.get(name, 0) else v for v, name in ((a, "transA"), (b, "transB")))
     product = ctx.bb.normalize(op.matmul(a, b))
     alpha = float(ctx.attrs.get("alpha", 1.0))
     return product if alpha == 1.0 else op.multiply(product, scalar(alpha, dtype_of(product)))
 
 
-def _turned(value: relax.Expr) -> relax.Expr:
+def _transposed(value: relax.Expr) -> relax.Expr:
     rank = len(shape_of(value))
     return value if rank < 2 else op.permute_dims(value, [*range(rank - 2), rank - 1, rank - 2])
 
@@ -189,15 +189,15 @@ def matmul_nbits(
     zeros: relax.Expr | None = None,
     *rest: relax.Expr | None,
 ) -> relax.Expr:
-    """Product with a weight of 4 or 8 bits in blocks along its rows, unpacked while compiling."""
+    """Product with a weight quantised to 4 or 8 bits in blocks along its rows, which is unpacked when compiling."""
     if any(v is not None for v in rest[:1]):
-        raise NotImplementedError("MatMulNBits with g_idx")
+        raise NotImplementedError("g_idx is not supported")
     bits, block = ctx.attrs.get("bits", 4), ctx.attrs["block_size"]
     rows, columns = ctx.attrs["N"], ctx.attrs["K"]
     packed, factors = known_array(ctx, b), known_array(ctx, scales)
     points = None if zeros is None else known_array(ctx, zeros)
     if packed is None or factors is None or (zeros is not None and points is None) or bits not in (4, 8):
-        raise NotImplementedError("MatMulNBits with computed weights, or other than 4 or 8 bits")
+        raise NotImplementedError("the weights, scales and zero points must be constant, of 4 or 8 bits")
     blocks = -(-columns // block)
     values = _unpacked(packed.reshape(rows, -1), bits)[:, : blocks * block].reshape(rows, blocks, block)
     if points is None:
@@ -228,9 +228,9 @@ def skip_layer_normalization(
     beta: relax.Expr | None = None,
     bias: relax.Expr | None = None,
 ) -> relax.Expr:
-    """LayerNormalization of a sum, which is the fourth output."""
+    """LayerNormalization of a sum. The sum is the fourth output."""
     if any(ctx.node.output[1:3]):
-        raise NotImplementedError(f"{ctx.node.op_type} with its statistics")
+        raise NotImplementedError("the outputs mean and inv_std_var are not supported")
     total = op.add(data, skip)
     total = ctx.bb.emit(total if bias is None else op.add(total, bias))
     last = [len(shape_of(data)) - 1]
@@ -245,9 +245,9 @@ def skip_layer_normalization(
 
 @converter("SimplifiedLayerNormalization")
 def simplified_layer_normalization(ctx: Context, data: relax.Expr, scale: relax.Expr) -> relax.Expr:
-    """Division by the root of the mean of squares."""
+    """RMS normalisation: division by the root of the mean square."""
     if ctx.outputs > 1:
-        raise NotImplementedError(f"{ctx.node.op_type} with its statistics")
+        raise NotImplementedError("the outputs mean and inv_std_var are not supported")
     rank = len(shape_of(data))
     axes = list(range(ctx.attrs.get("axis", -1) % rank, rank))
     return _rms(ctx, data, scale, axes)
@@ -257,9 +257,9 @@ def simplified_layer_normalization(ctx: Context, data: relax.Expr, scale: relax.
 def skip_simplified_layer_normalization(
     ctx: Context, data: relax.Expr, skip: relax.Expr, scale: relax.Expr, bias: relax.Expr | None = None
 ) -> relax.Expr:
-    """The same of a sum, which is the fourth output."""
+    """RMS normalisation of a sum. The sum is the fourth output."""
     if any(ctx.node.output[1:3]):
-        raise NotImplementedError(f"{ctx.node.op_type} with its statistics")
+        raise NotImplementedError("the outputs mean and inv_std_var are not supported")
     total = op.add(data, skip)
     total = ctx.bb.emit(total if bias is None else op.add(total, bias))
     normal = _rms(ctx, total, scale, [len(shape_of(data)) - 1])
@@ -274,7 +274,7 @@ def _rms(ctx: Context, data: relax.Expr, scale: relax.Expr, axes: list[int]) -> 
 
 
 def _standard(ctx: Context, op_type: str, *inputs: relax.Expr) -> relax.Expr:
-    """What TVM's importer makes of a standard operator with this node's attributes."""
+    """The result of TVM's converter for a standard operator with this node's attributes."""
     convert = onnx_frontend._get_convert_map()[op_type].get_converter(17)
     given = onnx_frontend.onnx_input([ctx.bb.normalize(v) for v in inputs])
     return convert(ctx.bb, given, dict(ctx.attrs), list(ctx.tables))

@@ -1,6 +1,6 @@
-"""Converters of operators that index by data. Negative indices count from the end; none leaves the tensor's memory.
+"""Converters of operators with computed indices. Negative indices count from the end; accesses are always in bounds.
 
-TVM's own read and write wherever an index points, and rely on shapes known at run time only.
+TVM's converters do not check indices, and need shapes that are known only at run time.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ op = relax.op
 
 @converter("GatherElements")
 def gather_elements(ctx: Context, data: relax.Expr, indices: relax.Expr) -> relax.Expr:
-    """Gather of single elements."""
+    """GatherElements: a gather of single elements."""
     shape = shape_of(data)
     axis = ctx.attrs.get("axis", 0) % len(shape)
     _require_elements(shape[axis], indices)
 
-    def compute(x: te.Tensor, where: te.Tensor) -> te.Tensor:
+    def compute(x: te.Tensor, table: te.Tensor) -> te.Tensor:
         def at(*i: tirx.Var) -> tirx.Expr:
-            return x(*i[:axis], inside(where(*i), shape[axis]), *i[axis + 1 :])
+            return x(*i[:axis], inside(table(*i), shape[axis]), *i[axis + 1 :])
 
         return te.compute(shape_of(indices), at, name="gather_elements")
 
@@ -36,16 +36,16 @@ def gather_elements(ctx: Context, data: relax.Expr, indices: relax.Expr) -> rela
 
 @converter("GatherND")
 def gather_nd(ctx: Context, data: relax.Expr, indices: relax.Expr) -> relax.Expr:
-    """Gather of slices by tuples of indices."""
+    """GatherND: a gather of slices by index tuples."""
     shape, places = shape_of(data), shape_of(indices)
     batch, depth = ctx.attrs.get("batch_dims", 0), places[-1]
     outer = len(places) - 1
     for size in shape[batch : batch + depth]:
         _require_elements(size, indices)
 
-    def compute(x: te.Tensor, where: te.Tensor) -> te.Tensor:
+    def compute(x: te.Tensor, table: te.Tensor) -> te.Tensor:
         def at(*i: tirx.Var) -> tirx.Expr:
-            index = [inside(where(*i[:outer], d), shape[batch + d]) for d in range(depth)]
+            index = [inside(table(*i[:outer], d), shape[batch + d]) for d in range(depth)]
             return x(*i[:batch], *index, *i[outer:])
 
         return te.compute((*places[:-1], *shape[batch + depth :]), at, name="gather_nd")
@@ -55,7 +55,7 @@ def gather_nd(ctx: Context, data: relax.Expr, indices: relax.Expr) -> relax.Expr
 
 @converter("Scatter", "ScatterElements")
 def scatter_elements(ctx: Context, data: relax.Expr, indices: relax.Expr, updates: relax.Expr) -> relax.Expr:
-    """Write single elements."""
+    """ScatterElements: a scatter of single elements."""
     shape = shape_of(data)
     axis = ctx.attrs.get("axis", 0) % len(shape)
     safe = _safe(ctx, indices, shape[axis])
@@ -64,7 +64,7 @@ def scatter_elements(ctx: Context, data: relax.Expr, indices: relax.Expr, update
 
 @converter("ScatterND")
 def scatter_nd(ctx: Context, data: relax.Expr, indices: relax.Expr, updates: relax.Expr) -> relax.Expr:
-    """Write slices by tuples of indices."""
+    """ScatterND: a scatter of slices by index tuples."""
     shape, places = shape_of(data), shape_of(indices)
     depth = places[-1]
     if 0 in places:
@@ -75,14 +75,14 @@ def scatter_nd(ctx: Context, data: relax.Expr, indices: relax.Expr, updates: rel
         safe = constant(np.stack([c for c in columns if c is not None], axis=-1))
     else:
 
-        def compute(where: te.Tensor) -> te.Tensor:
+        def compute(table: te.Tensor) -> te.Tensor:
             sizes = [tirx.const(size, "int64") for size in shape[:depth]]
 
             def at(*i: tirx.Var) -> tirx.Expr:
                 count = sizes[-1]
                 for d in reversed(range(depth - 1)):
                     count = tirx.Select(i[-1] == d, sizes[d], count)
-                index = where(*i).astype("int64")
+                index = table(*i).astype("int64")
                 index = tirx.Select(index < 0, index + count, index)
                 return tirx.max(tirx.const(0, "int64"), tirx.min(index, count - 1))
 
@@ -96,7 +96,7 @@ def scatter_nd(ctx: Context, data: relax.Expr, indices: relax.Expr, updates: rel
 def max_unpool(
     ctx: Context, data: relax.Expr, indices: relax.Expr, output_shape: relax.Expr | None = None
 ) -> relax.Expr:
-    """Pooling undone: each value goes where its index in the flat output says."""
+    """MaxUnpool: writes each value at its index in the flattened output."""
     rank = len(shape_of(data))
     if output_shape is not None:
         shape = [int(n) for n in ctx.known(output_shape)]
@@ -106,20 +106,20 @@ def max_unpool(
         sizes = zip(shape_of(data)[2:], kernel, strides, pads[:spatial], pads[spatial:], strict=True)
         shape = [*shape_of(data)[:2], *((n - 1) * s + k - p - q for n, k, s, p, q in sizes)]
     size = math.prod(shape)
-    where = _safe(ctx, ctx.bb.emit(op.reshape(indices, (-1,))), size)
-    flat = op.scatter_elements(op.zeros((size,), dtype_of(data)), where, op.reshape(data, (-1,)), axis=0)
+    safe = _safe(ctx, ctx.bb.emit(op.reshape(indices, (-1,))), size)
+    flat = op.scatter_elements(op.zeros((size,), dtype_of(data)), safe, op.reshape(data, (-1,)), axis=0)
     return op.reshape(flat, shape)
 
 
 @converter("RoiAlign")
 def roi_align(ctx: Context, data: relax.Expr, rois: relax.Expr, batches: relax.Expr) -> relax.Expr:
-    """Regions of images that exist."""
+    """RoiAlign with the batch indices kept in range."""
     return ctx.original(data, rois, _safe(ctx, batches, shape_of(data)[0]))
 
 
 @converter("ReverseSequence")
 def reverse_sequence(ctx: Context, data: relax.Expr, lengths: relax.Expr) -> relax.Expr:
-    """The first elements along the time axis in reverse; a length beyond the axis means all of it."""
+    """ReverseSequence. A length greater than the time axis reverses the whole axis."""
     batch, time = ctx.attrs.get("batch_axis", 1), ctx.attrs.get("time_axis", 0)
     steps = shape_of(data)[time]
 
@@ -151,32 +151,32 @@ def _safe(ctx: Context, indices: relax.Expr, size: int) -> relax.Expr:
 
 
 def _wrapped(indices: np.ndarray | None, size: int) -> np.ndarray | None:
-    """Constant indices counted from the start. Raises NotImplementedError for one that is out of range."""
+    """Constant indices, made non-negative. Raises NotImplementedError if one is out of range."""
     if indices is None:
         return None
     if indices.size and (indices.min() < -size or indices.max() >= size):
-        raise NotImplementedError(f"a constant index is outside of a dimension of {size}")
+        raise NotImplementedError(f"a constant index is out of range for a dimension of {size}")
     return np.where(indices < 0, indices + size, indices).astype(np.int64)
 
 
 def _require_elements(size: int, indices: relax.Expr) -> None:
     if size == 0 and 0 not in shape_of(indices):
-        raise NotImplementedError("indices into an empty dimension")
+        raise NotImplementedError("an empty dimension cannot be indexed")
 
 
 @converter("Gather")
 def _gather(ctx: Context, data: relax.Expr, indices: relax.Expr) -> relax.Expr:
-    """Indices count from the end when negative; what is out of range reads the nearest element, never other memory."""
+    """Gather. Negative indices count from the end; an index out of range reads the nearest element."""
     axis = ctx.attrs.get("axis", 0) % len(shape_of(data))
     size = shape_of(data)[axis]
     if isinstance(indices, tvm.ir.GenericConst):
-        where = indices.value.numpy().astype(np.int64)
-        if where.size and (where.min() < -size or where.max() >= size):
-            raise NotImplementedError(f"Gather with a constant index outside of {size} elements")
-        where = np.where(where < 0, where + size, where)
+        known = indices.value.numpy().astype(np.int64)
+        if known.size and (known.min() < -size or known.max() >= size):
+            raise NotImplementedError(f"a constant index is out of range for a dimension of {size}")
+        known = np.where(known < 0, known + size, known)
         if isinstance(data, tvm.ir.GenericConst):
-            return constant(np.take(data.value.numpy(), where, axis))
-        indices = constant(where.astype(np.int32))
+            return constant(np.take(data.value.numpy(), known, axis))
+        indices = constant(known.astype(np.int32))
     rank = len(shape_of(indices))
 
     def compute(x: te.Tensor, table: te.Tensor) -> te.Tensor:
@@ -195,18 +195,18 @@ def _gather(ctx: Context, data: relax.Expr, indices: relax.Expr) -> relax.Expr:
 
 @converter("OneHot")
 def _one_hot(ctx: Context, indices: relax.Expr, depth: relax.Expr, values: relax.Expr) -> relax.Expr:
-    """Negative indices count from the end; out of range gives a row of the off value."""
+    """OneHot. Negative indices count from the end; an index out of range gives a row of the off value."""
     size = int(ctx.known(depth).flat[0])
     rank = len(shape_of(indices)) + 1
     axis = ctx.attrs.get("axis", -1) % rank
     whole = indices if dtype_of(indices).startswith(("int", "uint")) else op.astype(indices, "int64")
 
-    def compute(where: te.Tensor, pair: te.Tensor) -> te.Tensor:
-        shape = list(where.shape)
+    def compute(table: te.Tensor, pair: te.Tensor) -> te.Tensor:
+        shape = list(table.shape)
         shape.insert(axis, size)
 
         def at(*i: tirx.Var) -> tirx.Expr:
-            index = where(*(i[:axis] + i[axis + 1 :])).astype("int64")
+            index = table(*(i[:axis] + i[axis + 1 :])).astype("int64")
             position = i[axis].astype("int64")
             hit = tirx.any(index == position, index + tirx.const(size, "int64") == position)
             return tirx.if_then_else(hit, pair[1], pair[0])

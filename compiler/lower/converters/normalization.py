@@ -19,7 +19,7 @@ op = relax.op
 def _batch_normalization(
     ctx: Context, data: relax.Expr, scale: relax.Expr, bias: relax.Expr, mean: relax.Expr, variance: relax.Expr
 ) -> relax.Expr:
-    """Inference, as one multiplication and one addition whose factors are folded."""
+    """BatchNormalization in inference mode: one multiplication and one addition, whose operands are folded."""
     dtype = dtype_of(scale)
     epsilon = scalar(ctx.attrs.get("epsilon", 1e-5), dtype_of(variance))
     factor = op.divide(scale, op.astype(op.sqrt(op.add(variance, epsilon)), dtype))
@@ -34,7 +34,7 @@ def _batch_normalization(
 def _layer_normalization(
     ctx: Context, data: relax.Expr, scale: relax.Expr, bias: relax.Expr | None = None
 ) -> list[relax.Expr]:
-    """With the mean and the inverse deviation as outputs, and in the precision that `stash_type` asks for."""
+    """LayerNormalization with all outputs (mean and inverse standard deviation), in the precision of `stash_type`."""
     rank = len(shape_of(data))
     axes = list(range(ctx.attrs.get("axis", -1) % rank, rank))
     work = helper.tensor_dtype_to_np_dtype(ctx.attrs.get("stash_type", onnx.TensorProto.FLOAT)).name
@@ -65,7 +65,7 @@ def _one(data: relax.Expr) -> relax.Expr:
 
 @converter("RMSNormalization")
 def rms_normalization(ctx: Context, data: relax.Expr, scale: relax.Expr) -> relax.Expr:
-    """As rows of a matrix: TVM's kernel wants a scale of one dimension, and an input of more."""
+    """RMSNormalization as that of a matrix's rows: TVM's kernel needs a 1-D scale and an input of higher rank."""
     shape = shape_of(data)
     axis = int(ctx.attrs.get("axis", -1)) % len(shape)
     whole = math.prod(shape[axis:])

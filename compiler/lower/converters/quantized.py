@@ -1,7 +1,7 @@
-"""Converters of integer and quantised operators: computed in floating point where that is exact, or exact to a step.
+"""Converters of integer and quantised operators, computed in floating point if the error is zero or far below a step.
 
-Vector units multiply 32-bit floats much faster than 32-bit integers. A sum of integer products is exact in float32
-while it stays below 2**24 and in float64 below 2**53; which one holds follows from the constant weights.
+Vector units multiply 32-bit floats much faster than 32-bit integers. A sum of integer products is exact in float32 if
+it stays below 2**24, and in float64 if below 2**53. The bound of the sum is computed from the constant weights.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _EXACT = 1 << 24
 
 @converter("DynamicQuantizeLinear")
 def dynamic_quantize_linear(ctx: Context, data: relax.Expr) -> list[relax.Expr]:
-    """Quantise to uint8 by the tensor's own range, which always contains zero."""
+    """DynamicQuantizeLinear: uint8 by the range of the tensor, extended to contain zero."""
     dtype = dtype_of(data)
     zero, levels = scalar(0, dtype), scalar(255, dtype)
     low = op.minimum(zero, op.min(data))
     high = op.maximum(zero, op.max(data))
     span = ctx.bb.emit(op.subtract(high, low))
-    # A tensor of zeros: ONNX Runtime takes the scale 1.
+    # For a tensor of zeros ONNX Runtime uses the scale 1.
     scale = ctx.bb.emit(op.where(op.equal(span, zero), scalar(1, dtype), op.divide(span, levels)))
     offset = ctx.bb.emit(_clipped(op.round(op.negative(op.divide(low, scale))), 0, 255, dtype))
     quantised = _clipped(op.add(op.round(op.divide(data, scale)), offset), 0, 255, dtype)
@@ -42,7 +42,7 @@ def dynamic_quantize_linear(ctx: Context, data: relax.Expr) -> list[relax.Expr]:
 def dequantize_linear(
     ctx: Context, data: relax.Expr, scale: relax.Expr, zero_point: relax.Expr | None = None
 ) -> relax.Expr:
-    """Per tensor, axis or block; a constant is computed here."""
+    """DequantizeLinear per tensor, axis or block. A constant input is dequantised when compiling."""
     dtype = dtype_of(scale)
     shape, axis = shape_of(data), ctx.attrs.get("axis", 1)
     values = []
@@ -63,7 +63,7 @@ def conv_integer(
     data_zero: relax.Expr | None = None,
     weight_zero: relax.Expr | None = None,
 ) -> relax.Expr:
-    """Convolution of 8-bit integers with a 32-bit result."""
+    """Convolution of 8-bit integers to 32-bit integers."""
     kernel = _weight(ctx, weight, weight_zero, axis=0)
     dtype = _exact_dtype(ctx, data, kernel)
     number = _centred(ctx, data, data_zero, dtype)
@@ -78,7 +78,7 @@ def matmul_integer(
     left_zero: relax.Expr | None = None,
     right_zero: relax.Expr | None = None,
 ) -> relax.Expr:
-    """Product of 8-bit integer matrices with a 32-bit result."""
+    """Matrix product of 8-bit integers to 32-bit integers."""
     kernel = _weight(ctx, right, right_zero, axis=len(shape_of(right)) - 1)
     dtype = _exact_dtype(ctx, left, kernel, axis=-2)
     number = _centred(ctx, left, left_zero, dtype, rows=True)
@@ -98,7 +98,7 @@ def qlinear_conv(
     zero: relax.Expr,
     bias: relax.Expr | None = None,
 ) -> relax.Expr:
-    """Quantised convolution, in float32: exact but for sums beyond 2**24, whose error is far below one step."""
+    """Quantised convolution in float32. It is exact for sums up to 2**24; the error of others is far below one step."""
     kernel = _cast(ctx, _weight(ctx, weight, weight_zero, axis=0), "float32")
     result = _convolve(ctx, _centred(ctx, data, data_zero, "float32"), kernel)
     channels = (1, -1, *(1 for _ in shape_of(data)[2:]))
@@ -123,7 +123,7 @@ def qlinear_matmul(
     scale: relax.Expr,
     zero: relax.Expr,
 ) -> relax.Expr:
-    """Quantised product of matrices, in float32."""
+    """Quantised matrix product in float32."""
     kernel = _cast(ctx, _weight(ctx, right, right_zero, axis=len(shape_of(right)) - 1), "float32")
     result = op.matmul(_centred(ctx, left, left_zero, "float32", rows=True), kernel)
     if _size(left_scale) > 1:
@@ -154,7 +154,7 @@ def _convolve(ctx: Context, data: relax.Expr, kernel: relax.Expr) -> relax.Expr:
 
 
 def _weight(ctx: Context, weight: relax.Expr, zero: relax.Expr | None, axis: int) -> relax.Expr:
-    """The weight less its zero point, in 16 bits; numpy's where both are constant."""
+    """The weight minus its zero point, in 16 bits. The result is a constant if both operands are."""
     if zero is None:
         return weight
     if _size(zero) > 1:
@@ -191,12 +191,12 @@ def _exact_dtype(ctx: Context, data: relax.Expr, kernel: relax.Expr, axis: int |
 
 
 def _spread(ctx: Context, value: relax.Expr, shape: tuple[int, ...], axis: int) -> relax.Expr:
-    """A scale or zero point so that it broadcasts against data of `shape`."""
+    """A scale or zero point reshaped to broadcast against data of `shape`."""
     block = ctx.attrs.get("block_size", 0)
     if block:
         known = known_array(ctx, value)
         if known is None:
-            raise NotImplementedError(f"{ctx.node.op_type} by blocks with computed scales")
+            raise NotImplementedError("scales by block must be constant")
         wide = np.repeat(known, block, axis=axis)
         return constant(np.ascontiguousarray(wide[tuple(slice(0, d) for d in shape)]))
     if _size(value) == 1:
@@ -207,7 +207,7 @@ def _spread(ctx: Context, value: relax.Expr, shape: tuple[int, ...], axis: int) 
 
 
 def known_array(ctx: Context, value: relax.Expr) -> np.ndarray | None:
-    """The array of a constant or of a parameter of the partition, None for what is computed."""
+    """The array of a constant or a parameter of the partition; None for a computed value."""
     if isinstance(value, relax.Var) and value.name in ctx.tables[1]:
         return np.asarray(ctx.tables[1][value.name][1])
     return fixed_value(value)
@@ -218,7 +218,7 @@ def _size(value: relax.Expr) -> int:
 
 
 def _flat(ctx: Context, value: relax.Expr) -> relax.Expr:
-    """One element without dimensions."""
+    """A tensor of one element reshaped to a scalar."""
     known = known_array(ctx, value)
     if known is not None:
         return constant(known.reshape(()))

@@ -1,7 +1,7 @@
-"""Converters of LSTM, GRU and RNN: one matrix product for all inputs, then one kernel that walks through time.
+"""Converters of LSTM, GRU and RNN: one matrix product for the inputs of all steps, then one kernel for the recurrence.
 
-The kernel is a loop nest of its own: `gates = h · R` for one step, vectors along the gates, then the cell. Only CPUs
-take it; a GPU's work items would wait for each other at every step.
+The kernel is a loop over time steps: `gates = h · R`, with vectors along the gates, then the cell. It is for CPUs only;
+on a GPU, threads would have to synchronise at every step.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 op = relax.op
 
 _WIDTH = 64
-"""Most gates that are accumulated together: four registers of 512 bits."""
+"""The most gates that are accumulated together, in four registers of 512 bits."""
 
 _GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 _STATES = {"LSTM": 2, "GRU": 1, "RNN": 1}
@@ -36,11 +36,11 @@ _DEFAULTS = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "R
 def recurrent(
     ctx: Context, data: relax.Expr, weight: relax.Expr, recurrence: relax.Expr, *rest: relax.Expr | None
 ) -> list[relax.Expr]:
-    """All directions of one layer: outputs of every step, then the last states."""
+    """All directions of one layer: the outputs of every step, and the final states."""
     kind = ctx.node.op_type
     bias, lengths, *states = (*rest, *(None,) * 5)[:4]
     if len(rest) > 4 and rest[4] is not None:
-        raise NotImplementedError("LSTM with peepholes")
+        raise NotImplementedError("peephole weights are not supported")
     by_batch = bool(ctx.attrs.get("layout", 0))
     if by_batch:
         data = op.permute_dims(data, [1, 0, 2])
@@ -55,15 +55,15 @@ def recurrent(
     last: list[list[relax.Expr]] = [[] for _ in range(_STATES[kind])]
     for d in range(directions):
         reverse = d == 1 or ctx.text("direction", "forward") == "reverse"
-        projected = op.matmul(flat, op.permute_dims(_of(weight, d)))
+        projected = op.matmul(flat, op.permute_dims(_slice_of(weight, d)))
         inner = None
         if bias is not None:
-            own, half = _of(bias, d), _GATES[kind] * hidden
+            own, half = _slice_of(bias, d), _GATES[kind] * hidden
             outer, inner = (op.strided_slice(own, [0], [b], [b + half], assume_inbound=True) for b in (0, half))
             projected = op.add(projected, outer)
         projected = ctx.bb.emit(op.reshape(projected, (steps, batch, _GATES[kind] * hidden)))
         begin = [_initial(s, d, (batch, hidden), dtype_of(data)) for s in states[: _STATES[kind]]]
-        arguments = [projected, op.permute_dims(_of(recurrence, d)), *begin]
+        arguments = [projected, op.permute_dims(_slice_of(recurrence, d)), *begin]
         arguments += [] if inner is None else [inner]
         cell = _Layer(kind, steps, batch, hidden, reverse, names[d], bool(ctx.attrs.get("linear_before_reset", 0)))
         found = ctx.bb.emit_te(cell.compute, *(ctx.bb.emit(a) for a in arguments), primfunc_name_hint=kind.lower())
@@ -80,8 +80,8 @@ def _joined(values: Sequence[relax.Expr], axis: int) -> relax.Expr:
     return values[0] if len(values) == 1 else op.concat(list(values), axis)
 
 
-def _of(value: relax.Expr, direction: int) -> relax.Expr:
-    """One direction's part of a weight or state."""
+def _slice_of(value: relax.Expr, direction: int) -> relax.Expr:
+    """The slice of a weight or state for one direction."""
     shape = shape_of(value)
     if shape[0] == 1:
         return op.reshape(value, shape[1:])
@@ -90,18 +90,17 @@ def _of(value: relax.Expr, direction: int) -> relax.Expr:
 
 
 def _initial(state: relax.Expr | None, direction: int, shape: tuple[int, int], dtype: str) -> relax.Expr:
-    return constant(np.zeros(shape, dtype)) if state is None else _of(state, direction)
+    return constant(np.zeros(shape, dtype)) if state is None else _slice_of(state, direction)
 
 
 def _require_plain(ctx: Context, lengths: relax.Expr | None, steps: int) -> None:
-    kind = ctx.node.op_type
     known = None if lengths is None else fixed(lengths)
     if lengths is not None and (known is None or np.any(known != steps)):
-        raise NotImplementedError(f"{kind} with sequences of different lengths")
+        raise NotImplementedError("sequences of different lengths are not supported")
     if "clip" in ctx.attrs or ctx.attrs.get("input_forget", 0):
-        raise NotImplementedError(f"{kind} with clip or input_forget")
+        raise NotImplementedError("clip and input_forget are not supported")
     if "activation_alpha" in ctx.attrs or "activation_beta" in ctx.attrs:
-        raise NotImplementedError(f"{kind} with parameters of its activations")
+        raise NotImplementedError("activation_alpha and activation_beta are not supported")
 
 
 def _activations(ctx: Context, directions: int) -> list[tuple[str, ...]]:
@@ -111,7 +110,7 @@ def _activations(ctx: Context, directions: int) -> list[tuple[str, ...]]:
     names = [tuple(given[d * count : (d + 1) * count]) if given else _DEFAULTS[kind] for d in range(directions)]
     for name in (n for direction in names for n in direction):
         if name not in _FUNCTIONS:
-            raise NotImplementedError(f"{kind} with activation {name}")
+            raise NotImplementedError(f"activation {name} is not supported")
     return names
 
 
@@ -142,7 +141,7 @@ class _Layer:
         self.linear_before_reset = linear_before_reset
 
     def compute(self, projected: te.Tensor, recurrence: te.Tensor, *rest: te.Tensor) -> Any:
-        """Tensors: outputs of every step, last states, and the gates (scratch)."""
+        """The kernel's result tensors: the outputs of every step, the final states, and the gates (scratch memory)."""
         states = _STATES[self.kind]
         whole = (self.batch, self.hidden)
         gates = (self.batch, _GATES[self.kind] * self.hidden)
@@ -234,7 +233,7 @@ class _Layer:
         first: int,
         count: int,
     ) -> tirx.Stmt:
-        """gates[:, first : first + count] = bias + state · recurrence of these columns."""
+        """The statement gates[:, first : first + count] = bias + state · recurrence, for these columns."""
         width = max(n for n in range(1, min(count, _WIDTH) + 1) if count % n == 0)
 
         def columns(b: tirx.Var, block: tirx.Var) -> tirx.Stmt:
@@ -277,5 +276,5 @@ def _copy(target: tirx.Buffer, source: tirx.Buffer, index: tuple[tirx.Var, tirx.
 def _both(
     state: tirx.Buffer, every: tirx.Buffer, time: tirx.Expr, index: tuple[tirx.Var, tirx.Var], value: tirx.Expr
 ) -> tirx.Stmt:
-    """Store the new state, and the same as this step's output."""
+    """Store a value as the new state and as the output of this step."""
     return tirx.SeqStmt([_store(state, value, index), _store(every, state[index], (time, *index))])

@@ -1,4 +1,4 @@
-"""Converters of reductions that TVM's importer gets wrong for infinities, or warns of."""
+"""Converters of reductions that TVM's importer converts wrongly for infinities, or with warnings."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from heterocc.compiler.lower.converters.values import as_dtype, dtype_of, scalar
 op = relax.op
 
 _NO_INDEX = (1 << 62, -1)
-"""An index that loses every tie: where the first of equal elements is taken, where the last is."""
+"""Initial indices that lose every tie: if the first of equal elements wins, and if the last wins."""
 
 
 @converter("ArgMax")
 def arg_max(ctx: Context, data: relax.Expr) -> relax.Expr:
-    """Index of the largest element."""
+    """The index of the largest element."""
     return _arg(ctx, data, largest=True)
 
 
 @converter("ArgMin")
 def arg_min(ctx: Context, data: relax.Expr) -> relax.Expr:
-    """Index of the smallest element."""
+    """The index of the smallest element."""
     return _arg(ctx, data, largest=False)
 
 
@@ -37,13 +37,13 @@ def _arg(ctx: Context, data: relax.Expr, largest: bool) -> relax.Expr:
 
 
 def _index(ctx: Context, data: relax.Expr, axis: int, largest: bool, keepdims: bool, last: bool) -> relax.Expr:
-    """The index along `axis`, always of an element: infinities count, a NaN only where it comes first.
+    """The index of the extreme element along `axis`. It is valid for infinite elements too; a NaN wins only if first.
 
-    That is what ONNX Runtime does, which compares each element with the first.
+    ONNX Runtime behaves the same, because it compares each element with the first.
     """
     shape, dtype = shape_of(data), dtype_of(data)
     if shape[axis] == 0:
-        raise NotImplementedError(f"{ctx.node.op_type} along an empty dimension")
+        raise NotImplementedError("the dimension along the axis is empty")
 
     def wins(a: tirx.Var, b: tirx.Var) -> tirx.Expr:
         return a > b if largest else a < b
@@ -83,42 +83,42 @@ def _index(ctx: Context, data: relax.Expr, axis: int, largest: bool, keepdims: b
 
 @converter("Hardmax")
 def hardmax(ctx: Context, data: relax.Expr) -> relax.Expr:
-    """One where the largest element is, the first of several."""
+    """One at the largest element, or at the first of several; zero elsewhere."""
     shape, rank = shape_of(data), len(shape_of(data))
     axis = ctx.attrs.get("axis", -1 if ctx.opset >= 13 else 1) % rank
-    if ctx.opset < 13:  # all dimensions from `axis` on are one
+    if ctx.opset < 13:  # all dimensions from `axis` on are flattened
         rows = [1, 1]
         for d, n in enumerate(shape):
             rows[d >= axis] *= n
         data = ctx.bb.emit(op.reshape(data, rows))
     flat = shape_of(data)
     along = axis if ctx.opset >= 13 else 1
-    where = _index(ctx, data, along, largest=True, keepdims=True, last=False)
+    best = _index(ctx, data, along, largest=True, keepdims=True, last=False)
     positions = op.reshape(op.arange(0, flat[along], 1, "int64"), [n if d == along else 1 for d, n in enumerate(flat)])
-    result = op.astype(op.equal(positions, where), dtype_of(data))
+    result = op.astype(op.equal(positions, best), dtype_of(data))
     return result if ctx.opset >= 13 else op.reshape(result, shape)
 
 
 @converter("ReduceLogSumExp")
 def reduce_log_sum_exp(ctx: Context, data: relax.Expr, axes: relax.Expr | None = None) -> relax.Expr:
-    """Without infinity less infinity: the largest element is subtracted where it is finite."""
+    """ReduceLogSumExp. The largest element is subtracted only if it is finite, as inf - inf is NaN."""
     along = ctx.attrs.get("axes") if axes is None else [int(a) for a in ctx.known(axes).ravel()]
     if not along and ctx.attrs.get("noop_with_empty_axes", 0):
         return data
     shape = shape_of(data)
     if 0 in shape:
-        raise NotImplementedError("ReduceLogSumExp of an empty tensor")
-    where = sorted(int(a) % len(shape) for a in along) if along else list(range(len(shape)))
+        raise NotImplementedError("empty tensors are not supported")
+    dims = sorted(int(a) % len(shape) for a in along) if along else list(range(len(shape)))
     kind = dtype_of(data)
     work = kind if kind.startswith(("float", "bfloat")) else "float64"
     wide = data if work == kind else ctx.bb.emit(as_dtype(data, work))
-    largest = ctx.bb.emit(op.max(wide, where, True))
+    largest = ctx.bb.emit(op.max(wide, dims, True))
     infinite = op.equal(op.abs(largest), scalar(float("inf"), work))
     shift = ctx.bb.emit(op.where(infinite, scalar(0, work), largest))
-    total = op.sum(op.exp(op.subtract(wide, shift)), where, True)
+    total = op.sum(op.exp(op.subtract(wide, shift)), dims, True)
     result = as_dtype(ctx.bb.emit(op.add(op.log(total), shift)), kind)
     kept = bool(ctx.attrs.get("keepdims", 1))
-    return result if kept else op.reshape(result, [n for d, n in enumerate(shape) if d not in where])
+    return result if kept else op.reshape(result, [n for d, n in enumerate(shape) if d not in dims])
 
 
 @converter("LpPool")
@@ -142,7 +142,7 @@ def global_lp_pool(ctx: Context, data: relax.Expr) -> relax.Expr:
 
 
 def _power(ctx: Context, value: relax.Expr, exponent: float) -> relax.Expr:
-    """The exponent is an operand: of a number in the code TVM warns, though it computes the same."""
+    """`value` to the power `exponent`. The exponent is an operand because TVM warns about a literal one."""
     value = ctx.bb.emit(value)
     if exponent == 2:
         return op.multiply(value, value)
@@ -157,26 +157,26 @@ def _power(ctx: Context, value: relax.Expr, exponent: float) -> relax.Expr:
 
 @converter("ReduceMean")
 def reduce_mean(ctx: Context, data: relax.Expr, axes: relax.Expr | None = None) -> relax.Expr:
-    """Integers as well: the sum, divided towards zero."""
+    """ReduceMean. The mean of integers is rounded towards zero."""
     if dtype_of(data).startswith(("float", "bfloat")):
         return ctx.original(data) if axes is None else ctx.original(data, axes)
     along = ctx.attrs.get("axes") if axes is None else [int(a) for a in ctx.known(axes)]
     if not along and ctx.attrs.get("noop_with_empty_axes", 0):
         return data
     shape = shape_of(data)
-    where = [a % len(shape) for a in along] if along else list(range(len(shape)))
+    dims = [a % len(shape) for a in along] if along else list(range(len(shape)))
     count = 1
-    for a in where:
+    for a in dims:
         count *= shape[a]
-    total = op.sum(data, where, bool(ctx.attrs.get("keepdims", 1)))
+    total = op.sum(data, dims, bool(ctx.attrs.get("keepdims", 1)))
     return op.divide(total, scalar(count, dtype_of(data)))
 
 
 @converter("ReduceMax", "ReduceMin")
 def reduce_extreme(ctx: Context, data: relax.Expr, *rest: relax.Expr) -> relax.Expr:
-    """Of booleans too, as numbers; not of empty tensors, for which TVM's start value would show in the result."""
+    """ReduceMax and ReduceMin, of booleans too. Empty tensors are refused: the result would be TVM's initial value."""
     if 0 in shape_of(data):
-        raise NotImplementedError(f"{ctx.node.op_type} of an empty tensor")
+        raise NotImplementedError("empty tensors are not supported")
     if dtype_of(data) != "bool":
         return ctx.original(data, *rest)
     number = ctx.bb.emit(op.astype(data, "uint8"))

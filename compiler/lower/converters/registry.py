@@ -1,7 +1,7 @@
-"""The registry of converters, and what a converter may use.
+"""The registry of converters, and the context that a converter is called with.
 
-A converter takes a Context and the node's inputs (None where absent) and returns one Relax expression, or a list with
-one per output. All shapes are static here. Raising NotImplementedError refuses the node, with the text as the reason.
+A converter takes a Context and the node's inputs (None if absent) and returns one Relax expression, or a list with
+one per output. All shapes are static. It raises NotImplementedError with the reason to refuse a node.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MICROSOFT = "com.microsoft"
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a converter may use: block builder, node, parsed attributes, opset, number of outputs, TVM's tables."""
+    """The arguments of a converter: block builder, node, parsed attributes, opset, number of outputs, TVM's tables."""
 
     bb: relax.BlockBuilder
     node: onnx.NodeProto
@@ -32,7 +32,7 @@ class Context:
     tables: tuple[dict[str, relax.Expr], dict[str, tuple[relax.Expr, np.ndarray]]]
 
     def text(self, name: str, default: str) -> str:
-        """A text attribute."""
+        """The value of a string attribute."""
         value = self.attrs.get(name, default)
         return value.decode() if isinstance(value, bytes) else str(value)
 
@@ -40,11 +40,11 @@ class Context:
         """The value of an input that must be constant."""
         found = onnx_frontend.get_constant(value, list(self.tables))
         if not isinstance(found, tvm.ir.GenericConst):
-            raise NotImplementedError(f"{self.node.op_type} with an input that is computed, where a constant is needed")
+            raise NotImplementedError("an input that must be constant is computed")
         return np.asarray(found.value.numpy())
 
     def original(self, *inputs: relax.Expr | None) -> relax.Expr:
-        """What TVM's own converter makes of the node with these inputs."""
+        """The result of TVM's converter for the node with these inputs."""
         attrs = {**self.attrs, "tvm_custom": {"name": self.node.name, "num_outputs": self.outputs}}
         convert = onnx_frontend._get_convert_map()[self.node.op_type].get_converter(self.opset)
         return convert(self.bb, onnx_frontend.onnx_input(inputs), attrs, list(self.tables))
@@ -56,12 +56,12 @@ _CONVERTERS: dict[tuple[str, str], Converter] = {}
 
 
 def converter(*op_types: str, domain: str = "") -> Callable[[Converter], Converter]:
-    """Register a function as the converter of these operators. Raises ValueError for one that has a converter."""
+    """Register a function as the converter of these operators. Raises ValueError if one already has a converter."""
 
     def register(function: Converter) -> Converter:
         for op_type in op_types:
             if (domain, op_type) in _CONVERTERS:
-                raise ValueError(f"operator '{op_type}' of domain '{domain}' has a converter already")
+                raise ValueError(f"operator '{op_type}' of domain '{domain}' already has a converter")
             _CONVERTERS[domain, op_type] = function
         return function
 

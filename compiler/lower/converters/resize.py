@@ -1,4 +1,4 @@
-"""ONNX Resize: each resized axis becomes a weighted sum of a few input positions, computed here from the definition."""
+"""ONNX Resize. Each output along a resized axis is a weighted sum of a few input positions, found when compiling."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from heterocc.compiler.lower.straight import constant
 def axis_table(
     size: int, scale: float, out: int, attrs: Mapping[str, Any], *, nearest_floor: bool = False
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Source positions (int32) and weights (float64) of every output position, both of shape [out, taps].
+    """The source positions (int32) and weights (float64) of every output position, both of shape [out, taps].
 
-    `scale` is output over input, not always `out / size`. `attrs` are those of the Resize node, texts decoded.
+    `scale` is the ratio of output to input, which may differ from `out / size`. `attrs` are the attributes of the
+    Resize node, with strings decoded.
     """
     mode = attrs.get("mode", "nearest")
     positions = [_source(y, size, scale, out, attrs) for y in range(out)]
@@ -117,7 +118,7 @@ __all__ = ["apply_axis", "axis_table"]
 
 @converter("Upsample")
 def _upsample(ctx: Context, data: relax.Expr, scales: relax.Expr | None = None) -> relax.Expr:
-    """Resize as it was before opset 10: asymmetric, the nearest position rounded down."""
+    """Upsample: Resize with asymmetric coordinates and the nearest position rounded down."""
     factors = ctx.attrs["scales"] if scales is None else ctx.known(scales).tolist()
     attrs = {"mode": ctx.text("mode", "nearest"), "coordinate_transformation_mode": "asymmetric"}
     shape = shape_of(data)
@@ -127,7 +128,7 @@ def _upsample(ctx: Context, data: relax.Expr, scales: relax.Expr | None = None) 
 
 @converter("Resize")
 def _resize(ctx: Context, data: relax.Expr, *rest: relax.Expr | None) -> relax.Expr:
-    """All modes of interpolation, in any axes, from scales or sizes."""
+    """Resize with all interpolation modes, along any axes, from scales or sizes."""
     if len(rest) < 2 and ctx.opset < 11:
         old = {"mode": ctx.text("mode", "nearest"), "coordinate_transformation_mode": "asymmetric"}
         factors = ctx.known(rest[0]).tolist()

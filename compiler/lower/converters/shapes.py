@@ -1,4 +1,4 @@
-"""Converters of operators that ask for shapes, and of those that only move elements."""
+"""Converters of operators on shapes, and of operators that only move elements."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ op = relax.op
 
 @converter("Shape")
 def _shape_of(ctx: Context, data: relax.Expr) -> relax.Expr:
-    """A constant tensor; TVM's gives a shape expression, which few operators accept and no output may be."""
+    """Shape as a constant tensor. TVM's converter returns a shape expression, which cannot be an output."""
     shape = shape_of(data)
     return constant(np.array(shape[ctx.attrs.get("start", 0) : ctx.attrs.get("end")], dtype=np.int64))
 
@@ -36,7 +36,7 @@ def _eye_like(ctx: Context, data: relax.Expr) -> relax.Expr:
 
 @converter("SpaceToDepth")
 def _space_to_depth(ctx: Context, data: relax.Expr) -> relax.Expr:
-    """Both modes."""
+    """SpaceToDepth in the modes DCR and CRD."""
     batch, channels, height, width = shape_of(data)
     size = ctx.attrs["blocksize"]
     split = op.reshape(data, (batch, channels, height // size, size, width // size, size))
@@ -47,13 +47,13 @@ def _space_to_depth(ctx: Context, data: relax.Expr) -> relax.Expr:
 
 @converter("Concat")
 def concat(ctx: Context, *inputs: relax.Expr) -> relax.Expr:
-    """Concatenation of weights too, which TVM's importer takes for its own arrays."""
+    """Concat, also of weights only, for which TVM's converter expects arrays of its own."""
     return inputs[0] if len(inputs) == 1 else op.concat(list(inputs), ctx.attrs.get("axis", 1))
 
 
 @converter("Split")
 def split(ctx: Context, data: relax.Expr, sizes: relax.Expr | None = None) -> relax.Expr | list[relax.Expr]:
-    """Into parts without elements too, each of which is then a slice of its own."""
+    """Split. If a part is empty, each part becomes a separate slice."""
     parts = ctx.attrs.get("split") if sizes is None else ctx.known(sizes)
     if parts is None or all(parts):
         return ctx.original(data) if sizes is None else ctx.original(data, sizes)

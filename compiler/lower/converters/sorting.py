@@ -12,9 +12,9 @@ op = relax.op
 
 @converter("TopK")
 def top_k(ctx: Context, data: relax.Expr, *rest: relax.Expr) -> relax.Expr | list[relax.Expr]:
-    """Sort dtypes that TVM's runtime lacks as wider ones, which order them alike.
+    """TopK. Dtypes that TVM's runtime cannot sort are cast to wider ones with the same order.
 
-    Others are refused here: the runtime would find them out when it runs.
+    Other dtypes are refused, as the runtime would fail on them only when it runs.
     """
     wider = {"float16": "float32", "int8": "int32", "uint8": "int32", "int16": "int32", "uint16": "int32"}
     dtype = dtype_of(data)
@@ -22,7 +22,7 @@ def top_k(ctx: Context, data: relax.Expr, *rest: relax.Expr) -> relax.Expr | lis
         whole = ctx.bb.emit(ctx.original(ctx.bb.emit(op.astype(data, wider[dtype])), *rest))
         return [op.astype(relax.TupleGetItem(whole, 0), dtype), relax.TupleGetItem(whole, 1)][: ctx.outputs]
     if dtype not in ("float32", "float64", "int32", "int64"):
-        raise NotImplementedError(f"TopK of {dtype}")
+        raise NotImplementedError(f"dtype {dtype} is not supported")
     return ctx.original(data, *rest)
 
 

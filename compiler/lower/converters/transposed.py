@@ -1,9 +1,9 @@
-"""Transposed convolutions as convolutions: of their outputs, those that lie a stride apart are one convolution each.
+"""Transposed convolutions as ordinary convolutions: the outputs that are a stride apart form one convolution.
 
-Output s·i + a sums x[i - t] · w[s·t + a] over t: s convolutions of an s-th of the taps, for each axis of stride s. They
-are computed as channels of one, which are then moved between each other. TVM's own form puts zeros between the inputs
-and multiplies by those too. (Shi et al., Is the deconvolution layer the same as a convolutional layer?,
-https://arxiv.org/abs/1609.07009)
+Output s·i + a is the sum of x[i - t] · w[s·t + a] over t. So an axis of stride s needs s convolutions with 1/s of the
+taps each. They are computed as channels of one convolution, whose results are then interleaved. TVM's converter inserts
+zeros between the inputs and multiplies by them. (Shi et al., Is the deconvolution layer the same as a convolutional
+layer?, https://arxiv.org/abs/1609.07009)
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _CONVOLUTIONS = {1: op.nn.conv1d, 2: op.nn.conv2d, 3: op.nn.conv3d}
 
 
 @dataclass(frozen=True, slots=True)
-class Along:
-    """The convolution along one axis of `size` inputs and `taps` weights, whose outputs go to every `stride`-th place.
+class AxisConvolution:
+    """The convolution along one axis with `size` inputs, `taps` weights and a stride of `stride` outputs.
 
-    `begin` outputs are cut off, then come `outputs`.
+    The first `begin` outputs are dropped, the next `outputs` are kept.
     """
 
     size: int
@@ -37,34 +37,34 @@ class Along:
 
     @property
     def kernel(self) -> int:
-        """Taps of each of the convolutions, filled up with zeros."""
+        """The number of taps of each convolution, including zeros as padding."""
         return -(-self.taps // self.stride)
 
     @property
     def first(self) -> int:
-        """The first place that is computed, in strides."""
+        """The index of the first group of `stride` outputs that is computed."""
         return min(self.begin // self.stride, self.kernel - 1)
 
     @property
     def places(self) -> int:
-        """Places that are computed, `stride` outputs each."""
+        """The number of groups of `stride` outputs that are computed."""
         last = max(-(-(self.begin + self.outputs) // self.stride), self.size)
         return last - self.first
 
     @property
     def padding(self) -> tuple[int, int]:
-        """Of the input, before and after."""
+        """The padding before and after the input."""
         return self.kernel - 1 - self.first, self.places + self.first - self.size
 
     @property
     def cut(self) -> int:
-        """Outputs that are computed before the first that is wanted."""
+        """The number of computed outputs before the first that is kept."""
         return self.begin - self.first * self.stride
 
 
 @converter("ConvTranspose")
 def conv_transpose(ctx: Context, data: relax.Expr, weight: relax.Expr, bias: relax.Expr | None = None) -> relax.Expr:
-    """ConvTranspose without dilation, of strides up to the kernel's size; TVM's converter for others."""
+    """ConvTranspose without dilation and with strides up to the kernel's size; TVM's converter handles others."""
     axes = _axes(ctx, data, weight)
     if axes is None:
         return ctx.original(data, weight, bias)
@@ -89,8 +89,8 @@ def conv_transpose(ctx: Context, data: relax.Expr, weight: relax.Expr, bias: rel
     return found if bias is None else op.add(found, op.reshape(bias, [1, outer, *[1] * rank]))
 
 
-def _axes(ctx: Context, data: relax.Expr, weight: relax.Expr) -> tuple[Along, ...] | None:
-    """The axes of the image, None where the operator is of another kind."""
+def _axes(ctx: Context, data: relax.Expr, weight: relax.Expr) -> tuple[AxisConvolution, ...] | None:
+    """The spatial axes; None if this conversion does not apply to the operator."""
     sizes, taps = shape_of(data)[2:], shape_of(weight)[2:]
     rank = len(sizes)
     strides, dilations, more = (ctx.attrs.get(k, [d] * rank) for k, d in _DEFAULTS)
@@ -104,17 +104,19 @@ def _axes(ctx: Context, data: relax.Expr, weight: relax.Expr) -> tuple[Along, ..
     found = []
     for d in range(rank):
         outputs = (sizes[d] - 1) * strides[d] + taps[d] + more[d] - pads[d] - pads[d + rank]
-        found.append(Along(sizes[d], taps[d], strides[d], pads[d], outputs))
+        found.append(AxisConvolution(sizes[d], taps[d], strides[d], pads[d], outputs))
     return tuple(found) if all(a.outputs > 0 and a.begin >= 0 for a in found) else None
 
 
 _DEFAULTS = (("strides", 1), ("dilations", 1), ("output_padding", 0))
 
 
-def _rearranged(ctx: Context, weight: relax.Expr, axes: Sequence[Along], channels: tuple[int, int, int]) -> relax.Expr:
-    """Weights [groups · inner, outer, …] as those of the convolution: [groups · outer · strides, inner, …].
+def _rearranged(
+    ctx: Context, weight: relax.Expr, axes: Sequence[AxisConvolution], channels: tuple[int, int, int]
+) -> relax.Expr:
+    """Weights [groups · inner, outer, …] rearranged for the convolution: [groups · outer · strides, inner, …].
 
-    Step by step, no step more than doubling it: of a weight it is then done when compiling.
+    Each step at most doubles the size, so that constant folding applies (see FOLD_BYTES).
     """
     groups, inner, outer = channels
     rank = len(axes)

@@ -1,4 +1,4 @@
-"""What converters ask of Relax expressions with static shapes, and the small ones that they make."""
+"""Properties of Relax expressions with static shapes, and small expressions that converters build."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def shape_of(value: relax.Expr) -> tuple[int, ...]:
 
 
 def dtype_of(value: relax.Expr) -> str:
-    """numpy's name of a tensor's element type."""
+    """The element type of a tensor, by numpy's name."""
     return str(value.ty.dtype.dtype)
 
 
@@ -25,24 +25,24 @@ def is_float(value: relax.Expr) -> bool:
 
 
 def scalar(value: float, dtype: str) -> relax.Expr:
-    """A constant tensor without dimensions."""
+    """A constant tensor of rank 0."""
     return constant(np.array(value, dtype=dtype))
 
 
 def as_dtype(value: relax.Expr, dtype: str) -> relax.Expr:
-    """The value cast to a dtype; itself if it has it."""
+    """The value cast to a dtype, or the value itself if it already has it."""
     return value if dtype_of(value) == dtype else relax.op.astype(value, dtype)
 
 
 def fixed(value: relax.Expr) -> np.ndarray | None:
-    """A constant's array, None for what is computed or a parameter."""
+    """The array of a constant; None for parameters and computed values."""
     return np.asarray(value.value.numpy()) if isinstance(value, tvm.ir.GenericConst) else None
 
 
 def inside(index: tirx.Expr, size: int) -> tirx.Expr:
-    """An int64 index expression that counts from the end if negative, and never leaves `size` elements.
+    """An index as int64, counted from the end if negative, and clamped to a dimension of `size` elements.
 
-    ONNX leaves indices beyond the end undefined; a model's input must not make compiled code leave its memory.
+    ONNX does not define the result for indices out of range, but compiled code must stay inside the tensor.
     """
     index = index.astype("int64")
     zero, count = tirx.const(0, "int64"), tirx.const(size, "int64")

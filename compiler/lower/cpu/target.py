@@ -30,7 +30,7 @@ def triple_of(target: Target) -> str | None:
 
 
 def vector_lanes(target: Target) -> int:
-    """How many float32 one vector register holds."""
+    """The number of float32 elements in a vector register."""
     # `llvm_get_vector_width` says 512 bits for every x86.
     features = frozenset(map(str, tvm.target.codegen.llvm_get_cpu_features(target)))
     if "avx512f" in features:

@@ -1,1 +1,1 @@
-"""CUDA code through the stock code generator, compiled ahead of time."""
+"""The CUDA back end, which compiles the code of TVM's stock generator ahead of time."""

@@ -1,4 +1,4 @@
-"""Takes CUDA source out of TVM's build and puts machine code into what it exports."""
+"""Capture of the CUDA source in TVM's build, and its replacement by machine code in the export."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ POSTPROCESS = "tvm_callback_cuda_postproc"
 CREATE = "ffi.Module.create.cuda"
 PACK = "codegen.codegen_blob"
 
-_LOCK = threading.RLock()  # the functions are the process's
+_LOCK = threading.RLock()  # TVM's global functions belong to the process
 
 
 @contextmanager
 def captured_sources() -> Iterator[list[str]]:
-    """While open, TVM's CUDA code is completed and kept as source; gives that of each module as it is generated.
+    """Correct TVM's CUDA code and keep it as source within the block; yield a list that receives that of each module.
 
-    Where TVM's CUDA runtime is loaded, a build would compile the source for the GPU that is here: a module that only
-    holds the source is what TVM makes without that runtime.
+    If TVM's CUDA runtime is loaded, its builds compile the source for the GPU of this machine. This context makes them
+    create modules that only contain the source, as TVM does without that runtime.
     """
     sources: list[str] = []
 
@@ -44,7 +44,7 @@ def captured_sources() -> Iterator[list[str]]:
 
 @contextmanager
 def packed_cubins(cubins: Mapping[str, bytes]) -> Iterator[None]:
-    """While open, exported libraries hold `cubins[source]` in place of each CUDA module's source."""
+    """Replace the source of each CUDA module in exported libraries by `cubins[source]` within the block."""
     with _LOCK:
         pack = tvm_ffi.get_global_func(PACK)
 

@@ -1,4 +1,4 @@
-"""Lowering for CUDA devices: kernels as machine code (a cubin), host code for the CPU, weights outside."""
+"""Lowering for CUDA devices: kernels as machine code (a cubin), host code for the CPU, weights as parameters."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class CudaLowering:
     """The CUDA back end: see Lowering."""
 
     def lower(self, job: PartitionJob) -> LoweredPartition:
-        """Lower one partition to an ELF shared object that carries its kernels' machine code.
+        """Lower one partition to an ELF shared object that contains the machine code of its kernels.
 
         Raises LoweringError (HC203), LinkerMissingError (HC406), CudaCompilerMissingError (HC408), DeviceError.
         """
         target = cuda_target(job.device)
-        compiler = find_compiler(arch_of(job.device))  # first: without one the rest is in vain
+        compiler = find_compiler(arch_of(job.device))  # first, as it fails early without a compiler
         with lowering(job):
             stages = _stages(job, target)
             executable, sources = _built(stages.entry, target)
@@ -46,7 +46,7 @@ class CudaLowering:
         return stages.lowered(code, ((f"kernels{i or ''}.cu", text.strip() + "\n") for i, text in enumerate(sources)))
 
     def trial(self, model: ImportedModel, node: str, device: TargetDevice) -> str | None:
-        """Import, legalise and schedule the node alone, and generate its code, without compiling it."""
+        """Import, legalise and schedule the node alone, and generate its source; return the reason if that fails."""
         job = trial_job(model, node, device)
 
         def attempt() -> None:
@@ -58,7 +58,7 @@ class CudaLowering:
 
 def _stages(job: PartitionJob, target: Target) -> Stages:
     arch = arch_of(job.device)
-    return GpuStages(target, limits_of(job.device), lambda functions: _alone(functions, target, arch)).of(job)
+    return GpuStages(target, limits_of(job.device), lambda functions: _alone(functions, target, arch)).run(job)
 
 
 def _alone(functions: Mapping[str, tirx.PrimFunc], target: Target, arch: str) -> bytes:
@@ -70,7 +70,7 @@ def _alone(functions: Mapping[str, tirx.PrimFunc], target: Target, arch: str) ->
 
 
 def _built(entry: tvm.IRModule, target: Target) -> tuple[Executable, tuple[str, ...]]:
-    """The executable and the CUDA source of its modules: one, or none where a partition has no kernels."""
+    """The executable, and the CUDA source of its modules: one, or none for a partition without kernels."""
     with captured_sources() as sources:
         return build_executable(entry, target), tuple(sources)
 
@@ -87,9 +87,9 @@ def _exported(
     except KernelRefusedError as error:
         node = node_of(error.kernel or "", module.kernels)
         raise LoweringError(
-            f"a kernel for {job.device.name} does not compile: {error}",
+            f"a kernel for {job.device.name} cannot be compiled: {error}",
             where=f"node '{node}'" if node else f"partition {job.name}",
-            hint="give the node to another device",
+            hint="list another device after this one",
         ) from error
     with packed_cubins(cubins):
         return shared_object(executable, None)

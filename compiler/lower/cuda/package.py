@@ -1,13 +1,14 @@
-"""TVM's packed modules, rewritten so that CUDA kernels lie in them as machine code and not as source.
+"""TVM's packed modules, with the source of CUDA kernels replaced by machine code.
 
-What `export_library` puts into a shared object is, little endian:
+The format of the data that `export_library` stores in a shared object is, little endian:
 
-    u64 bytes that follow
-    the tree of imports: u64 count and that many u64 row offsets, u64 count and that many u64 children
-    per module: text kind, and but for "_lib" (the host code itself) text content
+    u64 number of bytes that follow
+    the tree of imports: u64 count and so many u64 row offsets, u64 count and so many u64 children
+    per module: text kind, and, except for "_lib" (the host code itself), text content
 
-A text is its length in bytes (u64) and its bytes. The content of a CUDA module is text format, a table of functions,
-and last its code as a text; format "cuda" is source that the loading process would have to compile, "cubin" is not.
+A text is its length in bytes (u64) and its bytes. The content of a CUDA module is a text for the format, a table of
+functions, and its code as a text. Format "cuda" is source, which the loading process would have to compile; "cubin" is
+machine code.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ CUBIN = b"cubin"
 def with_cubins(packed: bytes, cubin_of: Callable[[str], bytes]) -> bytes:
     """The packed modules with the source of each CUDA module replaced by `cubin_of(source)`.
 
-    Raises ValueError where the bytes have another form.
+    Raises ValueError if the bytes have another format.
     """
     (size,) = struct.unpack_from("<Q", packed)
     if size != len(packed) - 8:
-        raise ValueError("the packed modules have another length than they say")
+        raise ValueError("the length of the packed modules differs from their header")
     place = 8
     for _ in range(2):
         (count,) = struct.unpack_from("<Q", packed, place)
@@ -50,12 +51,12 @@ def _compiled(content: bytes, cubin_of: Callable[[str], bytes]) -> bytes:
     end = _after_functions(content, functions)
     source, last = _read(content, end)
     if last != len(content):
-        raise ValueError("a CUDA module goes on after its code")
+        raise ValueError("a CUDA module has data after its code")
     return _text(CUBIN) + content[functions:end] + _text(cubin_of(source.decode("utf-8")))
 
 
 def _after_functions(content: bytes, place: int) -> int:
-    """The place after the table of functions.
+    """The offset after the table of functions.
 
     Per function: text key, text name, arguments (u64 count, each u8 code, u8 bits, u16 lanes), launch tags (u64 count,
     each a text), kinds of arguments (u64 count, each i32).
@@ -80,7 +81,7 @@ def _read(data: bytes, place: int) -> tuple[bytes, int]:
     (size,) = struct.unpack_from("<Q", data, place)
     end = place + 8 + size
     if end > len(data):
-        raise ValueError("a text ends after the packed modules")
+        raise ValueError("a text extends beyond the packed modules")
     return data[place + 8 : end], end
 
 

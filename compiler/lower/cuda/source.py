@@ -1,4 +1,4 @@
-"""CUDA C++ source, where what TVM's code generator calls is not what it means on the other devices."""
+"""Corrections of TVM's CUDA C++ source, so that functions have the same results as on other devices."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 _FIRST_KERNEL = 'extern "C" __global__'
 
-# Of integers, and of halves, for which TVM brings `a > b ? a : b` along, `max` is what it is elsewhere.
+# `max` of integers, and of halves, which TVM defines as `a > b ? a : b`, needs no correction.
 _EXTREMES = "".join(
     f"""template <typename A, typename B>
 static __device__ __forceinline__ auto heterocc_{name}(A a, B b) {{ return {name}(a, b); }}
@@ -18,9 +18,9 @@ static __device__ __forceinline__ double heterocc_{name}(double a, double b) {{ 
 
 
 def complete(code: str) -> str:
-    """The source with halves rounded by `hrint`, and with maxima and minima that give NaN where other devices do.
+    """The source with halves rounded by `hrint`, and with maxima and minima that treat NaN as on other devices.
 
-    CUDA's own give the operand that is no NaN, which undoes the order of operands of `lower/nan_order.py`.
+    CUDA's return the operand that is not NaN, which would defeat the order of operands of `tvm_fixes/nan_order.py`.
     """
     code = re.sub(r"\bhnearbyint\(", "hrint(", code)
     head, start, kernels = code.partition(_FIRST_KERNEL)

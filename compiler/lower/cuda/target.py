@@ -1,4 +1,4 @@
-"""The TVM target of a CUDA device, and the limits that its schedules keep to."""
+"""The TVM target of a CUDA device, and the limits of its schedules."""
 
 from __future__ import annotations
 
@@ -15,38 +15,39 @@ if TYPE_CHECKING:
 
 
 THREADS = 1024
-"""Threads of a block that every GPU of compute capability 2.0 or later takes."""
+"""The most threads of a block on every GPU of compute capability 2.0 or later."""
 
 SHARED_BYTES = 48 * 1024
-"""Shared memory of a block that a kernel may declare; what newer GPUs have beyond has to be asked for at the launch."""
+"""The most shared memory of a block that a kernel may declare, in bytes. Newer GPUs have more, but only on request at
+the launch."""
 
 
 def arch_of(device: TargetDevice) -> str:
-    """The architecture that code for a device is for.
+    """The GPU architecture of a device, such as `sm_90`.
 
-    Raises DeviceError where the device has none: a cubin is for one architecture, so there is nothing to assume.
+    Raises DeviceError if the device does not specify one. There is no default, as a cubin is for one architecture.
     """
     arch = device.target.get("arch")
     if not isinstance(arch, str) or CUDA_ARCH.fullmatch(arch) is None:
         raise DeviceError(
-            f"device {device.name} does not say which GPU architecture it has",
+            f"device {device.name} does not specify its GPU architecture",
             where=device.target_json(),
-            hint='give its device file target.arch = "sm_90", or another that nvcc knows',
+            hint='set target.arch in its device file, for example to "sm_90"',
         )
     return arch
 
 
 def limits_of(device: TargetDevice) -> Limits:
-    """The limits of a device, as far as kernels may use them."""
+    """The limits of a device for schedules."""
     threads = int(device.target.get("max_num_threads", THREADS))  # type: ignore[arg-type]  # a number by its name
     shared = int(device.target.get("max_shared_memory_per_block", SHARED_BYTES))  # type: ignore[arg-type]
     return Limits(max(1, min(threads, THREADS)), False, device.dtypes, shared=min(shared, SHARED_BYTES))
 
 
 def cuda_target(device: TargetDevice) -> Target:
-    """The `tvm.target.Target` of a device; its host code is for the CPU of this machine, baseline instructions.
+    """The `tvm.target.Target` of a device, with host code for the CPU of this machine and baseline instructions.
 
-    Raises DeviceError for attributes that TVM refuses.
+    Raises DeviceError if TVM refuses the device's attributes.
     """
     threads = device.target.get("max_num_threads", THREADS)
     return gpu_target(

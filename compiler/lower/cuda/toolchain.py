@@ -1,7 +1,7 @@
-"""From CUDA C++ to a cubin, or to PTX for a GPU newer than the compiler; needs no GPU.
+"""Compilation of CUDA C++ to a cubin, or to PTX for a GPU newer than the compiler. It does not need a GPU.
 
 The compiler is NVIDIA's run-time compiler (a Python package) or nvcc. The same source, compiler and architecture give
-the same bytes: no path and no time gets into a cubin.
+the same bytes: a cubin does not contain paths or times.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from heterocc.compiler.tools import run_tool
 from heterocc.runtime.native.cuda_api import machine_code_runs
 
 TOOLKIT = Path("/usr/local/cuda")
-"""Where the toolkit lies if nothing says so."""
+"""The default folder of the CUDA toolkit."""
 
 _log = logging.getLogger("heterocc.compiler")
 
 _SOURCE = "kernels.cu"
 _TIMEOUT = 1800
 _FLAGS = ("-std=c++17", "--fmad=true")
-"""No --use_fast_math: functions of real numbers keep the errors that CUDA's documentation states."""
+"""Without --use_fast_math, so that mathematical functions have the error bounds of CUDA's documentation."""
 
 _LEFT_TO_CUDA_12 = range(50, 75)
-"""Architectures that CUDA 12 was the last to compile for."""
+"""Architectures for which CUDA 12 is the last toolkit."""
 
 _ERROR = re.compile(r"^kernels\.cu\((\d+)\): (?:catastrophic )?error: (.*)$", re.MULTILINE)
 _LISTED = re.compile(r"^compute_(\d+)$", re.MULTILINE)
@@ -42,36 +42,36 @@ _KERNEL = re.compile(r'^extern "C" __global__ .*?(\w+)\([^)]*\) \{', re.MULTILIN
 
 
 class CudaCompiler(Protocol):
-    """A compiler of CUDA C++; `name` is for messages."""
+    """A compiler of CUDA C++."""
 
     @property
     def name(self) -> str:
-        """What the compiler is called."""
+        """The compiler's name for messages."""
         ...
 
     def cubin(self, source: str, arch: str) -> bytes:
         """The machine code of a source for an architecture such as `sm_90`.
 
-        For one that is newer than the compiler it is that of an older one which runs there too, or PTX, from which the
-        driver makes machine code when it is loaded; the log says so.
+        For an architecture newer than the compiler, it is that of an older one which runs there too, or PTX, which the
+        driver compiles when it loads it. This is logged as a warning.
 
-        Raises KernelRefusedError for a source that does not compile, CudaCompilerMissingError (HC408) for an
-        architecture that it makes nothing for, DeviceError where the compiler does not run.
+        Raises KernelRefusedError if the source does not compile, CudaCompilerMissingError (HC408) if the architecture
+        is not supported, and DeviceError if the compiler does not run.
         """
         ...
 
 
 def fitting(arch: str, supported: Sequence[int]) -> str | None:
-    """What to compile for, of the architectures that a compiler supports (90 for `sm_90`), to run on `arch`.
+    """The architecture to compile for, of those that a compiler supports (90 for `sm_90`), to run on `arch`.
 
-    The architecture itself, else the newest whose machine code runs there, else the newest older one, as PTX; None
-    where there is none. Source: CUDA C++ Programming Guide, "Binary Compatibility" and "PTX Compatibility".
+    It is `arch` itself, else the newest one whose machine code runs there, else the newest older one as PTX, else None.
+    Source: CUDA C++ Programming Guide, "Binary Compatibility" and "PTX Compatibility".
     """
     digits = arch.removeprefix("sm_")
     base = digits.rstrip("af")
     if base.isdigit() and int(base) in supported:
         return arch
-    if not digits.isdigit():  # what sm_90a has beyond sm_90 may be wanted: nothing else will do
+    if not digits.isdigit():  # code for sm_90a may use features that sm_90 lacks, so nothing else is compatible
         return None
     older = sorted(known for known in supported if known < int(digits))
     alike = [known for known in older if machine_code_runs(divmod(known, 10), divmod(int(digits), 10))]
@@ -81,7 +81,7 @@ def fitting(arch: str, supported: Sequence[int]) -> str | None:
 
 
 class KernelRefusedError(Exception):
-    """The compiler does not take a source; `kernel` is the kernel at fault, where it can be told."""
+    """The compiler refuses a source. `kernel` is the name of the kernel at fault, None if unknown."""
 
     def __init__(self, message: str, kernel: str | None = None) -> None:
         super().__init__(message)
@@ -97,7 +97,7 @@ class Nvrtc:
     name: str = "nvrtc"
 
     def supported(self) -> Sequence[int]:
-        """The architectures that it compiles for, 90 for `sm_90`."""
+        """The architectures that it supports, 90 for `sm_90`."""
         library = self._loaded()
         count = ctypes.c_int()
         _call(library, "nvrtcGetNumSupportedArchs", ctypes.byref(count))
@@ -140,11 +140,11 @@ class Nvcc:
     name: str = "nvcc"
 
     def supported(self) -> Sequence[int]:
-        """The architectures that it compiles for, 90 for `sm_90`."""
+        """The architectures that it supports, 90 for `sm_90`."""
         done = _run([str(self.program), "--list-gpu-arch"])
         found = tuple(int(number) for number in _LISTED.findall(done.stdout))
         if done.returncode != 0 or not found:
-            raise DeviceError(f"{self.program} does not say what it compiles for", hint=_HINT)
+            raise DeviceError(f"{self.program} does not list the architectures it supports", hint=_HINT)
         return found
 
     def cubin(self, source: str, arch: str) -> bytes:
@@ -158,16 +158,16 @@ class Nvcc:
             if done.returncode != 0:
                 raise _refusal(self.name, f"{done.stdout}\n{done.stderr}", source, arch)
             code = Path(folder, "kernels").read_bytes()
-        return code + b"\0" if ptx else code  # the driver takes PTX as C text
+        return code + b"\0" if ptx else code  # the driver takes PTX as a C string
 
 
 _HINT = "pip install 'heterocc[cuda]', or install NVIDIA's CUDA toolkit (nvcc)"
 
 
 def find_compiler(arch: str, env: Mapping[str, str] | None = None) -> CudaCompiler:
-    """The first compiler that makes code for `arch`, of that in the installed package nvidia-cuda-nvrtc, then nvcc.
+    """The first compiler that supports `arch`: that of the installed package nvidia-cuda-nvrtc, then nvcc.
 
-    nvcc is looked for in $CUDA_HOME, $CUDA_PATH, $PATH and /usr/local/cuda. Raises CudaCompilerMissingError (HC408).
+    nvcc is searched in $CUDA_HOME, $CUDA_PATH, $PATH and /usr/local/cuda. Raises CudaCompilerMissingError (HC408).
     """
     found = _compilers(os.environ if env is None else env)
     if not found:
@@ -181,7 +181,7 @@ def find_compiler(arch: str, env: Mapping[str, str] | None = None) -> CudaCompil
 
 
 def _compilers(env: Mapping[str, str]) -> list[Nvrtc | Nvcc]:
-    """Those that are installed, in the order in which they are used."""
+    """The installed compilers, by priority."""
     found: list[Nvrtc | Nvcc] = []
     for home in nvidia_folders():
         library = home / "lib" / "libnvrtc.so.13"
@@ -195,20 +195,20 @@ def _compilers(env: Mapping[str, str]) -> list[Nvrtc | Nvcc]:
 
 
 def nvidia_folders() -> tuple[Path, ...]:
-    """Where NVIDIA's Python packages of CUDA 13 put libraries and headers, as far as they are installed."""
+    """The folders of libraries and headers of NVIDIA's Python packages for CUDA 13 that are installed."""
     spec = importlib.util.find_spec("nvidia")
     places = spec.submodule_search_locations if spec is not None else None
     return tuple(folder for place in places or () if (folder := Path(place, "cu13")).is_dir())
 
 
 def _known(arch: str, compiler: Nvrtc | Nvcc) -> str:
-    """What a compiler is told to compile for; the log says where that is not the architecture itself."""
+    """The architecture to pass to a compiler. A warning is logged if it is not `arch` itself."""
     supported = compiler.supported()
     known = fitting(arch, supported)
     if known is None:
         raise _unsupported(arch, {compiler: supported})
     if known != arch:
-        _log.warning("%s does not know %s: its kernels are compiled for %s", compiler.name, arch, known)
+        _log.warning("%s does not support %s: its kernels are compiled for %s", compiler.name, arch, known)
     return known
 
 
@@ -217,19 +217,19 @@ def _is_ptx(known: str) -> bool:
 
 
 def _unsupported(arch: str, known: Mapping[Nvrtc | Nvcc, Sequence[int]]) -> CudaCompilerMissingError:
-    """The error for an architecture that no compiler makes code for; `known` is what each of them supports."""
+    """The error for an architecture that no compiler supports; `known` are the architectures that each supports."""
     lists = [f"{c.name} supports {', '.join(f'sm_{n}' for n in sorted(numbers))}" for c, numbers in known.items()]
-    told = "; ".join(dict.fromkeys(lists))  # one toolkit may be found by two ways
+    supported = "; ".join(dict.fromkeys(lists))  # one toolkit may be found in two ways
     base = arch.removeprefix("sm_").rstrip("af")
     if base.isdigit() and int(base) in _LEFT_TO_CUDA_12:
         hint = f"install the CUDA 12 toolkit, the last that compiles for {arch}, and set CUDA_HOME to its folder"
     else:
-        hint = "check target.arch of the device file, or install a CUDA toolkit that knows it and set CUDA_HOME"
-    return CudaCompilerMissingError(f"no compiler here compiles for {arch}: {told}", hint=hint)
+        hint = "check target.arch of the device file, or install a CUDA toolkit that supports it and set CUDA_HOME"
+    return CudaCompilerMissingError(f"no installed CUDA compiler supports {arch}: {supported}", hint=hint)
 
 
 def _run(command: Sequence[str], folder: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """What nvcc did; raises DeviceError where it did not run."""
+    """Run nvcc. Raises DeviceError if it does not run."""
     try:
         return run_tool(command, folder, timeout=_TIMEOUT)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -237,7 +237,7 @@ def _run(command: Sequence[str], folder: Path | None = None) -> subprocess.Compl
 
 
 def _refusal(compiler: str, log: str, source: str, arch: str) -> Exception:
-    """The error for a log: about the kernel at the first error's line, or about the compiler as a whole."""
+    """The error for a compiler's log: about the kernel at the first error's line, or about the compiler itself."""
     found = _ERROR.search(log)
     if found is None:
         lines = [line for line in log.splitlines() if line.strip()]

@@ -1,4 +1,4 @@
-"""Where a rule has a choice: its model ranks the options, and what is timed on the device may take another one."""
+"""The choices of scheduling rules. A cost model ranks the options of each; timing on the device may pick another."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ Option = TypeVar("Option")
 
 
 class Choose(Protocol):
-    """Takes one of a rule's options, which the rule's model ranks, best first; never an empty list."""
+    """Picks one of a rule's options."""
 
     def __call__(self, name: str, options: Sequence[Option]) -> Option:
-        """The option; `name` says what is chosen."""
+        """The option picked. `name` describes the choice; `options` are ranked best first and not empty."""
         ...
 
 
 def best(name: str, options: Sequence[Option]) -> Option:
-    """What the model ranks first."""
+    """The option that the model ranks first."""
     return options[0]
 
 
 @dataclass(slots=True)
 class Trail:
-    """Takes the options of `path`, one for each choice in the order in which a rule makes them, then the first ones.
+    """Picks options by index from `path`, one for each choice in the order in which a rule makes them, then the first.
 
-    `counts` is how many options each choice had, `taken` which was taken, `names` what that was where there was
-    another.
+    It records the number of options of each choice in `counts`, the index picked in `taken`, and a description of each
+    choice with more than one option in `names`.
     """
 
     path: tuple[int, ...] = ()
@@ -36,7 +36,7 @@ class Trail:
     names: list[str] = field(default_factory=list)
 
     def __call__(self, name: str, options: Sequence[Option]) -> Option:
-        """Raises IndexError where the path asks for an option that there is not."""
+        """Pick an option. Raises IndexError if the path's index is out of range."""
         place = len(self.taken)
         index = self.path[place] if place < len(self.path) else 0
         option = options[index]
@@ -47,7 +47,7 @@ class Trail:
         return option
 
     def neighbours(self) -> list[tuple[int, ...]]:
-        """The paths that differ in one choice; choices after that one are the model's."""
+        """The paths that differ in one choice and end with it; later choices are the model's."""
         return [
             (*self.taken[:place], index)
             for place, count in enumerate(self.counts)
@@ -57,5 +57,5 @@ class Trail:
 
 
 def ranked(first: Option, others: Iterable[Option]) -> list[Option]:
-    """The model's choice, then others, each once."""
+    """The model's choice, then the others, without duplicates."""
     return list(dict.fromkeys([first, *others]))

@@ -1,4 +1,4 @@
-"""From a loop to work groups and their items."""
+"""Binding of loops to work groups and work items."""
 
 from __future__ import annotations
 
@@ -15,25 +15,26 @@ if TYPE_CHECKING:
 
 
 SIMD = 8
-"""Items that the narrowest devices run side by side: a group of another multiple leaves some of them idle."""
+"""The narrowest SIMD width of a device, in work items. In a group of another size than a multiple of it some lanes are
+idle."""
 
 _WORTHWHILE = 0.75
-"""Share of a group's lanes that must be in use, for it to be better than a partial group at the end."""
+"""The least share of SIMD lanes in use for which an even group is better than a partial group at the end."""
 
 MOST_IDLE = 1.25
-"""Work, over what is needed, that is better done than guarded against."""
+"""The largest ratio of work done to work needed for which excess work is cheaper than a guard."""
 
 _TRIES = 4096
 
 
 class LostGuardError(Exception):
-    """A block that was moved into a partial work group is not told to leave out the items beyond the end."""
+    """A block that was moved into a partial work group lacks the guard for items beyond the end."""
 
 
 def bind_items(schedule: s_tir.Schedule, loop: LoopRV, most: int, limits: Limits) -> LoopRV:
-    """Split a loop into work groups of at most `most` work items; gives the loop over the items of a group.
+    """Split a loop into work groups of at most `most` work items; return the loop over the items of a group.
 
-    Groups divide the loop evenly where that costs little: nothing then has to be guarded.
+    If it costs little, groups divide the loop evenly, so that a guard is not needed.
     """
     extent = int(schedule.get(loop).extent)
     groups, item = schedule.split(loop, factors=[None, _group_size(extent, most, limits.vectors)])
@@ -43,7 +44,7 @@ def bind_items(schedule: s_tir.Schedule, loop: LoopRV, most: int, limits: Limits
 
 
 def bind_groups(schedule: s_tir.Schedule, loop: LoopRV, limits: Limits) -> None:
-    """Bind a loop over work groups; one that is too long for an axis of the grid takes two."""
+    """Bind a loop to work groups, along two axes of the grid if it is too long for one."""
     count = int(schedule.get(loop).extent)
     if count <= limits.grid:
         schedule.bind(loop, "blockIdx.x")
@@ -56,10 +57,10 @@ def bind_groups(schedule: s_tir.Schedule, loop: LoopRV, limits: Limits) -> None:
 
 
 def move_to(schedule: s_tir.Schedule, block: SBlockRV, item: LoopRV) -> None:
-    """Compute a block that follows inside the loop over work items.
+    """Move a later block into the loop over work items.
 
-    Raises LostGuardError where a group is partial and the block would also run for the items beyond its end, which TVM
-    does not notice if the block's place is no sum of loops.
+    Raises LostGuardError if a group is partial and the block would also run for the items beyond its end. TVM does not
+    notice this if the block's index is not a sum of loop variables.
     """
     guards = [g for child in schedule.get_child_blocks(item) for g in _guards(schedule, child)]
     schedule.reverse_compute_at(block, item)
@@ -90,7 +91,7 @@ def _guards(schedule: s_tir.Schedule, block: SBlockRV) -> list[tirx.Expr]:
 
 
 def needs_guard(extent: int, most: int) -> bool:
-    """Whether groups of at most `most` work items leave some of them beyond the end, on devices without `vectors`."""
+    """Whether the last group of at most `most` work items is partial, on devices without `vectors`."""
     return extent % _group_size(extent, most, vectors=False) != 0
 
 

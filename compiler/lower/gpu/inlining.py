@@ -1,4 +1,4 @@
-"""What is computed where it is read: blocks around a sum."""
+"""Inlining of the blocks before and after a sum."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 def inlined(
     schedule: s_tir.Schedule, blocks: list[SBlockInfo], block: SBlockRV
 ) -> tuple[list[SBlockInfo], list[SBlockInfo]]:
-    """Inline around the sum: what remains before it (padding: a branch per load costs more) and after it."""
+    """Inline the blocks around the sum; return those that remain before and after it.
+
+    Padding remains, as inlining it would cost a branch per load.
+    """
     place = next(i for i, b in enumerate(blocks) if b.block_rv.same_as(block))
     before = [b for b in blocks[:place] if branches(schedule, b) or not _try(schedule.compute_inline, b.block_rv)]
     after = list(blocks[place + 1 :])
@@ -31,7 +34,7 @@ def inlined(
 
 
 def store_of(schedule: s_tir.Schedule, block: SBlockRV, after: list[SBlockInfo]) -> SBlockRV:
-    """The block that stores the sum, which then lies in registers: what comes `after`, at most one, or a copy."""
+    """The block that stores the sum, which is kept in registers: the one block of `after`, or a new copy."""
     if not after:
         return schedule.cache_write(block, 0, "local")
     schedule.set_scope(block, 0, "local")
@@ -39,7 +42,7 @@ def store_of(schedule: s_tir.Schedule, block: SBlockRV, after: list[SBlockInfo])
 
 
 def broadens(schedule: s_tir.Schedule, block: SBlockRV, after: SBlockRV) -> bool:
-    """Whether what comes after a sum has more elements than it: each sum would be stored once for all that read it."""
+    """Whether the block after a sum has more elements than the sum, so that several of them read each."""
     node, reader = schedule.get(block), schedule.get(after)
     sums = prod(int(v.dom.extent) for v in node.iter_vars if v.iter_type == tirx.IterVar.DataPar)
     return prod(int(v.dom.extent) for v in reader.iter_vars) > sums

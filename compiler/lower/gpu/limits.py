@@ -1,4 +1,4 @@
-"""What schedules for GPUs may assume of a device."""
+"""The limits and properties of a device that schedules for GPUs depend on."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from heterocc.compiler.lower.gpu.choices import Choose, best
 ENDLESS = 2**31 - 1
 
 GRID_DEPTH = 65535
-"""The most groups along the third axis of a grid: CUDA takes more along the first alone."""
+"""The most groups along the third axis of a grid. CUDA allows more along the first axis only."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a schedule may assume of the device.
+    """The limits and properties of a device.
 
-    `group` is the most work items of a work group, `grid` the most groups along an axis, `shared` the bytes of memory
-    that a group shares. `dtypes` are those of tensors. `vectors` marks devices that run work items one after another on
-    vector units (PoCL): they want large tiles per work item, GPUs want many work items. `software` marks devices that
-    are the cores of a CPU (PoCL, lavapipe): there shared memory is no nearer than any other, and a barrier costs.
-    `tile` is the largest side and the largest area of the tile of outputs that a work item of a GPU computes: a trade
-    of work items and registers against loads per output. `choose` takes one of the options that a schedule has.
-    `buffers` is the most tensors that a launch takes.
+    `group` is the most work items of a work group, `grid` the most groups along an axis, `shared` the bytes of shared
+    memory of a group, `buffers` the most tensors of a launch. `dtypes` are the dtypes that tensors may have. `vectors`
+    marks devices that run work items one after another on vector units (PoCL): large tiles per work item suit them,
+    while many work items suit GPUs. `software` marks devices that are the cores of a CPU (PoCL, lavapipe): their shared
+    memory is not faster than other memory, and barriers are expensive. `tile` is the largest side and the largest area
+    of the tile of outputs that a work item of a GPU computes: a large tile needs fewer loads per output, but leaves
+    fewer work items and takes more registers. `choose` picks one of a schedule's options.
     """
 
     group: int
@@ -37,5 +37,5 @@ class Limits:
 
     @property
     def side_by_side(self) -> bool:
-        """Whether the device is a CPU that runs work items side by side, as lavapipe does."""
+        """Whether the device is a CPU that runs the work items of a group in SIMD lanes, as lavapipe does."""
         return self.software and not self.vectors

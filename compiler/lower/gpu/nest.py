@@ -1,4 +1,4 @@
-"""Loops, stores and shared memory of kernels that are written rather than scheduled."""
+"""Builders of loops, launches and barriers for kernels that are generated directly rather than scheduled."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def index(value: int) -> tirx.Expr:
 def loop(
     name: str, extent: int, body: Callable[[tirx.Expr], tirx.Stmt], kind: tirx.ForKind = tirx.ForKind.SERIAL
 ) -> tirx.Stmt:
-    """`body(i)` for i below `extent`; no loop where there is but one."""
+    """`body(i)` for i below `extent`, without a loop if `extent` is 1."""
     if extent == 1:
         return body(index(0))
     var = tirx.Var(name, "int64")
@@ -34,7 +34,10 @@ def launch(tag: str, extent: int, body: Callable[[tirx.Var], tirx.Stmt]) -> tirx
 
 
 def launch_groups(count: int, most: int, body: Callable[[tirx.Expr], tirx.Stmt]) -> tirx.Stmt:
-    """`body(i)` for `count` work groups, along two axes where one takes fewer: then some may lie beyond the last."""
+    """`body(i)` for `count` work groups, along two axes of the grid if one allows fewer (`most`).
+
+    With two axes i may reach or exceed `count` (see `beyond`).
+    """
     outer = -(-count // most)
     inner = -(-count // outer)
     if outer == 1:
@@ -43,34 +46,34 @@ def launch_groups(count: int, most: int, body: Callable[[tirx.Expr], tirx.Stmt])
 
 
 def beyond(count: int, most: int) -> bool:
-    """Whether `launch_groups` has groups beyond the last."""
+    """Whether `launch_groups` launches more than `count` groups."""
     return -(-count // most) * -(-count // -(-count // most)) != count
 
 
 def named(values: Sequence[tirx.Expr], body: Callable[[list[tirx.Var]], tirx.Stmt]) -> tirx.Stmt:
-    """`body` of variables that have the values: what is used often is computed, and read, once."""
+    """`body` of variables bound to the values, so that each value is computed only once."""
     names = [tirx.Var(f"at{i}", "int64") for i in range(len(values))]
     binds = [tirx.Bind(name, value) for name, value in zip(names, values, strict=True)]
     return sequence([*binds, body(names)])
 
 
 def sequence(statements: Sequence[tirx.Stmt]) -> tirx.Stmt:
-    """The statements one after another."""
+    """The sequence of the statements."""
     return statements[0] if len(statements) == 1 else tirx.SeqStmt(list(statements))
 
 
 def when(condition: tirx.Expr | None, then: tirx.Stmt) -> tirx.Stmt:
-    """The statement under a condition; alone where there is none."""
+    """The statement under a condition, or unconditional for None."""
     return then if condition is None else tirx.IfThenElse(condition, then, None)
 
 
 def barrier() -> tirx.Stmt:
-    """All items of the group have written their shared memory."""
+    """A barrier for all items of the group, after which their writes to shared memory are visible."""
     return tirx.Evaluate(tirx.call_intrin("int32", "tirx.tvm_storage_sync", "shared"))
 
 
 def kernel(function: tirx.PrimFunc, buffers: Sequence[tirx.Buffer], body: tirx.Stmt) -> tirx.PrimFunc:
-    """The function with another body, which owns `buffers`."""
+    """The function with another body, which allocates `buffers`."""
     block = s_tir.SBlock([], [], [], "root", body, None, list(buffers))
     realize = s_tir.SBlockRealize([], True, block)
     return tirx.PrimFunc(list(function.params), realize, attrs=function.attrs)
@@ -86,7 +89,7 @@ def add_part(buffers: list[tirx.Buffer], size: int, dtype: str) -> tirx.Buffer:
 def substituted(
     expr: tirx.Expr, values: Sequence[tuple[tirx.Var, tirx.Expr]], load: Replace | None = None
 ) -> tirx.Expr:
-    """The expression or statement with variables replaced, then loads as `load` says."""
+    """The expression or statement with variables replaced by their values, and then loads by the results of `load`."""
 
     def variable(var: tirx.Buffer | tirx.Var) -> tirx.Expr:
         return next((new for old, new in values if old.same_as(var)), var)
@@ -98,7 +101,7 @@ def substituted(
 
 
 def split_index(linear: tirx.Expr, extents: Sequence[int]) -> list[tirx.Expr]:
-    """The index along each axis of the `linear` index over all, the last axis fastest."""
+    """The index along each axis for a linear index over all axes, with the last axis fastest."""
     found: list[tirx.Expr] = []
     step = 1
     for place in range(len(extents) - 1, -1, -1):

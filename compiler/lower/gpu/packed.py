@@ -1,4 +1,4 @@
-"""What scheduling a kernel gives: the kernel, and other layouts of its weights."""
+"""The result of scheduling a kernel: the kernel, and the layouts that it needs for its weights."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from tvm import tirx
 
 
 class Layout(Protocol):
-    """How a weight is rewritten, once, when compiling."""
+    """A layout to which a weight is rewritten when compiling."""
 
     def apply(self, array: np.ndarray) -> np.ndarray:
-        """The weight as the kernel reads it."""
+        """The weight in this layout."""
         ...
 
 
@@ -23,7 +23,7 @@ Layouts = tuple[tuple[int, Layout], ...]
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """A scheduled kernel, and the parameters that it wants in another layout."""
+    """A scheduled kernel, and the layouts of the parameters that it reads repacked."""
 
     function: tirx.PrimFunc
     layouts: Layouts = ()
@@ -31,10 +31,9 @@ class Packed:
 
 @dataclass(frozen=True, slots=True)
 class LanesLast:
-    """Axis `axis` in groups of `lanes`: groups become the first axis, lanes the last, the others stay in order.
+    """A layout with axis `axis` split into groups of `lanes`: groups become the first axis, lanes the last.
 
-    A work item then reads its weights from one end to the other. Zeros fill up the last group, and groups up to
-    `least` of them.
+    So a work item reads its weights in memory order. Zeros pad the last group, and add groups up to `least` of them.
     """
 
     axis: int
@@ -50,7 +49,7 @@ class LanesLast:
         return np.ascontiguousarray(np.moveaxis(groups, -2, 0))
 
     def index_map(self, rank: int) -> tirx.IndexMap:
-        """The same as TVM's map of indices."""
+        """The layout as TVM's index map."""
 
         def mapped(*axes: tirx.Var) -> tuple[tirx.Expr, ...]:
             others = (axes[i] for i in range(rank) if i != self.axis)

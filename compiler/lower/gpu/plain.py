@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 
 GROUP = 256
-"""Most work items of a group: what every device of the last decade takes, and enough to hide latency."""
+"""The most work items of a group: every device of the last decade allows it, and it is enough to hide latency."""
 
 UNROLLED = 32
-"""Terms of a sum up to which it is written out: without loops a driver can vectorise over work items."""
+"""The most terms of a sum that is unrolled; without loops a driver can vectorise over work items."""
 
 
 def schedule_plain(function: tirx.PrimFunc, limits: Limits) -> tirx.PrimFunc:
-    """Inline what can be, then bind each block that is left. Raises LoweringError for a block without plain loops."""
+    """Inline blocks where possible, and bind the others. Raises LoweringError if a block does not have plain loops."""
     try:
         return _scheduled(function, limits, in_register=True)
     except LostGuardError:
@@ -39,7 +39,7 @@ def _scheduled(function: tirx.PrimFunc, limits: Limits, in_register: bool) -> ti
     schedule = s_tir.Schedule(function)
     blocks = normalize_prim_func(schedule)
     if blocks is None:
-        raise LoweringError("a kernel has loops that cannot be bound to work items", hint="give the node to the CPU")
+        raise LoweringError("a kernel has loops that cannot be bound to work items", hint="list CPU after this device")
     for info in _inlined(schedule, blocks):
         if launches(schedule.get(info.block_rv)):
             continue
@@ -48,7 +48,7 @@ def _scheduled(function: tirx.PrimFunc, limits: Limits, in_register: bool) -> ti
 
 
 def _inlined(schedule: s_tir.Schedule, blocks: list[SBlockInfo]) -> list[SBlockInfo]:
-    """Inline what can be, but no padding into a sum: it would test every term."""
+    """Inline blocks where possible, except padding into a sum, which would cost a test per term."""
     sums = any("R" in b.dom_kind() for b in blocks)
     kept = [b for b in blocks if sums and branches(schedule, b)]
     rest = try_inline(schedule, [b for b in blocks if b not in kept])
@@ -56,15 +56,16 @@ def _inlined(schedule: s_tir.Schedule, blocks: list[SBlockInfo]) -> list[SBlockI
 
 
 def branches(schedule: s_tir.Schedule, info: SBlockInfo) -> bool:
-    """Whether a block chooses between values, as padding does."""
+    """Whether a block has conditional expressions, as padding does."""
     return "if_then_else" in str(schedule.get(info.block_rv).body)
 
 
 def bind_block(schedule: s_tir.Schedule, block: SBlockRV, kinds: str, limits: Limits, in_register: bool = True) -> None:
-    """Give each point of the block's spatial loops a work item; reductions run inside it.
+    """Bind the block's spatial loops to work items, one per point; reductions run inside a work item.
 
-    `kinds` has one letter per loop: S spatial, R reduction, O neither (it then runs in one work item, in order). Sums
-    lie in a register, or in the output itself. Raises LostGuardError where the register cannot be stored safely.
+    `kinds` has one letter per loop: S spatial, R reduction, O other (run in order by one work item). Sums are kept in a
+    register, or in the output itself if not `in_register`. Raises LostGuardError if the register cannot be stored
+    safely.
     """
     loops = list(schedule.get_loops(block))
     spatial = [loop for loop, kind in zip(loops, kinds, strict=True) if kind == "S"]
@@ -84,7 +85,7 @@ def bind_block(schedule: s_tir.Schedule, block: SBlockRV, kinds: str, limits: Li
     item = bind_items(schedule, schedule.fuse(*spatial), min(GROUP // lanes, limits.group), limits)
     if not reduced or opaque:
         return
-    if in_register and len(schedule.get(block).writes) == 1:  # of two (ArgMax) TVM's schedule cannot move the second
+    if in_register and len(schedule.get(block).writes) == 1:  # TVM cannot move the second write of ArgMax
         copy = schedule.cache_write(block, 0, "local")
         move_to(schedule, copy, item)
         if lane is not None:
@@ -100,7 +101,7 @@ def bind_block(schedule: s_tir.Schedule, block: SBlockRV, kinds: str, limits: Li
 
 
 def _lanes(schedule: s_tir.Schedule, block: SBlockRV, loop: LoopRV) -> int:
-    """Neighbours along a loop that one work item may compute as a vector: float32 only, nothing that chooses."""
+    """The number of neighbours along a loop that one work item may compute as a vector; 1 if not plain float32."""
     node = schedule.get(block)
     dtypes = [r.source.dtype for r in [*node.reads, *node.writes]]
     plain = len(node.writes) == 1 and all(str(getattr(d, "dtype", d)) == "float32" for d in dtypes)

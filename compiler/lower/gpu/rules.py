@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 Schedule = Callable[["tirx.PrimFunc", Limits, Collection[int]], Packed | None]
-"""The scheduled kernel, or None (or tvm's ScheduleError) where the rule does not know the kernel's form.
+"""A function from a kernel to the scheduled kernel; None (or tvm's ScheduleError) if the rule does not apply to it.
 
-Given the kernel, what it may assume of the device, and the parameters (by index) whose layout it may change.
+Its arguments are the kernel, the limits of the device, and the parameters (by index) whose layout it may change.
 """
 
 
@@ -47,13 +47,14 @@ RULES: tuple[Rule, ...] = (
     Rule("rows", schedule_rows),
     Rule("plain", _plain),
 )
-"""The first that knows a kernel schedules it; the last knows every kernel with plain loops and raises for others."""
+"""The rules by priority: the first that applies to a kernel schedules it. The last applies to every kernel with plain
+loops, and raises LoweringError for others."""
 
 RULE = "heterocc.rule"
 """The attribute of a kernel that names its rule."""
 
 
 def scheduled_by(rule: Rule, function: tirx.PrimFunc, limits: Limits, packable: Collection[int]) -> Packed | None:
-    """The kernel scheduled by a rule, which it then names; None where the rule does not know it."""
+    """The kernel scheduled by a rule, with the rule's name in its attribute RULE; None if the rule does not apply."""
     packed = rule.schedule(function, limits, packable)
     return None if packed is None else replace(packed, function=packed.function.with_attr(RULE, rule.name))

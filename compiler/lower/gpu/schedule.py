@@ -1,4 +1,4 @@
-"""Schedules the kernels of a partition for a GPU: right on every device, work items never assumed in lock step."""
+"""Scheduling of a partition's kernels for a GPU. The schedules never assume that work items run in lock step."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ if TYPE_CHECKING:
 
 
 _THREADED = frozenset({"scatter_elements_gpu", "scatter_nd_gpu"})
-"""Kernels that TVM gives ready for GPUs and whose work items do not depend on each other. Others (scan, sort) assume
-work items in lock step, or barriers over several work groups."""
+"""Kernels that TVM generates with GPU threads whose work items are independent. Others (scan, sort) assume that work
+items run in lock step, or synchronise several work groups."""
 
 
 def schedule_kernels(module: KernelModule, target: Target, limits: Limits, tuner: Tuner | None = None) -> KernelModule:
-    """Bind every kernel of the module to work items; weights may get another layout.
+    """Bind every kernel of the module to work items, and repack weights if a schedule needs it.
 
-    `tuner` chooses schedules by timing them where that pays; static models do without it.
+    `tuner` chooses the schedules of large kernels by timing; without it, static cost models choose.
 
-    Raises LoweringError naming the node of a kernel that cannot be bound.
+    Raises LoweringError that names the node of a kernel that cannot be bound.
     """
     module = merge_rows(module)
     node_of = {k.symbol: k.nodes[-1] for k in reversed(module.kernels) if k.nodes}
@@ -69,14 +69,18 @@ def schedule_kernels(module: KernelModule, target: Target, limits: Limits, tuner
 def _scheduled(function: tirx.PrimFunc, limits: Limits, where: str | None, packable: frozenset[int]) -> Packed:
     for dtype in tensor_dtypes(function):
         if dtype not in limits.dtypes:
-            raise LoweringError(f"the device has no {dtype}", where=where, hint="give the node to another device")
+            raise LoweringError(
+                f"the device does not support {dtype}",
+                where=where,
+                hint="list another device after this one",
+            )
     ready, others = _ready_made(function)
     unknown = [name for name in ready if name not in _THREADED]
     if unknown:
         raise LoweringError(
-            f"TVM's GPU kernel '{unknown[0]}' assumes work items in lock step, which the device does not promise",
+            f"TVM's GPU kernel '{unknown[0]}' needs work items in lock step, which the device does not guarantee",
             where=where,
-            hint="give the node to the CPU",
+            hint="list CPU after this device",
         )
     if ready and not others:
         return Packed(function)
@@ -92,17 +96,19 @@ def _scheduled(function: tirx.PrimFunc, limits: Limits, where: str | None, packa
         if packed is not None:
             return packed
     raise LoweringError(
-        f"a kernel cannot be bound to work items: {problem}", where=where, hint="give the node to the CPU"
+        f"a kernel cannot be bound to work items: {problem}",
+        where=where,
+        hint="list CPU after this device",
     )
 
 
 def _fits(function: tirx.PrimFunc, limits: Limits) -> bool:
-    """Whether the device has the kernel's dtypes, and rules are to schedule it."""
+    """Whether the device supports the kernel's dtypes and the kernel is to be scheduled by rules."""
     return not _ready_made(function)[0] and limits.dtypes.issuperset(tensor_dtypes(function))
 
 
 def _packable(module: KernelModule) -> dict[str, frozenset[int]]:
-    """For each kernel the arguments that are weights in every call and are read nowhere else."""
+    """For each kernel, the indices of the arguments that are weights in every call and have no other reader."""
     main = module.mod["main"]
     uses = Counter(v for b in bindings_of(main) for v in vars_of(b.value))
     weights = {p for p in main.params if p.name in module.arrays and uses[p] == 1}
@@ -111,7 +117,7 @@ def _packable(module: KernelModule) -> dict[str, frozenset[int]]:
 
 
 def _rewritten(module: KernelModule, kernels: dict[str, Packed]) -> KernelModule:
-    """The module with scheduled kernels, and weights in the layouts that these want."""
+    """The module with scheduled kernels and repacked weights."""
     main = module.mod["main"]
     builder = relax.BlockBuilder()
     gvars = {symbol: builder.add_func(kernel.function, symbol) for symbol, kernel in kernels.items()}
@@ -134,7 +140,7 @@ def _rewritten(module: KernelModule, kernels: dict[str, Packed]) -> KernelModule
 
 
 def _ready_made(function: tirx.PrimFunc) -> tuple[list[str], list[str]]:
-    """The blocks that TVM gives with work items of their own, and the others."""
+    """The names of the blocks that TVM has already bound to work items, and of the others."""
     ready: list[str] = []
     others: list[str] = []
 
@@ -147,7 +153,7 @@ def _ready_made(function: tirx.PrimFunc) -> tuple[list[str], list[str]]:
 
 
 def tensor_dtypes(function: tirx.PrimFunc) -> tuple[str, ...]:
-    """Dtypes of the kernel's tensors; indices are computed in any."""
+    """The dtypes of the kernel's tensors, without those of index arithmetic."""
     found = [p.ty.dtype for p in function.params]
     buffers: list[tirx.Buffer] = []
     tvm_ffi.structural_walk(function.body, [(s_tir.SBlock, lambda n: buffers.extend(n.alloc_buffers))], order="post")

@@ -1,4 +1,4 @@
-"""The stages that every GPU back end goes through, from a partition job to its scheduled kernels."""
+"""The steps from a partition job to scheduled kernels that all GPU back ends share."""
 
 from __future__ import annotations
 
@@ -25,10 +25,11 @@ def _unchanged(module: KernelModule) -> KernelModule:
 
 @dataclass(frozen=True, slots=True)
 class GpuStages:
-    """How one API's kernels are made.
+    """The parameters of lowering for one GPU API.
 
-    `target` is TVM's, with a host. `alone` compiles kernels without an entry, for timing them on the device: from
-    functions by name to a shared object. `before` and `after` change the kernels before and after scheduling.
+    `target` is a `tvm.target.Target` with a host. `alone` compiles kernels without an entry, to time them on the
+    device: it takes functions by name and returns a shared object. `before` and `after` are passes over the kernels
+    that run before and after scheduling.
     """
 
     target: Target
@@ -37,8 +38,8 @@ class GpuStages:
     before: Callable[[KernelModule], KernelModule] = _unchanged
     after: Callable[[KernelModule], KernelModule] = _unchanged
 
-    def of(self, job: PartitionJob) -> Stages:
-        """Lower a partition as far as scheduled kernels. Raises LoweringError and what TVM raises."""
+    def run(self, job: PartitionJob) -> Stages:
+        """Lower a partition to scheduled kernels. Raises LoweringError, and any exception of TVM's."""
         module = self.before(plant_fault(kernel_module(job, self.target), job))
         tuner = tuner_for(job, self.alone)
         scheduled = self.after(schedule_kernels(module, self.target, self.limits, tuner))

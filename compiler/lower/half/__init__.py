@@ -1,1 +1,1 @@
-"""Half precision: what is stored as float16, and the casts around kernels."""
+"""Half precision: the choice of values stored as float16, and the casts around kernels."""

@@ -1,4 +1,4 @@
-"""Puts casts between a kernel, which computes in float32, and tensors of float16 that it reads and writes."""
+"""Casts between a kernel, which computes in float32, and the float16 tensors that it reads and writes."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ _WIDEN, _NARROW = "widen", "narrow"
 
 
 def plain_memory(function: tirx.PrimFunc) -> bool:
-    """Whether a kernel loads and stores its tensors element by element and in no other way.
+    """Whether a kernel accesses its tensors only by loads and stores of single elements.
 
-    Kernels that TVM gives ready for GPUs, or that hand pointers on, keep the types that they were written for.
+    Kernels that TVM has already scheduled for GPUs, or that pass pointers to other functions, depend on the types of
+    their tensors.
     """
     other: list[Call] = []
 
@@ -40,7 +41,7 @@ def plain_memory(function: tirx.PrimFunc) -> bool:
 
 
 def moves_only(function: tirx.PrimFunc) -> bool:
-    """Whether a kernel writes nothing but elements of its inputs and constants, as padding and transposing do."""
+    """Whether a kernel only writes elements of its inputs and constants, like padding or transposition."""
     other: list[s_tir.SBlock] = []
 
     def visit(block: s_tir.SBlock) -> None:
@@ -54,7 +55,7 @@ def moves_only(function: tirx.PrimFunc) -> bool:
 
 
 class Narrower:
-    """Makes kernels that read and write float16 out of those of a module, one for each combination that is called."""
+    """Derives kernels that read and write float16 from those of a module, one for each combination of types called."""
 
     def __init__(self, mod: tvm.IRModule) -> None:
         self._mod = mod
@@ -81,9 +82,9 @@ class Narrower:
         writes: tuple[bool, ...],
         symbol: str,
     ) -> relax.Call:
-        """The call with a kernel that takes and gives float16 where `reads` and `writes` say.
+        """The call with a kernel that reads and writes float16 tensors as marked in `reads` and `writes`.
 
-        The kernel is called `symbol` if it is new.
+        A new kernel gets the name `symbol`.
         """
         key = (call.args[0].name_hint, reads, writes)
         if not any((*reads, *writes)):
@@ -128,7 +129,7 @@ class Narrower:
         return builder.get().get_global_var(symbol)
 
     def _kept(self, gvar: relax.GlobalVar) -> relax.GlobalVar:
-        """The kernel itself, under a name that no symbol has."""
+        """The float32 kernel, under a name that cannot be a symbol."""
         name = gvar.name_hint
         if name not in self._original:
             function = self._mod[gvar].without_attr("global_symbol")
@@ -136,7 +137,7 @@ class Narrower:
         return self._original[name]
 
     def _cast(self, value: relax.Expr, ty: relax.TensorType, tensor: tirx.BufferType, name: str) -> relax.Var:
-        """`value` as `ty`, by a kernel; `tensor` is how the kernel beside it writes the shape."""
+        """`value` cast to `ty` by a kernel, with the shape as in `tensor`, the neighbouring kernel's parameter type."""
         extents = list(tensor.shape)
         key = (tuple((int(e), str(e.ty.dtype)) for e in extents), name)
         if key not in self._casts:
@@ -147,7 +148,7 @@ class Narrower:
         return self._builder.emit(relax.call_tir(self._casts[key], [value], ty))
 
     def finish(self, mod: tvm.IRModule) -> tvm.IRModule:
-        """The module with each function one kernel, the casts where the loads and stores are."""
+        """The module with each function fused to one kernel that casts as it loads and stores."""
         mod = relax.transform.FuseTIR()(mod)
         main = mod["main"]
         called = {b.value.args[0].name_hint for b in bindings_of(main) if _calls(b.value)}
@@ -172,7 +173,7 @@ def _calls(value: relax.Expr) -> bool:
 
 
 def _settled(function: tirx.PrimFunc) -> tirx.PrimFunc:
-    """A fused kernel without blocks that only cast, and with float16 where it stores only what was float16 before."""
+    """A fused kernel with blocks that only cast inlined, and float16 for temporaries whose values are exact in it."""
     schedule = s_tir.Schedule(function)
     for block in _blocks(schedule):
         name = str(schedule.get(block).name_hint)
@@ -197,7 +198,7 @@ def _blocks(schedule: s_tir.Schedule) -> list[SBlockRV]:
 
 
 def _try(step: Callable[..., Any], *arguments: Any) -> None:
-    """A step that may not apply: a cast stays a block of its own, which the back end schedules like any other."""
+    """Try a scheduling step. If it fails, the cast stays a separate block, which the back end schedules like others."""
     try:
         step(*arguments)
     except s_tir.ScheduleError:
@@ -205,7 +206,7 @@ def _try(step: Callable[..., Any], *arguments: Any) -> None:
 
 
 def _is_half(expr: tirx.Expr, moved: bool = False) -> bool:
-    """Whether a float32 expression only chooses between numbers that float16 holds; with `moved` elements are such."""
+    """Whether the value of a float32 expression is exact in float16; with `moved`, loads count as exact."""
     if isinstance(expr, TensorLoad):
         return moved
     if isinstance(expr, tirx.Cast):
@@ -226,7 +227,7 @@ def _choices(expr: tirx.Expr) -> tuple[tirx.Expr, ...]:
 
 
 def _half(expr: tirx.Expr) -> tirx.Expr:
-    """A float32 expression as float16, without casts there and back."""
+    """A float32 expression as float16, without casts to float32 and back."""
     if not _is_half(expr):
         return expr.astype("float16")
     if isinstance(expr, tirx.Cast):

@@ -1,9 +1,9 @@
-"""What a device with `precision=f16` keeps in half precision, and what it does not.
+"""The choice of weights and values that a device with `precision=f16` stores in half precision.
 
-Half precision is for storage: weights and the values between kernels are float16, each kernel computes in float32 and
-rounds what it writes. So sums are float32 as a matter of course, and Exp or Pow have float32's range inside a kernel.
-What is left to decide is which values may be rounded to 11 bits and to numbers of at most 65504; the reference that a
-result is judged by (`Reference`) rounds the same ones.
+Half precision is a storage format: weights and the values between kernels are float16, while each kernel computes in
+float32 and rounds its results. So sums are float32, and Exp or Pow have float32's range inside a kernel. This module
+decides which values may be rounded to 11 bits and a range of 65504. The reference of the numeric check (`Reference`)
+rounds the same values.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from heterocc.passes.graph import Node
 LARGEST = float(np.finfo(np.float16).max)
 """The largest number that float16 holds: 65504."""
 
-_DECIDES = "it decides between discrete results, and a rounding before it changes them"
-_SCALES = "its floats are scales of integers, and a step of these is decided by more than 11 bits"
-_COORDINATES = "it reads coordinates, and 11 bits do not tell the pixels of a large image apart"
+_DECIDES = "its results are discrete, and rounding its inputs can change them"
+_SCALES = "its float inputs are scales of integers, which need more than 11 bits"
+_COORDINATES = "it reads coordinates, and 11 bits cannot distinguish the pixels of a large image"
 
 READS_FLOAT32: Mapping[str, str] = MappingProxyType(
     {
@@ -37,9 +37,9 @@ READS_FLOAT32: Mapping[str, str] = MappingProxyType(
 )
 """Operators whose inputs stay float32, with the reason. (Resize computes its coordinates inside its kernel.)"""
 
-_RANGE = "what it writes may lie beyond 65504 where its input does not"
-_COUNTS = "it counts up, and float16 holds no odd number above 2048"
-_STATE = "its state goes round, and roundings would add up over the steps"
+_RANGE = "its results may exceed 65504 even if its inputs do not"
+_COUNTS = "it counts, and float16 cannot represent odd numbers above 2048"
+_STATE = "it is recurrent, and rounding errors of its state would accumulate over the steps"
 
 WRITES_FLOAT32: Mapping[str, str] = MappingProxyType(
     {
@@ -53,7 +53,7 @@ WRITES_FLOAT32: Mapping[str, str] = MappingProxyType(
 """Operators whose outputs stay float32, with the reason."""
 
 _LOSS = 2.0**-10
-"""Rounding error of a weight, relative to it, that is no more than the 11 bits of float16 explain."""
+"""The largest rounding error of a weight relative to it, in the 2-norm, that float16's 11 bits account for."""
 
 
 def plain_type(op_type: str) -> str:
@@ -62,9 +62,9 @@ def plain_type(op_type: str) -> str:
 
 
 def fits(weight: np.ndarray[Any, Any]) -> bool:
-    """Whether a float32 weight may be stored as float16: nothing overflows, and not all that is small vanishes.
+    """Whether a float32 weight may be stored as float16: no element overflows, and underflow loses little.
 
-    Infinities are infinities in either.
+    Infinities stay infinities.
     """
     finite = weight[np.isfinite(weight)].astype(np.float64)
     if not finite.size:
@@ -76,9 +76,9 @@ def fits(weight: np.ndarray[Any, Any]) -> bool:
 
 
 def rounded_values(model: ImportedModel, nodes: Iterable[str]) -> tuple[frozenset[str], frozenset[str]]:
-    """The values that `nodes` write and the weights they read that may be float16 on a device that computes them.
+    """The values that `nodes` write, and the weights that they read, that may be float16 on the nodes' device.
 
-    A lowering rounds some of them: those that lie between two kernels.
+    A lowering rounds a subset of the values: those that one kernel writes and another reads.
     """
     graph = model.graph
     chosen = [graph.node_by_name[name] for name in nodes]

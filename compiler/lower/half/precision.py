@@ -1,11 +1,10 @@
-"""Half precision for a partition: which of its weights and values become float16 (see policy).
+"""Half precision for a partition: storage of its weights and values as float16, by the rules of policy.py.
 
-    KernelModule ─ what may be rounded ─ casts at the borders of each kernel (precision_kernels) ─► KernelModule
+    KernelModule ─ choice of values ─ casts at the loads and stores of each kernel (kernels.py) ─► KernelModule
 
-Runs after fusion: the values between kernels are known then, and a kernel computes in float32 whatever it stores. The
-partition's inputs and outputs stay float32; the kernels that read and write them hold the casts. TVM's own pass
-(`ToMixedPrecision`) runs before fusion, where a value that one kernel keeps in a register is rounded all the same, and
-only around the operators that it knows.
+This runs after fusion, when the values between kernels are known; a kernel computes in float32 whatever it stores. The
+partition's inputs and outputs stay float32. TVM's pass `ToMixedPrecision` runs before fusion, so it also rounds values
+that a kernel keeps in registers, and it casts only around the operators that it knows.
 """
 
 from __future__ import annotations
@@ -34,13 +33,14 @@ from heterocc.compiler.lower.straight import (
 )
 
 Value = tuple[relax.Var, int]
-"""A tensor: the variable that is bound to it, or to the tuple that it is a field of, and its place in the tuple."""
+"""A tensor: the variable bound to it or to the tuple that contains it, and its index in the tuple."""
 
 
 def in_half(module: KernelModule, job: PartitionJob) -> KernelModule:
-    """The module with float16 weights and values between kernels where that is safe; calls keep order and symbols.
+    """The module with weights and values between kernels as float16 where that is safe.
 
-    For a trial the borders are float16 too: inside a partition they would be.
+    Calls keep their order and symbols. In a trial the inputs and outputs are float16 too, as they are inner values of
+    the partition that the node would be part of.
     """
     narrow = _Partition(module, job).narrow()
     main = module.mod["main"]
@@ -69,7 +69,7 @@ def in_half(module: KernelModule, job: PartitionJob) -> KernelModule:
 
 
 class _Partition:
-    """The values of a partition, and why some of them stay float32."""
+    """The values of a partition, and the rules by which some of them stay float32."""
 
     def __init__(self, module: KernelModule, job: PartitionJob) -> None:
         self._module = module
@@ -94,7 +94,7 @@ class _Partition:
         return frozenset(float32 - self._wide - self._large)
 
     def _borders(self) -> None:
-        """The partition's inputs and outputs are the model's own."""
+        """Keep the partition's inputs and outputs in float32."""
         if self._job.trial:
             return
         self._wide.update((p, 0) for p in self._main.params if p.name not in self._module.arrays)
@@ -112,7 +112,7 @@ class _Partition:
         if any(t in READS_FLOAT32 for t in types):
             self._wide.update(read)
         moves = moves_only(function)
-        if not info.outputs and not moves:  # what a node keeps for itself: sums, means, states
+        if not info.outputs and not moves:  # intermediate results of a node: sums, means, states
             self._wide.update(written)
         moved = moves and not self._large.isdisjoint(read)
         heavy = any(value in self._large and value[0].name in self._module.arrays for value in read)
@@ -122,7 +122,7 @@ class _Partition:
 
 
 def _origins(main: relax.Function) -> dict[relax.Var, Value]:
-    """The tensor that each variable is: views and fields of tuples name that of another."""
+    """The tensor behind each variable: a view or a field of a tuple shares that of another variable."""
     found: dict[relax.Var, Value] = {p: (p, 0) for p in main.params}
     for binding in bindings_of(main):
         value = binding.value
@@ -145,14 +145,14 @@ def _tensors(main: relax.Function) -> list[tuple[Value, str]]:
 
 
 def _beyond(function: tirx.PrimFunc) -> bool:
-    """Whether a kernel holds a finite number that float16 does not, as masks do."""
+    """Whether a kernel contains a finite constant that is too large for float16, as masks do."""
     found: list[float] = []
     tvm_ffi.structural_walk(function.body, [(tirx.FloatImm, lambda n: found.append(abs(float(n.value))))], order="post")
     return any(LARGEST < number < math.inf for number in found)
 
 
 def _constant_beyond(expr: relax.Expr) -> bool:
-    """The same of a constant that a kernel is called with."""
+    """Whether an argument of a kernel call is a constant with a finite element too large for float16."""
     if not isinstance(expr, tvm.ir.GenericConst) or dtype_name(expr.ty) != "float32":
         return False
     array = np.abs(expr.value.numpy())

@@ -1,1 +1,1 @@
-"""OpenCL code through the stock code generator."""
+"""The OpenCL back end, which uses TVM's stock code generator."""

@@ -1,4 +1,4 @@
-"""Doubles that are no finite numbers: OpenCL C's INFINITY and NAN are floats, which `select` does not take for them."""
+"""Double-precision infinities and NaN. OpenCL C's INFINITY and NAN are floats, which `select` of doubles refuses."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from heterocc.compiler.lower.pipeline import KernelModule
 
 
 def with_double_infinities(module: KernelModule) -> KernelModule:
-    """The module with every double that is no finite number converted from the float that is none."""
+    """The module with every infinite or NaN constant of float64 converted from float32."""
     functions = {
         gvar: tvm_ffi.structural_map(function, [(tirx.FloatImm, _converted)], order="post")
         if isinstance(function, tirx.PrimFunc)
@@ -27,5 +27,5 @@ def _converted(number: tirx.Expr) -> tirx.Expr:
     value = float(number.value)
     if str(number.ty.dtype) != "float64" or math.isfinite(value):
         return number
-    # Not a cast: TVM would fold that.
+    # An external call, as TVM would fold a cast.
     return tirx.call_pure_extern("float64", "convert_double", tirx.FloatImm("float32", value))

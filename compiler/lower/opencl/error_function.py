@@ -1,4 +1,4 @@
-"""The error function as arithmetic, for drivers whose own takes long: PoCL's calls the C library once per element."""
+"""The error function as arithmetic, for drivers with a slow one: PoCL calls the C library for each element."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _BELOW = (
     -7.37332916720468e-03,
     -1.42647390514189e-02,
 )
-"""Of Eigen's rational approximation: polynomials in the square, the highest power first."""
+"""The coefficients of Eigen's rational approximation: polynomials in the square, the highest power first."""
 
 _ONE = 4.0
-"""From here on float32's error function is one."""
+"""From this argument on, the error function in float32 is one."""
 
 
 def erf_as_arithmetic(module: KernelModule) -> KernelModule:
-    """The module with every error function of float32 as a quotient of polynomials, within 8 ulp (OpenCL allows 16)."""
+    """The module with every float32 error function as a quotient of polynomials, within 8 ulp (OpenCL allows 16)."""
     mod = tvm.IRModule(dict(module.mod.functions_items()), attrs=module.mod.attrs)
     for gvar, function in module.mod.functions_items():
         if isinstance(function, tirx.PrimFunc) and "T.erf(" in str(function.script(show_meta=False)):
@@ -45,7 +45,7 @@ def erf_as_arithmetic(module: KernelModule) -> KernelModule:
 def _replaced(call: tirx.Expr) -> tirx.Expr:
     if getattr(call.op, "name", "") != "tirx.erf" or dtype_of(call) != "float32":
         return call
-    # The bounds stand first: what is no number comes through.
+    # The bounds are the first operands, so that NaN is propagated.
     x = tirx.max(_number(-_ONE), tirx.min(_number(_ONE), call.args[0]))
     square = x * x
     return x * _polynomial(square, _ABOVE) / _polynomial(square, _BELOW)

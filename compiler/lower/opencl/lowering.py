@@ -1,4 +1,4 @@
-"""Lowering for OpenCL devices: kernels in OpenCL C, host code for the CPU, weights outside."""
+"""Lowering for OpenCL devices: kernels in OpenCL C, host code for the CPU, weights as parameters."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.lower.backend import LoweredPartition, PartitionJob
 from heterocc.compiler.lower.codegen.shared_object import build_executable, kernels_executable, shared_object
-from heterocc.compiler.lower.gpu.crowding import refuse_crowded, uncrowded
 from heterocc.compiler.lower.gpu.schedule import tensor_dtypes
 from heterocc.compiler.lower.gpu.stages import GpuStages
+from heterocc.compiler.lower.gpu.tensor_limit import check_tensor_limit, within_tensor_limit
 from heterocc.compiler.lower.opencl.constants import with_double_infinities
 from heterocc.compiler.lower.opencl.error_function import erf_as_arithmetic
 from heterocc.compiler.lower.opencl.source import completed_source
@@ -29,7 +29,7 @@ class OpenclLowering:
     """The OpenCL back end: see Lowering."""
 
     def lower(self, job: PartitionJob) -> LoweredPartition:
-        """Lower one partition to an ELF shared object that carries its kernels' source.
+        """Lower one partition to an ELF shared object that contains the source of its kernels.
 
         Raises LoweringError (HC203), LinkerMissingError (HC406).
         """
@@ -45,23 +45,23 @@ class OpenclLowering:
         )
 
     def trial(self, model: ImportedModel, node: str, device: TargetDevice) -> str | None:
-        """Import, legalise and schedule the node alone, without generating code."""
+        """Import, legalise and schedule the node alone, without generating code; return the reason if that fails."""
         job = trial_job(model, node, device)
         return refusal(lambda: _stages(job, opencl_target(device)))
 
 
 def _stages(job: PartitionJob, target: Target) -> Stages:
-    """The partition's kernels before and after scheduling. Raises LoweringError and what TVM raises."""
+    """The partition's kernels before and after scheduling. Raises LoweringError, and any exception of TVM's."""
     limits = limits_of(job.device)
-    made = GpuStages(
+    steps = GpuStages(
         target,
         limits,
         alone=lambda functions: _alone(functions, target),
         before=lambda module: erf_as_arithmetic(module) if job.device.software else module,
         after=with_double_infinities,
     )
-    stages = uncrowded(lambda: made.of(job), limits.buffers)
-    refuse_crowded(stages.scheduled, limits.buffers)
+    stages = within_tensor_limit(lambda: steps.run(job), limits.buffers)
+    check_tensor_limit(stages.scheduled, limits.buffers)
     return stages
 
 
@@ -71,6 +71,6 @@ def _alone(functions: Mapping[str, tirx.PrimFunc], target: Target) -> bytes:
 
 
 def _requires(module: KernelModule) -> tuple[str, ...]:
-    """What the kernels need of a device beyond OpenCL 1.2."""
+    """The optional OpenCL 1.2 features that the kernels need."""
     dtypes = {d for _, f in module.mod.functions_items() if isinstance(f, tirx.PrimFunc) for d in tensor_dtypes(f)}
     return tuple(name for dtype, name in (("float16", "fp16"), ("float64", "fp64")) if dtype in dtypes)

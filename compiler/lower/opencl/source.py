@@ -1,4 +1,4 @@
-"""OpenCL C source: what TVM's code generator leaves out, and each kernel's text for dumps."""
+"""Corrections of TVM's OpenCL C source, and each kernel's text for dumps."""
 
 from __future__ import annotations
 
@@ -22,37 +22,37 @@ BUILD = "target.build.opencl"
 POSTPROCESS = "tvm_callback_opencl_postproc"
 
 WorkGroup = tuple[int, int, int]
-"""Work items in x, y and z."""
+"""The work items of a group in x, y and z."""
 
 _FLOAT_FUNCTIONS = (
     "acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh erf erfc exp exp10 exp2 expm1 fabs floor fma "
     "fmax fmin fmod hypot ldexp lgamma log log10 log1p log2 nextafter pow rint round rsqrt sin sinh sqrt tan tanh "
     "tgamma trunc"
 ).split()
-"""C's math functions, which OpenCL C has under the name for double alone: `tanf` must become `tan`."""
+"""C's mathematical functions. OpenCL C only has their names for double: `tanf` must become `tan`."""
 
 _EXTREME = re.compile(r"\b(max|min)\(\(((?:float|double|half)\d*)\)")
 _EXTREME_CODE = """#ifndef {name}
 #define {name} {name}
 {dtype} {name}({dtype} a, {dtype} b) {{ return a {sign} b ? a : b; }}
 #endif
-"""  # kernels share programs
+"""  # guarded, as kernels share programs
 _SIGNS = {"max": ">", "min": "<"}
 _DECLARATION = re.compile(r"^__kernel void \w+\([^)]*\);\n", re.MULTILINE)
 _NAME = re.compile(r"__kernel void (\w+)\(")
 _ARRAY = re.compile(r"^ *float (\w+)\[\d+\];", re.MULTILINE)
 _VECTOR_CALL = re.compile(r"\bv(load|store)(\d+)\(")
 _ITEMS = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
-_LOCK = threading.Lock()  # the functions are the process's
+_LOCK = threading.Lock()  # TVM's global functions belong to the process
 
 
 def complete(code: str) -> str:
-    """The source with what TVM leaves out or writes badly put right.
+    """The corrected source.
 
-    C's names of math functions are defined. Declarations of other kernels go: TVM repeats those of the whole module
-    before each kernel, which makes the text quadratic. Vectors in private arrays are accessed as vectors. Maxima and
-    minima are defined for NaN and infinities, for which OpenCL leaves its own open: the second operand is given where
-    one is NaN, on which `lower/nan_order.py` relies.
+    C's names of mathematical functions are defined. Declarations of other kernels are removed: TVM repeats those of the
+    whole module before each kernel, so the text would have quadratic length. Vectors in private arrays are accessed as
+    vectors. Maxima and minima are replaced, as OpenCL does not define them for NaN and infinities: the result is the
+    second operand if one is NaN, which `tvm_fixes/nan_order.py` relies on.
     """
     code = _with_extremes(_private_vectors(_DECLARATION.sub("", code)))
     used = set(re.findall(r"\b(\w+)f\(", code))
@@ -70,17 +70,17 @@ def _with_extremes(code: str) -> str:
 
 
 def with_work_group(code: str, group: WorkGroup) -> str:
-    """The source of a kernel that can be launched with groups of this size only.
+    """The source of a kernel with this required work-group size.
 
-    Drivers then spend registers for this size, and say of a kernel that does not fit when they build it. Without, they
-    assume a size of their own (AMD's at most 256), and a launch with larger groups fails.
+    Drivers then allocate registers for this size, and report a kernel that does not fit when they compile it. Without
+    it they assume some size (AMD's at most 256), and a launch with larger groups fails.
     """
     x, y, z = group
     return code.replace("__kernel ", f"__kernel __attribute__((reqd_work_group_size({x}, {y}, {z}))) ", 1)
 
 
 def work_group(function: tirx.PrimFunc) -> WorkGroup | None:
-    """The group that a device function is launched with; None where its size is no constant."""
+    """The work-group size of a device function; None if it is not constant."""
     extents: dict[str, Any] = {}
 
     def note(mark: tirx.AttrStmt) -> None:
@@ -95,7 +95,8 @@ def work_group(function: tirx.PrimFunc) -> WorkGroup | None:
 def _private_vectors(code: str) -> str:
     """Replace vloadN and vstoreN on private arrays by accesses through a vector pointer to an aligned array.
 
-    Drivers that build vloadN from halves (PoCL) would keep the sums of a tile as pieces and join them for every use.
+    Drivers that build vloadN from halves (PoCL) would otherwise keep the sums of a tile in parts, and join these for
+    every use.
     """
     arrays = {m[1]: m[0] for m in _ARRAY.finditer(code)}
     for declaration in arrays.values():
@@ -108,7 +109,7 @@ def _vectors_in(code: str, arrays: Mapping[str, str]) -> str:
     place = 0
     for call in _VECTOR_CALL.finditer(code):
         if call.start() < place:
-            continue  # inside a store that was rewritten as a whole
+            continue  # inside a store that has been rewritten
         text, end = _rewritten(code, call, arrays)
         out += [code[place : call.start()], text]
         place = end
@@ -134,7 +135,7 @@ def _array_of(pointer: str) -> str:
 
 
 def _arguments(code: str, start: int) -> tuple[list[str], int]:
-    """The arguments of a call whose opening parenthesis lies before `start`, and the place after its closing one."""
+    """The arguments of a call whose opening parenthesis is before `start`, and the index after its closing one."""
     depth, begin, found = 0, start, []
     for place in range(start, len(code)):
         letter = code[place]
@@ -152,7 +153,7 @@ def _arguments(code: str, start: int) -> tuple[list[str], int]:
 
 @contextmanager
 def completed_source() -> Iterator[dict[str, str]]:
-    """While open, TVM's OpenCL code is completed; gives the source of each kernel by name, as it is generated."""
+    """Correct TVM's OpenCL code within the block; yield a mapping that receives each kernel's source by name."""
     sources: dict[str, str] = {}
     groups: dict[str, WorkGroup] = {}
 

@@ -1,4 +1,4 @@
-"""The TVM target of an OpenCL device, and the limits that its schedules keep to."""
+"""The TVM target of an OpenCL device, and the limits of its schedules."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 
 SMALLEST_GROUP = 64
-"""Work items in a group where the device does not say how many it takes."""
+"""The most work items of a group if the device does not specify it."""
 
 SMALLEST_SHARED = 16384
-"""Bytes that the work items of a group share where the device does not say: half of what OpenCL 1.2 promises."""
+"""The shared memory of a group in bytes if the device does not specify it: half of OpenCL 1.2's minimum."""
 
 
 MOST_TENSORS = 128
-"""Tensors of a kernel that every device takes: OpenCL 1.2 promises 1024 bytes of arguments, pointers of 8."""
+"""The most tensors of a kernel: OpenCL 1.2 guarantees 1024 bytes of arguments, and a pointer is 8 bytes."""
 
 
 def limits_of(device: TargetDevice) -> Limits:
@@ -32,8 +32,8 @@ def limits_of(device: TargetDevice) -> Limits:
 
 
 def opencl_target(device: TargetDevice) -> Target:
-    """The `tvm.target.Target` of a device; its host code is for the CPU of this machine, baseline instructions.
+    """The `tvm.target.Target` of a device, with host code for the CPU of this machine and baseline instructions.
 
-    Raises DeviceError for attributes that TVM refuses.
+    Raises DeviceError if TVM refuses the device's attributes.
     """
     return gpu_target(device, "opencl")

@@ -1,1 +1,1 @@
-"""Partitions that stay ONNX and run in ONNX Runtime."""
+"""The ONNX Runtime back end, for partitions that stay ONNX."""

@@ -22,7 +22,7 @@ class OrtLowering:
     """The ONNX Runtime back end: see Lowering."""
 
     def lower(self, job: PartitionJob) -> LoweredPartition:
-        """The partition as an ONNX model whose larger initializers are external. Raises LoweringError (HC203)."""
+        """The partition as an ONNX model with its larger initializers external. Raises LoweringError (HC203)."""
         proto = job.model.subgraph(job.nodes, job.inputs, job.outputs)
         outside = []
         for tensor in proto.graph.initializer:
@@ -30,7 +30,7 @@ class OrtLowering:
                 array = job.model.weights[tensor.name]
                 if array.dtype.name in STORAGE:
                     outside.append(tensor)
-                else:  # the bundle has no form for 4 bits
+                else:  # the bundle format does not have 4-bit dtypes
                     tensor.CopyFrom(to_tensor(tensor.name, array))
         params = tuple(np.ascontiguousarray(job.model.weights[t.name]) for t in outside)
         names = tuple(t.name for t in outside)
@@ -48,7 +48,7 @@ class OrtLowering:
         )
 
     def trial(self, model: ImportedModel, node: str, device: TargetDevice) -> str | None:
-        """Whether ONNX Runtime creates a session for the node alone."""
+        """The reason why ONNX Runtime cannot create a session for the node alone, or None if it can."""
         found = model.graph.node_by_name[node]
         inputs = tuple(v for v in dict.fromkeys(found.inputs) if v not in model.graph.constants)
         proto = model.subgraph((node,), inputs, found.outputs)
@@ -57,7 +57,10 @@ class OrtLowering:
 
 
 def _refusal(proto: onnx.ModelProto, weights: dict[str, np.ndarray], *, optimise: bool = False) -> str | None:
-    """Why ONNX Runtime cannot create a session, or None; it optimises as the runtime will, or not at all, for speed."""
+    """The reason why ONNX Runtime cannot create a session, or None.
+
+    With `optimise` the session optimises the graph as the runtime will; without, checking is faster.
+    """
     options = session_options(threads=1, optimise="all" if optimise else "none")
     values = [ort_value(np.asarray(a, order="C")) for a in weights.values()]
     if values:

@@ -1,1 +1,1 @@
-"""From the ONNX nodes of a partition to a Relax module of kernel calls."""
+"""Conversion of a partition's ONNX nodes to a Relax module of kernel calls."""

@@ -1,4 +1,4 @@
-"""The account of which graph nodes each kernel call computes, and which graph values it writes."""
+"""The record of the graph nodes that each kernel call computes and the graph values that it writes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from heterocc.compiler.lower.straight import bindings_of, outputs_of, substitute
 
 @dataclass
 class Account:
-    """Which node each variable of the current `main` belongs to; `values` as in ImportedFunction."""
+    """The graph node and graph values of each variable of the current `main`; `values_of` as in ImportedFunction."""
 
     node_of: dict[relax.Var, str]
     values_of: dict[relax.Var, tuple[str, ...]]
@@ -23,7 +23,7 @@ class Account:
 
 
 def open_account(mod: tvm.IRModule, function: ImportedFunction) -> Account:
-    """Attribute every binding: one that a pass added belongs to the next one that the importer made."""
+    """Attribute every binding to a node. One that a pass added gets the node of the next binding of the importer's."""
     main = mod["main"]
     account = Account({}, {})
     for param in main.params:
@@ -37,7 +37,7 @@ def open_account(mod: tvm.IRModule, function: ImportedFunction) -> Account:
 
 
 def follow_fusion(before: tvm.IRModule, after: tvm.IRModule, account: Account) -> None:
-    """Find for every call after fusion the bindings before it that it computes.
+    """Find for every call after fusion the bindings before fusion that it computes.
 
     FuseOps renames variables and shares equal functions, so a fused call is followed through its function's body: each
     inner call is looked up among the calls before fusion by callee and arguments.
@@ -56,7 +56,7 @@ def follow_fusion(before: tvm.IRModule, after: tvm.IRModule, account: Account) -
         return candidates.pop(0) if len(candidates) > 1 else candidates[0]
 
     def attribute(binding: relax.VarBinding) -> list[relax.Var]:
-        """The bindings before fusion that one after it computes; notes what its variable was."""
+        """The bindings before fusion that `binding` computes; also records the old variable of its result."""
         value = binding.value
         if isinstance(value, relax.TupleGetItem) and value.tuple_value in fields:
             _note(old_of, binding.var, fields[value.tuple_value][value.index])
@@ -96,7 +96,7 @@ def _note(mapping: dict[relax.Var, relax.Expr], var: relax.Var, old: relax.Var |
 def _key(value: relax.Expr, mapping: Mapping[relax.Var, relax.Expr]) -> tuple[Any, ...]:
     """A key that is equal for equal expressions over equal variables."""
     if isinstance(value, relax.Var):
-        known = mapping.get(value, value)  # fusion also makes parameters of constants
+        known = mapping.get(value, value)  # fusion also turns constants into parameters
         return ("var", known) if isinstance(known, relax.Var) else _key(known, {})
     if isinstance(value, relax.GlobalVar):
         return ("global", value.name_hint)
@@ -114,7 +114,7 @@ def _key(value: relax.Expr, mapping: Mapping[relax.Var, relax.Expr]) -> tuple[An
 
 
 def carry_over(fused: tvm.IRModule, flat: tvm.IRModule, account: Account) -> None:
-    """FuseTIR keeps the sequence of bindings: copy the account onto its variables."""
+    """Copy the account to the variables of the module after FuseTIR, which keeps the order of bindings."""
     old, new = bindings_of(fused["main"]), bindings_of(flat["main"])
     old_by_name = {b.var.name: b.var for b in old}
     for a, b in zip(fused["main"].params, flat["main"].params, strict=True):
@@ -126,7 +126,7 @@ def carry_over(fused: tvm.IRModule, flat: tvm.IRModule, account: Account) -> Non
 
 
 def values_written(main: relax.Function, account: Account) -> dict[relax.Var, tuple[str, ...]]:
-    """The graph value of each tensor that a call writes; none at all where one of them is no graph value."""
+    """The graph values that each call writes, one per tensor; empty if one of the tensors is not a graph value."""
     names: dict[relax.Var, dict[int, str]] = {}
     for binding in bindings_of(main):
         values = account.values_of.get(binding.var, ())

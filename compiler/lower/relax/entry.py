@@ -1,4 +1,4 @@
-"""Writes the entry function `main(*inputs, *outputs, params)` that stores results in tensors of the caller."""
+"""The entry function `main(*inputs, *outputs, params)`, which stores results in tensors of the caller."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 SYMBOLS = "heterocc.symbols"
-"""Attribute of the entry: the symbol of every kernel call in order."""
+"""The attribute of the entry that holds the symbol of every kernel call in order."""
 
 
 def destination_passing(module: KernelModule) -> tvm.IRModule:
@@ -81,10 +81,11 @@ def destination_passing(module: KernelModule) -> tvm.IRModule:
 
 
 def call_by_symbol(mod: tvm.IRModule, apart: Collection[str] = frozenset()) -> tuple[tvm.IRModule, dict[str, str]]:
-    """Let each kernel call of a planned entry go by its own symbol; gives symbol → function for those that share one.
+    """Make each kernel call of a memory-planned entry use its own symbol.
 
-    Whoever watches the virtual machine then sees which node runs, though equal kernels are compiled once. The functions
-    in `apart`, which are compiled elsewhere, are left out.
+    Returns the module, and symbol → function for the calls that share a function. A profiler of the virtual machine
+    then sees which node runs, although equal kernels are compiled once. The functions in `apart` are compiled
+    separately and are left out of the module.
     """
     main = mod["main"]
     symbols = iter([str(s) for s in main.attrs[SYMBOLS]])
@@ -114,7 +115,7 @@ def call_by_symbol(mod: tvm.IRModule, apart: Collection[str] = frozenset()) -> t
 
 
 def _written(output: relax.Var, bindings: list[relax.VarBinding]) -> tuple[relax.Var, int]:
-    """The call and the field of its result that an output is."""
+    """The call that computes an output, and the output's field in the call's result."""
     for binding in bindings:
         if binding.var.same_as(output):
             if isinstance(binding.value, relax.TupleGetItem):
@@ -124,7 +125,7 @@ def _written(output: relax.Var, bindings: list[relax.VarBinding]) -> tuple[relax
 
 
 def memory_passes() -> list[Pass]:
-    """TVM passes that take the entry to virtual machine code, memory planned once for all calls."""
+    """The TVM passes from the entry to virtual machine code, with memory planned for all calls at once."""
     transform = relax.transform
     return [
         transform.ToNonDataflow(),

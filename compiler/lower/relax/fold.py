@@ -1,4 +1,4 @@
-"""Computes at compile time what depends on weights alone (transposed, reshaped, rescaled weights)."""
+"""Constant folding of computations that depend on weights alone (transposed, reshaped, rescaled weights)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tvm import relax
 from heterocc.compiler.lower.straight import bindings_of, constant, outputs_of, substitute, vars_of, write_main
 
 FOLD_BYTES = 4096
-"""A folded value may have this many bytes, or twice those it is computed from: broadcasts are not stored."""
+"""A folded value may have this many bytes, or twice as many as its operands. So broadcasts are not stored."""
 
 EMBED_BYTES = 64
 """Folded values up to this size become constants of the function, larger ones parameters."""
@@ -48,14 +48,14 @@ _BINARY: Mapping[str, Callable[[Any, Any], Any]] = {
     "relax.multiply": operator.mul,
     "relax.divide": operator.truediv,
 }
-"""Of floating-point numbers: exact in numpy as in compiled code."""
+"""Operators on floating-point numbers for which numpy and compiled code give the same bits."""
 
 
 def fold_weights(mod: tvm.IRModule, arrays: Mapping[str, np.ndarray]) -> tuple[tvm.IRModule, dict[str, np.ndarray]]:
-    """Fold bindings that depend on parameters and constants only; gives the module and the parameters left, in order.
+    """Fold bindings that depend only on parameters and constants; return the module and its parameters in order.
 
-    `main`'s last parameters are those of `arrays`, by name. Simple operators are computed by numpy (a reshaped weight
-    stays the same memory), others by TVM on this machine, all at once.
+    The last parameters of `main` are those of `arrays`, by name. Simple operators are computed by numpy (a reshaped
+    weight shares memory with the original), others by TVM on this machine, all at once.
     """
     main = mod["main"]
     known: dict[relax.Var, np.ndarray | None] = {p: arrays[p.name] for p in main.params if p.name in arrays}
@@ -63,7 +63,7 @@ def fold_weights(mod: tvm.IRModule, arrays: Mapping[str, np.ndarray]) -> tuple[t
     for binding in bindings_of(main):
         if _foldable(binding, known):
             folded.append(binding)
-            with np.errstate(all="ignore"):  # infinities and no numbers as compiled code makes them, without a word
+            with np.errstate(all="ignore"):  # infinities and NaN without warnings, as in compiled code
                 known[binding.var] = _evaluate(binding.value, known)
     if not folded:
         return _without_unused(mod, arrays)
@@ -116,7 +116,7 @@ def _foldable(binding: relax.VarBinding, known: Mapping[relax.Var, np.ndarray | 
 
 
 def _evaluate(call: relax.Call, known: Mapping[relax.Var, np.ndarray | None]) -> np.ndarray | None:
-    """The call's value by numpy, or None where that is not exact or not known."""
+    """The call's value computed by numpy; None if numpy's result may differ or an argument is not computed yet."""
     values = [_value(a, known) for a in call.args if isinstance(a.ty, relax.TensorType)]
     if any(v is None for v in values):
         return None
@@ -139,7 +139,7 @@ def _compute_rest(
     frontier: list[relax.Var],
     known: dict[relax.Var, np.ndarray | None],
 ) -> None:
-    """Compile and run on this machine what numpy did not compute, for the values that are needed."""
+    """Compute the needed values that numpy did not, by compiling and running them on this machine."""
     wanted = [v for v in frontier if known[v] is None]
     if not wanted:
         return

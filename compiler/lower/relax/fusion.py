@@ -1,7 +1,8 @@
-"""Keeps fusion from writing a value out over and over: elementwise kernels are computed where they are read.
+"""A limit on the size of fused expressions.
 
-A kernel that reads its argument twice (`x * sigmoid(x)`) doubles the expression of what is fused into it, so a chain of
-them grows without bound: twenty make a million terms. Here such a chain is cut wherever the terms would be too many.
+Fusion inlines elementwise kernels into their readers. A kernel that reads its argument twice (`x * sigmoid(x)`)
+contains the expression of the fused argument twice, so a chain of twenty such kernels has a million terms. This pass
+cuts the chain before it has too many.
 """
 
 from __future__ import annotations
@@ -21,25 +22,28 @@ from heterocc.compiler.lower.straight import (
 )
 
 MOST_TERMS = 512
-"""Terms that a fused expression may have. Fusing what real networks hold gives tens."""
+"""The most terms of a fused expression. Those of real networks have tens."""
 
 _INJECTIVE = 2
-"""TVM's last pattern of kernels (elementwise, broadcasting, injective) that are computed where they are read."""
+"""The largest of TVM's pattern numbers (elementwise, broadcasting, injective) of kernels that fusion inlines."""
 
 _OPAQUE = 8
-"""TVM's pattern of kernels that are not fused."""
+"""TVM's pattern number of kernels that are not fused."""
 
 _PATTERN = "op_pattern"
 
 _REPEATS = frozenset(f"tirx.{name}" for name in "acosh asinh atanh cosh sinh tan tanh asin acos erf".split())
-"""Functions that code generation expands into formulas which repeat their argument."""
+"""Functions that code generation expands into formulas that repeat their argument."""
 
 _COPIES = 3
-"""How often they do, about."""
+"""The approximate number of times that such a formula repeats its argument."""
 
 
 def without_blowup(mod: tvm.IRModule) -> tvm.IRModule:
-    """The module, annotated with patterns, where a kernel that would make a fused expression too long stays alone."""
+    """The module with every kernel that would make a fused expression too long marked as not to be fused.
+
+    `mod` is annotated with TVM's patterns.
+    """
     main = mod["main"]
     builder = relax.BlockBuilder(mod)
     terms: dict[relax.Var, int] = {}
@@ -61,7 +65,7 @@ def without_blowup(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 def _injective(mod: tvm.IRModule, value: relax.Expr) -> tirx.PrimFunc | None:
-    """The kernel that an expression calls, where it is one that fusion computes in its reader; else None."""
+    """The kernel that an expression calls if fusion inlines it into its reader, else None."""
     if not is_kernel_call(value):
         return None
     function = mod[value.args[0]]
@@ -69,7 +73,7 @@ def _injective(mod: tvm.IRModule, value: relax.Expr) -> tirx.PrimFunc | None:
 
 
 def _terms(function: tirx.PrimFunc, given: list[int]) -> int:
-    """Reads and functions in what the kernel computes, all written out; its arguments have `given` terms."""
+    """The number of reads and functions in the kernel's inlined expression; its arguments have `given` terms."""
     terms = dict(zip(function.params, [*given, *[1] * (len(function.params) - len(given))], strict=True))
     most = 1
 

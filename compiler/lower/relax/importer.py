@@ -1,7 +1,7 @@
-"""Imports the ONNX nodes of one partition into a Relax function whose bindings say which node they came from.
+"""Import of the ONNX nodes of one partition into a Relax function that records the node of each binding.
 
-TVM's own converters do the work; this class replaces the loop around them: static shapes only, weights stay arrays,
-converters of `relax_converters` come first, and what a converter produced is held against the graph's shapes.
+The importer uses TVM's converters but replaces the loop around them. Shapes are static, weights stay arrays, the
+converters of `converters` take precedence, and each result is compared with the graph's shapes and dtypes.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from heterocc.compiler.lower.progress import counted
 from heterocc.compiler.lower.straight import bindings_of, constant, outputs_of, vars_of, write_main
 
 PARAMETER_BYTES = 64
-"""Floating-point constants of at least this size become parameters; smaller ones and integers stay constants."""
+"""Floating-point constants of at least this many bytes become parameters; smaller ones and integers stay constants."""
 
 
 @dataclass(frozen=True)
 class ImportedFunction:
     """A module whose `main(*inputs, *parameters)` returns a tuple of the partition's outputs.
 
-    `arrays` are the parameters' values by name, in their order. `node_of` gives the graph node of a binding by variable
-    name (a binding that a later pass adds is not in it and belongs to the next one that is), `values_of` the graph
-    values that a variable holds.
+    `arrays` are the parameters' values by name, in their order. `node_of` maps variable names to graph nodes; a
+    binding that a later pass adds is not in it, and belongs to the node of the next binding that is. `values_of` maps
+    variable names to the graph values that they hold.
     """
 
     mod: tvm.IRModule
@@ -43,7 +43,7 @@ class ImportedFunction:
 
 
 class _Builder(relax.BlockBuilder):  # type: ignore[misc]  # TVM has no type information
-    """A block builder that names what converters emit after the current node."""
+    """A block builder that prefixes the names of emitted variables with the current node's index."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class _Builder(relax.BlockBuilder):  # type: ignore[misc]  # TVM has no type inf
         return var
 
     def _exit_function_scope(self, exc_type: Any, exc_val: Any, exc_tb: Any) -> None:
-        # A function left by an exception has its block open: TVM would warn on stderr.
+        # An exception leaves the block open, and TVM would warn about it on stderr.
         if exc_type is not None:
             self._end_block()
         super()._exit_function_scope(exc_type, exc_val, exc_tb)
@@ -71,7 +71,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
         self.values: dict[str, list[str]] = {}
 
     def constant(self, name: str) -> None:
-        """Make an initializer known to the converters, as a variable or as a constant."""
+        """Define an initializer for the converters, as a variable or as a constant."""
         if name in self._nodes:
             return
         array = self.job.model.weights[name]
@@ -83,7 +83,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
             self._nodes[name] = constant(array)
 
     def run(self, proto: onnx.ModelProto) -> ImportedFunction:
-        """Convert all nodes; raises LoweringError naming the node at fault."""
+        """Convert all nodes. Raises LoweringError that names the node at fault."""
         job, graph = self.job, proto.graph
         self.opset = next((o.version for o in proto.opset_import if o.domain in ("", "ai.onnx")), 1)
         inputs = []
@@ -113,7 +113,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
         return self._named(self.bb.get())
 
     def _named(self, mod: tvm.IRModule) -> ImportedFunction:
-        """Give every binding a name of its own and the node that it belongs to."""
+        """Give every binding a unique name, and record its node."""
         main = mod["main"]
         bindings = bindings_of(main)
         node_of: dict[str, str] = {}
@@ -123,7 +123,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
             owner = self.bb.emitted.get(binding.var.name, owner)
             node_of[f"b{index}"] = owner
             values_of[f"b{index}"] = tuple(self.values.get(binding.var.name, ()))
-        # TVM warns of outputs of a node that nobody reads.
+        # TVM warns about unused outputs of a node.
         live = {v for o in outputs_of(main) for v in vars_of(o)}
         for binding in reversed(bindings):
             if binding.var in live:
@@ -176,23 +176,23 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
             outputs.append(expr if keep else self.bb.emit(expr, f"n{index}_{name}"))
         if len(outputs) < len(node.output):
             raise LoweringError(
-                f"the importer gives {len(outputs)} of the {len(node.output)} outputs of {node.op_type}",
+                f"the importer produces {len(outputs)} of the {len(node.output)} outputs of {node.op_type}",
                 where=self._where(node),
             )
         return outputs
 
     def _check(self, node: onnx.NodeProto, name: str, value: relax.Expr) -> None:
-        """Hold a converted value against the shape and dtype that ONNX's inference gave."""
+        """Compare a converted value with the shape and dtype that ONNX's shape inference found."""
         wanted = self.job.model.graph.values[name]
         if not isinstance(value.ty, relax.TensorType):
-            raise LoweringError(f"the importer gives no tensor for output '{name}'", where=self._where(node))
+            raise LoweringError(f"the importer does not produce a tensor for output '{name}'", where=self._where(node))
         shape = static_shape(value.ty)
         if shape is None:
             raise LoweringError(f"the shape of output '{name}' depends on data", where=self._where(node))
         dtype = dtype_name(value.ty)
         if dtype != wanted.dtype or (wanted.is_static and shape != wanted.shape):
             raise LoweringError(
-                f"the importer gives {dtype}{list(shape)} for output '{name}', which is "
+                f"the importer produces {dtype}{list(shape)} for output '{name}', but ONNX defines "
                 f"{wanted.dtype}{list(wanted.shape or ())}",
                 where=self._where(node),
             )
@@ -203,17 +203,17 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
 
 
 def import_function(job: PartitionJob) -> ImportedFunction:
-    """Convert the partition's nodes to Relax; raises LoweringError naming the node at fault."""
+    """Convert the partition's nodes to Relax. Raises LoweringError that names the node at fault."""
     return _Importer(job).run(job.model.subgraph(job.nodes, job.inputs, job.outputs))
 
 
 def dtype_name(ty: relax.TensorType) -> str:
-    """numpy's name of a tensor type's element type."""
+    """The element type of a tensor type, by numpy's name."""
     return str(ty.dtype.dtype) if hasattr(ty.dtype, "dtype") else str(ty.dtype)
 
 
 def static_shape(ty: relax.TensorType) -> tuple[int, ...] | None:
-    """A tensor type's shape, or None when a dimension is not a constant."""
+    """The shape of a tensor type, or None if a dimension is not a constant."""
     if ty.shape is None or not isinstance(ty.shape, relax.ShapeExpr):
         return None
     if not all(isinstance(dim, tvm.tirx.IntImm) for dim in ty.shape.values):
@@ -222,9 +222,9 @@ def static_shape(ty: relax.TensorType) -> tuple[int, ...] | None:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line with content of an exception's message, or its class: TVM's messages carry whole backtraces."""
+    """The first non-empty line of an exception's message, or its class. TVM's messages contain whole backtraces."""
     if isinstance(error, KeyError):
-        return f"there is no {error}"  # its message is the key alone
+        return f"missing key {error}"  # the message of a KeyError is the key alone
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0][:300] if lines else type(error).__name__
 
@@ -232,5 +232,5 @@ def first_line(error: BaseException) -> str:
 def _static_type(job: PartitionJob, name: str) -> relax.TensorType:
     value = job.model.graph.values[name]
     if not value.is_static or value.is_opaque or value.shape is None:
-        raise LoweringError(f"'{name}' has no static numeric type", where=f"partition {job.name}")
+        raise LoweringError(f"the type of '{name}' is not static and numeric", where=f"partition {job.name}")
     return relax.TensorType(value.shape, value.dtype)

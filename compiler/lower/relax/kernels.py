@@ -1,4 +1,4 @@
-"""Turns a Relax function into calls of kernels, and keeps the account of which graph nodes each call computes."""
+"""Conversion of a Relax function to kernel calls, with a record of the graph nodes that each call computes."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ if TYPE_CHECKING:
 
 
 SYMBOL_LENGTH = 100
-"""Longest kernel symbol, in characters."""
+"""The most characters of a kernel symbol."""
 
 
 @dataclass(frozen=True)
 class KernelModule:
-    """A module whose `main(*inputs, *parameters)` is kernel calls (`call_tir`) and views (`reshape`).
+    """A module whose `main(*inputs, *parameters)` consists of kernel calls (`call_tir`) and views (`reshape`).
 
-    Each output is written by a kernel call of its own. `kernels[i]` describes the i-th call and has a symbol of its
-    own; equal kernels are one function, called after the first of them. `arrays` are the parameters' values by name,
-    in their order.
+    Each output is written by a separate kernel call. `kernels[i]` describes the i-th call and has a unique symbol.
+    Equal kernels are one function, named after the first of them. `arrays` are the parameters' values by name, in
+    their order.
     """
 
     mod: tvm.IRModule
@@ -59,7 +59,7 @@ class KernelModule:
 def to_kernels(function: ImportedFunction, target: Target, before: Sequence[Pass] = ()) -> KernelModule:
     """Legalise for `target`, fuse, and name kernels after graph nodes.
 
-    `before` are passes of the back end that run before TVM's legalisation (its own legalisations, for instance).
+    `before` are passes of the back end that run before TVM's legalisation.
     """
     arrays = dict(function.arrays)
     with target:
@@ -76,7 +76,7 @@ def to_kernels(function: ImportedFunction, target: Target, before: Sequence[Pass
 
 
 def _lift_constants(mod: tvm.IRModule, arrays: dict[str, np.ndarray]) -> tvm.IRModule:
-    """Make every constant with more than one element a parameter; equal ones become one."""
+    """Turn every constant with more than one element into a parameter; equal constants become one."""
     main = mod["main"]
     added: dict[tuple[str, tuple[int, ...], bytes], relax.Var] = {}
 
@@ -103,7 +103,7 @@ def _lift_constants(mod: tvm.IRModule, arrays: dict[str, np.ndarray]) -> tvm.IRM
 
 
 def _own_outputs(mod: tvm.IRModule, account: Account) -> tvm.IRModule:
-    """Give every output a kernel call of its own: inputs, weights and values that are output twice are copied."""
+    """Make a separate kernel call write every output: copy inputs, weights and values that are output twice."""
     main = mod["main"]
     written: dict[relax.Var, relax.Expr] = {b.var: b.value for b in bindings_of(main)}
     builder = relax.BlockBuilder(mod)
@@ -141,7 +141,7 @@ def _rewrite(
     outputs: list[relax.Var],
     account: Account,
 ) -> tvm.IRModule:
-    """Write `main` without plain aliases and unused calls, and carry the account over."""
+    """Write `main` without aliases and unused calls, and copy the account to the new variables."""
     alias: dict[relax.Var, relax.Var] = {}
     kept = []
     for var, value, name in bindings:
@@ -166,7 +166,7 @@ def _rewrite(
 def _named(
     mod: tvm.IRModule, function: ImportedFunction, arrays: dict[str, np.ndarray], account: Account
 ) -> KernelModule:
-    """Name kernels after their nodes, drop parameters that nobody reads, and write the table of calls."""
+    """Name kernels after their nodes, drop unused parameters, and write the table of calls."""
     main = mod["main"]
     taken = {"main"}
     renamed: dict[str, relax.GlobalVar] = {}
@@ -187,7 +187,7 @@ def _named(
         nodes = account.nodes_of_call.get(binding.var, ())
         if not is_kernel_call(call):
             raise LoweringError(
-                f"TVM has no kernel for {getattr(call.op, 'name', call.op)}",
+                f"TVM cannot generate a kernel for {getattr(call.op, 'name', call.op)}",
                 where=f"node '{nodes[-1]}'" if nodes else None,
             )
         old = call.args[0]
@@ -207,11 +207,11 @@ def _named(
 
 
 def _is_view(function: tirx.PrimFunc, call: relax.Call) -> bool:
-    """Whether a kernel only gives its argument another shape: then it need not run."""
+    """Whether a kernel only reshapes its argument, so that it need not run."""
     argument = _argument(call)
     if not isinstance(argument, relax.Var) or not isinstance(call.ty, relax.TensorType):
         return False
-    # TVM takes the first part of a tensor for a reshape of it.
+    # TVM also recognises a copy of the first part of a tensor as a reshape, so compare the sizes.
     same = dtype_name(argument.ty) == dtype_name(call.ty) and _elements(argument.ty) == _elements(call.ty)
     return same and bool(relax.analysis.has_reshape_pattern(function))
 
@@ -221,13 +221,13 @@ def _elements(ty: relax.TensorType) -> int:
 
 
 def _argument(call: relax.Call) -> relax.Var | None:
-    """The only tensor argument of a kernel call, else None."""
+    """The tensor argument of a kernel call with exactly one, else None."""
     found = arguments_of(call)
     return found[0] if len(found) == 1 and len(call.args) == 2 else None
 
 
 def kernel_calls(module: KernelModule) -> list[tuple[relax.VarBinding, str, list[relax.Expr]]]:
-    """The kernel calls in order: binding, symbol, tensors read."""
+    """The binding, symbol and tensor arguments of each kernel call, in order."""
     return [
         (binding, binding.value.args[0].name_hint, arguments_of(binding.value))
         for binding in bindings_of(module.mod["main"])
@@ -245,7 +245,7 @@ def always_among(module: KernelModule, values: Collection[relax.Var]) -> dict[st
 
 
 def _symbol(nodes: tuple[str, ...], values: tuple[str, ...]) -> str:
-    """A C identifier: the first node, and how many more."""
+    """A C identifier made of the first node's name and the number of further nodes."""
     if not nodes:
         text = f"copy_{values[0]}" if values else "copy"
     else:

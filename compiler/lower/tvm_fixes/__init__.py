@@ -1,1 +1,1 @@
-"""Corrections of what TVM generates or refuses."""
+"""Workarounds for TVM: wrong results, missing functions, misleading warnings."""

@@ -1,4 +1,4 @@
-"""Global functions of TVM's, replaced for a while. They are the process's: callers hold a lock."""
+"""Temporary replacement of TVM's global functions. These belong to the process, so callers must hold a lock."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def replaced(name: str, function: Callable[..., Any] | None) -> Iterator[None]:
-    """A global function replaced, or taken away, while open."""
+    """Replace a global function within the block; None removes it."""
     previous = tvm_ffi.get_global_func(name, allow_missing=True)
     if function is not None:
         tvm_ffi.register_global_func(name, function, override=True)

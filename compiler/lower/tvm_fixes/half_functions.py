@@ -1,4 +1,4 @@
-"""Functions of halves that neither LLVM nor CUDA's library has, through single precision."""
+"""float16 functions that neither LLVM nor CUDA's library has, computed in float32."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Nodes for which TVM's importer gives wrong numbers without saying so, by operator and attributes.
+"""Nodes that TVM's importer converts wrongly without an error, by operator and attributes.
 
-Each entry was found by running ONNX's own node tests. What a converter of `relax_converters` covers is not here.
+Each entry was found by running ONNX's node tests. Operators with a converter in `converters` are not listed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from onnx import helper
 
 
 def known_wrong(node: onnx.NodeProto) -> str | None:
-    """Why the importer's result for this node cannot be trusted, or None. Knows attributes and arity, no shapes."""
+    """The reason why the importer's result for a node is wrong, or None. Depends on attributes and arity only."""
     if node.domain not in ("", "ai.onnx"):
         return None
     rule = _RULES.get(node.op_type)
@@ -45,7 +45,7 @@ def _batch_normalization(node: onnx.NodeProto) -> str | None:
 
 def _roi_align(node: onnx.NodeProto) -> str | None:
     if _attributes(node).get("mode", b"avg") == b"max":
-        return "RoiAlign with mode=max: the importer takes the maximum of other samples than ONNX"
+        return "RoiAlign with mode=max: the importer takes the maximum of different samples than ONNX"
     return None
 
 

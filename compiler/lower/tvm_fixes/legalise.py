@@ -1,7 +1,7 @@
-"""TVM's legalisation of operators into kernels, where an operator that it refuses is an error and nothing else.
+"""TVM's legalisation of operators into kernels, without warnings about an operator that it refuses.
 
-An exception that leaves one of its functions unwinds a builder of TVM's that then warns, on the standard error of
-whoever compiles, of blocks it still has: `heterocc query` asks for many operators that are refused.
+An exception from a legalisation function unwinds one of TVM's builders, which then warns about its open blocks on
+standard error. `heterocc query` tries many operators that are refused.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _RULE = "FLegalize"
 
 
 def legalised(mod: tvm.IRModule) -> tvm.IRModule:
-    """The module with operators made kernels; raises what TVM's function for the first that is refused raised."""
+    """The module with operators replaced by calls of kernels. Raises the exception of the first refused operator."""
     refusals: list[Exception] = []
 
     def guarded(
@@ -26,14 +26,14 @@ def legalised(mod: tvm.IRModule) -> tvm.IRModule:
         def call(builder: relax.BlockBuilder, operator: relax.Call) -> relax.Call:
             try:
                 return rule(builder, operator)
-            except Exception as error:  # kept until the pass is through
+            except Exception as error:  # raised when the pass is done
                 refusals.append(error)
                 return operator
 
         return call
 
     operators = {b.value.op for b in bindings_of(mod["main"]) if isinstance(b.value, relax.Call)}
-    # An operator without the attribute answers None: `has_attr` is true wherever another operator has it.
+    # `get_attr` is None for an operator without the attribute; `has_attr` is true if any operator has it.
     rules = {o.name: o.get_attr(_RULE) for o in operators if isinstance(o, tvm.ir.Op)}
     guards = {name: guarded(rule) for name, rule in rules.items() if rule is not None}
     done = relax.transform.LegalizeOps(guards, enable_warning=False)(mod)

@@ -1,7 +1,7 @@
-"""Lets NaN through where a value is held against a number, as ONNX Runtime does in Relu, Clip and their like.
+"""Propagation of NaN through maxima and minima with a constant, as in ONNX Runtime's Relu, Clip and similar operators.
 
-Compiled code of `max(a, b)` is `a > b ? a : b` on CPUs, on Vulkan, with PoCL, and on CUDA, where `cuda/source.py` sees
-to it: it gives b where one of them is NaN. With the number first, b is the value.
+`max(a, b)` is compiled to `a > b ? a : b` on CPUs, on Vulkan, with PoCL, and on CUDA (by `cuda/source.py`). This is b
+if one of them is NaN, so the constant must be the first operand.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tvm.ir import TensorLoad
 
 
 def numbers_first(mod: tvm.IRModule) -> tvm.IRModule:
-    """The module with the number of a floating-point maximum or minimum as its first operand."""
+    """The module with the constant of each floating-point maximum or minimum as its first operand."""
     functions = {
         gvar: tvm_ffi.structural_map(function, [(tirx.Max, _swapped), (tirx.Min, _swapped)], order="post")
         if isinstance(function, tirx.PrimFunc)
@@ -24,9 +24,9 @@ def numbers_first(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 def _swapped(extreme: tirx.Expr) -> tirx.Expr:
-    return type(extreme)(extreme.b, extreme.a) if _is_number(extreme.b) and not _is_number(extreme.a) else extreme
+    return type(extreme)(extreme.b, extreme.a) if _is_constant(extreme.b) and not _is_constant(extreme.a) else extreme
 
 
-def _is_number(expr: tirx.Expr) -> bool:
-    """Whether an expression is a floating-point number, or a tensor of rank 0."""
+def _is_constant(expr: tirx.Expr) -> bool:
+    """Whether an expression is a floating-point constant or an element of a tensor of rank 0."""
     return isinstance(expr, tirx.FloatImm) or (isinstance(expr, TensorLoad) and len(expr.indices) == 0)

@@ -1,7 +1,7 @@
-"""Starts maxima and minima from infinity, where TVM starts them from the largest finite number.
+"""Infinite initial values of maxima and minima, instead of TVM's largest finite number.
 
-A row of -inf, as a mask makes it, would otherwise have a finite maximum. The padding of pooling starts from the same
-number and is replaced with it.
+Otherwise the maximum of a row of -inf, which attention masks produce, would be finite. The padding value of pooling is
+the same number and is replaced too.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from tvm import s_tir, tirx
 
 
 def start_from_infinity(mod: tvm.IRModule) -> tvm.IRModule:
-    """The module with every floating-point maximum started from -inf and every minimum from inf.
+    """The module with -inf as the initial value of every floating-point maximum, and inf for every minimum.
 
-    To be run before fusion: a kernel is then one operator, and no constant of the model lies in a reduction.
+    It must run before fusion: each kernel is one operator then, so a constant of the model cannot be in a reduction.
     """
     changed = {}
     for gvar, function in mod.functions_items():
@@ -33,10 +33,11 @@ def start_from_infinity(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 def known_to_schedules(function: tirx.PrimFunc) -> tuple[tirx.PrimFunc, bool]:
-    """The kernel in the form whose reductions TVM's schedules can split, and whether `restored` has to follow.
+    """The kernel in a form whose reductions TVM's schedules can split, and whether `restored` must be called later.
 
-    They know maxima and minima only by TVM's own starts: infinities become these for as long, and what already has
-    such a value hides as bits. (Starts of one's own can be registered, but from Python they crash at exit.)
+    TVM recognises maxima and minima only by its own initial values. So infinities are replaced with these for the time
+    of scheduling, and constants that already have such a value are written as reinterpreted bits. (Other initial
+    values can be registered, but a registration from Python crashes at exit.)
     """
     infinite: list[s_tir.SBlock] = []
 
@@ -61,7 +62,7 @@ def known_to_schedules(function: tirx.PrimFunc) -> tuple[tirx.PrimFunc, bool]:
 
 
 def restored(function: tirx.PrimFunc) -> tirx.PrimFunc:
-    """A kernel from `known_to_schedules`, scheduled, with its infinities."""
+    """A scheduled kernel from `known_to_schedules` with its infinities put back."""
 
     def replace(number: tirx.Expr) -> tirx.Expr:
         value = float(number.value)
@@ -81,7 +82,7 @@ def _as_bits(value: float, dtype: str) -> tirx.Expr:
 
 
 def _finite_starts(function: tirx.PrimFunc) -> frozenset[float]:
-    """The finite numbers from which the kernel's maxima and minima start."""
+    """The finite initial values of the kernel's maxima and minima."""
     found: list[float] = []
 
     def visit(block: s_tir.SBlock) -> None:

@@ -1,1 +1,1 @@
-"""Vulkan code: from lowered kernels to SPIR-V, without any shader compiler."""
+"""The Vulkan back end: a code generator from TIR kernels to SPIR-V that needs no shader compiler."""

@@ -1,4 +1,4 @@
-"""The one function of a shader: instructions in structured blocks, equal pure ones written once."""
+"""The function of a shader: instructions in structured blocks, with common subexpressions shared."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from dataclasses import dataclass
 from heterocc.compiler.lower.vulkan.spirv import Decoration, Module, Op, Storage, instruction
 
 UNROLL = 1
-"""Loop control: the driver should write the loop out."""
+"""The loop control that asks the driver to unroll the loop."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A variable of one scalar."""
+    """A variable for one scalar."""
 
     body: Body
     type_: int
     pointer: int
 
     def load(self) -> int:
-        """Its value now."""
+        """Load the value."""
         return self.body.fresh(Op.LOAD, self.type_, self.pointer)
 
     def store(self, value: int) -> None:
-        """Give it a value."""
+        """Store a value."""
         self.body.effect(Op.STORE, self.pointer, value)
 
 
 class Body:
-    """The blocks of the function; the current one takes the next instruction.
+    """The blocks of the function; instructions are appended to the current one.
 
-    A pure instruction is written once per set of blocks that its first place dominates: that is the block itself and
-    what is nested in it.
+    A pure instruction is shared by the blocks that its first occurrence dominates: its own block and those nested in
+    it.
     """
 
     def __init__(self, module: Module) -> None:
@@ -46,7 +46,7 @@ class Body:
         self._known: list[dict[tuple[int, ...], int]] = [{}]
 
     def words(self) -> list[int]:
-        """All blocks; closes the last one."""
+        """The words of all blocks, with the last one closed."""
         return [
             *instruction(Op.LABEL, (self._entry,)),
             *self._variables,
@@ -55,20 +55,20 @@ class Body:
         ]
 
     def variable(self, pointer: int) -> int:
-        """A variable of the invocation's own."""
+        """A variable that is private to the invocation."""
         result = self.module.new_id()
         self._variables += instruction(Op.VARIABLE, (pointer, result, Storage.FUNCTION))
         return result
 
     def cell(self, type_: int) -> Cell:
-        """A variable for one scalar, without a value yet."""
+        """An uninitialised variable for one scalar."""
         return Cell(self, type_, self.variable(self.module.type(Op.TYPE_POINTER, Storage.FUNCTION, type_)))
 
     def pure(self, op: Op, type_: int, *operands: int, exact: bool = False) -> int:
-        """The result of an instruction that depends on its operands alone.
+        """The result of an instruction that depends only on its operands.
 
-        `exact` forbids the driver to contract it with another one. It may still assume that no operand is NaN or
-        infinite: `Module.preserve_nan` forbids that.
+        `exact` forbids the driver to contract it with another instruction. The driver may still assume that operands
+        are neither NaN nor infinite, unless `Module.preserve_nan` is called.
         """
         key = (op, type_, *operands, -1 - exact)
         for scope in reversed(self._known):
@@ -81,17 +81,17 @@ class Body:
         return result
 
     def fresh(self, op: Op, type_: int, *operands: int) -> int:
-        """The result of an instruction that may give another one next time."""
+        """The result of an instruction that may have different results each time, such as a load."""
         result = self.module.new_id()
         self._words += instruction(op, (type_, result, *operands))
         return result
 
     def effect(self, op: Op, *operands: int) -> None:
-        """An instruction without a result."""
+        """Write an instruction without a result."""
         self._words += instruction(op, operands)
 
     def when(self, condition: int, then: Callable[[], None], otherwise: Callable[[], None] | None = None) -> None:
-        """Run `then` where the condition holds, `otherwise` elsewhere."""
+        """Run `then` if the condition holds, else `otherwise`."""
         taken, skipped, merge = (self.module.new_id() for _ in range(3))
         self.effect(Op.SELECTION_MERGE, merge, 0)
         self.effect(Op.BRANCH_CONDITIONAL, condition, taken, skipped if otherwise else merge)
@@ -103,7 +103,7 @@ class Body:
     def choose(
         self, condition: int, then: Callable[[], Sequence[int]], otherwise: Callable[[], Sequence[int]], type_: int
     ) -> tuple[int, ...]:
-        """The values of the one branch that runs; both give equally many, of one type."""
+        """The values of the branch that runs. Both branches must return the same number of values, all of `type_`."""
         given: list[tuple[Sequence[int], int]] = []
 
         def branch(values: Callable[[], Sequence[int]]) -> Callable[[], None]:
@@ -121,11 +121,11 @@ class Body:
         first: int,
         step: int,
         type_: int,
-        goes_on: Callable[[int], int],
+        condition: Callable[[int], int],
         body: Callable[[int], None],
         control: int = 0,
     ) -> None:
-        """Run `body(i)` for `i` from `first` on by `step` while `goes_on(i)`; all are ids of one integer type."""
+        """Run `body(i)` for `i` from `first` in steps of `step` while `condition(i)`; ids are of integers `type_`."""
         header, test, inner, forward, merge = (self.module.new_id() for _ in range(5))
         before = self._block
         self.effect(Op.BRANCH, header)
@@ -136,15 +136,15 @@ class Body:
         self.effect(Op.BRANCH, test)
         with self._scope():
             self._open(test)
-            self.effect(Op.BRANCH_CONDITIONAL, goes_on(index), inner, merge)
+            self.effect(Op.BRANCH_CONDITIONAL, condition(index), inner, merge)
             self._nested(inner, lambda: body(index), forward)
             self._open(forward)
             self._words += instruction(Op.I_ADD, (type_, following, index, step))
             self.effect(Op.BRANCH, header)
         self._open(merge)
 
-    def repeat(self, goes_on: Callable[[], int], body: Callable[[], None]) -> None:
-        """Run `body` while `goes_on()`, which reads variables."""
+    def repeat(self, condition: Callable[[], int], body: Callable[[], None]) -> None:
+        """Run `body` while `condition()`, whose value depends on variables."""
         header, test, inner, forward, merge = (self.module.new_id() for _ in range(5))
         self.effect(Op.BRANCH, header)
         self._open(header)
@@ -152,7 +152,7 @@ class Body:
         self.effect(Op.BRANCH, test)
         with self._scope():
             self._open(test)
-            self.effect(Op.BRANCH_CONDITIONAL, goes_on(), inner, merge)
+            self.effect(Op.BRANCH_CONDITIONAL, condition(), inner, merge)
             self._nested(inner, body, forward)
             self._open(forward)
             self.effect(Op.BRANCH, header)

@@ -1,4 +1,4 @@
-"""The code generator that TVM calls for Vulkan, `target.build.vulkan`, and device code without host code."""
+"""TVM's code generator function for Vulkan, `target.build.vulkan`, and generation of kernels without host code."""
 
 from __future__ import annotations
 
@@ -33,36 +33,37 @@ _LOCK = threading.RLock()
 
 @dataclass
 class Generation:
-    """One run of TVM's build: what it may use, what it made, and why it failed."""
+    """One run of TVM's build: the limits of the device, the kernels generated, and the error if it failed."""
 
     limits: VulkanLimits
     kernels: list[Kernel] = field(default_factory=list)
     problem: LoweringError | None = None
 
     def build(self, mod: IRModule, _target: Target) -> runtime.Module:
-        """The runtime module of the device functions of a TVM module."""
+        """Generate the runtime module for the device functions of a TVM module."""
         try:
             self.kernels = _kernels(mod, self.limits)
         except LoweringError as error:
-            self.problem = error  # on its way through TVM it becomes another one
+            self.problem = error  # TVM converts it to another exception
             raise
         create = tvm_ffi.get_global_func(CREATE, allow_missing=True)
         if create is None:
             raise NativePluginError(
-                "code for Vulkan needs the Vulkan plug-in, which is not loaded",
-                hint="`heterocc devices` says why; reinstall heterocc where g++ and the Vulkan headers are",
+                "code generation for Vulkan needs the Vulkan plug-in, which is not loaded",
+                hint="`heterocc devices` prints the reason; to build it, install g++ and the Vulkan headers and "
+                "reinstall heterocc",
             )
         return create(package(self.kernels))
 
 
 @contextmanager
 def generating(limits: VulkanLimits) -> Iterator[Generation]:
-    """While open, TVM's builds for Vulkan keep to the limits; gives what they make.
+    """Generate code within the limits in TVM's builds for Vulkan within the block; yield a record of the kernels.
 
-    A code generator that the user's TVM has is left alone; then nothing is recorded.
+    If TVM already has a code generator for Vulkan, that is used, and nothing is recorded.
     """
     generation = Generation(limits)
-    with _LOCK:  # the code generator is the process's
+    with _LOCK:  # TVM's global functions belong to the process
         own = tvm_ffi.get_global_func(BUILD, allow_missing=True) is None
         if own:
             tvm_ffi.register_global_func(BUILD, generation.build)
@@ -74,7 +75,7 @@ def generating(limits: VulkanLimits) -> Iterator[Generation]:
 
 
 def device_kernels(functions: tvm.IRModule, target: Target, limits: VulkanLimits) -> list[Kernel]:
-    """The kernels of scheduled functions, without host code. Raises LoweringError for what does not fit."""
+    """The kernels of scheduled functions, without host code. Raises LoweringError if one exceeds the limits."""
     with target:
         pipeline, _, finalize = tirx.get_default_tir_pipeline(target)
         _, devices = split_host_device_mods(pipeline(tirx.transform.BindTarget(target)(functions)))
@@ -88,9 +89,9 @@ def _kernels(mod: IRModule, limits: VulkanLimits) -> list[Kernel]:
         try:
             kernel = compile_kernel(name, function, limits.features)
         except UnsupportedError as error:
-            raise LoweringError(f"Vulkan code has no form for {error}", where=f"kernel '{name}'") from None
+            raise LoweringError(f"Vulkan code cannot express {error}", where=f"kernel '{name}'") from None
         problem = limits.misfit(kernel)
         if problem is not None:
-            raise LoweringError(problem, where=f"kernel '{name}'", hint="give the node to another device")
+            raise LoweringError(problem, where=f"kernel '{name}'", hint="list another device after this one")
         kernels.append(kernel)
     return kernels

@@ -1,4 +1,4 @@
-"""SPIR-V as text, for dumps: one instruction a line, in the manner of the specification's tools."""
+"""Disassembly of SPIR-V for dumps: one instruction per line, similar to spirv-dis."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _WITHOUT_TYPE = frozenset(
 
 
 def disassemble(code: bytes) -> str:
-    """The instructions of a module; operands are numbers, ids and literals alike."""
+    """The instructions of a module as text. Operands, both ids and literals, are printed as numbers."""
     words = struct.unpack(f"<{len(code) // 4}I", code)
     lines = []
     place = _HEADER

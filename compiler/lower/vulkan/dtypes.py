@@ -1,4 +1,4 @@
-"""Element types and how SPIR-V holds them: in registers, and in buffers."""
+"""Element types and their representation in SPIR-V, in registers and in buffers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _STORAGE = {1: Capability.STORAGE_BUFFER_8BIT, 2: Capability.STORAGE_BUFFER_16BI
 
 
 class UnsupportedError(Exception):
-    """A kernel holds something that Vulkan code cannot express; the text is one sentence without a capital."""
+    """A kernel contains something that Vulkan code cannot express; the message is a noun phrase that names it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,21 +47,21 @@ class DType:
 
     @property
     def bytes(self) -> int:
-        """Size of an element in a buffer."""
+        """The size of an element in a buffer, in bytes."""
         return max(1, self.bits // 8)
 
     @property
     def name(self) -> str:
-        """The name that TVM and NumPy have for it."""
+        """The type's name in TVM and NumPy."""
         return "bool" if self.kind == "bool" else f"{self.kind}{self.bits}"
 
     @property
     def stored(self) -> DType:
-        """The type of its elements in a buffer."""
+        """The type that represents it in a buffer."""
         return UINT8 if self.kind == "bool" else self
 
     def declare(self, module: Module) -> int:
-        """The SPIR-V type, to load, store and convert: needs no capability beyond the buffer's."""
+        """The SPIR-V type for loads, stores and conversions, which need only the capability of the buffer."""
         if self.kind == "bool":
             return module.type(Op.TYPE_BOOL)
         if self.bits == 64:
@@ -71,7 +71,7 @@ class DType:
         return module.type(Op.TYPE_INT, self.bits, int(self.kind == "int"))
 
     def compute(self, module: Module) -> int:
-        """The SPIR-V type, to compute with it."""
+        """The SPIR-V type for arithmetic; declares the capability for it."""
         capability = _ARITHMETIC.get((self.is_float, self.bits))
         if capability is not None:
             module.require(capability)
@@ -79,7 +79,7 @@ class DType:
         return self.declare(module)
 
     def computed(self, module: Module) -> None:
-        """Note that the code computes in the type, if it is a floating-point one."""
+        """Record that the code computes in this type, if it is a floating-point one."""
         if self.is_float:
             module.float_widths.add(self.bits)
 
@@ -97,7 +97,7 @@ class DType:
         return module.constant(Op.CONSTANT, self.compute(module), *self._words(value))
 
     def _words(self, value: Number) -> tuple[int, ...]:
-        """Narrow integers are extended by their sign, narrow floats by zeros: so the specification wants it."""
+        """The words of a constant. As specified, narrow integers are sign-extended, and narrow floats zero-extended."""
         if self.is_float:
             with np.errstate(over="ignore"):
                 data = np.array(value, f"<f{self.bits // 8}").tobytes()
@@ -123,7 +123,7 @@ _ALL |= {f"{kind}{bits}": DType(kind, bits) for kind in ("int", "uint") for bits
 
 
 def parse(dtype: Any) -> tuple[DType, int]:
-    """A TVM dtype as scalar type and number of lanes. Raises UnsupportedError for one that Vulkan code has not."""
+    """A TVM dtype as scalar type and number of lanes. Raises UnsupportedError for an unsupported one."""
     return _parsed(str(getattr(dtype, "dtype", dtype)))
 
 
@@ -132,5 +132,5 @@ def _parsed(text: str) -> tuple[DType, int]:
     scalar, _, lanes = text.partition("x")
     found = _ALL.get(scalar)
     if found is None or (lanes and not lanes.isdecimal()):
-        raise UnsupportedError(f"dtype {text} has no form in SPIR-V")
+        raise UnsupportedError(f"dtype {text}")
     return found, int(lanes or 1)

@@ -1,4 +1,4 @@
-"""Expressions: from TIR nodes to scalars. A vector is a tuple of scalars; Vulkan has none longer than four."""
+"""Evaluation of TIR expressions to scalars. A vector is a tuple of scalars, as Vulkan's have at most four elements."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _BINARY: dict[str, Operation] = {
     "Mod": truncated_mod,
     "FloorDiv": floor_div,
     "FloorMod": floor_mod,
-    # TVM's CPU code: a NaN on the right comes out, one on the left does not.
+    # As in TVM's CPU code, NaN is propagated from the right operand only.
     "Min": lambda a, b: select(a < b, a, b),
     "Max": lambda a, b: select(a > b, a, b),
     "EQ": lambda a, b: a.equals(b),
@@ -52,10 +52,10 @@ _READING = frozenset(["TensorLoad", "Call"])
 
 @dataclass
 class Context:
-    """What expressions of a kernel refer to, by the identity of the TVM nodes.
+    """The variables and memory that a kernel's expressions refer to, by the identity of the TVM nodes.
 
-    `axes` are launch axes, as uint32: they are converted where they are read, since TVM gives an axis that nobody reads
-    64 bits, which a device may not have.
+    `axes` are launch axes, as uint32. They are converted when they are read: TVM gives unused axes 64 bits, which the
+    device may not support.
     """
 
     body: Body
@@ -81,7 +81,7 @@ class Context:
         """The value of an expression that has one lane."""
         lanes = self.evaluate(node)
         if len(lanes) != 1:
-            raise UnsupportedError("a vector where one value is needed")
+            raise UnsupportedError("a vector in place of a scalar")
         return lanes[0]
 
     def place(self, buffer: tirx.Buffer, indices: Sequence[tirx.Expr]) -> tuple[View, Lanes]:
@@ -115,7 +115,7 @@ class Context:
             return found
         axis = self.axes.get(key_of(node))
         if axis is None:
-            raise UnsupportedError(f"variable {node.name} has no value")
+            raise UnsupportedError(f"variable {node.name} without a value")
         return (axis.to(parse(node.ty.dtype)[0]),)
 
     def _number(self, node: tirx.Expr) -> Lanes:
@@ -135,7 +135,7 @@ class Context:
     def _choice(
         self, condition: Scalar, dtype: DType, then: Callable[[], Lanes], otherwise: Callable[[], Lanes]
     ) -> Lanes:
-        """The lanes of the branch that the condition chooses; the other one does not run."""
+        """The lanes of the branch that the condition selects; the other branch is not executed."""
 
         def ids(values: Callable[[], Lanes]) -> Callable[[], list[int]]:
             return lambda: [lane.id for lane in values()]
@@ -161,7 +161,7 @@ class Context:
         return tuple(lane.to(dtype) for lane in lanes)
 
     def _to_be_rounded(self, node: tirx.Expr) -> Lanes:
-        """The value of an expression that becomes an integer, where a quotient that is a little off is one off."""
+        """The value of an expression that is then rounded to an integer; a quotient is computed exactly for this."""
         if type(node).__name__ != "Div":
             return self.evaluate(node)
         return tuple(exact_quotient(a, b) for a, b in _paired(self.evaluate(node.a), self.evaluate(node.b)))
@@ -183,7 +183,7 @@ class Context:
 
     def _load(self, node: TensorLoad) -> Lanes:
         if getattr(node, "predicate", None) is not None:
-            raise UnsupportedError("a load under a predicate")
+            raise UnsupportedError("a predicated load")
         view, places = self.place(node.source, node.indices)
         if view.lanes == 1 and _in_quads(node.indices[0]):
             quads = [self.memory.load_quad(view, place) for place in places[::QUAD]]
@@ -200,7 +200,7 @@ class Context:
                 dtype, _ = parse(node.ty.dtype)
                 return self._choice(conditions[0], dtype, lambda: self.evaluate(then), lambda: self.evaluate(otherwise))
             if loads(then) or loads(otherwise):
-                raise UnsupportedError("a vector of conditions before loads")
+                raise UnsupportedError("a vector of conditions for branches that load or call")
             pairs = _paired(self.evaluate(then), self.evaluate(otherwise))
             return tuple(select(c, a, b) for c, (a, b) in zip(conditions, pairs, strict=True))
         if name in ("tirx.call_pure_extern", "tirx.call_extern"):
@@ -219,7 +219,7 @@ class Context:
 
 
 def _in_quads(index: tirx.Expr) -> bool:
-    """Whether an index goes through whole aligned vectors of a buffer."""
+    """Whether an index consists of aligned vectors of QUAD elements."""
     if type(index).__name__ != "Ramp" or _count(index.lanes) % QUAD or getattr(index.stride, "value", 0) != 1:
         return False
     found = sym.Analyzer().modular_set(index.base)
@@ -227,7 +227,7 @@ def _in_quads(index: tirx.Expr) -> bool:
 
 
 def _paired(left: Lanes, right: Lanes) -> list[tuple[Scalar, Scalar]]:
-    """Lane by lane; a single value goes with every lane of the other side."""
+    """The pairs of lanes; a single value is paired with every lane of the other operand."""
     if len(left) == 1:
         left *= len(right)
     if len(right) == 1:
@@ -236,7 +236,7 @@ def _paired(left: Lanes, right: Lanes) -> list[tuple[Scalar, Scalar]]:
 
 
 def loads(node: tirx.Expr) -> bool:
-    """Whether an expression reads memory or calls something: its value may change, evaluating it may do harm."""
+    """Whether an expression reads memory or calls a function, so that evaluating it unconditionally may be unsafe."""
     if type(node).__name__ in _READING:
         return True
     parts = ("a", "b", "value", "condition", "true_value", "false_value", "body", "base", "stride")

@@ -1,6 +1,6 @@
 """Integer division and remainder as TVM defines them, and bit counts.
 
-The remainders of SPIR-V are undefined in Vulkan for negative operands, so they are made of quotients.
+SPIR-V's remainders are undefined in Vulkan for negative operands, so they are computed from quotients.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def floor_mod(a: Scalar, b: Scalar) -> Scalar:
 
 
 def absolute(a: Scalar) -> Scalar:
-    """The absolute value; of the least integer that integer itself."""
+    """The absolute value; that of the least integer is that integer itself."""
     if a.dtype.is_float:
         return a.glsl(Glsl.F_ABS)
     if a.dtype == BOOL:
@@ -67,7 +67,7 @@ def population(a: Scalar) -> Scalar:
 
 
 def _leading_zeros(word: Scalar) -> Scalar:
-    """Of a uint32; the highest bit of zero counts as -1."""
+    """The number of leading zeros of a uint32; the highest bit of zero has the index -1."""
     return 31 - word.glsl(Glsl.FIND_U_MSB).bitcast(INT32)
 
 
@@ -82,7 +82,7 @@ def _halves(a: Scalar) -> tuple[Scalar, Scalar]:
 
 
 def _exponent_of_two(b: Scalar) -> int | None:
-    """n where b is the constant 2^n."""
+    """n if b is the constant 2^n, else None."""
     number = b.known
     if not isinstance(number, int) or number <= 0 or number & (number - 1):
         return None
@@ -90,7 +90,7 @@ def _exponent_of_two(b: Scalar) -> int | None:
 
 
 def _other_sign(rest: Scalar, divisor: Scalar) -> Scalar:
-    """Whether a remainder is not zero and has not the sign of its divisor."""
+    """Whether a remainder is not zero and its sign differs from that of its divisor."""
     if rest.dtype.is_float:
         return rest.differs(0) & (rest < 0).differs(divisor < 0)
     return rest.differs(0) & ((rest ^ divisor) < 0)

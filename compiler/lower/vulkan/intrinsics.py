@@ -1,4 +1,4 @@
-"""Calls in TIR: functions of real numbers, bit operations, work-group barriers, reductions over a subgroup."""
+"""Calls in TIR: mathematical functions, bit operations, work-group barriers, reductions over a subgroup."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _FLOAT32_ONLY: dict[str, Callable[..., Scalar]] = {
     "tan": maths.tan,
     "tanh": maths.tanh,
 }
-"""Functions that are computed in float32; narrower types are converted there and back."""
+"""Functions that are computed in float32; narrower types are converted to it and back."""
 
 _ANY_FLOAT: dict[str, Callable[..., Scalar]] = {
     "ceil": lambda x: x.glsl(Glsl.CEIL),
@@ -72,7 +72,7 @@ _SUBGROUP: dict[str, tuple[Op, Op, Op]] = {  # float, int, uint
     "subgroup_min": (Op.GROUP_NON_UNIFORM_F_MIN, Op.GROUP_NON_UNIFORM_S_MIN, Op.GROUP_NON_UNIFORM_U_MIN),
     "subgroup_max": (Op.GROUP_NON_UNIFORM_F_MAX, Op.GROUP_NON_UNIFORM_S_MAX, Op.GROUP_NON_UNIFORM_U_MAX),
 }
-"""Reductions over the active invocations of a subgroup, for schedules to call as external functions."""
+"""Reductions over the active invocations of a subgroup, which schedules call as external functions."""
 
 
 def is_rounding(name: str) -> bool:
@@ -85,7 +85,7 @@ def call(name: str, dtype: DType, arguments: Sequence[Scalar]) -> Scalar:
     short = name.rpartition(".")[2]
     plain = _without_suffix(short, dtype)
     if not arguments:
-        return _no(name)
+        return _unknown(name)
     first = arguments[0]
     if short in _SUBGROUP:
         return _over_subgroup(short, first)
@@ -96,30 +96,30 @@ def call(name: str, dtype: DType, arguments: Sequence[Scalar]) -> Scalar:
     if plain in _ANY_FLOAT and dtype.is_float:
         return _ANY_FLOAT[plain](*arguments)
     if short in _ROUNDING:
-        return first  # of integers
+        return first  # for integers
     other = _OTHERS.get(short)
-    return other(dtype, arguments) if other is not None else _no(name)
+    return other(dtype, arguments) if other is not None else _unknown(name)
 
 
 def barrier(body: Body, scope: str) -> None:
-    """Wait for the invocations of the work group and see what they stored to shared memory."""
+    """A barrier for the invocations of a work group, after which their stores to shared memory are visible."""
     if scope == "warp":
-        return  # subgroups exchange values through registers alone
+        return  # subgroups exchange values only through registers
     if not scope.startswith("shared"):
-        raise UnsupportedError(f"a barrier for {scope} memory: Vulkan has none between work groups")
+        raise UnsupportedError(f"a barrier for {scope} memory, which would have to synchronise work groups")
     scope_id = UINT32.constant(body.module, SCOPE_WORKGROUP)
     semantics = UINT32.constant(body.module, SEMANTICS_WORKGROUP)
     body.effect(Op.CONTROL_BARRIER, scope_id, scope_id, semantics)
 
 
 def _without_suffix(name: str, dtype: DType) -> str:
-    """C's name of a function for double: `expf` is `exp`, but `erf` is no function of `er`."""
+    """C's name of a function for double: `expf` becomes `exp`, but `erf` stays."""
     if dtype.is_float and name.endswith("f") and name[:-1] in (_FLOAT32_ONLY.keys() | _ANY_FLOAT.keys()):
         return name[:-1]
     return name
 
 
-def _no(name: str) -> Scalar:
+def _unknown(name: str) -> Scalar:
     raise UnsupportedError(f"function {name}")
 
 
@@ -134,7 +134,7 @@ def _classified(name: str, x: Scalar) -> Scalar:
         return x.constant(name == "isfinite", BOOL)
     if x.dtype.bits <= 32:
         return _CLASSES[name](x.to(FLOAT32))
-    # The exponent of float64 lies in the upper word.
+    # The exponent of float64 is in the upper word.
     size = absolute(x).bitcast(DType("int", 64))
     infinite = 0x7FF << 52
     return {"isnan": size > infinite, "isinf": size.equals(infinite), "isfinite": size < infinite}[name]

@@ -1,7 +1,8 @@
-"""How often an invocation of a kernel goes round its loops.
+"""The number of loop iterations of a kernel's invocation.
 
-Mesa's llvmpipe leaves a loop silently once an invocation has gone round all of its loops 65535 times together
-(`LP_MAX_TGSI_LOOP_ITERATIONS` of its gallivm; a sum of 70000 ones gave 65535): a kernel beyond that is wrong there.
+Mesa's llvmpipe silently leaves a loop after 65535 iterations of all loops of an invocation in total
+(`LP_MAX_TGSI_LOOP_ITERATIONS` of its gallivm; a sum of 70000 ones gave 65535), so the results of a kernel with more
+iterations are wrong.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ if TYPE_CHECKING:
 
 
 LLVMPIPE_ITERATIONS = 65535
-"""Times round loops, all of one invocation together."""
+"""The most iterations of all loops of an invocation in llvmpipe."""
 
 
 def iterations(statement: tirx.Stmt) -> int:
-    """At most how often a statement goes round loops; loops whose extent is no constant count as one time round."""
+    """The most loop iterations of a statement; a loop whose extent is not constant counts as one iteration."""
     kind = type(statement).__name__
     if kind == "SeqStmt":
         return sum(iterations(part) for part in statement.seq)

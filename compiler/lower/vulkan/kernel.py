@@ -1,4 +1,4 @@
-"""One kernel: from a TIR function, lowered for the device, to a SPIR-V module and what a launch must know."""
+"""Compilation of a kernel: from a TIR function, lowered for the device, to a SPIR-V module and its interface."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LAUNCH_TAGS = "tirx.kernel_launch_params"
 
 
 class Feature(IntFlag):
-    """What a kernel needs of a device beyond Vulkan 1.1's minimum; bits of the package format."""
+    """The optional features of Vulkan 1.1 that a kernel needs; the bits are those of the package format."""
 
     INT64 = 1
     FLOAT64 = 2
@@ -50,7 +50,7 @@ _FEATURES: dict[Capability, Feature] = {
 }
 
 _NAN = {16: Feature.NAN16, 32: Feature.NAN32, 64: Feature.NAN64}
-"""By the width of a float: the device can be told to keep NaN, infinities and the sign of zero in it."""
+"""The features by which arithmetic preserves NaN, infinities and the sign of zero, by the width of the float."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +66,10 @@ class Argument:
 class Kernel:
     """A compute shader and its interface.
 
-    `launch_tags` are the axes whose extents a launch is given, in order. `local_size` is fixed in the code. `groups`
-    are the numbers of work groups where they are constants. `buffer_bytes` is the size of the largest storage buffer
-    as the kernel declares it, 0 where that is unknown. Sizes are in bytes. `iterations` says how often an invocation
-    goes round loops.
+    `launch_tags` are the axes whose extents a launch passes, in order. `local_size` is fixed in the code. `groups` are
+    the numbers of work groups, 1 where they are not constant. `buffer_bytes` is the size of the largest storage buffer
+    that the kernel declares, 0 if unknown. Sizes are in bytes. `iterations` is the number of loop iterations of an
+    invocation.
     """
 
     name: str
@@ -91,10 +91,10 @@ class Kernel:
 
 
 def compile_kernel(name: str, function: tirx.PrimFunc, offered: Feature) -> Kernel:
-    """The kernel of a device function as TVM's pipeline leaves it.
+    """The kernel of a device function that TVM's pipeline has lowered.
 
-    Of `offered` it takes what makes results right and does not need the rest: whether NaN is kept. Raises
-    UnsupportedError saying what does not fit.
+    Of the features `offered` it uses only those that preserve NaN; other features are used if the function needs them.
+    Raises UnsupportedError if Vulkan code cannot express the function.
     """
     module = Module()
     body = Body(module)
@@ -104,7 +104,7 @@ def compile_kernel(name: str, function: tirx.PrimFunc, offered: Feature) -> Kern
     arguments, push_bytes = _parameters(function, context)
     Writer(context, launch).write(function.body)
     if memory.private_bytes > MAX_PRIVATE_BYTES:
-        raise UnsupportedError(f"arrays of {memory.private_bytes} bytes in every invocation")
+        raise UnsupportedError(f"arrays of {memory.private_bytes} bytes per invocation")
     memory.finish()
     features = Feature(0)
     for bits, feature in _NAN.items():
@@ -131,7 +131,7 @@ def compile_kernel(name: str, function: tirx.PrimFunc, offered: Feature) -> Kern
 
 
 def _parameters(function: tirx.PrimFunc, context: Context) -> tuple[tuple[Argument, ...], int]:
-    """Bind pointers to descriptors and read scalars from push constants; gives the bytes of these, too."""
+    """Bind pointers to descriptors and read scalars from push constants; return the arguments and bytes of these."""
     written = _written(function)
     arguments: list[Argument] = []
     scalars: list[tuple[tirx.Var, DType, int]] = []
@@ -155,7 +155,7 @@ def _parameters(function: tirx.PrimFunc, context: Context) -> tuple[tuple[Argume
 
 
 def _read_push_constants(scalars: list[tuple[tirx.Var, DType, int]], context: Context) -> None:
-    """Narrow scalars are read as the low bits of a word: that needs no feature for narrow push constants."""
+    """Read scalars. Narrow ones are read as the low bits of a word, which avoids features for narrow push constants."""
     module, body = context.body.module, context.body
     held = [dtype if dtype.bits >= 32 else UINT32 for _, dtype, _ in scalars]
     structure = module.own_type(Op.TYPE_STRUCT, *(h.compute(module) for h in held))
@@ -177,7 +177,7 @@ def _narrowed(word: Scalar, dtype: DType) -> Scalar:
         return word
     if dtype == BOOL:
         return (word & 0xFF).differs(0)
-    dtype.compute(word.body.module)  # no buffer brings the type in
+    dtype.compute(word.body.module)  # declares the capability, as a push constant does not
     if dtype.is_float:
         return word.to(DType("uint", dtype.bits)).bitcast(dtype)
     return word.to(dtype)
@@ -206,7 +206,7 @@ def _written(function: tirx.PrimFunc) -> frozenset[int]:
 
 
 def _largest_buffer(function: tirx.PrimFunc) -> int:
-    """Bytes of the largest buffer that lies in a parameter."""
+    """The size in bytes of the largest buffer of a parameter."""
     sizes = [0]
 
     def declared(node: tirx.DeclBuffer) -> None:

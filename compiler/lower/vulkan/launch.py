@@ -1,4 +1,4 @@
-"""The launch of a kernel: which work group and which invocation of it this is."""
+"""The launch axes of a kernel: the indices of the work group and of the invocation."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ class Launch:
 
     @property
     def interface(self) -> tuple[int, ...]:
-        """The built-in variables that are read."""
+        """The ids of the built-in variables that are read."""
         return tuple(self._inputs.values())
 
     @property
     def local_size(self) -> tuple[int, int, int]:
-        """Invocations of a work group in x, y and z."""
+        """The invocations of a work group in x, y and z."""
         x, y, z = self._local
         return x, y, z
 
     @property
     def groups(self) -> dict[int, int]:
-        """Work groups by axis, where their number is a constant."""
+        """The numbers of work groups by axis, for axes where they are constant."""
         return dict(self._groups)
 
     def axis(self, tag: str, extent: tirx.Expr) -> Scalar:
@@ -51,7 +51,7 @@ class Launch:
         size = getattr(extent, "value", None)
         if name == "threadIdx":
             if size is None:
-                raise UnsupportedError("a work group whose size is not a constant")
+                raise UnsupportedError("a work group whose size is not constant")
             self._local[place] = max(self._local[place], int(size))
         elif size is not None:
             self._groups[place] = max(self._groups.get(place, 1), int(size))

@@ -1,4 +1,4 @@
-"""Lowering for Vulkan devices: kernels in SPIR-V, host code for the CPU, weights outside."""
+"""Lowering for Vulkan devices: kernels in SPIR-V, host code for the CPU, weights as parameters."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from heterocc.compiler.lower.codegen.shared_object import (
     kernels_executable,
     shared_object,
 )
-from heterocc.compiler.lower.gpu.crowding import uncrowded
 from heterocc.compiler.lower.gpu.limits import Limits
 from heterocc.compiler.lower.gpu.stages import GpuStages
+from heterocc.compiler.lower.gpu.tensor_limit import within_tensor_limit
 from heterocc.compiler.lower.pipeline import KernelModule
 from heterocc.compiler.lower.stages import Stages, lowering, node_of, refusal, trial_job
 from heterocc.compiler.lower.vulkan.codegen import device_kernels, generating
@@ -48,15 +48,15 @@ _REQUIRED: dict[Feature, str] = {
 
 _TILE = (4, 16)
 _SOFTWARE_TILE = (16, 256)
-"""Largest side and area of a tile of sums. lavapipe runs invocations side by side in vectors, as GPUs do, but needs few
-of them; a load costs it a branch for each, as much as fifty additions: a tile that spills registers still wins."""
+"""The largest side and area of a tile of sums. lavapipe runs invocations in SIMD lanes, but does not need many of them,
+and a load costs a branch per invocation, as much as fifty additions. So even a tile that spills registers is faster."""
 
 
 class VulkanLowering:
     """The Vulkan back end: see Lowering."""
 
     def lower(self, job: PartitionJob) -> LoweredPartition:
-        """Lower one partition to an ELF shared object that carries its kernels' SPIR-V.
+        """Lower one partition to an ELF shared object that contains the SPIR-V of its kernels.
 
         Raises LoweringError (HC203), LinkerMissingError (HC406), NativePluginError (HC407).
         """
@@ -71,21 +71,24 @@ class VulkanLowering:
         )
 
     def trial(self, model: ImportedModel, node: str, device: TargetDevice) -> str | None:
-        """Import, legalise and schedule the node alone, and write its SPIR-V."""
+        """Import, legalise and schedule the node alone, and generate its SPIR-V; return the reason if that fails."""
         job, target = trial_job(model, node, device), vulkan_target(device)
         return refusal(lambda: kernels_of(job, target, limits_of(device)))
 
 
 def kernels_of(job: PartitionJob, target: Target, limits: VulkanLimits) -> list[Kernel]:
-    """The partition's kernels alone, without host code and plug-in. Raises LoweringError and what TVM raises."""
+    """The partition's kernels without host code. It does not need the plug-in.
+
+    Raises LoweringError, and any exception of TVM's.
+    """
     scheduled = _stages(job, target, limits).scheduled
     return device_kernels(tvm.IRModule(_functions(scheduled)), target, limits)
 
 
 def _stages(job: PartitionJob, target: Target, limits: VulkanLimits) -> Stages:
-    """The partition's kernels before and after scheduling; not fused where fused ones have too many buffers."""
-    made = GpuStages(target, _gpu_limits(job.device, limits), lambda functions: _alone(functions, target, limits))
-    return uncrowded(lambda: made.of(job), limits.buffers)
+    """The partition's kernels before and after scheduling, without fusion if fused ones have too many buffers."""
+    steps = GpuStages(target, _gpu_limits(job.device, limits), lambda functions: _alone(functions, target, limits))
+    return within_tensor_limit(lambda: steps.run(job), limits.buffers)
 
 
 def _alone(functions: Mapping[str, tirx.PrimFunc], target: Target, limits: VulkanLimits) -> bytes:
@@ -118,7 +121,7 @@ def _built(stages: Stages, target: Target, limits: VulkanLimits) -> tuple[Execut
 
 
 def _placed(error: LoweringError, module: KernelModule) -> LoweringError:
-    """The error with the node of the kernel that it names."""
+    """The error with the node of the kernel at fault as its place."""
     where = error.where or ""
     node = node_of(where.removeprefix("kernel '"), module.kernels) if where.startswith("kernel '") else None
     return LoweringError(error.message, where=f"node '{node}'" if node else error.where, hint=error.hint)
@@ -129,7 +132,7 @@ def _functions(module: KernelModule) -> dict[relax.GlobalVar, tirx.PrimFunc]:
 
 
 def _requires(kernels: tuple[Kernel, ...]) -> tuple[str, ...]:
-    """What the kernels need of a device beyond Vulkan 1.1, by the runtime's names."""
+    """The optional Vulkan 1.1 features that the kernels need, by the runtime's names."""
     features = Feature(0)
     for kernel in kernels:
         features |= kernel.features

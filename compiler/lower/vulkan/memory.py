@@ -1,4 +1,4 @@
-"""Buffers: storage buffers behind descriptors, shared memory of a work group, arrays of one invocation."""
+"""The memory of a kernel: storage buffers, shared memory of a work group, private arrays of an invocation."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
 
 QUAD = 4
-"""Elements of the widest vector that a shader loads at once."""
+"""The number of elements of a vector load."""
 
 MAX_PRIVATE_BYTES = 1 << 16
-"""Arrays of an invocation, at most: drivers put what does not fit into registers in memory, or fail."""
+"""The most bytes of private arrays of an invocation. Drivers spill larger ones to memory, or fail."""
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A buffer as one name of it sees it: `lanes` scalars of `dtype` per element, over memory of elements `held`."""
+    """A view of a buffer: `lanes` scalars of `dtype` per element, in memory whose elements are of type `held`."""
 
     variable: int
     storage: Storage
@@ -35,7 +35,7 @@ class View:
 
 @dataclass
 class _Binding:
-    """A storage buffer: one variable for each element type that it is seen as, alone (1) or in vectors (QUAD)."""
+    """A storage buffer. It has a variable for each element type and vector width (1 or QUAD) of its accesses."""
 
     index: int
     variables: dict[tuple[DType, int], int] = field(default_factory=dict)
@@ -43,10 +43,10 @@ class _Binding:
 
 
 class Memory:
-    """All memory of a kernel. Elements are addressed one by one, in scalars."""
+    """All memory of a kernel, addressed by scalar element."""
 
     def __init__(self, module: Module, body: Body, aliased: bool) -> None:
-        """`aliased` says that two parameters may share memory."""
+        """`aliased` is true if two parameters may share memory."""
         self._module = module
         self._body = body
         self._aliased = aliased
@@ -58,7 +58,7 @@ class Memory:
         self.private_bytes = 0
 
     def bind(self, parameter: tirx.Var, written: bool) -> None:
-        """Give a pointer parameter the next descriptor; `written` says whether the kernel stores to it."""
+        """Bind a pointer parameter to the next descriptor; `written` is true if the kernel stores to it."""
         self._bindings[key_of(parameter)] = _Binding(len(self._bindings), written=written)
 
     @property
@@ -67,7 +67,7 @@ class Memory:
         return len(self._bindings)
 
     def declare(self, buffer: tirx.Buffer, data: tirx.Expr) -> None:
-        """Make `buffer` a name of the memory behind the pointer `data`."""
+        """Declare `buffer` as a view of the memory at the pointer `data`."""
         dtype, lanes = parse(buffer.dtype)
         data = memory_of(data)
         binding = self._bindings.get(key_of(data))
@@ -77,18 +77,18 @@ class Memory:
             return
         known = self._views.get(key_of(data))
         if known is None:
-            raise UnsupportedError(f"buffer {buffer.name} lies in memory that the kernel does not own")
+            raise UnsupportedError(f"buffer {buffer.name} in memory from outside the kernel")
         if known.held.bits != dtype.bits and dtype != known.dtype:
-            raise UnsupportedError(f"{known.held.name} memory is used as {dtype.name}")
+            raise UnsupportedError(f"{known.held.name} memory used as {dtype.name}")
         self._views[key_of(buffer)] = View(known.variable, known.storage, known.held, dtype, lanes)
 
     def allocate(self, buffer: tirx.Buffer) -> None:
-        """Make the array of a new buffer."""
+        """Allocate the array of a new buffer."""
         dtype, lanes = parse(buffer.dtype)
         elements = lanes
         for extent in buffer.shape:
             if not hasattr(extent, "value"):
-                raise UnsupportedError(f"the size of buffer {buffer.name} is not a constant")
+                raise UnsupportedError(f"buffer {buffer.name} whose size is not constant")
             elements *= int(extent.value)
         scope = str(buffer.scope())
         size = elements * max(dtype.bytes, 4 if dtype.kind == "bool" else 1)
@@ -106,14 +106,14 @@ class Memory:
         self._views[key_of(buffer)] = View(variable, storage, dtype, dtype, lanes)
 
     def view(self, buffer: tirx.Buffer) -> View:
-        """What is known of a buffer."""
+        """The view of a buffer. Raises UnsupportedError if it is not declared."""
         found = self._views.get(key_of(buffer))
         if found is None:
-            raise UnsupportedError(f"buffer {buffer.name} is not declared")
+            raise UnsupportedError(f"buffer {buffer.name} without a declaration")
         return found
 
     def load(self, view: View, index: Scalar) -> Scalar:
-        """One scalar of a buffer."""
+        """Load one scalar of a buffer."""
         pointer = self.pointer(view, index)
         type_ = view.held.declare(self._module)
         if view.variable in self._constant:
@@ -123,11 +123,11 @@ class Memory:
         return _seen(Scalar(self._body, view.held, loaded), view.dtype)
 
     def load_quad(self, view: View, index: Scalar) -> tuple[Scalar, ...] | None:
-        """QUAD scalars from an index on that is a multiple of QUAD; None where the kernel may change them."""
+        """Load QUAD scalars from an index that is a multiple of QUAD; None if the kernel may change them."""
         binding = next((b for b in self._bindings.values() if view.variable in b.variables.values()), None)
         if binding is None or view.variable not in self._constant or view.dtype != view.held:
             return None
-        scalar = view.held.compute(self._module)  # what takes an element out of a vector counts as arithmetic
+        scalar = view.held.compute(self._module)  # extracting an element of a vector counts as arithmetic
         vector = self._module.type(Op.TYPE_VECTOR, scalar, QUAD)
         variable = self._storage(binding, view.held, QUAD)
         place = floor_div(index, index.constant(QUAD))
@@ -141,18 +141,18 @@ class Memory:
         """Store one scalar."""
         held = _seen(value, view.held)
         if view.storage == Storage.STORAGE_BUFFER and held.wide is not None:
-            held = held.wide.rounded()  # drivers drop the conversion before where nothing else uses it
+            held = held.wide.rounded()  # drivers remove the earlier conversion if it is unused
         self._body.effect(Op.STORE, self.pointer(view, index), held.id)
 
     def pointer(self, view: View, index: Scalar) -> int:
         """A pointer to one scalar."""
-        # A storage buffer is a structure around its array.
+        # A storage buffer is a structure with one array.
         outer = (INT32.constant(self._module, 0),) if view.storage == Storage.STORAGE_BUFFER else ()
         type_ = self._pointer(view.storage, view.held.declare(self._module))
         return self._body.pure(Op.ACCESS_CHAIN, type_, view.variable, *outer, index.id)
 
     def finish(self) -> None:
-        """Decorate what is known only once all code is written."""
+        """Write the decorations that depend on the whole code. Call it last."""
         for binding in self._bindings.values():
             for variable in binding.variables.values():
                 shared = self._aliased or (binding.written and len(binding.variables) > 1)
@@ -172,7 +172,7 @@ class Memory:
         return binding.variables[held, width]
 
     def _structure(self, held: DType, width: int) -> int:
-        """A structure of one array without end."""
+        """A structure with one run-time array."""
         if (held, width) not in self._structures:
             element = held.in_buffer(self._module)
             if width > 1:
@@ -190,7 +190,7 @@ class Memory:
 
 
 def _seen(value: Scalar, dtype: DType) -> Scalar:
-    """A value out of memory as another type: bool against its byte, everything else bit by bit."""
+    """A value from memory as another type: bool is converted from and to its byte, others are bit casts."""
     if value.dtype == dtype:
         return value
     if "bool" in (value.dtype.kind, dtype.kind):
@@ -199,11 +199,11 @@ def _seen(value: Scalar, dtype: DType) -> Scalar:
 
 
 def memory_of(data: tirx.Expr) -> tirx.Buffer | tirx.Var:
-    """The parameter or buffer that a pointer expression is the memory of."""
+    """The parameter or buffer whose memory a pointer expression refers to."""
     name = getattr(getattr(data, "op", None), "name", "")
     return data.args[0] if name == "tirx.buffer_data" else data
 
 
 def key_of(node: tirx.Buffer | tirx.Var) -> int:
-    """What identifies a TVM object as long as it lives; its own equality builds an expression."""
+    """A key for a TVM object during its lifetime. Its own equality operator builds an expression."""
     return int(node.__chandle__())

@@ -1,6 +1,6 @@
-"""The module package: kernels as the native plug-in reads them.
+"""The package format of a module's kernels, which the native plug-in reads.
 
-Little endian; a text is its length in bytes (u32) and UTF-8. Kernels lie in order of name.
+Numbers are little endian; a text is its length in bytes (u32) and UTF-8. Kernels are sorted by name.
 
     "HCVK"  u32 version (1)  u32 kernels
     per kernel:
@@ -10,10 +10,10 @@ Little endian; a text is its length in bytes (u32) and UTF-8. Kernels lie in ord
         u8 kind (0 buffer, 1 push constant)  u8 dtype code (DLPack)  u8 bits  u8 0
         u32 binding, or byte offset in the push constants
       u32 launch tags, per tag: text such as "blockIdx.x"
-      u32 × 3 work-group size, which is fixed in the code
+      u32 × 3 work-group size, as fixed in the code
       u32 bytes of shared memory
       u32 features (see `Feature`)
-      u32 words of SPIR-V, then the words; the entry point is "main", buffers lie in descriptor set 0
+      u32 words of SPIR-V, then the words; the entry point is "main", buffers are in descriptor set 0
 
 A push constant is written with its own size at its offset; bytes up to the next word are ignored.
 """
@@ -34,7 +34,7 @@ _HANDLE = 3
 
 
 def package(kernels: Sequence[Kernel]) -> bytes:
-    """The package of some kernels; the same for any order of them."""
+    """The package of the kernels, which does not depend on their order."""
     ordered = sorted(kernels, key=lambda kernel: kernel.name)
     return b"".join([MAGIC, struct.pack("<II", VERSION, len(ordered)), *map(_kernel, ordered)])
 

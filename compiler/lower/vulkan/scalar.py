@@ -1,4 +1,4 @@
-"""Scalars in registers with operators, so that generated code reads as the formula that it computes."""
+"""Scalars in registers with overloaded operators, so that code generation reads like the formulas it generates."""
 
 from __future__ import annotations
 
@@ -47,11 +47,12 @@ _KIND = {"float": 0, "int": 1, "uint": 2, "bool": 3}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scalar:
-    """A value in a register; `known` is its number where it is a constant.
+    """A value in a register; `known` is its number if it is a constant.
 
-    Operators take scalars of one type, or numbers, which become constants of it. Float arithmetic is exact: the driver
-    may not contract it; `times` and `plus` leave it free to fuse a product with a sum. Comparisons with NaN are false,
-    but `!=`. `narrow` is what a 64-bit integer was widened from, `wide` what a float was converted to float16 from.
+    Operators take scalars of one type, or numbers, which become constants of that type. Drivers must not contract float
+    arithmetic, except that of `times`, `plus` and `minus`, where a product may be fused with a sum. Comparisons with
+    NaN are false, except `differs`. `narrow` is the value that a 64-bit integer was widened from, `wide` the value that
+    a float16 was converted from.
     """
 
     body: Body
@@ -62,7 +63,7 @@ class Scalar:
     wide: Scalar | None = None
 
     def constant(self, value: Number, dtype: DType | None = None) -> Scalar:
-        """A constant, of this scalar's type unless told otherwise."""
+        """A constant of type `dtype`, or else of this scalar's type."""
         return constant(self.body, dtype or self.dtype, value)
 
     def _other(self, other: Scalar | Number) -> Scalar:
@@ -95,7 +96,7 @@ class Scalar:
         return self._binary("*", other)
 
     def __truediv__(self, other: Scalar | Number) -> Scalar:
-        """The quotient: of integers rounded towards zero."""
+        """The quotient; that of integers is rounded towards zero."""
         return self._binary("/", other)
 
     def __radd__(self, other: Number) -> Scalar:
@@ -135,7 +136,7 @@ class Scalar:
 
     def _compare(self, sign: str, other: Scalar | Number) -> Scalar:
         right = self._other(other)
-        # Mesa 22.3 gives x for `x < 0 ? x + 50 : x`, whatever x, where x was widened from 32 bits.
+        # Mesa 22.3 computes `x < 0 ? x + 50 : x` as x for any x that was widened from 32 bits.
         if self.narrow is not None and _is_int32(right):
             return self.narrow._compare(sign, self.narrow.constant(right.known or 0))
         if right.narrow is not None and _is_int32(self):
@@ -164,7 +165,7 @@ class Scalar:
         return self._compare("==", other)
 
     def differs(self, other: Scalar | Number) -> Scalar:
-        """Whether they are not equal, or one is NaN."""
+        """Whether they are unequal, or one is NaN."""
         return self._compare("!=", other)
 
     def _bitwise(self, sign: str, other: Scalar | Number) -> Scalar:
@@ -189,7 +190,7 @@ class Scalar:
         return self._bitwise("<<", other)
 
     def __rshift__(self, other: Scalar | Number) -> Scalar:
-        """Shift to the right: signed integers keep their sign."""
+        """The shift to the right, which is arithmetic for signed integers."""
         right = self._other(other)
         op = Op.SHIFT_RIGHT_ARITHMETIC if self.dtype.kind == "int" else Op.SHIFT_RIGHT_LOGICAL
         type_ = self.dtype.compute(self.body.module)
@@ -207,20 +208,20 @@ class Scalar:
         if dtype == self.dtype:
             return self
         if dtype.bits != self.dtype.bits or BOOL in (dtype, self.dtype):
-            raise UnsupportedError(f"{self.dtype.name} has other bits than {dtype.name}")
+            raise UnsupportedError(f"a bit cast from {self.dtype.name} to {dtype.name}")
         self.dtype.compute(self.body.module)
         type_ = dtype.compute(self.body.module)
         return Scalar(self.body, dtype, self.body.pure(Op.BITCAST, type_, self.id))
 
     def to(self, dtype: DType) -> Scalar:
-        """The value as another type: towards zero from float to integer, modulo 2^n between integers."""
+        """The value as another type, rounded towards zero from float to integer, modulo 2^n between integers."""
         return _converted(self, dtype)
 
     def rounded(self) -> Scalar:
-        """The value as float16, to the nearest, to be used by stores to storage buffers alone.
+        """The value rounded to the nearest float16, for stores to storage buffers only.
 
-        Drivers choose the rounding of any other conversion. SPIR-V lets code choose it only where every use of the
-        result is such a store, so that no other use may find this one.
+        Drivers choose the rounding of other conversions. SPIR-V allows code to choose it only if all uses of the result
+        are such stores, so this instruction is not shared.
         """
         converted = _cast(self, Op.F_CONVERT, FLOAT16, shared=False)
         self.body.module.decorate(converted.id, Decoration.FP_ROUNDING_MODE, ROUND_TO_NEAREST_EVEN)
@@ -239,7 +240,7 @@ def constant(body: Body, dtype: DType, value: Number) -> Scalar:
 
 
 def select(condition: Scalar, left: Scalar, right: Scalar | Number) -> Scalar:
-    """`left` where the condition holds, `right` elsewhere; both are computed."""
+    """`left` if the condition holds, else `right`; both are computed."""
     other = right if isinstance(right, Scalar) else left.constant(right)
     if left.dtype != other.dtype:
         raise AssertionError(f"a choice between {left.dtype.name} and {other.dtype.name}")
@@ -250,7 +251,7 @@ def select(condition: Scalar, left: Scalar, right: Scalar | Number) -> Scalar:
 
 
 def _is_int32(value: Scalar) -> bool:
-    """Whether it is a constant that 32 bits hold."""
+    """Whether a value is a constant in the range of int32."""
     return value.known is not None and -(1 << 31) <= int(value.known) < 1 << 31
 
 
@@ -260,7 +261,7 @@ def _wrapped(dtype: DType, value: int) -> int:
 
 
 def _folded(sign: str, left: Scalar, right: Scalar) -> Scalar | None:
-    """What an integer operation comes to without an instruction, or None."""
+    """The result of an integer operation that is known when compiling, or None."""
     if left.known is not None and right.known is not None and sign in _FOLD:
         return left.constant(_FOLD[sign](int(left.known), int(right.known)))
     if right.known == {"+": 0, "-": 0, "*": 1, "/": 1}[sign] and right.known is not None:
@@ -277,7 +278,7 @@ def _converted(value: Scalar, dtype: DType) -> Scalar:
     if value.known is not None and (dtype.is_integer or dtype == BOOL) and not source.is_float:
         return value.constant(value.known, dtype)
     if dtype == BOOL:
-        # Small types may be there for storage alone, without arithmetic.
+        # The device may support small types for storage only, not for arithmetic.
         wide = value.to(DType(source.kind, 32)) if source.bits < 32 else value
         return wide.differs(0)
     if source == BOOL:
@@ -288,7 +289,7 @@ def _converted(value: Scalar, dtype: DType) -> Scalar:
         converted = _cast(value, Op.F_CONVERT, dtype)
         return replace(converted, wide=value) if dtype == FLOAT16 else converted
     if source.is_float:
-        # Narrow results by way of 32 bits: a float out of their range then wraps as it does on CPUs.
+        # Convert to narrow integers through 32 bits, so that a float out of range wraps as on CPUs.
         whole = dtype if dtype.bits >= 32 else INT32
         return _cast(value, Op.CONVERT_F_TO_S if whole.kind == "int" else Op.CONVERT_F_TO_U, whole).to(dtype)
     if dtype.is_float:
@@ -299,7 +300,7 @@ def _converted(value: Scalar, dtype: DType) -> Scalar:
     if source.kind == dtype.kind:
         converted = _cast(value, Op.S_CONVERT if source.kind == "int" else Op.U_CONVERT, dtype)
         return replace(converted, narrow=value) if (source, dtype.bits) == (INT32, 64) else converted
-    # Extension follows the sign of the source; a narrow type is only converted to, which needs no arithmetic of it.
+    # The source's sign determines the extension. A narrow type as target is only declared, as it needs no arithmetic.
     if dtype.bits < source.bits:
         return value.bitcast(DType(dtype.kind, source.bits)).to(dtype)
     return value.to(DType(source.kind, dtype.bits)).bitcast(dtype)

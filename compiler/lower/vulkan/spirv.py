@@ -1,6 +1,6 @@
-"""SPIR-V modules: numbers of the specification, types and constants kept once, and the final words.
+"""SPIR-V modules: opcodes, shared types and constants, and assembly of the final words.
 
-Numbers are those of the SPIR-V specification 1.3 and of GLSL.std.450. A module here holds one compute shader.
+Opcodes are those of the SPIR-V specification 1.3 and of GLSL.std.450. A module contains one compute shader.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from enum import IntEnum
 
 MAGIC = 0x07230203
 VERSION = 0x00010300
-"""SPIR-V 1.3: what every Vulkan 1.1 driver takes."""
+"""SPIR-V 1.3, which every Vulkan 1.1 driver supports."""
 
 ENTRY_POINT = "main"
 
@@ -117,7 +117,7 @@ class Op(IntEnum):
 
 
 class Glsl(IntEnum):
-    """Instructions of the extended set GLSL.std.450; only those whose result the specification pins down."""
+    """Instructions of the extended set GLSL.std.450 whose result the specification defines exactly."""
 
     ROUND_EVEN = 2
     TRUNC = 3
@@ -183,7 +183,7 @@ ROUND_TO_NEAREST_EVEN = 0
 SCOPE_WORKGROUP = 2
 SCOPE_SUBGROUP = 3
 REDUCE = 0
-"""The group operation that gives every invocation the whole result."""
+"""The group operation that returns the whole result in every invocation."""
 SEMANTICS_WORKGROUP = 0x8 | 0x100  # AcquireRelease | WorkgroupMemory
 
 _LOCAL_SIZE = 17
@@ -197,14 +197,14 @@ _EXTENSIONS = {
 
 
 def text_words(text: str) -> tuple[int, ...]:
-    """A string as words: UTF-8, ended by a zero byte, padded with zeros."""
+    """A string as words: UTF-8, terminated by a zero byte and padded with zeros."""
     data = text.encode("utf-8") + b"\0"
     data += b"\0" * (-len(data) % 4)
     return struct.unpack(f"<{len(data) // 4}I", data)
 
 
 def instruction(op: Op, words: Iterable[int]) -> list[int]:
-    """One instruction: the word with length and opcode, then its operands."""
+    """The words of an instruction: length and opcode, then the operands."""
     operands = list(words)
     return [(len(operands) + 1) << 16 | op, *operands]
 
@@ -221,21 +221,21 @@ class Module:
         self._preserved: list[int] = []
         self._glsl = self.new_id()
         self.float_widths: set[int] = set()
-        """Bits of the floating-point types that the code computes in or converts."""
+        """The widths in bits of the floating-point types that the code computes in or converts."""
 
     def new_id(self) -> int:
-        """An id that nothing has yet."""
+        """A new id."""
         self._last += 1
         return self._last
 
     @property
     def glsl(self) -> int:
-        """The imported set GLSL.std.450."""
+        """The id of the imported instruction set GLSL.std.450."""
         return self._glsl
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        """What the module declares so far."""
+        """The capabilities declared so far."""
         return frozenset(self._capabilities)
 
     def require(self, capability: Capability) -> None:
@@ -243,7 +243,7 @@ class Module:
         self._capabilities[capability] = None
 
     def preserve_nan(self, bits: int) -> None:
-        """Have drivers keep NaN, infinities and the sign of zero in floats of a width; else they may assume none."""
+        """Make drivers preserve NaN, infinities and the sign of zero in floats of a width, which is optional else."""
         self.require(Capability.SIGNED_ZERO_INF_NAN_PRESERVE)
         self._preserved.append(bits)
 
@@ -260,7 +260,7 @@ class Module:
         return self._once((op, *operands), lambda result: instruction(op, (result, *operands)))
 
     def own_type(self, op: Op, *operands: int) -> int:
-        """A type of its own even if an equal one is there: structures and arrays differ by decoration."""
+        """A new type even if an equal one exists, as structures and arrays may differ in their decorations."""
         result = self.new_id()
         self._globals += instruction(op, (result, *operands))
         return result
@@ -284,7 +284,7 @@ class Module:
     def assemble(
         self, name: str, local_size: tuple[int, int, int], interface: Iterable[int], body: Iterable[int]
     ) -> bytes:
-        """The module with one function whose blocks are `body`, little endian; `name` is for debuggers only."""
+        """The bytes (little endian) of the module with one function of the blocks `body`; `name` is for debuggers."""
         void = self.type(Op.TYPE_VOID)
         signature = self.type(Op.TYPE_FUNCTION, void)
         function = self.new_id()

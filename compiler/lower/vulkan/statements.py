@@ -1,4 +1,4 @@
-"""Statements: loops, branches, stores and declarations of a kernel."""
+"""Generation of code for TIR statements: loops, branches, stores and declarations."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 _SERIAL, _UNROLLED = 0, 3
-"""Kinds of loops; parallel and vectorised ones are gone by now, bound ones are launch axes."""
+"""The kinds of loops. Parallel and vectorised ones have been lowered before; bound ones are launch axes."""
 
 _IGNORED_ATTRIBUTES = ("pragma_", "storage_alignment", "reduce_scope", "hand_threaded", "device_scope")
 
@@ -31,7 +31,7 @@ class Writer:
         self._launch = launch
 
     def write(self, node: tirx.Stmt) -> None:
-        """Write a statement. Raises UnsupportedError for one that Vulkan code has not."""
+        """Write a statement. Raises UnsupportedError if Vulkan code cannot express it."""
         kind = type(node).__name__
         visit = _VISIT.get(kind)
         if visit is None:
@@ -39,7 +39,7 @@ class Writer:
         visit(self, node)
 
     def _sequence(self, node: tirx.SeqStmt) -> None:
-        """Neighbouring branches on one condition become one: TVM guards every store of a tile by itself."""
+        """Write a sequence. Successive branches on one condition are merged, as TVM guards each store of a tile."""
         parts = list(node.seq)
         while parts:
             first = parts.pop(0)
@@ -58,7 +58,7 @@ class Writer:
 
     def _store(self, node: tirx.BufferStore) -> None:
         if getattr(node, "predicate", None) is not None:
-            raise UnsupportedError("a store under a predicate")
+            raise UnsupportedError("a predicated store")
         values = self._context.evaluate(node.value)
         view, places = self._context.place(node.buffer, node.indices)
         if len(values) == 1:
@@ -132,7 +132,7 @@ class Writer:
 
 
 def _guards(statement: tirx.Stmt) -> bool:
-    """Whether a statement is a branch without an alternative, on a condition that no store changes."""
+    """Whether a statement is a branch without `else`, on a condition that stores cannot change."""
     if type(statement).__name__ != "IfThenElse" or statement.else_case is not None:
         return False
     return not loads(statement.condition)

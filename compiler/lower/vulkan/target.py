@@ -1,13 +1,13 @@
-"""The TVM target of a Vulkan device, and what its code must fit into.
+"""The TVM target of a Vulkan device, and the limits for its code.
 
-A device says what it offers by TVM's target attributes: `max_num_threads` (invocations of a work group),
+The limits are TVM's target attributes: `max_num_threads` (invocations of a work group),
 `max_block_size_x/y/z`, `max_shared_memory_per_block`, `max_push_constants_size`, `max_storage_buffer_range`,
 `max_per_stage_descriptor_storage_buffer`, `supports_float16`, `supports_float64`, `supports_int8`, `supports_int16`,
 `supports_int64`, `supports_8bit_buffer`, `supports_16bit_buffer`, and `supported_subgroup_operations` (bits as in
-VkSubgroupFeatureFlagBits). Of our own are `supports_nan16`, `supports_nan32` and `supports_nan64`: arithmetic of that
-width keeps NaN, infinities and the sign of zero where code asks for it (shaderSignedZeroInfNanPreserveFloat16 …). Where
-a limit is not given, what the Vulkan specification promises holds; where a `supports` is not given, the dtypes of the
-device decide, except that no NaN is kept.
+VkSubgroupFeatureFlagBits). heterocc adds `supports_nan16`, `supports_nan32` and `supports_nan64`: arithmetic of that
+width preserves NaN, infinities and the sign of zero on request (shaderSignedZeroInfNanPreserveFloat16 …). The default
+of a limit is the minimum in the Vulkan specification. The default of a `supports` attribute is whether the device has
+the dtype, and false for NaN.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 GRID = 65535
-"""Work groups along an axis that every device takes."""
+"""The most work groups along an axis that every device supports."""
 
 SUBGROUP_ARITHMETIC = 0x4
 """The bit of `supported_subgroup_operations` for sums, minima and maxima."""
@@ -42,7 +42,7 @@ GUARANTEED: Mapping[str, int] = {
     "max_storage_buffer_range": 1 << 27,
     "max_per_stage_descriptor_storage_buffer": 4,
 }
-"""What the specification promises of every device, by the name of the target attribute."""
+"""The minimum limits that the specification guarantees, by the name of the target attribute."""
 
 _SUPPORTS: tuple[tuple[Feature, str, frozenset[str]], ...] = (
     (Feature.FLOAT16, "supports_float16", frozenset(["float16"])),
@@ -52,7 +52,7 @@ _SUPPORTS: tuple[tuple[Feature, str, frozenset[str]], ...] = (
     (Feature.INT64, "supports_int64", frozenset(["int64", "uint64"])),
     (Feature.STORAGE_8BIT, "supports_8bit_buffer", frozenset(["int8", "uint8", "bool"])),
     (Feature.STORAGE_16BIT, "supports_16bit_buffer", frozenset(["int16", "uint16", "float16"])),
-    # No dtype needs these: a device that does not name them gets code without.
+    # Dtypes do not need these: the default is code without them.
     (Feature.NAN16, "supports_nan16", frozenset()),
     (Feature.NAN32, "supports_nan32", frozenset()),
     (Feature.NAN64, "supports_nan64", frozenset()),
@@ -71,7 +71,7 @@ _MISSING = {
 
 @dataclass(frozen=True, slots=True)
 class VulkanLimits:
-    """What kernels for a device must fit into; sizes in bytes. `iterations`: see lower/vulkan/iterations.py."""
+    """The limits of a device for its kernels; sizes are in bytes. `iterations` is described in iterations.py."""
 
     threads: int
     local_size: tuple[int, int, int]
@@ -83,39 +83,45 @@ class VulkanLimits:
     iterations: int | None = None
 
     def misfit(self, kernel: Kernel) -> str | None:
-        """Why a kernel cannot run on the device, in one sentence, or None."""
+        """The reason why a kernel cannot run on the device, in one sentence, or None."""
         missing = [name for feature, name in _MISSING.items() if feature in kernel.features & ~self.features]
         if missing:
-            return f"the device has no {missing[0]}"
+            return f"the device does not support {missing[0]}"
         if kernel.buffers > self.buffers:
-            return f"a kernel has {kernel.buffers} buffers, the device takes {self.buffers}"
+            return f"a kernel has {kernel.buffers} buffers, but the device allows only {self.buffers}"
         if kernel.buffer_bytes > self.buffer_bytes:
-            return f"a kernel has a buffer of {kernel.buffer_bytes} bytes, the device takes {self.buffer_bytes}"
+            return (
+                f"a kernel has a buffer of {kernel.buffer_bytes} bytes, but the device allows only {self.buffer_bytes}"
+            )
         x, y, z = kernel.local_size
         if x * y * z > self.threads or any(s > m for s, m in zip(kernel.local_size, self.local_size, strict=True)):
-            return f"a kernel has work groups of {x} x {y} x {z}, the device takes {self.threads} invocations"
+            a, b, c = self.local_size
+            return (
+                f"a kernel has work groups of {x} x {y} x {z}, but the device allows only {self.threads} invocations "
+                f"and {a} x {b} x {c} along the axes"
+            )
         if kernel.shared_bytes > self.shared_bytes:
             return f"a kernel needs {kernel.shared_bytes} bytes of shared memory, the device has {self.shared_bytes}"
         if kernel.push_bytes > self.push_bytes:
-            return f"a kernel has {kernel.push_bytes} bytes of scalars, the device takes {self.push_bytes}"
+            return f"a kernel has {kernel.push_bytes} bytes of scalars, but the device allows only {self.push_bytes}"
         if self.iterations is not None and kernel.iterations > self.iterations:
             return (
-                f"a kernel goes round loops {kernel.iterations} times, the driver leaves them silently after "
-                f"{self.iterations}"
+                f"a kernel runs {kernel.iterations} loop iterations per invocation, but the driver silently stops "
+                f"after {self.iterations}"
             )
         if max(kernel.groups) > GRID:
-            return f"a kernel has {max(kernel.groups)} work groups along one axis, devices need not take over {GRID}"
+            return f"a kernel has {max(kernel.groups)} work groups along one axis, but Vulkan guarantees only {GRID}"
         return None
 
 
 def limits_of(device: TargetDevice) -> VulkanLimits:
-    """The limits of a device. Whatever runs Vulkan in software is taken for llvmpipe."""
+    """The limits of a device. Every software device is assumed to be llvmpipe."""
     limits = limits_from(device.target, device.dtypes)
     return replace(limits, iterations=LLVMPIPE_ITERATIONS) if device.software else limits
 
 
 def limits_from(target: Mapping[str, TargetAttr], dtypes: frozenset[str]) -> VulkanLimits:
-    """The limits that target attributes name."""
+    """The limits given by target attributes, with defaults for missing ones."""
 
     def number(name: str) -> int:
         return int(target.get(name, GUARANTEED[name]))  # type: ignore[arg-type]  # a number by its name
@@ -139,9 +145,9 @@ def limits_from(target: Mapping[str, TargetAttr], dtypes: frozenset[str]) -> Vul
 
 
 def vulkan_target(device: TargetDevice) -> Target:
-    """The `tvm.target.Target` of a device; its host code is for the CPU of this machine, baseline instructions.
+    """The `tvm.target.Target` of a device, with host code for the CPU of this machine and baseline instructions.
 
-    Raises DeviceError for attributes that TVM refuses.
+    Raises DeviceError if TVM refuses the device's attributes.
     """
     threads = device.target.get("max_num_threads", GUARANTEED["max_num_threads"])
     known = {name: value for name, value in device.target.items() if name not in VULKAN_NAN}

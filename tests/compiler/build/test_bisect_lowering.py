@@ -41,7 +41,7 @@ def test_the_node_at_fault_goes_to_the_next_device_and_the_compile_says_so(
     report = compile_model(conv_net(tmp_path / "m.onnx"), tmp_path / "m.hcb", devices="CPU,ORT")
     assert {n for n, d in report.plan.device_of.items() if d == "ORT"} == {"gate"}
     assert [m.node for m in report.moved] == ["gate"]
-    assert any("'gate' does not compile on CPU and goes to ORT: no code" in w for w in report.warnings)
+    assert any("'gate' does not compile on CPU and moves to ORT: no code" in w for w in report.warnings)
 
 
 def test_nodes_that_only_fail_together_go_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -93,7 +93,7 @@ def test_a_device_that_is_not_here_is_not_tuned_for_and_that_is_said(model: Path
         cpu_variant=False,
     )
     assert report.tuned == ()
-    assert report.warnings == ("FAR.tune=on is left out: kernels are timed on the device itself, which is not here",)
+    assert report.warnings == ("FAR.tune=on is ignored: kernels are timed on the device itself, which is not present",)
 
 
 @pytest.mark.usefixtures("cache")

@@ -25,7 +25,7 @@ def test_a_planted_wrong_kernel_goes_to_the_next_device_with_a_warning(
     monkeypatch.setenv(PLANT, node)
     report = compile_model(conv_net(tmp_path / "m.onnx"), tmp_path / "m.hcb", devices="CPU,ORT")
     assert [(m.node, m.source, m.target) for m in report.moved] == [(node, "CPU", "ORT")]
-    assert any(f"'{node}' computes a wrong result on CPU and goes to ORT" in w for w in report.warnings)
+    assert any(f"'{node}' computes a wrong result on CPU and moves to ORT" in w for w in report.warnings)
     assert "elements differ" in report.moved[0].error
     assert verify_bundle(tmp_path / "m.hcb", tmp_path / "m.onnx").ok
 

@@ -28,7 +28,7 @@ def test_a_loop_that_does_not_end_ends_the_check_and_not_the_compile(
     loop = node("Loop", "n - x", "y", body=body)
     path = save(tmp_path, model([loop], [value("x", [1])], [value("y", [1])], {"n": np.array(trips)}))
     report = compile_model(path, tmp_path / "m.hcb", devices="CPU,ORT")
-    assert any("nothing is checked" in text and "after 1 s" in text for text in report.warnings)
+    assert any("no partition is checked" in text and "after 1 s" in text for text in report.warnings)
     np.savez(tmp_path / "x.npz", x=np.ones(1, np.float32))
     with pytest.raises(InputError, match="has not run the model after 1 s"):
         compile_model(path, tmp_path / "m.hcb", devices="CPU,ORT", inputs=tmp_path / "x.npz")

@@ -100,7 +100,7 @@ def test_auto_and_gpu_say_what_they_would_choose_and_why(monkeypatch: pytest.Mon
     )
     aliases = device_report()["aliases"]
     assert aliases["GPU"]["label"] == aliases["AUTO"]["label"] == "VULKAN.1"
-    assert aliases["GPU"]["why"].startswith("GPU is the first discrete GPU: CUDA is asked before Vulkan")
+    assert aliases["GPU"]["why"].startswith("GPU is the first discrete GPU: CUDA comes before Vulkan")
     assert re.fullmatch(r"AUTO chose GPU \(a card, discrete GPU\) before CPU \(CPU\)", aliases["AUTO"]["why"])
     monkeypatch.setattr(under_test, "resolve_devices", lambda name: resolve_devices(name, present=Accelerators()))
     gpu = device_report()["aliases"]["GPU"]

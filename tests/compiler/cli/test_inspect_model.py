@@ -73,7 +73,7 @@ def test_operators_in_bodies_and_functions_are_counted(tmp_path: Path) -> None:
 
 def test_options_for_bundles_are_refused_on_a_model(tmp_path: Path) -> None:
     done = inspect(conv_net(tmp_path / "m.onnx"), "--kernels")
-    assert done.exit_code == 2 and "--kernels is for bundles" in done.stderr
+    assert done.exit_code == 2 and "--kernels applies to bundles" in done.stderr
 
 
 def test_a_name_that_is_not_utf8_is_a_typed_error(tmp_path: Path) -> None:

@@ -2,15 +2,15 @@
 
 import pytest
 
-from heterocc.compiler.cli.reports import tell_notes
+from heterocc.compiler.cli.reports import print_notes
 
 USUAL = "the OpenCL code of 'p0' comes from source"
 AMISS = f"{USUAL}: the driver refused 3 binaries; compile the bundle again with this driver"
 
 
 def test_where_code_came_from_is_shown_only_where_something_is_amiss(capsys: pytest.CaptureFixture[str]) -> None:
-    tell_notes(["runs on GPU,CPU", USUAL], None)
+    print_notes(["runs on GPU,CPU", USUAL], None)
     assert capsys.readouterr().err == ""
-    tell_notes(["runs on GPU,CPU", AMISS], None)
+    print_notes(["runs on GPU,CPU", AMISS], None)
     told = capsys.readouterr().err
     assert "note: runs on GPU,CPU" in told and "compile the bundle again" in told

@@ -62,7 +62,7 @@ def test_a_raw_file_of_the_wrong_size_names_both_sizes(tmp_path: Path) -> None:
 
 
 def test_an_input_file_without_a_name_is_an_error_when_there_are_several_inputs(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="does not say which input"):
+    with pytest.raises(UsageError, match="does not name its input"):
         read_files(SPECS, [str(tmp_path / "x.npy")])
 
 

@@ -105,7 +105,7 @@ def test_no_command_prints_a_control_character(bundle: Path, tmp_path: Path) -> 
         "cli_report.print_bundle(Opened(), plan=True, members=True, kernels=True)\n"
         "import numpy as np\n"
         "console.out.print(cli_report.outputs_table({evil: np.zeros(2), '[/x]': np.array([evil])}))\n"
-        "cli_report.tell_notes([evil, evil], None)\n"
+        "cli_report.print_notes([evil, evil], None)\n"
         "console.print_json({evil: evil})\n"
         "reporter = console.ConsoleReporter()\n"
         "reporter.note(evil); reporter.warn(evil)\n"

@@ -138,7 +138,10 @@ def test_a_bundle_is_compiled_for_a_vulkan_device_that_is_elsewhere(tmp_path: Pa
     )
     assert set(report.plan.device_of.values()) == {"CARD"}
     assert any("CARD" in text and "not here" in text for text in report.unchecked)
-    told = "CARD is described by a file and not here: its code is not checked; run `heterocc verify` where it is"
+    told = (
+        "CARD is described by a file and is not on this machine: its code is not checked; run `heterocc verify` on its "
+        "machine"
+    )
     assert told in report.notes
     with open_bundle(tmp_path / "m.hcb") as bundle:
         (device,) = bundle.manifest.variants[0].devices
@@ -156,7 +159,7 @@ def test_what_does_not_fit_a_described_device_is_refused_with_the_limit(tmp_path
         tmp_path / "card.toml", 'name = "TINY"\nbackend = "vulkan"\n[target]\nmax_storage_buffer_range = 1000\n'
     )
     found = query_model(conv_net(tmp_path / "m.onnx"), "TINY,CPU", device_files=[path])
-    assert "a buffer of 1024 bytes, the device takes 1000" in str(found.reason("relu1", "TINY"))
+    assert "a buffer of 1024 bytes, but the device allows only 1000" in str(found.reason("relu1", "TINY"))
 
 
 def test_the_examples_in_the_documentation_are_device_files(tmp_path: Path) -> None:
@@ -184,12 +187,12 @@ def test_the_examples_in_the_documentation_are_device_files(tmp_path: Path) -> N
         ('name = "X"\nbackend = "cpu"\ndtypes = []', "dtypes", "at least 1"),
         ('name = "X"\nbackend = "cpu"\nlinks = {GPU = {speed = 3}}', "links.GPU.speed", "unknown key"),
         ('name = "X"\nbackend = "cpu"\ntarget = {mcpus = "a"}', "", "no attribute 'mcpus'"),
-        ('name = "X"\nbackend = "opencl"\ntarget = {kind = "llvm"}', "", "back end opencl has 'opencl'"),
+        ('name = "X"\nbackend = "opencl"\ntarget = {kind = "llvm"}', "", "back end opencl requires 'opencl'"),
         ('name = "X"\nbackend = "vulkan"\ntarget = {arch = "sm_90"}', "", "no attribute 'arch'"),
         ('name = "X"\nbackend = "vulkan"\ntarget = {supports_int8 = 1}', "", "supports_int8 must be true or false"),
-        ('name = "X"\nbackend = "vulkan"\ntarget = {max_num_threads = "256"}', "", "must be a whole number from 1"),
-        ('name = "X"\nbackend = "opencl"\ntarget = {max_num_threads = 0}', "", "must be a whole number from 1"),
-        ('name = "X"\nbackend = "opencl"\ntarget = {thread_warp_size = true}', "", "must be a whole number from 1"),
+        ('name = "X"\nbackend = "vulkan"\ntarget = {max_num_threads = "256"}', "", "must be an integer, 1 or more"),
+        ('name = "X"\nbackend = "opencl"\ntarget = {max_num_threads = 0}', "", "must be an integer, 1 or more"),
+        ('name = "X"\nbackend = "opencl"\ntarget = {thread_warp_size = true}', "", "must be an integer, 1 or more"),
         ('name = "AUTO"\nbackend = "cpu"', "", "reserved"),
         ('name = "ort"\nbackend = "cpu"', "", "reserved"),
         ('name = "a,b"\nbackend = "cpu"', "name", "pattern"),
@@ -205,13 +208,13 @@ def test_a_wrong_device_file_is_refused_with_the_place(tmp_path: Path, text: str
 @pytest.mark.parametrize(
     ("name", "data", "message"),
     [
-        ("x.toml", b"name = ", "not TOML"),
-        ("x.json", b"{", "not JSON"),
-        ("x.json", b"[" * 100_000, "not JSON"),
+        ("x.toml", b"name = ", "not valid TOML"),
+        ("x.json", b"{", "not valid JSON"),
+        ("x.json", b"[" * 100_000, "not valid JSON"),
         ("x.json", b"[]", "dictionary|object|instance"),
         ("x.toml", b"\xff\xfe", "not UTF-8"),
-        ("x.yaml", b"name: X", "is .toml or .json"),
-        ("x.toml", b"#" * ((1 << 20) + 1), "at most"),
+        ("x.yaml", b"name: X", "neither .toml nor .json"),
+        ("x.toml", b"#" * ((1 << 20) + 1), "more than 1048576 bytes"),
     ],
 )
 def test_a_file_of_another_form_is_refused(tmp_path: Path, name: str, data: bytes, message: str) -> None:

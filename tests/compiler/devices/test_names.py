@@ -56,7 +56,7 @@ def test_an_unknown_device_is_an_error_that_lists_what_is_known(name: str) -> No
     with pytest.raises(UnknownDeviceError) as caught:
         resolve_devices(name, present=NONE)
     assert name in caught.value.message
-    assert caught.value.hint == "known here: CPU, GPU, ORT, AUTO"
+    assert caught.value.hint == "known devices: CPU, GPU, ORT, AUTO"
     assert caught.value.exit_code == 2
 
 
@@ -80,7 +80,7 @@ def test_a_device_listed_twice_is_an_error(text: str) -> None:
 
 
 def test_two_names_of_one_device_are_an_error() -> None:
-    with pytest.raises(UnknownDeviceError, match="'GPU' and 'OPENCL' are one device"):
+    with pytest.raises(UnknownDeviceError, match="'GPU' and 'OPENCL' are the same device"):
         resolve_devices("GPU,OPENCL", present=here(DISCRETE))
 
 
@@ -104,7 +104,7 @@ def test_gpu_is_opencl_before_vulkan_where_both_are_software() -> None:
 def test_gpu_is_a_software_device_only_with_a_note() -> None:
     (device,), notes = resolve_devices("GPU", present=here(POCL))
     assert device.software
-    assert notes == ("GPU is a software device, PoCL: no GPU is here; `heterocc devices` says what is missing",)
+    assert notes == ("GPU is a software device, PoCL: no GPU was found; `heterocc devices` shows what is missing",)
 
 
 def test_gpu_without_any_device_is_a_generic_target_that_is_not_checked() -> None:
@@ -236,12 +236,12 @@ def test_features_add_to_those_of_the_named_cpu() -> None:
         ("CPU.threads=many", "from 1 to 1024"),
         ("CPU.threads=4096", "from 1 to 1024"),
         ("CPU.profile=maybe", "must be on or off"),
-        ("CPU.precision=f16", "kernels for CPUs keep everything in float32"),
+        ("CPU.precision=f16", "CPU kernels keep all values in float32"),
         ("CPU.precision=bf16", "no device computes in bfloat16"),
         ("ORT.precision=f16", "has no property 'precision'"),
         ("CPU.precision=int4", "must be f32"),
-        ("CPU.mcpu=a b", "one name of LLVM's"),
-        ("CPU.mattr=avx2", "after . or -"),
+        ("CPU.mcpu=a b", "a name that LLVM knows"),
+        ("CPU.mattr=avx2", "with . or - before it"),
     ],
 )
 def test_a_wrong_property_is_an_error(spec: str, message: str) -> None:

@@ -236,7 +236,7 @@ def test_a_shape_left_over_is_named_where_another_was_given(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("shapes", "words"),
     [
-        ({"z": [1, 3]}, "no input"),
+        ({"z": [1, 3]}, "not an input"),
         ({"x": [1]}, "2"),
         ({"x": [1, 4]}, "fixed to 3"),
         ({"x": [-1, 3]}, "dimension 0 of 'x' is negative"),

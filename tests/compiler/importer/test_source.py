@@ -42,7 +42,7 @@ def test_partition_and_query_take_models_in_memory_too(tmp_path: Path) -> None:
 
 
 def test_a_model_in_memory_needs_an_output_that_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no name to call the bundle by"):
+    with pytest.raises(UsageError, match="no default name for the bundle"):
         compile_model(conv_net(tmp_path / "m.onnx").read_bytes())
 
 

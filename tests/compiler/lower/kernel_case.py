@@ -114,7 +114,7 @@ def constant(value: Any, dtype: Any = None) -> Constant:
 
 def no_doubles(dtype: str) -> Mapping[str, str]:
     """Who refuses a function of numbers of the dtype, and why."""
-    return {"vulkan": "Vulkan code has no form for [a-z]+ of float64"} if dtype == "float64" else {}
+    return {"vulkan": "Vulkan code cannot express [a-z]+ of float64"} if dtype == "float64" else {}
 
 
 def draw(shape: Sequence[int], dtype: str = "float32", low: float = -2, high: float = 2) -> Array:

@@ -88,13 +88,13 @@ def test_keys_written_in_another_way_are_read_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message", "line"),
     [
-        ('[nodes]\n"a" = 3\n', "key 'nodes.a' must be a text", ":2"),
+        ('[nodes]\n"a" = 3\n', "key 'nodes.a' must be a string", ":2"),
         ('[nodes]\na = ""\n', "key 'nodes.a' must not be empty", ":2"),
-        ('\n[node]\na = "CPU"\n', "key 'node' is not known", ":2"),
+        ('\n[node]\na = "CPU"\n', "key 'node' is unknown", ":2"),
         ('mode = "auto"\n', "key 'mode' must be 'manual', 'automatic' or 'corrected'", ":1"),
         ('nodes = "CPU"\n', "key 'nodes'", ":1"),
         ('[ops]\n"" = "CPU"\n', "key 'ops.' must not be empty", ":2"),
-        ('mode = "automatic"\n[ops]\nRelu = "CPU"\n', "mode 'automatic' takes no rules", ":3"),
+        ('mode = "automatic"\n[ops]\nRelu = "CPU"\n', "mode 'automatic' does not allow rules", ":3"),
         ("[nodes]\ndecoder/Conv = 'CPU'\n", "is not valid TOML", ""),
         ("[nodes]\na = 'CPU'\na = 'GPU'\n", "is not valid TOML", ""),
         ("[[nodes]]\na = 'CPU'\n", "key 'nodes' must be a table", ""),

@@ -92,7 +92,7 @@ def test_without_a_dump_directory_nothing_is_written_or_printed(
 
 def test_a_dump_directory_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(OutputFileError, match="cannot make the directory"):
+    with pytest.raises(OutputFileError, match="cannot create the directory"):
         run_pipeline(start(), policy_pipeline("merge"), Trace(tmp_path / "file" / "dumps"))
 
 
@@ -117,7 +117,7 @@ def test_every_pass_is_timed() -> None:
 
 
 def test_a_pipeline_that_places_nothing_is_an_error() -> None:
-    with pytest.raises(UsageError, match="no pass gave a device to Relu 'n0' and 2 more"):
+    with pytest.raises(UsageError, match="no pass assigned a device to Relu 'n0' and 2 more"):
         run_pipeline(start(), parse_pipeline("manual,merge"))
     with pytest.raises(UsageError):
         require_placed(start())
@@ -193,7 +193,7 @@ def test_a_reproducer_runs_from_the_command_line(tmp_path: Path) -> None:
 def test_a_file_that_is_no_reproducer_is_an_input_error(tmp_path: Path, text: str) -> None:
     path = tmp_path / "a.repro.plan"
     path.write_text(text)
-    with pytest.raises(InputError, match="this is no reproducer"):
+    with pytest.raises(InputError, match="the file is not a reproducer"):
         rerun(path)
 
 

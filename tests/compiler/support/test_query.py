@@ -277,7 +277,7 @@ def test_a_result_is_a_mapping_that_the_user_corrects(sub_reshape: ImportedModel
 
 def test_a_correction_of_an_unknown_node_or_device_is_an_error(sub_reshape: ImportedModel) -> None:
     plan = ask(sub_reshape, D0, D1)
-    with pytest.raises(AffinityPatternError, match="no node is called 'subb'"):
+    with pytest.raises(AffinityPatternError, match="no node is named 'subb'"):
         plan["subb"] = "D0"
     with pytest.raises(UnknownDeviceError, match="'D2' was not queried"):
         plan["sub"] = "D2"

@@ -56,7 +56,7 @@ def test_a_real_graph_is_answered_with_reasons(mixed: Path) -> None:
     result = query_model(mixed, "CPU,ORT", cache=NoCache())
     assert result.supports("conv", "CPU")
     assert result.reason("det", "CPU") is not None
-    assert "string, which is no numeric tensor" in (result.reason("words", "CPU") or "")
+    assert "string, which is not a numeric tensor" in (result.reason("words", "CPU") or "")
     assert result.unsupported("ORT") == ()
     assert result.nowhere == ()
     assert result["words"] == "ORT"

@@ -142,7 +142,7 @@ def test_one_partition_can_be_watched_by_name_or_number(bundle_of: Write) -> Non
             seen: list[KernelTrace] = []
             session.trace_kernels({"x": X}, seen.append, chosen)
             assert [t.symbol for t in seen] == ["third"]
-        with pytest.raises(UsageError, match="no partition is called 'p9'"):
+        with pytest.raises(UsageError, match="the variant has no partition 'p9'"):
             session.trace_kernels({"x": X}, seen.append, "p9")
 
 

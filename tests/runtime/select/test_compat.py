@@ -153,10 +153,10 @@ def test_a_drivers_reason_is_passed_on() -> None:
     ("wanted", "here", "reason"),
     [
         ("0.27.0", "0.27.9", None),
-        ("0.27.0", "0.28.0", "compiled with TVM 0.27.0, here is TVM 0.28.0"),
-        ("0.27.0", "1.27.0", "here is TVM 1.27.0"),
+        ("0.27.0", "0.28.0", "compiled with TVM 0.27.0, but TVM 0.28.0 is installed"),
+        ("0.27.0", "1.27.0", "but TVM 1.27.0 is installed"),
         ("0.27.0", None, "is not installed"),
-        (None, "0.27.0", "does not say"),
+        (None, "0.27.0", "does not state"),
     ],
 )
 def test_tvm_is_compared_by_its_minor_series(wanted: str | None, here: str | None, reason: str | None) -> None:

@@ -49,7 +49,7 @@ def test_what_a_device_lacks_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> Non
     poor = Device(name="GPU", backend="opencl", requires=("fp16", "cl_khr_fancy"))
     assert driver_reason(poor) == "device GPU (A GPU) lacks fp16, cl_khr_fancy"
     far = Device(name="GPU.1", backend="opencl", index=1)
-    assert driver_reason(far) == "device GPU.1 is OpenCL device 1, this machine has 1"
+    assert driver_reason(far) == "device GPU.1 is OpenCL device 1, but this machine has 1"
 
 
 def test_code_for_another_gpu_architecture_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,13 +60,13 @@ def test_code_for_another_gpu_architecture_is_a_reason(monkeypatch: pytest.Monke
     }
     assert reasons["sm_90"] is None
     assert reasons["sm_90a"] is None
-    assert reasons["sm_80"] == "the code for CUDA is for sm_80, NVIDIA H100 80GB HBM3 is sm_90"
+    assert reasons["sm_80"] == "the code for CUDA is for sm_80, but NVIDIA H100 80GB HBM3 is sm_90"
     assert reasons["sm_100f"] and reasons["sm_92"]
     assert driver_reason(Device(name="CUDA", backend="cuda")) == (
-        "the bundle does not say which GPU architecture the code for CUDA is for"
+        "the bundle does not state the GPU architecture of the code for CUDA"
     )
     far = Device(name="CUDA.1", backend="cuda", index=1)
-    assert driver_reason(far) == "device CUDA.1 is CUDA device 1, this machine has 1"
+    assert driver_reason(far) == "device CUDA.1 is CUDA device 1, but this machine has 1"
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_what_a_vulkan_device_lacks_is_a_reason(monkeypatch: pytest.MonkeyPatch)
     poor = Device(name="GPU", backend="vulkan", requires=("int64", "fp64", "subgroup_arithmetic"))
     assert driver_reason(poor) == "device GPU (A card) lacks fp64, subgroup_arithmetic"
     far = Device(name="GPU.1", backend="vulkan", index=1)
-    assert driver_reason(far) == "device GPU.1 is Vulkan device 1, this machine has 1"
+    assert driver_reason(far) == "device GPU.1 is Vulkan device 1, but this machine has 1"
 
 
 def test_a_missing_vulkan_driver_is_a_reason_and_no_error(monkeypatch: pytest.MonkeyPatch) -> None:

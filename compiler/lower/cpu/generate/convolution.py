@@ -189,7 +189,7 @@ def padding(kernel: Nest, data: TensorLoad, fill: float = 0.0) -> tuple[tirx.Buf
 
 
 def _bounds(stage: Stage, condition: tirx.Expr | None) -> list[tuple[int, int]] | None:
-    """Where a condition on a stage's iteration variables holds, dimension by dimension."""
+    """The range of each dimension in which a condition on a stage's iteration variables holds."""
     bounds = [(0, 1 << 62) for _ in stage.iters]
     for part in _conjuncts(condition):
         if isinstance(part, tirx.LE) and isinstance(part.a, tirx.IntImm):

@@ -157,7 +157,7 @@ class _Writer:
         store_tile(self.kernel, arguments, sums, tall.size, lanes, place_of, lambda _: min(lanes, columns.places))
 
     def _start(self, column: tirx.Expr) -> tirx.Expr:
-        """Where a vector starts: a last one that reaches beyond the row overlaps the one before."""
+        """The start of a vector; a last one that would exceed the row overlaps the previous one."""
         places, lanes = self.found.columns.places, self.isa.lanes
         if places <= lanes:
             return index(0)

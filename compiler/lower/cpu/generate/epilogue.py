@@ -1,4 +1,4 @@
-"""What a kernel computes of each sum, applied to vectors in registers as they are stored."""
+"""The epilogue of a kernel: operations on each sum, applied to vectors in registers before they are stored."""
 
 from __future__ import annotations
 

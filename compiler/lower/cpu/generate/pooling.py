@@ -26,7 +26,7 @@ MOST_TAPS = 16
 """Taps of a row or column that are written out; longer windows have schedules."""
 
 WORK = 4
-"""What combining one value counts as, beside a multiply-add, when work is shared between threads."""
+"""The cost of combining one value, in multiply-adds, for the division of work between threads."""
 
 
 @dataclass(frozen=True, slots=True)

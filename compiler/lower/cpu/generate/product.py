@@ -162,7 +162,7 @@ class _Writer:
 
     @property
     def packings(self) -> tuple[Panels, ...]:
-        """What is to be done with the weights."""
+        """The packings of the weights."""
         return tuple(p for p in self.packed if p is not None)
 
     def _packing(self, side: Side, places: Axis, lanes: int, tiles: tuple[Run, ...]) -> Panels | None:
@@ -229,7 +229,7 @@ class _Writer:
             )
 
     def _start(self, column: tirx.Expr) -> tirx.Expr:
-        """Where a vector starts: a last one that reaches beyond the end overlaps the one before."""
+        """The start of a vector; a last one that would exceed the end overlaps the previous one."""
         if self.length <= self.isa.lanes:
             return index(0)
         return tirx.min(column, index(self.length - self.isa.lanes)) if self.length % self.isa.lanes else column
@@ -284,7 +284,7 @@ class _Writer:
         )
 
     def _packed_base(self, packing: Panels, place: Place) -> tirx.Expr:
-        """Where the panels of the outer place begin."""
+        """The start of the panels of the outer place."""
         side = self.found.numbers if packing is self.packed[0] else self.found.vectors
         total: tirx.Expr = index(0)
         for axis, value in place:

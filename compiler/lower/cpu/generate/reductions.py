@@ -87,7 +87,7 @@ def find_reduction(kernel: Fold) -> Reduction | None:
 
 
 def _from_arguments(kernel: Fold) -> tirx.Expr | None:
-    """What is combined with stages before written out; None if one of them is read under a condition."""
+    """The combined expression with preceding stages inlined; None if one of them is read under a condition."""
 
     def inline(load: TensorLoad) -> tirx.Expr:
         stage = kernel.stage(load.source)
@@ -114,7 +114,7 @@ def _last_run(kernel: Fold, loops: Sequence[int], forms: Sequence[Linear]) -> Ax
 
 
 class _Writer:
-    """What both forms share."""
+    """The common part of both forms."""
 
     def __init__(self, kernel: Fold, found: Reduction, lanes: int) -> None:
         self.kernel, self.found, self.lanes = kernel, found, lanes
@@ -123,7 +123,7 @@ class _Writer:
         self.kind = "parallel" if self.work >= PARALLEL_TERMS else "serial"
 
     def value(self, arguments: Arguments, place: Place) -> tirx.Expr:
-        """What is combined, at a place of outputs and terms."""
+        """The combined expression at a place of outputs and terms."""
         loops = self.kernel.loops
 
         def load(read: TensorLoad) -> tirx.Expr:
@@ -189,7 +189,7 @@ class _Along(_Writer):
                 self.store(arguments, total, partial(_at_lane, outer, row, start), lanes)
 
     def _start(self, start: tirx.Expr, lanes: int) -> tirx.Expr:
-        """Where a vector starts: one that reaches beyond the end overlaps others."""
+        """The start of a vector; one that would exceed the end overlaps others."""
         last = self.found.row.length - lanes
         return tirx.min(start, index(last)) if self.found.row.length % (lanes * CHAINS) else start
 

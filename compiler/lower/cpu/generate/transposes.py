@@ -93,7 +93,7 @@ def write_turned(nest: Nest, arguments: Arguments, found: Turned, kind: str) -> 
 
 
 def _start(number: tirx.Expr, length: int, lanes: int) -> tirx.Expr:
-    """Where a block starts: a last one that reaches beyond the end overlaps the one before."""
+    """The start of a block; a last one that would exceed the end overlaps the previous one."""
     start = number * index(lanes)
     return tirx.min(start, index(length - lanes)) if length % lanes else start
 

@@ -17,7 +17,7 @@ def power(x: Value, y: Value) -> Value:
     if known in _BY_PRODUCTS:
         return _BY_PRODUCTS[known](x)
     size, steps = x.magnitude(), y.magnitude()
-    # 0 · infinity is no number, but 1 to the power of infinity is 1.
+    # 0 · infinity is NaN, but 1 to the power of infinity is 1.
     steady = size.equals(1.0) & steps.equals(math.inf)
     result = wide.exp2(wide.log2(size) * select(steady, y.constant(0.0), y).to(FLOAT64)).to(FLOAT32)
     half = y * 0.5

@@ -1,4 +1,4 @@
-"""The axes of a contraction: which iterators become the rows and lanes of a tile."""
+"""The axes of a contraction: the iterators that become the rows and lanes of a tile."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Axes:
-    """Positions among the block's iterators; `weight` is the operand that has the lanes, on axis `weight_axis`.
+    """The positions of lane and row among the block's iterators.
 
-    The product of a vector has no row.
+    `weight` is the operand that depends on the lane, along axis `weight_axis`. `row` is None for a product with a
+    vector.
     """
 
     lane: int
@@ -30,7 +31,7 @@ class Axes:
 
 
 def only_sum(schedule: s_tir.Schedule) -> tuple[list[SBlockInfo], SBlockRV] | None:
-    """What TVM knows of a kernel's blocks, and the block that sums; None unless there is one and all loops bind."""
+    """TVM's analysis of a kernel's blocks, and the block of its only sum; None if it has several, or opaque loops."""
     blocks = normalize_prim_func(schedule)
     if blocks is None:
         return None
@@ -41,7 +42,7 @@ def only_sum(schedule: s_tir.Schedule) -> tuple[list[SBlockInfo], SBlockRV] | No
 
 
 def split_groups(schedule: s_tir.Schedule, block: SBlockRV) -> None:
-    """Give a grouped convolution, whose operands share the output channel, an axis of groups and one inside them."""
+    """Split the output channel of a grouped convolution, which both operands depend on, into group and channel."""
     node = schedule.get(block)
     found: list[tuple[tirx.Var, int]] = []
 
@@ -67,9 +68,9 @@ def _grouped(place: int, size: int, rank: int) -> tirx.IndexMap:
 
 
 def find_axes(schedule: s_tir.Schedule, block: SBlockRV, least: int | None = None) -> Axes | None:
-    """Which iterators become lanes and rows; None unless each of two operands has a spatial axis of its own.
+    """The iterators for lanes and rows; None unless each of two operands has a spatial axis that the other lacks.
 
-    With `least`, the product of a vector counts too, if it has as many outputs.
+    With `least`, a product with a vector is accepted too if it has at least so many outputs.
     """
     node = schedule.get(block)
     if len(node.reads) != 2 or len(node.writes) != 1:
@@ -89,7 +90,7 @@ def find_axes(schedule: s_tir.Schedule, block: SBlockRV, least: int | None = Non
 
 
 def operand_axes(node: s_tir.SBlock) -> tuple[list[int], list[int]]:
-    """The spatial iterators, by position, that only the first or only the second of a block's operands has."""
+    """The positions of the spatial iterators that only the first, and that only the second operand depends on."""
     spatial = [i for i, v in enumerate(node.iter_vars) if v.iter_type == tirx.IterVar.DataPar]
     used = [_variables(r, node) for r in node.reads]
     first, second = (
@@ -100,7 +101,7 @@ def operand_axes(node: s_tir.SBlock) -> tuple[list[int], list[int]]:
 
 
 def _variables(region: TensorRegion, node: s_tir.SBlock) -> set[tirx.Var]:
-    """The iterators that a region depends on once its indices are simplified."""
+    """The iterators that a region depends on after simplification of its indices."""
     analyzer = sym.Analyzer()
     for var in node.iter_vars:
         analyzer.bind(var.var, var.dom)
@@ -108,7 +109,7 @@ def _variables(region: TensorRegion, node: s_tir.SBlock) -> set[tirx.Var]:
 
 
 def lane_axis(region: TensorRegion, var: tirx.Var) -> int | None:
-    """The one axis of a region that the variable steps through one by one: indexed by it, or by it and its group."""
+    """The axis of a region that is indexed by the variable with stride 1, alone or with its group."""
     used = [i for i, axis in enumerate(region.region) if var in variables_of(axis.min)]
     if len(used) != 1:
         return None
@@ -138,7 +139,7 @@ def dtype_of(region: TensorRegion) -> str:
 
 
 def fuse_pixels(schedule: s_tir.Schedule, block: SBlockRV, store: SBlockRV) -> None:
-    """Make one axis of the last two where nothing tells rows of an image from each other, as in 1 x 1 convolutions."""
+    """Fuse the last two axes if rows of the image need not be distinguished, as in 1 x 1 convolutions."""
     node, stored = schedule.get(block), schedule.get(store)
     spatial = [i for i, v in enumerate(node.iter_vars) if v.iter_type == tirx.IterVar.DataPar]
     rank, held = len(spatial), len(node.writes[0].region)
@@ -157,10 +158,10 @@ def fuse_pixels(schedule: s_tir.Schedule, block: SBlockRV, store: SBlockRV) -> N
 
 
 def flat_pixels(function: tirx.PrimFunc) -> tirx.PrimFunc:
-    """A scheduled function that addresses pixel p of an image by p, not by its row and its place in the row.
+    """A scheduled function that addresses pixel p of an image by p instead of by row and column.
 
-    TVM computes both, divides for each load, and does not see that they make p again. To be run last: the index is
-    right for the memory, but no longer for the shape.
+    TVM computes both with divisions for each load, and does not simplify them to p. This must be the last step: the
+    index is correct for the memory, but not for the shape.
     """
 
     def joined(buffer: tirx.Buffer, indices: Sequence[tirx.Expr]) -> list[tirx.Expr] | None:
@@ -190,7 +191,7 @@ def _is(expr: tirx.Expr, value: int) -> bool:
 
 
 def _ends_in(region: TensorRegion, variables: list[tirx.Var], node: s_tir.SBlock) -> bool:
-    """Whether the last indices of a region are these variables, and its buffer has no elements beside them."""
+    """Whether the last indices of a region are these variables, and they cover the buffer's last axes."""
     analyzer = sym.Analyzer()
     for var in node.iter_vars:
         analyzer.bind(var.var, var.dom)
@@ -204,7 +205,7 @@ def _ends_in(region: TensorRegion, variables: list[tirx.Var], node: s_tir.SBlock
 
 
 def _joined(place: int, width: int, rank: int) -> tirx.IndexMap:
-    """The map of indices that makes one axis of those at `place` and after it."""
+    """The index map that fuses the axis at `place` with the next one, of extent `width`."""
 
     def mapped(*axes: tirx.Var) -> tuple[tirx.Expr, ...]:
         return (*axes[:place], axes[place] * width + axes[place + 1], *axes[place + 2 :])

@@ -1,8 +1,8 @@
-"""The schedule for convolutions and matrix products: a tile of outputs per work item, its sums in vector registers.
+"""The schedule for convolutions and matrix products: each work item computes a tile of outputs in vector registers.
 
-A work item computes `rows` × `lanes` outputs. Lanes run along the axis that only the second operand has (output
-channels of a convolution, columns of a product), so that one vector load of weights serves all rows and each element
-of the first operand is loaded once, for all lanes. Weights whose layout does not fit are repacked when compiling.
+A tile is `rows` × `lanes` outputs. Lanes are along the axis that only the second operand has (output channels of a
+convolution, columns of a product), so that one vector load of weights serves all rows, and each element of the first
+operand is loaded once for all lanes. Weights in another layout are repacked when compiling.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ if TYPE_CHECKING:
 _FUNCTIONS = ("erf", "exp", "log", "pow", "sigmoid", "sin", "cos", "tanh")
 
 UNROLLED_TAPS = 3
-"""Terms of a sum's last axis up to which it is written out: neighbouring taps read the same elements again."""
+"""The largest extent of a sum's last axis that is unrolled, as neighbouring taps read the same elements."""
 
 LEAST_VECTOR = 512
-"""Outputs from which on a product of a vector has tiles for all cores; of fewer ones the sums are divided."""
+"""The least outputs of a product with a vector that give tiles for all cores. With fewer, the sums are divided."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Nest:
-    """The blocks of a kernel: the sum, what stores it, and the `others`, with the `kinds` of their loops."""
+    """The blocks of a kernel: the sum, its store, and the `others`, with the `kinds` of their loops."""
 
     schedule: s_tir.Schedule
     block: SBlockRV
@@ -59,9 +59,9 @@ class _Nest:
 
 
 def schedule_contraction(function: tirx.PrimFunc, limits: Limits, packable: Collection[int] = ()) -> Packed | None:
-    """The scheduled kernel, or None where it is no contraction of this form. `packable` are parameters that may change.
+    """The scheduled kernel; None if it is not a contraction of this form. `packable` are parameters to be repacked.
 
-    Raises tvm's ScheduleError where a step does not apply; the caller falls back on the plain schedule.
+    Raises tvm's ScheduleError if a step does not apply; the caller then uses the plain schedule.
     """
     schedule = s_tir.Schedule(function)
     found = only_sum(schedule)
@@ -76,7 +76,7 @@ def schedule_contraction(function: tirx.PrimFunc, limits: Limits, packable: Coll
     if len(after) > 1:
         return None
     if after and _apart(schedule, block, after[0].block_rv, limits):
-        before, after = [*before, *after], []  # what is left gets work items of its own
+        before, after = [*before, *after], []  # the remaining blocks get separate work items
     store = store_of(schedule, block, after)
     fuse_pixels(schedule, block, store)
     axes = find_axes(schedule, block, least)
@@ -94,18 +94,18 @@ def schedule_contraction(function: tirx.PrimFunc, limits: Limits, packable: Coll
 
 
 def _apart(schedule: s_tir.Schedule, block: SBlockRV, after: SBlockRV, limits: Limits) -> bool:
-    """Whether what comes after a sum is better computed by work items of its own."""
+    """Whether the block after a sum is better computed by separate work items."""
     return broadens(schedule, block, after) or (limits.side_by_side and _computes(schedule, after))
 
 
 def _computes(schedule: s_tir.Schedule, block: SBlockRV) -> bool:
-    """Whether a block calls functions: written out for a large tile they take longer than a kernel of their own."""
+    """Whether a block calls mathematical functions, which take longer unrolled in a large tile than separately."""
     text = str(schedule.get(block).body)
     return any(f"T.{name}(" in text for name in _FUNCTIONS)
 
 
 def _fitted(nest: _Nest, axes: Axes, limits: Limits, packable: Collection[int]) -> tuple[_Nest, Tile, Layouts] | None:
-    """The nest with axes that its tile divides and weights that end in its lanes; and what this asks of weights."""
+    """The nest with axes padded to multiples of the tile and weights with lanes last; the tile; and the new layouts."""
     function, schedule = nest.schedule.mod["main"], nest.schedule
     node = schedule.get(nest.block)
     weight = node.reads[axes.weight]
@@ -132,7 +132,8 @@ def _fitted(nest: _Nest, axes: Axes, limits: Limits, packable: Collection[int]) 
         block, store, *before = (schedule.get_sblock(name) for name in names)
         nest = _Nest(schedule, block, store, tuple(before), nest.kinds)
     layouts: Layouts = ()
-    # Side by side weights are always repacked: an item that goes down a wide matrix touches a page for each row of it.
+    # On a CPU with items in SIMD lanes weights are always repacked: an item that reads a column of a wide matrix would
+    # touch a page per row.
     if packs and (axes.weight_axis != rank - 1 or not whole or limits.side_by_side):
         least = lanes if lanes * tile.lanes - extents[axes.lane] >= tile.lanes else 0
         layout = LanesLast(axes.weight_axis, tile.lanes, least)
@@ -142,9 +143,9 @@ def _fitted(nest: _Nest, axes: Axes, limits: Limits, packable: Collection[int]) 
 
 
 def _even(rows: int, lanes: int, others: int, pads_lanes: bool, limits: Limits) -> tuple[int, int]:
-    """Tiles along rows and lanes: a few more than there are, where groups of them then need no guard.
+    """The numbers of tiles along rows and lanes, increased a little if this makes groups even and avoids a guard.
 
-    A guard puts sums under a condition, and TVM cannot show of all stores that it holds for them.
+    A guard makes the sums conditional, and TVM cannot prove for all stores that the condition holds.
     """
     most = min(GPU_GROUP, limits.group)
 
@@ -162,12 +163,12 @@ def _even(rows: int, lanes: int, others: int, pads_lanes: bool, limits: Limits) 
 
 
 def _shares_lanes(tiles: int, lane_groups: int, limits: Limits) -> bool:
-    """Whether there are enough `tiles` with the same lanes for the items of a group to have them in common."""
+    """Whether there are enough `tiles` with the same lanes for a work group."""
     return tiles >= min(GPU_GROUP, limits.group) // 2 and lane_groups <= min(limits.grid, GRID_DEPTH)
 
 
 def _scheduled(nest: _Nest, axes: Axes, tile: Tile, limits: Limits) -> bool:
-    """Give each tile a work item; False where its stores cannot leave out what lies beyond the end."""
+    """Bind each tile to a work item; False if the stores of a partial group cannot be guarded."""
     schedule, block, store = nest.schedule, nest.block, nest.store
     node = schedule.get(block)
     written, rank = lane_axis(node.writes[0], node.iter_vars[axes.lane].var), len(node.writes[0].region)
@@ -193,7 +194,7 @@ def _scheduled(nest: _Nest, axes: Axes, tile: Tile, limits: Limits) -> bool:
         schedule.unroll(sums[-1])
     for row in rows:
         schedule.unroll(row)
-    schedule.vectorize(lane)  # before the next step: its result counts as no reduction any more
+    schedule.vectorize(lane)  # before decompose_reduction, whose result TVM does not treat as a reduction
     start = schedule.decompose_reduction(block, sums[0])
     *_, row, lane = schedule.get_loops(start)
     if rows:
@@ -207,10 +208,9 @@ def _scheduled(nest: _Nest, axes: Axes, tile: Tile, limits: Limits) -> bool:
 
 
 def _bind_tiles(schedule: s_tir.Schedule, lane_groups: LoopRV, others: list[LoopRV], limits: Limits) -> LoopRV:
-    """Give each tile a work item; gives the loop over the items of a group.
+    """Bind each tile to a work item; return the loop over the items of a group.
 
-    On GPUs the items of a group share their lanes where there are enough tiles: what depends on lanes alone, the
-    weights, is then the same for all of them.
+    On GPUs the items of a group have the same lanes if there are enough tiles, so that they read the same weights.
     """
     if limits.vectors:
         return bind_items(schedule, schedule.fuse(lane_groups, *others), 1, limits)
@@ -223,7 +223,7 @@ def _bind_tiles(schedule: s_tir.Schedule, lane_groups: LoopRV, others: list[Loop
 
 
 def _bind_store(schedule: s_tir.Schedule, store: SBlockRV, item: LoopRV, contiguous: int) -> None:
-    """Unroll the stores of a tile; vectorise them where `contiguous` lanes lie side by side in the output."""
+    """Unroll the stores of a tile, and vectorise the last loop if it has `contiguous` lanes (0 for none)."""
     contiguous = contiguous if _takes_vectors(schedule.get(store)) else 0
     loops = list(schedule.get_loops(store))
     inner = loops[next(i for i, loop in enumerate(loops) if schedule.get(loop).same_as(schedule.get(item))) + 1 :]
@@ -235,12 +235,13 @@ def _bind_store(schedule: s_tir.Schedule, store: SBlockRV, item: LoopRV, contigu
 
 
 def _takes_vectors(node: s_tir.SBlock) -> bool:
-    """Whether OpenCL has vectors for what a block computes: not of booleans, nor choices by values of another width."""
+    """Whether a block can be vectorised in OpenCL: without booleans, and without selections by conditions of another
+    width."""
     dtypes = {dtype_of(region) for region in [*node.reads, *node.writes]}
     return len(dtypes) == 1 or ("bool" not in dtypes and "Select" not in str(node.body))
 
 
 def _moved_last(axis: int, rank: int) -> tirx.IndexMap:
-    """The map of indices that makes one axis the last."""
+    """The index map that moves an axis to the end."""
     order = (*(i for i in range(rank) if i != axis), axis)
     return tirx.IndexMap.from_func(lambda *axes: tuple(axes[i] for i in order), ndim=rank)

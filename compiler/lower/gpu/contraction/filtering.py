@@ -1,4 +1,4 @@
-"""Winograd's minimal filtering in matrices: F(m x m, 3 x 3) takes (m + 2)² products for a tile of m x m outputs.
+"""The matrices of Winograd's minimal filtering F(m x m, 3 x 3): (m + 2)² products for a tile of m x m outputs.
 
 Lavin and Gray, Fast Algorithms for Convolutional Neural Networks, https://arxiv.org/abs/1509.09308.
 """
@@ -19,7 +19,7 @@ Matrix = tuple[tuple[float, ...], ...]
 
 @dataclass(frozen=True, slots=True)
 class Filtering:
-    """F(m x m, 3 x 3): the matrices that transform inputs, weights and outputs, from the left and transposed."""
+    """F(m x m, 3 x 3): the matrices A that transform inputs, weights and outputs X to A · X · Aᵀ."""
 
     m: int
     inputs: Matrix
@@ -31,12 +31,12 @@ class Filtering:
 
     @property
     def side(self) -> int:
-        """Inputs, and products, along a side of a tile."""
+        """The number of inputs, and of products, along a side of a tile."""
         return self.m + 2
 
 
 def filtering_by(m: int, points: Sequence[Fraction]) -> Filtering:
-    """The filtering that multiplies polynomials by their values at m + 1 points and at infinity (Toom and Cook)."""
+    """The filtering for m + 1 interpolation points and infinity, by the Toom-Cook algorithm."""
     others = [[q for q in points if q != p] for p in points]
     scales = [prod((p - q for q in rest), start=Fraction(1)) for p, rest in zip(points, others, strict=True)]
     weights = [[p**i / scale for i in range(3)] for p, scale in zip(points, scales, strict=True)]
@@ -51,7 +51,7 @@ def filtering_by(m: int, points: Sequence[Fraction]) -> Filtering:
 
 
 def _with_roots(roots: Sequence[Fraction]) -> list[Fraction]:
-    """Coefficients of the polynomial with these roots, the constant one first."""
+    """The coefficients of the monic polynomial with these roots, the constant one first."""
     found = [Fraction(1)]
     for root in roots:
         found = [b - root * a for a, b in zip([*found, Fraction(0)], [Fraction(0), *found], strict=True)]
@@ -64,8 +64,8 @@ def _numbers(rows: Sequence[Sequence[Fraction]]) -> Matrix:
 
 F2 = filtering_by(2, [Fraction(0), Fraction(1), Fraction(-1)])
 F4 = filtering_by(4, [Fraction(0), Fraction(2, 3), Fraction(-2, 3), Fraction(3, 2), Fraction(-3, 2)])
-"""The usual points, one and two, make the error of float32 five times as large; with these it is about twice that of
-a plain sum."""
+"""With these points the rounding error in float32 is about twice that of a plain sum; with the usual ones (1 and 2) it
+is five times as large."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
-"""Sums of products whose second operand has no axis of its own: convolutions to one channel, or channel by channel.
+"""Sums of products with all spatial axes in the first operand: depthwise convolutions and those to one channel.
 
-A work item computes some neighbouring outputs, so that a weight is loaded once for all of them, and so are elements
-that windows side by side share.
+A work item computes several neighbouring outputs, so that it loads a weight, and the elements that overlapping windows
+share, once for all of them.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ if TYPE_CHECKING:
 
 
 LONGEST = 16
-"""Outputs of a work item, at most."""
+"""The most outputs of a work item."""
 
 BUSY = 128
-"""Work items that keep a device's cores busy: with fewer, each computes less."""
+"""The number of work items that keeps a device's cores busy. To have as many, each computes fewer outputs."""
 
 FEWEST = 1024
-"""Outputs below which rules that divide the sums do better."""
+"""The least outputs of a kernel; with fewer, rules that divide the sums are faster."""
 
 WRITTEN_OUT = 512
-"""Products of an item, at most, along the sum's last axis that are written out."""
+"""The most products of an item along the sum's last axis that are unrolled."""
 
 
 def schedule_one_sided(function: tirx.PrimFunc, limits: Limits) -> Packed | None:
-    """The scheduled kernel; None where it is of another form, slides a window that another rule writes out, or the
-    device is no CPU that runs items side by side."""
+    """The scheduled kernel; None if it has another form or another rule unrolls its window, or if the device is not a
+    CPU that runs work items in SIMD lanes."""
     if not limits.side_by_side or slides_items(function):
         return None
     schedule = s_tir.Schedule(function)
@@ -64,7 +64,7 @@ def schedule_one_sided(function: tirx.PrimFunc, limits: Limits) -> Packed | None
 
 
 def _axis(schedule: s_tir.Schedule, block: SBlockRV) -> int | None:
-    """The last axis of the first operand, where the second has none for itself."""
+    """The last spatial axis of the first operand alone; None if the second operand has such an axis, too."""
     node = schedule.get(block)
     if len(node.reads) != 2 or len(node.writes) != 1:
         return None
@@ -116,7 +116,7 @@ def _bound(
 
 
 def _group(items: int, limits: Limits) -> int:
-    """Items of a work group, at most: as few as leave several groups to every core."""
+    """The most items of a work group, limited so that every core gets several groups."""
     return min(limits.group, GPU_GROUP, max(SIMD, items // BUSY * SIMD))
 
 

@@ -1,4 +1,4 @@
-"""Makes axes of a sum longer, up to a multiple of its tile, where the extent has no divisor that suits one."""
+"""Padding of a sum's axes to a multiple of the tile, for extents that tiles do not divide."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 def padded(
     function: tirx.PrimFunc, node: s_tir.SBlock, extents: Mapping[int, int], weights: Mapping[str, tuple[int, ...]]
 ) -> tirx.PrimFunc:
-    """The function with longer axes for one of its blocks, which writes a buffer of the function's own.
+    """The function with longer axes for one of its blocks, which must write a temporary buffer.
 
-    `extents` are by position of the iterator. What the block computes beyond the end nobody reads; to compute it, it
-    reads the last element again, so that a tile needs no test. `weights` are parameters, by name, that get a new shape
-    instead: they have elements there.
+    `extents` are the new extents by position of the iterator. Results beyond the end are not used. Reads beyond the end
+    are clamped to the last element, so that a tile does not need a test. `weights` are parameters, by name, that get a
+    longer shape instead.
 
-    Raises tvm's ScheduleError where the block's reads would leave their buffers.
+    Raises tvm's ScheduleError if the block's reads cannot be kept in their buffers.
     """
     block = _longer(node, extents, weights)
     (loops,) = _found(function, s_tir.SBlockRealize, lambda r: r.block.same_as(node) and [*r.iter_values])
@@ -62,7 +62,7 @@ def padded(
 
 
 def _longer(node: s_tir.SBlock, extents: Mapping[int, int], weights: Mapping[str, tuple[int, ...]]) -> s_tir.SBlock:
-    """The block with longer iterators, which reads nothing beyond what it read."""
+    """The block with longer iterators, and reads clamped to the elements that it already read."""
     before, after = sym.Analyzer(), sym.Analyzer()
     iterators = []
     for place, iterator in enumerate(node.iter_vars):
@@ -74,24 +74,24 @@ def _longer(node: s_tir.SBlock, extents: Mapping[int, int], weights: Mapping[str
 
     divided = [(v, tirx.min(v, tirx.IntImm(v.ty, int(dom.extent) - 1))) for v, dom in _divided(node, extents)]
 
-    def held(index: tirx.Expr) -> tirx.Expr:
+    def clamped(index: tirx.Expr) -> tirx.Expr:
         for var, inside in divided:
             index = tvm_ffi.structural_map(index, [(ir.Var, lambda v, a=var, b=inside: b if v.same_as(a) else v)])
         old, new = before.const_int_bound(index), after.const_int_bound(index)
         if new.min_value < old.min_value:
-            raise s_tir.ScheduleError(f"{node.name_hint} steps backwards")
+            raise s_tir.ScheduleError(f"{node.name_hint} would read before the start of a buffer")
         return tirx.min(index, tirx.IntImm(index.ty, old.max_value)) if new.max_value > old.max_value else index
 
     def free(source: tirx.Buffer) -> bool:
         return source.name in weights or source.same_as(node.writes[0].source)
 
     def load(found: TensorLoad) -> TensorLoad:
-        return found if free(found.source) else tirx.BufferLoad(found.source, [held(i) for i in found.indices])
+        return found if free(found.source) else tirx.BufferLoad(found.source, [clamped(i) for i in found.indices])
 
     def region(found: TensorRegion) -> TensorRegion:
         if free(found.source):
             return found
-        ranges = [ir.Range.from_min_extent(held(r.min), r.extent) for r in found.region]
+        ranges = [ir.Range.from_min_extent(clamped(r.min), r.extent) for r in found.region]
         return type(found)(found.source, ranges, found.ty)
 
     body = tvm_ffi.structural_map(node.body, [(ir.TensorLoad, load)], order="post")
@@ -109,7 +109,7 @@ def _longer(node: s_tir.SBlock, extents: Mapping[int, int], weights: Mapping[str
 
 
 def _divided(node: s_tir.SBlock, extents: Mapping[int, int]) -> list[tuple[tirx.Var, Range]]:
-    """Those of the iterators, with their domains, that the block divides: it is they that have to be held."""
+    """The iterators that occur in divisions, with their domains. They are clamped themselves, before the division."""
     found: list[tirx.Expr] = []
     tvm_ffi.structural_walk(node.body, [(tirx.FloorDiv, found.append), (tirx.FloorMod, found.append)], order="post")
     inside = [v for division in found for v in variables_of(division)]

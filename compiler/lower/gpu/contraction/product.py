@@ -1,4 +1,4 @@
-"""Kernels that are matrix products, read off their blocks: convolutions too, whose rows are pixels."""
+"""Analysis of kernels that are matrix products, including convolutions, whose rows are pixels."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FLOATS = ("float32", "float16")
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """Iterators of a block that are counted as one, the last fastest."""
+    """Iterators of a block that are treated as one axis, the last fastest."""
 
     iterators: tuple[tirx.Var, ...]
     extents: tuple[int, ...]
@@ -45,8 +45,9 @@ class Axis:
 class Product:
     """out[batch, row, column] = after(sum over `terms` of left[batch, row, term] * right[batch, term, column]).
 
-    `left` and `right` are expressions of the axes' iterators. `sum_` is the buffer that the block writes at `place`,
-    `store` what is stored in the end, an expression of `stored` iterators, which are places along the axes of `sum_`.
+    `left` and `right` are expressions of the axes' iterators. `sum_` is the buffer that the block writes at `place`.
+    `store` is the final store, if it is not the sum's; `stored` are its iterators, each with the axis of `sum_` that it
+    indexes.
     """
 
     batch: Axis
@@ -63,15 +64,15 @@ class Product:
     def output(self, values: Sequence[tuple[tirx.Var, tirx.Expr]], total: tirx.Expr) -> tirx.BufferStore:
         """The store of one output, for values of the iterators and the sum."""
         typed = [(old, new.astype(dtype_of(old))) for old, new in values]
-        where = [nest.substituted(index, typed) for index in self.place]
+        place = [nest.substituted(index, typed) for index in self.place]
         total = total.astype(dtype_of(self.sum_))
-        inside = [(var, where[axis].astype(dtype_of(var))) for var, axis in self.stored]
+        inside = [(var, place[axis].astype(dtype_of(var))) for var, axis in self.stored]
 
         def load(found: TensorLoad) -> tirx.Expr:
             return total if found.source.same_as(self.sum_) else found
 
         if self.store is None:
-            return tirx.BufferStore(self.sum_, total, where)
+            return tirx.BufferStore(self.sum_, total, place)
         return tirx.BufferStore(
             self.store.buffer,
             nest.substituted(self.store.value, inside, load),
@@ -85,14 +86,14 @@ def uses(expr: tirx.Expr, axis: Axis) -> bool:
 
 
 def last_index(expr: tirx.Expr) -> tirx.Expr:
-    """The last index of an operand's load: what changes it by one steps to the neighbour in memory."""
+    """The last index of an operand's load; neighbours along it are contiguous in memory."""
     found: list[TensorLoad] = []
     tvm_ffi.structural_walk(expr, [(TensorLoad, found.append)], order="post")
     return found[-1].indices[-1] if found else expr
 
 
 def product_of(function: tirx.PrimFunc) -> Product | None:
-    """The kernel as a matrix product of floats, None where it has another form or a shape that is not constant."""
+    """The kernel as a matrix product of floats; None if it has another form or a shape that is not constant."""
     schedule = s_tir.Schedule(function)
     blocks = normalize_prim_func(schedule)
     if blocks is None:
@@ -142,7 +143,7 @@ def _product(node: s_tir.SBlock, after: s_tir.SBlock | None) -> Product | None:
 
 
 def _factors(node: s_tir.SBlock) -> tuple[tirx.Expr, tirx.Expr] | None:
-    """The two factors of the block's terms, where it sums products of floats from zero."""
+    """The two factors of the block's terms; None unless it sums products of floats from zero."""
     body, start = node.body, getattr(node.init, "value", None)
     if not isinstance(body, tirx.BufferStore) or not isinstance(body.value, tirx.Add) or start is None:
         return None
@@ -159,13 +160,13 @@ def _factors(node: s_tir.SBlock) -> tuple[tirx.Expr, tirx.Expr] | None:
 
 
 def _uncast(expr: tirx.Expr) -> tirx.Expr:
-    """A factor as narrow as it is read: sums are in float32 anyway."""
+    """A factor without casts after its load, as sums are computed in float32 anyway."""
     narrow = isinstance(expr, tirx.Cast) and dtype_of(expr) == "float32" and dtype_of(expr.value) == "float16"
     return expr.value if narrow else expr
 
 
 def _stored(sum_: tirx.Buffer, after: s_tir.SBlock | None) -> tuple[tuple[tirx.Var, int], ...] | None:
-    """The iterators of the block that stores, each with the axis of the sums that it goes along."""
+    """The iterators of the storing block, each with the axis of the sums' buffer that it indexes."""
     if after is None:
         return ()
     if not isinstance(after.body, tirx.BufferStore):

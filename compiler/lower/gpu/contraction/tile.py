@@ -1,4 +1,4 @@
-"""How large the tile of outputs of one work item is."""
+"""The choice of the size of a work item's tile of outputs."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from heterocc.compiler.lower.gpu.groups import SIMD
 from heterocc.compiler.lower.gpu.limits import Limits
 
 MOST_ROWS = 14
-"""Rows of a tile on CPUs: more of them leave no vector registers for the operands."""
+"""The most rows of a tile on CPUs. With more, the vector registers would not suffice for the operands."""
 
 LATENCY = 8
-"""Additions that a CPU has under way at once: a tile of fewer rows waits for its own sums."""
+"""The number of vector additions that a CPU has in flight. A tile with fewer rows is bound by their latency."""
 
 ADDITION = 0.02
-"""What a multiply-add costs, in loads: measured on lavapipe, where a load takes a branch per item."""
+"""The cost of a multiply-add relative to a load, measured on lavapipe, where a load takes a branch per item."""
 
 MOST_SIDE = 16
-"""The largest side of a tile on any device: its outputs are written out."""
+"""The largest side of a tile on any device, as the loops over its outputs are unrolled."""
 
 GPU_GROUP = 64
-"""Work items of a group on GPUs: one or two of the hardware's own bundles."""
+"""The work items of a group on GPUs: one or two warps or wavefronts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """The outputs of a work item."""
+    """The size of a work item's tile of outputs."""
 
     rows: int
     lanes: int
@@ -37,11 +37,11 @@ class Tile:
 
 
 def choose_tile(row_extent: int, lane_extent: int, others: int, limits: Limits, pads_lanes: bool) -> Tile:
-    """Rows and lanes of a tile, over axes of these extents; `others` are the outputs along all other axes.
+    """The tile for axes of these extents; `others` is the number of outputs along all other axes.
 
-    Lanes are a power of two, and divide their axis unless its weights can be padded. On CPUs rows are as many as hide
-    the latency of an addition; on GPUs the tile is the one with the least work per output that the limits allow.
-    Larger ones are among the other options.
+    Lanes are a power of two, and divide their axis unless the weights can be padded. On CPUs there are enough rows to
+    hide the latency of an addition; on GPUs the tile is that with the least work per output within the limits. Larger
+    tiles are further options.
     """
     widths = [n for n in (16, 8, 4, 2, 1) if pads_lanes or lane_extent % n == 0]
     if limits.vectors:
@@ -57,7 +57,7 @@ def choose_tile(row_extent: int, lane_extent: int, others: int, limits: Limits, 
 
 
 def _spread(tiles: Sequence[Tile], heights: int) -> list[Tile]:
-    """For each number of lanes the best tile, then that of half its rows: tiles between them differ little."""
+    """The best tile for each number of lanes, and then that with half its rows, as tiles in between differ little."""
     found = []
     for lanes in dict.fromkeys(t.lanes for t in tiles):
         these = [t for t in tiles if t.lanes == lanes]
@@ -67,16 +67,16 @@ def _spread(tiles: Sequence[Tile], heights: int) -> list[Tile]:
 
 
 def _cost(tile: Tile, row_extent: int, lane_extent: int, others: int) -> float:
-    """Instructions per output of a GPU: loads and additions, and those of tiles that lie in part beyond the end."""
+    """Instructions per output on a GPU: loads and additions, including those for outputs beyond the end."""
     items = others * -(-row_extent // tile.rows)
-    if items < GPU_GROUP // 2:  # then groups go across lanes too
+    if items < GPU_GROUP // 2:  # then the items of a group differ in their lanes too
         items *= -(-lane_extent // tile.lanes)
     idle = multiple(items, SIMD) / items
     return _waste(tile, row_extent, lane_extent) * idle * (1 / tile.rows + 1 / tile.lanes + ADDITION)
 
 
 def _vector_cost(tile: Tile) -> float:
-    """Time per output of a CPU: vectors narrower than its own, additions that wait for each other, loads."""
+    """Relative time per output on a CPU: the cost of narrow vectors, dependent additions, and loads."""
     return 16 / tile.lanes * max(1.0, LATENCY / tile.rows) * (1 + 1 / tile.rows)
 
 
@@ -85,5 +85,5 @@ def _waste(tile: Tile, row_extent: int, lane_extent: int) -> float:
 
 
 def multiple(extent: int, size: int) -> int:
-    """The next multiple of a size."""
+    """`extent` rounded up to a multiple of `size`."""
     return -(-extent // size) * size

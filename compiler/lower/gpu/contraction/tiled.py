@@ -1,13 +1,13 @@
-"""Matrix products and convolutions for GPUs: each work group brings tiles of both operands into shared memory.
+"""Matrix products and convolutions for GPUs: each work group loads tiles of both operands into shared memory.
 
-A group computes a tile of outputs. Step by step along the terms it loads a tile of each operand, waits until all items
-have stored their part, and adds up the products; an item keeps its outputs in registers. Convolutions are products
-whose left operand is gathered from the image (implicit GEMM). Operands are filled up with zeros where a tile reaches
-beyond them, so any shape will do. Items are never assumed in lock step: barriers part loading from computing.
+A group computes a tile of outputs. For each step along the terms it loads a tile of each operand, waits at a barrier,
+and accumulates the products; each item keeps its outputs in registers. Convolutions are products whose left operand is
+gathered from the image (implicit GEMM). Operands are padded with zeros if a tile extends beyond them, so any shape is
+supported. Items are not assumed to run in lock step: barriers separate loading from computing.
 
-Shared memory lies in banks, 32 of 4 bytes on most GPUs, and items that use one bank at the same time wait for each
-other. Where neighbouring items bring neighbouring terms, which lie a whole row of the tile apart, gaps between the
-terms put them into different banks.
+Shared memory has banks, 32 of 4 bytes on most GPUs, and simultaneous accesses to one bank are serialised. If
+neighbouring items store neighbouring terms, which are a row of the tile apart, gaps between the terms put them into
+different banks.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from heterocc.compiler.lower.gpu.limits import Limits
 from heterocc.compiler.lower.gpu.packed import Packed
 
 SMALLEST = 16
-"""Rows, columns and terms from which sharing operands pays for the barriers."""
+"""The least rows, columns and terms for which sharing operands saves more than the barriers cost."""
 
 GAP = 2
-"""Elements between the terms of such a tile: 32 items bring 16 terms of two places, 2·term + place banks apart."""
+"""The elements of a gap: 32 items store 16 terms of two places, in the banks 2·term + place."""
 
 BUSY = 64
-"""Work groups that keep a GPU busy: smaller tiles are taken to have as many."""
+"""The number of work groups that keeps a GPU busy. Smaller tiles are chosen to have as many."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupTile:
-    """`rows` x `columns` outputs of a work group, of which an item computes `high` x `wide`, `terms` at a time."""
+    """A tile of `rows` x `columns` outputs per work group and `high` x `wide` per item, with `terms` per step."""
 
     rows: int
     columns: int
@@ -49,24 +49,24 @@ class GroupTile:
 
     @property
     def items(self) -> int:
-        """Items of the group."""
+        """The number of items of the group."""
         return self.rows // self.high * (self.columns // self.wide)
 
     def pitches(self, product: Product) -> tuple[int, int]:
-        """Elements from one term to the next in the shared tiles of the left and the right operand."""
+        """The strides between terms, in elements, in the shared tiles of the left and the right operand."""
         return (
             self.rows + (0 if _neighbours(product.left, product.rows) else GAP),
             self.columns + (0 if _neighbours(product.right, product.columns) else GAP),
         )
 
     def shared(self, product: Product) -> int:
-        """Bytes of shared memory."""
+        """The shared memory of a group in bytes."""
         left, right = (2 if dtype_of(f) == "float16" else 4 for f in (product.left, product.right))
         rows, columns = self.pitches(product)
         return self.terms * (rows * left + columns * right)
 
     def groups(self, product: Product) -> int:
-        """Work groups of a kernel."""
+        """The number of work groups of the kernel."""
         across = -(-product.rows.length // self.rows) * -(-product.columns.length // self.columns)
         return product.batch.length * across
 
@@ -79,11 +79,11 @@ TILES = (
     GroupTile(32, 32, 16, 4, 2),
     GroupTile(16, 16, 16, 2, 2),
 )
-"""From the fewest loads per output to the most work groups."""
+"""The available tiles, from the fewest loads per output to the most work groups."""
 
 
 def schedule_tiled(function: tirx.PrimFunc, limits: Limits, _: Collection[int] = ()) -> Packed | None:
-    """The kernel with tiles in shared memory; None for devices that have none of their own, and for small products."""
+    """The kernel with tiles in shared memory; None for small products and for devices without fast shared memory."""
     if limits.software or limits.vectors:
         return None
     product = product_of(function)
@@ -128,7 +128,7 @@ class _Kernel:
         return nest.kernel(function, [self._sums, self._left, self._right], body)
 
     def _group(self, number: tirx.Expr, item: tirx.Expr, here: tirx.Expr | None) -> tirx.Stmt:
-        """A group's outputs; `here` says whether there are any, None where there always are."""
+        """The outputs of a group; `here` is the condition that it has any, None if it always has."""
         product, tile = self._product, self._tile
         rows, columns = -(-product.rows.length // tile.rows), -(-product.columns.length // tile.columns)
         batch, row, column = nest.split_index(number, [product.batch.length, rows, columns])
@@ -159,7 +159,7 @@ class _Kernel:
         return nest.sequence([start, steps, self._outputs(at)])
 
     def _load(self, shared: tirx.Buffer, operand: _Operand, step: tirx.Expr, at: _Place) -> tirx.Stmt:
-        """Each item brings some elements of an operand's tile; neighbouring items bring neighbouring ones."""
+        """Load an operand's tile into shared memory. Neighbouring items load neighbouring elements."""
         expr, axis, width = operand.expr, operand.axis, operand.width
         product, depth, items = self._product, self._tile.terms, self._tile.items
         pitch = int(shared.shape[0]) // depth
@@ -185,7 +185,7 @@ class _Kernel:
         return nest.loop("turn", depth * width // items, one, tirx.ForKind.UNROLLED)
 
     def _add(self, term: tirx.Expr, at: _Place) -> tirx.Stmt:
-        """One term for all outputs of an item."""
+        """Add one term to all outputs of an item."""
         tile = self._tile
         rows, columns = self._pitches
         left = [tirx.BufferLoad(self._left, [term * rows + r]) for r in self._rows(at.up)]
@@ -227,8 +227,11 @@ class _Kernel:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where an item is: whether its group has outputs (None: it has), the batch, first row and column of the group,
-    the item's own first row and column there, its number."""
+    """The indices of an item.
+
+    `here` is the condition that its group has outputs, None if it always has. The other fields are the batch, the first
+    row and column of the group's tile, the item's place in the tile, and its index in the group.
+    """
 
     here: tirx.Expr | None
     batch: tirx.Var
@@ -241,7 +244,7 @@ class _Place:
 
 @dataclass(frozen=True, slots=True)
 class _Operand:
-    """A factor of the product, its axis beside the terms, the group's first place there and how many it has."""
+    """A factor of the product, its axis other than the terms, and the group's first place and extent along that."""
 
     expr: tirx.Expr
     axis: Axis
@@ -250,12 +253,12 @@ class _Operand:
 
 
 def _neighbours(expr: tirx.Expr, axis: Axis) -> bool:
-    """Whether places along an axis are neighbours in an operand's memory; else its terms are."""
+    """Whether neighbours along an axis are contiguous in an operand's memory; otherwise its terms are."""
     return uses(last_index(expr), axis)
 
 
 def all_of(*conditions: tirx.Expr | None) -> tirx.Expr | None:
-    """All conditions together; None where there are none."""
+    """The conjunction of the conditions; None if all are None."""
     found = None
     for condition in conditions:
         if condition is not None:

@@ -1,8 +1,9 @@
-"""Convolutions of 3 x 3 taps by Winograd's minimal filtering, where a tile of m x m outputs costs (m + 2)² products.
+"""Convolutions of 3 x 3 taps by Winograd's minimal filtering, which takes (m + 2)² products for m x m outputs.
 
-Three kernels: transform the input, multiply, transform the output. Between them the values of a tile lie (m + 2)²
-planes apart, so that the products of a plane are one matrix product over channels; weights are transformed when
-compiling. Lavin and Gray, Fast Algorithms for Convolutional Neural Networks, https://arxiv.org/abs/1509.09308.
+There are three kernels: they transform the input, multiply, and transform the output. Each of the (m + 2)² values of a
+tile is stored in a different plane, so that the products of a plane are one matrix product over channels. Weights are
+transformed when compiling. Lavin and Gray, Fast Algorithms for Convolutional Neural Networks,
+https://arxiv.org/abs/1509.09308.
 """
 
 from __future__ import annotations
@@ -27,26 +28,27 @@ from heterocc.compiler.lower.gpu.limits import Limits
 from heterocc.compiler.lower.gpu.packed import Packed
 
 CHANNELS = 16
-"""Channels on either side from which the transforms are worth what they save."""
+"""The least input and output channels for which filtering saves more than the transforms cost."""
 
 ROWS = 8
-"""Tiles that are multiplied together: the last of them may be empty."""
+"""The number of tiles is padded to a multiple of this for the products."""
 
 TRANSFORM = 16
-"""What bringing an element to a plane and back costs, in multiply-adds."""
+"""The cost of transforming an element of the input and of the output, in multiply-adds."""
 
 GAIN = 1.2
-"""How much less the work has to be, for three kernels to be faster than one."""
+"""The least ratio of work saved for which three kernels are faster than one."""
 
 ITEMS = 64
-"""Work items of a group that transforms."""
+"""The work items of a group in the transforms."""
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A convolution of 3 x 3 taps with steps of one: the product that it is, and which iterators are what.
+    """A convolution of 3 x 3 taps with stride 1: its matrix product, and the roles of the iterators.
 
-    `images` are none or one, `pixels` row and column of an output, `taps` those of a weight. `weights` is a parameter.
+    `images` has at most one iterator. `pixels` are row and column of an output, `taps` those of a weight. `weights` is
+    a parameter of the kernel.
     """
 
     product: Product
@@ -60,11 +62,11 @@ class Window:
 
     @property
     def channels(self) -> tuple[int, int]:
-        """Of the input and of the output."""
+        """The channels of the input and of the output."""
         return self.product.terms.length // 9, self.product.columns.length
 
     def tiles(self, filtering: Filtering) -> tuple[int, int, int]:
-        """Tiles along images, height and width."""
+        """The number of tiles along images, height and width."""
         images, height, width = self.shape
         return images, -(-height // filtering.m), -(-width // filtering.m)
 
@@ -77,7 +79,7 @@ class Window:
 
 
 def schedule_winograd(function: tirx.PrimFunc, limits: Limits, packable: Collection[int] = ()) -> Packed | None:
-    """The convolution in three kernels; None for another kernel, for weights that may not change, or without gain."""
+    """The convolution in three kernels; None for other kernels, for weights that are not packable, or without gain."""
     window = window_of(function)
     if window is None:
         return None
@@ -98,7 +100,7 @@ def schedule_winograd(function: tirx.PrimFunc, limits: Limits, packable: Collect
 
 
 def choose_filtering(window: Window, limits: Limits) -> Filtering | None:
-    """The filtering with the least work, None where that is the plain convolution's."""
+    """The filtering with the least work; None if the direct convolution has less."""
     inner, outer = window.channels
     images, height, width = window.shape
     if min(inner, outer) < CHANNELS:
@@ -114,7 +116,7 @@ def choose_filtering(window: Window, limits: Limits) -> Filtering | None:
 
 
 def window_of(function: tirx.PrimFunc) -> Window | None:
-    """The kernel as a convolution of 3 x 3 taps, None where it has another form."""
+    """The kernel as a convolution of 3 x 3 taps; None if it has another form."""
     product = product_of(function)
     if product is None or product.batch.length > 1 or product.terms.extents[1:] != (3, 3):
         return None
@@ -138,7 +140,7 @@ def window_of(function: tirx.PrimFunc) -> Window | None:
 
 
 def _slides(product: Product, pixel: tirx.Var, tap: tirx.Var) -> bool:
-    """Whether the next tap of a pixel reads what the same tap of the next pixel reads."""
+    """Whether the next tap of a pixel reads the same element as this tap of the next pixel."""
     analyzer = sym.Analyzer()
     next_pixel, next_tap = (
         analyzer.simplify(nest.substituted(product.left, [(v, v + tirx.const(1, dtype_of(v)))])) for v in (pixel, tap)
@@ -147,9 +149,9 @@ def _slides(product: Product, pixel: tirx.Var, tap: tirx.Var) -> bool:
 
 
 def _shapes(window: Window, filtering: Filtering, limits: Limits) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
-    """Of the transformed inputs [plane, in, tile], and of their products [plane, out, tile].
+    """The shapes of the transformed inputs [plane, in, tile], and of the products [plane, out, tile].
 
-    A CPU stores vectors of channels: there it is [tile, plane, out].
+    On a CPU, which stores vectors of channels, the latter is [tile, plane, out].
     """
     (inner, outer), tiles = window.channels, prod(window.tiles(filtering))
     planes = filtering.side**2
@@ -157,7 +159,7 @@ def _shapes(window: Window, filtering: Filtering, limits: Limits) -> tuple[tuple
 
 
 def _multiplied(window: Window, filtering: Filtering, limits: Limits) -> Packed | None:
-    """The products of all planes, scheduled: of inputs and weights [plane, out, in]."""
+    """The scheduled kernel for the products of all planes, with weights [plane, out, in]."""
     inputs, products = (_sizes(shape) for shape in _shapes(window, filtering, limits))
     inner, outer = _sizes(window.channels)
     data = te.placeholder(inputs, "float32", "planes")
@@ -186,7 +188,7 @@ class _Kernels:
         self._products = _buffer("products", products)
 
     def written(self, function: tirx.PrimFunc, parameter: int, multiplied: tirx.PrimFunc) -> tirx.PrimFunc:
-        """The function with three kernels, its weights in the shape that the products want."""
+        """The function with three kernels, and its weights in the shape for the products."""
         weights = multiplied.params[1]
         params = [weights if i == parameter else p for i, p in enumerate(function.params)]
         block = multiplied.body.block
@@ -207,7 +209,7 @@ class _Kernels:
     def _launched(
         self, channels: int, body: Callable[[tirx.Expr, tirx.Expr], tirx.Stmt], channels_last: bool
     ) -> tirx.Stmt:
-        """`body(channel, tile)` in a work item for each; neighbouring items have neighbouring tiles, or channels."""
+        """Run `body(channel, tile)` in a work item for each; neighbouring items have neighbouring tiles or channels."""
         tiles = prod(self._window.tiles(self._filtering))
         count, items = channels * tiles, min(ITEMS, self._limits.group)
 
@@ -228,7 +230,7 @@ class _Kernels:
         return nest.launch_groups(-(-count // items), self._limits.grid, group)
 
     def _input(self, channel: tirx.Expr, tile: tirx.Expr) -> tirx.Stmt:
-        """Load a tile of the input and store its transform, an element to each plane."""
+        """Load a tile of the input and store its transform, one element in each plane."""
         side, m = self._filtering.side, self._filtering.m
         images, high, wide = self._window.tiles(self._filtering)
         image, row, column = nest.split_index(tile, [images, high, wide])
@@ -253,7 +255,7 @@ class _Kernels:
         return nest.sequence([*names.binds, *stores])
 
     def _output(self, channel: tirx.Expr, tile: tirx.Expr) -> tirx.Stmt:
-        """Load a tile's products, an element from each plane, and store the outputs that they make."""
+        """Load the products of a tile, one element from each plane, and store the transformed outputs."""
         side, m = self._filtering.side, self._filtering.m
         images, high, wide = self._window.tiles(self._filtering)
         image, row, column = nest.split_index(tile, [images, high, wide])
@@ -283,19 +285,19 @@ class _Kernels:
 
 
 class _Names:
-    """Names for values that are used more than once."""
+    """Variables for values that are used more than once."""
 
     def __init__(self) -> None:
         self.binds: list[tirx.Bind] = []
 
     def bind(self, value: tirx.Expr) -> tirx.Var:
-        """A name for a value."""
+        """Bind a value to a new variable."""
         name = tirx.Var(f"value{len(self.binds)}", "float32")
         self.binds.append(tirx.Bind(name, value))
         return name
 
     def transformed(self, matrix: Matrix, values: list[list[tirx.Var]]) -> list[list[tirx.Var]]:
-        """matrix · values · matrixᵀ."""
+        """The product matrix · values · matrixᵀ."""
         columns = [list(column) for column in zip(*values, strict=True)]
         half = [[self._sum(row, column) for column in columns] for row in matrix]
         return [[self._sum(row, line) for row in matrix] for line in half]
@@ -303,7 +305,7 @@ class _Names:
     def _sum(self, factors: Sequence[float], values: Sequence[tirx.Var]) -> tirx.Var:
         used = [(f, v) for f, v in zip(factors, values, strict=True) if f]
         terms = [(f, v if abs(f) == 1 else v * tirx.const(abs(f), "float32")) for f, v in used]
-        terms.sort(key=lambda term: term[0] < 0)  # stable: what is added comes first
+        terms.sort(key=lambda term: term[0] < 0)  # positive terms first; the sort is stable
         (first, total), *rest = terms
         if first < 0:
             total = tirx.const(0, "float32") - total

@@ -1,4 +1,4 @@
-"""How partial results of a reduction are merged: read off the block that takes one term at a time."""
+"""The merge of a reduction's partial results, derived from the block that adds one term at a time."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _COMPARED = (tirx.LT, tirx.LE, tirx.GT, tirx.GE, tirx.EQ, tirx.NE, tirx.And, tir
 
 
 class UnknownFormError(Exception):
-    """The block is no reduction whose parts can be merged."""
+    """The block is not a reduction whose partial results can be merged."""
 
 
 @dataclass(frozen=True, slots=True)
 class Accumulator:
-    """What a reduction block keeps, starts from and does with a term; several values for the likes of ArgMax.
+    """The accumulated values of a reduction, their initial values and how they are merged; ArgMax has several values.
 
-    `targets` are the stores of the results (buffer and indices), `dtypes` those in which is accumulated: float32 for
+    `targets` are the stores of the results (buffer and indices), `dtypes` those of the accumulators: float32 for
     narrower floats. `terms` are expressions of the block's iterators.
     """
 
@@ -59,7 +59,7 @@ def accumulator_of(block: s_tir.SBlock) -> Accumulator:
 
 
 def _stores(statement: tirx.Stmt) -> list[tirx.BufferStore]:
-    """The stores of a block, with the values that were bound to names before put in."""
+    """The stores of a block, with bound variables replaced by their values."""
     parts = list(statement.seq) if isinstance(statement, tirx.SeqStmt) else [statement]
     bound: list[tuple[tirx.Var, tirx.Expr]] = []
     stores = []
@@ -75,7 +75,7 @@ def _stores(statement: tirx.Stmt) -> list[tirx.BufferStore]:
 
 
 def _single(store: tirx.BufferStore) -> tuple[Exprs, Callable[[Exprs, Exprs], Exprs]]:
-    """A sum, product, maximum or minimum, or one of booleans."""
+    """The term and merge function of a block with one value: a sum, product, maximum, minimum, or, and."""
     value = store.value
     if not isinstance(value, _MERGED):
         raise UnknownFormError(type(value).__name__)
@@ -87,12 +87,12 @@ def _single(store: tirx.BufferStore) -> tuple[Exprs, Callable[[Exprs, Exprs], Ex
 
 
 def _several(stores: Sequence[tirx.BufferStore]) -> tuple[Exprs, Callable[[Exprs, Exprs], Exprs]]:
-    """Values that one condition takes all together: from the term, or as they were."""
+    """The terms and merge function of a block with several values, all selected by one condition (ArgMax)."""
     taken = [s.value for s in stores]
     if any(not isinstance(v, tirx.Select) for v in taken):
         raise UnknownFormError("no choice")
     if any(not _loads(v.false_value, s) for v, s in zip(taken, stores, strict=True)):
-        raise UnknownFormError("no choice between old and new")
+        raise UnknownFormError("a value is not a choice between the old and the new one")
     condition = taken[0].condition
     if any(not tvm_ffi.structural_equal(v.condition, condition) for v in taken):
         raise UnknownFormError("two conditions")
@@ -104,12 +104,12 @@ def _several(stores: Sequence[tirx.BufferStore]) -> tuple[Exprs, Callable[[Exprs
         take = _rewritten(condition, stores, terms, a, b)
         return tuple(tirx.Select(take, right, left) for left, right in zip(a, b, strict=True))
 
-    merge(terms, terms)  # raises here rather than later
+    merge(terms, terms)  # raises an error now if the form is unknown
     return terms, merge
 
 
 def _rewritten(expr: tirx.Expr, stores: Sequence[tirx.BufferStore], terms: Exprs, a: Exprs, b: Exprs) -> tirx.Expr:
-    """A condition of old values and a term as one of two partial results."""
+    """A condition on old values and terms, rewritten to compare two partial results."""
     for store, term, left, right in zip(stores, terms, a, b, strict=True):
         if _loads(expr, store):
             return left
@@ -122,14 +122,14 @@ def _rewritten(expr: tirx.Expr, stores: Sequence[tirx.BufferStore], terms: Exprs
 
 
 def _bare(expr: tirx.Expr) -> tirx.Expr:
-    """The expression without a cast that changes nothing."""
+    """The expression without a cast to its own dtype."""
     while isinstance(expr, tirx.Cast) and dtype_of(expr) == dtype_of(expr.value):
         expr = expr.value
     return expr
 
 
 def _loads(expr: tirx.Expr, store: tirx.BufferStore) -> bool:
-    """Whether an expression is the element that the store writes, as it was."""
+    """Whether an expression loads the element that the store overwrites."""
     if not isinstance(expr, TensorLoad) or not expr.source.same_as(store.buffer):
         return False
     return all(tvm_ffi.structural_equal(i, j) for i, j in zip(expr.indices, store.indices, strict=True))

@@ -1,7 +1,7 @@
-"""Joins the kernels of a normalisation into one: reductions of the same rows, with what lies between them.
+"""Fusion of a normalisation's kernels: reductions of the same rows, with the elementwise kernels between them.
 
-TVM fuses a reduction with what follows, but not with the next reduction: a LayerNormalization is three kernels, with a
-tensor of the size of its input between each. Cheap arithmetic before the first of them is joined too.
+TVM fuses a reduction with the elementwise kernels after it, but not with the next reduction. So a LayerNormalization is
+three kernels, with tensors of the size of its input in between. Cheap arithmetic before the first is fused too.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from heterocc.compiler.lower.straight import (
 )
 
 MOST = 8
-"""Kernels that are joined, at most."""
+"""The most kernels that are fused to one."""
 
 _BROADCAST, _OPAQUE = 1, 8
-"""TVM's kinds of kernels: element by element, perhaps with some of one operand for many of the other; anything."""
+"""TVM's pattern numbers of broadcasting and of opaque kernels; that of elementwise kernels is 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """A kernel call with one output: its binding and where that is, the kernel's symbol, the tensors it is given."""
+    """A kernel call with one output: the binding, its index in `main`, the kernel's symbol, the tensor arguments."""
 
     binding: relax.VarBinding
     place: int
@@ -47,7 +47,7 @@ class _Call:
 
 
 def merge_rows(module: KernelModule) -> KernelModule:
-    """The module with kernels joined that reduce the same rows one after another."""
+    """The module with consecutive kernels that reduce the same rows fused."""
     main = module.mod["main"]
     bindings = list(bindings_of(main))
     uses = Counter(v for b in bindings for v in vars_of(b.value))
@@ -68,7 +68,7 @@ def merge_rows(module: KernelModule) -> KernelModule:
 
 
 def _cheap(function: tirx.PrimFunc) -> bool:
-    """Whether a kernel is arithmetic on elements, which costs less in every pass over a row than a tensor between."""
+    """Whether a kernel is simple elementwise arithmetic, which is cheaper to repeat than a tensor between kernels."""
     if int((function.attrs or {}).get("op_pattern", _OPAQUE)) > _BROADCAST:
         return False
     found: list[bool] = []
@@ -92,7 +92,7 @@ def _calls(bindings: Sequence[relax.VarBinding], kernels: Sequence[KernelInfo]) 
 def _group(
     module: KernelModule, calls: Sequence[_Call], uses: Counter[relax.Var]
 ) -> tuple[list[_Call], tirx.PrimFunc] | None:
-    """The longest run of calls from the first on that can be one kernel, and that; None where there is none."""
+    """The longest run of calls from the first on that can be fused, and the fused kernel; None if there is none."""
     best = None
     for count in range(2, len(calls) + 1):
         group = list(calls[:count])
@@ -111,7 +111,7 @@ def _group(
 
 
 def _joined(module: KernelModule, group: Sequence[_Call]) -> tirx.PrimFunc | None:
-    """The calls as one kernel whose parameters are what they are given from outside, in order, and the last output."""
+    """The calls as one kernel, whose parameters are the tensors from outside, in order, and the last output."""
     outside: dict[relax.Expr, tirx.Buffer] = {}
     results: dict[relax.Var, tirx.Buffer] = {}
     allocated: list[tirx.Buffer] = []

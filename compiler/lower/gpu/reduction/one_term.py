@@ -1,7 +1,7 @@
-"""Reductions of one term, as a matrix product of depth 1 has: written as the assignment that they are.
+"""Reductions of a single term, such as a matrix product of depth 1, rewritten as assignments.
 
-TVM's schedules take a block with a start for a reduction even if it has one term, or for none, by turns: what is
-inlined into it (a sum that follows) is then counted twice.
+TVM's schedules are inconsistent about whether a block with an initial value and one term is a reduction. A block that
+is inlined into it (such as a later addition) may be counted twice.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from tvm.ir import TensorLoad
 
 
 def without_single_terms(function: tirx.PrimFunc) -> tirx.PrimFunc:
-    """The kernel with the value of each reduction of one term computed from its start, in one store."""
+    """The kernel with each reduction of one term replaced by a store of its value."""
     return tvm_ffi.structural_map(function, [(s_tir.SBlock, _assigned)], order="post")
 
 

@@ -1,9 +1,9 @@
-"""The schedule for reductions of rows, with what is computed from them: a work group shares the terms of its rows.
+"""The schedule for reductions of rows and computations on their results: a work group shares the terms of its rows.
 
-Each item of a group accumulates every so manyth term of a row in a register; then half of the items take in what the
-other half has, through shared memory, until one is left: log2 barriers, nothing assumed in lock step, and always the
-same order of additions. Where rows are few and long, groups share each: they leave the results of their parts to the
-next kernel, whose groups all merge them, again in the same order. No atomic operations.
+Each item of a group accumulates every n-th term of a row in a register. Then half of the items merge the results of the
+other half with theirs, through shared memory, until one is left. This takes log2(n) barriers, does not assume lock
+step, and always adds in the same order. Few long rows are shared by several groups: these store partial results, which
+the groups of the next kernel merge, again in the same order. Atomic operations are not used.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from heterocc.compiler.lower.gpu.reduction.rows import Axes, Output, Reduction, 
 from heterocc.compiler.lower.gpu.reduction.teams import MOST_STEPS, Team, teams_of
 
 FEW = 64
-"""Results of a kernel up to which more than one work group at each is worth reading operands again for each."""
+"""The most results of a kernel for which several work groups per result are worth reading the operands repeatedly."""
 
 LONG_SUM = 1 << 12
-"""Terms of each of them from which it is; on the cores of a CPU only where one item would go round too many loops."""
+"""The least terms of each such result. On a CPU it pays only if one item would exceed the limit on loop iterations."""
 
 
 def schedule_few_sums(function: tirx.PrimFunc, limits: Limits, _: Collection[int] = ()) -> Packed | None:
-    """The scheduled kernel where it is a few long sums, as products of a few rows and columns are; None for others."""
+    """The scheduled kernel if it is a few long sums, such as a product of few rows and columns; else None."""
     if limits.vectors or prod(int(n) for n in function.params[-1].ty.shape if isinstance(n, tirx.IntImm)) > FEW:
         return None
     rows = rows_of(function)
@@ -47,7 +47,7 @@ def schedule_few_sums(function: tirx.PrimFunc, limits: Limits, _: Collection[int
 
 
 def schedule_rows(function: tirx.PrimFunc, limits: Limits, _: Collection[int] = ()) -> Packed | None:
-    """The scheduled kernel, or None where it reduces no rows, or where each item would sum a few terms on its own."""
+    """The scheduled kernel; None if it does not reduce rows, or if each item would sum only a few terms."""
     rows = rows_of(function)
     if rows is None:
         return None
@@ -65,9 +65,12 @@ def schedule_rows(function: tirx.PrimFunc, limits: Limits, _: Collection[int] = 
 
 @dataclass(frozen=True, slots=True)
 class _Item:
-    """A work item: its number in the group, its row's number there, its place in the row, which part of the row the
-    group has and of how many, which row of all this is, by its axes too, and whether there is such a row (None where
-    there always is)."""
+    """The indices of a work item.
+
+    `number` is its index in the group, `row` that of its row in the group, `place` its index among the items of the
+    row. `part` is the part of the row that the group reduces, of `parts`. `linear` is the index of the row among all
+    rows, `at` the same by the rows' axes. `inside` is the condition that the row exists, None if it always does.
+    """
 
     number: tirx.Expr
     row: tirx.Expr
@@ -81,7 +84,7 @@ class _Item:
 
 @dataclass
 class _Writer(PartsWriter[_Item]):
-    """Writes the kernel of one team; `values` are the results of a row, each with the register that has it."""
+    """Writes the kernel of one team; `values` are the buffers of a row's results, each with the value in a register."""
 
     rows: Rows
     team: Team
@@ -91,11 +94,11 @@ class _Writer(PartsWriter[_Item]):
 
     @property
     def parts(self) -> int:
-        """Groups, or items, that share each row."""
+        """The number of groups that share each row."""
         return self.team.parts
 
     def _launch(self, parts: int, body: Callable[[_Item], list[tirx.Stmt]]) -> tirx.Stmt:
-        """All items do `body`. Beyond the last row they repeat that one, so that all of a group meet at barriers."""
+        """Run `body` in all items. Items beyond the last row repeat it, so that all of a group reach the barriers."""
         team, count = self.team, self.rows.count
         groups = -(-count // team.rows) * parts
         open_end = count % team.rows != 0 or nest.beyond(groups, self.limits.grid)
@@ -125,55 +128,55 @@ class _Writer(PartsWriter[_Item]):
 
         return nest.launch_groups(groups, self.limits.grid, items)
 
-    def _whole(self, who: _Item) -> list[tirx.Stmt]:
-        """All reductions of a row, then what follows from them."""
+    def _whole(self, item: _Item) -> list[tirx.Stmt]:
+        """All reductions of a row, then the outputs."""
         steps = []
         for reduction in self.rows.reductions:
-            found, results = self._reduced(reduction, who)
-            steps += [*found, *self._stored(reduction, results, who)]
+            found, results = self._reduced(reduction, item)
+            steps += [*found, *self._stored(reduction, results, item)]
             self._know(reduction, results)
-        return [*steps, *(self._output(o, who) for o in self.rows.outputs)]
+        return [*steps, *(self._output(o, item) for o in self.rows.outputs)]
 
-    def _part(self, which: int, left: Parts, who: _Item) -> list[tirx.Stmt]:
-        """One reduction of a part of a row, from the results of those before it."""
+    def _part(self, which: int, left: Parts, item: _Item) -> list[tirx.Stmt]:
+        """One reduction of a part of a row, with the results of the earlier reductions."""
         steps = []
         for reduction in self.rows.reductions[:which]:
-            found, results = self._gathered(reduction, left, who)
+            found, results = self._gathered(reduction, left, item)
             steps += found
             self._know(reduction, results)
         reduction = self.rows.reductions[which]
-        found, results = self._reduced(reduction, who)
-        first = _both(who.inside, who.place < nest.index(1) if self.team.items > 1 else None)
-        stores = left.stores(reduction, who.linear, who.part, [r[nest.index(0)] for r in results])
+        found, results = self._reduced(reduction, item)
+        first = _both(item.inside, item.place < nest.index(1) if self.team.items > 1 else None)
+        stores = left.stores(reduction, item.linear, item.part, [r[nest.index(0)] for r in results])
         return [*steps, *found, nest.when(first, nest.sequence(stores))]
 
-    def _rest(self, left: Parts, who: _Item) -> list[tirx.Stmt]:
-        """What follows from the results of all parts."""
+    def _rest(self, left: Parts, item: _Item) -> list[tirx.Stmt]:
+        """The outputs, from the results of all parts."""
         steps = []
         for reduction in self.rows.reductions:
-            found, results = self._gathered(reduction, left, who)
-            steps += [*found, *self._stored(reduction, results, who)]
+            found, results = self._gathered(reduction, left, item)
+            steps += [*found, *self._stored(reduction, results, item)]
             self._know(reduction, results)
-        return [*steps, *(self._output(o, who) for o in self.rows.outputs)]
+        return [*steps, *(self._output(o, item) for o in self.rows.outputs)]
 
-    def _gathered(self, reduction: Reduction, left: Parts, who: _Item) -> tuple[list[tirx.Stmt], list[tirx.Buffer]]:
-        """The results of a reduction from those of the parts, in every group anew."""
-        alone = dataclasses.replace(who, part=nest.index(0), parts=1)
+    def _gathered(self, reduction: Reduction, left: Parts, item: _Item) -> tuple[list[tirx.Stmt], list[tirx.Buffer]]:
+        """The results of a reduction, merged from those of the parts by every group."""
+        alone = dataclasses.replace(item, part=nest.index(0), parts=1)
         return self._accumulated(
-            reduction.accumulator, self.team.parts, lambda part: left.loads(reduction, who.linear, part), alone
+            reduction.accumulator, self.team.parts, lambda part: left.loads(reduction, item.linear, part), alone
         )
 
-    def _reduced(self, reduction: Reduction, who: _Item) -> tuple[list[tirx.Stmt], list[tirx.Buffer]]:
-        """Reduce the item's part of a row; the registers that then have the results."""
+    def _reduced(self, reduction: Reduction, item: _Item) -> tuple[list[tirx.Stmt], list[tirx.Buffer]]:
+        """Reduce the item's part of a row; return the statements and the registers with the results."""
         axes = reduction.axes
-        once, named = self._once(reduction.accumulator.terms, axes, who)
+        once, named = self._once(reduction.accumulator.terms, axes, item)
         steps, results = self._accumulated(
-            reduction.accumulator, axes.length, lambda e: tuple(self._at(t, axes, who, e) for t in named), who
+            reduction.accumulator, axes.length, lambda e: tuple(self._at(t, axes, item, e) for t in named), item
         )
         return [*once, *steps], results
 
     def _accumulated(
-        self, accumulator: Accumulator, length: int, terms: Callable[[tirx.Expr], Exprs], who: _Item
+        self, accumulator: Accumulator, length: int, terms: Callable[[tirx.Expr], Exprs], item: _Item
     ) -> tuple[list[tirx.Stmt], list[tirx.Buffer]]:
         sums = [self._buffer(1, d, "local", "part") for d in accumulator.dtypes]
         zero = nest.index(0)
@@ -183,88 +186,88 @@ class _Writer(PartsWriter[_Item]):
             merged = accumulator.merge(tuple(b[zero] for b in sums), terms(element))
             return assign(merged, [(b, [zero]) for b in sums])
 
-        steps += self._elements(length, who, add)
+        steps += self._elements(length, item, add)
         if self.team.items == 1:
             return steps, sums
         results = [self._buffer(1, d, "local", "value") for d in accumulator.dtypes]
-        return [*steps, *self._merged(accumulator, sums, results, who)], results
+        return [*steps, *self._merged(accumulator, sums, results, item)], results
 
     def _know(self, reduction: Reduction, results: Sequence[tirx.Buffer]) -> None:
-        """What reads the results from now on reads the registers."""
+        """Replace later loads of the results by the registers."""
         for (buffer, _), result in zip(reduction.accumulator.targets, results, strict=True):
             self.values.append((buffer, result[nest.index(0)].astype(dtype_of(buffer))))
 
-    def _stored(self, reduction: Reduction, results: Sequence[tirx.Buffer], who: _Item) -> list[tirx.Stmt]:
-        """Store the results that a parameter takes."""
+    def _stored(self, reduction: Reduction, results: Sequence[tirx.Buffer], item: _Item) -> list[tirx.Stmt]:
+        """Store the results that are outputs of the kernel."""
         zero = nest.index(0)
-        first = who.place < nest.index(1) if self.team.items > 1 else None
-        first = _both(_both(who.inside, first), who.part < nest.index(1) if who.parts > 1 else None)
+        first = item.place < nest.index(1) if self.team.items > 1 else None
+        first = _both(_both(item.inside, first), item.part < nest.index(1) if item.parts > 1 else None)
         steps = []
         for which in reduction.stored:
             buffer, indices = reduction.accumulator.targets[which]
-            where = [self._at(i, reduction.axes, who, zero) for i in indices]
+            place = [self._at(i, reduction.axes, item, zero) for i in indices]
             value = results[which][zero].astype(dtype_of(buffer))
-            steps.append(nest.when(first, tirx.BufferStore(buffer, value, where)))
+            steps.append(nest.when(first, tirx.BufferStore(buffer, value, place)))
         return steps
 
     def _merged(
-        self, accumulator: Accumulator, sums: list[tirx.Buffer], results: list[tirx.Buffer], who: _Item
+        self, accumulator: Accumulator, sums: list[tirx.Buffer], results: list[tirx.Buffer], item: _Item
     ) -> list[tirx.Stmt]:
-        """The partial results of a row's items merged in shared memory, and read by all of them.
+        """Merge the partial results of a row's items in shared memory, and load the result in all of them.
 
-        Results go back and forth between two arrays, so that no item writes what another one still reads.
+        Steps alternate between two arrays, so that an item never writes an element that another still reads.
         """
         team = self.team
         size = team.items * team.rows
         shared, other = ([self._buffer(size, d, "shared", "parts") for d in accumulator.dtypes] for _ in range(2))
         apart = team.rows if team.across else 1
-        here, zero = who.number, nest.index(0)
+        here, zero = item.number, nest.index(0)
         steps = [tirx.BufferStore(b, s[zero], [here]) for b, s in zip(shared, sums, strict=True)]
         steps.append(nest.barrier())
         half = team.items // 2
         while half:
             far = here + nest.index(half * apart)
             merged = accumulator.merge(tuple(b[here] for b in shared), tuple(b[far] for b in shared))
-            steps.append(nest.when(who.place < nest.index(half), assign(merged, [(b, [here]) for b in other])))
+            steps.append(nest.when(item.place < nest.index(half), assign(merged, [(b, [here]) for b in other])))
             steps.append(nest.barrier())
             shared, other = other, shared
             half //= 2
-        first = who.row if team.across else who.row * nest.index(team.items)
+        first = item.row if team.across else item.row * nest.index(team.items)
         return steps + [tirx.BufferStore(r, b[first], [zero]) for r, b in zip(results, shared, strict=True)]
 
-    def _once(self, exprs: Sequence[tirx.Expr], axes: Axes, who: _Item) -> tuple[list[tirx.Bind], list[tirx.Expr]]:
-        """What the expressions need once a row, and the expressions with names for it."""
+    def _once(self, exprs: Sequence[tirx.Expr], axes: Axes, item: _Item) -> tuple[list[tirx.Bind], list[tirx.Expr]]:
+        """Bindings for the subexpressions that are constant in a row, and the expressions with these replaced."""
         found = [hoisted(e, axes) for e in exprs]
         named = [part for _, parts in found for part in parts]
-        return [tirx.Bind(n, self._at(e, axes, who, nest.index(0))) for n, e in named], [e for e, _ in found]
+        return [tirx.Bind(n, self._at(e, axes, item, nest.index(0))) for n, e in named], [e for e, _ in found]
 
-    def _output(self, output: Output, who: _Item) -> tirx.Stmt:
-        once, (result,) = self._once([output.store.value], output.axes, who)
+    def _output(self, output: Output, item: _Item) -> tirx.Stmt:
+        once, (result,) = self._once([output.store.value], output.axes, item)
 
         def store(element: tirx.Expr) -> tirx.BufferStore:
-            value = self._at(result, output.axes, who, element)
-            where = [self._at(i, output.axes, who, element) for i in output.store.indices]
-            return tirx.BufferStore(output.store.buffer, value, where)
+            value = self._at(result, output.axes, item, element)
+            place = [self._at(i, output.axes, item, element) for i in output.store.indices]
+            return tirx.BufferStore(output.store.buffer, value, place)
 
-        return nest.when(who.inside, nest.sequence([*once, *self._elements(output.axes.length, who, store)]))
+        return nest.when(item.inside, nest.sequence([*once, *self._elements(output.axes.length, item, store)]))
 
-    def _elements(self, length: int, who: _Item, body: Callable[[tirx.Expr], tirx.Stmt]) -> list[tirx.Stmt]:
+    def _elements(self, length: int, item: _Item, body: Callable[[tirx.Expr], tirx.Stmt]) -> list[tirx.Stmt]:
         """Run `body` for the item's elements of its group's part of a row."""
         items = self.team.items
-        whole, rest = divmod(length, items * who.parts)
-        start, place = who.place, who.place
-        if who.parts > 1:
-            start = who.part * nest.index(whole * items) + who.place
-            place = who.part * nest.index(items) + who.place
+        whole, rest = divmod(length, items * item.parts)
+        start, place = item.place, item.place
+        if item.parts > 1:
+            start = item.part * nest.index(whole * items) + item.place
+            place = item.part * nest.index(items) + item.place
         steps = []
         if whole:
             steps.append(nest.loop("step", whole, lambda i: body(i * nest.index(items) + start)))
         if rest:
-            steps.append(nest.when(place < nest.index(rest), body(nest.index(whole * items * who.parts) + place)))
+            steps.append(nest.when(place < nest.index(rest), body(nest.index(whole * items * item.parts) + place)))
         return steps
 
-    def _at(self, expr: tirx.Expr, axes: Axes, who: _Item, element: tirx.Expr) -> tirx.Expr:
-        return at_element(expr, axes, who.at, element, self.values)
+    def _at(self, expr: tirx.Expr, axes: Axes, item: _Item, element: tirx.Expr) -> tirx.Expr:
+        return at_element(expr, axes, item.at, element, self.values)
 
     def _buffer(self, size: int, dtype: str, scope: str, name: str) -> tirx.Buffer:
         buffer = tirx.decl_buffer((size,), dtype, f"{name}{len(self.buffers)}", scope=scope)

@@ -1,8 +1,8 @@
-"""Reductions of rows where work items run one after another on vector units: an item takes a row, or 16 side by side.
+"""Reductions of rows on devices that run work items one after another on vector units: an item reduces 1 to 16 rows.
 
-Terms that lie side by side are accumulated in the lanes of a vector, which are merged by halves at the end; where rows
-lie side by side, each lane has a row of its own. What vectors do not know (integers, positions) has sums in as many
-registers, written out: the processor then waits for none of them. Long rows are shared by several items.
+If the terms of a row are contiguous, they are accumulated in the lanes of a vector, which are merged by halves at the
+end. If the rows are contiguous, each lane reduces a separate row. Reductions that cannot be vectorised (integers, index
+positions) are unrolled with several accumulators in registers, to hide latency. Several items share a long row.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where an item is: its (first) row by the rows' axes and of all, the part of it and of how many."""
+    """The indices of an item: its (first) row by the rows' axes (`at`) and among all rows (`linear`), and its part of
+    the row, of `parts`."""
 
     at: list[tirx.Expr]
     linear: tirx.Expr
@@ -37,7 +38,7 @@ class _Place:
 
 @dataclass
 class VectorWriter(PartsWriter[_Place]):
-    """Writes the kernel; `results` are those of a row, each with the expression of it in a lane."""
+    """Writes the kernel; `results` are the buffers of a row's results, each with its value in a lane."""
 
     rows: Rows
     share: Share
@@ -47,16 +48,16 @@ class VectorWriter(PartsWriter[_Place]):
 
     @property
     def lanes(self) -> Lanes:
-        """Of an item."""
+        """The lanes of an item."""
         return self.share.lanes
 
     @property
     def parts(self) -> int:
-        """Groups, or items, that share each row."""
+        """The number of items that share each row."""
         return self.share.parts
 
     def _launch(self, parts: int, body: Callable[[_Place], list[tirx.Stmt]]) -> tirx.Stmt:
-        """`body` for every part of every bundle. The last bundle of an axis overlaps the one before where it must."""
+        """Run `body` for every part of every bundle. The last bundle of an axis may overlap the one before."""
         together = self.lanes.count if self.lanes.along == "rows" else 1
         length = self.rows.extents[-1] if self.rows.extents else 1
         along = -(-length // together)
@@ -93,12 +94,12 @@ class VectorWriter(PartsWriter[_Place]):
         return nest.launch_groups(items, self.grid, group)
 
     def _whole(self, place: _Place) -> list[tirx.Stmt]:
-        """All reductions of a row, then what follows from them."""
+        """All reductions of a row, then the outputs."""
         found = [step for r in self.rows.reductions for step in (*self._reduced(r, place), *self._stored(r, place))]
         return [*found, *(self._output(o, place) for o in self.rows.outputs)]
 
     def _part(self, which: int, left: Parts, place: _Place) -> list[tirx.Stmt]:
-        """One reduction of a part of a row, from the results of those before it."""
+        """One reduction of a part of a row, with the results of the earlier reductions."""
         found = [step for r in self.rows.reductions[:which] for step in self._gathered(r, left, place)]
         reduction = self.rows.reductions[which]
         found += self._reduced(reduction, place)
@@ -112,14 +113,14 @@ class VectorWriter(PartsWriter[_Place]):
         return [*found, self._lanes(self._rows(), store)]
 
     def _rest(self, left: Parts, place: _Place) -> list[tirx.Stmt]:
-        """What follows from the results of all parts."""
+        """The outputs, from the results of all parts."""
         found = []
         for reduction in self.rows.reductions:
             found += [*self._gathered(reduction, left, place), *self._stored(reduction, place)]
         return [*found, *(self._output(o, place) for o in self.rows.outputs)]
 
     def _gathered(self, reduction: Reduction, left: Parts, place: _Place) -> list[tirx.Stmt]:
-        """The results of a reduction from those of the parts, in every item anew."""
+        """The results of a reduction, merged from those of the parts by every item."""
         accumulator, width = reduction.accumulator, self._rows()
         sums = [nest.add_part(self.buffers, width, d) for d in accumulator.dtypes]
         start = self._lanes(width, lambda lane: assign(accumulator.starts, [(b, [lane]) for b in sums]))
@@ -155,13 +156,13 @@ class VectorWriter(PartsWriter[_Place]):
         return found
 
     def _know(self, accumulator: Accumulator, sums: Sequence[tirx.Buffer]) -> None:
-        """What reads the results from now on reads the registers."""
+        """Replace later loads of the results by the registers."""
         first = self.lanes.along == "row"
         for (buffer, _), total in zip(accumulator.targets, sums, strict=True):
             self.results.append((buffer, _lane_of(total, buffer, first)))
 
     def _stored(self, reduction: Reduction, place: _Place) -> list[tirx.Stmt]:
-        """Store the results, the last that are known, that a parameter takes."""
+        """Store the latest results that are outputs of the kernel."""
         targets = reduction.accumulator.targets
         values = self.results[-len(targets) :]
         found = []
@@ -174,18 +175,21 @@ class VectorWriter(PartsWriter[_Place]):
                 indices: tuple[tirx.Expr, ...] = indices,
                 value: Callable[[tirx.Expr], tirx.Expr] = value,
             ) -> tirx.BufferStore:
-                where = [self._at(i, reduction.axes, place, nest.index(0), lane) for i in indices]
-                return tirx.BufferStore(buffer, value(lane), where)
+                target = [self._at(i, reduction.axes, place, nest.index(0), lane) for i in indices]
+                return tirx.BufferStore(buffer, value(lane), target)
 
             found.append(nest.when(_first(place), self._lanes(self._rows(), store)))
         return found
 
     def _rows(self) -> int:
-        """Rows side by side."""
+        """The number of rows of an item."""
         return self.lanes.count if self.lanes.along == "rows" else 1
 
     def _once(self, exprs: Exprs, axes: Axes, place: _Place) -> tuple[list[tirx.Bind], list[tirx.Expr]]:
-        """What the expressions need once a row, and the expressions with names for it; nothing for rows in lanes."""
+        """Bindings for the subexpressions that are constant in a row, and the expressions with these replaced.
+
+        There are none if lanes are rows.
+        """
         if self.lanes.along == "rows":
             return [], list(exprs)
         found = [hoisted(e, axes) for e in exprs]
@@ -198,17 +202,17 @@ class VectorWriter(PartsWriter[_Place]):
 
         def store(element: tirx.Expr, lane: tirx.Expr) -> tirx.BufferStore:
             value = self._at(result, output.axes, place, element, lane)
-            where = [self._at(i, output.axes, place, element, lane) for i in output.store.indices]
-            return tirx.BufferStore(output.store.buffer, value, where)
+            target = [self._at(i, output.axes, place, element, lane) for i in output.store.indices]
+            return tirx.BufferStore(output.store.buffer, value, target)
 
-        loop = self.lanes.along == "row" and not self.lanes.vector  # nothing to wait for: no need to write it out
+        loop = self.lanes.along == "row" and not self.lanes.vector  # elements are independent: no need to unroll
         width = 1 if loop else self.lanes.count
         return nest.sequence([*once, *self._elements(output.axes.length, place, width, store)])
 
     def _elements(
         self, length: int, place: _Place, width: int, body: Callable[[tirx.Expr, tirx.Expr], tirx.Stmt]
     ) -> list[tirx.Stmt]:
-        """Run `body(element, lane)` for all elements of the item's part of its rows; the last part has what is over."""
+        """Run `body(element, lane)` for all elements in the item's part of its rows; the last has the remainder."""
         along = self.lanes.along == "row"
         step = width if along else 1
 

@@ -22,7 +22,7 @@ def at_element(
     element: tirx.Expr,
     results: Sequence[tuple[tirx.Buffer, tirx.Expr]],
 ) -> tirx.Expr:
-    """An expression of a block's iterators for the row `row` (by axes) and its element; reads `results` by buffer."""
+    """An expression of a block's iterators for one row (by axes) and element; loads of `results` are replaced."""
     values = list(zip(axes.row, row, strict=True))
     values += zip(axes.element, nest.split_index(element, axes.extents), strict=True)
     values += ((unit, nest.index(0)) for unit in axes.units)
@@ -34,7 +34,7 @@ def at_element(
 
 
 def hoisted(expr: tirx.Expr, axes: Axes) -> tuple[tirx.Expr, list[tuple[tirx.Var, tirx.Expr]]]:
-    """The expression with names for its parts that are the same for all elements of a row, and these parts."""
+    """The expression with variables for the subexpressions that are constant in a row, and these subexpressions."""
     parts: list[tuple[tirx.Var, tirx.Expr]] = []
 
     def visit(node: tirx.Expr) -> tirx.Expr:
@@ -62,20 +62,20 @@ def _uses(expr: tirx.Expr, iterators: Sequence[tirx.Var]) -> bool:
 
 
 def assign(values: Sequence[tirx.Expr], targets: Sequence[tuple[tirx.Buffer, list[tirx.Expr]]]) -> tirx.Stmt:
-    """Store all values; where there are several, after all are computed."""
+    """Store all values, after all have been computed."""
     if len(values) == 1:
         return tirx.BufferStore(targets[0][0], values[0], targets[0][1])
     names = [tirx.Var(f"next{i}", dtype_of(v)) for i, v in enumerate(values)]
     steps = [tirx.Bind(n, v) for n, v in zip(names, values, strict=True)]
     return nest.sequence(
-        [*steps, *(tirx.BufferStore(b, n, where) for (b, where), n in zip(targets, names, strict=True))]
+        [*steps, *(tirx.BufferStore(b, n, place) for (b, place), n in zip(targets, names, strict=True))]
     )
 
 
 def steps(rows: Rows, across: bool) -> frozenset[int | None]:
-    """How far apart neighbours lie in the tensors that are read and written: in a row, or `across` rows.
+    """The strides, in elements, of the tensors that are read and written: along a row, or `across` rows.
 
-    In elements; None where it is not constant. Neighbours across rows differ by one in the rows' last axis.
+    None stands for a stride that is not constant. Neighbours across rows differ by one in the rows' last axis.
     """
     element, place = tirx.Var("element", "int64"), tirx.Var("row", "int64")
     found: set[int | None] = set()

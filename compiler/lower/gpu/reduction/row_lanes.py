@@ -1,4 +1,4 @@
-"""What a work item of a device that runs them one after another has of the rows of a reduction."""
+"""The share of a reduction's rows that a work item gets on devices that run work items one after another."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from heterocc.compiler.lower.gpu.reduction.rows import Rows
 from heterocc.compiler.lower.gpu.reduction.teams import CORES, parts_for_cores
 
 LANES = (16, 8, 4)
-"""Widths of vectors, the best first."""
+"""The widths of vectors, best first."""
 
 REGISTERS = 8
-"""Sums that are written out side by side."""
+"""The number of accumulators in an unrolled reduction."""
 
 ITEM_TERMS = 1 << 12
-"""Terms from which a work item takes long enough to be worth starting: of several short rows."""
+"""The terms that a work item should have for its start to be worthwhile; it reduces several short rows."""
 
 _VECTOR_CALLS = frozenset(f"tirx.{name}" for name in ("exp", "log", "sqrt", "rsqrt", "tanh", "fabs", "erf", "pow"))
 _VECTOR_NODES = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Max, tirx.Min)
@@ -28,7 +28,7 @@ _VECTOR_NODES = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Max, tirx.Min)
 
 @dataclass(frozen=True, slots=True)
 class Lanes:
-    """What lanes are: neighbours in a row, or neighbouring rows; of a vector, or written out. One where nothing is."""
+    """The lanes of an item: `count` neighbours in a row, or neighbouring rows, in a vector or unrolled."""
 
     count: int
     along: Literal["row", "rows"]
@@ -37,7 +37,7 @@ class Lanes:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What an item has: so many lanes, bundles of these one after another, or one of several parts of a bundle."""
+    """The work of an item: bundles of `lanes`, `bundles` of them in turn, or 1/`parts` of a bundle."""
 
     lanes: Lanes
     bundles: int
@@ -45,7 +45,7 @@ class Share:
 
 
 def share_of(rows: Rows) -> Share:
-    """What suits the kernel."""
+    """The share that suits the kernel."""
     lanes = lanes_of(rows)
     together = lanes.count if lanes.along == "rows" else 1
     count = -(-rows.count // together)
@@ -72,14 +72,14 @@ def lanes_of(rows: Rows) -> Lanes:
 
 
 def _written_out(rows: Rows, shortest: int) -> Lanes:
-    """Registers for what a compiler may not reorder; it makes vectors of a loop that sums integers by itself."""
+    """The lanes of an unrolled reduction. Only one for integer sums, which compilers vectorise by themselves."""
     accumulators = [r.accumulator for r in rows.reductions]
     ordered = any(len(a.dtypes) > 1 or a.dtypes[0].startswith("float") for a in accumulators)
     return Lanes(REGISTERS if ordered and shortest >= REGISTERS else 1, "row", vector=False)
 
 
 def vectorizable(expr: tirx.Expr) -> bool:
-    """Whether an expression is arithmetic of float32 that vectors know."""
+    """Whether an expression is float32 arithmetic with only operations that vectors support."""
     if dtype_of(expr) != "float32":
         return False
     if isinstance(expr, TensorLoad | tirx.FloatImm | tirx.Var):

@@ -1,4 +1,4 @@
-"""Rows that work groups share: the launches that this takes, and what each leaves to later ones."""
+"""Rows that several work groups share: the launches, and the partial results stored between them."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ class Parts:
         }
 
     def loads(self, reduction: Reduction, row: tirx.Expr, part: tirx.Expr) -> Exprs:
-        """The results of a part."""
+        """Load the results of a part."""
         return tuple(tirx.BufferLoad(self.buffers[dtype], at) for dtype, at in self._at(reduction, row, part))
 
     def stores(
         self, reduction: Reduction, row: tirx.Expr, part: tirx.Expr, values: Sequence[tirx.Expr]
     ) -> list[tirx.BufferStore]:
-        """Leave the results of a part."""
+        """Store the results of a part."""
         places = self._at(reduction, row, part)
         return [tirx.BufferStore(self.buffers[d], v, at) for (d, at), v in zip(places, values, strict=True)]
 
@@ -50,12 +50,12 @@ class Parts:
         return [(dtype, [nest.index(number), part, row]) for dtype, number in found]
 
 
-Who = TypeVar("Who")
-"""What a work item knows of itself: its rows, and which part of them it has."""
+Item = TypeVar("Item")
+"""The indices of a work item: its rows, and its part of them."""
 
 
-class PartsWriter(ABC, Generic[Who]):
-    """Writes a kernel of rows: one launch, or one for every reduction and one for what follows."""
+class PartsWriter(ABC, Generic[Item]):
+    """Writes a kernel of rows: one launch, or one for every reduction and one for the outputs."""
 
     rows: Rows
     buffers: list[tirx.Buffer]
@@ -63,7 +63,7 @@ class PartsWriter(ABC, Generic[Who]):
     @property
     @abstractmethod
     def parts(self) -> int:
-        """How many share each row."""
+        """The number of groups or items that share each row."""
 
     def kernel(self, function: tirx.PrimFunc) -> tirx.PrimFunc:
         """The function with its launches."""
@@ -77,17 +77,17 @@ class PartsWriter(ABC, Generic[Who]):
         return nest.kernel(function, [*left.buffers.values(), *self.buffers], nest.sequence(launches))
 
     @abstractmethod
-    def _launch(self, parts: int, body: Callable[[Who], list[tirx.Stmt]]) -> tirx.Stmt:
-        """`body` for every row, or for each of so many parts of it."""
+    def _launch(self, parts: int, body: Callable[[Item], list[tirx.Stmt]]) -> tirx.Stmt:
+        """Run `body` for every row, or for each of its parts."""
 
     @abstractmethod
-    def _whole(self, who: Who) -> list[tirx.Stmt]:
-        """All reductions of a row, then what follows from them."""
+    def _whole(self, item: Item) -> list[tirx.Stmt]:
+        """All reductions of a row, then the outputs."""
 
     @abstractmethod
-    def _part(self, which: int, left: Parts, who: Who) -> list[tirx.Stmt]:
-        """One reduction of a part of a row, from the results of those before it."""
+    def _part(self, which: int, left: Parts, item: Item) -> list[tirx.Stmt]:
+        """One reduction of a part of a row, with the results of the earlier reductions."""
 
     @abstractmethod
-    def _rest(self, left: Parts, who: Who) -> list[tirx.Stmt]:
-        """What follows from the results of all parts."""
+    def _rest(self, left: Parts, item: Item) -> list[tirx.Stmt]:
+        """The outputs, from the results of all parts."""

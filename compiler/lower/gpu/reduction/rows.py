@@ -1,7 +1,7 @@
-"""Kernels that reduce rows: what is reduced, and what is computed from the results, all over the same rows.
+"""Analysis of kernels that reduce rows and compute outputs from the results.
 
-A row is one result of the reductions; its elements are the terms. Sums, means and maxima over any axes are such
-kernels, and so are softmax and normalisations: several reductions of the same rows, then something for each element.
+A row consists of the terms of one result, its elements. Sums, means and maxima over any axes are such kernels, and so
+are softmax and normalisations: several reductions of the same rows, then an output for each element.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SPATIAL, _REDUCED = int(tirx.IterVar.DataPar), int(tirx.IterVar.CommReduce)
 
 @dataclass(frozen=True, slots=True)
 class Axes:
-    """A block's iterators: those of the row, by the rows' axes, those of its elements, and those of a single step."""
+    """A block's iterators: of the row, by the rows' axes, of its elements, and those of extent 1."""
 
     row: tuple[tirx.Var, ...]
     element: tuple[tirx.Var, ...]
@@ -36,13 +36,13 @@ class Axes:
 
     @property
     def length(self) -> int:
-        """Elements of a row."""
+        """The number of elements of a row."""
         return prod(self.extents)
 
 
 @dataclass(frozen=True, slots=True)
 class Reduction:
-    """One reduction of every row; `stored` are those of its results, by index, that a parameter takes."""
+    """One reduction of every row; `stored` are the indices of its results that are outputs of the kernel."""
 
     axes: Axes
     accumulator: Accumulator
@@ -51,7 +51,7 @@ class Reduction:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What is stored for every element of a row; for rows of one element, once a row."""
+    """A store for every element of a row, or one per row if its rows have one element."""
 
     axes: Axes
     store: tirx.BufferStore
@@ -72,17 +72,17 @@ class Rows:
 
     @property
     def length(self) -> int:
-        """Terms of the longest reduction."""
+        """The number of terms of the longest reduction."""
         return max(r.axes.length for r in self.reductions)
 
     @property
     def passes(self) -> int:
-        """How often the elements of a row are gone through."""
+        """The number of passes over the elements of a row."""
         return len(self.reductions) + any(o.axes.length > 1 for o in self.outputs)
 
 
 def rows_of(function: tirx.PrimFunc) -> Rows | None:
-    """The kernel as reductions of rows, None where it has another form or a shape that is not constant."""
+    """The kernel as reductions of rows; None if it has another form or a shape that is not constant."""
     schedule = s_tir.Schedule(function)
     blocks = normalize_prim_func(schedule)
     if blocks is None or not any("R" in b.dom_kind() for b in blocks):
@@ -100,7 +100,7 @@ def rows_of(function: tirx.PrimFunc) -> Rows | None:
 
 
 def multiplies(reduction: Reduction) -> bool:
-    """Whether terms are products of what lies along the row with what differs between rows, as in a matrix product."""
+    """Whether terms are products of operands that vary along the row and between rows, as in a matrix product."""
     rows = []
     for load in _loads(reduction.accumulator.terms):
         if any(_named(i, reduction.axes.element) for i in load.indices):
@@ -111,7 +111,7 @@ def multiplies(reduction: Reduction) -> bool:
 
 
 def inline(schedule: s_tir.Schedule, block: SBlockRV) -> None:
-    """Inline a block where that is possible."""
+    """Inline a block if possible."""
     try:
         schedule.compute_inline(block)
     except s_tir.ScheduleError:  # an output
@@ -120,7 +120,7 @@ def inline(schedule: s_tir.Schedule, block: SBlockRV) -> None:
 
 @dataclass
 class _Analysis:
-    """The buffers of results so far, with the rows' axis of each of their dimensions, and what outputs have written."""
+    """The buffers of the results so far, with the rows' axis of each dimension, and the buffers written by outputs."""
 
     params: tuple[tirx.Buffer, ...]
     extents: tuple[int, ...] | None = None
@@ -128,7 +128,7 @@ class _Analysis:
     written: list[tirx.Buffer] = field(default_factory=list)
 
     def rows(self, blocks: Sequence[s_tir.SBlock]) -> Rows:
-        """All blocks. Raises UnknownFormError."""
+        """Analyse all blocks. Raises UnknownFormError."""
         reductions: list[Reduction] = []
         outputs: list[Output] = []
         for block in blocks:
@@ -187,7 +187,7 @@ class _Analysis:
         return Output(_axes(row, elements, block.iter_vars), store)
 
     def _row(self, loads: Sequence[TensorLoad], spatial: Sequence[tirx.IterVar]) -> list[tirx.Var | None]:
-        """By the rows' axes the iterator that stands for it, as the results are read; None where nothing says."""
+        """The iterator for each of the rows' axes, as used in loads of results; None if no load determines it."""
         if self.extents is None:
             raise UnknownFormError("an output before the first reduction")
         found: list[Any] = [None] * len(self.extents)
@@ -226,7 +226,7 @@ def _axes(row: Sequence[tirx.Var], elements: list[tirx.IterVar], iterators: Sequ
 
 
 def _labels(indices: Sequence[tirx.Expr], row: Sequence[tirx.Var]) -> tuple[int | None, ...]:
-    """For each index of a result the axis of the rows, None where it is constant."""
+    """The rows' axis for each index of a result, None if the index is constant."""
     labels: list[int | None] = []
     for index in indices:
         place = next((i for i, v in enumerate(row) if v.same_as(index)), None)
@@ -239,7 +239,7 @@ def _labels(indices: Sequence[tirx.Expr], row: Sequence[tirx.Var]) -> tuple[int 
 
 
 def _windowed(load: TensorLoad, spatial: Sequence[tirx.IterVar], reduced: Sequence[tirx.IterVar]) -> bool:
-    """Whether an index moves with the row and with the term, as in pooling and convolution."""
+    """Whether an index depends both on the row and on the term, as in pooling and convolution."""
     return any(
         _uses(index, spatial) and _uses(index, [v for v in reduced if int(v.dom.extent) > 1]) for index in load.indices
     )

@@ -1,4 +1,4 @@
-"""How many work items and work groups share the rows of a reduction."""
+"""The number of work items and work groups that share the rows of a reduction."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from heterocc.compiler.lower.gpu.reduction.rows import Rows
 
 @dataclass(frozen=True, slots=True)
 class Team:
-    """A work group: `rows` rows of `items` items each; neighbours in the group are so in the row or `across` rows.
+    """A work group of `rows` rows with `items` items each. Neighbours in it are neighbours in a row, or `across` rows.
 
-    Where `parts` is over one, so many groups share each row: a kernel for every reduction, and one for what follows.
+    If `parts` is more than one, so many groups share each row: a kernel for every reduction, and one for the outputs.
     """
 
     items: int
@@ -29,41 +29,41 @@ class Team:
 
 
 GROUP = 256
-"""Most work items of a group: what every device of the last decade takes."""
+"""The most work items of a group, which every device of the last decade allows."""
 
 BUNDLE = 32
-"""Items that share an access to memory on GPUs, if they read neighbours."""
+"""Items of a GPU whose accesses to neighbouring elements are combined."""
 
 BUSY = 1 << 16
 """Work items that keep a large GPU busy."""
 
 TERMS = 4
-"""Terms that an item should have at least, for the merging afterwards to be worth it."""
+"""The least terms of an item for which merging the items' results is worthwhile."""
 
 FEW_ROWS = 32
-"""Rows below which the cores of a CPU that plays a GPU want several items a row: a vector of them runs side by side."""
+"""With fewer rows, a CPU that emulates a GPU needs several items per row to fill the lanes of its vectors."""
 
 MOST_STEPS = 1 << 15
-"""Steps of loops that one item may make on such a device: lavapipe ends all loops of a shader after 65535 in all."""
+"""The most loop iterations of an item on such a device: lavapipe ends all loops of a shader after 65535 in total."""
 
 MOST_PARTS = 512
-"""Groups that share a row, at most: each later kernel goes through the results of all."""
+"""The most groups that share a row, as each later kernel reads the results of all of them."""
 
 LONG = 256
-"""Terms of an item from which another kernel costs less than what more groups save: some microseconds."""
+"""With more terms per item, sharing rows saves more time than another kernel costs (some microseconds)."""
 
 PART_TERMS = 32
-"""Terms that an item should have at least where groups share a row."""
+"""The least terms of an item if groups share a row."""
 
 CORES = 64
-"""Groups that keep the cores of a CPU busy, with some to spare for the slowest."""
+"""The number of groups that keeps the cores of a CPU busy and balances their load."""
 
 CORE_TERMS = 1 << 13
-"""Terms that such a group should have at least: they take a core about as long as it takes to start another kernel."""
+"""The least terms of such a group: they take a core about as long as the launch of another kernel."""
 
 
 def teams_of(rows: Rows, limits: Limits, params: int) -> list[Team]:
-    """The teams for a kernel of `params` parameters that are worth a try, what the model takes for the best first."""
+    """The candidate teams for a kernel with `params` parameters, the model's choice first."""
     shares = params + len(part_dtypes(rows)) <= limits.buffers
     first = _software_team(rows, limits, shares) if limits.software else _team(rows, limits, shares)
     most = _most_items(rows, limits)
@@ -73,25 +73,25 @@ def teams_of(rows: Rows, limits: Limits, params: int) -> list[Team]:
 
 
 def _rounds(rows: Rows, team: Team) -> int:
-    """How often an item goes round the loops of a launch, about."""
+    """The approximate number of loop iterations of an item in a launch."""
     passes = rows.passes if team.parts == 1 else 1
     return passes * rows.length // (team.items * team.parts)
 
 
 def part_dtypes(rows: Rows) -> tuple[str, ...]:
-    """The dtypes of what groups that share a row leave to later kernels: each has a buffer."""
+    """The dtypes of the partial results that groups store for later kernels; each dtype has a buffer."""
     return tuple(dict.fromkeys(d for r in rows.reductions for d in r.accumulator.dtypes))
 
 
 def parts_for_cores(rows: Rows, groups: int) -> int:
-    """Groups that share a row on a CPU, where one a row makes `groups`; one where that makes enough of them."""
+    """The number of groups that share a row on a CPU, if one per row makes `groups`; one if these are enough."""
     if groups * 8 > CORES:
         return 1
     return max(1, min(CORES // groups, rows.length * (rows.count // groups) // CORE_TERMS))
 
 
 def _team(rows: Rows, limits: Limits, shares: bool) -> Team:
-    """Neighbouring items read neighbours in memory; a row has as many as it takes to keep the device busy."""
+    """The team for a GPU: neighbouring items read neighbouring elements, and a row has enough items to keep it busy."""
     most = _most_items(rows, limits)
     across = _across(rows)
     abreast = min(BUNDLE, _power_from(rows.extents[-1]), most) if across else 1
@@ -109,7 +109,10 @@ def _team(rows: Rows, limits: Limits, shares: bool) -> Team:
 
 
 def _software_team(rows: Rows, limits: Limits, shares: bool) -> Team:
-    """Barriers cost more than they save where there are rows enough; groups share what is too long for one of them."""
+    """The team for a software device: one item per row if there are enough rows, as barriers are expensive.
+
+    Groups share rows that are too long for one group.
+    """
     most, across = _most_items(rows, limits), _across(rows)
     items, abreast = 1, min(8 * SIMD if rows.count >= 64 * SIMD else SIMD, most)
     if rows.count < FEW_ROWS:
@@ -126,12 +129,12 @@ def _software_team(rows: Rows, limits: Limits, shares: bool) -> Team:
 
 
 def _across(rows: Rows) -> bool:
-    """Whether neighbouring rows, rather than neighbours in a row, lie side by side."""
+    """Whether neighbouring rows, rather than neighbours in a row, are contiguous in memory."""
     return bool(rows.extents) and steps(rows, across=True) <= {0, 1} and not steps(rows, across=False) <= {0, 1}
 
 
 def _most_items(rows: Rows, limits: Limits) -> int:
-    """The most items of a group, a power of two: each has its results in shared memory, twice."""
+    """The most items of a group, a power of two, as each stores its results in shared memory twice."""
     each = sum(2 * itemsize(d) for r in rows.reductions for d in r.accumulator.dtypes)
     return _power_up_to(max(1, min(GROUP, limits.group, limits.shared // each)))
 

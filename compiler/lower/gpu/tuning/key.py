@@ -1,4 +1,4 @@
-"""What a kernel is known by in the cache of timings, and how much work it is."""
+"""The key of a kernel in the cache of timings, and an estimate of its work."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from heterocc.runtime.select.devices import usable_cuda_devices
 
 
 def identity(device: TargetDevice) -> str:
-    """The device and its driver, as the driver names them; of one in software also the cores that it runs on."""
+    """The names of the device and its driver; for a software device also the CPU's name and number of cores."""
     names: tuple[str, ...]
     if device.backend == "opencl":
         found = opencl_devices()[device.index]
@@ -35,7 +35,7 @@ def identity(device: TargetDevice) -> str:
 
 
 def key_of(function: tirx.PrimFunc, limits: Limits, packable: Collection[int], device: str) -> str:
-    """SHA-256 of the kernel, of what may be assumed and changed, of the device, and of the compiler's sources."""
+    """The SHA-256 digest of the kernel, limits, repackable parameters, device, and the compiler's sources."""
     digest = hashlib.sha256(toolchain_digest().encode())
     known = {f.name: getattr(limits, f.name) for f in fields(limits) if f.name != "choose"}
     known["dtypes"] = sorted(limits.dtypes)
@@ -46,7 +46,7 @@ def key_of(function: tirx.PrimFunc, limits: Limits, packable: Collection[int], d
 
 
 def work_of(function: tirx.PrimFunc) -> int:
-    """Points of the kernel's loop nests: multiply-adds of a product, elements of what is computed one by one."""
+    """The number of iterations of the kernel's loop nests: multiply-adds of a product, elements of other blocks."""
     found = 0
 
     def visit(block: s_tir.SBlock) -> None:

@@ -1,4 +1,4 @@
-"""Runs candidates for a kernel on the device: the same random values for all, compared with the first one's results."""
+"""Runs of candidate schedules on the device, with the same random inputs; results are compared with the first's."""
 
 from __future__ import annotations
 
@@ -23,33 +23,34 @@ if TYPE_CHECKING:
 
 
 Build = Callable[[Mapping[str, "tirx.PrimFunc"]], bytes]
-"""From scheduled kernels by name to the bytes of a shared object that has them. Raises what TVM and drivers raise."""
+"""Compiles scheduled kernels, given by name, to the bytes of a shared object. Raises exceptions of TVM and drivers."""
 
 Array = np.ndarray[Any, Any]
 
 ROUNDING = {"float64": 1e-10, "float32": 1e-4, "float16": 2e-2}
-"""How far two right results may lie apart, over the largest value: sums in another order, or Winograd's filtering."""
+"""The largest difference of two correct results relative to the largest value, due to the order of sums or Winograd's
+filtering."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """A tensor that a kernel takes."""
+    """The shape and dtype of a kernel's tensor argument."""
 
     shape: tuple[int, ...]
     dtype: str
 
 
 def tensors_of(function: tirx.PrimFunc) -> tuple[Tensor, ...]:
-    """The tensors that a kernel takes, in order. Raises TypeError where it takes something else."""
+    """The tensor arguments of a kernel, in order. Raises TypeError if an argument is not a tensor."""
     return tuple(Tensor(tuple(int(n) for n in p.ty.shape), str(p.ty.dtype)) for p in function.params)
 
 
 @dataclass
 class Bench:
-    """A device, and one kernel's values there: `outputs` is how many of the tensors it writes, the last ones.
+    """A device, and the tensors of one kernel on it. The kernel writes the last `outputs` tensors.
 
-    Floating-point values lie between a quarter and five quarters, so that no function of them is NaN or denormal;
-    integers that may be indices are zero, which is one into anything, narrower ones up to three.
+    Floating-point inputs are in [0.25, 1.25), so that functions of them are neither NaN nor denormal. Integers of 32
+    and 64 bits may be indices, so they are zero, which is always in range; narrower ones are below 4.
     """
 
     space: Space
@@ -62,12 +63,15 @@ class Bench:
     _kept: list[Any] = field(default_factory=list)
 
     def runs(self, candidates: Sequence[Packed]) -> list[Run | str]:
-        """For each candidate what runs it, or why it cannot be taken. The first that ever runs says what is right."""
+        """For each candidate a function that runs it, or the reason why it is refused.
+
+        The results of the first candidate that ever runs are the reference for the others.
+        """
         try:
             functions: list[tvm_ffi.Function] = self._loaded([c.function for c in candidates])
         except Exception as error:  # drivers and TVM raise classes of their own
             if len(candidates) == 1:
-                return [f"it does not build: {first_line(error)}"]
+                return [f"it cannot be compiled: {first_line(error)}"]
             return [run for candidate in candidates for run in self.runs([candidate])]
         return [self._tried(f, c) for f, c in zip(functions, candidates, strict=True)]
 
@@ -95,15 +99,15 @@ class Bench:
             self.wait()
             found = [to_host(t) for t in wrote]
         except Exception as error:
-            return f"it does not run: {first_line(error)}"
+            return f"it fails when run: {first_line(error)}"
         if self.expected is None:
             self.expected = found
         if not all(_same(f, e) for f, e in zip(found, self.expected, strict=True)):
-            return "it gives another result"
+            return "its result is wrong"
         return lambda: function(*given, *wrote)
 
     def _value(self, index: int, layouts: Layouts) -> Any:
-        """A tensor that is read, in the layout that the candidate wants."""
+        """The input tensor at `index`, in the candidate's layout."""
         own = tuple((i, layout) for i, layout in layouts if i == index)
         if (index, own) not in self._given:
             array = _random(self.tensors[index], index)
@@ -113,7 +117,7 @@ class Bench:
         return self._given[index, own]
 
     def _wrote(self, first: int) -> list[Any]:
-        """The tensors that are written, the same for all candidates, holding what no kernel means to write."""
+        """The output tensors, which candidates share, filled with NaN (integers with 1) to detect missing writes."""
         arrays = [np.full(t.shape, np.nan if t.dtype.startswith("float") else 1, t.dtype) for t in self.tensors[first:]]
         if not self._outputs:
             self._outputs = [self._placed(array) for array in arrays]
@@ -131,7 +135,7 @@ class Bench:
             aligned = aligned_bytes(array.nbytes).view(array.dtype).reshape(array.shape)
             np.copyto(aligned, array)
             tvm_api().copy(host_tensor(aligned), tensor)
-            self.wait()  # some copies are only enqueued, and the array goes
+            self.wait()  # some copies are only enqueued, and the array is freed on return
 
 
 def _random(tensor: Tensor, seed: int) -> Array:

@@ -1,4 +1,4 @@
-"""Times of kernels, taken in turns by the host's clock."""
+"""Interleaved timing of kernels by the host's clock."""
 
 from __future__ import annotations
 
@@ -8,28 +8,31 @@ from collections.abc import Callable, Sequence
 from heterocc.compiler.lower.backend import Candidate, Run
 
 ALONE = 2
-"""Launches that are timed one by one, to know how many fill a batch."""
+"""Launches of each kernel that are timed one by one, to estimate how many fill a batch."""
 
 ROUNDS = 6
 EVEN = 2
-"""Rounds that nothing is left out of: one slow turn says nothing of a kernel."""
+"""Rounds in which every kernel is timed, as a single slow measurement is not reliable."""
 
 BATCH = 4e-3
-"""Seconds of launches, about, that are timed together: the clock and the last wait are then a small part."""
+"""The approximate duration of a batch of launches in seconds, long compared with the clock and the final wait."""
 
 MOST_LAUNCHES = 200
 
 HOPELESS = 3.0
-"""What takes so many times as long as the fastest is timed no further."""
+"""A kernel slower than the fastest by this factor is not timed further."""
 
 LONG = 0.5
-"""Seconds of a round above which there are two rounds only."""
+"""If a round takes longer than this, in seconds, there are only EVEN rounds."""
 
 
 def interleaved(
     candidates: Sequence[Candidate], wait: Run, clock: Callable[[], float] = time.perf_counter
 ) -> list[float]:
-    """The least time of each, in seconds, taken in turns, so that what slows the machine for a while slows all."""
+    """The least time of each candidate, in seconds.
+
+    Candidates take turns, so that a temporary slowdown of the machine affects all of them.
+    """
 
     def taken(run: Run, count: int) -> float:
         start = clock()

@@ -1,8 +1,8 @@
-"""Chooses schedules of kernels by timing candidates on the device that they are for.
+"""The choice of kernels' schedules by timing candidates on the target device.
 
-Candidates are what the rules make of a kernel, each with the options that its model ranks first; then, from the fastest
-so far, those that differ in one choice, until none is faster. What was found is kept on disk, so that the same kernel
-is not timed again, and gets the same schedule, for the same device, driver and compiler.
+The first candidates are the schedules by all rules that apply, with the options that the models rank first. Then the
+search moves from the fastest so far to those that differ from it in one choice, until none is faster. Results are kept
+on disk, so a kernel gets the same schedule again, without timing, for the same device, driver and compiler.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ if TYPE_CHECKING:
 
 
 WORTH = 1 << 18
-"""Work, as `work_of` counts it, from which a kernel is timed: less takes about as long as launching it."""
+"""The least work, as counted by `work_of`, of a kernel that is timed. A smaller one takes about as long as a launch."""
 
 MOST_CANDIDATES = 20
 ROUND = 6
-"""Candidates, at most, that are built and timed together."""
+"""The most candidates that are compiled and timed together."""
 
 SECONDS = 30.0
-"""After so long no further round begins for a kernel; building is most of it."""
+"""The time in seconds after which no further round begins for a kernel. Most of it is compilation."""
 
 MARGIN = 0.97
-"""How much of the model's time another schedule may take, to be taken instead: less of a difference may be noise."""
+"""The time of a schedule, relative to the model's choice, below which it replaces that; smaller gains may be noise."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A kernel to be timed: its symbol, the nodes it computes, and how many tensors it writes (its last)."""
+    """A kernel to be timed: its symbol, the nodes it computes, and the number of tensors it writes (its last ones)."""
 
     symbol: str
     nodes: tuple[str, ...]
@@ -54,7 +54,7 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A way to schedule a kernel: a rule and its choices; `neighbours` are the paths one choice away."""
+    """A kernel scheduled by a rule with the choices `path`; `neighbours` are the paths that differ in one choice."""
 
     rule: Rule
     path: tuple[int, ...]
@@ -64,15 +64,15 @@ class Way:
 
     @property
     def text(self) -> str:
-        """What makes two candidates the same."""
+        """The code and layouts as text, which are equal for equal candidates."""
         return f"{self.packed.layouts}{self.packed.function.script(show_meta=False)}"
 
 
 def way_by(rule: Rule, trail: Trail, kernel: Kernel, limits: Limits) -> Way | None:
-    """The kernel scheduled by a rule that chooses along a trail; None where it cannot be."""
+    """The kernel scheduled by a rule with the choices of a trail; None if that fails."""
     try:
         packed = scheduled_by(rule, kernel.function, replace(limits, choose=trail), kernel.packable)
-    except Exception:  # choices that do not go together: TVM raises classes of its own
+    except Exception:  # incompatible choices; TVM raises various classes
         return None
     if packed is None:
         return None
@@ -81,9 +81,9 @@ def way_by(rule: Rule, trail: Trail, kernel: Kernel, limits: Limits) -> Way | No
 
 
 def first_ways(kernel: Kernel, limits: Limits) -> list[Way]:
-    """What each rule that knows the kernel makes of it, the first of them without timing.
+    """The kernel scheduled by each rule that applies; the first is the choice without timing.
 
-    Then those of rules whose models would leave the kernel to others, with their other choices.
+    These are followed by schedules of the rules whose models refuse the kernel, with another choice.
     """
     found, others = [], []
     for rule in RULES:
@@ -98,7 +98,7 @@ def first_ways(kernel: Kernel, limits: Limits) -> list[Way]:
 
 @dataclass
 class Tuner:
-    """Chooses schedules for the kernels of one partition; `found` says what was chosen."""
+    """Chooses schedules for the kernels of one partition, and records the choices in `found`."""
 
     tuning: Tuning
     device: TargetDevice
@@ -108,11 +108,11 @@ class Tuner:
 
     @property
     def chosen(self) -> tuple[Tuned, ...]:
-        """What was chosen so far."""
+        """The choices made so far."""
         return tuple(self.found)
 
     def choose(self, kernel: Kernel, limits: Limits) -> Packed | None:
-        """The fastest schedule; None where the kernel is too small to be timed, or has one schedule, or none runs."""
+        """The fastest schedule; None if the kernel is too small to be timed, has only one schedule, or does not run."""
         if work_of(kernel.function) < WORTH:
             return None
         key = key_of(kernel.function, limits, kernel.packable, identity(self.device))
@@ -138,8 +138,8 @@ class Tuner:
                 known = way_by(rule, Trail(tuple(path)), kernel, limits)
                 if known is None:
                     return None
-                told = Tuned(kernel.symbol, kernel.nodes, known.label, changed, count, before, after, remembered=True)
-                self.found.append(told)
+                tuned = Tuned(kernel.symbol, kernel.nodes, known.label, changed, count, before, after, remembered=True)
+                self.found.append(tuned)
                 return known.packed
         return None
 
@@ -151,7 +151,7 @@ class Tuner:
         start = first_ways(kernel, limits)
         if not start or (len(start) == 1 and not start[0].neighbours):
             return None
-        self.tuning.tell(f"timing {', '.join(kernel.nodes) or kernel.symbol}")
+        self.tuning.progress(f"timing {', '.join(kernel.nodes) or kernel.symbol}")
         search = _Search(self, kernel, limits, tensors)
         best = search.run(start)
         if best is None:
@@ -159,32 +159,32 @@ class Tuner:
         before, after = search.gain(start[0], best)
         if after > before * MARGIN:
             best, after = start[0], before
-        changed, count = best is not start[0], len(search.right)
-        told = Tuned(kernel.symbol, kernel.nodes, best.label, changed, count, before, after, remembered=False)
-        self.found.append(told)
+        changed, count = best is not start[0], len(search.correct)
+        tuned = Tuned(kernel.symbol, kernel.nodes, best.label, changed, count, before, after, remembered=False)
+        self.found.append(tuned)
         if self.tuning.records is not None:
-            what = {"rule": best.rule.name, "path": list(best.path), "changed": changed, "candidates": count}
-            self.tuning.records.write(key, {**what, "before": before, "after": after})
+            record = {"rule": best.rule.name, "path": list(best.path), "changed": changed, "candidates": count}
+            self.tuning.records.write(key, {**record, "before": before, "after": after})
         return best.packed
 
 
 def tuner_for(job: PartitionJob, build: Build) -> Tuner | None:
-    """What times the kernels of a partition; None where that was not asked for."""
+    """The tuner for a partition's kernels; None if tuning was not requested."""
     return None if job.tuning is None else Tuner(job.tuning, job.device, unwatched(build))
 
 
 class _Search:
-    """The search for one kernel; `right` are the candidates that ran and gave the same result, by their text."""
+    """The search for one kernel; `correct` are the candidates with correct results, by their text."""
 
     def __init__(self, tuner: Tuner, kernel: Kernel, limits: Limits, tensors: Sequence[Tensor]) -> None:
         space = Space(tuner.device.backend, tuner.device.index)
         self._tuner, self._kernel, self._limits = tuner, kernel, limits
         self._bench = Bench(space, tuner.build, tensors, kernel.outputs)
         self._seen: set[str] = set()
-        self.right: dict[str, Run] = {}
+        self.correct: dict[str, Run] = {}
 
     def run(self, start: Sequence[Way]) -> Way | None:
-        """The fastest candidate; None where the first, which says what is right, does not run."""
+        """The fastest candidate; None if the first, whose results are the reference, does not run."""
         begun = self._tuner.clock()
         best = self._fastest(None, self._unseen(start[:1]))
         batch = self._unseen(start[1:])
@@ -197,7 +197,7 @@ class _Search:
         return best
 
     def gain(self, before: Way, after: Way) -> tuple[float, float]:
-        """Seconds that two candidates take, timed in turns."""
+        """The times of two candidates in seconds, measured in turns."""
         if before is after:
             seconds = self._timed([before])
             return seconds[0], seconds[0]
@@ -215,15 +215,15 @@ class _Search:
         return [c for _, c in taken]
 
     def _fastest(self, best: Way | None, others: Sequence[Way]) -> Way | None:
-        """The fastest of the best so far and others; those that do not run, or run wrong, are left out."""
+        """The fastest of the best so far and others, without those that fail or whose results are wrong."""
         runs = self._bench.runs([c.packed for c in others])
-        self.right.update({c.text: run for c, run in zip(others, runs, strict=True) if not isinstance(run, str)})
-        racing = [c for c in ([best] if best is not None else []) + list(others) if c.text in self.right]
+        self.correct.update({c.text: run for c, run in zip(others, runs, strict=True) if not isinstance(run, str)})
+        racing = [c for c in ([best] if best is not None else []) + list(others) if c.text in self.correct]
         if len(racing) < 2:
             return racing[0] if racing else None
         times = self._timed(racing)
         return racing[min(range(len(racing)), key=times.__getitem__)]
 
     def _timed(self, candidates: Sequence[Way]) -> Sequence[float]:
-        racing = [Candidate(c.label, self.right[c.text]) for c in candidates]
+        racing = [Candidate(c.label, self.correct[c.text]) for c in candidates]
         return self._tuner.tuning.timer(racing, self._bench.wait)

@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 
 
 MOST_STEPS = 64
-"""Elements of a window that an item of a GPU writes out, at most."""
+"""The most taps of a window that is unrolled in a work item of a GPU."""
 
 
 def slides_items(function: tirx.PrimFunc) -> bool:
-    """Whether the schedule takes the kernel on devices without `vectors`."""
+    """Whether this schedule applies to the kernel on devices without `vectors`."""
     windows = windows_of(function)
     return windows is not None and windows.steps <= MOST_STEPS
 
 
 def schedule_windows(function: tirx.PrimFunc, limits: Limits, _: Collection[int] = ()) -> Packed | None:
-    """The scheduled kernel, or None where it slides no window, or one too large to be written out."""
+    """The scheduled kernel; None if it does not slide a window, or one too large to be unrolled."""
     windows = windows_of(function)
     if windows is None:
         return None

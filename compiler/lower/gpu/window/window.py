@@ -1,6 +1,6 @@
-"""Kernels that slide a window over planes: depthwise convolution and pooling, with padding before and arithmetic after.
+"""Analysis of kernels that slide a window over planes: depthwise convolution and pooling, with padding and epilogue.
 
-Each output is merged from the taps of a window, at most one factor for each, whatever the channel; neighbouring outputs
+Each output is reduced from the taps of a window in one channel, each with at most one factor. Neighbouring outputs
 read mostly the same elements.
 """
 
@@ -27,30 +27,32 @@ _REDUCED = int(tirx.IterVar.CommReduce)
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of the two directions of a plane: `size` outputs, from windows of `taps` elements `apart`, `stride` apart.
+    """One of the two directions of a plane: `size` outputs from windows of `taps` elements.
 
-    Element `i` of the padded plane is element `i - before` of the `extent` elements there are.
+    `stride` is the distance of windows, `dilation` that of taps. Element `i` of the padded plane is element
+    `i - before` of the source, which has `extent` elements.
     """
 
     size: int
     taps: int
     stride: int
-    apart: int
+    dilation: int
     before: int
     extent: int
 
     @property
     def window(self) -> int:
-        """Elements from the first tap to the last."""
-        return (self.taps - 1) * self.apart + 1
+        """The number of elements from the first tap to the last."""
+        return (self.taps - 1) * self.dilation + 1
 
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """A kernel of windows: for each of the `planes` outputs `down[0].size` × `down[1].size`.
+    """A kernel of windows with `sides[0].size` × `sides[1].size` outputs for each of the `planes`.
 
-    `iterators` are those of the reduction block and of the output block: of planes, then of the two sides. `taps` are
-    the reduction's two; `load` in its term is what slides, out of `source`, at `place` (the indices but for the sides).
+    `iterators` are those of the reduction block, `output_iterators` those of the output block: of planes, then of the
+    two sides. `taps` are the reduction's iterators. `load` is the sliding load in its term; it reads `source`, whose
+    indices other than the sides are `place`. `border` is the value of the padding, None without padding.
     """
 
     planes: tuple[int, ...]
@@ -73,16 +75,16 @@ class Windows:
 
     @property
     def steps(self) -> int:
-        """Taps of a window."""
+        """The number of taps of a window."""
         return self.sides[0].taps * self.sides[1].taps
 
     def source_at(self, plane: Sequence[tirx.Expr], row: tirx.Expr, column: tirx.Expr) -> TensorLoad:
-        """The element of the source in the plane; both are indices into what there is."""
+        """The element of the source at a row and column of the plane, without padding."""
         values = [*zip(self.iterators, plane, strict=False), *((u, nest.index(0)) for u in self.units)]
         return self.source[(*(nest.substituted(i, values) for i in self.place), row, column)]
 
     def term(self, plane: Sequence[tirx.Expr], tap: tuple[int, int], element: tirx.Expr) -> tirx.Expr:
-        """What a tap gives, if `element` is what is read there."""
+        """The term of a tap for the loaded `element`."""
         values = [*zip(self.iterators, plane, strict=False), *((u, nest.index(0)) for u in self.units)]
         values += [(var, nest.index(at)) for var, at in zip(self.taps, tap, strict=True)]
 
@@ -96,7 +98,7 @@ class Windows:
     ) -> tirx.BufferStore:
         """The store of an output whose accumulated value is `result`."""
         kept = self.accumulator.targets[0][0]
-        result = result.astype(dtype_of(kept))  # narrow floats are summed in wider ones
+        result = result.astype(dtype_of(kept))  # narrow floats are accumulated in wider ones
         if self.output is None:
             buffer, indices = self.accumulator.targets[0]
             values = list(zip(self.iterators, [*plane, row, column], strict=True))
@@ -108,12 +110,12 @@ class Windows:
             return result if node.source.same_as(kept) else node
 
         store = self.output
-        where = [nest.substituted(i, values) for i in store.indices]
-        return tirx.BufferStore(store.buffer, nest.substituted(store.value, values, load), where)
+        place = [nest.substituted(i, values) for i in store.indices]
+        return tirx.BufferStore(store.buffer, nest.substituted(store.value, values, load), place)
 
 
 def windows_of(function: tirx.PrimFunc) -> Windows | None:
-    """The kernel as windows over planes; None where it has another form or a shape that is not constant."""
+    """The kernel as windows over planes; None if it has another form or a shape that is not constant."""
     schedule = s_tir.Schedule(function)
     blocks = normalize_prim_func(schedule)
     if blocks is None or sum("R" in b.dom_kind() for b in blocks) != 1:
@@ -150,14 +152,14 @@ def _windows(
     slots = [[v for v in spatial if _moves(i, v.var)] for i in slid]
     tapped = [[v for v in taps if _moves(i, v.var)] for i in slid]
     if any(len(found) > 1 for found in [*slots, *tapped]) or sum(map(len, tapped)) != len(taps):
-        raise UnknownFormError("no window of one step at a time")
+        raise UnknownFormError("not a window over two sides")
     bare = [_side(i, v, t) for i, v, t in zip(slid, slots, tapped, strict=True)]
     sliding = [v for found in slots for v in found]
     planes = [v for v in spatial if not any(v.var.same_as(w.var) for w in sliding)]
     moving = [v.var for v in [*sliding, *taps]]
     place = tuple(load.indices[:-2])
     if any(_moves(i, v) for i in place for v in moving):
-        raise UnknownFormError("planes that move with the window")
+        raise UnknownFormError("planes that depend on the window")
     others = [n for n in _loads(accumulator.terms[0]) if not n.source.same_as(load.source)]
     if any(_moves(i, v.var) for other in others for i in other.indices for v in sliding):
         raise UnknownFormError("a factor for each output")
@@ -182,7 +184,7 @@ def _windows(
 
 
 def _sliding(term: tirx.Expr, taps: Sequence[tirx.IterVar]) -> TensorLoad:
-    """The load that moves with the taps and is no factor: those are indexed by the taps themselves."""
+    """The load that moves with the taps. Loads of factors, which are indexed by the taps alone, are excluded."""
     found = [
         n
         for n in _loads(term)
@@ -196,21 +198,21 @@ def _sliding(term: tirx.Expr, taps: Sequence[tirx.IterVar]) -> TensorLoad:
 
 
 def _side(index: tirx.Expr, iterator: Sequence[tirx.IterVar], tap: Sequence[tirx.IterVar]) -> Side:
-    """A side of the plane before it is known what is padded: `extent` is 0."""
+    """A side of the plane without padding and with an `extent` of 0, which `_behind_padding` determines."""
     stride = _slope(index, iterator[0].var) if iterator else 1
-    apart = _slope(index, tap[0].var) if tap else 1
+    dilation = _slope(index, tap[0].var) if tap else 1
     zeros = [(v.var, nest.index(0)) for v in [*iterator, *tap]]
     first = sym.Analyzer().simplify(nest.substituted(index, zeros))
-    if stride < 1 or apart < 1 or not isinstance(first, tirx.IntImm) or int(first) < 0:
+    if stride < 1 or dilation < 1 or not isinstance(first, tirx.IntImm) or int(first) < 0:
         raise UnknownFormError("no window")
     size = int(iterator[0].dom.extent) if iterator else 1
-    return Side(size, int(tap[0].dom.extent) if tap else 1, stride, apart, -int(first), 0)
+    return Side(size, int(tap[0].dom.extent) if tap else 1, stride, dilation, -int(first), 0)
 
 
 def _behind_padding(
     params: tuple[tirx.Buffer, ...], before: list[s_tir.SBlock], load: TensorLoad, sides: list[Side]
 ) -> tuple[tirx.Buffer, tirx.Expr | None, list[Side]]:
-    """What is read in the end, the value of its border (None where there is none), and the sides with their padding."""
+    """The source before padding, the value of the border (None without padding), and the sides with padding."""
     if not before:
         if not any(load.source.same_as(p) for p in params):
             raise UnknownFormError("a buffer between the blocks")
@@ -250,9 +252,9 @@ def _behind_padding(
 
 
 def _assert_border(condition: tirx.Expr, indices: list[tirx.Var], sizes: Sequence[tuple[int, int, int]]) -> None:
-    """The condition holds exactly for what lies inside the source: at both ends, and one step beyond.
+    """Check that the condition holds exactly inside the source, at both ends and one step beyond.
 
-    `sizes` are, by side, the padded size, the padding before, and the size of what there is.
+    `sizes` are, by side, the padded size, the padding before, and the size of the source. Raises UnknownFormError.
     """
     analyzer = sym.Analyzer()
     ends = []
@@ -270,7 +272,7 @@ def _assert_border(condition: tirx.Expr, indices: list[tirx.Var], sizes: Sequenc
 def _after(
     params: tuple[tirx.Buffer, ...], block: s_tir.SBlock | None, accumulator: Accumulator, iterators: Sequence[tirx.Var]
 ) -> tuple[tirx.BufferStore | None, tuple[tirx.Var, ...]]:
-    """The output's store and its iterators, in the order of the reduction's; (None, ()) where that stores itself."""
+    """The output's store and its iterators in the reduction's order; (None, ()) if the reduction is the output."""
     kept, indices = accumulator.targets[0]
     if block is None:
         if not any(kept.same_as(p) for p in params):
@@ -300,7 +302,7 @@ def _after(
 
 
 def _slope(expr: tirx.Expr, var: tirx.Var) -> int:
-    """By how much an expression grows with a variable. Raises UnknownFormError where that is not constant."""
+    """The coefficient of a variable in an expression. Raises UnknownFormError if it is not linear."""
     after = nest.substituted(expr, [(var, var + nest.index(1))])
     difference = sym.Analyzer().simplify(after - expr)
     if not isinstance(difference, tirx.IntImm):

@@ -14,23 +14,23 @@ from heterocc.compiler.lower.gpu.limits import Limits
 from heterocc.compiler.lower.gpu.window.window import Side, Windows
 
 GROUP = 64
-"""Work items of a group."""
+"""The work items of a group."""
 
 BUSY = 1 << 15
-"""Work items that keep a GPU busy; with fewer, tiles are smaller."""
+"""The number of work items that keeps a GPU busy. Tiles are made smaller to have as many."""
 
-LIKED = 4
-"""Outputs of a tile where more save nothing."""
+PREFERRED = 4
+"""The preferred number of outputs of a tile, among tiles of equal cost."""
 
 MOST_TERMS = 256
-"""Taps of all outputs of a tile, at most: they are written out."""
+"""The most taps of all outputs of a tile, as they are unrolled."""
 
 
 def tile_of(windows: Windows, limits: Limits) -> tuple[int, int]:
-    """Rows and columns of a tile.
+    """The rows and columns of a tile.
 
-    On GPUs neighbouring items read neighbouring columns, so that tiles are one column wide and as high as leaves items
-    enough; on the cores of a CPU, where each load costs, tiles are squares.
+    On GPUs neighbouring items read neighbouring columns, so tiles are one column wide, and as high as possible with
+    enough items. On software devices, where loads are expensive, tiles are squares.
     """
     down, along = windows.sides
     most = MOST_TERMS // windows.steps
@@ -40,7 +40,7 @@ def tile_of(windows: Windows, limits: Limits) -> tuple[int, int]:
             for rows, columns in product(range(1, min(down.size, 8) + 1), range(1, min(along.size, 8) + 1))
             if rows * columns <= most
         ]
-        best = min(sizes or [(1, 1)], key=lambda tile: (_cost(tile, windows), abs(prod(tile) - LIKED), tile))
+        best = min(sizes or [(1, 1)], key=lambda tile: (_cost(tile, windows), abs(prod(tile) - PREFERRED), tile))
         return limits.choose("tile", ranked(best, [t for t in ((1, 1), (2, 2), (1, 4), (4, 4)) if t in sizes]))
     fitting = [n for n in (1, 2, 4, 8) if n <= min(down.size, most)]
     heights = [n for n in (4, 2) if n in fitting and windows.outputs // n >= BUSY]
@@ -48,7 +48,7 @@ def tile_of(windows: Windows, limits: Limits) -> tuple[int, int]:
 
 
 def _cost(tile: tuple[int, int], windows: Windows) -> float:
-    """Elements read per output that is wanted, and one for the store."""
+    """The number of elements read and stored per output that is needed."""
     read = prod(((n - 1) * s.stride + s.window) for n, s in zip(tile, windows.sides, strict=True))
     wanted = prod(s.size / -(-s.size // n) for n, s in zip(tile, windows.sides, strict=True))
     return (read + prod(tile)) / wanted
@@ -99,8 +99,8 @@ class ItemWriter:
         for i, j in product(range(rows), range(columns)):
             total = windows.accumulator.starts[0]
             for y, x in product(range(down.taps), range(along.taps)):
-                row = down_taps.index(i * down.stride + y * down.apart)
-                column = along_taps.index(j * along.stride + x * along.apart)
+                row = down_taps.index(i * down.stride + y * down.dilation)
+                column = along_taps.index(j * along.stride + x * along.dilation)
                 element = patch[nest.index(row * len(along_taps) + column)]
                 (total,) = windows.accumulator.merge((total,), (windows.term(plane, (y, x), element),))
             parts.append(tirx.BufferStore(sums, total, [nest.index(i * columns + j)]))
@@ -118,7 +118,7 @@ class ItemWriter:
     def _element(
         self, plane: list[tirx.Expr], first_row: tirx.Expr, row: int, first_column: tirx.Expr, column: int
     ) -> tirx.Expr:
-        """An element of the patch, the border's value where it lies outside."""
+        """An element of the patch, or the border's value if it is outside the source."""
         windows = self.windows
         places, tests = [], []
         for first, at, side, n in zip((first_row, first_column), (row, column), windows.sides, self.tile, strict=True):
@@ -137,5 +137,5 @@ class ItemWriter:
 
 
 def _reach(side: Side, count: int) -> list[int]:
-    """The places of the padded plane, from the tile's first on, that windows of `count` outputs read."""
-    return sorted({i * side.stride + tap * side.apart for i in range(count) for tap in range(side.taps)})
+    """The indices, relative to the tile's first, of the elements that the windows of `count` outputs read."""
+    return sorted({i * side.stride + tap * side.dilation for i in range(count) for tap in range(side.taps)})

@@ -1,7 +1,7 @@
-"""Windows where work items run one after another on vector units: an item takes some rows of a plane.
+"""Windows on devices that run work items one after another on vector units: an item computes several rows of a plane.
 
-It copies what they read into memory of its own, with the border around it and columns that lie a stride apart side by
-side, so that the driver's compiler finds loops that it can turn into vectors.
+It copies the elements that they read to private memory, with the border, and with columns a stride apart stored
+contiguously. So the driver's compiler can vectorise its loops.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from heterocc.compiler.lower.gpu.limits import Limits
 from heterocc.compiler.lower.gpu.window.window import Windows
 
 CACHED = 3072
-"""Elements of an item's copy, at most, unless one row of outputs needs more: they should stay in the nearest cache."""
+"""The most elements of an item's copy, which should stay in the L1 cache, unless one row of outputs needs more."""
 
 MOST_COPIED = 1 << 14
-"""Elements of an item's copy above which the kernel is left to other rules."""
+"""The most elements of an item's copy for which this schedule is used."""
 
 WHOLE = 16
-"""Outputs in a row that are computed in a loop of their own: drivers write short loops out and find vectors there."""
+"""The outputs of a row that are computed in one short loop, which drivers unroll and vectorise."""
 
 LONGEST = 128
-"""Outputs of a row up to which drivers write its loop out themselves."""
+"""The longest row in outputs whose loop drivers unroll by themselves."""
 
 EVEN = 8
-"""Columns of which a multiple leaves no part of a vector over."""
+"""The vector width in columns: the outputs of rows of another length than its multiples are summed as one row."""
 
 MOST_TAPS = 64
-"""Taps of a window, at most: they are written out."""
+"""The most taps of a window, as they are unrolled."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """`rows` rows of outputs per item; the copy has `height` rows, each of as many parts of `width` as the stride."""
+    """An item's shape: `rows` rows of outputs. Its copy has `height` rows of `stride` parts of `width` elements."""
 
     rows: int
     height: int
@@ -47,7 +47,7 @@ class Shape:
 
 
 def shape_of(windows: Windows, limits: Limits) -> Shape | None:
-    """The shape that suits the kernel, None where none does."""
+    """The shape for the kernel; None if this schedule does not suit it."""
     down, along = windows.sides
     if windows.steps > MOST_TAPS:
         return None
@@ -100,7 +100,7 @@ class VectorWindowWriter:
         )
 
     def _copied(self, copy: tirx.Buffer, plane: list[tirx.Expr], source_row: tirx.Expr, line: tirx.Expr) -> tirx.Stmt:
-        """One row of the source into the copy, the border's value where there is none."""
+        """Copy one row of the source, with the border's value outside it."""
         shape, (down, along) = self.shape, self.windows.sides
         dtype = str(self.windows.source.dtype)
         border = self.windows.border if self.windows.border is not None else tirx.const(0, dtype)
@@ -126,8 +126,8 @@ class VectorWindowWriter:
     def _outputs(self, copy: tirx.Buffer, plane: list[tirx.Expr], first: tirx.Expr) -> tirx.Stmt:
         """All outputs of the item.
 
-        Where windows lie one element apart, rows are summed as one, with what lies between them: loops are then long
-        enough for vectors whatever the plane's size.
+        For stride 1 all rows are summed in one loop, including the elements between them, so that loops are long enough
+        for vectors even if the plane is small.
         """
         shape, (down, along) = self.shape, self.windows.sides
         dtype = self.windows.accumulator.dtypes[0]
@@ -165,12 +165,12 @@ class VectorWindowWriter:
         return nest.loop("row", shape.rows, row_of_sums)
 
     def _sum(self, copy: tirx.Buffer, plane: list[tirx.Expr], line: tirx.Expr, place: tirx.Expr) -> tirx.Expr:
-        """What the window that starts there in the copy gives."""
+        """The result of the window that starts at a row and place of the copy."""
         windows, (down, along) = self.windows, self.windows.sides
         found = windows.accumulator.starts[0]
         for y, x in product(range(down.taps), range(along.taps)):
-            row = (line + nest.index(y * down.apart)) * nest.index(self.shape.width)
-            element = copy[row + nest.index(x * along.apart) + place]
+            row = (line + nest.index(y * down.dilation)) * nest.index(self.shape.width)
+            element = copy[row + nest.index(x * along.dilation) + place]
             (found,) = windows.accumulator.merge((found,), (windows.term(plane, (y, x), element),))
         return found
 

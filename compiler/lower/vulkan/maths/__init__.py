@@ -1,1 +1,1 @@
-"""Functions of real numbers in float32, for devices that offer none of stated accuracy."""
+"""Mathematical functions in float32 with known error bounds, which Vulkan does not guarantee."""

@@ -1,4 +1,4 @@
-"""What all families are made of: bits, signs, roots, rounding, polynomials and powers of two."""
+"""Building blocks of the functions: bits, signs, roots, rounding, polynomials and powers of two."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from heterocc.compiler.lower.vulkan.spirv import Glsl
 
 
 def sqrt(x: Scalar) -> Scalar:
-    """The square root as precise as the device has it (3 ulp); NaN for negative numbers. Any float type."""
+    """The device's square root, within 3 ulp; NaN for negative numbers. Any float type."""
     return select(x < 0.0, x.constant(math.nan), x.glsl(Glsl.SQRT))
 
 
@@ -21,7 +21,7 @@ def rsqrt(x: Scalar) -> Scalar:
 
 
 def round_away(x: Scalar) -> Scalar:
-    """The nearest integer, of two the one further from zero. Any float type."""
+    """The nearest integer, with ties rounded away from zero. Any float type."""
     whole = x.glsl(Glsl.TRUNC)
     rest = (x - whole).glsl(Glsl.F_ABS)
     step = select(x < 0.0, x.constant(-1.0), 1.0)
@@ -41,12 +41,12 @@ def magnitude(x: Scalar) -> Scalar:
 
 
 def copysign(size: Scalar, sign: Scalar) -> Scalar:
-    """A value of float32 with the sign of another."""
+    """A float32 with the magnitude of `size` and the sign of `sign`."""
     return ((bits_of(size) & 0x7FFFFFFF) | (bits_of(sign) & -0x80000000)).bitcast(FLOAT32)
 
 
 def is_nan(x: Scalar) -> Scalar:
-    """Whether a float32 is NaN, from its bits: drivers may assume that comparisons meet none."""
+    """Whether a float32 is NaN, by its bits, as drivers may assume that operands of comparisons are not NaN."""
     return (bits_of(x) & 0x7FFFFFFF) > 0x7F800000
 
 
@@ -56,17 +56,17 @@ def is_infinite(x: Scalar) -> Scalar:
 
 
 def is_finite(x: Scalar) -> Scalar:
-    """Whether a float32 is neither."""
+    """Whether a float32 is neither NaN nor infinite."""
     return (bits_of(x) & 0x7FFFFFFF) < 0x7F800000
 
 
 def bits_of(x: Scalar) -> Scalar:
-    """A float32's bits as an int32."""
+    """The bits of a float32 as an int32."""
     return x.bitcast(INT32)
 
 
 def polynomial(x: Scalar, coefficients: Sequence[float]) -> Scalar:
-    """Horner's rule, lowest coefficient first."""
+    """The value of a polynomial by Horner's rule; the lowest coefficient is first."""
     result = x.constant(coefficients[-1])
     for coefficient in reversed(coefficients[:-1]):
         result = result * x + coefficient
@@ -74,12 +74,12 @@ def polynomial(x: Scalar, coefficients: Sequence[float]) -> Scalar:
 
 
 def clamped(x: Scalar, low: float, high: float) -> Scalar:
-    """Within bounds; NaN stays."""
+    """`x` limited to the bounds; NaN stays NaN."""
     return select(x < low, x.constant(low), select(x > high, x.constant(high), x))
 
 
 def times_power_of_two(x: Scalar, n: Scalar) -> Scalar:
-    """x · 2^n for |n| ≤ 252: in two steps, since 2^n alone may overflow."""
+    """x · 2^n for |n| ≤ 252, in two steps, as 2^n may overflow."""
     first = n >> 1
     return x * _power_of_two(first) * _power_of_two(n - first)
 

@@ -22,19 +22,19 @@ _ASIN = (0.1666665971, 0.07500503957, 0.04451695457, 0.03180771694, 0.014438604,
 
 
 def sin(x: Scalar) -> Scalar:
-    """The sine, within 3 ulp where it is over 0.001, else within 1e-10; for any argument."""
+    """The sine of any argument, within 3 ulp if its magnitude is over 0.001, else within 1e-10."""
     quadrant, s, c = _sine_and_cosine(x)
     return _by_quadrant(quadrant, s, c)
 
 
 def cos(x: Scalar) -> Scalar:
-    """The cosine; as the sine."""
+    """The cosine of any argument, with the errors of the sine."""
     quadrant, s, c = _sine_and_cosine(x)
     return _by_quadrant(quadrant + 1, s, c)
 
 
 def tan(x: Scalar) -> Scalar:
-    """The tangent, within 5 ulp where it is between 0.001 and 1000."""
+    """The tangent, within 5 ulp if its magnitude is between 0.001 and 1000."""
     quadrant, s, c = _sine_and_cosine(x)
     odd = (quadrant & 1).differs(0)
     return select(odd, -c, s) / select(odd, s, c)
@@ -94,7 +94,7 @@ def _by_quadrant(quadrant: Scalar, s: Scalar, c: Scalar) -> Scalar:
 
 
 def _sine_and_cosine(x: Scalar) -> tuple[Scalar, Scalar, Scalar]:
-    """The quadrant of x, and sine and cosine of its distance from the quadrant's middle."""
+    """The quadrant of x, and the sine and cosine of its distance from the quadrant's middle."""
     small = magnitude(x) < 131072.0
     type_ = INT32.compute(x.body.module)
     chosen = x.body.choose(small.id, lambda: _ids(_reduced(x)), lambda: _ids(_reduced_far(x)), type_)
@@ -109,7 +109,7 @@ def _ids(values: Sequence[Scalar]) -> list[int]:
 
 
 def _parts_of_half_pi(bits: int, count: int) -> tuple[float, ...]:
-    """π/2 as a sum of parts of few bits, and what is left in float64."""
+    """π/2 as a sum of parts of `bits` bits and the remainder, computed in float64."""
     parts, rest = [], _HALF_PI
     for index in range(count):
         unit = 2.0 ** (1 - bits * (index + 1))
@@ -119,7 +119,7 @@ def _parts_of_half_pi(bits: int, count: int) -> tuple[float, ...]:
 
 
 def _reduced(x: Scalar) -> tuple[Scalar, Scalar]:
-    """Quadrant and rest for |x| < 2^17: products of the quadrant, of 17 bits, with parts of 7 bits are exact."""
+    """The quadrant and remainder for |x| < 2^17. Products of the quadrant (17 bits) with parts of 7 bits are exact."""
     n = (x * (1 / _HALF_PI)).glsl(Glsl.ROUND_EVEN)
     rest = x
     for part in _parts_of_half_pi(7, 4):
@@ -132,7 +132,7 @@ _TWO_BY_PI = (0, 0xA2F9836E, 0x4E441529, 0xFC2757D1, 0xF534DDC0, 0xDB629599, 0x3
 
 
 def _reduced_far(x: Scalar) -> tuple[Scalar, Scalar]:
-    """The same for any larger x, from the bits of 2/π that its quotient depends on (Payne and Hanek's method)."""
+    """The quadrant and remainder for any larger x, from the relevant bits of 2/π (Payne and Hanek's method)."""
     bits = (bits_of(x) & 0x7FFFFFFF).bitcast(UINT32)
     offset = (bits >> 23) - (127 - 7)
     word, shift = offset >> 5, offset & 31
@@ -163,7 +163,7 @@ def _from_table(word: Scalar, first: int) -> Scalar:
 
 
 def _wide_product(a: Scalar, b: Scalar) -> tuple[Scalar, Scalar]:
-    """The low and the high word of a product of two uint32, from products of halves."""
+    """The low and the high word of the product of two uint32, from products of 16-bit halves."""
     a_low, a_high, b_low, b_high = a & 0xFFFF, a >> 16, b & 0xFFFF, b >> 16
     cross = a_high * b_low + ((a_low * b_low) >> 16)
     other = a_low * b_high + (cross & 0xFFFF)

@@ -57,7 +57,7 @@ def log2(x: Scalar) -> Scalar:
     e, f = split_exponent(x)
     half = f * f * 0.5
     small = polynomial(f, LOG) * f * f * f - half
-    # 1/ln 2 = 1 + 0.4427: the 1 multiplies f without an error.
+    # 1/ln 2 = 1 + 0.4427, and the product of 1 and f is exact.
     rest = small + (small + f) * (1 / LN2 - 1)
     return _log_cases(x, (rest + f) + e)
 

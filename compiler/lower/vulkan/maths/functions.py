@@ -1,10 +1,10 @@
-"""Functions of real numbers in float32, made of exactly rounded operations.
+"""Mathematical functions in float32, composed of correctly rounded operations.
 
-GLSL.std.450 promises too little (a sine within 2^-11, an arc tangent within 4096 units in the last place) and leaves
-NaN undefined, so all but square roots and rounding is computed here. The polynomials were fitted for this module by
-iteratively reweighted least squares on relative error; errors below are in units in the last place of float32 (ulp,
-6e-8 relative), measured against float64 over each whole domain, on a device that rounds as IEEE 754 says. Devices may
-flush denormal numbers. float16 is computed in float32; float64 has no such functions.
+GLSL.std.450 guarantees too little accuracy (a sine within 2^-11, an arc tangent within 4096 units in the last place)
+and leaves NaN undefined, so all functions except square roots and rounding are computed here. The polynomials were
+fitted for this module by iteratively reweighted least squares on relative error. Errors are in units in the last place
+of float32 (ulp, 6e-8 relative), measured against float64 over the whole domain of a function, on a device that rounds
+as in IEEE 754. Devices may flush denormal numbers. float16 is computed in float32; float64 is not supported.
 """
 
 from __future__ import annotations

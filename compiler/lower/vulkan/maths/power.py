@@ -1,4 +1,4 @@
-"""Powers, lengths and remainders, which need more digits than float32 has on the way."""
+"""Powers, hypotenuses and remainders, whose intermediate results need more precision than float32."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ from heterocc.compiler.lower.vulkan.spirv import Glsl
 
 
 def power(x: Scalar, y: Scalar) -> Scalar:
-    """x^y with C's cases for zeros, infinities, NaN and negative x, within 8 ulp; small constant y by products."""
+    """x^y within 8 ulp, with C's special cases for zeros, infinities, NaN and negative x.
+
+    Small constant exponents are computed by products.
+    """
     if y.known is not None:
         direct = _constant_power(x, float(y.known))
         if direct is not None:
@@ -46,12 +49,12 @@ def power(x: Scalar, y: Scalar) -> Scalar:
 
 
 def remainder(x: Scalar, y: Scalar) -> Scalar:
-    """C's fmod, exact: the remainder of the quotient rounded towards zero. Of float32."""
+    """The exact remainder of float32 division with the quotient rounded towards zero, C's fmod."""
     return _exact_remainder(x, y)
 
 
 def hypot(x: Scalar, y: Scalar) -> Scalar:
-    """The length of (x, y), within 4 ulp, without overflow on the way."""
+    """The length of (x, y), within 4 ulp, without overflow of intermediate results."""
     a, b = magnitude(x), magnitude(y)
     high, low = select(a > b, a, b), select(a > b, b, a)
     ratio = low / high
@@ -61,7 +64,7 @@ def hypot(x: Scalar, y: Scalar) -> Scalar:
 
 
 def _constant_power(x: Scalar, y: float) -> Scalar | None:
-    """The power for exponents that need no logarithm."""
+    """The power for exponents that do not need a logarithm, else None."""
     if y == 0.0:
         return x.constant(1.0)
     if y == 1.0:
@@ -85,7 +88,7 @@ def _power_of_positive(a: Scalar, y: Scalar) -> Scalar:
     scaled, scaled_rest = exact_product(high, a.constant(log2e_high))
     scaled_rest = scaled_rest + (high * (log2e - log2e_high) + low * log2e_high)
     total = e + scaled
-    # Two-sum: the exponent need not be the larger one, it may be zero.
+    # The full two-sum, as the exponent may be zero and so the smaller operand.
     virtual = total - e
     total_rest = ((e - (total - virtual)) + (scaled - virtual)) + scaled_rest
     whole = total + total_rest
@@ -99,7 +102,7 @@ def _power_of_positive(a: Scalar, y: Scalar) -> Scalar:
 
 
 def _exact_remainder(x: Scalar, y: Scalar) -> Scalar:
-    """Subtract the divisor times powers of two, largest first: each difference is exact."""
+    """Subtract the divisor times powers of two, largest first. Each difference is exact."""
     divisor = magnitude(y)
     usable = is_finite(x) & (divisor >= 2.0**-126) & is_finite(y)
     left = x.body.cell(FLOAT32.compute(x.body.module))

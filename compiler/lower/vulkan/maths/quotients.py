@@ -1,4 +1,4 @@
-"""Quotients that are rounded to the nearest: those of the device may be 2.5 units of the last place off."""
+"""Quotients rounded to the nearest; the error of the device's division may be 2.5 units in the last place."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from heterocc.compiler.lower.vulkan.scalar import Scalar, select
 
 
 def exact_quotient(a: Scalar, b: Scalar) -> Scalar:
-    """a / b; of float32 rounded to the nearest but for near ties, unless a product of the two overflows.
+    """a / b. In float32 it is rounded to the nearest, except near ties, unless a product of the two overflows.
 
-    For what rounds a quotient to an integer: many devices multiply by a reciprocal, so that 41 / 41 is less than 1.
-    What the device's quotient leaves of a is known exactly, by Dekker's method; divided again, it corrects that.
+    It is for quotients that are rounded to an integer: many devices multiply by a reciprocal, so that 41 / 41 is less
+    than 1. The remainder of the device's quotient is computed exactly by Dekker's method, and its quotient is added as
+    a correction.
     """
     quotient = a / b
     if a.dtype != FLOAT32:
@@ -22,7 +23,7 @@ def exact_quotient(a: Scalar, b: Scalar) -> Scalar:
 
 
 def exact_product(a: Scalar, b: Scalar) -> tuple[Scalar, Scalar]:
-    """a · b rounded, and what rounding took away; from halves of the factors (Dekker's method)."""
+    """The rounded product a · b and its rounding error, from halves of the factors (Dekker's method)."""
     a_high, b_high = _upper_half(a), _upper_half(b)
     a_low, b_low = a - a_high, b - b_high
     product = a * b

@@ -11,7 +11,7 @@ from heterocc.compiler.lower.converters.registry import MICROSOFT, converter
 
 
 def test_a_second_converter_of_an_operator_is_an_error() -> None:
-    with pytest.raises(ValueError, match="operator 'ReduceMax' of domain '' has a converter already"):
+    with pytest.raises(ValueError, match="operator 'ReduceMax' of domain '' already has a converter"):
         converter("ReduceMax")(lambda ctx: None)
 
 

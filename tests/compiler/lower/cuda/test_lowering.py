@@ -152,7 +152,7 @@ def test_a_refused_kernel_names_its_node(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_device_without_an_architecture_is_an_error() -> None:
     bare = TargetDevice("CUDA", "cuda", target={"kind": "cuda"})
     work = multiply()
-    with pytest.raises(DeviceError, match="which GPU architecture") as caught:
+    with pytest.raises(DeviceError, match="does not specify its GPU architecture") as caught:
         lowering_for(bare).lower(type(work)("p0", work.model, bare, work.nodes, work.inputs, work.outputs))
     assert "target.arch" in str(caught.value.hint)
 
@@ -301,7 +301,7 @@ def test_machine_code_is_loaded_and_its_source_computes_what_the_cpu_does(
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
-        ({"major": 8}, "the code for CUDA is for sm_90, Emulated GPU is sm_80"),
+        ({"major": 8}, "the code for CUDA is for sm_90, but Emulated GPU is sm_80"),
         ({"version": 12080}, "the driver serves CUDA 12.8, TVM's runtime needs 13.0"),
         ({"count": 0}, "the driver has no device"),
         ({"init": 100}, "cuInit says 'emulated failure'"),

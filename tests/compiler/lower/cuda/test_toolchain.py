@@ -22,7 +22,7 @@ def test_the_compiler_names_the_kernel_that_it_refuses() -> None:
     with pytest.raises(KernelRefusedError, match="none") as caught:
         compiler.cubin(good + bad, "sm_90")
     assert caught.value.kernel == "bad"
-    with pytest.raises(CudaCompilerMissingError, match="no compiler here compiles for sm_11: "):
+    with pytest.raises(CudaCompilerMissingError, match="no installed CUDA compiler supports sm_11: "):
         compiler.cubin(good, "sm_11")
 
 
@@ -50,7 +50,7 @@ def test_a_gpu_newer_than_the_compiler_gets_code_that_its_driver_compiles(caplog
     code = compiler.cubin('extern "C" __global__ void good(float* a) {\n  a[0] = 1;\n}\n', "sm_999")
     assert b".visible .entry good(" in code
     assert code.endswith(b"\0")  # the driver takes it as C text
-    assert f"{compiler.name} does not know sm_999: its kernels are compiled for compute_" in caplog.text
+    assert f"{compiler.name} does not support sm_999: its kernels are compiled for compute_" in caplog.text
 
 
 def nvcc(home: Path, *supported: int) -> Nvcc:
@@ -79,7 +79,7 @@ def test_nvcc_is_asked_for_what_runs_on_the_gpu(
     code = nvcc(tmp_path, 61, 86, 87, 90).cubin("", arch)
     assert code.decode().startswith(asked)
     assert code.endswith(b"\0") == ("--ptx" in asked)  # the driver takes PTX as C text
-    assert (f"nvcc does not know {arch}" in caplog.text) == (arch not in asked)
+    assert (f"nvcc does not support {arch}" in caplog.text) == (arch not in asked)
 
 
 def test_a_compiler_without_the_architecture_is_passed_over(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_without_a_compiler_for_an_old_gpu_the_error_says_which_toolkit_has_one(
         monkeypatch.delenv(name, raising=False)
     pascal = TargetDevice("CUDA", "cuda", target={"kind": "cuda", "arch": "sm_61"}, present=False)
     work = multiply()
-    with pytest.raises(CudaCompilerMissingError, match="for sm_61: nvcc supports sm_75, sm_90") as caught:
+    with pytest.raises(CudaCompilerMissingError, match="supports sm_61: nvcc supports sm_75, sm_90") as caught:
         lowering_for(pascal).lower(type(work)("p0", work.model, pascal, work.nodes, work.inputs, work.outputs))
     assert "CUDA 12 toolkit" in str(caught.value.hint)
 
@@ -132,6 +132,6 @@ def test_nvcc_is_found_where_the_environment_says(monkeypatch: pytest.MonkeyPatc
 def test_an_nvcc_that_does_not_run_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     nvcc_alone(monkeypatch, tmp_path)
     broken = nvcc(tmp_path)
-    with pytest.raises(DeviceError, match="does not say what it compiles for") as caught:
+    with pytest.raises(DeviceError, match="does not list the architectures it supports") as caught:
         find_compiler("sm_90", {"CUDA_HOME": str(tmp_path), "PATH": ""})
     assert str(broken.program) in caught.value.message
