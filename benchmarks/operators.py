@@ -139,6 +139,17 @@ def _gelu(shape: Shape) -> Callable[[], onnx.ModelProto]:
     return build
 
 
+def _masked_softmax(heads: int, rows: int) -> Callable[[], onnx.ModelProto]:
+    """The softmax of scaled scores with a mask added."""
+
+    def build() -> onnx.ModelProto:
+        net = _Builder((1, heads, rows, rows), (1, 1, 1, rows))
+        scaled = net.op("Mul", "x0", net.constant(np.float32(0.125)))
+        return net.model(net.op("Softmax", net.op("Add", scaled, "x1"), axis=-1))
+
+    return build
+
+
 def _layer_norm(shape: Shape) -> Callable[[], onnx.ModelProto]:
     def build() -> onnx.ModelProto:
         net = _Builder(shape)
@@ -270,9 +281,21 @@ def _cases() -> Iterator[Case]:
         yield Case("gelu", label, _gelu(shape))
         for kind in ("Sigmoid", "Tanh", "Exp", "Erf", "HardSwish", "Softplus", "Elu", "Mish"):
             yield Case("activation", f"{kind} {label}", _unary(shape, kind))
-    for shape in ((4, 1024, 256), (512, 256), (1, 1000), (77, 91), (2, 8, 128, 128)):
+    for shape in (
+        (4, 1024, 256),
+        (512, 256),
+        (1, 1000),
+        (64, 1000),
+        (77, 91),
+        (2, 8, 128, 128),
+        (12, 197, 197),
+        (8400, 10),
+    ):
         yield Case("softmax", "x".join(map(str, shape)), _unary(shape, "Softmax", axis=-1))
+    yield Case("softmax", "masked 1x12x128x128", _masked_softmax(12, 128))
     yield Case("softmax", "axis 1, 1x21x65x65", _unary((1, 21, 65, 65), "Softmax", axis=1))
+    yield Case("softmax", "log 64x1000", _unary((64, 1000), "LogSoftmax", axis=-1))
+    yield Case("softmax", "log 77x91", _unary((77, 91), "LogSoftmax", axis=-1))
     for shape in ((512, 256), (197, 384), (1, 128, 768), (3, 50, 100)):
         yield Case("layer norm", "x".join(map(str, shape)), _layer_norm(shape))
     for shape, kernel, stride in (
@@ -316,6 +339,10 @@ def _cases() -> Iterator[Case]:
     yield Case("squeeze-excite", "96@56", _squeeze_excite(_image(96, 56), 24))
     yield Case("squeeze-excite", "480@14", _squeeze_excite(_image(480, 14), 120))
     yield Case("normalisation", "InstanceNormalization 64@56", _instance_norm(_image(64, 56)))
+    yield Case("normalisation", "InstanceNormalization 33@29", _instance_norm(_image(33, 29)))
+    yield Case("normalisation", "groups 8, 64@28", _group_norm(_image(64, 28), 8))
+    for shape in ((1, 128, 768), (50, 100)):
+        yield Case("normalisation", f"root mean square {'x'.join(map(str, shape))}", _rms_norm(shape))
 
 
 def _instance_norm(shape: Shape) -> Callable[[], onnx.ModelProto]:
@@ -323,6 +350,34 @@ def _instance_norm(shape: Shape) -> Callable[[], onnx.ModelProto]:
         net = _Builder(shape)
         scale, bias = net.weight(shape[1], scale=1.0), net.weight(shape[1], scale=1.0)
         return net.model(net.op("InstanceNormalization", "x0", scale, bias))
+
+    return build
+
+
+def _group_norm(shape: Shape, groups: int) -> Callable[[], onnx.ModelProto]:
+    """As exporters write it: an instance normalisation of the groups, then scale and bias of the channels."""
+
+    def build() -> onnx.ModelProto:
+        net = _Builder(shape)
+        grouped = net.op("Reshape", "x0", net.constant(np.array([0, groups, -1], np.int64)))
+        one, zero = (net.constant(np.full(groups, value, np.float32)) for value in (1, 0))
+        normal = net.op("InstanceNormalization", grouped, one, zero)
+        whole = net.op("Reshape", normal, net.constant(np.array(shape, np.int64)))
+        scaled = net.op("Mul", whole, net.weight(shape[1], 1, 1, scale=1.0))
+        return net.model(net.op("Add", scaled, net.weight(shape[1], 1, 1, scale=1.0)))
+
+    return build
+
+
+def _rms_norm(shape: Shape) -> Callable[[], onnx.ModelProto]:
+    """x / √(mean of squares + epsilon) · scale, as exporters write it."""
+
+    def build() -> onnx.ModelProto:
+        net = _Builder(shape)
+        square = net.op("Pow", "x0", net.constant(np.float32(2)))
+        mean = net.op("ReduceMean", square, net.constant(np.array([-1], np.int64)), keepdims=1)
+        root = net.op("Sqrt", net.op("Add", mean, net.constant(np.float32(1e-6))))
+        return net.model(net.op("Mul", net.op("Div", "x0", root), net.weight(shape[-1], scale=1.0)))
 
     return build
 

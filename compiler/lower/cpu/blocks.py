@@ -101,6 +101,18 @@ def loads(body: tirx.BufferStore | tirx.Expr) -> list[TensorLoad]:
     return [n for n in nodes(body) if isinstance(n, TensorLoad)]
 
 
+def outside_loads(expr: tirx.Expr) -> Iterator[tirx.Expr]:
+    """All expressions below one, but for the indices of loads."""
+    yield expr
+    if isinstance(expr, TensorLoad | tirx.Var | tirx.IntImm | tirx.FloatImm):
+        return
+    for name in ("a", "b", "value", "args", "condition", "true_value", "false_value"):
+        part = getattr(expr, name, None)
+        for child in () if part is None else part if name == "args" else (part,):
+            if isinstance(child, tirx.Expr) or hasattr(child, "ty"):
+                yield from outside_loads(child)
+
+
 def is_iters(indices: Sequence[tirx.Expr], iters: list[tirx.Var]) -> bool:
     """Whether indices are exactly the iteration variables, in order."""
     return len(indices) == len(iters) and all(i.same_as(v) for i, v in zip(indices, iters, strict=True))

@@ -16,6 +16,7 @@ from heterocc.compiler.lower.cpu.contraction import Packing, choose_tile, find_c
 from heterocc.compiler.lower.cpu.generate.generate import generate
 from heterocc.compiler.lower.cpu.generate.isa import Isa, isa_of
 from heterocc.compiler.lower.cpu.generate.panels import Panels
+from heterocc.compiler.lower.cpu.generate.row_joins import joined_rows
 from heterocc.compiler.lower.cpu.generic import schedule_reduction, schedule_spatial
 from heterocc.compiler.lower.pipeline import KernelModule
 from heterocc.compiler.lower.progress import counted
@@ -41,6 +42,7 @@ Packed = Packing | Panels
 def schedule_kernels(module: KernelModule, target: Target) -> KernelModule:
     """The module with its kernels scheduled for `target` and its weights packed as the schedules want them."""
     isa = isa_of(target)
+    module = joined_rows(module)
     weights = always_among(module, {p for p in module.mod["main"].params if p.name in module.arrays})
     functions: dict[str, tirx.PrimFunc] = {}
     packings: dict[str, tuple[Packed, ...]] = {}

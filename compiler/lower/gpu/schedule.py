@@ -12,14 +12,15 @@ from tvm import relax, s_tir, tirx
 from heterocc.artifacts.errors import LoweringError
 from heterocc.compiler.lower.gpu.limits import Limits
 from heterocc.compiler.lower.gpu.packed import Packed
-from heterocc.compiler.lower.gpu.reduction.merge import merge_rows
 from heterocc.compiler.lower.gpu.reduction.one_term import without_single_terms
+from heterocc.compiler.lower.gpu.reduction.rows import joins_rows
 from heterocc.compiler.lower.gpu.rules import RULES, scheduled_by
 from heterocc.compiler.lower.gpu.tuning.tune import Kernel, Tuner
 from heterocc.compiler.lower.launches import launches
 from heterocc.compiler.lower.pipeline import KernelModule, first_line
 from heterocc.compiler.lower.progress import counted
 from heterocc.compiler.lower.relax.kernels import always_among, kernel_calls
+from heterocc.compiler.lower.relax.merge import merge_rows
 from heterocc.compiler.lower.straight import (
     bindings_of,
     is_kernel_call,
@@ -46,7 +47,7 @@ def schedule_kernels(module: KernelModule, target: Target, limits: Limits, tuner
 
     Raises LoweringError that names the node of a kernel that cannot be bound.
     """
-    module = merge_rows(module)
+    module = merge_rows(module, joins_rows, most_parameters=True)
     node_of = {k.symbol: k.nodes[-1] for k in reversed(module.kernels) if k.nodes}
     packable, nodes = _packable(module), {k.symbol: k.nodes for k in module.kernels}
     inputs = {symbol: len(arguments) for _, symbol, arguments in kernel_calls(module)}

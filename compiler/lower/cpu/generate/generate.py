@@ -15,6 +15,8 @@ from heterocc.compiler.lower.cpu.generate.pooling import generate_pooling
 from heterocc.compiler.lower.cpu.generate.product import generate_product
 from heterocc.compiler.lower.cpu.generate.read import read_fold, read_kernel
 from heterocc.compiler.lower.cpu.generate.reductions import generate_reduction
+from heterocc.compiler.lower.cpu.generate.row_stages import read_rows
+from heterocc.compiler.lower.cpu.generate.rows import generate_rows
 
 KINDS = (generate_product, generate_depthwise, generate_direct)
 """Functions of (kernel, instruction set) that give (code, packings), None for a kernel of another kind; in order."""
@@ -32,6 +34,7 @@ def generate(
     if kernel is not None:
         return next((done for kind in KINDS if (done := kind(kernel, isa)) is not None), None)
     fold = read_fold(function)
-    if fold is not None:
-        return generate_pooling(fold, isa) or generate_reduction(fold, isa)
-    return generate_map(function, isa)
+    if fold is not None and (done := generate_pooling(fold, isa) or generate_reduction(fold, isa)) is not None:
+        return done
+    rows = read_rows(function)
+    return generate_map(function, isa) if rows is None else generate_rows(rows, isa)

@@ -8,14 +8,23 @@ would reach beyond the end of an axis starts earlier and overlaps the one before
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from tvm import s_tir, tirx
 from tvm.ir import Call, TensorLoad
 
-from heterocc.compiler.lower.cpu.blocks import dtype_of, is_iters, itemsize, leaf_blocks, loads, uses, view
+from heterocc.compiler.lower.cpu.blocks import (
+    dtype_of,
+    is_iters,
+    itemsize,
+    leaf_blocks,
+    loads,
+    outside_loads,
+    uses,
+    view,
+)
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.epilogue import Element, kept_stages
@@ -100,20 +109,8 @@ def _has_vectors(nest: Nest) -> bool:
     read = [load for s in nest.after for load in loads(s.value)]
     if not all(dtype_of(e) in _VECTOR_TYPES for e in (*given, *read)):
         return False
-    calls = [n for s in nest.after for n in _outside_loads(s.value) if isinstance(n, Call)]
+    calls = [n for s in nest.after for n in outside_loads(s.value) if isinstance(n, Call)]
     return all(dtype_of(c) == "float32" or c.op.name == "tirx.if_then_else" for c in calls if hasattr(c.op, "name"))
-
-
-def _outside_loads(expr: tirx.Expr) -> Iterator[tirx.Expr]:
-    """All expressions below one, but for the indices of loads."""
-    yield expr
-    if isinstance(expr, TensorLoad | tirx.Var | tirx.IntImm | tirx.FloatImm):
-        return
-    for name in ("a", "b", "value", "args", "condition", "true_value", "false_value"):
-        part = getattr(expr, name, None)
-        for child in () if part is None else part if name == "args" else (part,):
-            if isinstance(child, tirx.Expr) or hasattr(child, "ty"):
-                yield from _outside_loads(child)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +136,7 @@ def _shape(nest: Nest) -> _Shape | None:
                 plain = [p and n not in used for n, p in enumerate(plain)]
             else:
                 forms.append(form)
-        for part in _outside_loads(expr):
+        for part in outside_loads(expr):
             plain = [p and not v.same_as(part) for p, v in zip(plain, nest.loops, strict=True)]
     numbers = [n for n, extent in enumerate(nest.extents) if extent > 1] or [len(nest.loops) - 1]
     first = len(numbers) - 1
@@ -165,7 +162,7 @@ def _cuts(nest: Nest, number: int) -> set[int]:
     found: set[int] = set()
     for stage in nest.after:
         var = stage.iters[number]
-        for part in _outside_loads(stage.value):
+        for part in outside_loads(stage.value):
             if not isinstance(part, tirx.LT | tirx.LE | tirx.GT | tirx.GE):
                 continue
             form = linear(part.a - part.b, [var])
@@ -190,7 +187,7 @@ class _Writer:
         self.shape = shape or _Shape(
             _axis(nest, range(len(nest.loops) - 1)), _axis(nest, [len(nest.loops) - 1]), (0, nest.extents[-1])
         )
-        functions = sum(isinstance(n, Call) for s in nest.after for n in _outside_loads(s.value))
+        functions = sum(isinstance(n, Call) for s in nest.after for n in outside_loads(s.value))
         self.work = math.prod(nest.extents) * (1 + FUNCTION * functions)
 
     def write(self, arguments: Arguments) -> None:

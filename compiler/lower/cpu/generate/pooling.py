@@ -15,6 +15,7 @@ from tvm.script.ir_builder import tirx as build
 from heterocc.compiler.lower.cpu.blocks import dtype_of
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.convolution import Window, padding, read_window
+from heterocc.compiler.lower.cpu.generate.divisors import with_tables
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.epilogue import Element, can_store, kept_stages
 from heterocc.compiler.lower.cpu.generate.isa import Isa
@@ -24,6 +25,10 @@ from heterocc.compiler.lower.cpu.generate.read import Fold
 
 MOST_TAPS = 16
 """Taps of a row or column that are written out; longer windows have schedules."""
+
+LINES = 8
+"""Rows whose rows of windows are combined before their columns: what is stored is read again only when it has left the
+CPU's store buffer, because a load across two stores in it has to wait."""
 
 WORK = 4
 """The cost of combining one value, in multiply-adds, for the division of work between threads."""
@@ -80,6 +85,7 @@ class _Writer:
         self.kernel, self.found, self.lanes = kernel, found, isa.lanes
         columns = found.columns
         reads = (columns.places - 1) * columns.stride + columns.reach + 1
+        self.padded = columns.before > 0 or reads > columns.size
         # Room behind for the second of two vectors that are parted.
         self.length = max(reads, columns.before + columns.size) + 2 * self.lanes
         self.work = WORK * found.outer.length * found.rows.places * columns.places * (found.rows.taps + columns.taps)
@@ -88,24 +94,36 @@ class _Writer:
         """Write the kernel's body."""
         found = self.found
         chunks = 1 if found.outer.length >= 16 else min(found.rows.places, -(-16 // found.outer.length))
+        # Windows side by side are read as they were stored.
+        overlap = found.columns.before > 0 or found.columns.reach >= found.columns.stride
+        lines = min(LINES, -(-found.rows.places // chunks)) if overlap else 1
         with emit.shared_loop(found.outer.length * chunks, self.work) as task:
             plane = tirx.floordiv(task, index(chunks)) if chunks > 1 else task
             chunk = tirx.floormod(task, index(chunks)) if chunks > 1 else index(0)
-            row = emit.scratch(self.length)
-            with emit.loop(self.length) as place:
-                build.buffer_store(row, self._start(), [place])
+            row = emit.scratch(self.length * lines)
+            if self.padded:
+                with emit.loop(self.length * lines) as place:
+                    build.buffer_store(row, self._start(), [place])
             first = tirx.floordiv(chunk * index(found.rows.places), index(chunks))
             end = tirx.floordiv((chunk + index(1)) * index(found.rows.places), index(chunks))
-            with build.serial(first, end) as line:
-                self._combine_rows(arguments, row, plane, line)
-                self._combine_columns(arguments, row, plane, line)
+            kernel = with_tables(self.kernel, found.columns.places, found.rows.taps * found.columns.taps)
+            with build.serial(index(0), tirx.floordiv(end - first + index(lines - 1), index(lines))) as block:
+                top = first + block * index(lines)
+                count = tirx.min(end - top, index(lines))
+                with build.serial(index(0), count) as number:
+                    self._combine_rows(arguments, row, number * index(self.length), plane, top + number)
+                with build.serial(index(0), count) as number:
+                    line = number * index(self.length)
+                    self._combine_columns(kernel, arguments, row, line, (plane, top + number))
 
     def _start(self, lanes: int = 1) -> tirx.Expr:
         number = tirx.const(self.kernel.start, "float32")
         return build.broadcast(number, lanes) if lanes > 1 else number
 
-    def _combine_rows(self, arguments: Arguments, row: tirx.Buffer, plane: tirx.Expr, line: tirx.Expr) -> None:
-        """Combine the input rows that output row `line` reads; those outside the image are left out."""
+    def _combine_rows(
+        self, arguments: Arguments, row: tirx.Buffer, base: tirx.Expr, plane: tirx.Expr, line: tirx.Expr
+    ) -> None:
+        """Combine the input rows that output row `line` reads, at `base`; those outside the image are left out."""
         rows, columns = self.found.rows, self.found.columns
         flat = arguments.flat(self.found.data)
         top = line * index(rows.stride) - index(rows.before)
@@ -121,7 +139,7 @@ class _Writer:
             total = emit.vector(flat, place_of(index(0)) + start, lanes)
             for tap in range(1, rows.taps):
                 total = self.kernel.combine(total, emit.vector(flat, place_of(index(tap)) + start, lanes))
-            emit.put(row, total, index(columns.before) + start, lanes)
+            emit.put(row, total, base + index(columns.before) + start, lanes)
 
         def some(start: tirx.Expr) -> None:
             total = emit.registers(1, lanes)
@@ -131,7 +149,7 @@ class _Writer:
                 with build.If(tirx.all(at >= index(0), at < index(rows.size))), build.Then():
                     value = emit.vector(flat, place_of(tap) + start, lanes)
                     emit.put(total, self.kernel.combine(emit.vector(total, index(0), lanes), value), index(0), lanes)
-            emit.put(row, emit.vector(total, index(0), lanes), index(columns.before) + start, lanes)
+            emit.put(row, emit.vector(total, index(0), lanes), base + index(columns.before) + start, lanes)
 
         if rows.before == 0 and last < rows.size:
             self._vectors(columns.size, lanes, every)
@@ -152,39 +170,47 @@ class _Writer:
         if length % lanes:
             body(index(length - lanes))
 
-    def _combine_columns(self, arguments: Arguments, row: tirx.Buffer, plane: tirx.Expr, line: tirx.Expr) -> None:
+    def _combine_columns(
+        self,
+        kernel: Fold,
+        arguments: Arguments,
+        row: tirx.Buffer,
+        base: tirx.Expr,
+        place: tuple[tirx.Expr, tirx.Expr],
+    ) -> None:
+        plane, line = place
         columns = self.found.columns
         lanes = self.lanes
         while lanes > columns.places:
             lanes //= 2
 
         def vector(start: tirx.Expr) -> None:
-            kept = {n: emit.registers(1, lanes, dtype_of(s.value)) for n, s in kept_stages(self.kernel)}
+            kept = {n: emit.registers(1, lanes, dtype_of(s.value)) for n, s in kept_stages(kernel)}
             total = emit.registers(1, lanes)
-            values = [self._columns(row, start, tap * columns.dilation, lanes) for tap in range(columns.taps)]
+            values = [self._columns(row, base, start, tap * columns.dilation, lanes) for tap in range(columns.taps)]
             combined = values[0]
             for value in values[1:]:
-                combined = self.kernel.combine(combined, value)
+                combined = kernel.combine(combined, value)
             emit.put(total, combined, index(0), lanes)
-            outer = [(Axis((n,), (self.kernel.extents[n],)), value) for n, value in self.found.outer.split(plane)]
+            outer = [(Axis((n,), (kernel.extents[n],)), value) for n, value in self.found.outer.split(plane)]
             inner = self.found.loops
             with emit.loop(lanes, "vectorized") as lane:
                 values_ = (line, start + lane) if len(inner) == 2 else (start + lane,)
-                place = [
+                every = [
                     *outer,
-                    *((Axis((n,), (self.kernel.extents[n],)), v) for n, v in zip(inner, values_, strict=True)),
+                    *((Axis((n,), (kernel.extents[n],)), v) for n, v in zip(inner, values_, strict=True)),
                 ]
-                Element(self.kernel, arguments, total[lane], kept, place, lane).store()
+                Element(kernel, arguments, total[lane], kept, every, lane).store()
 
         self._vectors(columns.places, lanes, vector)
 
-    def _columns(self, row: tirx.Buffer, start: tirx.Expr, shift: int, lanes: int) -> tirx.Expr:
+    def _columns(self, row: tirx.Buffer, line: tirx.Expr, start: tirx.Expr, shift: int, lanes: int) -> tirx.Expr:
         """Every `stride`th number of the combined row from that of output `start`, `shift` further."""
         stride = self.found.columns.stride
         if stride == 1 or lanes == 1:
-            return emit.vector(row, start * index(stride) + index(shift), lanes)
+            return emit.vector(row, line + start * index(stride) + index(shift), lanes)
         if stride > 2:
-            return row[build.ramp(start * index(stride) + index(shift), index(stride), lanes)]
-        base = start * index(2) + index(shift - shift % 2)
+            return row[build.ramp(line + start * index(stride) + index(shift), index(stride), lanes)]
+        base = line + start * index(2) + index(shift - shift % 2)
         pair = [emit.vector(row, base, lanes), emit.vector(row, base + index(lanes), lanes)]
         return tirx.Shuffle(pair, list(range(shift % 2, 2 * lanes, 2)))

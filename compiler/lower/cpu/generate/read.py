@@ -110,18 +110,33 @@ def read_fold(function: tirx.PrimFunc) -> Fold | None:
     parts = _parts(function)
     if parts is None:
         return None
-    total, start = parts.block.store.value, getattr(parts.block.block.init, "value", None)
+    found = combination(parts.block)
+    if found is None or any(dtype_of(e) != "float32" for e in (found.value, *loads(found.value))):
+        return None
+    return Fold(**parts.nest(function, ()), value=found.value, combine=found.combine, start=found.start)
+
+
+@dataclass(frozen=True)
+class Combination:
+    """`value` combined over the terms of a reduction, as in a Fold."""
+
+    value: tirx.Expr
+    combine: Combine
+    start: float
+
+
+def combination(block: BlockView) -> Combination | None:
+    """Read a block as a sum, maximum or minimum of float32; None if it is anything else."""
+    total, start = block.store.value, getattr(block.block.init, "value", None)
     combine = next((c for kind, (c, _) in _COMBINE.items() if isinstance(total, kind)), None)
     if combine is None or not isinstance(start, tirx.FloatImm) or dtype_of(total) != "float32":
         return None
-    if float(start.value) != _COMBINE[type(total)][1] or not _accumulates(parts.block, total.a):
+    if float(start.value) != _COMBINE[type(total)][1] or not _accumulates(block, total.a):
         return None
     reads = loads(total.b)
-    if any(dtype_of(e) != "float32" for e in (total.b, *reads)):
+    if any(load.source.same_as(block.store.buffer) for load in reads):
         return None
-    if any(load.source.same_as(parts.block.store.buffer) for load in reads):
-        return None
-    return Fold(**parts.nest(function, ()), value=total.b, combine=combine, start=float(start.value))
+    return Combination(total.b, combine, float(start.value))
 
 
 _COMBINE: dict[type, tuple[Combine, float]] = {

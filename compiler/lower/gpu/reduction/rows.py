@@ -99,6 +99,12 @@ def rows_of(function: tirx.PrimFunc) -> Rows | None:
         return None
 
 
+def joins_rows(function: tirx.PrimFunc) -> bool:
+    """Whether a kernel is one of rows, but no matrix product."""
+    rows = rows_of(function)
+    return rows is not None and not any(multiplies(r) for r in rows.reductions)
+
+
 def multiplies(reduction: Reduction) -> bool:
     """Whether terms are products of operands that vary along the row and between rows, as in a matrix product."""
     rows = []

@@ -11,6 +11,7 @@ import tvm
 from heterocc.compiler.devices.host import host_cpu
 from heterocc.compiler.lower.cpu.generate.generate import generate
 from heterocc.compiler.lower.cpu.generate.isa import Isa, isa_of
+from heterocc.compiler.lower.cpu.generate.row_joins import joined_rows
 from heterocc.compiler.lower.pipeline import KernelModule, kernel_module
 from heterocc.compiler.lower.straight import bindings_of
 from tests.compiler.lower.lowered import job, model
@@ -44,7 +45,7 @@ class Generated:
         target: tvm.target.Target,
     ) -> None:
         made = model(nodes, inputs, [nodes[-1].output[0]], dict(weights))
-        module = kernel_module(job(made), target)
+        module = joined_rows(kernel_module(job(made), target))
         functions = [f for g, f in module.mod.functions_items() if g.name_hint != "main"]
         assert len(functions) == 1, "the model is not one kernel"
         self._arguments = _arguments(module, inputs)

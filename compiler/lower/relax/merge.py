@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import tvm_ffi
 from tvm import ir, relax, s_tir, tirx
 
 from heterocc.compiler.lower.backend import KernelInfo
-from heterocc.compiler.lower.gpu.nest import sequence, substituted
-from heterocc.compiler.lower.gpu.reduction.rows import multiplies, rows_of
 from heterocc.compiler.lower.relax.kernels import KernelModule
 from heterocc.compiler.lower.straight import (
     arguments_of,
@@ -46,34 +44,45 @@ class _Call:
     info: KernelInfo
 
 
-def merge_rows(module: KernelModule) -> KernelModule:
-    """The module with consecutive kernels that reduce the same rows fused."""
-    main = module.mod["main"]
-    bindings = list(bindings_of(main))
-    uses = Counter(v for b in bindings for v in vars_of(b.value))
-    uses.update(v for o in outputs_of(main) for v in vars_of(o))
-    calls = _calls(bindings, module.kernels)
-    reduces = {c.symbol: rows_of(module.mod[c.symbol]) is not None for c in calls}
-    groups: list[tuple[list[_Call], tirx.PrimFunc]] = []
-    index = 0
-    while index < len(calls):
-        leads = reduces[calls[index].symbol] or (
-            index + 1 < len(calls) and reduces[calls[index + 1].symbol] and _cheap(module.mod[calls[index].symbol])
-        )
-        found = _group(module, calls[index : index + MOST], uses) if leads else None
-        if found is not None:
-            groups.append(found)
-        index += len(found[0]) if found is not None else 1
-    return _rewritten(module, bindings, groups) if groups else module
+Form = Callable[[tirx.PrimFunc], bool]
+"""Whether a kernel is of a form."""
 
 
-def _cheap(function: tirx.PrimFunc) -> bool:
-    """Whether a kernel is simple elementwise arithmetic, which is cheaper to repeat than a tensor between kernels."""
+def is_cheap(function: tirx.PrimFunc) -> bool:
+    """Whether a kernel is arithmetic on elements, which costs less in every pass over a row than a tensor between."""
     if int((function.attrs or {}).get("op_pattern", _OPAQUE)) > _BROADCAST:
         return False
     found: list[bool] = []
     tvm_ffi.structural_walk(function.body, [(ir.Call, lambda _: found.append(True))], order="post")
     return not found
+
+
+def merge_rows(
+    module: KernelModule, reduces_rows: Form, leads: Form = is_cheap, most_parameters: bool = False
+) -> KernelModule:
+    """The module with kernels joined that reduce the same rows one after another, and at most one before them.
+
+    `reduces_rows` says whether the back end writes a kernel as reductions of the same rows, `leads` whether it takes a
+    kernel before them along. With `most_parameters` a joined kernel has no more parameters than the part that has most.
+    """
+    main = module.mod["main"]
+    bindings = list(bindings_of(main))
+    uses = Counter(v for b in bindings for v in vars_of(b.value))
+    uses.update(v for o in outputs_of(main) for v in vars_of(o))
+    calls = _calls(bindings, module.kernels)
+    reduces = {c.symbol: reduces_rows(module.mod[c.symbol]) for c in calls}
+    groups: list[tuple[list[_Call], tirx.PrimFunc]] = []
+    index = 0
+    while index < len(calls):
+        begins = reduces[calls[index].symbol] or (
+            index + 1 < len(calls) and reduces[calls[index + 1].symbol] and leads(module.mod[calls[index].symbol])
+        )
+        group = calls[index : index + MOST]
+        found = _group(module, group, uses, reduces_rows, most_parameters) if begins else None
+        if found is not None:
+            groups.append(found)
+        index += len(found[0]) if found is not None else 1
+    return _rewritten(module, bindings, groups) if groups else module
 
 
 def _calls(bindings: Sequence[relax.VarBinding], kernels: Sequence[KernelInfo]) -> list[_Call]:
@@ -90,7 +99,7 @@ def _calls(bindings: Sequence[relax.VarBinding], kernels: Sequence[KernelInfo]) 
 
 
 def _group(
-    module: KernelModule, calls: Sequence[_Call], uses: Counter[relax.Var]
+    module: KernelModule, calls: Sequence[_Call], uses: Counter[relax.Var], reduces_rows: Form, most_parameters: bool
 ) -> tuple[list[_Call], tirx.PrimFunc] | None:
     """The longest run of calls from the first on that can be fused, and the fused kernel; None if there is none."""
     best = None
@@ -104,14 +113,14 @@ def _group(
         read = Counter(v for c in group for v in c.given)
         if any(read[v] != uses[v] for v in inside):
             continue
-        joined = _joined(module, group)
-        if joined is not None:
+        joined = _joined(module, group, most_parameters)
+        if joined is not None and reduces_rows(joined):
             best = group, joined
     return best
 
 
-def _joined(module: KernelModule, group: Sequence[_Call]) -> tirx.PrimFunc | None:
-    """The calls as one kernel, whose parameters are the tensors from outside, in order, and the last output."""
+def _joined(module: KernelModule, group: Sequence[_Call], most_parameters: bool) -> tirx.PrimFunc | None:
+    """The calls as one kernel whose parameters are what they are given from outside, in order, and the last output."""
     outside: dict[relax.Expr, tirx.Buffer] = {}
     results: dict[relax.Var, tirx.Buffer] = {}
     allocated: list[tirx.Buffer] = []
@@ -131,15 +140,20 @@ def _joined(module: KernelModule, group: Sequence[_Call]) -> tirx.PrimFunc | Non
         if len(function.params) != len(call.given) + 1:
             return None
         root = function.body.block
-        bodies.append(substituted(root.body, replace) if replace else root.body)
+        bodies.append(_substituted(root.body, replace) if replace else root.body)
         allocated += [*root.alloc_buffers, results[call.binding.var]]
     params = [*outside.values(), allocated.pop()]
-    if len(params) > most:
+    if most_parameters and len(params) > most:
         return None
-    block = s_tir.SBlock([], [], [], "root", sequence(bodies), None, allocated)
-    joined = tirx.PrimFunc(params, s_tir.SBlockRealize([], True, block), attrs=module.mod[group[0].symbol].attrs)
-    rows = rows_of(joined)
-    return joined if rows is not None and not any(multiplies(r) for r in rows.reductions) else None
+    block = s_tir.SBlock([], [], [], "root", tirx.SeqStmt(bodies), None, allocated)
+    return tirx.PrimFunc(params, s_tir.SBlockRealize([], True, block), attrs=module.mod[group[0].symbol].attrs)
+
+
+def _substituted(body: tirx.Stmt, values: Sequence[tuple[tirx.Buffer, tirx.Buffer]]) -> tirx.Stmt:
+    def variable(var: tirx.Buffer | tirx.Var) -> tirx.Expr:
+        return next((new for old, new in values if old.same_as(var)), var)
+
+    return tvm_ffi.structural_map(body, [(tirx.Var, variable)], order="post")
 
 
 def _rewritten(

@@ -1,0 +1,58 @@
+"""Divisors of means over windows that padding cuts: how many terms a place has, without arithmetic for each element.
+
+Such a number is computed in integers of 64 bits, mostly as the product of one for the row and one for the column. The
+columns' numbers are put into a table, and the rest is computed in float32, which holds these integers exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import tvm_ffi
+from tvm import tirx
+from tvm.script.ir_builder import tirx as build
+
+from heterocc.compiler.lower.cpu.blocks import dtype_of, loads, uses
+from heterocc.compiler.lower.cpu.generate import emit
+from heterocc.compiler.lower.cpu.generate.places import substituted
+from heterocc.compiler.lower.cpu.generate.read import Fold, Stage
+
+LARGEST = 1 << 20
+"""Windows have fewer terms than this."""
+
+_OPERATORS = {tirx.Add: tirx.Add, tirx.Sub: tirx.Sub, tirx.Mul: tirx.Mul, tirx.Max: tirx.Max, tirx.Min: tirx.Min}
+
+
+def with_tables(kernel: Fold, columns: int, terms: int) -> Fold:
+    """The kernel with tables in place of integers that depend on the column, which this writes; `columns` places."""
+    if terms > LARGEST:
+        return kernel
+    return replace(kernel, after=tuple(_tabulated(stage, columns) for stage in kernel.after))
+
+
+def _tabulated(stage: Stage, columns: int) -> Stage:
+    column = stage.iters[-1]
+
+    def count(cast: tirx.Cast) -> tirx.Expr:
+        integer = dtype_of(cast.value) == "int64" and dtype_of(cast) == "float32"
+        if not integer or loads(cast.value) or not uses(cast.value, column):
+            return cast
+        return _in_floats(cast.value, column, stage.iters[:-1], columns)
+
+    return replace(stage, value=tvm_ffi.structural_map(stage.value, [(tirx.Cast, count)], order="post"))
+
+
+def _in_floats(value: tirx.Expr, column: tirx.Var, others: Sequence[tirx.Var], columns: int) -> tirx.Expr:
+    """An integer as float32."""
+    if not uses(value, column):
+        return tirx.Cast("float32", value)
+    if not any(uses(value, v) for v in others):
+        table = emit.scratch(columns)
+        with emit.loop(columns) as place:
+            build.buffer_store(table, tirx.Cast("float32", substituted(value, [(column, place)])), [place])
+        return table[column]
+    operator = _OPERATORS.get(type(value))
+    if operator is None:
+        return tirx.Cast("float32", value)
+    return operator(*(_in_floats(part, column, others, columns) for part in (value.a, value.b)))

@@ -1,0 +1,206 @@
+"""Kernels whose stages all lie along the same rows, read: reductions of a row, and maps of its elements and results.
+
+Softmax, normalisations and the like are such kernels. All stages are written in the same loops: those of the largest
+output, and those of the reductions among or beside them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tvm import s_tir, tirx
+from tvm.ir import Call
+
+from heterocc.compiler.lower.cpu.blocks import BlockView, dtype_of, is_iters, leaf_blocks, loads, nodes, uses, view
+from heterocc.compiler.lower.cpu.generate.places import index, offset, shape_of, substituted
+from heterocc.compiler.lower.cpu.generate.read import Combination, Nest, combination, is_constant
+
+
+@dataclass(frozen=True)
+class RowStage:
+    """What is written to `buffer` at `indices`: `value`, or `value` combined over the row if `combined` is given.
+
+    Both are expressions of the kernel's loops, which `loops` numbers. What `value` reads of other stages is at the same
+    place.
+    """
+
+    buffer: tirx.Buffer
+    indices: tuple[tirx.Expr, ...]
+    loops: frozenset[int]
+    value: tirx.Expr
+    combined: Combination | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rows(Nest):
+    """Stages in order. Of `loops`, which all run more than once, those of kind "R" are along a row."""
+
+    stages: tuple[RowStage, ...]
+
+    def number(self, buffer: tirx.Buffer) -> int | None:
+        """The number of the stage that writes a buffer."""
+        return next((n for n, s in enumerate(self.stages) if s.buffer.same_as(buffer)), None)
+
+
+def read_rows(function: tirx.PrimFunc) -> Rows | None:
+    """Read a kernel; None if it does not reduce, or anything is not float32 along the same rows."""
+    if not all(is_constant(p) for p in function.params):
+        return None
+    schedule = s_tir.Schedule(function, debug_mask="none")
+    views = [view(schedule, rv) for rv in leaf_blocks(schedule)]
+    blocks = [b for b in views if b is not None]
+    if len(blocks) != len(views) or not any(b.is_reduction for b in blocks):
+        return None
+    reader = _Reader(function, blocks)
+    stages = reader.stages()
+    if stages is None:
+        return None
+    kinds = "".join("R" if n in reader.row else "S" for n in range(len(reader.loops)))
+    rows = Rows(
+        function=function,
+        loops=tuple(reader.loops),
+        kinds=kinds,
+        extents=tuple(reader.extents),
+        after=(),
+        stages=tuple(stages),
+    )
+    return rows if all(_is_known(rows, s) for s in stages) else None
+
+
+def _is_known(rows: Rows, stage: RowStage) -> bool:
+    """Whether all that a stage reads is float32 in memory at linear offsets, or another stage."""
+    given = rows.argument(stage.buffer) is not None
+    outer = set(rows.places)
+    if given or stage.combined is not None:
+        whole = set(range(len(rows.loops))) if stage.loops - outer else outer
+        if stage.loops != whole or dtype_of(stage.buffer) != "float32":
+            return False
+    if dtype_of(stage.buffer) not in ("float32", "bool"):
+        return False
+    for load in loads(stage.value):
+        if rows.number(load.source) is not None:
+            continue
+        if rows.argument(load.source) is None or dtype_of(load) != "float32":
+            return False
+        if offset(load.indices, load.source, rows.loops) is None:
+            return False
+    bare = substituted(stage.value, [], lambda load: tirx.const(0, dtype_of(load)))
+    lazy = any(isinstance(n, Call) and "if_then_else" in getattr(n.op, "name", "") for n in nodes(bare))
+    return not lazy and not any(uses(bare, v) for v in rows.loops)
+
+
+@dataclass
+class _Reader:
+    """Finds the loops: those of the largest output first, then those of the reductions."""
+
+    function: tirx.PrimFunc
+    blocks: Sequence[BlockView]
+    loops: list[tirx.Var] = field(default_factory=list)
+    extents: list[int] = field(default_factory=list)
+    row: tuple[int, ...] = ()
+    _places: list[tuple[tirx.Buffer, tuple[int | None, ...]]] = field(default_factory=list)
+    """Buffers with the number of the loop along each of their dimensions, None along one of a single element."""
+
+    def stages(self) -> list[RowStage] | None:
+        """All blocks as stages; None if they do not lie along the same rows."""
+        outputs = [b for b in self.blocks if any(p.same_as(b.store.buffer) for p in self.function.params)]
+        if not outputs:
+            return None
+        largest = max(outputs, key=lambda b: _size(b))
+        shape = shape_of(largest.store.buffer) or ()
+        if not self._place(largest.store.buffer, tuple(self._loop(n) for n in shape)):
+            return None
+        for output in outputs:
+            if output is not largest and not self._beside(output.store.buffer, largest.store.buffer):
+                return None
+        found: list[RowStage] = []
+        for block in reversed(self.blocks):
+            stage = self._stage(block)
+            if stage is None:
+                return None
+            found.append(stage)
+        return found[::-1] if self.row else None
+
+    def _loop(self, extent: int) -> int | None:
+        if extent == 1:
+            return None
+        self.loops.append(tirx.Var(f"l{len(self.loops)}", "int64"))
+        self.extents.append(extent)
+        return len(self.loops) - 1
+
+    def _place(self, buffer: tirx.Buffer, dimensions: tuple[int | None, ...]) -> bool:
+        """Note along which loops a buffer lies; False if it lies along others, too."""
+        known = next((d for b, d in self._places if b.same_as(buffer)), None)
+        if known is None:
+            self._places.append((buffer, dimensions))
+        return known is None or known == dimensions
+
+    def _beside(self, buffer: tirx.Buffer, largest: tirx.Buffer) -> bool:
+        """Place an output beside the largest."""
+        shape, other = shape_of(buffer) or (), shape_of(largest) or ()
+        dimensions = next(d for b, d in self._places if b.same_as(largest))
+        if len(shape) != len(other) or any(n not in (1, m) for n, m in zip(shape, other, strict=True)):
+            return False
+        return self._place(buffer, tuple(None if n == 1 else d for n, d in zip(shape, dimensions, strict=True)))
+
+    def _stage(self, block: BlockView) -> RowStage | None:
+        spatial = [v for v, kind in zip(block.iters, block.kinds, strict=True) if kind == "S"]
+        dimensions = next((d for b, d in self._places if b.same_as(block.store.buffer)), None)
+        if dimensions is None or len(dimensions) != len(spatial) or not is_iters(block.store.indices, spatial):
+            return None
+        extents = [e for e, kind in zip(block.extents, block.kinds, strict=True) if kind == "S"]
+        if any(e != (1 if d is None else self.extents[d]) for e, d in zip(extents, dimensions, strict=True)):
+            return None
+        numbers = list(zip(spatial, dimensions, strict=True))
+        combined, value = None, block.store.value
+        if block.is_reduction:
+            combined = combination(block)
+            terms = self._terms(block, frozenset(d for d in dimensions if d is not None))
+            if combined is None or terms is None:
+                return None
+            numbers += terms
+            value = combined.value
+        values = [(v, index(0) if n is None else self.loops[n]) for v, n in numbers]
+        value = substituted(value, values)
+        if not self._reads(value):
+            return None
+        indices = tuple(index(0) if d is None else self.loops[d] for d in dimensions)
+        loops = frozenset(d for d in dimensions if d is not None)
+        return RowStage(block.store.buffer, indices, loops, value, combined)
+
+    def _terms(self, block: BlockView, used: frozenset[int]) -> list[tuple[tirx.Var, int | None]] | None:
+        """The loops along the row, for those of a reduction; None if it is over another row."""
+        every = list(zip(block.iters, block.kinds, block.extents, strict=True))
+        extents = [e for _, kind, e in every if kind == "R" and e > 1]
+        if not self.row:
+            free = [n for n in range(len(self.loops)) if n not in used]
+            if not free:
+                free = [n for n in (self._loop(e) for e in extents) if n is not None]
+            self.row = tuple(free)
+        if [self.extents[n] for n in self.row] != extents or used & set(self.row):
+            return None
+        left = iter(self.row)
+        return [(v, next(left) if e > 1 else None) for v, kind, e in every if kind == "R"]
+
+    def _reads(self, value: tirx.Expr) -> bool:
+        """Note where the stages lie that a value reads."""
+        for load in loads(value):
+            if not any(load.source.same_as(b.store.buffer) for b in self.blocks):
+                continue
+            dimensions: list[int | None] = []
+            for expr in load.indices:
+                number = next((n for n, v in enumerate(self.loops) if expr.same_as(v)), None)
+                if number is None and not (isinstance(expr, tirx.IntImm) and int(expr) == 0):
+                    return False
+                dimensions.append(number)
+            if not self._place(load.source, tuple(dimensions)):
+                return False
+        return True
+
+
+def _size(block: BlockView) -> int:
+    size = 1
+    for extent, kind in zip(block.extents, block.kinds, strict=True):
+        size *= extent if kind == "S" else 1
+    return size
