@@ -23,7 +23,7 @@ from heterocc.compiler.importer.fold import fold
 from heterocc.compiler.importer.functions import types_of
 from heterocc.compiler.importer.onnx_runtime import objection
 from heterocc.compiler.importer.shapes import forget_inferred, infer
-from heterocc.compiler.importer.surgery import Node, put_together, replace, take_apart
+from heterocc.compiler.importer.surgery import Node, open_branch, put_together, replace, take_apart
 from heterocc.passes.graph import Value
 
 _MAX_ROUNDS = 64
@@ -90,7 +90,7 @@ def _take_branches(graph: gs.Graph, draft: Draft) -> bool:
             nodes.append(node)
             continue
         taken = True
-        branch = node.attrs["then_branch" if _truth(node.inputs[0]) else "else_branch"]
+        branch = open_branch(node, "then_branch" if _truth(node.inputs[0]) else "else_branch")
         *inside, end = branch.nodes
         written = {t.name for inner in inside for t in inner.outputs}
         draft.weights.update((t.name, t.values) for t in branch.constants)
@@ -122,7 +122,7 @@ def _bypass(graph: gs.Graph, draft: Draft) -> bool:
     """Remove Identity, and Dropout that drops nothing; outputs of the graph keep their names."""
     outputs = {o.name for o in graph.outputs}
     # a body that returns an outer value as it is would be invalid, so such an Identity must stay
-    returned = {t.name for body in graph.subgraphs() for t in body.nodes[-1].inputs}
+    returned = {name for node in graph.nodes for name in node.returned}
     changed = False
     for node in graph.nodes:
         if not _does_nothing(node, outputs, draft.opset):

@@ -9,7 +9,7 @@ import pytest
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
 
 from heterocc.compiler.importer.draft import Draft
-from heterocc.compiler.importer.surgery import put_together, replace, take_apart
+from heterocc.compiler.importer.surgery import open_branch, put_together, replace, take_apart
 from tests.compiler.onnx_build import branch, model, node, noise, value
 from tests.fresh_process import fresh
 
@@ -71,6 +71,22 @@ def test_what_only_a_body_returns_is_needed() -> None:
     put_together(take_apart(before), before)
     assert [n.name for n in before.graph.node] == ["first", "top"]
     assert list(before.weights) == ["w"]
+
+
+def test_a_branch_is_linked_with_what_took_the_place_of_the_values_that_it_captures() -> None:
+    deep = branch("deep", node("Neg", "old", "r", "neg"))
+    same = branch("same", output="old")
+    taken = branch("taken", node("If", "c", "r1", "inner", then_branch=deep, else_branch=same), output="r1")
+    plain = branch("plain", node("Abs", "x", "r2", "abs"), output="r2")
+    before = draft(node("Relu", "x", "old", "first"), node("If", "c", "y", "top", then_branch=taken, else_branch=plain))
+    graph = take_apart(before)
+    first, top = graph.nodes
+    assert [t.name for t in top.inputs] == ["c", "x", "old"]
+    replace(first.outputs[0], gs.Variable("new"))
+    inner, end = open_branch(top, "then_branch").nodes
+    assert [t.name for t in inner.inputs] == ["c", "new"]
+    assert inner.inputs[1] is first.outputs[0] and end.inputs[0] is inner.outputs[0]
+    assert inner.returned == {"new"} and top.returned == set()
 
 
 def test_nodes_are_removed_without_comparing_what_others_hold(monkeypatch: pytest.MonkeyPatch) -> None:
