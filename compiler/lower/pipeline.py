@@ -10,7 +10,7 @@ A back end calls `kernel_module`, schedules the kernels of the result (and may r
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import tvm
@@ -54,15 +54,23 @@ def import_partition(job: PartitionJob, target: Target) -> ImportedFunction:
     return dataclasses.replace(function, mod=mod, arrays=arrays)
 
 
-def kernel_module(job: PartitionJob, target: Target, before: Sequence[Pass] = ()) -> KernelModule:
+def kernel_module(
+    job: PartitionJob,
+    target: Target,
+    before: Sequence[Pass] = (),
+    rewrite: Callable[[ImportedFunction], ImportedFunction] | None = None,
+) -> KernelModule:
     """The partition as calls of unscheduled kernels named after graph nodes.
 
-    `target` is a `tvm.target.Target` (with a host, for a GPU); `before` are passes of the back end that run before
-    TVM's legalisation. Raises LoweringError that names the node at fault.
+    `target` is a `tvm.target.Target` (with a host, for a GPU). `rewrite` puts kernels of the back end in place of
+    operators; `before` are its passes, which run after that and before TVM's legalisation. Raises LoweringError that
+    names the node at fault.
     """
     if not isinstance(target, tvm.target.Target):
         raise TypeError("target must be a tvm.target.Target")
     function = import_partition(job, target)
+    if rewrite is not None:
+        function = rewrite(function)
     phase("fusing nodes to kernels")
     module = to_kernels(function, target, before)
     return in_half(module, job) if job.device.half else module

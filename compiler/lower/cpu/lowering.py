@@ -11,6 +11,8 @@ from heterocc.compiler.devices.host import code_features, host_cpu
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.lower.backend import LoweredPartition, PartitionJob
 from heterocc.compiler.lower.codegen.shared_object import build_executable, shared_object
+from heterocc.compiler.lower.cpu.attention import fuse_attention
+from heterocc.compiler.lower.cpu.generate.isa import isa_of
 from heterocc.compiler.lower.cpu.maths.pipeline import PIPELINE
 from heterocc.compiler.lower.cpu.schedule import schedule_kernels
 from heterocc.compiler.lower.cpu.target import cpu_target, triple_of
@@ -44,6 +46,9 @@ class CpuLowering:
 
 
 def _stages(job: PartitionJob, target: Target) -> Stages:
-    module = plant_fault(kernel_module(job, target, before=[relax.backend.DispatchSortScan()]), job)
+    isa = isa_of(target)
+    before = [relax.backend.DispatchSortScan()]
+    module = kernel_module(job, target, before, rewrite=lambda function: fuse_attention(function, isa))
+    module = plant_fault(module, job)
     scheduled = schedule_kernels(module, target)
     return Stages(module, scheduled, destination_passing(scheduled))

@@ -13,6 +13,7 @@ from tvm import relax, s_tir, tirx
 from heterocc.compiler.lower.cpu.alignment import at_any_address
 from heterocc.compiler.lower.cpu.blocks import BlockView, is_iters, is_plain_arithmetic, leaf_blocks, loads, view
 from heterocc.compiler.lower.cpu.contraction import Packing, choose_tile, find_contraction, schedule_contraction
+from heterocc.compiler.lower.cpu.generate.attention import WRITTEN
 from heterocc.compiler.lower.cpu.generate.generate import generate
 from heterocc.compiler.lower.cpu.generate.isa import Isa, isa_of
 from heterocc.compiler.lower.cpu.generate.panels import Panels
@@ -60,10 +61,12 @@ def schedule_kernels(module: KernelModule, target: Target) -> KernelModule:
 def kernel_code(
     function: tirx.PrimFunc, weights: Collection[int], isa: Isa
 ) -> tuple[tirx.PrimFunc, tuple[Packed, ...]]:
-    """The kernel generated for an instruction set, or scheduled if it is of no kind that is generated.
+    """The kernel itself if it is written already, else generated, or scheduled if it is of no kind that is generated.
 
     `weights` are the argument numbers that hold parameters. Returns the kernel and how these are to be packed.
     """
+    if WRITTEN in function.attrs:
+        return function, ()
     return generate(function, weights, isa) or schedule_kernel(function, weights, isa.lanes)
 
 

@@ -15,9 +15,9 @@ from heterocc.compiler.lower.straight import bindings_of, outputs_of, substitute
 
 @dataclass
 class Account:
-    """The graph node and graph values of each variable of the current `main`; `values_of` as in ImportedFunction."""
+    """The graph nodes and graph values of each variable of the current `main`; `values_of` as in ImportedFunction."""
 
-    node_of: dict[relax.Var, str]
+    node_of: dict[relax.Var, tuple[str, ...]]
     values_of: dict[relax.Var, tuple[str, ...]]
     nodes_of_call: dict[relax.Var, tuple[str, ...]] = field(default_factory=dict)
 
@@ -28,7 +28,7 @@ def open_account(mod: tvm.IRModule, function: ImportedFunction) -> Account:
     account = Account({}, {})
     for param in main.params:
         account.values_of[param] = tuple(function.values_of.get(param.name, ()))
-    owner = ""
+    owner: tuple[str, ...] = ()
     for binding in reversed(bindings_of(main)):
         owner = function.node_of.get(binding.var.name, owner)
         account.node_of[binding.var] = owner
@@ -81,8 +81,8 @@ def follow_fusion(before: tvm.IRModule, after: tvm.IRModule, account: Account) -
         return found
 
     for binding in bindings_of(after["main"]):
-        nodes = dict.fromkeys(account.node_of[v] for v in attribute(binding) if v is not None)
-        account.nodes_of_call[binding.var] = tuple(n for n in nodes if n)
+        nodes = dict.fromkeys(n for v in attribute(binding) if v is not None for n in account.node_of[v])
+        account.nodes_of_call[binding.var] = tuple(nodes)
         account.values_of[binding.var] = account.values_of.get(old_of.get(binding.var), ())
     for new, old in zip(after["main"].params, old_params, strict=True):
         account.values_of[new] = account.values_of.get(old, ())

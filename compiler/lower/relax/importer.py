@@ -31,14 +31,14 @@ class ImportedFunction:
     """A module whose `main(*inputs, *parameters)` returns a tuple of the partition's outputs.
 
     `arrays` are the parameters' values by name, in their order. `node_of` maps variable names to graph nodes; a
-    binding that a later pass adds is not in it, and belongs to the node of the next binding that is. `values_of` maps
+    binding that a later pass adds is not in it, and belongs to the nodes of the next binding that is. `values_of` maps
     variable names to the graph values that they hold.
     """
 
     mod: tvm.IRModule
     inputs: tuple[str, ...]
     arrays: Mapping[str, np.ndarray]
-    node_of: Mapping[str, str]
+    node_of: Mapping[str, tuple[str, ...]]
     values_of: Mapping[str, tuple[str, ...]]
 
 
@@ -116,12 +116,12 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
         """Give every binding a unique name, and record its node."""
         main = mod["main"]
         bindings = bindings_of(main)
-        node_of: dict[str, str] = {}
+        node_of: dict[str, tuple[str, ...]] = {}
         values_of: dict[str, tuple[str, ...]] = {name: (name,) for name in self.job.inputs}
         owner = ""
         for index, binding in reversed(list(enumerate(bindings))):
             owner = self.bb.emitted.get(binding.var.name, owner)
-            node_of[f"b{index}"] = owner
+            node_of[f"b{index}"] = (owner,) if owner else ()
             values_of[f"b{index}"] = tuple(self.values.get(binding.var.name, ()))
         # TVM warns about unused outputs of a node.
         live = {v for o in outputs_of(main) for v in vars_of(o)}

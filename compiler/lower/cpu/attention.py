@@ -1,0 +1,264 @@
+"""Finds attention among Relax operators and makes one kernel of it, with the transposes around it.
+
+    scores = matmul(q, k); any of scores · c, scores / c, scores + mask, where(mask, …);
+    matmul(softmax(scores), v); transpositions of q, k, v and of the result are distances in memory
+
+Each value in between must have one reader, so that nobody misses it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from heterocc.compiler.lower.cpu.generate.attention import Attention, Operand, Step, write_attention
+from heterocc.compiler.lower.cpu.generate.isa import Isa
+from heterocc.compiler.lower.relax.importer import ImportedFunction, dtype_name, static_shape
+from heterocc.compiler.lower.straight import bindings_of, outputs_of, vars_of, write_main
+
+Steps = tuple[tuple[Step, relax.Expr | None], ...]
+"""Steps, in order, with the tensors that their operands are."""
+
+
+def fuse_attention(function: ImportedFunction, isa: Isa) -> ImportedFunction:
+    """The function with a kernel call for each attention, which belongs to the nodes of all that it computes."""
+    graph = _Graph(function)
+    found = {f.last: f for b in graph.bindings if (f := graph.attention(b.var)) is not None}
+    if not found:
+        return function
+    builder = relax.BlockBuilder(function.mod)
+    kernels: dict[Attention, relax.GlobalVar] = {}
+    node_of = dict(function.node_of)
+    bindings = []
+    for binding in graph.bindings:
+        value, match = binding.value, found.get(binding.var)
+        if match is not None:
+            if match.form not in kernels:
+                kernels[match.form] = builder.add_func(write_attention(match.form, isa), f"attention_{len(kernels)}")
+            value = relax.call_tir(kernels[match.form], list(match.arguments), binding.var.ty)
+        bindings.append((binding.var, value, binding.var.name))
+    live = {v for o in outputs_of(function.mod["main"]) for v in vars_of(o)}
+    for var, value, _ in reversed(bindings):
+        if var in live:
+            live.update(vars_of(value))
+    for match in found.values():
+        inside = [v.name for v in match.inside if v not in live or v.same_as(match.last)]
+        nodes = (n for b in graph.bindings if b.var.name in inside for n in function.node_of.get(b.var.name, ()))
+        node_of[match.last.name] = tuple(dict.fromkeys(nodes))
+    kept = [b for b in bindings if b[0] in live]
+    mod = write_main(builder.get(), function.mod["main"].params, kept, outputs_of(function.mod["main"]))
+    return dataclasses.replace(function, mod=mod, node_of=node_of)
+
+
+@dataclass(frozen=True, eq=False)
+class _Match:
+    """An attention: the variables that it computes, `last` is its result; the tensors that it reads."""
+
+    form: Attention
+    arguments: tuple[relax.Expr, ...]
+    inside: tuple[relax.Var, ...]
+    last: relax.Var
+
+
+class _Graph:
+    """The bindings of a function, by variable and by reader."""
+
+    def __init__(self, function: ImportedFunction) -> None:
+        main = function.mod["main"]
+        self.arrays = function.arrays
+        self.bindings = bindings_of(main)
+        self.value_of: Mapping[relax.Var, relax.Expr] = {b.var: b.value for b in self.bindings}
+        reads = [(v, b.var) for b in self.bindings for v in vars_of(b.value)]
+        self.reads = Counter([v for v, _ in reads] + [v for o in outputs_of(main) for v in vars_of(o)])
+        self.reader_of = dict(reads)
+
+    def attention(self, weights: relax.Var) -> _Match | None:
+        """The attention whose softmax a variable is."""
+        softmax = self._call(weights, "relax.nn.softmax")
+        shape = _float_shape(weights)
+        if softmax is None or shape is None or len(shape) < 2:
+            return None
+        if int(softmax.attrs.axis) not in (-1, len(shape) - 1):
+            return None
+        before = self._scores(softmax.args[0])
+        result = self._only_reader(weights, "relax.matmul")
+        if before is None or result is None or not self.value_of[result].args[0].same_as(weights):
+            return None
+        product, steps, between = before
+        q, k = self.value_of[product].args
+        v = self.value_of[result].args[1]
+        turned = self._only_reader(result, "relax.permute_dims")
+        last = turned if turned is not None and self._keeps_columns(turned, result) else result
+        outer, rows, keys = shape[:-2], shape[-2], shape[-1]
+        sides = [self._operand(q, outer), self._operand(k, outer), self._operand(v, outer)]
+        total = _float_shape(result)
+        if total is None or total[:-1] != (*outer, rows) or any(s is None for s in sides):
+            return None
+        operands, arguments, turns = zip(*(s for s in sides if s is not None), strict=True)
+        out = self._result(last, result)
+        terms = _float_shape(q)
+        if out is None or terms is None or 0 in (*shape, terms[-1], total[-1]):
+            return None
+        given: list[Step] = []
+        masks: list[relax.Expr] = []
+        for step, mask in steps:
+            if mask is not None:
+                operand = _broadcast(mask, shape)
+                if operand is None:
+                    return None
+                step = dataclasses.replace(step, operand=operand)
+                masks.append(mask)
+            given.append(step)
+        across = dataclasses.replace(operands[1], row=operands[1].column, column=operands[1].row)
+        sizes = (rows, keys, terms[-1], total[-1])
+        form = Attention(outer, *sizes, operands[0], across, operands[2], out, tuple(given))
+        inside = [*(t for t in turns if t is not None), product, *between, weights, result, last]
+        return _Match(form, (*arguments, *masks), tuple(inside), last)
+
+    def _scores(self, expr: relax.Expr) -> tuple[relax.Var, Steps, list[relax.Var]] | None:
+        """The product that a softmax reads through steps, the steps, and the variables in between."""
+        steps: list[tuple[Step, relax.Expr | None]] = []
+        between: list[relax.Var] = []
+        while isinstance(expr, relax.Var) and self.reads[expr] == 1 and _float_shape(expr) is not None:
+            call = self.value_of.get(expr)
+            if self._call(expr, "relax.matmul") is not None:
+                return expr, tuple(reversed(steps)), between
+            found = self._step(call)
+            if found is None or _float_shape(found[0]) != _float_shape(expr):
+                return None
+            between.append(expr)
+            expr = found[0]
+            if found[1] is not None:
+                steps.append((found[1], found[2]))
+        return None
+
+    def _step(self, call: relax.Expr | None) -> tuple[relax.Expr, Step | None, relax.Expr | None] | None:
+        """The scores that a call changes, how, and with which tensor; no step if they stay as they are."""
+        name = getattr(getattr(call, "op", None), "name", "")
+        assert call is None or isinstance(call, relax.Expr)
+        if name in ("relax.multiply", "relax.divide", "relax.add"):
+            assert isinstance(call, relax.Call)
+            for scores, other in (call.args, call.args[::-1]):
+                number = self._number(other)
+                if number is not None and not (name == "relax.divide" and other.same_as(call.args[0])):
+                    return scores, Step(name.removeprefix("relax."), number), None  # type: ignore[arg-type]
+            if name != "relax.add":
+                return None
+            scores, mask = sorted(call.args, key=self._is_scores, reverse=True)
+            if not self._is_scores(scores) or _float_shape(mask) is None:
+                return None
+            array = self._array(mask)
+            if array is not None and not array.any():
+                return scores, None, None
+            return scores, Step("add"), mask
+        if name == "relax.where":
+            assert isinstance(call, relax.Call)
+            condition, yes, no = call.args
+            if self._number(yes) is not None:
+                return no, Step("where", self._number(yes)), condition
+            if self._number(no) is not None:
+                return yes, Step("unless", self._number(no)), condition
+        return None
+
+    def _is_scores(self, expr: relax.Expr) -> bool:
+        """Whether an expression comes from a product through steps."""
+        return isinstance(expr, relax.Var) and self._scores(expr) is not None
+
+    def _array(self, expr: relax.Expr) -> np.ndarray | None:
+        if isinstance(expr, tvm.ir.GenericConst):
+            return np.asarray(expr.value.numpy())
+        return self.arrays.get(expr.name) if isinstance(expr, relax.Var) and expr not in self.value_of else None
+
+    def _number(self, expr: relax.Expr) -> float | None:
+        """The number that an expression is everywhere."""
+        if not isinstance(expr, tvm.ir.GenericConst) or _float_shape(expr) is None:
+            return None
+        array = expr.value.numpy()
+        return float(array.ravel()[0]) if array.size == 1 else None
+
+    def _call(self, var: relax.Expr, name: str) -> relax.Call | None:
+        value = self.value_of.get(var) if isinstance(var, relax.Var) else None
+        is_it = isinstance(value, relax.Call) and getattr(value.op, "name", "") == name
+        return value if is_it else None
+
+    def _only_reader(self, var: relax.Var, name: str) -> relax.Var | None:
+        """The variable that alone reads another, if it is a call of the operator."""
+        reader = self.reader_of.get(var) if self.reads[var] == 1 else None
+        return reader if reader is not None and self._call(reader, name) is not None else None
+
+    def _axes(self, turn: relax.Expr, rank: int) -> tuple[int, ...] | None:
+        """The axes of a transposition, None for any other expression."""
+        call = self._call(turn, "relax.permute_dims")
+        if call is None:
+            return None
+        axes = call.attrs.axes
+        return tuple(int(a) % rank for a in axes) if axes is not None else tuple(reversed(range(rank)))
+
+    def _operand(self, expr: relax.Expr, outer: Sequence[int]) -> tuple[Operand, relax.Expr, relax.Var | None] | None:
+        """A factor, the tensor that it is read from, and the transposition that this leaves out."""
+        shape = _float_shape(expr)
+        if shape is None or len(shape) < 2:
+            return None
+        axes = self._axes(expr, len(shape))
+        if axes is None:
+            return _strided(shape, _pitches(shape), outer, shape), expr, None
+        source = self.value_of[expr].args[0]
+        stored = _float_shape(source)
+        assert stored is not None
+        pitches = _pitches(stored)
+        return _strided(shape, [pitches[a] for a in axes], outer, stored), source, expr
+
+    def _keeps_columns(self, last: relax.Var, result: relax.Var) -> bool:
+        """Whether a transposition leaves the last axis where it is."""
+        rank = len(_float_shape(result) or ())
+        axes = self._axes(last, rank)
+        return axes is None or axes[-1] == rank - 1
+
+    def _result(self, last: relax.Var, result: relax.Var) -> Operand | None:
+        shape, stored = _float_shape(result), _float_shape(last)
+        if shape is None or stored is None:
+            return None
+        pitches = _pitches(stored)
+        axes = None if last.same_as(result) else self._axes(last, len(shape))
+        steps = pitches if axes is None else [pitches[axes.index(a)] for a in range(len(shape))]
+        return _strided(shape, steps, shape[:-2], stored)
+
+
+def _strided(shape: Sequence[int], steps: Sequence[int], outer: Sequence[int], stored: tuple[int, ...]) -> Operand:
+    """An operand of a shape that is broadcast along `outer`."""
+    steps = [0 if n == 1 else s for n, s in zip(shape, steps, strict=True)]
+    padded = (*[0] * (len(outer) + 2 - len(steps)), *steps)
+    column = padded[-1] if shape[-1] > 1 else 1
+    return Operand(stored, "float32", padded[:-2], padded[-2], column)
+
+
+def _broadcast(mask: relax.Expr, shape: Sequence[int]) -> Operand | None:
+    """A mask that is broadcast to the shape of the scores."""
+    own = static_shape(mask.ty)
+    if own is None or len(own) > len(shape) or dtype_name(mask.ty) not in ("float32", "bool"):
+        return None
+    padded = (*[1] * (len(shape) - len(own)), *own)
+    if any(n not in (1, wide) for n, wide in zip(padded, shape, strict=True)):
+        return None
+    steps = [0 if n == 1 else s for n, s in zip(padded, _pitches(padded), strict=True)]
+    return Operand(own, dtype_name(mask.ty), tuple(steps[:-2]), steps[-2], steps[-1])
+
+
+def _pitches(shape: Sequence[int]) -> list[int]:
+    """The distance of neighbours along each axis of an array."""
+    pitches = [1] * len(shape)
+    for axis in reversed(range(len(shape) - 1)):
+        pitches[axis] = pitches[axis + 1] * shape[axis + 1]
+    return pitches
+
+
+def _float_shape(expr: relax.Expr) -> tuple[int, ...] | None:
+    """The shape of a float32 tensor."""
+    ty = expr.ty
+    return static_shape(ty) if isinstance(ty, relax.TensorType) and dtype_name(ty) == "float32" else None

@@ -1,0 +1,197 @@
+"""Attention as one kernel against numpy in float64 and ONNX Runtime."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from onnx import NodeProto, helper
+
+from heterocc.compiler.lower.backend import LoweredPartition
+from heterocc.compiler.lower.cpu.lowering import CpuLowering
+from tests.compiler.lower.cpu.generate.generated import runnable
+from tests.compiler.lower.lowered import CPU, Model, assert_same, execute, job, model, run_ort
+from tests.few_examples import few
+
+node = helper.make_node
+RNG = np.random.default_rng(7)
+SIZES = st.one_of(st.integers(1, 9), st.sampled_from([13, 15, 16, 17, 31, 32, 33, 49, 63, 65, 97, 130]))
+CPUS = st.sampled_from(runnable())
+INFINITE = np.array(-np.inf, np.float32)
+
+
+def floats(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def lower(made: Model, cpu: str | None = None) -> LoweredPartition:
+    target = {"kind": "llvm", "mtriple": "x86_64-linux-gnu", "mcpu": cpu} if cpu else {}
+    if cpu == "x86-64-v4":
+        target["mattr"] = ("-prefer-256-bit",)
+    return CpuLowering().lower(job(made, dataclasses.replace(CPU, target=target)))
+
+
+def check(
+    nodes: Sequence[NodeProto],
+    feeds: Mapping[str, np.ndarray],
+    constants: Mapping[str, np.ndarray],
+    wanted: np.ndarray,
+    atol: float,
+    cpu: str | None = None,
+) -> None:
+    """The model is one kernel that computes all nodes, and its output is near the one wanted."""
+    made = model(nodes, feeds, ["y"], constants)
+    lowered = lower(made, cpu)
+    (kernel,) = lowered.kernels
+    assert set(kernel.nodes) == {n.name for n in made.graph.nodes}
+    assert kernel.outputs == ("y",)
+    found = execute(job(made), lowered, feeds)["y"]
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=atol)
+
+
+def attended(scores: np.ndarray, v: np.ndarray) -> np.ndarray:
+    with np.errstate(invalid="ignore"):
+        shares = np.exp(scores - scores.max(axis=-1, keepdims=True))
+        return np.asarray(shares / shares.sum(axis=-1, keepdims=True) @ v.astype(np.float64))
+
+
+@given(
+    CPUS,
+    st.lists(st.integers(1, 3), max_size=2),
+    st.tuples(SIZES, SIZES, SIZES, SIZES),
+    st.booleans(),
+    st.sampled_from(["plain", "scaled", "divided", "masked", "rows masked", "where", "scaled later"]),
+    st.sampled_from([1.0, 50.0]),
+)
+@few(30, deadline=None)
+def test_attention_is_one_kernel_that_agrees_with_float64(
+    cpu: str, outer: list[int], sizes: tuple[int, int, int, int], turned: bool, kind: str, size: float
+) -> None:
+    rows, keys, terms, columns = sizes
+    q, k, v = floats(*outer, rows, terms), floats(*outer, keys, terms), floats(*outer, keys, columns)
+    q *= np.float32(size / terms**0.5)
+    feeds = {"q": q, "k": k if turned else np.ascontiguousarray(np.swapaxes(k, -1, -2)), "v": v}
+    axes = [*range(len(outer)), len(outer) + 1, len(outer)]
+    nodes = [node("Transpose", ["k"], ["kt"], perm=axes)] if turned else []
+    nodes.append(node("MatMul", ["q", "kt" if turned else "k"], ["s"]))
+    scores = q.astype(np.float64) @ np.swapaxes(k, -1, -2).astype(np.float64)
+    factor, last = np.array(0.3, np.float32), "s"
+
+    def then(*steps: tuple[str, list[str]]) -> None:
+        nonlocal last
+        for op, inputs in steps:
+            nodes.append(node(op, [last if i == "." else i for i in inputs], [f"{last}_"]))
+            last += "_"
+
+    if kind in ("scaled", "masked"):
+        then(("Mul", [".", "c"]))
+        scores = scores * float(factor)
+    if kind == "divided":
+        then(("Div", [".", "c"]))
+        scores = scores / float(factor)
+    if kind in ("masked", "rows masked"):
+        feeds["m"] = floats(*outer, 1, keys) if kind == "masked" else floats(rows, keys)
+        then(("Add", ["m", "."]))
+        scores = scores + feeds["m"]
+    if kind == "where":
+        feeds["m"] = RNG.random((rows, keys)) < 0.6
+        feeds["m"][:, 0] = True
+        then(("Where", ["m", ".", "never"]))
+        scores = np.where(feeds["m"], scores, -np.inf)
+    if kind == "scaled later":
+        feeds["m"] = floats(rows, 1)
+        then(("Add", [".", "m"]), ("Mul", ["c", "."]))
+        scores = (scores + feeds["m"]) * float(factor)
+    nodes += [node("Softmax", [last], ["p"], axis=-1), node("MatMul", ["p", "v"], ["y"])]
+    largest = float(np.abs(scores[np.isfinite(scores)]).max())
+    atol = 1e-6 * max(4.0, terms**0.5) * max(1.0, largest) * float(np.abs(v).max())
+    check(nodes, feeds, {"c": factor, "never": INFINITE}, attended(scores, v), atol, cpu)
+
+
+@given(CPUS, st.tuples(st.integers(1, 3), st.integers(1, 4)), st.tuples(SIZES, SIZES, SIZES))
+@few(10, deadline=None)
+def test_transposes_of_heads_are_part_of_the_kernel(
+    cpu: str, heads: tuple[int, int], sizes: tuple[int, int, int]
+) -> None:
+    rows, keys, terms = sizes
+    q, k, v = (floats(heads[0], n, heads[1], terms) for n in (rows, keys, keys))
+    nodes = [
+        node("Transpose", ["q"], ["qt"], perm=[0, 2, 1, 3]),
+        node("Transpose", ["k"], ["kt"], perm=[0, 2, 3, 1]),
+        node("Transpose", ["v"], ["vt"], perm=[0, 2, 1, 3]),
+        node("MatMul", ["qt", "kt"], ["s"]),
+        node("Softmax", ["s"], ["p"], axis=-1),
+        node("MatMul", ["p", "vt"], ["o"]),
+        node("Transpose", ["o"], ["y"], perm=[0, 2, 1, 3]),
+    ]
+    scores = np.einsum("bqhd,bkhd->bhqk", q.astype(np.float64), k.astype(np.float64))
+    wanted = attended(scores, v.transpose(0, 2, 1, 3)).transpose(0, 2, 1, 3)
+    atol = 1e-6 * max(4.0, terms**0.5) * max(1.0, float(np.abs(scores).max())) * float(np.abs(v).max())
+    check(nodes, {"q": q, "k": k, "v": v}, {}, wanted, atol, cpu)
+
+
+SIMPLE = [
+    node("MatMul", ["q", "k"], ["s"]),
+    node("Add", ["s", "m"], ["a"]),
+    node("Softmax", ["a"], ["p"], axis=-1),
+    node("MatMul", ["p", "v"], ["y"]),
+]
+
+
+@pytest.mark.parametrize("keys", [5, 16, 37])
+@pytest.mark.parametrize("number", [-np.inf, float(np.finfo(np.float32).min), np.inf, np.nan])
+def test_rows_that_are_masked_throughout_are_those_of_onnx_runtime(keys: int, number: float) -> None:
+    feeds = {"q": floats(2, 20, 8), "k": floats(2, 8, keys), "v": floats(2, keys, 8)}
+    mask = np.zeros((20, keys), np.float32)
+    mask[3], mask[7, :4], mask[19, -1] = number, number, number
+    made = model(SIMPLE, {**feeds, "m": mask}, ["y"])
+    lowered = lower(made)
+    assert len(lowered.kernels) == 1
+    found = execute(job(made), lowered, {**feeds, "m": mask})
+    assert_same(found, run_ort(made, {**feeds, "m": mask}), rtol=1e-5)
+
+
+@pytest.mark.parametrize("seen", ["s", "a", "p"])
+def test_a_value_in_between_that_is_an_output_is_still_given(seen: str) -> None:
+    feeds = {"q": floats(2, 9, 8), "k": floats(2, 8, 11), "v": floats(2, 11, 8), "m": floats(9, 11)}
+    made = model(SIMPLE, feeds, [seen, "y"])
+    lowered = lower(made)
+    assert len(lowered.kernels) > 1
+    assert_same(execute(job(made), lowered, feeds), run_ort(made, feeds))
+
+
+def test_a_transpose_that_others_read_keeps_its_own_kernel() -> None:
+    feeds = {"q": floats(2, 9, 8), "k": floats(2, 11, 8), "v": floats(2, 11, 8), "m": floats(9, 11)}
+    nodes = [node("Transpose", ["k"], ["kt"], perm=[0, 2, 1]), node("MatMul", ["q", "kt"], ["s"]), *SIMPLE[1:]]
+    made = model([*nodes, node("Relu", ["kt"], ["z"])], feeds, ["y", "z"])
+    lowered = lower(made)
+    attention = next(k for k in lowered.kernels if k.outputs == ("y",))
+    assert attention.nodes == ("n1", "n2", "n3", "n4")
+    assert_same(execute(job(made), lowered, feeds), run_ort(made, feeds))
+
+
+def test_a_mask_of_zeros_is_left_out_and_equal_kernels_are_shared() -> None:
+    feeds = {"q": floats(2, 9, 8), "k": floats(2, 8, 11), "v": floats(2, 11, 8)}
+    again = [
+        node(n.op_type, ["y" if i == "q" else i for i in n.input], [f"{o}2" for o in n.output]) for n in SIMPLE[:1]
+    ]
+    again += [
+        node("Add", ["s2", "m"], ["a2"]),
+        node("Softmax", ["a2"], ["p2"], axis=-1),
+        node("MatMul", ["p2", "v"], ["y2"]),
+    ]
+    made = model([*SIMPLE, *again], feeds, ["y2"], {"m": np.zeros((9, 11), np.float32)})
+    lowered = lower(made)
+    assert [k.nodes for k in lowered.kernels] == [("n0", "n1", "n2", "n3"), ("n4", "n5", "n6", "n7")]
+    assert len(lowered.params) == 0
+    assert_same(execute(job(made), lowered, feeds), run_ort(made, feeds))
+
+
+def test_queries_of_long_sequences_share_the_keys_of_a_head_in_parts() -> None:
+    feeds = {"q": floats(1, 203, 24), "k": floats(1, 24, 301), "v": floats(1, 301, 20), "m": floats(1, 301)}
+    scores = feeds["q"].astype(np.float64) @ feeds["k"].astype(np.float64) + feeds["m"]
+    check(SIMPLE, feeds, {}, attended(scores, feeds["v"]), 1e-4)
