@@ -11,7 +11,8 @@ class Reporter:
     """Collects notes and warnings; a command line shows them and progress by overriding the methods.
 
     Notes say what was decided without being asked; warnings say what the user should look at. Nothing that changes a
-    result may stay untold, so both end up in the report and in the bundle.
+    result may stay untold, so both end up in the report and in the bundle. Of a text with two forms (a Hint) this class
+    keeps the one for callers from Python.
     """
 
     def __init__(self) -> None:
@@ -20,11 +21,13 @@ class Reporter:
 
     def note(self, text: str) -> None:
         """Say what was decided without being asked."""
+        text = str(text)
         if text not in self.notes:
             self.notes.append(text)
 
     def warn(self, text: str) -> None:
         """Say what the user should look at."""
+        text = str(text)
         if text not in self.warnings:
             self.warnings.append(text)
 
