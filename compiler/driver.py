@@ -30,6 +30,7 @@ from heterocc.compiler.options import CompileOptions, with_overrides
 from heterocc.compiler.placement.affinity_file import affinity_from, write_affinity_file
 from heterocc.compiler.placement.machine import build_machine
 from heterocc.compiler.placement.run_passes import Trace, require_placed
+from heterocc.compiler.printable import printable
 from heterocc.compiler.progress import Reporter, timed
 from heterocc.compiler.report import CompileReport, VariantReport
 from heterocc.compiler.support.query import QueryResult, precisions_of, query_model
@@ -257,7 +258,8 @@ class _Job:
         for name, reason in found.blind.items():
             on = "the given inputs" if given else "every seeded input that was tried"
             self.unseen.append(f"the check cannot judge output '{sources.get(name, name)}': {reason} on {on}")
-            self.reporter.warn(self.unseen[-1] + ("" if given else "; give real inputs with --inputs"))
+            hint = Hint("; give real inputs (`inputs`)", "; give real inputs with --inputs")
+            self.reporter.warn(self.unseen[-1] + ("" if given else hint))
         self.unchecked += self.unseen
 
     def _build(self, placed: Sequence[VariantReport], feed: Mapping[str, Any] | None) -> list[BuiltVariant]:
@@ -324,8 +326,8 @@ class _Job:
             summary=main.summary,
             plans=(main, *others),
             unseen=tuple(self.unchecked),
-            notes=tuple(self.reporter.notes),
-            warnings=tuple(self.reporter.warnings),
+            notes=tuple(map(printable, self.reporter.notes)),
+            warnings=tuple(map(printable, self.reporter.warnings)),
             seconds=self.variants.seconds,
             pass_seconds=tuple(self.variants.trace.timings),
         )

@@ -7,7 +7,6 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import onnxruntime as ort
 
 from heterocc.artifacts.dtypes import NARROW, is_narrow
 from heterocc.artifacts.errors import Hint, InputError, ModelRunError
@@ -16,7 +15,7 @@ from heterocc.compiler.importer.complaint import complaint
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.lower.half.policy import rounded_values
 from heterocc.runtime.execute.narrow import dtype_of, from_ort, ort_value
-from heterocc.runtime.execute.ort_session import open_session, session_options
+from heterocc.runtime.execute.ort_session import onnxruntime_package, open_session, session_options
 
 SECONDS = 600
 """The time limit in seconds of one run of a model; a loop may have any number of iterations."""
@@ -52,7 +51,7 @@ class Reference:
         self._aliases = [o for o in outputs if o in self.inputs]
         self._constants = {o: model.weights[o] for o in outputs if o in graph.constants}
         self.outputs = tuple(dict.fromkeys(o for o in outputs if o not in self.inputs and o not in graph.constants))
-        self._session: ort.InferenceSession | None = None
+        self._session: Any = None
         if not self.outputs:
             return
         chosen = tuple(n.name for n in graph.nodes) if nodes is None else tuple(nodes)
@@ -97,7 +96,7 @@ class Reference:
 
     def _run(self, given: Mapping[str, Any]) -> Sequence[Any]:
         assert self._session is not None
-        limit = ort.RunOptions()
+        limit = onnxruntime_package().RunOptions()
         limit.log_severity_level = 4
         timer = threading.Timer(SECONDS, setattr, (limit, "terminate", True))
         timer.daemon = True

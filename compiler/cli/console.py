@@ -99,12 +99,14 @@ class ConsoleReporter(Reporter):
 
     def note(self, text: str) -> None:
         """Print a note once."""
+        text = getattr(text, "command", text)
         if text not in self.notes and not self._quiet:
             err.print(f"[cyan]note:[/] {escape(one_line(text))}")
         super().note(text)
 
     def warn(self, text: str) -> None:
         """Print a warning once."""
+        text = getattr(text, "command", text)
         if text not in self.warnings:
             err.print(f"[yellow]warning:[/] {escape(one_line(text))}")
         super().warn(text)

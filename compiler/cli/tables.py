@@ -33,7 +33,9 @@ def query_table(result: QueryResult) -> Group:
     table.add_section()
     table.add_row(*totals(result))
     lines = [Text(line) for line in remarks(result)]
-    lines += [Text(line, style="red" if i == 0 else "") for i, line in enumerate(no_device(result))]
+    lines += [
+        Text(getattr(line, "command", line), style="red" if i == 0 else "") for i, line in enumerate(no_device(result))
+    ]
     return Group(table, *lines)
 
 

@@ -34,12 +34,10 @@ def output_types(proto: onnx.ModelProto) -> list[Any]:
     It infers them when it loads a model. The rest of making a session, which plans kernels and memory, is left out: it
     takes time quadratic in the number of outputs.
     """
-    from onnxruntime.capi import onnxruntime_pybind11_state as state
-
     if listed(proto.graph) > MAX_LISTED:
         return []
     options = ort_session.session_options(threads=1, optimise="none")
-    found: list[Any] = state.InferenceSession(options, proto.SerializeToString(), False, False).outputs_meta
+    found: list[Any] = ort_session.load_only(proto.SerializeToString(), options).outputs_meta
     unknown = any(not isinstance(d, int) for output in found for d in output.shape or (None,))
     if unknown and len(found) <= _MOST_PLANNED and any(_is_function(node) for node in proto.graph.node):
         found = open_session(proto).get_outputs()
@@ -69,7 +67,7 @@ def objection(proto: onnx.ModelProto, *, compute: bool = True) -> str | None:
     that this version of it does not have yet is not an error of the model. `compute` lets it compute constants. A
     model with too many elements in integer vectors is refused without a check.
     """
-    from onnxruntime.capi import onnxruntime_pybind11_state as state
+    state = ort_session.onnxruntime_package().capi.onnxruntime_pybind11_state
 
     if listed(proto.graph) > MAX_LISTED:
         return f"its integer vectors have more than {MAX_LISTED} elements"

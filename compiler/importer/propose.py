@@ -15,7 +15,7 @@ from heterocc.compiler.importer.draft import Draft, value_of
 from heterocc.compiler.importer.propagation import MAX_LISTED, listed
 from heterocc.compiler.importer.seeded import draw_inputs
 from heterocc.passes.graph import Value
-from heterocc.runtime.execute.ort_session import open_session, session_options
+from heterocc.runtime.execute.ort_session import onnxruntime_package, open_session, session_options
 
 SECONDS = 6.0
 """Time for all trials together: they only serve a hint."""
@@ -116,8 +116,6 @@ def _weights_near(draft: Draft, dynamic: Sequence[onnx.ValueInfoProto]) -> list[
 
 def _runner(draft: Draft) -> Callable[[Shapes, float], bool] | None:
     """A function that runs the model on seeded inputs of given shapes for a limited time; None if impossible."""
-    import onnxruntime
-
     weights = {name: np.asarray(array, order="C") for name, array in draft.weights.items()}
     if sum(array.nbytes for array in weights.values()) > MAX_WEIGHTS:
         return None
@@ -140,7 +138,7 @@ def _runner(draft: Draft) -> Callable[[Shapes, float], bool] | None:
             feed: Mapping[str, Any] = {**draw_inputs(draft.to_proto(), inputs, weights, 0), **large}
         except HeteroccError:
             return False
-        limit = onnxruntime.RunOptions()
+        limit = onnxruntime_package().RunOptions()
         limit.log_severity_level = 4
         timer = threading.Timer(max(seconds, 0.1), setattr, (limit, "terminate", True))
         timer.start()

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
+from heterocc.artifacts.errors import Hint
 from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.support.trial import Refusal
 from heterocc.passes.graph import Graph
@@ -113,7 +114,9 @@ def no_device(result: Answered) -> list[str]:
     lines = [f"no device runs {', '.join(labels[:5])}{more}"]
     if not any(d.last_resort for d in result.devices):
         others = " and ".join(name for name in ("CPU", "ORT") if name not in {d.name for d in result.devices})
-        lines.append(f"hint: query again with {others} in --devices")
+        lines.append(
+            Hint(f"hint: query again with {others} in `devices`", f"hint: query again with {others} in --devices")
+        )
     return lines
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from heterocc.artifacts.dtypes import NARROW, is_narrow
 from heterocc.artifacts.errors import DriverMissingError
+from heterocc.runtime.execute.ort_session import onnxruntime_package
 
 Array = np.ndarray[Any, Any]
 
@@ -37,21 +38,17 @@ def dtype_of(text: str) -> str | None:
 
 def ort_value(array: Array) -> Any:
     """An OrtValue on the memory of an array of any numeric dtype, its own or ml_dtypes'; it keeps that memory alive."""
-    import onnxruntime
-
     if is_narrow(array):
         return to_ort(array, array.dtype.name)
-    return onnxruntime.OrtValue.ortvalue_from_numpy(array)
+    return onnxruntime_package().OrtValue.ortvalue_from_numpy(array)
 
 
 def to_ort(array: Array, dtype: str) -> Any:
     """An OrtValue of the array's elements, which must be of `dtype` as ml_dtypes has it, or as the bundle stores it."""
-    import onnxruntime
-
     data = np.asarray(array, order="C")
     if dtype in _FOUR_BITS:
         data = _packed(data)
-    return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(data, NARROW[dtype])
+    return onnxruntime_package().OrtValue.ortvalue_from_numpy_with_onnx_type(data, NARROW[dtype])
 
 
 def from_ort(value: Any) -> Any:

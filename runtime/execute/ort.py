@@ -16,7 +16,7 @@ from heterocc.runtime import forks
 from heterocc.runtime.execute.faults import first_line
 from heterocc.runtime.execute.narrow import from_ort, ort_value, to_ort
 from heterocc.runtime.execute.onnx_wire import unexpected_external
-from heterocc.runtime.execute.ort_session import open_session, session_options
+from heterocc.runtime.execute.ort_session import onnxruntime_package, open_session, session_options
 from heterocc.runtime.feeds import Array
 
 _OLDEST = (1, 31)
@@ -32,7 +32,7 @@ def onnxruntime() -> Any:
     Raises DriverMissingError where it is not installed or too old.
     """
     try:
-        import onnxruntime as ort
+        ort = onnxruntime_package()
     except ImportError as error:
         raise DriverMissingError(
             "the bundle has partitions for ONNX Runtime, and it is not installed",

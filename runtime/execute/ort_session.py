@@ -8,6 +8,7 @@ exceptions too, which become errors or notes of heterocc. To see its log, give t
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -15,6 +16,17 @@ Optimise = Literal["all", "basic", "none"]
 
 _SEVERITIES = ((logging.CRITICAL, 4), (logging.ERROR, 3), (logging.WARNING, 2), (logging.INFO, 1))
 _log = logging.getLogger("heterocc.onnxruntime")
+
+
+def onnxruntime_package() -> Any:
+    """The onnxruntime package; every import of it by heterocc goes through here. Raises ImportError if it is missing.
+
+    Its telemetry is off unless the environment says otherwise: merely importing it leaves a file of events in TMPDIR.
+    """
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+    import onnxruntime
+
+    return onnxruntime
 
 
 def severity() -> int:
@@ -30,8 +42,7 @@ def session_options(*, threads: int | None = None, optimise: Optimise = "all") -
     Where the process is the command line's own, ONNX Runtime's default logger is quiet from then on too; in others it
     is the application's.
     """
-    import onnxruntime
-
+    onnxruntime = onnxruntime_package()
     if _log.level != logging.NOTSET:
         onnxruntime.set_default_logger_severity(severity())
     levels = onnxruntime.GraphOptimizationLevel
@@ -49,7 +60,13 @@ def open_session(model: bytes | str, options: Any, *, without: Sequence[str] = (
 
     Raises what ONNX Runtime raises.
     """
-    import onnxruntime
-
     left_out = {"disabled_optimizers": list(without)} if without else {}
-    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"], **left_out)
+    return onnxruntime_package().InferenceSession(model, options, providers=["CPUExecutionProvider"], **left_out)
+
+
+def load_only(model: bytes, options: Any) -> Any:
+    """A session that has loaded a model's bytes and inferred its types, and is not made ready to run.
+
+    Raises what ONNX Runtime raises.
+    """
+    return onnxruntime_package().capi.onnxruntime_pybind11_state.InferenceSession(options, model, False, False)

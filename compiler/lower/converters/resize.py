@@ -13,6 +13,9 @@ from heterocc.compiler.lower.converters.registry import Context, converter
 from heterocc.compiler.lower.converters.values import shape_of
 from heterocc.compiler.lower.straight import constant
 
+_HALFWAY = 1e-6
+"""Positions this close to halfway between two pixels count as halfway, as observed of ONNX Runtime 1.31."""
+
 
 def axis_table(
     size: int, scale: float, out: int, attrs: Mapping[str, Any], *, nearest_floor: bool = False
@@ -23,7 +26,7 @@ def axis_table(
     Resize node, with strings decoded.
     """
     mode = attrs.get("mode", "nearest")
-    positions = [_source(y, size, scale, out, attrs) for y in range(out)]
+    positions = _sources(size, scale, out, attrs)
     if mode == "nearest":
         rounding = "floor" if nearest_floor else attrs.get("nearest_mode", "round_prefer_floor")
         nearest = [min(max(_round(x, rounding), 0), size - 1) for x in positions]
@@ -75,20 +78,33 @@ def apply_axis(
     return bb.emit_te(compute, data, *tables, primfunc_name_hint="resize")
 
 
-def _source(y: int, size: int, scale: float, out: int, attrs: Mapping[str, Any]) -> float:
+def _sources(size: int, scale: float, out: int, attrs: Mapping[str, Any]) -> list[float]:
+    """Where each output position lies in the input.
+
+    In float32 and in ONNX Runtime's order of operations: rounding decides which pixel is nearest where a quotient is
+    close to a whole number, as 17 / 1.7.
+    """
     mode = attrs.get("coordinate_transformation_mode", "half_pixel")
-    length = scale * size
+    half, factor, y = np.float32(0.5), np.float32(scale), np.arange(out, dtype=np.float32)
     if mode == "align_corners":
-        return 0.0 if length == 1 else y * (size - 1) / (length - 1)
-    if mode == "asymmetric":
-        return y / scale
-    if mode == "pytorch_half_pixel":
-        return -0.5 if length == 1 else (y + 0.5) / scale - 0.5
-    if mode == "half_pixel":
-        return (y + 0.5) / scale - 0.5
-    if mode == "half_pixel_symmetric":
-        return size / 2 * (1 - out / length) + (y + 0.5) / scale - 0.5
-    raise NotImplementedError(f"coordinate_transformation_mode {mode}")
+        length = scale * size
+        last = np.float32(length - 1 if length != out else out - 1)
+        found = np.zeros_like(y) if length == 1 or last == 0 else y * np.float32(size - 1) / last
+    elif mode == "asymmetric":
+        found = y / factor
+    elif mode == "pytorch_half_pixel":
+        found = (y + half) / factor - half if out > 1 else np.zeros_like(y)
+    elif mode == "half_pixel":
+        found = (y + half) / factor - half
+    elif mode == "tf_half_pixel_for_nn":
+        found = (y + half) / factor
+    elif mode == "half_pixel_symmetric":
+        whole = np.float32(size)
+        offset = whole / np.float32(2) * (np.float32(1) - np.float32(out) / (factor * whole))
+        found = (np.float64(offset) + (y + np.float64(0.5)) / np.float64(factor) - 0.5).astype(np.float32)
+    else:
+        raise NotImplementedError(f"coordinate_transformation_mode {mode}")
+    return [float(x) for x in found]
 
 
 def _round(x: float, mode: str) -> int:
@@ -97,9 +113,9 @@ def _round(x: float, mode: str) -> int:
     if mode == "ceil":
         return math.ceil(x)
     if mode == "round_prefer_floor":
-        return math.ceil(x - 0.5)
+        return math.ceil(x - 0.5 - _HALFWAY)
     if mode == "round_prefer_ceil":
-        return math.floor(x + 0.5)
+        return math.floor(x + 0.5 + _HALFWAY)
     raise NotImplementedError(f"nearest_mode {mode}")
 
 
@@ -122,7 +138,7 @@ def _upsample(ctx: Context, data: relax.Expr, scales: relax.Expr | None = None) 
     factors = ctx.attrs["scales"] if scales is None else ctx.known(scales).tolist()
     attrs = {"mode": ctx.text("mode", "nearest"), "coordinate_transformation_mode": "asymmetric"}
     shape = shape_of(data)
-    sizes = [math.floor(s * f) for s, f in zip(shape, factors, strict=True)]
+    sizes = [_length(s, f) for s, f in zip(shape, factors, strict=True)]
     return _resample(ctx, data, range(len(shape)), factors, sizes, attrs, nearest_floor=True)
 
 
@@ -132,7 +148,7 @@ def _resize(ctx: Context, data: relax.Expr, *rest: relax.Expr | None) -> relax.E
     if len(rest) < 2 and ctx.opset < 11:
         old = {"mode": ctx.text("mode", "nearest"), "coordinate_transformation_mode": "asymmetric"}
         factors = ctx.known(rest[0]).tolist()
-        sizes = [math.floor(s * f) for s, f in zip(shape_of(data), factors, strict=True)]
+        sizes = [_length(s, f) for s, f in zip(shape_of(data), factors, strict=True)]
         return _resample(ctx, data, range(len(sizes)), factors, sizes, old, nearest_floor=True)
     attrs: dict[str, Any] = {k: v.decode() if isinstance(v, bytes) else v for k, v in ctx.attrs.items()}
     if attrs.get("coordinate_transformation_mode") == "tf_crop_and_resize":
@@ -142,16 +158,21 @@ def _resize(ctx: Context, data: relax.Expr, *rest: relax.Expr | None) -> relax.E
     scales = ctx.known(rest[1]) if len(rest) > 1 and rest[1] is not None else np.zeros(0)
     if scales.size:
         factors = [float(f) for f in scales]
-        sizes = [math.floor(shape[a] * f) for a, f in zip(axes, factors, strict=True)]
+        sizes = [_length(shape[a], f) for a, f in zip(axes, factors, strict=True)]
     else:
         sizes = [int(s) for s in ctx.known(rest[2])]
-        factors = [s / shape[a] for a, s in zip(axes, sizes, strict=True)]
+        factors = [float(np.float32(s) / np.float32(shape[a])) for a, s in zip(axes, sizes, strict=True)]
         policy = attrs.get("keep_aspect_ratio_policy", "stretch")
         if policy != "stretch":
             factor = min(factors) if policy == "not_larger" else max(factors)
             factors = [factor] * len(factors)
-            sizes = [math.floor(factor * shape[a] + 0.5) for a in axes]
+            sizes = [math.floor(float(np.float32(factor) * np.float32(shape[a])) + 0.5) for a in axes]
     return _resample(ctx, data, axes, factors, sizes, attrs)
+
+
+def _length(size: int, factor: float) -> int:
+    """The length of a resized axis; not a product in float32, because ONNX infers shapes so."""
+    return math.floor(size * factor)
 
 
 def _resample(
@@ -164,6 +185,8 @@ def _resample(
     nearest_floor: bool = False,
 ) -> relax.Expr:
     value = data
+    if all(shape_of(data)[axis] == size for axis, size in zip(axes, sizes, strict=True)):
+        return value  # ONNX Runtime copies then, whatever the scales
     for axis, factor, size in zip(axes, factors, sizes, strict=True):
         if factor == 1.0 and size == shape_of(data)[axis]:
             continue

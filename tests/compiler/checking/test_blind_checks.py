@@ -5,13 +5,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from heterocc.artifacts.errors import Hint
 from heterocc.artifacts.reader import open_bundle
 from heterocc.compiler.checking.compare import blindness
 from heterocc.compiler.checking.vectors import find_vectors
 from heterocc.compiler.checking.verify import verify_bundle
+from heterocc.compiler.cli.console import ConsoleReporter
 from heterocc.compiler.cli.tables import verify_table
 from heterocc.compiler.driver import compile_model
 from heterocc.compiler.importer.pipeline import import_model
+from heterocc.compiler.progress import Reporter
 from tests.compiler.onnx_build import model, node, save, value
 
 
@@ -25,7 +28,7 @@ def test_an_output_that_is_nan_throughout_is_told_by_compile_bundle_and_verify(t
     path, bundle = never_a_number(tmp_path), tmp_path / "m.hcb"
     report = compile_model(path, bundle, devices="CPU")
     told = "the check cannot judge output 'y': it is NaN throughout on every seeded input that was tried"
-    assert report.warnings == (f"{told}; give real inputs with --inputs",)
+    assert report.warnings == (f"{told}; give real inputs (`inputs`)",)
     assert told in report.to_json()["unchecked"]  # type: ignore[operator]
     with open_bundle(bundle) as opened:
         assert told in opened.manifest.variants[0].notes
@@ -34,6 +37,24 @@ def test_an_output_that_is_nan_throughout_is_told_by_compile_bundle_and_verify(t
         assert (y.unchecked, z.unchecked) == ("it is NaN throughout", None)
         assert found.ok and found.checked
         assert found.to_json()["outputs"][0]["max_abs"] is None  # type: ignore[index]
+
+
+def test_a_warning_speaks_of_flags_only_on_the_command_line() -> None:
+    hint = Hint("give `inputs`", "give --inputs")
+    library, command = Reporter(), ConsoleReporter()
+    for reporter in (library, command):
+        reporter.warn("y: " + hint)
+        reporter.note(hint)
+    assert (library.warnings, library.notes) == (["y: give `inputs`"], ["give `inputs`"])
+    assert (command.warnings, command.notes) == (["y: give --inputs"], ["give --inputs"])
+    assert {type(text) for text in library.warnings + command.notes} == {str}
+
+
+def test_a_report_has_no_control_characters_of_the_model(tmp_path: Path) -> None:
+    nodes = [node("Exp", "x", "a"), node("Neg", "a", "b"), node("Sqrt", "b", "\x1b[31my")]
+    path = save(tmp_path, model(nodes, [value("x", [32])], [value("\x1b[31my", [32])]))
+    report = compile_model(path, tmp_path / "m.hcb", devices="CPU")
+    assert "output '\\x1b[31my'" in report.warnings[0] and "\x1b" not in "".join(report.warnings + report.notes)
 
 
 def test_a_partition_whose_outputs_show_nothing_does_not_count_as_checked(tmp_path: Path) -> None:

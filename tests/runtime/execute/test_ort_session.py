@@ -42,6 +42,8 @@ def test_all_sessions_come_from_one_place() -> None:
     made = re.compile(r"\b(SessionOptions|InferenceSession)\(")
     sources = [path for folder in ("compiler", "runtime") for path in (ROOT / folder).rglob("*.py")]
     assert [p.name for p in sources if made.search(p.read_text())] == ["ort_session.py"]
+    imported = re.compile(r"^ *(import|from) onnxruntime\b", re.MULTILINE)
+    assert [p.name for p in sources if imported.search(p.read_text())] == ["ort_session.py"]
 
 
 @pytest.mark.parametrize(
