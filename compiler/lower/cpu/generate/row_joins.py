@@ -9,6 +9,7 @@ from tvm import tirx
 from heterocc.compiler.lower.cpu.blocks import loads, uses
 from heterocc.compiler.lower.cpu.generate.maps import read_map
 from heterocc.compiler.lower.cpu.generate.row_stages import Rows, RowStage, read_rows
+from heterocc.compiler.lower.cpu.generate.rows import vector_axis
 from heterocc.compiler.lower.relax.kernels import KernelModule
 from heterocc.compiler.lower.relax.merge import merge_rows
 
@@ -22,9 +23,11 @@ def joined_rows(module: KernelModule) -> KernelModule:
 
 
 def _joins(function: tirx.PrimFunc) -> bool:
-    """Whether a kernel is one of rows that may be joined with its neighbours: no matrix product, and not a long row."""
+    """Whether a kernel is one of rows that may be joined with its neighbours: no product, window or long row."""
     rows = read_rows(function)
-    if rows is None or any(_multiplies(rows, s) for s in rows.stages if s.combined is not None):
+    if rows is None or vector_axis(rows) is None:
+        return False
+    if any(_multiplies(rows, s) or _slides(rows, s) for s in rows.stages if s.combined is not None):
         return False
     length, count = (prod(rows.extents[n] for n in numbers) for numbers in (rows.terms, rows.places))
     return count >= SHARED_ROWS or length <= LONG_ROW
@@ -40,3 +43,10 @@ def _multiplies(rows: Rows, stage: RowStage) -> bool:
         if found & set(rows.terms):
             along.add(found & set(rows.places))
     return len(along) > 1
+
+
+def _slides(rows: Rows, stage: RowStage) -> bool:
+    """Whether the rows are windows that slide over what is read, as in pooling."""
+    indices = [i for load in loads(stage.value) for i in load.indices]
+    kinds = [{rows.kinds[n] for n, v in enumerate(rows.loops) if uses(i, v)} for i in indices]
+    return any(len(found) > 1 for found in kinds)

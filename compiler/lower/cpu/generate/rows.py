@@ -28,6 +28,9 @@ CHAINS, HEAVY_CHAINS = 4, 2
 WIDE = 4
 """Vectors of neighbouring rows that are walked together."""
 
+FEWEST = 4
+"""Neighbouring rows that a vector is worth."""
+
 CACHED = 1 << 13
 """Most float32 stored for neighbouring rows, if there is a choice."""
 
@@ -37,18 +40,26 @@ SMALLEST, LARGEST = 2.0**-100, 2.0**100
 
 def generate_rows(rows: Rows, isa: Isa) -> tuple[tirx.PrimFunc, tuple[Panels, ...]] | None:
     """The kernel written in vectors; None if what it reads does not lie in rows or columns of neighbours."""
-    last = len(rows.loops) - 1
-    across = rows.kinds[last] == "R"
-    forms = _forms(rows)
-    first = last
-    while first and rows.kinds[first - 1] == rows.kinds[last] and _is_axis(rows, range(first - 1, last + 1), forms):
-        first -= 1
-    axis = axis_of(rows, range(first, last + 1))
-    steps = {axis.step(f) for f in forms}
-    if not steps <= {0, 1} or (axis.length < 4 and not across):
+    axis = vector_axis(rows)
+    if axis is None:
         return None
+    across = rows.kinds[axis.loops[-1]] == "R"
     writer = _Across(rows, isa.lanes, axis) if across else _Along(rows, isa.lanes, axis)
     return emit.written(rows, {}, writer.write), ()
+
+
+def vector_axis(rows: Rows) -> Axis | None:
+    """The axis that vectors lie along: along rows or, if neighbouring rows are contiguous, across them; else None."""
+    forms = _forms(rows)
+    for loops, fewest in ((rows.terms, 1), (rows.places, FEWEST)):
+        first = len(loops) - 1
+        while first > 0 and _is_axis(rows, loops[first - 1 :], forms):
+            first -= 1
+        axis = axis_of(rows, loops[first:]) if loops else None
+        steps = {axis.step(f) for f in forms} if axis is not None else set()
+        if axis is not None and steps <= {0, 1} and 1 in steps and axis.length >= fewest:
+            return axis
+    return None
 
 
 def _forms(rows: Rows) -> list[Linear]:
