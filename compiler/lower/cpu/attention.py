@@ -18,7 +18,8 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from heterocc.compiler.lower.cpu.generate.attention import Attention, Operand, Step, write_attention
+from heterocc.compiler.lower.cpu.generate.attention import write_attention
+from heterocc.compiler.lower.cpu.generate.attention_form import Attention, Operand, Step, broadcast, pitches, strided
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.relax.importer import ImportedFunction, dtype_name, static_shape
 from heterocc.compiler.lower.straight import bindings_of, outputs_of, substitute, vars_of, write_main
@@ -279,17 +280,17 @@ class _Graph:
         if shape is None or len(shape) < 2:
             return None
         axes, source, left = self._axes(expr, len(shape)), expr, []
-        pitches = _pitches(shape)
+        steps = pitches(shape)
         if axes is not None:
             left.append(expr)
             source = self.value_of[expr].args[0]
-            across = _pitches(_float_shape(source) or ())
-            pitches = [across[a] for a in axes]
+            across = pitches(_float_shape(source) or ())
+            steps = [across[a] for a in axes]
         while any(self._call(source, f"relax.{name}") is not None for name in ("reshape", "expand_dims", "squeeze")):
             left.append(source)
             source = self.value_of[source].args[0]
         stored = _float_shape(source)
-        return None if stored is None else (_strided(shape, pitches, outer, stored), source, left)
+        return None if stored is None else (strided(shape, steps, outer, stored), source, left)
 
     def _keeps_columns(self, last: relax.Var, result: relax.Var) -> bool:
         """Whether a transposition leaves the last axis where it is."""
@@ -301,38 +302,15 @@ class _Graph:
         shape, stored = _float_shape(result), _float_shape(last)
         if shape is None or stored is None:
             return None
-        pitches = _pitches(stored)
+        along = pitches(stored)
         axes = None if last.same_as(result) else self._axes(last, len(shape))
-        steps = pitches if axes is None else [pitches[axes.index(a)] for a in range(len(shape))]
-        return _strided(shape, steps, shape[:-2], stored)
-
-
-def _strided(shape: Sequence[int], steps: Sequence[int], outer: Sequence[int], stored: tuple[int, ...]) -> Operand:
-    """An operand of a shape that is broadcast along `outer`."""
-    steps = [0 if n == 1 else s for n, s in zip(shape, steps, strict=True)]
-    padded = (*[0] * (len(outer) + 2 - len(steps)), *steps)
-    column = padded[-1] if shape[-1] > 1 else 1
-    return Operand(stored, "float32", padded[:-2], padded[-2], column)
+        steps = along if axes is None else [along[axes.index(a)] for a in range(len(shape))]
+        return strided(shape, steps, shape[:-2], stored)
 
 
 def _broadcast(mask: relax.Expr, shape: Sequence[int]) -> Operand | None:
-    """A mask that is broadcast to the shape of the scores."""
     own = static_shape(mask.ty)
-    if own is None or len(own) > len(shape) or dtype_name(mask.ty) not in ("float32", "bool"):
-        return None
-    padded = (*[1] * (len(shape) - len(own)), *own)
-    if any(n not in (1, wide) for n, wide in zip(padded, shape, strict=True)):
-        return None
-    steps = [0 if n == 1 else s for n, s in zip(padded, _pitches(padded), strict=True)]
-    return Operand(own, dtype_name(mask.ty), tuple(steps[:-2]), steps[-2], steps[-1])
-
-
-def _pitches(shape: Sequence[int]) -> list[int]:
-    """The distance of neighbours along each axis of an array."""
-    pitches = [1] * len(shape)
-    for axis in reversed(range(len(shape) - 1)):
-        pitches[axis] = pitches[axis + 1] * shape[axis + 1]
-    return pitches
+    return None if own is None else broadcast(own, dtype_name(mask.ty), shape)
 
 
 def _float_shape(expr: relax.Expr) -> tuple[int, ...] | None:

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Literal
 
 from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.cpu.generate import emit
+from heterocc.compiler.lower.cpu.generate.attention_form import Attention, Operand
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.places import index
 from heterocc.compiler.lower.cpu.generate.tiles import Run, choose_tile, runs
@@ -31,57 +30,6 @@ MOST_ROW_BYTES = 2048
 
 LOWEST = -3.4028234663852886e38
 """The finite number from which maxima start: a row of -inf alone then gives NaN, as in ONNX Runtime."""
-
-
-@dataclass(frozen=True, slots=True)
-class Operand:
-    """A tensor argument, and the distance in elements of neighbours along each outer loop, row and column."""
-
-    shape: tuple[int, ...]
-    dtype: str
-    outer: tuple[int, ...]
-    row: int
-    column: int
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """What becomes of a score: arithmetic with a number or with an operand; or `number` where the operand holds.
-
-    "unless" is the other way round: `number` where the operand does not hold.
-    """
-
-    kind: Literal["add", "multiply", "divide", "where", "unless"]
-    number: float | None = None
-    operand: Operand | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Attention:
-    """out[outer, row, column] = Σ over keys of softmax(steps(Σ over terms of q · k)) · v.
-
-    The rows and columns of `q` are (row, term), of `k` (key, term), of `v` (key, column), of the operands of `steps`
-    (row, key). Rows of results are zeros where `empty` holds, and with `empty_if_nan` those that would be NaN. A
-    kernel's arguments are q, k, v, the operands of `steps` in their order, `empty`, out.
-    """
-
-    outer: tuple[int, ...]
-    rows: int
-    keys: int
-    terms: int
-    columns: int
-    q: Operand
-    k: Operand
-    v: Operand
-    out: Operand
-    steps: tuple[Step, ...]
-    empty: Operand | None = None
-    empty_if_nan: bool = False
-
-    @property
-    def work(self) -> int:
-        """Multiply-adds."""
-        return math.prod(self.outer) * self.rows * self.keys * (self.terms + self.columns)
 
 
 def write_attention(form: Attention, isa: Isa) -> tirx.PrimFunc:
