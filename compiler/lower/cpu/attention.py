@@ -1,7 +1,8 @@
 """Finds attention among Relax operators and makes one kernel of it, with the transposes around it.
 
     scores = matmul(q, k); any of scores · c, scores / c, scores + mask, where(mask, …);
-    matmul(softmax(scores), v); transpositions of q, k, v and of the result are distances in memory
+    matmul(softmax(scores), v); transpositions of q, k, v and of the result are distances in memory, factors of q and k
+    are factors of the scores; where(…, 0, softmax) of whole rows
 
 Each value in between must have one reader, so that nobody misses it.
 """
@@ -17,10 +18,11 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from heterocc.compiler.lower.cpu.generate.attention import Attention, Operand, Step, write_attention
+from heterocc.compiler.lower.cpu.generate.attention import write_attention
+from heterocc.compiler.lower.cpu.generate.attention_form import Attention, Operand, Step, broadcast, pitches, strided
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.relax.importer import ImportedFunction, dtype_name, static_shape
-from heterocc.compiler.lower.straight import bindings_of, outputs_of, vars_of, write_main
+from heterocc.compiler.lower.straight import bindings_of, outputs_of, substitute, vars_of, write_main
 
 Steps = tuple[tuple[Step, relax.Expr | None], ...]
 """Steps, in order, with the tensors that their operands are."""
@@ -28,10 +30,11 @@ Steps = tuple[tuple[Step, relax.Expr | None], ...]
 
 def fuse_attention(function: ImportedFunction, isa: Isa) -> ImportedFunction:
     """The function with a kernel call for each attention, which belongs to the nodes of all that it computes."""
-    graph = _Graph(function)
+    graph = _Graph(_without_idle_calls(function))
     found = {f.last: f for b in graph.bindings if (f := graph.attention(b.var)) is not None}
     if not found:
         return function
+    function = graph.function
     builder = relax.BlockBuilder(function.mod)
     kernels: dict[Attention, relax.GlobalVar] = {}
     node_of = dict(function.node_of)
@@ -56,6 +59,32 @@ def fuse_attention(function: ImportedFunction, isa: Isa) -> ImportedFunction:
     return dataclasses.replace(function, mod=mod, node_of=node_of)
 
 
+def _without_idle_calls(function: ImportedFunction) -> ImportedFunction:
+    """The function without casts to the type and broadcasts to the shape that a value has."""
+    main = function.mod["main"]
+    outputs = outputs_of(main)
+    alias: dict[relax.Var, relax.Var] = {}
+    kept = []
+    for binding in bindings_of(main):
+        value = substitute(binding.value, alias)
+        if _is_idle(value, binding.var) and binding.var not in outputs:
+            alias[binding.var] = value.args[0]
+            continue
+        kept.append((binding.var, value, binding.var.name))
+    if not alias:
+        return function
+    return dataclasses.replace(function, mod=write_main(function.mod, main.params, kept, outputs))
+
+
+def _is_idle(value: relax.Expr, var: relax.Var) -> bool:
+    if not isinstance(value, relax.Call) or not isinstance(value.args[0], relax.Var):
+        return False
+    name, old, new = getattr(value.op, "name", ""), value.args[0].ty, var.ty
+    if name == "relax.astype":
+        return dtype_name(old) == dtype_name(new)
+    return name == "relax.broadcast_to" and static_shape(old) is not None and static_shape(old) == static_shape(new)
+
+
 @dataclass(frozen=True, eq=False)
 class _Match:
     """An attention: the variables that it computes, `last` is its result; the tensors that it reads."""
@@ -71,12 +100,14 @@ class _Graph:
 
     def __init__(self, function: ImportedFunction) -> None:
         main = function.mod["main"]
-        self.arrays = function.arrays
+        self.function, self.arrays = function, function.arrays
         self.bindings = bindings_of(main)
         self.value_of: Mapping[relax.Var, relax.Expr] = {b.var: b.value for b in self.bindings}
         reads = [(v, b.var) for b in self.bindings for v in vars_of(b.value)]
         self.reads = Counter([v for v, _ in reads] + [v for o in outputs_of(main) for v in vars_of(o)])
-        self.reader_of = dict(reads)
+        self.readers_of: dict[relax.Var, list[relax.Var]] = {}
+        for var, reader in reads:
+            self.readers_of.setdefault(var, []).append(reader)
 
     def attention(self, weights: relax.Var) -> _Match | None:
         """The attention whose softmax a variable is."""
@@ -87,11 +118,14 @@ class _Graph:
         if int(softmax.attrs.axis) not in (-1, len(shape) - 1):
             return None
         before = self._scores(softmax.args[0])
-        result = self._only_reader(weights, "relax.matmul")
-        if before is None or result is None or not self.value_of[result].args[0].same_as(weights):
+        shares, nan, empty, emptied = self._shares(weights, shape)
+        result = self._only_reader(shares, "relax.matmul")
+        if before is None or result is None or not self.value_of[result].args[0].same_as(shares):
             return None
         product, steps, between = before
-        q, k = self.value_of[product].args
+        (q, by_q, peeled_q), (k, by_k, peeled_k) = (self._peeled(a) for a in self.value_of[product].args)
+        if by_q * by_k != 1:
+            steps = ((Step("multiply", by_q * by_k), None), *steps)
         v = self.value_of[result].args[1]
         turned = self._only_reader(result, "relax.permute_dims")
         last = turned if turned is not None and self._keeps_columns(turned, result) else result
@@ -117,9 +151,49 @@ class _Graph:
             given.append(step)
         across = dataclasses.replace(operands[1], row=operands[1].column, column=operands[1].row)
         sizes = (rows, keys, terms[-1], total[-1])
-        form = Attention(outer, *sizes, operands[0], across, operands[2], out, tuple(given))
-        inside = [*(t for t in turns if t is not None), product, *between, weights, result, last]
+        zeros = None if empty is None else _broadcast(empty, shape)
+        form = Attention(outer, *sizes, operands[0], across, operands[2], out, tuple(given), zeros, nan)
+        masks += [] if empty is None else [empty]
+        peeled = [*peeled_q, *peeled_k, *(v for left in turns for v in left)]
+        inside = [*peeled, product, *between, weights, *emptied, result, last]
         return _Match(form, (*arguments, *masks), tuple(inside), last)
+
+    def _shares(
+        self, weights: relax.Var, shape: tuple[int, ...]
+    ) -> tuple[relax.Var, bool, relax.Expr | None, list[relax.Var]]:
+        """The softmax with rows made zero, whether those of NaN or which others, and the variables on the way."""
+        none: tuple[relax.Var, bool, None, list[relax.Var]] = (weights, False, None, [])
+        readers = list(dict.fromkeys(self.readers_of.get(weights, [])))
+        where = next((r for r in readers if self._call(r, "relax.where") is not None), None)
+        if where is None:
+            return none
+        condition, yes, no = self.value_of[where].args
+        if self._number(yes) != 0 or not no.same_as(weights) or _float_shape(where) != shape:
+            return none
+        nan = self._call(condition, "relax.isnan")
+        if nan is not None and nan.args[0].same_as(weights):
+            alone = self.reads[weights] == 2 and self.reads[condition] == 1
+            return (where, True, None, [condition, where]) if alone else none
+        if self.reads[weights] != 1:
+            return none
+        array = self._array(condition)
+        if array is not None and not array.any():
+            return where, False, None, [where]
+        operand = _broadcast(condition, shape)
+        rows = operand is not None and operand.dtype == "bool" and operand.column == 0
+        return (where, False, condition, [where]) if rows else none
+
+    def _peeled(self, expr: relax.Expr) -> tuple[relax.Expr, float, list[relax.Var]]:
+        """A factor of the scores without multiplications by numbers; these numbers, and the variables left out."""
+        factor, left = 1.0, []
+        while isinstance(expr, relax.Var) and self.reads[expr] == 1:
+            call = self._call(expr, "relax.multiply")
+            number = None if call is None else self._number(call.args[1])
+            if call is None or number is None or _float_shape(call.args[0]) != _float_shape(expr):
+                break
+            left.append(expr)
+            factor, expr = factor * number, call.args[0]
+        return expr, factor, left
 
     def _scores(self, expr: relax.Expr) -> tuple[relax.Var, Steps, list[relax.Var]] | None:
         """The product that a softmax reads through steps, the steps, and the variables in between."""
@@ -189,7 +263,7 @@ class _Graph:
 
     def _only_reader(self, var: relax.Var, name: str) -> relax.Var | None:
         """The variable that alone reads another, if it is a call of the operator."""
-        reader = self.reader_of.get(var) if self.reads[var] == 1 else None
+        reader = self.readers_of.get(var, [None])[0] if self.reads[var] == 1 else None
         return reader if reader is not None and self._call(reader, name) is not None else None
 
     def _axes(self, turn: relax.Expr, rank: int) -> tuple[int, ...] | None:
@@ -200,19 +274,23 @@ class _Graph:
         axes = call.attrs.axes
         return tuple(int(a) % rank for a in axes) if axes is not None else tuple(reversed(range(rank)))
 
-    def _operand(self, expr: relax.Expr, outer: Sequence[int]) -> tuple[Operand, relax.Expr, relax.Var | None] | None:
-        """A factor, the tensor that it is read from, and the transposition that this leaves out."""
+    def _operand(self, expr: relax.Expr, outer: Sequence[int]) -> tuple[Operand, relax.Expr, list[relax.Var]] | None:
+        """A factor, the tensor that it is read from, and the transposition and reshapes that this leaves out."""
         shape = _float_shape(expr)
         if shape is None or len(shape) < 2:
             return None
-        axes = self._axes(expr, len(shape))
-        if axes is None:
-            return _strided(shape, _pitches(shape), outer, shape), expr, None
-        source = self.value_of[expr].args[0]
+        axes, source, left = self._axes(expr, len(shape)), expr, []
+        steps = pitches(shape)
+        if axes is not None:
+            left.append(expr)
+            source = self.value_of[expr].args[0]
+            across = pitches(_float_shape(source) or ())
+            steps = [across[a] for a in axes]
+        while any(self._call(source, f"relax.{name}") is not None for name in ("reshape", "expand_dims", "squeeze")):
+            left.append(source)
+            source = self.value_of[source].args[0]
         stored = _float_shape(source)
-        assert stored is not None
-        pitches = _pitches(stored)
-        return _strided(shape, [pitches[a] for a in axes], outer, stored), source, expr
+        return None if stored is None else (strided(shape, steps, outer, stored), source, left)
 
     def _keeps_columns(self, last: relax.Var, result: relax.Var) -> bool:
         """Whether a transposition leaves the last axis where it is."""
@@ -224,38 +302,15 @@ class _Graph:
         shape, stored = _float_shape(result), _float_shape(last)
         if shape is None or stored is None:
             return None
-        pitches = _pitches(stored)
+        along = pitches(stored)
         axes = None if last.same_as(result) else self._axes(last, len(shape))
-        steps = pitches if axes is None else [pitches[axes.index(a)] for a in range(len(shape))]
-        return _strided(shape, steps, shape[:-2], stored)
-
-
-def _strided(shape: Sequence[int], steps: Sequence[int], outer: Sequence[int], stored: tuple[int, ...]) -> Operand:
-    """An operand of a shape that is broadcast along `outer`."""
-    steps = [0 if n == 1 else s for n, s in zip(shape, steps, strict=True)]
-    padded = (*[0] * (len(outer) + 2 - len(steps)), *steps)
-    column = padded[-1] if shape[-1] > 1 else 1
-    return Operand(stored, "float32", padded[:-2], padded[-2], column)
+        steps = along if axes is None else [along[axes.index(a)] for a in range(len(shape))]
+        return strided(shape, steps, shape[:-2], stored)
 
 
 def _broadcast(mask: relax.Expr, shape: Sequence[int]) -> Operand | None:
-    """A mask that is broadcast to the shape of the scores."""
     own = static_shape(mask.ty)
-    if own is None or len(own) > len(shape) or dtype_name(mask.ty) not in ("float32", "bool"):
-        return None
-    padded = (*[1] * (len(shape) - len(own)), *own)
-    if any(n not in (1, wide) for n, wide in zip(padded, shape, strict=True)):
-        return None
-    steps = [0 if n == 1 else s for n, s in zip(padded, _pitches(padded), strict=True)]
-    return Operand(own, dtype_name(mask.ty), tuple(steps[:-2]), steps[-2], steps[-1])
-
-
-def _pitches(shape: Sequence[int]) -> list[int]:
-    """The distance of neighbours along each axis of an array."""
-    pitches = [1] * len(shape)
-    for axis in reversed(range(len(shape) - 1)):
-        pitches[axis] = pitches[axis + 1] * shape[axis + 1]
-    return pitches
+    return None if own is None else broadcast(own, dtype_name(mask.ty), shape)
 
 
 def _float_shape(expr: relax.Expr) -> tuple[int, ...] | None:

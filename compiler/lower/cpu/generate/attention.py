@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Literal
 
 from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.cpu.generate import emit
+from heterocc.compiler.lower.cpu.generate.attention_form import Attention, Operand
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.places import index
 from heterocc.compiler.lower.cpu.generate.tiles import Run, choose_tile, runs
@@ -33,60 +32,12 @@ LOWEST = -3.4028234663852886e38
 """The finite number from which maxima start: a row of -inf alone then gives NaN, as in ONNX Runtime."""
 
 
-@dataclass(frozen=True, slots=True)
-class Operand:
-    """A tensor argument, and the distance in elements of neighbours along each outer loop, row and column."""
-
-    shape: tuple[int, ...]
-    dtype: str
-    outer: tuple[int, ...]
-    row: int
-    column: int
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """What becomes of a score: arithmetic with a number or with an operand; or `number` where the operand holds.
-
-    "unless" is the other way round: `number` where the operand does not hold.
-    """
-
-    kind: Literal["add", "multiply", "divide", "where", "unless"]
-    number: float | None = None
-    operand: Operand | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Attention:
-    """out[outer, row, column] = Σ over keys of softmax(steps(Σ over terms of q · k)) · v.
-
-    The rows and columns of `q` are (row, term), of `k` (key, term), of `v` (key, column), of the operands of `steps`
-    (row, key). A kernel's arguments are q, k, v, the operands of `steps` in their order, out.
-    """
-
-    outer: tuple[int, ...]
-    rows: int
-    keys: int
-    terms: int
-    columns: int
-    q: Operand
-    k: Operand
-    v: Operand
-    out: Operand
-    steps: tuple[Step, ...]
-
-    @property
-    def work(self) -> int:
-        """Multiply-adds."""
-        return math.prod(self.outer) * self.rows * self.keys * (self.terms + self.columns)
-
-
 def write_attention(form: Attention, isa: Isa) -> tirx.PrimFunc:
     """The kernel for an instruction set."""
     with IRBuilder() as builder, build.prim_func(s_tir=True):
         build.func_name("attention")
         build.func_attr({"tirx.noalias": True, WRITTEN: True, "op_pattern": 8})
-        masks = [s.operand for s in form.steps if s.operand is not None]
+        masks = [o for o in (*(s.operand for s in form.steps), form.empty) if o is not None]
         given = [*zip("qkv", (form.q, form.k, form.v), strict=True), *((f"m{i}", m) for i, m in enumerate(masks))]
         arguments = [build.arg(name, _buffer(operand)) for name, operand in [*given, ("o", form.out)]]
         _Writer(form, isa, [_flat(a, o) for a, o in zip(arguments, [*(g[1] for g in given), form.out], strict=True)])
@@ -234,6 +185,7 @@ class _Writer:
         factors = emit.registers(rows, 1)
         with emit.loop(rows) as row:
             self._exponentials(row, scores, top, factors)
+            self._without_empty(outer, first, row, factors)
         for run in self.column_runs:
             with emit.loop(run.count) as panel:
                 self._product(outer, first, rows, run, panel, values, scores, factors)
@@ -324,6 +276,20 @@ class _Writer:
         total = self._folded(sums[0], index(0), tirx.Add)
         build.buffer_store(factors, build.float32(1.0) / total[index(0)], [row])
 
+    def _without_empty(
+        self, outer: Sequence[tirx.Expr], first: tirx.Expr, row: tirx.Expr, factors: tirx.Buffer
+    ) -> None:
+        """Make the factor of an empty row zero, which no other is."""
+        factor, zero, empty = factors[row], build.float32(0.0), self.form.empty
+        if self.form.empty_if_nan:
+            # The largest score has the exponential 1, unless all are -inf: a sum is at least 1, 0 or NaN.
+            factor = tirx.Select(tirx.And(factor > zero, factor <= build.float32(1.0)), factor, zero)
+        if empty is not None:
+            holds = self.arguments[-2][self._base(empty, outer) + (first + row) * index(empty.row)]
+            factor = tirx.Select(holds, zero, factor)
+        if self.form.empty_if_nan or empty is not None:
+            build.buffer_store(factors, factor, [row])
+
     def _folded(
         self, buffer: tirx.Buffer, place: tirx.Expr, combine: Callable[[tirx.Expr, tirx.Expr], tirx.Expr]
     ) -> tirx.Buffer:
@@ -367,4 +333,8 @@ class _Writer:
         for start, total in zip(starts, sums, strict=True):
             with emit.loop(rows, "unroll") as row, emit.loop(min(lanes, form.columns), "vectorized") as lane:
                 at = base_out + (first + row) * index(form.out.row) + start + lane
-                build.buffer_store(out, total[row * index(lanes) + lane] * factors[row], [at])
+                value = total[row * index(lanes) + lane] * factors[row]
+                if form.empty is not None or form.empty_if_nan:
+                    zero = build.float32(0.0)
+                    value = tirx.Select(tirx.EQ(factors[row], zero), zero, value)
+                build.buffer_store(out, value, [at])

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from onnx import NodeProto, helper
 
+from heterocc.compiler.importer.pipeline import import_model
 from heterocc.compiler.lower.backend import LoweredPartition
 from heterocc.compiler.lower.cpu.lowering import CpuLowering
 from tests.compiler.lower.cpu.generate.generated import runnable
@@ -67,7 +70,7 @@ def attended(scores: np.ndarray, v: np.ndarray) -> np.ndarray:
     st.sampled_from(["plain", "scaled", "divided", "masked", "rows masked", "where", "scaled later"]),
     st.sampled_from([1.0, 50.0]),
 )
-@few(30, deadline=None)
+@few(20, deadline=None)
 def test_attention_is_one_kernel_that_agrees_with_float64(
     cpu: str, outer: list[int], sizes: tuple[int, int, int, int], turned: bool, kind: str, size: float
 ) -> None:
@@ -113,7 +116,7 @@ def test_attention_is_one_kernel_that_agrees_with_float64(
 
 
 @given(CPUS, st.tuples(st.integers(1, 3), st.integers(1, 4)), st.tuples(SIZES, SIZES, SIZES))
-@few(10, deadline=None)
+@few(8, deadline=None)
 def test_transposes_of_heads_are_part_of_the_kernel(
     cpu: str, heads: tuple[int, int], sizes: tuple[int, int, int]
 ) -> None:
@@ -195,3 +198,52 @@ def test_queries_of_long_sequences_share_the_keys_of_a_head_in_parts() -> None:
     feeds = {"q": floats(1, 203, 24), "k": floats(1, 24, 301), "v": floats(1, 301, 20), "m": floats(1, 301)}
     scores = feeds["q"].astype(np.float64) @ feeds["k"].astype(np.float64) + feeds["m"]
     check(SIMPLE, feeds, {}, attended(scores, feeds["v"]), 1e-4)
+
+
+def test_factors_of_both_sides_and_heads_that_share_keys_are_part_of_the_kernel() -> None:
+    feeds = {"q": floats(2, 3, 21, 8), "k": floats(3, 8, 19), "v": floats(1, 1, 19, 5)}
+    nodes = [
+        node("Mul", ["q", "c"], ["a"]),
+        node("Mul", ["k", "c"], ["b"]),
+        node("MatMul", ["a", "b"], ["s"]),
+        node("Softmax", ["s"], ["p"], axis=-1),
+        node("MatMul", ["p", "v"], ["y"]),
+    ]
+    scores = 0.25 * (feeds["q"].astype(np.float64) @ feeds["k"].astype(np.float64))
+    check(nodes, feeds, {"c": np.array(0.5, np.float32)}, attended(scores, feeds["v"]), 1e-5)
+
+
+@pytest.mark.parametrize("empty", ["IsNaN", "rows"])
+@pytest.mark.parametrize("keys", [3, 16, 35])
+def test_rows_that_are_made_zero_afterwards_are_part_of_the_kernel(empty: str, keys: int) -> None:
+    feeds = {"q": floats(2, 20, 8), "k": floats(2, 8, keys), "v": floats(2, keys, 8)}
+    feeds["m"] = np.zeros((20, keys), np.float32)
+    feeds["m"][3], feeds["m"][19], feeds["m"][7, 0] = -np.inf, np.nan, np.inf
+    nodes = SIMPLE[:3]
+    if empty == "IsNaN":
+        nodes = [*nodes, node("IsNaN", ["p"], ["e"])]
+    else:
+        feeds["e"] = np.zeros((20, 1), bool)
+        feeds["e"][[3, 5]] = True
+    nodes = [*nodes, node("Where", ["e", "zero", "p"], ["w"]), node("MatMul", ["w", "v"], ["y"])]
+    made = model(nodes, feeds, ["y"], {"zero": np.array(0, np.float32)})
+    lowered = lower(made)
+    (kernel,) = lowered.kernels
+    assert kernel.nodes == tuple(n.name for n in made.graph.nodes)
+    assert_same(execute(job(made), lowered, feeds), run_ort(made, feeds), rtol=1e-5)
+
+
+def test_the_attention_operator_becomes_one_kernel(tmp_path: Path) -> None:
+    shapes = {"q": (2, 3, 20, 16), "k": (2, 3, 30, 16), "v": (2, 3, 30, 16)}
+    inputs = [helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, s) for n, s in shapes.items()]
+    output = helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, shapes["q"])
+    graph = helper.make_graph([node("Attention", ["q", "k", "v"], ["y"], is_causal=1)], "g", inputs, [output])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=10), tmp_path / "m.onnx")
+    made = import_model(tmp_path / "m.onnx")
+    lowered = CpuLowering().lower(job(made))
+    assert [k.symbol.startswith("Attention") for k in lowered.kernels] == [True]
+    feeds = {n: floats(*s) for n, s in shapes.items()}
+    scores = feeds["q"].astype(np.float64) @ np.swapaxes(feeds["k"], -1, -2).astype(np.float64) / 4
+    scores = np.where(np.tri(20, 30), scores, -np.inf)
+    found = execute(job(made), lowered, feeds)
+    np.testing.assert_allclose(next(iter(found.values())), attended(scores, feeds["v"]), rtol=0, atol=1e-5)

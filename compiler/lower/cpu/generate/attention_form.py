@@ -1,0 +1,86 @@
+"""Attention as numbers: sizes, what becomes of a score, and where the elements of tensors lie."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A tensor argument, and the distance in elements of neighbours along each outer loop, row and column."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    outer: tuple[int, ...]
+    row: int
+    column: int
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What becomes of a score: arithmetic with a number or with an operand; or `number` where the operand holds.
+
+    "unless" is the other way round: `number` where the operand does not hold.
+    """
+
+    kind: Literal["add", "multiply", "divide", "where", "unless"]
+    number: float | None = None
+    operand: Operand | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """out[outer, row, column] = Σ over keys of softmax(steps(Σ over terms of q · k)) · v.
+
+    The rows and columns of `q` are (row, term), of `k` (key, term), of `v` (key, column), of the operands of `steps`
+    (row, key). Rows of results are zeros where `empty` holds, and with `empty_if_nan` those that would be NaN. A
+    kernel's arguments are q, k, v, the operands of `steps` in their order, `empty`, out.
+    """
+
+    outer: tuple[int, ...]
+    rows: int
+    keys: int
+    terms: int
+    columns: int
+    q: Operand
+    k: Operand
+    v: Operand
+    out: Operand
+    steps: tuple[Step, ...]
+    empty: Operand | None = None
+    empty_if_nan: bool = False
+
+    @property
+    def work(self) -> int:
+        """Multiply-adds."""
+        return math.prod(self.outer) * self.rows * self.keys * (self.terms + self.columns)
+
+
+def strided(shape: Sequence[int], steps: Sequence[int], outer: Sequence[int], stored: tuple[int, ...]) -> Operand:
+    """An operand of a shape that is broadcast along `outer`."""
+    steps = [0 if n == 1 else s for n, s in zip(shape, steps, strict=True)]
+    padded = (*[0] * (len(outer) + 2 - len(steps)), *steps)
+    column = padded[-1] if shape[-1] > 1 else 1
+    return Operand(stored, "float32", padded[:-2], padded[-2], column)
+
+
+def broadcast(own: Sequence[int], dtype: str, shape: Sequence[int]) -> Operand | None:
+    """A tensor of shape `own` that is broadcast to the shape of the scores; None if it cannot be."""
+    if len(own) > len(shape) or dtype not in ("float32", "bool"):
+        return None
+    padded = (*[1] * (len(shape) - len(own)), *own)
+    if any(n not in (1, wide) for n, wide in zip(padded, shape, strict=True)):
+        return None
+    steps = [0 if n == 1 else s for n, s in zip(padded, pitches(padded), strict=True)]
+    return Operand(tuple(own), dtype, tuple(steps[:-2]), steps[-2], steps[-1])
+
+
+def pitches(shape: Sequence[int]) -> list[int]:
+    """The distance of neighbours along each axis of an array."""
+    found = [1] * len(shape)
+    for axis in reversed(range(len(shape) - 1)):
+        found[axis] = found[axis + 1] * shape[axis + 1]
+    return found
