@@ -19,8 +19,14 @@ OUTPUT_CYCLES = 34.0
 CACHE = 768 << 10
 """Bytes that stay in a second-level cache."""
 
-STREAM = 32.0
-"""Bytes that the next cache gives in a unit of time, mostly while products are computed."""
+SHARED_CACHE = 4 << 20
+"""Bytes that stay in a third-level cache that others use, too."""
+
+STREAM = 96.0
+"""Bytes that the third-level cache gives in a unit of time, mostly while products are computed."""
+
+FAR_STREAM = 16.0
+"""Bytes that memory gives in a unit of time."""
 
 GAIN = 1.1
 """How much faster the model has to find filtering: transformed weights are 16/9 of the plain ones."""
@@ -69,13 +75,13 @@ def _blocks(found: Convolution, isa: Isa, height: int) -> Blocks:
     steps = sum(r.count * v.count * step_cycles(r.size, v.size) for r in channels for v in columns)
     turns = height * -(-wide // narrow)
     transforms = turns * (INPUT_CYCLES * found.inputs + OUTPUT_CYCLES * found.outputs)
-    streamed = _streamed(found, vectors * isa.lanes, channels) / STREAM
+    streamed = _streaming(found, vectors * isa.lanes, channels)
     cycles = found.batch * count * (PLANES * found.inputs * steps + transforms + streamed)
     return Blocks(isa, count, height, wide, vectors, channels, columns, cycles)
 
 
-def _streamed(found: Convolution, tiles: int, channels: tuple[Run, ...]) -> int:
-    """Bytes that do not stay in the second-level cache while a block is computed."""
+def _streaming(found: Convolution, tiles: int, channels: tuple[Run, ...]) -> float:
+    """Time to bring back, in a block, what does not stay in the second-level cache."""
     walks = sum(r.count for r in channels)
     inputs = PLANES * 4 * found.inputs * tiles
     products = PLANES * 4 * max(r.size for r in channels) * tiles
@@ -85,7 +91,7 @@ def _streamed(found: Convolution, tiles: int, channels: tuple[Run, ...]) -> int:
         total += walks * inputs
     if 2 * products > CACHE:
         total += walks * 2 * products
-    return total
+    return total / (FAR_STREAM if inputs + products > SHARED_CACHE else STREAM)
 
 
 def _spared(isa: Isa) -> Isa:
