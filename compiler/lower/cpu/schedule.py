@@ -14,6 +14,7 @@ from heterocc.compiler.lower.cpu.alignment import at_any_address
 from heterocc.compiler.lower.cpu.blocks import BlockView, is_iters, is_plain_arithmetic, leaf_blocks, loads, view
 from heterocc.compiler.lower.cpu.contraction import Packing, choose_tile, find_contraction, schedule_contraction
 from heterocc.compiler.lower.cpu.generate.attention import WRITTEN
+from heterocc.compiler.lower.cpu.generate.filtered import FilteredPanels
 from heterocc.compiler.lower.cpu.generate.generate import generate
 from heterocc.compiler.lower.cpu.generate.isa import Isa, isa_of
 from heterocc.compiler.lower.cpu.generate.panels import Panels
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from tvm.s_tir.schedule import SBlockRV
     from tvm.target import Target
 
-Packed = Packing | Panels
+Packed = Packing | Panels | FilteredPanels
 
 
 def schedule_kernels(module: KernelModule, target: Target) -> KernelModule:

@@ -69,7 +69,7 @@ class _Writer:
         tall, wide = choose_tile(found.outputs, self.vectors, replace(self.isa, registers=registers))
         self.channel_runs, self.vector_runs = runs(found.outputs, tall), runs(self.vectors, wide)
         self.lines = self.rows + found.rows.reach // found.rows.stride
-        self.plane = _spread(self.lines * self.pitch)
+        self.plane = emit.spread(self.lines * self.pitch)
         taps = (found.rows.taps, found.columns.taps)
         self.packing = Panels(
             found.weight,
@@ -274,8 +274,3 @@ class _Writer:
         for later in rows.phases[1:]:
             number = number + tirx.Cast("int64", phase >= index(later))
         return number
-
-
-def _spread(numbers: int) -> int:
-    """At least so many numbers, an odd number of cache lines: planes then fall on all sets of a cache."""
-    return (-(-numbers // 16) | 1) * 16

@@ -105,6 +105,11 @@ def scratch(size: int) -> tirx.Buffer:
     return build.alloc_buffer((index(size),), "float32", scope="global")
 
 
+def spread(numbers: int) -> int:
+    """At least so many numbers, an odd number of cache lines: planes then fall on all sets of a cache."""
+    return (-(-numbers // 16) | 1) * 16
+
+
 def vector(buffer: tirx.Buffer, start: tirx.Expr, lanes: int) -> tirx.Expr:
     """`lanes` elements of a flat buffer in a row."""
     return buffer[build.ramp(start, index(1), lanes) if lanes > 1 else start]
@@ -113,6 +118,13 @@ def vector(buffer: tirx.Buffer, start: tirx.Expr, lanes: int) -> tirx.Expr:
 def put(buffer: tirx.Buffer, value: tirx.Expr, start: tirx.Expr, lanes: int) -> None:
     """Store a vector to a flat buffer."""
     build.buffer_store(buffer, value, [build.ramp(start, index(1), lanes) if lanes > 1 else start])
+
+
+def prefetch(buffer: tirx.Buffer, place: tirx.Expr) -> None:
+    """Ask for the cache line of an element that is read soon, which may lie beyond the end."""
+    to_read_into_nearest_as_data = [tirx.const(number, "int32") for number in (0, 3, 1)]
+    address = tirx.address_of(buffer[place])
+    build.evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch", address, *to_read_into_nearest_as_data))
 
 
 def broadcast(value: tirx.Expr, lanes: int) -> tirx.Expr:

@@ -8,6 +8,7 @@ from tvm import tirx
 
 from heterocc.compiler.lower.cpu.generate.depthwise import generate_depthwise
 from heterocc.compiler.lower.cpu.generate.direct import generate_direct
+from heterocc.compiler.lower.cpu.generate.filtered import FilteredPanels
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.maps import generate_map
 from heterocc.compiler.lower.cpu.generate.panels import Panels
@@ -17,14 +18,15 @@ from heterocc.compiler.lower.cpu.generate.read import read_fold, read_kernel
 from heterocc.compiler.lower.cpu.generate.reductions import generate_reduction
 from heterocc.compiler.lower.cpu.generate.row_stages import read_rows
 from heterocc.compiler.lower.cpu.generate.rows import generate_rows
+from heterocc.compiler.lower.cpu.generate.winograd import generate_winograd
 
-KINDS = (generate_product, generate_depthwise, generate_direct)
+KINDS = (generate_product, generate_depthwise, generate_winograd, generate_direct)
 """Functions of (kernel, instruction set) that give (code, packings), None for a kernel of another kind; in order."""
 
 
 def generate(
     function: tirx.PrimFunc, weights: Collection[int], isa: Isa
-) -> tuple[tirx.PrimFunc, tuple[Panels, ...]] | None:
+) -> tuple[tirx.PrimFunc, tuple[Panels | FilteredPanels, ...]] | None:
     """Write a kernel for an instruction set, None if it is of no kind that is generated.
 
     `weights` are the numbers of the arguments that are parameters. Returns the kernel, with the same arguments, and

@@ -1,0 +1,113 @@
+"""Convolutions by minimal filtering against a sum over taps in float64."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from onnx import helper
+
+from heterocc.compiler.lower.cpu.generate import winograd
+from heterocc.compiler.lower.cpu.generate.convolution import Convolution, Window
+from heterocc.compiler.lower.cpu.generate.filtered import FilteredPanels
+from heterocc.compiler.lower.cpu.generate.filtering_model import filtering_pays
+from heterocc.compiler.lower.cpu.generate.isa import Isa
+from tests.compiler.lower.cpu.generate.generated import ARM, Generated, assert_near, runnable, target_of
+from tests.compiler.lower.cpu.generate.test_convolution import Case, reference
+from tests.compiler.lower.lowered import model, run_ort
+from tests.few_examples import few
+
+node = helper.make_node
+RNG = np.random.default_rng(13)
+CPUS = st.sampled_from(runnable())
+SIZES = st.one_of(st.integers(1, 20), st.sampled_from([27, 28, 33, 56, 65, 70]))
+
+
+@pytest.fixture(autouse=True)
+def _always(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Filter every convolution that can be, also where the model says that it does not pay."""
+    monkeypatch.setattr(winograd, "filtering_pays", lambda *_: True)
+
+
+def floats(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    before, after = (tuple(draw(st.lists(st.integers(0, 3), min_size=2, max_size=2))) for _ in range(2))
+    size = tuple(max(draw(SIZES), 3 - b - a) for b, a in zip(before, after, strict=True))
+    inputs, outputs = draw(st.sampled_from([1, 2, 3, 5, 8, 16])), draw(st.sampled_from([1, 2, 5, 8, 17, 30]))
+    ones = (1, 1)
+    return Case(draw(st.integers(1, 2)), 1, inputs, outputs, size, (3, 3), ones, ones, before, after)
+
+
+def check(cpu: str, case: Case) -> None:
+    """A convolution with a residual that is read as the output is written, and one along its columns."""
+    x = floats(case.batch, case.inputs, *case.size)
+    w, b = floats(case.outputs, case.inputs, 3, 3), floats(case.outputs)
+    right = reference(case, x, w)
+    z, line = floats(*right.shape), floats(right.shape[-1])
+    nodes = [
+        node("Conv", ["x", "w", "b"], ["c"], pads=[*case.before, *case.after]),
+        node("Relu", ["c"], ["r"]),
+        node("Add", ["r", "z"], ["s"]),
+        node("Mul", ["s", "line"], ["y"]),
+    ]
+    kernel = Generated(nodes, {"x": x, "z": z, "line": line}, {"w": w, "b": b}, target_of(cpu))
+    assert kernel.done is not None and isinstance(kernel.done[1][0], FilteredPanels)
+    right = (np.maximum(right + b.reshape(-1, 1, 1), 0) + z) * line
+    assert_near(kernel.run(), right, case.inputs * 9)
+
+
+@given(CPUS, cases())
+@few(12, deadline=None)
+def test_a_filtered_convolution_of_any_shape_agrees(cpu: str, case: Case) -> None:
+    check(cpu, case)
+
+
+@pytest.mark.parametrize("cpu", runnable())
+@pytest.mark.parametrize(("batch", "size"), [(1, (23, 29)), (1, (7, 7)), (3, (14, 13)), (18, (9, 8))])
+def test_filtered_work_that_threads_share_agrees(cpu: str, batch: int, size: tuple[int, int]) -> None:
+    check(cpu, Case(batch, 1, 24, 40, size, (3, 3), (1, 1), (1, 1), (1, 1), (1, 1)))
+
+
+def test_filtered_code_for_arm_compiles() -> None:
+    x, w = np.zeros((1, 5, 9, 30), np.float32), np.zeros((6, 5, 3, 3), np.float32)
+    kernel = Generated([node("Conv", ["x", "w"], ["y"], pads=[1] * 4)], {"x": x}, {"w": w}, ARM)
+    assert "fmla" in kernel.code().mod.inspect_source("asm")
+
+
+@pytest.mark.parametrize("cpu", runnable())
+def test_filtering_is_about_as_near_to_float64_as_onnx_runtime(cpu: str) -> None:
+    case = Case(1, 1, 64, 32, (28, 28), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1))
+    x, w = floats(1, 64, 28, 28), floats(32, 64, 3, 3)
+    nodes = [node("Conv", ["x", "w"], ["y"], pads=[1] * 4)]
+    right = reference(case, x, w)
+    peer = run_ort(model(nodes, {"x": x}, ["y"], {"w": w}), {"x": x})["y"]
+    ours = Generated(nodes, {"x": x}, {"w": w}, target_of(cpu)).run()
+    assert np.abs(ours - right).max() <= 3 * np.abs(peer - right).max()
+
+
+def test_a_map_of_magnified_numbers_agrees() -> None:
+    case = Case(1, 1, 8, 8, (12, 12), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1))
+    x, w = floats(1, 8, 12, 12) * np.float32(1e30), floats(8, 8, 3, 3)
+    kernel = Generated([node("Conv", ["x", "w"], ["y"], pads=[1] * 4)], {"x": x}, {"w": w}, target_of(runnable()[0]))
+    assert_near(kernel.run(), reference(case, x, w), 72)
+
+
+def test_weights_fetched_ahead_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(winograd, "FAR_NUMBERS", 0)
+    for outputs in (3, 13, 40):
+        check(runnable()[0], Case(1, 1, 9, outputs, (14, 15), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1)))
+
+
+def test_filtering_pays_for_many_channels_and_not_for_few() -> None:
+    def pays(inputs: int, outputs: int, size: int) -> bool:
+        side = Window(size, 1, 3, 1, 1, size)
+        found = Convolution(None, 1, 1, 1, inputs, outputs, side, side, (0, 1, 2, 3))  # type: ignore[arg-type]
+        return filtering_pays(found, Isa(16, 32))
+
+    assert pays(64, 64, 56) and pays(512, 512, 7) and pays(40, 40, 40)
+    assert not pays(3, 32, 64) and not pays(1, 16, 28) and not pays(128, 128, 5)
