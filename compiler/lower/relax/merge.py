@@ -137,8 +137,8 @@ def _joined(module: KernelModule, group: Sequence[_Call], most_parameters: bool)
             else:
                 replace.append((parameter, known))
         results[call.binding.var] = function.params[len(call.given)]
-        if len(function.params) != len(call.given) + 1:
-            return None
+        if len(function.params) != len(call.given) + 1 or not isinstance(function.body, s_tir.SBlockRealize):
+            return None  # a kernel that is written already has no blocks
         root = function.body.block
         bodies.append(_substituted(root.body, replace) if replace else root.body)
         allocated += [*root.alloc_buffers, results[call.binding.var]]
