@@ -41,7 +41,7 @@ def test_the_manifest_names_the_variable_and_only_then_has_the_field(bundles: tu
     found = open_bundle(wrong).manifest
     assert found.faults == (WRONG_KERNEL,) and (found.version.major, found.version.minor) == (1, 2)
     plain = open_bundle(before)
-    assert plain.manifest.faults == () and (plain.manifest.version.major, plain.manifest.version.minor) == (1, 1)
+    assert plain.manifest.faults == () and (plain.manifest.version.major, plain.manifest.version.minor) == (1, 2)
     assert b'"faults"' not in plain.manifest.to_bytes() and b'"faults"' in found.to_bytes()
     assert before.read_bytes() == after.read_bytes()
 

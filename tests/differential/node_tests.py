@@ -197,7 +197,7 @@ def call(
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "code.so"
         path.write_bytes(lowered.code)
-        library = load_library(str(path), "p0", space, 1).module
+        library = load_library(str(path), "p0", space).module
     params = [_given(a, space) for a in lowered.params]
     results = [_given(a, space) for a in outputs]
     Executable(library, "p0", "main", space, params).bind([*(_given(a, space) for a in inputs), *results])()

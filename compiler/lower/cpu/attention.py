@@ -43,7 +43,9 @@ def fuse_attention(function: ImportedFunction, isa: Isa) -> ImportedFunction:
         value, match = binding.value, found.get(binding.var)
         if match is not None:
             if match.form not in kernels:
-                kernels[match.form] = builder.add_func(write_attention(match.form, isa), f"attention_{len(kernels)}")
+                name = f"attention_{len(kernels)}"
+                kernel = write_attention(match.form, isa).with_attr("global_symbol", name)
+                kernels[match.form] = builder.add_func(kernel, name)
             value = relax.call_tir(kernels[match.form], list(match.arguments), binding.var.ty)
         bindings.append((binding.var, value, binding.var.name))
     live = {v for o in outputs_of(function.mod["main"]) for v in vars_of(o)}

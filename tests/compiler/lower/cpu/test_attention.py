@@ -70,7 +70,7 @@ def attended(scores: np.ndarray, v: np.ndarray) -> np.ndarray:
     st.sampled_from(["plain", "scaled", "divided", "masked", "rows masked", "where", "scaled later"]),
     st.sampled_from([1.0, 50.0]),
 )
-@few(20, deadline=None)
+@few(10, deadline=None)
 def test_attention_is_one_kernel_that_agrees_with_float64(
     cpu: str, outer: list[int], sizes: tuple[int, int, int, int], turned: bool, kind: str, size: float
 ) -> None:
@@ -116,7 +116,7 @@ def test_attention_is_one_kernel_that_agrees_with_float64(
 
 
 @given(CPUS, st.tuples(st.integers(1, 3), st.integers(1, 4)), st.tuples(SIZES, SIZES, SIZES))
-@few(8, deadline=None)
+@few(6, deadline=None)
 def test_transposes_of_heads_are_part_of_the_kernel(
     cpu: str, heads: tuple[int, int], sizes: tuple[int, int, int]
 ) -> None:

@@ -107,13 +107,13 @@ def check(cpu: str, case: Case) -> None:
 
 
 @given(CPUS, cases())
-@few(30, deadline=None)
+@few(15, deadline=None)
 def test_a_convolution_with_any_attributes_agrees(cpu: str, case: Case) -> None:
     check(cpu, case)
 
 
 @given(CPUS, cases(depthwise=True))
-@few(20, deadline=None)
+@few(10, deadline=None)
 def test_a_depthwise_convolution_with_any_attributes_agrees(cpu: str, case: Case) -> None:
     check(cpu, case)
 

@@ -28,7 +28,7 @@ def check(kernel: Generated, right: np.ndarray) -> None:
 
 
 @given(CPUS, SHAPES, st.data())
-@few(24, deadline=None)
+@few(12, deadline=None)
 def test_chains_with_operands_of_any_broadcast_shape_agree(cpu: str, shape: list[int], data: st.DataObject) -> None:
     kept = data.draw(st.lists(st.booleans(), min_size=len(shape), max_size=len(shape)))
     x, r = floats(*shape), floats(*(n if k else 1 for n, k in zip(shape, kept, strict=True)))
@@ -44,7 +44,7 @@ def test_chains_with_operands_of_any_broadcast_shape_agree(cpu: str, shape: list
 
 
 @given(CPUS, SHAPES, st.data())
-@few(16, deadline=None)
+@few(8, deadline=None)
 def test_padding_any_sides_agrees(cpu: str, shape: list[int], data: st.DataObject) -> None:
     rank = len(shape)
     pads = data.draw(st.lists(st.integers(0, 3), min_size=2 * rank, max_size=2 * rank).filter(any))
@@ -55,7 +55,7 @@ def test_padding_any_sides_agrees(cpu: str, shape: list[int], data: st.DataObjec
 
 
 @given(CPUS, SHAPES, st.data())
-@few(16, deadline=None)
+@few(8, deadline=None)
 def test_concatenation_along_any_axis_agrees(cpu: str, shape: list[int], data: st.DataObject) -> None:
     axis = data.draw(st.integers(0, len(shape) - 1))
     lengths = data.draw(st.lists(st.integers(1, 40), min_size=2, max_size=4))
@@ -68,7 +68,7 @@ def test_concatenation_along_any_axis_agrees(cpu: str, shape: list[int], data: s
 
 
 @given(CPUS, st.permutations(range(3)), SIZES, SIZES, SIZES)
-@few(12, deadline=None)
+@few(6, deadline=None)
 def test_transposition_agrees(cpu: str, order: list[int], a: int, b: int, c: int) -> None:
     x = floats(a, b, c)
     nodes = [node("Transpose", ["x"], ["t"], perm=order), node("Abs", ["t"], ["y"])]

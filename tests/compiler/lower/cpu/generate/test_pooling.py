@@ -40,7 +40,7 @@ def pooled(
 
 
 @given(CPUS, st.sampled_from(["MaxPool", "AveragePool"]), st.integers(1, 2), st.booleans(), st.data())
-@few(40, deadline=None)
+@few(20, deadline=None)
 def test_windows_of_any_size_stride_padding_and_dilation_agree(
     cpu: str, kind: str, rank: int, counted: bool, data: st.DataObject
 ) -> None:
@@ -53,6 +53,7 @@ def test_windows_of_any_size_stride_padding_and_dilation_agree(
     pads = [data.draw(st.integers(0, min(k - 1, r))) for k, r in zip(taps * 2, reach * 2, strict=True)]
     assume(all(n + a + b > r for n, a, b, r in zip(shape[2:], pads[:rank], pads[rank:], reach, strict=True)))
     assume(all(n > r for n, r in zip(shape[2:], reach, strict=True)))  # no window lies in the padding alone
+    assume(max(taps) > 1)  # a window of one element is a copy of some
     x = RNG.standard_normal(shape).astype(np.float32)
     extra = {"count_include_pad": int(counted)} if kind == "AveragePool" else {}
     attributes = {"kernel_shape": taps, "strides": strides, "pads": pads, "dilations": dilations, **extra}

@@ -28,7 +28,7 @@ def wide(*arrays: np.ndarray) -> list[np.ndarray]:
 
 
 @given(CPUS, st.lists(st.integers(1, 4), max_size=2), SIZES, SIZES, SIZES)
-@few(24, deadline=None)
+@few(12, deadline=None)
 def test_a_product_with_a_weight_and_its_epilogue_agree(
     cpu: str, batch: list[int], rows: int, terms: int, columns: int
 ) -> None:
@@ -51,7 +51,7 @@ def test_a_product_with_a_weight_and_its_epilogue_agree(
 
 
 @given(CPUS, st.booleans(), SIZES, SIZES, st.integers(1, 70))
-@few(12, deadline=None)
+@few(6, deadline=None)
 def test_gemm_with_either_form_of_the_weight_agrees(
     cpu: str, turned: bool, rows: int, terms: int, columns: int
 ) -> None:
@@ -67,7 +67,7 @@ def test_gemm_with_either_form_of_the_weight_agrees(
 
 
 @given(CPUS, st.lists(st.integers(1, 3), min_size=1, max_size=2), SIZES, SIZES, SIZES)
-@few(16, deadline=None)
+@few(8, deadline=None)
 def test_a_batched_product_of_two_inputs_agrees(
     cpu: str, batch: list[int], rows: int, terms: int, columns: int
 ) -> None:
@@ -82,7 +82,7 @@ def test_a_batched_product_of_two_inputs_agrees(
 
 
 @given(CPUS, st.integers(1, 3), SIZES, SIZES, st.lists(SIZES, min_size=1, max_size=2))
-@few(24, deadline=None)
+@few(12, deadline=None)
 def test_a_pointwise_convolution_agrees(cpu: str, batch: int, channels: int, out: int, size: list[int]) -> None:
     x, w, b = floats(batch, channels, *size), floats(out, channels, *(1 for _ in size)), floats(out)
     z = floats(batch, out, *size)

@@ -40,7 +40,7 @@ KINDS: dict[str, Callable[[np.ndarray, int], np.ndarray]] = {"Softmax": softmax,
 
 
 @given(CPUS, st.sampled_from(sorted(KINDS)), st.lists(SIZES, min_size=1, max_size=4), st.data())
-@few(32, deadline=None)
+@few(16, deadline=None)
 def test_softmax_along_any_axis_agrees(cpu: str, kind: str, shape: list[int], data: st.DataObject) -> None:
     axis = data.draw(st.integers(0, len(shape) - 1))
     assume(shape[axis] > 1 and np.prod(shape) < 200_000)
@@ -64,7 +64,7 @@ def _normal(x: np.ndarray, axes: tuple[int, ...], epsilon: float = 1e-5) -> np.n
 
 
 @given(CPUS, st.lists(SIZES, min_size=1, max_size=3), st.integers(2, 230))
-@few(8, deadline=None)
+@few(6, deadline=None)
 def test_root_mean_square_normalisation_agrees(cpu: str, shape: list[int], length: int) -> None:
     assume(np.prod(shape) * length < 200_000)
     x = RNG.standard_normal((int(np.prod(shape)), length)).astype(np.float32)
@@ -88,11 +88,11 @@ def _assert_normal(found: np.ndarray, right: np.ndarray, x: np.ndarray, axes: tu
     """Agreement up to the rounding of the mean, which a small deviation magnifies."""
     wide = x.astype(np.float64)
     magnified = np.abs(wide).max(axes, keepdims=True) / np.sqrt(wide.var(axes, keepdims=True) + epsilon)
-    assert np.all(np.abs(found - right) <= 1e-5 * (1 + np.abs(right)) + 2e-6 * magnified)
+    assert np.all(np.abs(found - right) <= 1e-5 * (1 + np.abs(right)) + 5e-6 * magnified)
 
 
 @given(CPUS, st.lists(SIZES, min_size=2, max_size=4), st.data())
-@few(16, deadline=None)
+@few(8, deadline=None)
 def test_layer_normalisation_over_any_last_axes_agrees(cpu: str, shape: list[int], data: st.DataObject) -> None:
     axis = data.draw(st.integers(1, len(shape) - 1))
     assume(np.prod(shape[axis:]) > 1 and np.prod(shape) < 200_000 and _is_joined(shape[:axis], shape[axis:]))
@@ -105,7 +105,7 @@ def test_layer_normalisation_over_any_last_axes_agrees(cpu: str, shape: list[int
 
 
 @given(CPUS, st.lists(SIZES, min_size=3, max_size=4))
-@few(8, deadline=None)
+@few(6, deadline=None)
 def test_instance_normalisation_and_an_activation_agree(cpu: str, shape: list[int]) -> None:
     assume(np.prod(shape[2:]) > 1 and np.prod(shape) < 200_000)
     x = (3 + RNG.standard_normal(shape)).astype(np.float32)

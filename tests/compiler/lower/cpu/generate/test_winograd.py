@@ -62,7 +62,7 @@ def check(cpu: str, case: Case) -> None:
 
 
 @given(CPUS, cases())
-@few(12, deadline=None)
+@few(6, deadline=None)
 def test_a_filtered_convolution_of_any_shape_agrees(cpu: str, case: Case) -> None:
     check(cpu, case)
 
