@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from heterocc.runtime.fault_variables import WRONG_KERNEL, honoured
 from heterocc.runtime.native import cuda_unavailable_reason, opencl_unavailable_reason, vulkan_unavailable_reason
 from tests.golden_files import Golden
 
@@ -42,6 +43,14 @@ def pytest_configure(config: pytest.Config) -> None:
         reason = MISSING[name]()
         if reason is not None:
             raise pytest.UsageError(f"HETEROCC_REQUIRE asks for {name}, which the tests cannot use: {reason}")
+
+
+@pytest.fixture(autouse=True)
+def _no_simulated_failure_is_left() -> Iterator[None]:
+    """Refuse a test that makes this process simulate failures of a driver: a plug-in never stops once it began."""
+    yield
+    left = [name for name in honoured() if name != WRONG_KERNEL]
+    assert not left, f"{', '.join(left)} is in force in this process from now on: set it in a fresh one"
 
 
 @pytest.fixture

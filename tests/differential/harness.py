@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import subprocess
 import sys
@@ -90,8 +91,9 @@ def run_fresh(
     variant: str = "",
     cpu_variant: bool = True,
     properties: Sequence[str] = (),
+    variables: Mapping[str, str] | None = None,
 ) -> Outcome:
-    """Compile `model` for `devices` and run the bundle in a process of its own on seeded inputs."""
+    """Compile `model` for `devices` and run the bundle on seeded inputs, in a process with these variables as well."""
     bundle, given, written = work / "m.hcb", work / "in.npz", work / "out.npz"
     report = compile_model(
         model,
@@ -105,7 +107,8 @@ def run_fresh(
     feed = golden_feed(bundle)
     np.savez(given, **feed)
     command = [sys.executable, "-c", RUNNER, str(bundle), str(given), str(written), variant]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+    environment = {**os.environ, **(variables or {})}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600, env=environment)
     assert done.returncode == 0, done.stderr[-3000:]
     told = json.loads(done.stdout.splitlines()[-1])
     options = ort.SessionOptions()

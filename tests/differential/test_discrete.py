@@ -25,12 +25,18 @@ pytestmark = [*ON_DEVICE["VULKAN"], *ON_DEVICE["OPENCL"]]
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.models)])
 @pytest.mark.parametrize("name", [*QUICK, *(pytest.param(n, marks=pytest.mark.models) for n in REAL)])
 def test_every_node_on_a_random_one_of_three_discrete_devices_equals_onnx_runtime(
-    name: str, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, seed: int, tmp_path: Path
 ) -> None:
     path, shapes, tolerance = fetch(name)
     pinned = random_placement(able(path, shapes, THREE), seed)
-    for device in ("OPENCL", "VULKAN"):  # read by the process that runs the bundle
-        monkeypatch.setenv(f"HETEROCC_{device}_FAULT", "discrete")
-    outcome = run_fresh(path, tmp_path, ",".join((*THREE, "ORT")), shapes=shapes, affinity=pinned, tolerance=tolerance)
+    outcome = run_fresh(
+        path,
+        tmp_path,
+        ",".join((*THREE, "ORT")),
+        shapes=shapes,
+        affinity=pinned,
+        tolerance=tolerance,
+        variables={f"HETEROCC_{device}_FAULT": "discrete" for device in ("OPENCL", "VULKAN")},
+    )
     outcome.assert_right()
     assert len({p.device for p in outcome.report.plan.partitions}) == len(THREE)

@@ -79,7 +79,7 @@ def apply_axis(
 
 
 def _sources(size: int, scale: float, out: int, attrs: Mapping[str, Any]) -> list[float]:
-    """Where each output position lies in the input.
+    """The position in the input of each output element.
 
     In float32 and in ONNX Runtime's order of operations: rounding decides which pixel is nearest where a quotient is
     close to a whole number, as 17 / 1.7.

@@ -101,6 +101,16 @@ def loads(body: tirx.BufferStore | tirx.Expr) -> list[TensorLoad]:
     return [n for n in nodes(body) if isinstance(n, TensorLoad)]
 
 
+def is_conditional(expr: tirx.Expr) -> bool:
+    """Whether an expression computes one of two others: what it does not choose may not even be read."""
+    return isinstance(expr, Call) and getattr(expr.op, "name", "") == "prim.if_then_else"
+
+
+def is_function(expr: tirx.Expr) -> bool:
+    """Whether an expression calls a function, which costs several times as much as arithmetic."""
+    return isinstance(expr, Call) and not is_conditional(expr)
+
+
 def outside_loads(expr: tirx.Expr) -> Iterator[tirx.Expr]:
     """All expressions below one, but for the indices of loads."""
     yield expr

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tvm import tirx
-from tvm.ir import Call, TensorLoad
+from tvm.ir import TensorLoad
 
+from heterocc.compiler.lower.cpu.blocks import is_conditional
 from heterocc.compiler.lower.cpu.generate.epilogue import reads_in_epilogue
 from heterocc.compiler.lower.cpu.generate.places import linear, shape_of
 from heterocc.compiler.lower.cpu.generate.read import Kernel, Nest, Stage
@@ -163,7 +164,7 @@ def padding(kernel: Nest, data: TensorLoad, fill: float = 0.0) -> tuple[tirx.Buf
     if stage is None:
         return None
     value, condition = stage.value, None
-    if isinstance(value, Call) and getattr(value.op, "name", "") in ("prim.if_then_else", "tirx.if_then_else"):
+    if is_conditional(value):
         condition, value, otherwise = value.args
         if not (isinstance(otherwise, tirx.FloatImm) and float(otherwise.value) == fill):
             return None

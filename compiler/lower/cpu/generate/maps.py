@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from tvm import s_tir, tirx
-from tvm.ir import Call, TensorLoad
 
 from heterocc.compiler.lower.cpu.blocks import (
     dtype_of,
+    is_function,
     is_iters,
     itemsize,
     leaf_blocks,
@@ -77,7 +77,7 @@ def read_map(function: tirx.PrimFunc) -> Nest | None:
     )
     if any(nest.argument(s.buffer) is not None for s in before):
         return None
-    after = [replace(stages[n], value=_inlined(stages[n].value, before)) for n in sorted(together)]
+    after = [replace(stages[n], value=nest.inlined(stages[n].value)) for n in sorted(together)]
     return replace(nest, before=(), after=tuple(after))
 
 
@@ -92,25 +92,13 @@ def _read_elsewhere(number: int, stages: Sequence[Stage], together: set[int]) ->
     return False
 
 
-def _inlined(expr: tirx.Expr, before: Sequence[Stage]) -> tirx.Expr:
-    """The expression with what stages before compute in place of loads of it."""
-
-    def inline(load: TensorLoad) -> tirx.Expr:
-        stage = next((s for s in before if s.buffer.same_as(load.source)), None)
-        if stage is None:
-            return load
-        return _inlined(substituted(stage.value, list(zip(stage.iters, load.indices, strict=True))), before)
-
-    return substituted(expr, [], inline)
-
-
 def _has_vectors(nest: Nest) -> bool:
     given = [s.value for s in nest.after]
     read = [load for s in nest.after for load in loads(s.value)]
     if not all(dtype_of(e) in _VECTOR_TYPES for e in (*given, *read)):
         return False
-    calls = [n for s in nest.after for n in outside_loads(s.value) if isinstance(n, Call)]
-    return all(dtype_of(c) == "float32" or c.op.name == "tirx.if_then_else" for c in calls if hasattr(c.op, "name"))
+    calls = [n for s in nest.after for n in outside_loads(s.value) if is_function(n)]
+    return all(dtype_of(call) == "float32" for call in calls)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,20 +129,16 @@ def _shape(nest: Nest) -> _Shape | None:
     numbers = [n for n, extent in enumerate(nest.extents) if extent > 1] or [len(nest.loops) - 1]
     first = len(numbers) - 1
     while first and plain[numbers[first]] and plain[numbers[first - 1]]:
-        longer = _axis(nest, numbers[first - 1 :])
+        longer = nest.axis(numbers[first - 1 :])
         if any(longer.step(form) is None for form in forms):
             break
         first -= 1
-    axis = _axis(nest, numbers[first:])
+    axis = nest.axis(numbers[first:])
     cuts: tuple[int, ...] = (0, axis.length)
     if len(axis.loops) == 1 and not plain[axis.loops[0]]:
         found = _cuts(nest, axis.loops[0])
         cuts = tuple(sorted({*cuts, *(c for c in found if 0 < c < axis.length)}))
-    return _Shape(_axis(nest, numbers[:first]), axis, cuts) if len(cuts) <= MOST_PIECES + 1 else None
-
-
-def _axis(nest: Nest, loops: Sequence[int]) -> Axis:
-    return Axis(tuple(loops), tuple(nest.extents[n] for n in loops))
+    return _Shape(nest.axis(numbers[:first]), axis, cuts) if len(cuts) <= MOST_PIECES + 1 else None
 
 
 def _cuts(nest: Nest, number: int) -> set[int]:
@@ -185,9 +169,9 @@ class _Writer:
         self.lanes = max(1, isa.lanes * 4 // max(size, 4))
         shape = _shape(nest)
         self.shape = shape or _Shape(
-            _axis(nest, range(len(nest.loops) - 1)), _axis(nest, [len(nest.loops) - 1]), (0, nest.extents[-1])
+            nest.axis(range(len(nest.loops) - 1)), nest.axis([len(nest.loops) - 1]), (0, nest.extents[-1])
         )
-        functions = sum(isinstance(n, Call) for s in nest.after for n in outside_loads(s.value))
+        functions = sum(is_function(n) for s in nest.after for n in outside_loads(s.value))
         self.work = math.prod(nest.extents) * (1 + FUNCTION * functions)
 
     def write(self, arguments: Arguments) -> None:

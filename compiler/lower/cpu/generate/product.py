@@ -11,7 +11,6 @@ multiplication" (2008).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tvm import tirx
@@ -99,12 +98,12 @@ def find_product(kernel: Kernel) -> Product | None:
     assert written is not None
     only_vectors = [i for i in places if moving[i] == moving[along]]
     only_numbers = [i for i in places if moving[i] not in (moving[along], [True, True])]
-    columns = _last_run(kernel, only_vectors, [vectors.form, written])
-    rows = _last_run(kernel, only_numbers, [numbers.form])
-    summed = _axis(kernel, terms)
+    columns = kernel.last_run(only_vectors, [vectors.form, written])
+    rows = kernel.last_run(only_numbers, [numbers.form])
+    summed = kernel.axis(terms)
     if any(s.weight is None and summed.step(s.form) is None for s in (numbers, vectors)):
         return None
-    outer = tuple(_axis(kernel, [i]) for i in places if i not in (*columns.loops, *rows.loops))
+    outer = tuple(kernel.axis([i]) for i in places if i not in (*columns.loops, *rows.loops))
     found = Product(outer, rows, columns, summed, numbers, vectors)
     return found if columns.step(written) == 1 and _worth_it(found) else None
 
@@ -132,18 +131,6 @@ def _axis_of(kernel: Kernel, expr: tirx.Expr) -> int | None:
 
 def _is_zero(expr: tirx.Expr) -> bool:
     return isinstance(expr, tirx.IntImm) and int(expr) == 0
-
-
-def _axis(kernel: Kernel, loops: Sequence[int]) -> Axis:
-    return Axis(tuple(loops), tuple(kernel.extents[i] for i in loops))
-
-
-def _last_run(kernel: Kernel, loops: list[int], forms: Sequence[Linear]) -> Axis:
-    """The longest row of the last of `loops` that is one axis in all `forms`."""
-    first = max(len(loops) - 1, 0)
-    while first and all(_axis(kernel, loops[first - 1 :]).step(f) is not None for f in forms):
-        first -= 1
-    return _axis(kernel, loops[first:])
 
 
 class _Writer:

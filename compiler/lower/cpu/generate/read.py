@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ from tvm import s_tir, tirx
 from tvm.ir import TensorLoad
 
 from heterocc.compiler.lower.cpu.blocks import BlockView, dtype_of, is_iters, leaf_blocks, loads, view
-from heterocc.compiler.lower.cpu.generate.places import shape_of, substituted
+from heterocc.compiler.lower.cpu.generate.places import Axis, Linear, shape_of, substituted
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,28 @@ class Nest:
     def terms(self) -> tuple[int, ...]:
         """Numbers of the loops of the reduction."""
         return tuple(i for i, kind in enumerate(self.kinds) if kind == "R")
+
+    def axis(self, loops: Sequence[int]) -> Axis:
+        """The loops of these numbers as one axis."""
+        return Axis(tuple(loops), tuple(self.extents[n] for n in loops))
+
+    def last_run(self, loops: Sequence[int], forms: Sequence[Linear]) -> Axis:
+        """The longest row of the last of `loops` that is one axis in all `forms`."""
+        first = max(len(loops) - 1, 0)
+        while first and all(self.axis(loops[first - 1 :]).step(f) is not None for f in forms):
+            first -= 1
+        return self.axis(loops[first:])
+
+    def inlined(self, expr: tirx.Expr) -> tirx.Expr:
+        """The expression with what the stages before compute in place of loads of it."""
+
+        def inline(load: TensorLoad) -> tirx.Expr:
+            stage = self.stage(load.source)
+            if stage is None:
+                return load
+            return self.inlined(substituted(stage.value, list(zip(stage.iters, load.indices, strict=True))))
+
+        return substituted(expr, [], inline)
 
     def argument(self, buffer: tirx.Buffer) -> int | None:
         """The number of the argument that a buffer is, None for one that the kernel owns."""

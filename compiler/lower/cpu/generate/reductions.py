@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from tvm import tirx
-from tvm.ir import Call, TensorLoad
+from tvm.ir import TensorLoad
 from tvm.script.ir_builder import tirx as build
 
-from heterocc.compiler.lower.cpu.blocks import dtype_of, loads, nodes, uses
+from heterocc.compiler.lower.cpu.blocks import dtype_of, is_conditional, is_function, loads, nodes, uses
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.epilogue import Element, can_store, kept_stages
@@ -24,7 +24,6 @@ from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import (
     Axis,
-    Linear,
     Place,
     at,
     index,
@@ -79,38 +78,19 @@ def find_reduction(kernel: Fold) -> Reduction | None:
     for loops, along in ((places, True), (terms, False)):
         steps = {f.steps[loops[-1]] for f in every} if loops else set()
         if steps and steps <= {0, 1} and 1 in steps and not (along and kernel.extents[loops[-1]] < 4):
-            row = _last_run(kernel, loops, every)
+            row = kernel.last_run(loops, every)
             rest = [n for n in places if n not in row.loops]
-            outer = Axis(tuple(rest), tuple(kernel.extents[n] for n in rest))
-            return Reduction(outer, tuple(n for n in terms if n not in row.loops), row, along, value)
+            return Reduction(kernel.axis(rest), tuple(n for n in terms if n not in row.loops), row, along, value)
     return None
 
 
 def _from_arguments(kernel: Fold) -> tirx.Expr | None:
     """The combined expression with preceding stages inlined; None if one of them is read under a condition."""
 
-    def inline(load: TensorLoad) -> tirx.Expr:
-        stage = kernel.stage(load.source)
-        if stage is None:
-            return load
-        return substituted(substituted(stage.value, list(zip(stage.iters, load.indices, strict=True))), [], inline)
-
-    value = substituted(kernel.value, [], inline)
-    conditions = any(isinstance(n, Call) and "if_then_else" in getattr(n.op, "name", "") for n in nodes(value))
+    value = kernel.inlined(kernel.value)
+    conditions = any(map(is_conditional, nodes(value)))
     known = all(kernel.argument(load.source) is not None and dtype_of(load) == "float32" for load in loads(value))
     return value if known and not conditions else None
-
-
-def _last_run(kernel: Fold, loops: Sequence[int], forms: Sequence[Linear]) -> Axis:
-    """The longest row of the last of `loops` that is one axis everywhere."""
-    first = len(loops) - 1
-
-    def axis(begin: int) -> Axis:
-        return Axis(tuple(loops[begin:]), tuple(kernel.extents[n] for n in loops[begin:]))
-
-    while first and all(axis(first - 1).step(f) is not None for f in forms):
-        first -= 1
-    return axis(first)
 
 
 class _Writer:
@@ -118,7 +98,7 @@ class _Writer:
 
     def __init__(self, kernel: Fold, found: Reduction, lanes: int) -> None:
         self.kernel, self.found, self.lanes = kernel, found, lanes
-        functions = sum(isinstance(n, Call) for n in nodes(found.value))
+        functions = sum(map(is_function, nodes(found.value)))
         self.work = math.prod(kernel.extents) * (1 + FUNCTION * functions)
         self.kind = "parallel" if self.work >= PARALLEL_TERMS else "serial"
 

@@ -10,9 +10,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tvm import s_tir, tirx
-from tvm.ir import Call
 
-from heterocc.compiler.lower.cpu.blocks import BlockView, dtype_of, is_iters, leaf_blocks, loads, nodes, uses, view
+from heterocc.compiler.lower.cpu.blocks import (
+    BlockView,
+    dtype_of,
+    is_conditional,
+    is_iters,
+    leaf_blocks,
+    loads,
+    nodes,
+    uses,
+    view,
+)
 from heterocc.compiler.lower.cpu.generate.places import index, offset, shape_of, substituted
 from heterocc.compiler.lower.cpu.generate.read import Combination, Nest, combination, is_constant
 
@@ -86,7 +95,7 @@ def _is_known(rows: Rows, stage: RowStage) -> bool:
         if offset(load.indices, load.source, rows.loops) is None:
             return False
     bare = substituted(stage.value, [], lambda load: tirx.const(0, dtype_of(load)))
-    lazy = any(isinstance(n, Call) and "if_then_else" in getattr(n.op, "name", "") for n in nodes(bare))
+    lazy = any(map(is_conditional, nodes(bare)))
     return not lazy and not any(uses(bare, v) for v in rows.loops)
 
 
