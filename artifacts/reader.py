@@ -14,19 +14,19 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from heterocc.artifacts.closing import Closing
 from heterocc.artifacts.container import MAX_MANIFEST, PAGE, Container, Entry
 from heterocc.artifacts.dtypes import STORAGE
 from heterocc.artifacts.errors import BundleError, BundleHashError, Hint, UsageError
-from heterocc.artifacts.filetype import BUNDLE, HEAD, ONNX, ZIP, file_kind
-from heterocc.artifacts.locks import renewed_lock
+from heterocc.artifacts.files.closing import Closing
+from heterocc.artifacts.files.filetype import BUNDLE, HEAD, ONNX, ZIP, file_kind
+from heterocc.artifacts.files.locks import renewed_lock
+from heterocc.artifacts.files.sealed import SealedFile, hint_for, sealed_memfd
+from heterocc.artifacts.files.source import Source, open_source
+from heterocc.artifacts.files.watch import FileWatch, changed, copy_of
 from heterocc.artifacts.manifest import DIGEST_NAME, MANIFEST_NAME, Manifest
 from heterocc.artifacts.npy import parse_npy
-from heterocc.artifacts.sealed import SealedFile, hint_for, sealed_memfd
-from heterocc.artifacts.source import Source, open_source
 from heterocc.artifacts.validate import check_manifest, parse_manifest, read_version
 from heterocc.artifacts.verify import Extent, FileKey, Verification, is_remembered, is_settled, remember, wrong_hash
-from heterocc.artifacts.watch import FileWatch, changed, copy_of
 
 
 class Bundle(Closing):

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from heterocc.artifacts.errors import BundleError, BundleHashError
-from heterocc.artifacts.locks import renewed_lock
-from heterocc.artifacts.watch import SETTLED_NS as _SETTLED_NS
+from heterocc.artifacts.files.locks import renewed_lock
+from heterocc.artifacts.files.watch import SETTLED_NS as _SETTLED_NS
 
 FileKey = tuple[int, int, int, int, int, str]
 """Identity of an unchanged file: device, inode, size, mtime and ctime in ns, SHA-256 of the manifest."""

@@ -14,7 +14,6 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from heterocc.artifacts.atomic import AtomicFile
 from heterocc.artifacts.container import (
     MAX_MANIFEST,
     MAX_MEMBERS,
@@ -26,6 +25,7 @@ from heterocc.artifacts.container import (
 )
 from heterocc.artifacts.dtypes import STORAGE
 from heterocc.artifacts.errors import BundleError, InternalError
+from heterocc.artifacts.files.atomic import AtomicFile
 from heterocc.artifacts.manifest import (
     DIGEST_NAME,
     MANIFEST_NAME,

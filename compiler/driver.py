@@ -12,8 +12,8 @@ import numpy as np
 
 from heterocc.artifacts.dtypes import is_narrow
 from heterocc.artifacts.errors import Hint, InputError, ModelRunError, UnsupportedOpError
+from heterocc.artifacts.files.reading import reading
 from heterocc.artifacts.names import file_name
-from heterocc.artifacts.reading import reading
 from heterocc.compiler.build.build import Builder, write_dumps
 from heterocc.compiler.build.pack import half_nodes, pack, weights_of
 from heterocc.compiler.build.tuning import left_out, remembered
@@ -24,8 +24,8 @@ from heterocc.compiler.files.writing import atomic_write, make_folder, require_w
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.pipeline import import_model
 from heterocc.compiler.importer.random_nodes import not_compared
-from heterocc.compiler.importer.shape_rules import empty_at_fault
-from heterocc.compiler.importer.source import AnyModel, ModelSource, as_source
+from heterocc.compiler.importer.reading.source import AnyModel, ModelSource, as_source
+from heterocc.compiler.importer.shapes.shape_rules import empty_at_fault
 from heterocc.compiler.options import CompileOptions, with_overrides
 from heterocc.compiler.placement.affinity_file import affinity_from, write_affinity_file
 from heterocc.compiler.placement.machine import build_machine

@@ -7,11 +7,11 @@ from typing import Any, Literal, overload
 
 import numpy as np
 
-from heterocc.artifacts.closing import Closing
 from heterocc.artifacts.errors import DeviceError, FeedError, HeteroccError, UsageError
+from heterocc.artifacts.files.closing import Closing
+from heterocc.artifacts.files.source import Source
 from heterocc.artifacts.manifest import TensorSpec, Variant
 from heterocc.artifacts.reader import Bundle, open_bundle
-from heterocc.artifacts.source import Source
 from heterocc.runtime import forks
 from heterocc.runtime.binding import Binding
 from heterocc.runtime.execute.chain import Context

@@ -11,8 +11,8 @@ import numpy as np
 from heterocc.artifacts.dtypes import NARROW, is_narrow
 from heterocc.artifacts.errors import Hint, InputError, ModelRunError
 from heterocc.compiler.checking.half_reference import SCALE, round_values, rounded
-from heterocc.compiler.importer.complaint import complaint
 from heterocc.compiler.importer.model import ImportedModel
+from heterocc.compiler.importer.onnx_tools.complaint import complaint
 from heterocc.compiler.lower.half.policy import rounded_values
 from heterocc.runtime.execute.narrow import dtype_of, from_ort, ort_value
 from heterocc.runtime.execute.ort_session import onnxruntime_package, open_session, session_options

@@ -16,9 +16,9 @@ from heterocc.compiler.checking.compare import FLOAT16, FLOAT32, QUANTISED, blin
 from heterocc.compiler.checking.feed import feed_for
 from heterocc.compiler.checking.judge import Judge, coarse_values
 from heterocc.compiler.checking.reference import Reference
+from heterocc.compiler.importer.inputs.seeded import DRAWS
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.random_nodes import random_values
-from heterocc.compiler.importer.seeded import DRAWS
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from heterocc.artifacts.errors import FileMissingError, NotOnnxError, UsageError
-from heterocc.artifacts.filetype import HEAD, ONNX, file_kind
+from heterocc.artifacts.files.filetype import HEAD, ONNX, file_kind
 
 PERCENTILES = (("min", 0.0), ("median", 50.0), ("p90", 90.0), ("p99", 99.0), ("max", 100.0))
 

@@ -58,7 +58,7 @@ def run(
 ) -> None:
     """Run a bundle once and write or summarise its outputs."""
     with errors(json):
-        from heterocc.artifacts.reading import reading
+        from heterocc.artifacts.files.reading import reading
         from heterocc.compiler.cli import reports as cli_report
         from heterocc.compiler.files import inputs as bundle_io
         from heterocc.compiler.files.outputs import require_place, write_outputs

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from heterocc.artifacts.errors import ShapeOptionError
-from heterocc.compiler.importer.shape_rules import check_dims
+from heterocc.compiler.importer.shapes.shape_rules import check_dims
 from heterocc.compiler.options import CompileOptions
 
 Model = Annotated[Path, typer.Argument(help="The ONNX model.", show_default=False)]

@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Callable
 
-from heterocc.artifacts import atomic
+from heterocc.artifacts.files import atomic
 from heterocc.compiler import tools
 from heterocc.compiler.files import scratch
 from heterocc.compiler.printable import ENCODING_ERRORS

@@ -13,10 +13,10 @@ import numpy as np
 
 from heterocc.artifacts.dtypes import NARROW
 from heterocc.artifacts.errors import FeedError, FileMissingError, UsageError
-from heterocc.artifacts.filetype import HEAD, file_kind
+from heterocc.artifacts.files.filetype import HEAD, file_kind
+from heterocc.artifacts.files.reading import note_read
 from heterocc.artifacts.manifest import TensorSpec
 from heterocc.artifacts.reader import open_bundle
-from heterocc.artifacts.reading import note_read
 from heterocc.compiler.files.outputs import NAMES, read_names
 from heterocc.runtime.execute.narrow import narrow_dtype
 from heterocc.runtime.feeds import native

@@ -15,7 +15,7 @@ import numpy as np
 
 from heterocc.artifacts.dtypes import is_narrow
 from heterocc.artifacts.errors import OutputFileError
-from heterocc.artifacts.reading import refuse_input
+from heterocc.artifacts.files.reading import refuse_input
 from heterocc.compiler.files.writing import atomic_write, require_writable
 
 NAMES = "names.json"

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from heterocc.artifacts.errors import OutputFileError
-from heterocc.artifacts.leftovers import leftover, try_lock
+from heterocc.artifacts.files.leftovers import leftover, try_lock
 
 _PREFIX = "heterocc-work-"
 _NAME = re.compile(re.escape(_PREFIX) + r"[a-z]+-\w{8}")

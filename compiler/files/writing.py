@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from heterocc.artifacts.atomic import AtomicFile
 from heterocc.artifacts.errors import OutputFileError
-from heterocc.artifacts.reading import refuse_input
+from heterocc.artifacts.files.atomic import AtomicFile
+from heterocc.artifacts.files.reading import refuse_input
 
 
 def require_writable(target: Path, *, folder: bool = False) -> None:

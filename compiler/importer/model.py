@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from heterocc.compiler.importer.draft import np_type, reads
+from heterocc.compiler.importer.draft.draft import np_type, reads
 from heterocc.passes.graph import Graph
 from heterocc.passes.printer import count, human_bytes
 

@@ -12,9 +12,9 @@ import onnx
 from onnx import helper
 
 from heterocc.artifacts.errors import InvalidGraphError
-from heterocc.compiler.importer.draft import nodes_of
-from heterocc.compiler.importer.read import read_proto
-from heterocc.compiler.importer.source import as_source
+from heterocc.compiler.importer.draft.draft import nodes_of
+from heterocc.compiler.importer.reading.read import read_proto
+from heterocc.compiler.importer.reading.source import as_source
 from heterocc.passes.printer import human_bytes
 
 Dim = int | str | None

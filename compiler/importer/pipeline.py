@@ -8,21 +8,21 @@ from pathlib import Path
 from types import MappingProxyType
 
 from heterocc.artifacts.errors import InputError, InvalidGraphError
-from heterocc.compiler.importer.complaint import complaint
-from heterocc.compiler.importer.conv_fusion import fuse
-from heterocc.compiler.importer.draft import INLINE_BYTES, Draft, bodies, opsets, reads, to_stub, to_tensor
-from heterocc.compiler.importer.functions import expand_local, expand_standard
+from heterocc.compiler.importer.draft.draft import INLINE_BYTES, Draft, bodies, opsets, reads, to_stub, to_tensor
+from heterocc.compiler.importer.draft.names import Namer, rename_nodes, rename_values
+from heterocc.compiler.importer.estimates.work import Budget
+from heterocc.compiler.importer.folding.conv_fusion import fuse
+from heterocc.compiler.importer.folding.simplify import simplify
 from heterocc.compiler.importer.model import ImportedModel, open_shapes
-from heterocc.compiler.importer.names import Namer, rename_nodes, rename_values
-from heterocc.compiler.importer.onnx_runtime import objection
-from heterocc.compiler.importer.opset import drop_unused_domains, lower_opset, settle_opset
-from heterocc.compiler.importer.propagation import require_few
-from heterocc.compiler.importer.read import read_model
-from heterocc.compiler.importer.shape_rules import empty_at_fault
-from heterocc.compiler.importer.shapes import dims_text, fix_inputs, infer
-from heterocc.compiler.importer.simplify import simplify
-from heterocc.compiler.importer.source import AnyModel, ModelSource, as_source
-from heterocc.compiler.importer.work import Budget
+from heterocc.compiler.importer.onnx_tools.complaint import complaint
+from heterocc.compiler.importer.onnx_tools.onnx_runtime import objection
+from heterocc.compiler.importer.onnx_tools.propagation import require_few
+from heterocc.compiler.importer.operators.functions import expand_local, expand_standard
+from heterocc.compiler.importer.operators.opset import drop_unused_domains, lower_opset, settle_opset
+from heterocc.compiler.importer.reading.read import read_model
+from heterocc.compiler.importer.reading.source import AnyModel, ModelSource, as_source
+from heterocc.compiler.importer.shapes.shape_rules import empty_at_fault
+from heterocc.compiler.importer.shapes.shapes import dims_text, fix_inputs, infer
 from heterocc.compiler.keywords import checked_keywords
 from heterocc.passes.graph import Graph, Node, Value
 

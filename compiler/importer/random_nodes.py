@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from heterocc.compiler.importer.draft import bodies
+from heterocc.compiler.importer.draft.draft import bodies
 from heterocc.compiler.importer.model import ImportedModel
 
 _RANDOM = frozenset(

@@ -14,8 +14,8 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from heterocc.artifacts.errors import AffinityFileError, FileMissingError
-from heterocc.artifacts.filetype import HEAD, file_kind
-from heterocc.artifacts.reading import note_read
+from heterocc.artifacts.files.filetype import HEAD, file_kind
+from heterocc.artifacts.files.reading import note_read
 from heterocc.compiler.files.writing import atomic_write
 from heterocc.passes.affinity import Affinity, AffinityMode, Rule, RuleKind
 from heterocc.passes.plan import UNPLACED, Plan

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from heterocc.compiler.devices.device import TargetDevice
-from heterocc.compiler.importer.flops import node_flops
+from heterocc.compiler.importer.estimates.flops import node_flops
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.passes.cost import Link, Machine, PlacementDevice
 

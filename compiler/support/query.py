@@ -33,7 +33,7 @@ from heterocc.compiler.support.trial import (
 from heterocc.passes.graph import Graph
 
 if TYPE_CHECKING:
-    from heterocc.compiler.importer.source import AnyModel, ModelSource
+    from heterocc.compiler.importer.reading.source import AnyModel, ModelSource
 
 
 class QueryResult(MutableMapping[str, str]):

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Sequence
 
 from heterocc.artifacts.errors import DeviceError, DeviceMemoryError, HeteroccError, Hint
-from heterocc.artifacts.sealed import MORE_FILES
+from heterocc.artifacts.files.sealed import MORE_FILES
 from heterocc.runtime.native import typed_error
 
 _MEMORY_WORDS = (

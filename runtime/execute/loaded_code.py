@@ -11,7 +11,7 @@ import os
 import weakref
 from collections import deque
 
-from heterocc.artifacts.sealed import SealedFile
+from heterocc.artifacts.files.sealed import SealedFile
 
 _waiting: deque[SealedFile] = deque()
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from heterocc.artifacts import atomic
 from heterocc.artifacts.errors import OutputFileError
+from heterocc.artifacts.files import atomic
 from heterocc.artifacts.reader import open_bundle
 from heterocc.artifacts.writer import BundleWriter
 from tests.artifacts.bundle_sample import write_sample

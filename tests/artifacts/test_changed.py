@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from heterocc.artifacts import watch
 from heterocc.artifacts.errors import BundleChangedError, BundleError
+from heterocc.artifacts.files import watch
 from heterocc.artifacts.reader import Bundle, open_bundle
 from tests.artifacts.bundle_sample import CODE, write_sample
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from heterocc.artifacts.errors import BundleError
-from heterocc.artifacts.sealed import SealedFile, sealed_memfd
+from heterocc.artifacts.files.sealed import SealedFile, sealed_memfd
 
 
 def test_a_sealed_file_has_the_bytes_and_cannot_be_changed() -> None:

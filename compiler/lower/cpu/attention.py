@@ -18,8 +18,8 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from heterocc.compiler.lower.cpu.generate.attention import write_attention
-from heterocc.compiler.lower.cpu.generate.attention_form import Attention, Operand, Step, broadcast, pitches, strided
+from heterocc.compiler.lower.cpu.generate.attention.attention import write_attention
+from heterocc.compiler.lower.cpu.generate.attention.form import Attention, Operand, Step, broadcast, pitches, strided
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.relax.importer import ImportedFunction, dtype_name, static_shape
 from heterocc.compiler.lower.straight import bindings_of, outputs_of, substitute, vars_of, write_main

@@ -8,7 +8,7 @@ import onnx
 from heterocc.artifacts.dtypes import STORAGE
 from heterocc.artifacts.errors import LoweringError
 from heterocc.compiler.devices.device import TargetDevice
-from heterocc.compiler.importer.draft import to_tensor
+from heterocc.compiler.importer.draft.draft import to_tensor
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.lower.backend import KernelInfo, LoweredPartition, PartitionJob
 from heterocc.runtime.execute.narrow import ort_value

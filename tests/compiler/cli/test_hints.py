@@ -11,7 +11,7 @@ from onnx import helper
 from typer.testing import CliRunner, Result
 
 from heterocc.artifacts.errors import HeteroccError, Hint, InputError, ShapeOptionError, UnsupportedOpError
-from heterocc.artifacts.filetype import file_kind
+from heterocc.artifacts.files.filetype import file_kind
 from heterocc.compiler import compile_model
 from heterocc.compiler.cli.main import app
 from heterocc.runtime import load

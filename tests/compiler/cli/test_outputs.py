@@ -11,9 +11,9 @@ import pytest
 from onnx import helper
 from typer.testing import CliRunner, Result
 
-from heterocc.artifacts.atomic import AtomicFile
 from heterocc.artifacts.errors import OutputFileError
-from heterocc.artifacts.reading import reading
+from heterocc.artifacts.files.atomic import AtomicFile
+from heterocc.artifacts.files.reading import reading
 from heterocc.compiler import compile_model, partition_model
 from heterocc.compiler.cli.main import app
 from heterocc.compiler.files.inputs import read_npz

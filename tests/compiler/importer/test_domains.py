@@ -9,7 +9,7 @@ from onnx import TensorProto, helper
 
 from heterocc.compiler.driver import compile_model
 from heterocc.compiler.files.inputs import read_inputs
-from heterocc.compiler.importer.seeded import draw_inputs
+from heterocc.compiler.importer.inputs.seeded import draw_inputs
 from heterocc.passes.graph import Value
 from heterocc.runtime import load
 from tests.compiler.onnx_build import model, node, save, value

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from onnx import helper
 
-from heterocc.compiler.importer.flops import node_flops
+from heterocc.compiler.importer.estimates.flops import node_flops
 from heterocc.passes.graph import Node, Value
 
 Shape = tuple[int | None, ...] | None

@@ -11,8 +11,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from heterocc.artifacts.errors import InvalidGraphError
-from heterocc.compiler.importer.functions import _called_by
-from heterocc.compiler.importer.names import Namer
+from heterocc.compiler.importer.draft.names import Namer
+from heterocc.compiler.importer.operators.functions import _called_by
 from heterocc.compiler.importer.pipeline import import_model
 from tests.compiler.onnx_build import I64, branch, imported_like, model, node, noise, op_types, save, value
 from tests.fresh_process import fresh

@@ -12,7 +12,7 @@ from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, helper, num
 
 from heterocc.artifacts.errors import InputError
 from heterocc.compiler.importer.pipeline import import_model
-from heterocc.compiler.importer.tensors import check_model
+from heterocc.compiler.importer.reading.tensors import check_model
 from tests.compiler.onnx_build import F32, model, node, noise, save, value
 from tests.fresh_process import fresh
 
@@ -409,7 +409,7 @@ def test_a_model_that_asks_for_more_memory_than_there_is_is_refused(tmp_path: Pa
 import resource
 from heterocc.artifacts.errors import InputError
 from heterocc.compiler.importer.pipeline import import_model
-from heterocc.compiler.importer.tensors import check_model
+from heterocc.compiler.importer.reading.tensors import check_model
 pages = int(open("/proc/self/statm").read().split()[0])
 resource.setrlimit(resource.RLIMIT_AS, (pages * 4096 + 2**30,) * 2)
 try:

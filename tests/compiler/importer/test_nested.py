@@ -10,8 +10,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from heterocc.compiler.importer import simplify as onnx_simplify
-from heterocc.compiler.importer.draft import bodies
+from heterocc.compiler.importer.draft.draft import bodies
+from heterocc.compiler.importer.folding import simplify as onnx_simplify
 from heterocc.compiler.importer.pipeline import import_model
 from tests.compiler.onnx_build import I64, assert_close, branch, model, node, noise, op_types, run_imported, save, value
 

@@ -10,7 +10,7 @@ import pytest
 from onnx import helper
 
 from heterocc.artifacts.errors import InvalidGraphError
-from heterocc.compiler.importer.order import cycle_text, sort_nodes
+from heterocc.compiler.importer.draft.order import cycle_text, sort_nodes
 from tests.compiler.onnx_build import node
 
 
@@ -45,7 +45,7 @@ def test_nodes_in_order_cost_no_import_of_networkx() -> None:
     script = """
 import sys
 from onnx import helper
-from heterocc.compiler.importer.order import sort_nodes
+from heterocc.compiler.importer.draft.order import sort_nodes
 nodes = [helper.make_node("Relu", ["x"], ["a"]), helper.make_node("Relu", ["a"], ["y"])]
 sort_nodes(helper.make_graph(nodes, "g", [], []), "here")
 print("networkx" in sys.modules)

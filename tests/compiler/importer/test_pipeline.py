@@ -9,7 +9,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from heterocc.compiler.importer.names import MAX_LENGTH, Namer
+from heterocc.compiler.importer.draft.names import MAX_LENGTH, Namer
 from heterocc.compiler.importer.pipeline import import_model
 from tests.compiler.onnx_build import (
     F32,

@@ -4,7 +4,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from heterocc.artifacts.errors import InputError
-from heterocc.compiler.importer.seeded import draw_inputs
+from heterocc.compiler.importer.inputs.seeded import draw_inputs
 from heterocc.passes.graph import Value
 
 

@@ -8,8 +8,8 @@ import onnx_graphsurgeon as gs
 import pytest
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
 
-from heterocc.compiler.importer.draft import Draft
-from heterocc.compiler.importer.surgery import open_branch, put_together, replace, take_apart
+from heterocc.compiler.importer.draft.draft import Draft
+from heterocc.compiler.importer.draft.surgery import open_branch, put_together, replace, take_apart
 from tests.compiler.onnx_build import branch, model, node, noise, value
 from tests.fresh_process import fresh
 
@@ -106,7 +106,7 @@ def test_graphsurgeon_prints_nothing() -> None:
     program = """
 import numpy as np
 from onnx import helper
-import heterocc.compiler.importer.surgery
+import heterocc.compiler.importer.draft.surgery
 import onnx_graphsurgeon as gs
 twice = [gs.Node("Relu", "n", {}, [gs.Variable("x")], [gs.Variable("y")]) for _ in range(2)]
 gs.Graph(twice, [], []).tensors()

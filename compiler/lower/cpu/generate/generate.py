@@ -6,19 +6,19 @@ from collections.abc import Collection
 
 from tvm import tirx
 
-from heterocc.compiler.lower.cpu.generate.depthwise import generate_depthwise
-from heterocc.compiler.lower.cpu.generate.direct import generate_direct
-from heterocc.compiler.lower.cpu.generate.filtered import FilteredPanels
+from heterocc.compiler.lower.cpu.generate.convolution.depthwise import generate_depthwise
+from heterocc.compiler.lower.cpu.generate.convolution.direct import generate_direct
+from heterocc.compiler.lower.cpu.generate.convolution.filtered import FilteredPanels
+from heterocc.compiler.lower.cpu.generate.convolution.pooling import generate_pooling
+from heterocc.compiler.lower.cpu.generate.convolution.winograd import generate_winograd
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.maps import generate_map
 from heterocc.compiler.lower.cpu.generate.panels import Panels
-from heterocc.compiler.lower.cpu.generate.pooling import generate_pooling
 from heterocc.compiler.lower.cpu.generate.product import generate_product
 from heterocc.compiler.lower.cpu.generate.read import read_fold, read_kernel
 from heterocc.compiler.lower.cpu.generate.reductions import generate_reduction
-from heterocc.compiler.lower.cpu.generate.row_stages import read_rows
-from heterocc.compiler.lower.cpu.generate.rows import generate_rows
-from heterocc.compiler.lower.cpu.generate.winograd import generate_winograd
+from heterocc.compiler.lower.cpu.generate.rows.rows import generate_rows
+from heterocc.compiler.lower.cpu.generate.rows.stages import read_rows
 
 KINDS = (generate_product, generate_depthwise, generate_winograd, generate_direct)
 """Functions of (kernel, instruction set) that give (code, packings), None for a kernel of another kind; in order."""

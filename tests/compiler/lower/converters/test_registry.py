@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from onnx import defs
 
-from heterocc.compiler.importer.functions import EXPANDED
+from heterocc.compiler.importer.operators.functions import EXPANDED
 from heterocc.compiler.lower.converters import own_converter
 from heterocc.compiler.lower.converters.registry import MICROSOFT, converter
 

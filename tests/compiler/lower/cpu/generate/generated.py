@@ -11,7 +11,7 @@ import tvm
 from heterocc.compiler.devices.host import host_cpu
 from heterocc.compiler.lower.cpu.generate.generate import generate
 from heterocc.compiler.lower.cpu.generate.isa import Isa, isa_of
-from heterocc.compiler.lower.cpu.generate.row_joins import joined_rows
+from heterocc.compiler.lower.cpu.generate.rows.joins import joined_rows
 from heterocc.compiler.lower.pipeline import KernelModule, kernel_module
 from heterocc.compiler.lower.straight import bindings_of
 from tests.compiler.lower.lowered import job, model

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import helper
 
-from heterocc.compiler.lower.cpu.generate import winograd
-from heterocc.compiler.lower.cpu.generate.convolution import Convolution, Window
-from heterocc.compiler.lower.cpu.generate.filtered import FilteredPanels
-from heterocc.compiler.lower.cpu.generate.filtering_model import filtering_pays
+from heterocc.compiler.lower.cpu.generate.convolution import winograd
+from heterocc.compiler.lower.cpu.generate.convolution.filtered import FilteredPanels
+from heterocc.compiler.lower.cpu.generate.convolution.filtering_model import filtering_pays
+from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, Window
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from tests.compiler.lower.cpu.generate.generated import ARM, Generated, assert_near, runnable, target_of
 from tests.compiler.lower.cpu.generate.test_convolution import Case, reference

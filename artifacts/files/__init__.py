@@ -1,0 +1,1 @@
+"""Files: their sources and types, atomic writing, locks, changes behind one's back."""

@@ -1,0 +1,1 @@
+"""The model while import changes it: constants apart, names, the order of nodes, surgery."""

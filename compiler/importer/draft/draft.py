@@ -1,0 +1,262 @@
+"""A model during normalisation: an ONNX graph without constants, and the constants in a separate mapping."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableSequence, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from heterocc.compiler.importer.estimates.work import Budget
+from heterocc.passes.graph import Value
+
+INLINE_BYTES = 1024
+"""The largest size in bytes of a constant inside a proto, where shape inference can read it."""
+
+STUB_LOCATION = "heterocc"
+"""`location` of an external initializer whose data is in `ImportedModel.weights`."""
+
+
+MAX_RANK = 64
+"""The largest number of dimensions of a numpy array."""
+
+_MAX_BYTES = 2**63 - 1
+_LARGEST_ELEMENT = 16
+
+
+def describable(dims: Sequence[int]) -> bool:
+    """Return whether numpy allows an array of this shape; it counts dimensions of 0 as 1."""
+    return len(dims) <= MAX_RANK and math.prod(d or 1 for d in dims) * _LARGEST_ELEMENT <= _MAX_BYTES
+
+
+@dataclass
+class Draft:
+    """The state that import's steps share; each step takes a draft and changes it in place.
+
+    `model.graph` has no initializers: `weights` holds every constant by name. Every node has a unique name, which
+    keys `origins` (names in the user's model; empty for a node that had none) and `affinity` (from metadata).
+    `notes` are sentences for the user about what import did that they might not expect. `settled` are fingerprints of
+    bodies that need no further simplification, `visited` the names of nodes whose bodies were simplified before.
+    `budget` is what may still be spent on computing constants. `lent` are the constants of a body that belong to a
+    graph around it.
+    """
+
+    model: onnx.ModelProto
+    weights: dict[str, np.ndarray]
+    origins: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    affinity: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    settled: set[bytes] = field(default_factory=set)
+    visited: set[str] = field(default_factory=set)
+    budget: Budget = field(default_factory=Budget)
+    lent: frozenset[str] = frozenset()
+
+    @property
+    def graph(self) -> onnx.GraphProto:
+        """The graph itself."""
+        return self.model.graph
+
+    @property
+    def opset(self) -> int:
+        """Version of ONNX's own operators, 1 if the model imports none."""
+        return opsets(self.model).get("", 1)
+
+    def drop_constants(self) -> set[str]:
+        """Remove the constants that are not read; returns all values that nodes read or the graph returns."""
+        needed = {o.name for o in self.graph.output}.union(*map(reads, self.graph.node))
+        self.weights = {name: array for name, array in self.weights.items() if name in needed}
+        return needed
+
+    def to_proto(self) -> onnx.ModelProto:
+        """The model for tools of ONNX: small constants inline, large ones as additional graph inputs.
+
+        Thus no tool reads or copies the data of a large constant, and the proto is far smaller than 2 GB.
+        """
+        proto = onnx.ModelProto()
+        proto.CopyFrom(self.model)
+        for name, array in self.weights.items():
+            if array.nbytes <= INLINE_BYTES or array.dtype == object:
+                proto.graph.initializer.append(to_tensor(name, array))
+            else:
+                proto.graph.input.append(helper.make_tensor_value_info(name, tensor_type(array), array.shape))
+        return proto
+
+    def adopt(self, proto: onnx.ModelProto) -> None:
+        """Replace the model by a tool's result for `to_proto()`."""
+        for tensor in proto.graph.initializer:
+            self.weights[tensor.name] = to_array(tensor)
+        del proto.graph.initializer[:]
+        keep(proto.graph.input, lambda i: i.name not in self.weights)
+        self.model = proto
+
+
+def opsets(model: onnx.ModelProto) -> dict[str, int]:
+    """Operator set versions by domain; ONNX's own domain is the empty string."""
+    return {("" if o.domain == "ai.onnx" else o.domain): o.version for o in model.opset_import}
+
+
+def tensor_type(array: np.ndarray) -> int:
+    """ONNX element type of an array."""
+    if array.dtype == object:
+        return int(onnx.TensorProto.STRING)
+    return int(helper.np_dtype_to_tensor_dtype(array.dtype))
+
+
+_TYPES = {
+    str(helper.tensor_dtype_to_np_dtype(t).name): int(t)
+    for name, t in onnx.TensorProto.DataType.items()
+    if name not in ("UNDEFINED", "STRING")
+}
+
+
+@cache
+def dtype_name(elem_type: int) -> str:
+    """The name of an ONNX element type in `Value.dtype`."""
+    if elem_type == onnx.TensorProto.STRING:
+        return "string"
+    if elem_type == onnx.TensorProto.UNDEFINED:
+        return "undefined"
+    return str(helper.tensor_dtype_to_np_dtype(elem_type).name)
+
+
+def np_type(dtype: str) -> int:
+    """ONNX element type of a dtype by its name in numpy or ml_dtypes."""
+    return _TYPES[dtype]
+
+
+def to_array(tensor: onnx.TensorProto) -> np.ndarray:
+    """The tensor's data, read-only; its data must be inside the proto."""
+    array: np.ndarray
+    if tensor.data_type == onnx.TensorProto.STRING:
+        array = np.empty(len(tensor.string_data), object)  # onnx's own function pads all strings to the longest one
+        array[:] = [text.decode() for text in tensor.string_data]
+        array = array.reshape(tuple(tensor.dims))
+    else:
+        array = numpy_helper.to_array(tensor)
+    if array.flags.writeable:
+        array.flags.writeable = False
+    return array
+
+
+def to_tensor(name: str, array: np.ndarray) -> onnx.TensorProto:
+    """An initializer with its data inside."""
+    tensor: onnx.TensorProto = numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape), name)
+    return tensor
+
+
+def to_stub(name: str, array: np.ndarray) -> onnx.TensorProto:
+    """An initializer whose data stays in `ImportedModel.weights`."""
+    tensor = onnx.TensorProto(
+        name=name, data_type=tensor_type(array), dims=array.shape, data_location=onnx.TensorProto.EXTERNAL
+    )
+    entry = tensor.external_data.add()
+    entry.key, entry.value = "location", STUB_LOCATION
+    return tensor
+
+
+def keep(field: MutableSequence[Any], wanted: Callable[[Any], bool]) -> None:
+    """Delete the messages of a repeated field that are not wanted."""
+    for index in reversed([i for i, message in enumerate(field) if not wanted(message)]):
+        del field[index]
+
+
+def set_nodes(graph: onnx.GraphProto, nodes: Iterable[onnx.NodeProto]) -> None:
+    """Make copies of `nodes`, which may be the graph's own, the nodes of the graph."""
+    fresh = onnx.GraphProto(node=nodes)
+    graph.ClearField("node")
+    graph.node.extend(fresh.node)
+
+
+def bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    """The graphs in a node's attributes (branches of If, bodies of Loop and Scan)."""
+    for attribute in node.attribute:
+        if attribute.type == onnx.AttributeProto.GRAPH:
+            yield attribute.g
+        elif attribute.type == onnx.AttributeProto.GRAPHS:
+            yield from attribute.graphs
+
+
+def graphs_of(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    """The graph and all bodies inside it, outermost first."""
+    yield graph
+    for node in graph.node:
+        for body in bodies(node):
+            yield from graphs_of(body)
+
+
+def nodes_of(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+    """The nodes and all nodes in their bodies, each before those in its own."""
+    for node in nodes:
+        yield node
+        for body in bodies(node):
+            yield from nodes_of(body.node)
+
+
+def captured_by(body: onnx.GraphProto) -> tuple[str, ...]:
+    """Values of the surrounding graphs that a body reads, each once, in the order they are met."""
+    found: dict[str, None] = {}
+    own = {i.name for i in body.input} | {t.name for t in body.initializer}
+    own |= {t.values.name for t in body.sparse_initializer}
+    for node in body.node:
+        for name in reads(node):
+            if name not in own:
+                found[name] = None
+        own |= set(node.output)
+    found |= {o.name: None for o in body.output if o.name not in own}
+    return tuple(found)
+
+
+def reads(node: onnx.NodeProto) -> tuple[str, ...]:
+    """Everything the node needs: its present inputs, then what its bodies capture."""
+    direct = tuple(filter(None, node.input))
+    inner = [name for body in bodies(node) for name in captured_by(body)]
+    return (*direct, *dict.fromkeys(name for name in inner if name not in direct)) if inner else direct
+
+
+def value_of(info: onnx.ValueInfoProto) -> Value:
+    """The passes' form of an ONNX value; dimensions that are symbolic or negative are unknown."""
+    kind = info.type.WhichOneof("value")
+    if kind == "tensor_type":
+        tensor = info.type.tensor_type
+        dtype = dtype_name(tensor.elem_type)
+        if not tensor.HasField("shape"):
+            return Value(info.name, dtype, None)
+        dims = (d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else None for d in tensor.shape.dim)
+        return Value(info.name, dtype, tuple(dims))
+    return Value(info.name, "undefined" if kind is None else _type_text(info.type), None)
+
+
+def _type_text(type_: onnx.TypeProto) -> str:
+    kind = type_.WhichOneof("value")
+    if kind == "tensor_type":
+        return f"tensor({_onnx_name(type_.tensor_type.elem_type)})"
+    if kind == "sequence_type":
+        return f"seq({_type_text(type_.sequence_type.elem_type)})"
+    if kind == "optional_type":
+        return f"optional({_type_text(type_.optional_type.elem_type)})"
+    if kind == "map_type":
+        return f"map({_onnx_name(type_.map_type.key_type)},{_type_text(type_.map_type.value_type)})"
+    if kind == "sparse_tensor_type":
+        return f"sparse({_onnx_name(type_.sparse_tensor_type.elem_type)})"
+    return "undefined"
+
+
+def _onnx_name(elem_type: int) -> str:
+    return str(onnx.TensorProto.DataType.Name(elem_type)).lower()
+
+
+def constant_value(name: str, array: np.ndarray) -> Value:
+    """The value of a constant."""
+    return Value(name, dtype_name(tensor_type(array)), tuple(array.shape))
+
+
+def value_table(graph: onnx.GraphProto, weights: Mapping[str, np.ndarray]) -> dict[str, Value]:
+    """The values known from the graph's type information and the constants."""
+    table = {i.name: value_of(i) for i in (*graph.input, *graph.value_info, *graph.output)}
+    table.update((name, constant_value(name, array)) for name, array in weights.items())
+    return table

@@ -1,0 +1,96 @@
+"""Names: every node and value gets a C identifier that is unique even where case is ignored."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable
+from typing import Literal
+
+import onnx
+
+from heterocc.compiler.importer.draft.draft import bodies, keep
+
+MAX_LENGTH = 60
+
+Kind = Literal["n", "v"]
+"""Nodes and values have separate name spaces; the letter starts names that would not start with one."""
+
+# C, C++, OpenCL C and Python keywords, and what generated code calls itself
+_RESERVED = frozenset(
+    (
+        "abs alignas alignof and asm assert async atomic auto await bfloat16 bitand bitor bool break case catch ceil "
+        "char class compl concept const constant constexpr continue cos decltype def default del delete device do "
+        "double elif else enum event except exit exp explicit export extern false finally float floor for free friend "
+        "from global goto half if image import in inline int is kernel lambda local log long main malloc max memcpy "
+        "memset min mutable namespace new noexcept none nonlocal not nullptr operator or out params pass pipe pow "
+        "printf private protected public raise read_only read_write register reinterpret_cast requires reserve_id_t "
+        "restrict return round sampler_t short signed sin sizeof sqrt static static_assert static_cast struct switch "
+        "tan template this thread_local throw true try tvm typedef typeid typename uchar uint ulong union unroll "
+        "unsigned ushort using virtual void volatile wchar_t while with write_only xor yield "
+    ).split()
+)
+
+
+class Namer:
+    """Hands out identifiers; the same requests in the same order get the same names."""
+
+    def __init__(self) -> None:
+        self._taken: dict[Kind, set[str]] = {"n": set(), "v": set()}
+        self._last: dict[tuple[Kind, str], int] = {}
+
+    def give(self, original: str, kind: Kind) -> str:
+        """A new identifier that resembles `original`, at most 60 characters long."""
+        text = re.sub(r"[^0-9A-Za-z]+", "_", original).strip("_")
+        if not text or not text[0].isalpha():
+            text = f"{kind}_{text}".rstrip("_")
+        if text.lower() in _RESERVED:
+            text += "_"
+        if len(text) > MAX_LENGTH:
+            # readers distinguish long names by the end of the path, the compiler by the digest
+            digest = hashlib.sha256(original.encode()).hexdigest()[:8]
+            text = f"{kind}_{digest}_{text[-(MAX_LENGTH - 11) :].lstrip('_')}"
+        # every number up to the last one is taken: names stay taken
+        name, count = text, self._last.get((kind, text.lower()), 1)
+        while name.lower() in self._taken[kind]:
+            count += 1
+            suffix = f"_{count}"
+            name = text[: MAX_LENGTH - len(suffix)] + suffix
+        self._last[kind, text.lower()] = count
+        self._taken[kind].add(name.lower())
+        return name
+
+
+def rename_values(graph: onnx.GraphProto, names: dict[str, str], give: Callable[[str], str]) -> None:
+    """Rename the values of a graph and its bodies in place; types of values that do not exist are dropped.
+
+    `names` maps the names that are already visible and is extended by what the graph defines. Two bodies may use one
+    name for different values, which get different new names.
+    """
+    ends = (*graph.input, *graph.initializer)
+    written = [o for n in graph.node for o in n.output if o]
+    for name in (*(i.name for i in ends), *written):
+        if name not in names:
+            names[name] = give(name)
+    keep(graph.value_info, lambda info: info.name in names)
+    for thing in (*ends, *graph.output, *graph.value_info):
+        thing.name = names[thing.name]
+    for node in graph.node:
+        for body in bodies(node):
+            own = {i.name for i in (*body.input, *body.initializer)}.union(*(n.output for n in body.node))
+            rename_values(body, {name: new for name, new in names.items() if name not in own}, give)
+        for listed in (node.input, node.output):
+            listed[:] = [(names.get(name) or names.setdefault(name, give(name))) if name else "" for name in listed]
+
+
+def rename_nodes(graph: onnx.GraphProto, namer: Namer) -> dict[str, str]:
+    """Rename the nodes of a graph and its bodies, unique over all of them; returns the new names by the old ones."""
+    nodes: dict[str, str] = {}
+    for node in graph.node:
+        old = node.name
+        # A number is not descriptive: `24` becomes `Conv_24`, like nodes without a name.
+        telling = old if re.search("[A-Za-z]", old) else f"{node.op_type}_{old}"
+        node.name = nodes[old] = namer.give(telling, "n")
+        for body in bodies(node):
+            nodes |= rename_nodes(body, namer)
+    return nodes

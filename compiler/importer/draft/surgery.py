@@ -1,0 +1,118 @@
+"""Surgery: a graph as linked nodes and tensors of onnx-graphsurgeon, taken apart, changed and put together again.
+
+graphsurgeon links, replaces and removes. Its importer and exporter are not used, because they lose parts of a model:
+docs/decisions/0010 lists them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import onnx
+import onnx_graphsurgeon as gs
+from onnx_graphsurgeon.logger import G_LOGGER
+
+from heterocc.compiler.importer.draft.draft import Draft, bodies, reads, set_nodes, to_array
+
+G_LOGGER.severity = G_LOGGER.CRITICAL + 1  # it prints to standard output, which is for what a command reports
+
+
+class Node(gs.Node):  # type: ignore[misc]  # the package has no types
+    """A node with its proto, which keeps what graphsurgeon does not carry: all attributes.
+
+    Bodies stay closed in the proto, as linking the nodes in them would cost more than the rest of most rounds. The
+    values that they capture and the node does not read itself follow its own inputs, named in `captured`. A node equals
+    itself alone: graphsurgeon compares what two nodes hold, in quadratic time where many nodes read one value.
+    """
+
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
+
+    def __init__(self, proto: onnx.NodeProto, scope: Mapping[str, gs.Tensor]) -> None:
+        self.captured = reads(proto)[sum(map(bool, proto.input)) :]
+        inputs, outputs = (
+            [scope[name] if name else gs.Variable.empty() for name in names]
+            for names in ((*proto.input, *self.captured), proto.output)
+        )
+        super().__init__(proto.op_type, proto.name, {}, inputs, outputs, proto.domain)
+        self.proto = proto
+
+    @property
+    def scope(self) -> dict[str, gs.Tensor]:
+        """What the node and its bodies read, by the names in the proto."""
+        return {name: t for name, t in zip((*self.proto.input, *self.captured), self.inputs, strict=True) if name}
+
+    @property
+    def returned(self) -> set[str]:
+        """Names of the values around the node that a body of it returns as they are."""
+        names = {o.name for body in bodies(self.proto) for o in body.output}
+        return {t.name for name, t in self.scope.items() if name in names} if names else set()
+
+
+def take_apart(draft: Draft) -> gs.Graph:
+    """The draft's graph as linked nodes, which hold its protos, and tensors; its weights are Constants."""
+    scope = {i.name: gs.Variable(i.name) for i in draft.graph.input}
+    scope.update((name, gs.Constant(name, array)) for name, array in draft.weights.items())
+    return _linked(draft.graph, scope)
+
+
+def open_branch(node: Node, name: str) -> gs.Graph:
+    """The body in an attribute of a node as linked nodes and tensors, linked with those around the node.
+
+    It ends in one more node that reads its outputs, because graphsurgeon does not link these; its own constants are in
+    `constants`.
+    """
+    graph = next(attribute.g for attribute in node.proto.attribute if attribute.name == name)
+    constants = {t.name: gs.Constant(t.name, to_array(t)) for t in graph.initializer}
+    scope = {**node.scope, **constants}
+    opened = _linked(graph, scope)
+    opened.constants = constants.values()
+    opened.nodes.append(Node(onnx.NodeProto(input=[o.name for o in graph.output]), scope))
+    return opened
+
+
+def _linked(graph: onnx.GraphProto, scope: dict[str, gs.Tensor]) -> gs.Graph:
+    scope.update((name, gs.Variable(name)) for node in graph.node for name in node.output if name)
+    opened = gs.Graph(outputs=[scope[o.name] for o in graph.output])
+    opened.nodes = [Node(proto, scope) for proto in graph.node]
+    return opened
+
+
+def replace(old: gs.Tensor, new: gs.Tensor) -> None:
+    """Let every node that reads or writes `old`, or whose bodies read it, read or write `new`."""
+    for node in list(old.outputs):
+        node.inputs[next(i for i, t in enumerate(node.inputs) if t is old)] = new
+    for node in list(old.inputs):
+        node.outputs[next(i for i, t in enumerate(node.outputs) if t is old)] = new
+
+
+def put_together(graph: gs.Graph, draft: Draft) -> None:
+    """Make a changed graph the draft's, without nodes that contribute to no output and constants nobody reads."""
+    graph.cleanup(recurse_subgraphs=False, recurse_functions=False)
+    if [node.name for node in graph.nodes] != [proto.name for proto in draft.graph.node]:
+        _write_names(graph.nodes)
+        set_nodes(draft.graph, [node.proto for node in graph.nodes])
+    draft.drop_constants()
+
+
+def _write_names(nodes: Sequence[Node]) -> None:
+    """Give the protos of nodes, and what their bodies read from around them, the names of what they are linked with."""
+    for node in nodes:
+        inside = list(bodies(node.proto))
+        renamed = {name: t.name for name, t in node.scope.items() if t.name != name} if inside else {}
+        node.proto.input[:] = [t.name for t in node.inputs[: len(node.inputs) - len(node.captured)]]
+        node.proto.output[:] = [t.name for t in node.outputs]
+        if renamed:
+            for body in inside:
+                _rename_captured(body, renamed)
+
+
+def _rename_captured(body: onnx.GraphProto, names: Mapping[str, str]) -> None:
+    """Rename values that a body does not define; names are unique over the graph and its bodies."""
+    for output in body.output:
+        output.name = names.get(output.name, output.name)
+    for node in body.node:
+        if not names.keys().isdisjoint(node.input):
+            node.input[:] = [names.get(name, name) for name in node.input]
+        for inner in bodies(node):
+            _rename_captured(inner, names)

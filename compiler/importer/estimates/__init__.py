@@ -1,0 +1,1 @@
+"""What a node computes and a constant costs, estimated from shapes."""

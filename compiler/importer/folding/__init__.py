@@ -1,0 +1,1 @@
+"""Constants computed, branches decided, nodes without effect removed, convolutions fused."""

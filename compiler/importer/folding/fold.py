@@ -1,0 +1,220 @@
+"""Constant folding: values that can be computed before a run, and values without elements, become constants.
+
+ONNX Runtime computes the values, but does not rewrite the model: its own offline optimiser loses the names of nodes and
+what the user said of them, orders its result by hash tables, and wants the weights inside the proto.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from heterocc.compiler.importer.draft.draft import (
+    INLINE_BYTES,
+    Draft,
+    bodies,
+    describable,
+    keep,
+    np_type,
+    opsets,
+    reads,
+    tensor_type,
+    to_array,
+    to_tensor,
+)
+from heterocc.compiler.importer.estimates.work import Cost, Size, node_cost, output_sizes, size_of_array
+from heterocc.compiler.importer.folding.loops import loop_cost
+from heterocc.compiler.importer.onnx_tools.onnx_runtime import open_session
+from heterocc.compiler.importer.random_nodes import random_operator
+from heterocc.passes.graph import Value
+
+_KEPT = frozenset({"DequantizeLinear"})
+"""Weights stay in their quantised form: four times smaller in the bundle."""
+
+
+def fold(draft: Draft, values: Mapping[str, Value], refused: set[str]) -> bool:
+    """Turn constant nodes, and Shape and Size of static values, into constants; say whether any was.
+
+    `refused` collects the names of nodes that ONNX Runtime could not evaluate, so that nobody tries again.
+    """
+    folded: set[str] = set()
+    ready: list[onnx.NodeProto] = []
+    sizes = _Sizes(draft.weights)
+    readers, freed = _readers(draft), 0
+    for node in draft.graph.node:
+        shortcut, empty = _shortcut(node, values), _empty(node, values)
+        if shortcut is not None or empty:
+            draft.weights.update({node.output[0]: shortcut} if shortcut is not None else empty)
+            folded.add(node.name)
+        elif node.name not in refused and all(name in sizes for name in reads(node)):
+            outputs = _afford(draft, node, values, sizes)
+            if outputs is not None:
+                ready.append(node)
+                sizes.update(outputs)
+                done = sum(sizes[name].nbytes for name in _last_read(draft, node, readers))
+                draft.budget.free(done)
+                freed += done
+    rest = {n.name for n in draft.graph.node} - {n.name for n in ready}
+    wanted = {o.name for o in draft.graph.output}
+    wanted.update(name for n in draft.graph.node if n.name in rest for name in reads(n))
+    if _run(draft, ready, wanted):
+        folded.update(n.name for n in ready)
+    else:  # one by one, to leave only those that cannot be computed
+        draft.budget.free(-freed)
+        readers = _readers(draft)
+        for node in ready:
+            if all(name in draft.weights for name in reads(node)) and _run(draft, [node], set(node.output)):
+                folded.add(node.name)
+                for name in _last_read(draft, node, readers):
+                    del draft.weights[name]
+            else:
+                refused.add(node.name)
+    if folded:
+        keep(draft.graph.node, lambda n: n.name not in folded)
+    return bool(folded)
+
+
+def _readers(draft: Draft) -> Counter[str]:
+    """The number of readers of each value; an output of the graph has one more, the caller."""
+    found = Counter(o.name for o in draft.graph.output)
+    for node in draft.graph.node:
+        found.update(set(reads(node)))
+    return found
+
+
+def _last_read(draft: Draft, node: onnx.NodeProto, readers: Counter[str]) -> list[str]:
+    """The constants that nobody needs once the node is computed; counts it as done in `readers`."""
+    names = list(dict.fromkeys(reads(node)))
+    readers.subtract(names)
+    return [name for name in names if not readers[name] and name not in draft.lent]
+
+
+def _shortcut(node: onnx.NodeProto, values: Mapping[str, Value]) -> np.ndarray | None:
+    """Constant, and Shape and Size of a value whose shape is known."""
+    if node.domain not in ("", "ai.onnx"):
+        return None
+    if node.op_type == "Constant":
+        return constant_of(node)
+    if node.op_type not in ("Shape", "Size"):
+        return None
+    value = values.get(node.input[0])
+    if value is None or value.shape is None or not value.is_static:
+        return None
+    dims = [d for d in value.shape if d is not None]
+    if node.op_type == "Size":
+        return np.array(math.prod(dims), np.int64)
+    attributes = {a.name: a.i for a in node.attribute}
+    return np.array(dims[slice(attributes.get("start", 0), attributes.get("end"))], np.int64)
+
+
+def _empty(node: onnx.NodeProto, values: Mapping[str, Value]) -> dict[str, np.ndarray]:
+    """The outputs of a node that computes nothing: all of them are tensors without elements."""
+    found: dict[str, np.ndarray] = {}
+    for name in filter(None, node.output):
+        value = values.get(name)
+        if value is None or value.is_opaque or value.shape is None or not value.is_static or 0 not in value.shape:
+            return {}
+        if not describable([d or 0 for d in value.shape]):
+            return {}
+        found[name] = np.zeros([d or 0 for d in value.shape], helper.tensor_dtype_to_np_dtype(np_type(value.dtype)))
+    return found
+
+
+def constant_of(node: onnx.NodeProto) -> np.ndarray | None:
+    """The array of a Constant node, or None for a form without a dense array."""
+    attribute = node.attribute[0]
+    if attribute.ref_attr_name:
+        return None
+    if attribute.name == "value":
+        return to_array(attribute.t)
+    if attribute.name in ("value_float", "value_floats"):
+        value = attribute.f if attribute.name == "value_float" else list(attribute.floats)
+        return np.array(value, np.float32)
+    if attribute.name in ("value_int", "value_ints"):
+        value = attribute.i if attribute.name == "value_int" else list(attribute.ints)
+        return np.array(value, np.int64)
+    if attribute.name == "value_string":
+        return np.array(attribute.s.decode(), object)
+    if attribute.name == "value_strings":
+        return np.array([s.decode() for s in attribute.strings], object)
+    return None
+
+
+class _Sizes(dict[str, Size]):
+    """The sizes of constants; those of the model's own are computed on first use."""
+
+    def __init__(self, weights: Mapping[str, np.ndarray]) -> None:
+        super().__init__()
+        self._weights = weights
+
+    def __contains__(self, name: object) -> bool:
+        return super().__contains__(name) or name in self._weights
+
+    def __missing__(self, name: str) -> Size:
+        self[name] = size_of_array(self._weights[name])
+        return self[name]
+
+
+def _afford(draft: Draft, node: onnx.NodeProto, values: Mapping[str, Value], sizes: _Sizes) -> dict[str, Size] | None:
+    """The sizes of what a node of constants computes, paid for; None where it is not to be computed now."""
+    if _is_kept(node) or random_operator(node, draft.weights) is not None:
+        return None
+    typed = (values[name] for name in node.output if name in values)
+    if any(value.is_opaque and value.dtype != "string" for value in typed):
+        return None
+    written = [name for name in node.output if name]
+    cost: Cost | None
+    if any(True for _ in bodies(node)):
+        if node.op_type not in ("Loop", "Scan") or node.domain:
+            return None  # an If is taken as soon as its condition is known
+        cost = loop_cost(node, draft.weights, opsets(draft.model))
+        outputs = [] if cost is None else [Size(cost.growth)] * len(written)
+    else:
+        inputs = [sizes[name] for name in node.input if name]
+        found = output_sizes(node, values, sizes)
+        cost = None if found is None else node_cost(node, values, inputs, found)
+        outputs = found or []
+    if cost is None:
+        draft.budget.spent = True
+        return None
+    if not draft.budget.take(cost):
+        return None
+    return dict(zip(written, outputs, strict=True))
+
+
+def _is_kept(node: onnx.NodeProto) -> bool:
+    """Whether the node, or one in its bodies, is better computed in each run."""
+    return node.op_type in _KEPT or any(_is_kept(inner) for body in bodies(node) for inner in body.node)
+
+
+def _run(draft: Draft, nodes: list[onnx.NodeProto], wanted: set[str]) -> bool:
+    """Run constant nodes in ONNX Runtime and keep the values that are wanted; say whether that worked."""
+    outputs = [o for n in nodes for o in n.output if o and o in wanted]
+    if not outputs:
+        return True
+    used = dict.fromkeys(name for n in nodes for name in reads(n) if name in draft.weights)
+    feeds = {name: draft.weights[name] for name in used if draft.weights[name].nbytes > INLINE_BYTES}
+    graph = helper.make_graph(
+        nodes,
+        "constants",
+        [helper.make_tensor_value_info(name, tensor_type(array), array.shape) for name, array in feeds.items()],
+        [onnx.ValueInfoProto(name=name) for name in outputs],
+        [to_tensor(name, draft.weights[name]) for name in used if name not in feeds],
+    )
+    model = helper.make_model(graph, opset_imports=draft.model.opset_import, ir_version=draft.model.ir_version)
+    try:
+        session = open_session(model)
+        results = session.run(outputs, feeds)
+    except Exception:  # whatever ONNX Runtime cannot compute now is left to the run, where it is reported
+        return False
+    if not all(isinstance(r, np.ndarray) for r in results):
+        return False
+    for name, result in zip(outputs, results, strict=True):
+        result.flags.writeable = False
+        draft.weights[name] = result
+    return True

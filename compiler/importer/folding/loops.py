@@ -1,0 +1,135 @@
+"""Loops over constants: an estimate, before a loop is run, of whether import can compute it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from heterocc.compiler.importer.draft.draft import (
+    INLINE_BYTES,
+    bodies,
+    captured_by,
+    dtype_name,
+    tensor_type,
+    to_tensor,
+    value_table,
+)
+from heterocc.compiler.importer.estimates.work import FLOPS_PER_BYTE, Cost, flops
+from heterocc.compiler.importer.onnx_tools.infer import ask_onnx
+from heterocc.passes.graph import Value
+
+_MAX_STEPS = 1 << 18
+"""Node runs in one loop: more of them are left to the run, however little each does."""
+
+_WORK_PER_STEP = 2048
+"""Bytes that a core copies in the time that ONNX Runtime needs to start a node."""
+
+
+def loop_cost(node: onnx.NodeProto, weights: Mapping[str, np.ndarray], opsets: Mapping[str, int]) -> Cost | None:
+    """The cost of a Loop or Scan whose inputs are all constants.
+
+    None if it is unknown: the number of trips is unknown or large, or a shape in the body is not the same in
+    every trip.
+    """
+    body = next(bodies(node))
+    arrays = {name: weights[name] for name in (*node.input, *captured_by(body)) if name in weights}
+    if any(True for n in body.node for _ in bodies(n)) or any(a.dtype == object for a in arrays.values()):
+        return None
+    plan = _loop(node, arrays) if node.op_type == "Loop" else _scan(node, arrays)
+    if plan is None or len(plan[1]) != len(body.input):
+        return None
+    trips, shapes = plan
+    steps = trips * (len(body.node) + 1)
+    if steps > _MAX_STEPS:
+        return None
+    table = _inferred(body, shapes, arrays, opsets)
+    if table is None:
+        return None
+    first = 2 if node.op_type == "Loop" else 0  # the trip and the condition come before the states
+    states = _states(node, body)
+    for given, returned in zip(body.input[first : first + states], body.output[first // 2 :], strict=False):
+        before, after = table[given.name], table.get(returned.name)
+        if after is None or (before.shape, before.dtype) != (after.shape, after.dtype):
+            return None
+    inner = {o for n in body.node for o in n.output if o}
+    if any(v is None or not v.is_static or v.is_opaque for v in map(table.get, inner)):
+        return None
+    trip = sum(table[name].nbytes for n in body.node for name in (*n.input, *n.output) if name in table)
+    trip += sum(flops(n, table) for n in body.node) // FLOPS_PER_BYTE
+    kept = sum(table[o.name].nbytes for o in body.output if o.name in table)
+    largest = sum(table[name].nbytes for name in inner)
+    return Cost(largest + trips * kept, trips * trip + steps * _WORK_PER_STEP)
+
+
+def _states(node: onnx.NodeProto, body: onnx.GraphProto) -> int:
+    return len(body.input) - (2 if node.op_type == "Loop" else _scanned(node))
+
+
+def _scanned(node: onnx.NodeProto) -> int:
+    return next((a.i for a in node.attribute if a.name == "num_scan_inputs"), 0)
+
+
+_Plan = tuple[int, list[tuple[int, tuple[int, ...]]]]
+
+
+def _loop(node: onnx.NodeProto, arrays: Mapping[str, np.ndarray]) -> _Plan | None:
+    """Trips, and the element type and shape of each input of the body."""
+    limit = arrays.get(node.input[0])
+    if limit is None or limit.size != 1:
+        return None
+    states = [arrays[name] for name in node.input[2:] if name in arrays]
+    kinds = [(tensor_type(a), a.shape) for a in states]
+    trips = max(0, int(limit.reshape(-1)[0]))
+    return trips, [(onnx.TensorProto.INT64, ()), (onnx.TensorProto.BOOL, ()), *kinds]
+
+
+def _scan(node: onnx.NodeProto, arrays: Mapping[str, np.ndarray]) -> _Plan | None:
+    inputs = [arrays[name] for name in node.input if name in arrays]
+    count = _scanned(node)
+    axes = next((list(a.ints) for a in node.attribute if a.name == "scan_input_axes"), [0] * count)
+    if not 0 < count <= len(inputs) or len(axes) != count:
+        return None
+    kinds = [(tensor_type(a), a.shape) for a in inputs[:-count]]
+    trips = 0
+    for array, axis in zip(inputs[-count:], axes, strict=True):
+        if not -array.ndim <= axis < array.ndim:
+            return None
+        shape = list(array.shape)
+        trips = max(trips, shape.pop(axis))
+        kinds.append((tensor_type(array), tuple(shape)))
+    return trips, kinds
+
+
+def _inferred(
+    body: onnx.GraphProto,
+    kinds: list[tuple[int, tuple[int, ...]]],
+    arrays: Mapping[str, np.ndarray],
+    opsets: Mapping[str, int],
+) -> dict[str, Value] | None:
+    """Types of the body's values with its inputs as given; None where ONNX finds them contradictory."""
+    graph = onnx.GraphProto()
+    graph.CopyFrom(body)
+    del graph.value_info[:]
+    for info, (kind, shape) in zip(graph.input, kinds, strict=True):
+        info.CopyFrom(helper.make_tensor_value_info(info.name, kind, shape))
+    for output in graph.output:
+        output.ClearField("type")
+    for name in captured_by(body):
+        array = arrays.get(name)
+        if array is None:
+            return None
+        if array.nbytes <= INLINE_BYTES:
+            graph.initializer.append(to_tensor(name, array))
+        else:
+            graph.input.append(helper.make_tensor_value_info(name, tensor_type(array), array.shape))
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid(d, v) for d, v in opsets.items()])
+    try:
+        found = ask_onnx(model, "")
+    except Exception:  # whatever is wrong with the loop is reported where it is run
+        return None
+    table = value_table(found.graph, {})
+    table.update((t.name, Value(t.name, dtype_name(t.data_type), tuple(t.dims))) for t in found.graph.initializer)
+    return table

@@ -1,0 +1,246 @@
+"""Simplifying: folding, taking decided branches, and removing what does nothing, until nothing changes."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Mapping
+
+import onnx
+import onnx_graphsurgeon as gs
+
+from heterocc.compiler.importer.draft.draft import (
+    INLINE_BYTES,
+    Draft,
+    bodies,
+    captured_by,
+    graphs_of,
+    np_type,
+    to_array,
+    to_tensor,
+)
+from heterocc.compiler.importer.draft.surgery import Node, open_branch, put_together, replace, take_apart
+from heterocc.compiler.importer.folding.fold import fold
+from heterocc.compiler.importer.onnx_tools.onnx_runtime import objection
+from heterocc.compiler.importer.operators.functions import types_of
+from heterocc.compiler.importer.shapes.shapes import forget_inferred, infer
+from heterocc.passes.graph import Value
+
+_MAX_ROUNDS = 64
+"""No model met needs ten; see `_extent` for why even without this bound there is an end."""
+
+
+def simplify(draft: Draft, where: str) -> Mapping[str, Value]:
+    """Simplify in place and give the values that are left.
+
+    Value and node names must be unique over the graph and its bodies.
+    """
+    refused: set[str] = set()
+    values: Mapping[str, Value] = {}
+    for _ in range(_MAX_ROUNDS):
+        values = infer(draft, where)
+        changed = _plain_casts(draft, values)
+        changed |= fold(draft, values, refused)
+        changed |= _operate(draft)
+        if not changed and not _simplify_bodies(draft, where):
+            return values
+    draft.notes.append(
+        f"constants may be left that could be computed: {_MAX_ROUNDS} rounds of simplifying were not enough"
+    )
+    return infer(draft, where)
+
+
+def _plain_casts(draft: Draft, values: Mapping[str, Value]) -> bool:
+    """Turn CastLike into Cast: once the type is known, what it is like no longer matters, and constants fold."""
+    changed = False
+    for node in draft.graph.node:
+        like = values.get(node.input[1]) if node.op_type == "CastLike" and not node.domain else None
+        if like is not None and not like.is_opaque:
+            node.op_type = "Cast"
+            del node.input[1:]
+            node.attribute.append(onnx.helper.make_attribute("to", np_type(like.dtype)))
+            changed = True
+    return changed
+
+
+def _operate(draft: Draft) -> bool:
+    """Take decided branches, and remove what does nothing or is not needed; say whether one of the first two was."""
+    needed = draft.drop_constants()
+    if not any(needed.isdisjoint(n.output) or _is_removable(n, draft) for n in draft.graph.node):
+        return False  # taking it apart costs more than the rest of most rounds
+    graph = take_apart(draft)
+    changed = _take_branches(graph, draft)
+    changed |= _bypass(graph, draft)
+    put_together(graph, draft)
+    return changed
+
+
+def _is_removable(node: onnx.NodeProto, draft: Draft) -> bool:
+    if node.op_type == "If":
+        return any(name in draft.weights for name in node.input)  # its condition is its only input
+    return node.op_type in ("Identity", "Dropout")
+
+
+def _take_branches(graph: gs.Graph, draft: Draft) -> bool:
+    """Replace each If whose condition is known by the nodes of its branch."""
+    nodes: list[Node] = []
+    taken = False
+    for node in graph.nodes:
+        if node.op != "If" or node.domain or not _is_single(node.inputs[0]):
+            nodes.append(node)
+            continue
+        taken = True
+        branch = open_branch(node, "then_branch" if _truth(node.inputs[0]) else "else_branch")
+        *inside, end = branch.nodes
+        written = {t.name for inner in inside for t in inner.outputs}
+        draft.weights.update((t.name, t.values) for t in branch.constants)
+        ends = list(node.outputs)
+        node.outputs.clear()
+        copies = []
+        for index, outer in enumerate(ends):
+            value = end.inputs[index]  # `replace` may have changed it
+            if outer.is_empty():
+                continue
+            if value.name in written:
+                replace(value, outer)
+            else:
+                name = f"{node.name}_{outer.name}"
+                copy = onnx.helper.make_node("Identity", [value.name], [outer.name], name=name)
+                copies.append(Node(copy, {t.name: t for t in (value, outer)}))
+                draft.origins[name] = draft.origins.get(node.name, ())
+        for inner in inside:
+            if not draft.origins.get(inner.name):
+                draft.origins[inner.name] = draft.origins.get(node.name, ())
+            if node.name in draft.affinity:
+                draft.affinity.setdefault(inner.name, draft.affinity[node.name])
+        nodes += (*inside, *copies)
+    graph.nodes = nodes
+    return taken
+
+
+def _bypass(graph: gs.Graph, draft: Draft) -> bool:
+    """Remove Identity, and Dropout that drops nothing; outputs of the graph keep their names."""
+    outputs = {o.name for o in graph.outputs}
+    # a body that returns an outer value as it is would be invalid, so such an Identity must stay
+    returned = {name for node in graph.nodes for name in node.returned}
+    changed = False
+    for node in graph.nodes:
+        if not _does_nothing(node, outputs, draft.opset):
+            continue
+        source, target = node.inputs[0], node.outputs[0]
+        if target.name in returned:
+            continue
+        if target.name not in outputs:
+            node.outputs.clear()
+            replace(target, source)
+        elif source.inputs and source.name not in outputs and source.name not in returned:
+            node.outputs.clear()
+            replace(source, target)
+        else:
+            continue
+        changed = True
+    return changed
+
+
+def _does_nothing(node: Node, outputs: set[str], opset: int) -> bool:
+    if node.domain:
+        return False
+    if node.op == "Identity":
+        return True
+    if node.op != "Dropout" or opset < 7:
+        return False
+    if any(mask.outputs or mask.name in outputs for mask in node.outputs[1:]):
+        return False
+    training = node.inputs[2] if len(node.inputs) > 2 else gs.Variable.empty()
+    return training.is_empty() or (_is_single(training) and not _truth(training))
+
+
+def _is_single(value: gs.Tensor) -> bool:
+    """Whether a value is a constant of one element."""
+    return isinstance(value, gs.Constant) and value.values.size == 1
+
+
+def _truth(value: gs.Constant) -> bool:
+    return bool(value.values.reshape(-1)[0])
+
+
+def _simplify_bodies(draft: Draft, where: str) -> bool:
+    """Simplify branches and loop bodies on their own, with what the graph knows of the values they capture.
+
+    Says whether the graph has to be simplified again: a body became smaller, or lost the shapes that the model states
+    for its outputs. Shapes that `infer` wrote into it do not count, as it does so in every round.
+    """
+    changed = False
+    types: dict[str, onnx.TypeProto] | None = None
+    for node in draft.graph.node:
+        for body in bodies(node):
+            types = types or types_of(draft)
+            key = _fingerprint(body, types)
+            if key in draft.settled:
+                continue
+            before = _extent(body)
+            _simplify_body(draft, body, types, where)
+            draft.settled.update((key, _fingerprint(body, types)))
+            changed |= _extent(body) < before or node.name not in draft.visited
+        draft.visited.add(node.name)
+    return changed
+
+
+def _extent(body: onnx.GraphProto) -> tuple[int, int, int, int]:
+    """What every round but the last makes smaller, in lexicographic order: so rounds end, however bodies are nested.
+
+    Taking a branch removes an If and may leave copies, a plain cast replaces a CastLike, folding and bypassing remove
+    nodes, and large constants leave the body.
+    """
+    inner = [_extent(b) for n in body.node for b in bodies(n)]
+    own = (
+        sum(n.op_type == "If" for n in body.node),
+        sum(n.op_type == "CastLike" for n in body.node),
+        len(body.node),
+        sum(len(t.raw_data) > INLINE_BYTES for t in body.initializer),
+    )
+    ifs, casts, nodes, large = zip(own, *inner, strict=True)
+    return sum(ifs), sum(casts), sum(nodes), sum(large)
+
+
+def _fingerprint(body: onnx.GraphProto, types: Mapping[str, onnx.TypeProto]) -> bytes:
+    """A digest of everything that decides how a body is simplified."""
+    bare = onnx.GraphProto()
+    bare.CopyFrom(body)
+    for graph in graphs_of(bare):
+        forget_inferred(graph)
+    digest = hashlib.sha256(bare.SerializeToString(deterministic=True))
+    for name in captured_by(body):
+        digest.update(types[name].SerializeToString(deterministic=True) if name in types else b"?")
+    return digest.digest()
+
+
+def _simplify_body(draft: Draft, body: onnx.GraphProto, types: Mapping[str, onnx.TypeProto], where: str) -> None:
+    outer = captured_by(body)
+    if any(name not in types for name in outer) or any(not i.type.WhichOneof("value") for i in body.input):
+        return  # without types nothing can be told
+    model = onnx.ModelProto(ir_version=draft.model.ir_version, opset_import=draft.model.opset_import)
+    model.graph.CopyFrom(body)
+    del model.graph.initializer[:]
+    for info in model.graph.input:
+        if info.type.HasField("tensor_type"):
+            info.type.tensor_type.ClearField("shape")  # a loop's state may change its shape
+    model.graph.input.extend(onnx.ValueInfoProto(name=n, type=types[n]) for n in outer if n not in draft.weights)
+    weights = {n: draft.weights[n] for n in outer if n in draft.weights}
+    weights |= {t.name: to_array(t) for t in body.initializer}
+    inner = dataclasses.replace(draft, model=model, weights=weights, lent=frozenset(outer))
+    simplify(inner, where)
+    if objection(inner.to_proto(), compute=not draft.budget.spent) is not None:
+        return  # these shapes contradict a branch that a run may never take; it is left for the run to judge
+    returned = {o.name for o in body.output}
+    del body.node[:]
+    body.node.extend(inner.graph.node)
+    del body.initializer[:]
+    forget_inferred(body)
+    for name, array in inner.weights.items():
+        if name in draft.weights and name in outer:
+            continue
+        if array.nbytes <= INLINE_BYTES or name in returned:
+            body.initializer.append(to_tensor(name, array))
+        else:  # out into the graph, where it is mapped and shared like all other constants
+            draft.weights[name] = array

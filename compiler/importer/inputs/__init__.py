@@ -1,0 +1,1 @@
+"""Valid values of a model's inputs, and seeded ones drawn from them."""

@@ -1,0 +1,75 @@
+"""Seeded inputs, drawn from the domains that the model implies."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+
+from heterocc.artifacts.dtypes import NARROW
+from heterocc.artifacts.errors import Hint, InputError
+from heterocc.compiler.files.inputs import draw_narrow
+from heterocc.compiler.importer.inputs.domains import Domains, draw
+from heterocc.passes.graph import Value
+
+DRAWS = 4
+"""Ways to draw an input of which nothing is known; each but the first is for models that the ones before say little of.
+
+Floats are standard normal, then from 0 to 1, from 0 to 255, and small; integers are 1, 1, 0 and 2.
+"""
+
+
+def draw_inputs(
+    proto: onnx.ModelProto,
+    inputs: Mapping[str, Value],
+    constants: Mapping[str, np.ndarray[Any, Any]],
+    seed: int,
+    *,
+    sources: Mapping[str, str] | None = None,
+    way: int = 0,
+) -> dict[str, np.ndarray[Any, Any]]:
+    """Draw one array per graph input, the same for the same seed, input name and `way` (below DRAWS).
+
+    Inputs with a known domain (see Domains) are drawn from it. Of the others, floats are standard
+    normal, booleans fair coins, 8-bit integers any, and other integers 1, the one value that is a valid mask, length
+    and count alike; another `way` draws these others as DRAWS says. `sources` are the model's own names of inputs.
+
+    Raises InputError for an input whose type cannot be drawn (string, sequence, map).
+    """
+    domains = Domains(proto, constants)
+    names = sources or {}
+    return {name: _draw(value, names.get(name, name), domains, seed, way) for name, value in inputs.items()}
+
+
+def _draw(value: Value, source: str, domains: Domains, seed: int, way: int) -> np.ndarray[Any, Any]:
+    if (value.is_opaque and value.dtype not in NARROW) or not value.is_static or value.shape is None:
+        raise InputError(
+            f"inputs of type {value.dtype} cannot be drawn at random",
+            where=f"input '{source}'",
+            hint=Hint("give it in a file: inputs='in.npz'", "give it with --inputs"),
+        )
+    shape = tuple(d for d in value.shape if d is not None)
+    # Each input has its own stream, so that adding an input does not change the others.
+    rng = np.random.default_rng([seed, zlib.crc32(value.name.encode()), *([way] if way else [])])
+    if value.dtype in NARROW:
+        return draw_narrow(shape, value.dtype, rng)
+    known = domains.of(value, source)
+    if known is not None:
+        return draw(known, shape, value.dtype, rng)
+    if value.dtype.startswith("float"):
+        return _reals(shape, rng, way).astype(value.dtype)
+    if value.dtype == "bool":
+        return rng.integers(0, 2, shape).astype(np.bool_)
+    if value.dtype in ("uint8", "int8"):
+        low, high = (0, 256) if value.dtype == "uint8" else (-128, 128)
+        return rng.integers(low, high, shape).astype(value.dtype)
+    return np.full(shape, (1, 1, 0, 2)[way], value.dtype)
+
+
+def _reals(shape: tuple[int, ...], rng: np.random.Generator, way: int) -> np.ndarray[Any, Any]:
+    if way in (1, 2):
+        return np.asarray(rng.uniform(0.0, (1.0, 255.0)[way - 1], shape))
+    return np.asarray(rng.standard_normal(shape) * (0.01 if way else 1.0))

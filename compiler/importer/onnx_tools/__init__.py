@@ -1,0 +1,1 @@
+"""ONNX's and ONNX Runtime's own tools, asked within limits."""

@@ -1,0 +1,167 @@
+"""ONNX's shape inference, asked only for what it can tell in little memory.
+
+It lists every element of a vector that it follows and every dimension of a result, so that a model of a hundred bytes
+can make it list billions. Two things do: a result whose rank is the length of a vector, and the propagation of data.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+
+import onnx
+from onnx import shape_inference
+
+from heterocc.artifacts.errors import InvalidGraphError
+from heterocc.compiler.importer.draft.draft import bodies, graphs_of, keep, value_of
+from heterocc.compiler.importer.onnx_tools.propagation import MAX_LISTED, listed, require_few
+
+MAX_RANK = 1024
+"""Dimensions of a tensor up to which inference is asked; ONNX Runtime and TVM take far fewer."""
+
+_RANK_FROM_LENGTH = {"ConstantOfShape": (0,), "Expand": (1,), "Reshape": (1,), "Resize": (2, 3), "CenterCropPad": (1,)}
+"""Operators whose result has as many dimensions as an input has elements, and which inputs those are."""
+
+_SAME_LENGTH = frozenset("Abs Cast Div Equal Floor Identity Max Min Mod Mul Neg Add Sub Where Squeeze Slice".split())
+
+_Cut = tuple[onnx.NodeProto, int, str]
+_Table = dict[str, tuple[int | None, ...] | None]
+
+
+def ask_onnx(model: onnx.ModelProto, where: str) -> onnx.ModelProto:
+    """The model with the types and shapes that ONNX infers; `model` may be changed.
+
+    Data is propagated only where that can tell something and lists few elements; constants that are computed later
+    tell the rest.
+
+    Raises InvalidGraphError for a rank that no tool handles, and for bodies that list too much; what `infer_shapes`
+    raises otherwise.
+    """
+    require_few(model.graph, where, in_bodies=True)
+    lengths = {t.name: _elements(t.dims) for t in model.graph.initializer}
+    lengths.update((i.name, _declared_length(i)) for i in model.graph.input)
+    cuts: list[_Cut] = []
+    _cut(model.graph, lengths, cuts, where)
+    stand_ins = _put_stand_ins(model, cuts)
+    inferred = shape_inference.infer_shapes(model, data_prop=False)
+    while cuts:
+        table: _Table = {}
+        for graph in graphs_of(inferred.graph):
+            table.update(_shapes(graph))
+        told = [cut for cut in cuts if len(table.get(cut[2]) or ()) == 1 and (table[cut[2]] or (None,))[0] is not None]
+        if not told:
+            break
+        for node, index, name in told:
+            _check_rank(node, (table[name] or (0,))[0] or 0, where)
+            node.input[index] = name
+        cuts = [cut for cut in cuts if cut not in told]
+        inferred = shape_inference.infer_shapes(model, data_prop=False)
+    if not _all_known(inferred.graph) and listed(inferred.graph) <= MAX_LISTED:
+        inferred = shape_inference.infer_shapes(model, data_prop=True)
+    _restore(inferred, stand_ins)
+    return inferred
+
+
+def _elements(dims: Iterable[int | None]) -> int:
+    return math.prod(d or 0 for d in dims)
+
+
+def _declared_length(info: onnx.ValueInfoProto) -> int:
+    """Elements that a vector has by its type; as many as need care where it does not say."""
+    shape = value_of(info).shape
+    return MAX_RANK + 1 if shape is None or None in shape else _elements(shape)
+
+
+def _cut(graph: onnx.GraphProto, lengths: dict[str, int], cuts: list[_Cut], where: str) -> None:
+    """Collect the inputs that give a rank and whose length is not known to be small; `lengths` are upper bounds."""
+    unknown = MAX_RANK + 1
+    lengths = {**lengths, **{t.name: _elements(t.dims) for t in graph.initializer}}
+    for node in graph.node:
+        for body in bodies(node):
+            inner = {**lengths, **{i.name: unknown for i in body.input}}
+            _cut(body, inner, cuts, where)
+        if node.domain:
+            continue
+        given = [lengths.get(name, unknown) if name else 0 for name in node.input]
+        for index in _RANK_FROM_LENGTH.get(node.op_type, ()):
+            if index < len(given) and given[index] > MAX_RANK:
+                cuts.append((node, index, node.input[index]))
+        if node.op_type == "Split":
+            parts = next((a.i for a in node.attribute if a.name == "num_outputs"), 0)
+            if parts > len(node.output):
+                raise InvalidGraphError(
+                    f"node '{node.name}' (Split) makes {parts} parts and has {len(node.output)} outputs", where=where
+                )
+        bound = _length(node, given)
+        if bound is not None:
+            lengths[node.output[0]] = bound
+
+
+def _length(node: onnx.NodeProto, given: list[int]) -> int | None:
+    if node.op_type == "Shape":
+        return 64
+    if node.op_type == "Size":
+        return 1
+    if node.op_type == "Constant":
+        for a in node.attribute:
+            return _elements(a.t.dims) if a.name == "value" else max(1, len(a.ints), len(a.floats), len(a.strings))
+    if node.op_type == "Concat":
+        return sum(given)
+    if node.op_type == "Gather" and len(given) == 2:
+        return given[1] if given[0] <= MAX_RANK else None
+    if node.op_type == "Unsqueeze" and given:
+        return given[0]
+    if node.op_type in _SAME_LENGTH and given:
+        return max(given)
+    return None
+
+
+def _check_rank(node: onnx.NodeProto, rank: int, where: str) -> None:
+    if rank > MAX_RANK:
+        raise InvalidGraphError(
+            f"the result of node '{node.name}' ({node.op_type}) has {rank} dimensions",
+            where=where,
+            hint=f"tensors have up to {MAX_RANK} dimensions",
+        )
+
+
+def _put_stand_ins(model: onnx.ModelProto, cuts: list[_Cut]) -> dict[str, str]:
+    """Let the cut inputs read a value of unknown length; returns the names of what they read by the stand-in's."""
+    found: dict[str, str] = {}
+    for number, (node, index, name) in enumerate(cuts):
+        # identifiers have no dots, so these names are free
+        found[f"{name}.{number}"] = name
+        node.input[index] = f"{name}.{number}"
+        kind = onnx.TensorProto.FLOAT if node.op_type == "Resize" and index == 2 else onnx.TensorProto.INT64
+        stand_in = model.graph.input.add(name=node.input[index])
+        stand_in.type.tensor_type.elem_type = kind
+    return found
+
+
+def _restore(model: onnx.ModelProto, stand_ins: Mapping[str, str]) -> None:
+    if not stand_ins:
+        return
+    for graph in graphs_of(model.graph):
+        for node in graph.node:
+            for index, name in enumerate(node.input):
+                if name in stand_ins:
+                    node.input[index] = stand_ins[name]
+    keep(model.graph.input, lambda i: i.name not in stand_ins)
+
+
+def _shapes(graph: onnx.GraphProto) -> _Table:
+    table: _Table = {t.name: tuple(t.dims) for t in graph.initializer}
+    table.update((i.name, value_of(i).shape) for i in (*graph.input, *graph.value_info, *graph.output))
+    return table
+
+
+def _all_known(graph: onnx.GraphProto) -> bool:
+    """Whether every value has a shape without unknown dimensions, so that data has nothing to add."""
+    for inner in graphs_of(graph):
+        table = _shapes(inner)
+        for node in inner.node:
+            for name in node.output:
+                shape = table.get(name)
+                if name and (shape is None or None in shape):
+                    return False
+    return True

@@ -1,0 +1,88 @@
+"""ONNX Runtime for import: computing constants, inferring types, and checking models."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import onnx
+
+from heterocc.compiler.importer.onnx_tools.propagation import MAX_LISTED, listed
+from heterocc.runtime.execute import ort_session
+
+_MAX_FOLDED = 1 << 24
+"""Bytes of a constant that ONNX Runtime may compute while it only looks at a model; import computes the larger ones."""
+
+
+def open_session(proto: onnx.ModelProto, *, optimise: bool = False, compute: bool = True) -> Any:
+    """A single-threaded CPU session that runs the model, as it is unless it is to be optimised.
+
+    `compute` lets the optimiser compute constants. Constants are not compared for equality: that takes time quadratic
+    in their number.
+    """
+    options = ort_session.session_options(threads=1, optimise="basic" if optimise else "none")
+    options.enable_cpu_mem_arena = False  # it takes twice as much as tensors that double need
+    options.add_session_config_entry("optimization.constant_folding_max_output_size_in_bytes", str(_MAX_FOLDED))
+    without = ("ConstantSharing",) if compute else ("ConstantSharing", "ConstantFolding")
+    return ort_session.open_session(proto.SerializeToString(), options, without=without)
+
+
+def output_types(proto: onnx.ModelProto) -> list[Any]:
+    """Name, type and shape of each graph output as ONNX Runtime infers them; raises what it raises.
+
+    None of a model for which it would list too much. Names are unique over the graph and its bodies.
+
+    It infers them when it loads a model. The rest of making a session, which plans kernels and memory, is left out: it
+    takes time quadratic in the number of outputs.
+    """
+    if listed(proto.graph) > MAX_LISTED:
+        return []
+    options = ort_session.session_options(threads=1, optimise="none")
+    found: list[Any] = ort_session.load_only(proto.SerializeToString(), options).outputs_meta
+    unknown = any(not isinstance(d, int) for output in found for d in output.shape or (None,))
+    if unknown and len(found) <= _MOST_PLANNED and any(_is_function(node) for node in proto.graph.node):
+        found = open_session(proto).get_outputs()
+    return found
+
+
+_MOST_PLANNED = 256
+"""Outputs up to which a session is made whole to learn their types."""
+
+
+def _is_function(node: onnx.NodeProto) -> bool:
+    """Whether ONNX defines the operator by others; ONNX Runtime infers through them when it has put them in."""
+    try:
+        schema = onnx.defs.get_schema(node.op_type, domain=node.domain)
+    except onnx.defs.SchemaError:
+        return False
+    return bool(schema.has_function or schema.has_context_dependent_function)
+
+
+_TYPE_ERRORS = ("InferenceError]", "Type Error:")
+
+
+def objection(proto: onnx.ModelProto, *, compute: bool = True) -> str | None:
+    """The reason why ONNX Runtime finds the model invalid; None if it does not, or only cannot run it.
+
+    It may find errors only during optimisation, which the final run uses. An operator set or a variant of an operator
+    that this version of it does not have yet is not an error of the model. `compute` lets it compute constants. A
+    model with too many elements in integer vectors is refused without a check.
+    """
+    state = ort_session.onnxruntime_package().capi.onnxruntime_pybind11_state
+
+    if listed(proto.graph) > MAX_LISTED:
+        return f"its integer vectors have more than {MAX_LISTED} elements"
+    try:
+        open_session(proto, optimise=True, compute=compute)
+    except state.InvalidGraph as error:
+        return str(error)
+    except Exception as error:  # its classes have no common base but Exception
+        text = str(error)
+        if any(t in text for t in _TYPE_ERRORS) or (
+            "is not a registered function/op" in text and _has_unknown_operator(proto)
+        ):
+            return text
+    return None
+
+
+def _has_unknown_operator(proto: onnx.ModelProto) -> bool:
+    return any(not onnx.defs.has(n.op_type, n.domain) for n in proto.graph.node)

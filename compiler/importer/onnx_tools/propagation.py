@@ -1,0 +1,88 @@
+"""A limit on the elements that ONNX's tools list when they infer shapes from integer vectors.
+
+Only constants inside the proto and the shapes of values are followed, and only through a few operators, so that the
+number of elements follows from the nodes alone. A few dozen nodes that double a vector result in billions.
+"""
+
+from __future__ import annotations
+
+import math
+
+import onnx
+
+from heterocc.artifacts.errors import InvalidGraphError
+from heterocc.compiler.importer.draft.draft import MAX_RANK, bodies
+
+MAX_LISTED = 1 << 22
+"""Elements that a tool may be let list, some 200 MB."""
+
+_INTEGERS = (onnx.TensorProto.INT32, onnx.TensorProto.INT64)
+_SAME_LENGTH = frozenset({"Cast", "Slice", "Squeeze", "Unsqueeze"})
+_BROADCAST = frozenset({"Add", "Mul", "Sub"})
+
+
+def listed(graph: onnx.GraphProto) -> int:
+    """An upper bound of the elements that shape inference with data lists; names are unique over graph and bodies.
+
+    The operators are those for which ONNX defines a propagation of data. ONNX Runtime, which always propagates it,
+    has the same ones.
+    """
+    return _listed(graph, {})
+
+
+def require_few(graph: onnx.GraphProto, where: str, *, in_bodies: bool = False) -> None:
+    """Raise InvalidGraphError if more than MAX_LISTED elements would be listed; `in_bodies` counts only bodies.
+
+    ONNX always propagates data inside bodies, whether it is asked to or not.
+    """
+    count = _listed(graph, {}, own=not in_bodies)
+    if count > MAX_LISTED:
+        raise InvalidGraphError(
+            f"shapes are computed by integer vectors of {count} elements in all, each of which shape inference lists",
+            where=where,
+            hint=f"compute shapes from vectors of at most {MAX_LISTED} elements in all",
+        )
+
+
+def _listed(graph: onnx.GraphProto, known: dict[str, int], *, own: bool = True) -> int:
+    known.update((t.name, math.prod(t.dims)) for t in graph.initializer if t.data_type in _INTEGERS)
+    total = 0
+    for node in graph.node:
+        given = [known.get(name) for name in node.input]
+        for body in bodies(node):
+            most = max((length for length in given if length is not None), default=0)
+            known.update((i.name, most) for i in body.input)
+            total += _listed(body, known)
+        length = None if node.domain else _length(node, given)
+        if length is not None:
+            known[node.output[0]] = length
+            total += (length + sum(filter(None, given))) if own else 0
+    return total
+
+
+def _length(node: onnx.NodeProto, given: list[int | None]) -> int | None:
+    """Elements of the first output that are followed; None where it is not."""
+    if node.op_type == "Constant":
+        return next((_elements(a) for a in node.attribute), None)
+    if node.op_type == "Shape":
+        return MAX_RANK
+    if node.op_type == "Size":
+        return 1
+    if node.op_type in _SAME_LENGTH:
+        return given[0] if given else None
+    lengths = [length for length in given if length is not None]
+    if not lengths or len(lengths) < len(given):
+        return None
+    if node.op_type == "Concat":
+        return sum(lengths)
+    if node.op_type in _BROADCAST:
+        return max(lengths)
+    return lengths[-1] if node.op_type == "Gather" else None
+
+
+def _elements(attribute: onnx.AttributeProto) -> int | None:
+    if attribute.type == onnx.AttributeProto.TENSOR:
+        return math.prod(attribute.t.dims) if attribute.t.data_type in _INTEGERS else None
+    if attribute.type == onnx.AttributeProto.INT:
+        return 1
+    return len(attribute.ints) if attribute.type == onnx.AttributeProto.INTS else None

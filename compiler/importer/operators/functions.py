@@ -1,0 +1,222 @@
+"""Functions: calls of model-local functions, and of operators that ONNX defines by others, become their bodies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+import onnx
+from onnx import helper, inliner
+
+from heterocc.artifacts.errors import InvalidGraphError
+from heterocc.compiler.importer.draft.draft import Draft, bodies, graphs_of, nodes_of, reads, set_nodes, tensor_type
+from heterocc.compiler.importer.draft.names import Namer, rename_values
+from heterocc.compiler.importer.draft.order import cycle_text, sort_nodes
+from heterocc.compiler.importer.operators.opset import drop_unused_domains
+from heterocc.compiler.importer.reading.read import check, condense
+
+EXPANDED = frozenset(
+    {
+        "BlackmanWindow",
+        "CausalConvWithState",
+        "Celu",
+        "CenterCropPad",
+        "HammingWindow",
+        "HannWindow",
+        "LinearAttention",
+        "NegativeLogLikelihoodLoss",
+        "RotaryEmbedding",
+        "SoftmaxCrossEntropyLoss",
+        "SwiGLU",
+        "Swish",
+    }
+)
+"""Operators that ONNX defines as functions and that TVM's importer has no converter for."""
+
+_MAX_DEPTH = 200
+_MAX_NODES = 1_000_000
+"""Nodes that all calls together may expand to: a few nested functions can ask for any number."""
+
+_MAIN = ("",)
+"""The main graph among the functions, whose keys are pairs."""
+
+
+def expand_local(draft: Draft, namer: Namer, where: str) -> None:
+    """Expand every call of a model-local function, also inside bodies and inside other functions.
+
+    Raises InvalidGraphError for a function that cannot be expanded.
+    """
+    if not draft.model.functions:
+        return
+    keys = {(f.domain, f.name) for f in draft.model.functions}
+    _check_size(draft, where)
+    _fill_local_defaults(draft)
+    _expand(draft, lambda node: (node.domain, node.op_type) in keys, namer, where, schema=False)
+    del draft.model.functions[:]
+    sort_nodes(draft.graph, where)
+    check(draft, where)
+    drop_unused_domains(draft)
+
+
+def _check_size(draft: Draft, where: str) -> None:
+    """Refuse recursion, which ONNX forbids, and functions that expand beyond all measure."""
+    import networkx as nx  # here: it takes 0.1 s, and most models have no functions
+
+    nodes: dict[tuple[str, ...], Iterable[onnx.NodeProto]] = {_MAIN: draft.graph.node}
+    nodes.update(((f.domain, f.name), f.node) for f in draft.model.functions)
+    operators = {key: [(n.domain, n.op_type) for n in nodes_of(found)] for key, found in nodes.items()}
+    calls = nx.DiGraph()
+    calls.add_nodes_from(nodes)
+    calls.add_edges_from((key, called) for key, found in operators.items() for called in found if called in nodes)
+    try:
+        cycle = [caller for caller, _ in nx.find_cycle(calls, _MAIN)]
+    except nx.NetworkXNoCycle:
+        pass
+    else:
+        names = [name for _, name in cycle]
+        raise InvalidGraphError(f"function '{names[0]}' calls itself: {cycle_text(names)}", where=where)
+    sizes: dict[tuple[str, ...], int] = {}
+    levels: dict[tuple[str, ...], int] = {}
+    for key in nx.dfs_postorder_nodes(calls, _MAIN):
+        sizes[key] = sum(sizes.get(called, 1) for called in operators[key])
+        levels[key] = 1 + max((levels[called] for called in calls[key]), default=0)
+    if levels[_MAIN] - 1 > _MAX_DEPTH:
+        raise InvalidGraphError(f"functions call each other more than {_MAX_DEPTH} levels deep", where=where)
+    if sizes[_MAIN] > _MAX_NODES:
+        raise InvalidGraphError(f"the model's functions expand to more than {_MAX_NODES} nodes", where=where)
+
+
+def _called_by(
+    call: onnx.NodeProto, functions: Mapping[tuple[str, str], onnx.FunctionProto]
+) -> list[onnx.FunctionProto]:
+    """The functions that a call needs: its own, and those that this one calls; the inliner copies what it is given."""
+    found: dict[tuple[str, str], onnx.FunctionProto] = {}
+    open_ = [(call.domain, call.op_type)]
+    open_ += [(n.domain, n.op_type) for body in bodies(call) for n in nodes_of(body.node)]
+    while open_:
+        key = open_.pop()
+        if key in functions and key not in found:
+            found[key] = functions[key]
+            open_ += [(n.domain, n.op_type) for n in nodes_of(functions[key].node)]
+    return list(found.values())
+
+
+def expand_standard(draft: Draft, namer: Namer, where: str) -> bool:
+    """Expand operators that only their definition makes available to all devices; say whether any was."""
+    return _expand(draft, _wants_definition, namer, where, schema=True)
+
+
+def _wants_definition(node: onnx.NodeProto) -> bool:
+    if node.domain:
+        return False
+    if node.op_type == "LayerNormalization":
+        return sum(map(bool, node.output)) > 1  # TVM's converter computes wrong statistics
+    if node.op_type == "Attention":
+        # TVM's converter takes the number of heads for granted; the fourth output marks masked entries in its own way
+        return not any(a.name == "q_num_heads" for a in node.attribute) and not any(node.output[3:])
+    return node.op_type in EXPANDED
+
+
+def _expand(draft: Draft, wanted: Callable[[onnx.NodeProto], bool], namer: Namer, where: str, *, schema: bool) -> bool:
+    """Put the bodies in place of the wanted calls, in the graph and its bodies; say whether there was one."""
+    types = types_of(draft)
+    functions = {} if schema else {(f.domain, f.name): f for f in draft.model.functions}
+    expanded = False
+    for graph in list(graphs_of(draft.graph)):
+        if not any(wanted(node) for node in graph.node):
+            continue
+        result: list[onnx.NodeProto] = []
+        for node in graph.node:
+            if not wanted(node):
+                result.append(node)
+                continue
+            body = _body_of(draft, node, types, functions, namer, where, schema=schema)
+            expanded |= node not in body
+            result.extend(body)
+        set_nodes(graph, result)
+    return expanded
+
+
+def types_of(draft: Draft) -> dict[str, onnx.TypeProto]:
+    """Types of the graph's values as far as they are known."""
+    graph = draft.graph
+    types = {i.name: i.type for i in (*graph.value_info, *graph.output, *graph.input) if i.type.WhichOneof("value")}
+    for name, array in draft.weights.items():
+        types[name] = helper.make_tensor_type_proto(tensor_type(array), array.shape)
+    return types
+
+
+def _body_of(
+    draft: Draft,
+    call: onnx.NodeProto,
+    types: Mapping[str, onnx.TypeProto],
+    functions: Mapping[tuple[str, str], onnx.FunctionProto],
+    namer: Namer,
+    where: str,
+    *,
+    schema: bool,
+) -> list[onnx.NodeProto]:
+    """The nodes that a call stands for, with names of their own and the call's origin."""
+    label = (draft.origins[call.name] or (call.name,))[0]
+    graph = helper.make_graph(
+        [call],
+        "call",
+        [onnx.ValueInfoProto(name=n, type=types.get(n)) for n in dict.fromkeys(reads(call))],
+        [onnx.ValueInfoProto(name=n, type=types.get(n)) for n in call.output if n],
+    )
+    model = helper.make_model(
+        graph,
+        opset_imports=draft.model.opset_import,
+        ir_version=draft.model.ir_version,
+        functions=_called_by(call, functions),
+    )
+    if schema:
+        _fill_defaults(model)
+    try:
+        if schema:
+            key = (call.domain, call.op_type)
+            model = inliner.inline_selected_functions(model, [key], inline_schema_functions=True)
+        else:
+            model = inliner.inline_local_functions(model, convert_version=True)
+    except Exception as error:
+        if schema:
+            return [call]  # ONNX cannot expand every form; whether a device takes it is asked later
+        raise InvalidGraphError(
+            f"function '{call.op_type}' cannot be expanded: {condense(str(error))}", where=f"{where}: node '{label}'"
+        ) from error
+    known = {o.domain for o in draft.model.opset_import}
+    draft.model.opset_import.extend(o for o in model.opset_import if o.domain not in known)
+    outer = {name: name for name in (*reads(call), *call.output)}
+    rename_values(model.graph, outer, lambda name: namer.give(f"{call.name}_{name}", "v"))
+    body = list(model.graph.node)
+    if len(body) == 1 and (body[0].domain, body[0].op_type) == (call.domain, call.op_type):
+        return [call]
+    for graph_ in graphs_of(model.graph):
+        del graph_.value_info[:]
+        for node in graph_.node:
+            affinity = next(
+                (e.value for e in node.metadata_props if e.key == "affinity"), draft.affinity.get(call.name)
+            )
+            node.name = namer.give(f"{call.name}_{node.name or node.op_type}", "n")
+            draft.origins[node.name] = draft.origins[call.name]
+            if affinity is not None:
+                draft.affinity[node.name] = affinity
+    return body
+
+
+def _fill_local_defaults(draft: Draft) -> None:
+    """Write out the default attributes of all calls of model-local functions, for the same reason."""
+    defaults = {(f.domain, f.name): f.attribute_proto for f in draft.model.functions}
+    for owner in (draft.graph, *draft.model.functions):
+        for node in nodes_of(owner.node):
+            present = {a.name for a in node.attribute}
+            node.attribute.extend(a for a in defaults.get((node.domain, node.op_type), ()) if a.name not in present)
+
+
+def _fill_defaults(model: onnx.ModelProto) -> None:
+    """Write out the default attributes of the call, which the inliner leaves unresolved in the body."""
+    call = model.graph.node[0]
+    version = next(o.version for o in model.opset_import if o.domain == call.domain)
+    present = {a.name for a in call.attribute}
+    for name, attribute in sorted(onnx.defs.get_schema(call.op_type, version, call.domain).attributes.items()):
+        if name not in present and attribute.default_value.name:
+            call.attribute.append(attribute.default_value)

@@ -1,0 +1,170 @@
+"""Operator sets: older models are converted to a common version where that changes nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import onnx
+from onnx import helper, version_converter
+
+from heterocc.artifacts.errors import InvalidGraphError
+from heterocc.compiler.importer.draft.draft import Draft, graphs_of, keep, opsets
+from heterocc.compiler.importer.draft.order import sort_nodes
+from heterocc.compiler.importer.reading.read import check, condense
+
+TARGET = 17
+"""Operator set that older models are raised to; newer ones stay as they are."""
+
+
+def settle_opset(draft: Draft, where: str) -> None:
+    """Bring the model to operator set 17, or to the oldest later one in which its operators mean the same.
+
+    Where an older model cannot be converted it stays as it is, with a note that says why.
+    """
+    version = opsets(draft.model).get("")
+    if version is None:
+        return
+    _state_defaults(draft)
+    if version > TARGET:
+        lower_opset(draft)
+    elif version < TARGET:
+        reason = _obstacle(draft, version) or _convert(draft, version, where)
+        if reason is not None:
+            draft.notes.append(
+                f"the model stays at operator set {version}, of which devices support fewer operators ({reason}); "
+                f"export it at {TARGET} or newer if nodes go to another device than you want"
+            )
+
+
+def _state_defaults(draft: Draft) -> None:
+    """Write out the defaults of which ONNX's shape inference knows another value."""
+    for graph in graphs_of(draft.graph):
+        for node in graph.node:
+            if node.op_type == "STFT" and not node.domain and all(a.name != "onesided" for a in node.attribute):
+                node.attribute.append(onnx.helper.make_attribute("onesided", 1))
+
+
+def lower_opset(draft: Draft) -> None:
+    """Lower the operator set as far as it leaves every operator at the version it has."""
+    version = opsets(draft.model).get("", TARGET)
+    used = {n.op_type for g in graphs_of(draft.graph) for n in g.node if not n.domain}
+    needed = max((_since(op_type, version) for op_type in used), default=TARGET)
+    for entry in draft.model.opset_import:
+        if not entry.domain and version > TARGET:
+            entry.version = max(TARGET, needed)
+
+
+def drop_unused_domains(draft: Draft) -> None:
+    """Import only the domains of the operators that the model uses, and ONNX's own."""
+    used = {n.domain for g in graphs_of(draft.graph) for n in g.node}
+    keep(draft.model.opset_import, lambda o: o.domain in used or not o.domain)
+
+
+def _since(op_type: str, version: int) -> int:
+    try:
+        return int(onnx.defs.get_schema(op_type, version, "").since_version)
+    except onnx.defs.SchemaError:
+        return version
+
+
+def _obstacle(draft: Draft, version: int) -> str | None:
+    """ONNX's converter leaves bodies as they are: their operators must mean the same in both versions."""
+    if version < _FIRST_SCAN and any(n.op_type == "Scan" for n in draft.graph.node):
+        return f"Scan has a batch dimension in {version}"
+    if version < _FIRST_HARDMAX_OF_ONE_AXIS and any(n.op_type == "Hardmax" for n in draft.graph.node):
+        return f"ONNX's converter takes Hardmax of {version}, over all axes from one on, for that of one axis"
+    for graph in list(graphs_of(draft.graph))[1:]:
+        for node in graph.node:
+            if not node.domain and _signature(node.op_type, version) != _signature(node.op_type, TARGET):
+                return f"{node.op_type} inside a control-flow body differs between {version} and {TARGET}"
+    return None
+
+
+def _signature(op_type: str, version: int) -> tuple[object, ...]:
+    """What a change of meaning would change: inputs, outputs, attributes and their defaults, but not element types."""
+    try:
+        schema = onnx.defs.get_schema(op_type, version, "")
+    except onnx.defs.SchemaError:
+        return ()
+    defaults = tuple(
+        (a.name, str(a.type), a.required, a.default_value.SerializeToString(deterministic=True))
+        for _, a in sorted(schema.attributes.items())
+    )
+    return (
+        tuple((i.name, str(i.option)) for i in schema.inputs),
+        tuple((o.name, str(o.option)) for o in schema.outputs),
+        defaults,
+    )
+
+
+def _convert(draft: Draft, version: int, where: str) -> str | None:
+    """Convert in place; say why not where the converter fails or gives something else than it was given."""
+    before = draft.to_proto()
+    try:
+        after = version_converter.convert_version(before, TARGET)
+    except Exception as error:  # the converter's C++ side raises RuntimeError and others
+        return f"the converter says: {condense(str(error))}"
+    if _foreign(before) != _foreign(after):
+        return "the converter loses operators of other domains"
+    if version <= _LAST_ASYMMETRIC:
+        _keep_asymmetric(after)
+    origins, affinity = _carry(draft, before, after)
+    imported = {o.domain for o in after.opset_import}
+    after.opset_import.extend(o for o in before.opset_import if o.domain not in imported)
+    after.ir_version = before.ir_version
+    trial = Draft(onnx.ModelProto(), dict(draft.weights))
+    trial.adopt(after)
+    try:
+        sort_nodes(trial.graph, where)
+        check(trial, where)
+    except InvalidGraphError as error:
+        return f"the converted model is invalid: {error.message}"
+    draft.weights, draft.origins, draft.affinity = trial.weights, origins, affinity
+    draft.model = trial.model
+    return None
+
+
+_LAST_ASYMMETRIC = 10
+_FIRST_SCAN = 9
+_FIRST_HARDMAX_OF_ONE_AXIS = 13
+
+
+def _keep_asymmetric(model: onnx.ModelProto) -> None:
+    """Until version 10, Upsample and Resize mapped coordinates by division alone; the converter forgets to say so."""
+    for node in model.graph.node:
+        if node.op_type == "Resize" and not node.domain:
+            keep(node.attribute, lambda a: a.name not in ("coordinate_transformation_mode", "nearest_mode"))
+            node.attribute.append(helper.make_attribute("coordinate_transformation_mode", "asymmetric"))
+            node.attribute.append(helper.make_attribute("nearest_mode", "floor"))
+
+
+def _carry(
+    draft: Draft, before: onnx.ModelProto, after: onnx.ModelProto
+) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
+    """Name the nodes that the converter made, and give them the origin and affinity of the node they stand for."""
+    writer = {o: n.name for n in before.graph.node for o in n.output if o}
+    taken = {n.name for g in graphs_of(before.graph) for n in g.node}
+    origins, affinity = dict(draft.origins), dict(draft.affinity)
+    source_of_reader: dict[str, str] = {}
+    seen: set[str] = set()
+    for index, node in reversed(list(enumerate(after.graph.node))):
+        # a node whose result the model does not know prepares the input of one that stands for a node of the model
+        known = node.name if node.name in taken else next((writer[o] for o in node.output if o in writer), None)
+        source = known or next((source_of_reader[o] for o in node.output if o in source_of_reader), None)
+        if node.name not in taken or node.name in seen:
+            name = f"{source or node.op_type}_{node.op_type}_{index}"
+            while name in taken:
+                name += "_"
+            taken.add(name)
+            node.name = name
+            origins[name] = draft.origins.get(source, ()) if source else ()
+            if source in draft.affinity:
+                affinity[name] = draft.affinity[source]
+        seen.add(node.name)
+        if source:
+            source_of_reader.update((name, source) for name in node.input if name not in writer)
+    return origins, affinity
+
+
+def _foreign(model: onnx.ModelProto) -> Counter[tuple[str, str]]:
+    return Counter((n.domain, n.op_type) for g in graphs_of(model.graph) for n in g.node if n.domain)

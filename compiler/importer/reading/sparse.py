@@ -1,0 +1,71 @@
+"""Sparse tensors: initializers and constants become ordinary ones, because no device and no importer knows the form."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import onnx
+
+from heterocc.artifacts.errors import InvalidGraphError
+from heterocc.compiler.importer.draft.draft import to_array, to_tensor
+from heterocc.compiler.importer.reading.tensors import MAX_INSIDE, check_dims, inside
+
+MAX_DENSE = 1 << 32
+"""Bytes of a sparse initializer of the graph when it is dense."""
+
+
+def dense(
+    sparse: onnx.SparseTensorProto, values: np.ndarray, indices: np.ndarray, where: str, limit: int = MAX_DENSE
+) -> np.ndarray:
+    """The tensor with its zeros, read-only; `values` and `indices` are those of `sparse` as arrays.
+
+    Raises InvalidGraphError for indices that are not integers or lie outside, and for more than `limit` bytes.
+    """
+    dims = tuple(sparse.dims)
+    place = f"{where}: sparse tensor '{sparse.values.name}'"
+    check_dims(dims, place)
+    size = math.prod(dims)
+    if size * values.dtype.itemsize > limit:
+        raise InvalidGraphError(f"a sparse tensor is larger than {limit / 2**30:.3g} GiB when dense", where=place)
+    if indices.dtype != np.int64:
+        raise InvalidGraphError(f"the indices of a sparse tensor are {indices.dtype.name}, not int64", where=place)
+    if values.ndim != 1 or indices.shape not in ((values.size,), (values.size, len(dims))):
+        raise InvalidGraphError("the values and indices of a sparse tensor do not fit its shape", where=place)
+    if indices.ndim == 2:
+        if np.any(indices < 0) or np.any(indices >= np.array(dims, np.int64)):
+            raise InvalidGraphError("a sparse tensor has an index outside its shape", where=place)
+        indices = np.ravel_multi_index(tuple(indices.T), dims) if dims and values.size else indices[:, 0:0].sum(axis=1)
+    if np.any(indices < 0) or np.any(indices >= size):
+        raise InvalidGraphError("a sparse tensor has an index outside its shape", where=place)
+    whole = np.zeros(size, values.dtype)
+    whole[indices] = values
+    whole.flags.writeable = False
+    return whole.reshape(dims)
+
+
+def settle_sparse(model: onnx.ModelProto, where: str) -> None:
+    """Make all sparse tensors dense that stand in bodies, functions and Constant nodes; none may be external any more.
+
+    Raises InvalidGraphError: see `dense`.
+    """
+    if not any(True for _ in inside(model, onnx.SparseTensorProto)):
+        return
+    total = 0
+
+    def made(sparse: onnx.SparseTensorProto) -> onnx.TensorProto:
+        nonlocal total
+        array = dense(sparse, to_array(sparse.values), to_array(sparse.indices), where, MAX_INSIDE - total)
+        total += array.nbytes
+        return to_tensor(sparse.values.name, array)
+
+    for graph in inside(model, onnx.GraphProto):
+        graph.initializer.extend(made(s) for s in graph.sparse_initializer)
+        graph.ClearField("sparse_initializer")
+    for node in inside(model, onnx.NodeProto):
+        for attribute in node.attribute if node.op_type == "Constant" and node.domain in ("", "ai.onnx") else ():
+            if attribute.name == "sparse_value" and attribute.HasField("sparse_tensor"):
+                tensor = made(attribute.sparse_tensor)
+                attribute.ClearField("sparse_tensor")
+                attribute.name, attribute.type = "value", onnx.AttributeProto.TENSOR
+                attribute.t.CopyFrom(tensor)

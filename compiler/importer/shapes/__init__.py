@@ -1,0 +1,1 @@
+"""Shapes of inputs, fixed or proposed, and those that follow from them."""

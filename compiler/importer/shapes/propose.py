@@ -1,0 +1,153 @@
+"""Shapes to propose for dynamic inputs: plausible ones are tried in ONNX Runtime before they are named."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+
+from heterocc.artifacts.errors import HeteroccError
+from heterocc.compiler.importer.draft.draft import Draft, value_of
+from heterocc.compiler.importer.inputs.seeded import draw_inputs
+from heterocc.compiler.importer.onnx_tools.propagation import MAX_LISTED, listed
+from heterocc.passes.graph import Value
+from heterocc.runtime.execute.ort_session import onnxruntime_package, open_session, session_options
+
+SECONDS = 6.0
+"""Time for all trials together: they only serve a hint."""
+MAX_WEIGHTS = 1 << 31
+MAX_INPUTS = 1 << 28
+"""Bytes beyond which nothing is tried."""
+
+_SIZES = ((224, 128), (256, 64), (640, 512), (32, 8), (512, 16), (28, 1), (96, 32), (299, 10))
+"""Pixels of an image's side and steps of a sequence that go together in one trial, most plausible first."""
+_UNKNOWN_RANK = ((1, 3, 224, 224), (1, 128), (1, 3, 224), (1,))
+_HOPS = 4
+"""The largest distance in nodes from an input to a weight that suggests its dimensions."""
+
+Shapes = dict[str, list[int]]
+
+
+def propose_shapes(draft: Draft) -> Shapes | None:
+    """Shapes for the dynamic inputs with which ONNX Runtime runs the model; None if none is found in SECONDS.
+
+    The model is as it was read, with the shapes that were asked for.
+    """
+    dynamic = [i for i in draft.graph.input if i.type.HasField("tensor_type") and not value_of(i).is_static]
+    run = _runner(draft)
+    if run is None:
+        return None
+    deadline = time.monotonic() + SECONDS
+    tried: list[Shapes] = []
+    for shapes in _candidates(draft, dynamic):
+        if time.monotonic() > deadline:
+            return None
+        if shapes not in tried:
+            tried.append(shapes)
+            if run(shapes, deadline - time.monotonic()):
+                return shapes
+    return None
+
+
+def _candidates(draft: Draft, dynamic: Sequence[onnx.ValueInfoProto]) -> Iterator[Shapes]:
+    hints = [0, *_weights_near(draft, dynamic)[:6]]
+    for known in hints:
+        for channels in (3, 1):
+            for pixels, steps in _SIZES if not known else ((224, known), (known, known)):
+                yield _filled(dynamic, pixels, steps, channels)
+                if all(not _is_image(i) for i in dynamic):
+                    break
+    for shape in _UNKNOWN_RANK:
+        if any(value_of(i).shape is None for i in dynamic):
+            yield {
+                **_filled(dynamic, 224, 128, 3),
+                **{i.name: list(shape) for i in dynamic if value_of(i).shape is None},
+            }
+    for pixels, steps in _SIZES:
+        yield _filled(dynamic, pixels, steps, 3)
+
+
+def _is_image(info: onnx.ValueInfoProto) -> bool:
+    return len(value_of(info).shape or ()) == 4
+
+
+def _filled(dynamic: Sequence[onnx.ValueInfoProto], pixels: int, steps: int, channels: int) -> Shapes:
+    """A shape for each input: batches of 1, images and sequences of these sizes; a symbol has one size in all."""
+    symbols: dict[str, int] = {}
+    found: Shapes = {}
+    for info in dynamic:
+        value = value_of(info)
+        if value.shape is None:
+            found[info.name] = list(_UNKNOWN_RANK[0])
+            continue
+        dims = []
+        for index, (size, dim) in enumerate(zip(value.shape, info.type.tensor_type.shape.dim, strict=True)):
+            if size is None:
+                if index == 0 or "batch" in dim.dim_param.lower():
+                    size = 1
+                elif _is_image(info):
+                    size = channels if index == 1 else pixels
+                else:
+                    size = steps
+                if any(c.isalnum() for c in dim.dim_param) and dim.dim_param != "None":
+                    size = symbols.setdefault(dim.dim_param, size)
+            dims.append(size)
+        found[info.name] = dims
+    return found
+
+
+def _weights_near(draft: Draft, dynamic: Sequence[onnx.ValueInfoProto]) -> list[int]:
+    """Dimensions of weights that are read close to the inputs, nearest first: of a product, of channels."""
+    reached = {i.name for i in dynamic}
+    sizes: dict[int, None] = {}
+    for _ in range(_HOPS):
+        readers = [n for n in draft.graph.node if reached.intersection(n.input)]
+        for node in readers:
+            for name in node.input:
+                if name in draft.weights and draft.weights[name].ndim > 1:
+                    sizes.update(dict.fromkeys(int(d) for d in draft.weights[name].shape if d > 1))
+        reached |= {o for n in readers for o in n.output}
+    return list(sizes)
+
+
+def _runner(draft: Draft) -> Callable[[Shapes, float], bool] | None:
+    """A function that runs the model on seeded inputs of given shapes for a limited time; None if impossible."""
+    weights = {name: np.asarray(array, order="C") for name, array in draft.weights.items()}
+    if sum(array.nbytes for array in weights.values()) > MAX_WEIGHTS:
+        return None
+    proto = draft.to_proto()
+    del proto.graph.value_info[:]
+    if listed(proto.graph) > MAX_LISTED:
+        return None
+    try:
+        session = open_session(proto.SerializeToString(), session_options(optimise="none"))
+    except Exception:  # it lacks an operator, for instance; its classes have no common base
+        return None
+    large = {i.name: weights[i.name] for i in session.get_inputs() if i.name in weights}
+    values = [value_of(i) for i in draft.graph.input if i.name not in draft.weights]
+
+    def run(shapes: Shapes, seconds: float) -> bool:
+        inputs = {v.name: Value(v.name, v.dtype, tuple(shapes.get(v.name, v.shape or ()))) for v in values}
+        if sum(v.nbytes for v in inputs.values()) > MAX_INPUTS:
+            return False
+        try:
+            feed: Mapping[str, Any] = {**draw_inputs(draft.to_proto(), inputs, weights, 0), **large}
+        except HeteroccError:
+            return False
+        limit = onnxruntime_package().RunOptions()
+        limit.log_severity_level = 4
+        timer = threading.Timer(max(seconds, 0.1), setattr, (limit, "terminate", True))
+        timer.start()
+        try:
+            session.run(None, feed, limit)
+        except Exception:  # this shape does not fit, or it took too long
+            return False
+        finally:
+            timer.cancel()
+        return True
+
+    return run

@@ -1,0 +1,210 @@
+"""Shapes: fixing those of graph inputs, inferring all others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import onnx
+from onnx import shape_inference
+
+from heterocc.artifacts.errors import DynamicShapeError, Hint, InvalidGraphError, ShapeOptionError
+from heterocc.compiler.importer.draft.draft import Draft, keep, value_of, value_table
+from heterocc.compiler.importer.onnx_tools.infer import ask_onnx
+from heterocc.compiler.importer.onnx_tools.onnx_runtime import output_types
+from heterocc.compiler.importer.reading.read import condense
+from heterocc.compiler.importer.shapes.propose import propose_shapes
+from heterocc.compiler.importer.shapes.shape_rules import check_dims
+from heterocc.passes.graph import Value
+
+
+def fix_inputs(draft: Draft, shapes: Mapping[str, Sequence[int]], where: str) -> None:
+    """Set the requested shapes of graph inputs; a symbol fixed in one input is fixed in all.
+
+    Raises:
+        ShapeOptionError: an unknown input, a different rank, or a conflict with a fixed dimension or symbol.
+        DynamicShapeError: a dimension is still dynamic.
+    """
+    inputs = {i.name: i for i in draft.graph.input}
+    for name in shapes:
+        if name not in inputs:
+            raise ShapeOptionError(
+                f"a shape is given for '{name}', which is not an input of the model", where=where, hint=_listing(draft)
+            )
+    symbols: dict[str, tuple[int, str]] = {}
+    for name, wanted in shapes.items():
+        _fix_one(draft, inputs[name], tuple(wanted), symbols, where)
+    for info in draft.graph.input:
+        for dim in _dims_of(info):
+            if _is_symbol(dim) and dim.dim_param in symbols:
+                dim.dim_value = symbols[dim.dim_param][0]
+    left = [i for i in draft.graph.input if i.type.HasField("tensor_type") and not _is_static(i)]
+    if left:
+        named = "; ".join(f"'{i.name}' [{dims_text(i)}]" for i in left)
+        plural = "inputs have" if len(left) > 1 else "input has"
+        raise DynamicShapeError(
+            f"{len(left)} {plural} dynamic dimensions: {named}", where=where, hint=_proposal(draft, left)
+        )
+
+
+def _proposal(draft: Draft, left: Sequence[onnx.ValueInfoProto]) -> str:
+    """The hint for dynamic inputs: shapes with which ONNX Runtime runs the model, or a template if none is found."""
+    found = propose_shapes(draft)
+    if found is None:
+        sample = " ".join(f"--shape {_quoted(i.name)}={dims_text(i)}" for i in left)
+        return "fix them, with numbers in place of names: " + Hint(
+            f"shapes={ {i.name: dims_text(i) for i in left} }", sample
+        )
+    options = " ".join(f"--shape {_quoted(name)}={','.join(map(str, dims))}" for name, dims in found.items())
+    fixed = {name: tuple(dims) for name, dims in found.items()}
+    return "fix them, for example " + Hint(f"shapes={fixed}", options)
+
+
+def _fix_one(
+    draft: Draft, info: onnx.ValueInfoProto, wanted: tuple[int, ...], symbols: dict[str, tuple[int, str]], where: str
+) -> None:
+    asked = f"shape {info.name}={','.join(map(str, wanted))}"
+    if not info.type.HasField("tensor_type"):
+        raise ShapeOptionError(f"{asked}: the input is not a tensor", where=where, hint=_listing(draft))
+    check_dims(info.name, wanted, where, _listing(draft))
+    tensor = info.type.tensor_type
+    if tensor.HasField("shape"):
+        dims = tensor.shape.dim
+        if len(dims) != len(wanted):
+            raise ShapeOptionError(
+                f"{asked} has {len(wanted)} dimensions, the input has {len(dims)}", where=where, hint=_listing(draft)
+            )
+        for index, (dim, value) in enumerate(zip(dims, wanted, strict=True)):
+            if dim.HasField("dim_value") and dim.dim_value >= 0 and dim.dim_value != value:
+                raise ShapeOptionError(
+                    f"{asked}: dimension {index} is fixed to {dim.dim_value} in the model",
+                    where=where,
+                    hint=_listing(draft),
+                )
+            if _is_symbol(dim):
+                known, owner = symbols.setdefault(dim.dim_param, (value, asked))
+                if known != value:
+                    raise ShapeOptionError(
+                        f"{asked}: dimension {index} is '{dim.dim_param}', which {owner} makes {known}",
+                        where=where,
+                        hint=_listing(draft),
+                    )
+    tensor.shape.ClearField("dim")
+    for value in wanted:
+        tensor.shape.dim.add().dim_value = value
+    tensor.shape.SetInParent()
+
+
+def _is_symbol(dim: onnx.TensorShapeProto.Dimension) -> bool:
+    """Return whether the dimension has a name; exporters write `?` and the like for unknown ones."""
+    return (
+        dim.WhichOneof("value") == "dim_param" and any(c.isalnum() for c in dim.dim_param) and dim.dim_param != "None"
+    )
+
+
+def _dims_of(info: onnx.ValueInfoProto) -> Sequence[onnx.TensorShapeProto.Dimension]:
+    return list(info.type.tensor_type.shape.dim) if info.type.HasField("tensor_type") else []
+
+
+def _is_static(info: onnx.ValueInfoProto) -> bool:
+    shaped = info.type.tensor_type.HasField("shape")
+    return shaped and all(d.HasField("dim_value") and d.dim_value >= 0 for d in _dims_of(info))
+
+
+def dims_text(info: onnx.ValueInfoProto) -> str:
+    """An input's dimensions in the form of `--shape`, with names or question marks for dynamic ones."""
+    if not info.type.HasField("tensor_type"):
+        return "no tensor"
+    if not info.type.tensor_type.HasField("shape"):
+        return "unknown rank"
+    return ",".join(
+        str(d.dim_value) if d.HasField("dim_value") and d.dim_value >= 0 else d.dim_param or "?" for d in _dims_of(info)
+    )
+
+
+def _listing(draft: Draft) -> str:
+    return "the model's inputs are " + "; ".join(f"'{i.name}' [{dims_text(i)}]" for i in draft.graph.input)
+
+
+def _quoted(name: str) -> str:
+    return name if all(c.isalnum() or c in "_.-/:" for c in name) else f"'{name}'"
+
+
+def infer(draft: Draft, where: str) -> dict[str, Value]:
+    """Infer types and shapes of all possible values, store them in the draft's `value_info` and return them.
+
+    ONNX's own inference comes first; where ONNX Runtime, which knows its own operators too, says something else
+    about a shape, it is believed: it is what the numbers are later held against.
+
+    Raises InvalidGraphError when two types contradict each other.
+    """
+    _forget(draft)
+    try:
+        draft.adopt(ask_onnx(draft.to_proto(), where))
+    except (shape_inference.InferenceError, ValueError) as error:
+        raise InvalidGraphError(f"types or shapes do not fit: {condense(str(error))}", where=where) from error
+    known = {i.name: i for i in (*draft.graph.value_info, *draft.graph.output)}
+    for name, (kind, dims) in _runtime_types(draft).items():
+        if name not in known:
+            known[name] = draft.graph.value_info.add(name=name)
+        _believe(known[name], kind, dims)
+    return value_table(draft.graph, draft.weights)
+
+
+def _forget(draft: Draft) -> None:
+    """Drop the shapes given to intermediate values and outputs.
+
+    They were computed for other input shapes, or by another tool; inference trusts them over its own result.
+    Types of values written by operators that ONNX does not know are kept, because they cannot be inferred.
+    """
+    foreign = {o for n in draft.graph.node if n.domain for o in n.output}
+    keep(draft.graph.value_info, lambda v: v.name in foreign)
+    for output in draft.graph.output:
+        if output.type.HasField("tensor_type") and output.name not in foreign:
+            output.type.tensor_type.ClearField("shape")
+
+
+def forget_inferred(body: onnx.GraphProto) -> None:
+    """Drop the shapes of values computed in a branch or body; `infer` on the surrounding graph restores them."""
+    del body.value_info[:]
+    for output in body.output:
+        if output.type.HasField("tensor_type"):
+            output.type.tensor_type.ClearField("shape")
+
+
+def _runtime_types(draft: Draft) -> dict[str, tuple[str, list[int | None] | None]]:
+    """Tensor types and shapes of node outputs, inferred by ONNX Runtime; empty if it refuses the model.
+
+    The shape is None where ONNX Runtime lists no dimension: that is a scalar or any rank, it does not say which.
+    """
+    proto = draft.to_proto()
+    del proto.graph.value_info[:]
+    listed = {o.name for o in proto.graph.output}
+    written = [o for n in proto.graph.node for o in n.output if o]
+    proto.graph.output.extend(onnx.ValueInfoProto(name=o) for o in written if o not in listed)
+    try:
+        found = output_types(proto)
+    except Exception:  # it also refuses operators that it does not know, and branches that are never taken
+        return {}
+    return {
+        o.name: (o.type, [d if isinstance(d, int) and d >= 0 else None for d in o.shape] or None)
+        for o in found
+        if o.type.startswith("tensor(")
+    }
+
+
+def _believe(info: onnx.ValueInfoProto, kind: str, dims: list[int | None] | None) -> None:
+    """Merge ONNX Runtime's types into ONNX's."""
+    tensor = info.type.tensor_type
+    if not tensor.elem_type:
+        tensor.elem_type = onnx.TensorProto.DataType.Value(kind.removeprefix("tensor(").removesuffix(")").upper())
+    if dims is None:
+        return
+    old = list(value_of(info).shape or ()) if tensor.HasField("shape") else []
+    if len(old) != len(dims):
+        old = [None] * len(dims)
+    tensor.shape.ClearField("dim")
+    for theirs, ours in zip(dims, old, strict=True):
+        dim = tensor.shape.dim.add()
+        known = theirs if theirs is not None else ours
+        if known is not None:
+            dim.dim_value = known

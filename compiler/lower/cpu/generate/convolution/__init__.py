@@ -1,0 +1,1 @@
+"""Convolutions and pooling in plain NCHW."""

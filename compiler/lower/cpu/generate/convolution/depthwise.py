@@ -1,0 +1,164 @@
+"""Depthwise convolution in plain NCHW: vectors along a row of outputs, tiles of some rows by some vectors.
+
+The padded rows that a tile reads come from a copy in the first-level cache. Each vector of them is loaded once for all
+rows of the tile and all of the kernel's rows that it meets.
+"""
+
+from __future__ import annotations
+
+from tvm import tirx
+
+from heterocc.compiler.lower.cpu.generate import emit
+from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, find_convolution
+from heterocc.compiler.lower.cpu.generate.convolution.padded import padded_row
+from heterocc.compiler.lower.cpu.generate.emit import Arguments
+from heterocc.compiler.lower.cpu.generate.epilogue import can_store, store_tile
+from heterocc.compiler.lower.cpu.generate.isa import Isa
+from heterocc.compiler.lower.cpu.generate.panels import Panels
+from heterocc.compiler.lower.cpu.generate.places import Axis, index
+from heterocc.compiler.lower.cpu.generate.read import Kernel
+from heterocc.compiler.lower.cpu.generate.tiles import LATENCY, Run, runs
+
+COPY_BYTES = 24 << 10
+"""Copied rows that stay in a first-level cache."""
+
+MOST_TAPS = 121
+"""Taps that are written out."""
+
+
+def generate_depthwise(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tuple[Panels, ...]] | None:
+    """The kernel written as a depthwise convolution, None if it is not one."""
+    found = find_convolution(kernel)
+    if found is None or found.inputs != 1 or found.groups == 1 or found.taps > MOST_TAPS or not can_store(kernel):
+        return None
+    return emit.written(kernel, {}, _Writer(kernel, found, isa).write), ()
+
+
+class _Writer:
+    """Writes a depthwise convolution: planes, chunks of their rows, tiles."""
+
+    def __init__(self, kernel: Kernel, found: Convolution, isa: Isa) -> None:
+        self.kernel, self.found = kernel, found
+        self.isa = isa.narrowed(found.columns.places)
+        self.pitch = found.columns.extent
+        self.phases = found.columns.phases
+        count = -(-found.columns.places // self.isa.lanes)
+        tall, wide = self._tile_size(count)
+        lines = max(1, COPY_BYTES // (4 * self.pitch * len(self.phases)))
+        rows = max(tall, (lines - found.rows.reach) // found.rows.stride // tall * tall)
+        self.rows = min(found.rows.places, rows)
+        self.chunks = -(-found.rows.places // self.rows)
+        self.lines = (self.rows - 1) * found.rows.stride + found.rows.reach + 1
+        self.row_runs, self.vector_runs = runs(self.rows, tall), runs(count, wide)
+
+    def _tile_size(self, count: int) -> tuple[int, int]:
+        """Rows and vectors of a tile with the least modelled time.
+
+        Loads of vectors mostly cross a cache line. LLVM keeps vectors for several taps, which takes the registers that
+        more accumulators would need.
+        """
+        found = self.found
+        most = 12 if self.isa.registers > 16 else 6
+        taps, wide_taps = found.taps, found.columns.taps
+
+        def cycles(size: tuple[int, int]) -> float:
+            total = 0.0
+            for row in runs(found.rows.places, size[0]):
+                lines = (row.size - 1) * found.rows.stride + found.rows.taps
+                for run in runs(count, size[1]):
+                    loads = 1.75 * lines * wide_taps * run.size + row.size * taps
+                    one = max(row.size * run.size * taps / 2, loads / 2, LATENCY * taps) + row.size * run.size
+                    total += row.count * run.count * one
+            return total
+
+        sizes = [(t, n) for t in range(1, min(8, found.rows.places) + 1) for n in range(1, count + 1) if t * n <= most]
+        return min(sizes, key=lambda size: (cycles(size), -size[1]))
+
+    def write(self, arguments: Arguments) -> None:
+        """Write the kernel's body."""
+        found = self.found
+        with emit.shared_loop(found.batch * found.groups * self.chunks, found.work) as task:
+            image, group, chunk = emit.unpacked(task, (found.batch, found.groups, self.chunks))
+            top = chunk * index(self.rows)
+            if found.rows.places % self.rows:
+                top = tirx.min(top, index(found.rows.places - self.rows))
+            copied = emit.scratch(len(self.phases) * self.lines * self.pitch + self.isa.lanes)
+            self._copy(arguments, copied, image * index(found.groups) + group, top)
+            with emit.loop(found.outputs) as output:
+                channel = group * index(found.outputs) + output
+                for rows in self.row_runs:
+                    with emit.loop(rows.count) as tall:
+                        for vectors in self.vector_runs:
+                            with emit.loop(vectors.count) as wide:
+                                first = index(rows.start) + tall * index(rows.size)
+                                number = index(vectors.start) + wide * index(vectors.size)
+                                self._tile(arguments, copied, (rows, vectors), (first, number), (image, channel, top))
+
+    def _copy(self, arguments: Arguments, copied: tirx.Buffer, plane: tirx.Expr, top: tirx.Expr) -> None:
+        """Copy the rows that the outputs from row `top` read."""
+        rows, columns = self.found.rows, self.found.columns
+        last = (rows.places - self.rows) * rows.stride + self.lines - 1 - rows.before
+        always = rows.before == 0 and last < rows.size
+        with emit.loop(self.lines) as line:
+            row = top * index(rows.stride) + line - index(rows.before)
+            source = (plane * index(rows.size) + row) * index(columns.size)
+            padded_row(
+                arguments.flat(self.found.data),
+                source,
+                copied,
+                line * index(self.pitch),
+                (columns, self.pitch, self.lines * self.pitch),
+                (rows, row, always),
+                self.isa.lanes,
+            )
+
+    def _tile(
+        self,
+        arguments: Arguments,
+        copied: tirx.Buffer,
+        runs_: tuple[Run, Run],
+        at: tuple[tirx.Expr, tirx.Expr],
+        where: tuple[tirx.Expr, tirx.Expr, tirx.Expr],
+    ) -> None:
+        """A tile of outputs: `at` are its first row in the chunk and its first vector."""
+        found, lanes = self.found, self.isa.lanes
+        rows, columns = found.rows, found.columns
+        (tall, wide), (first, number), (image, channel, top) = runs_, at, where
+        starts = [self._start((number + index(v)) * index(lanes)) for v in range(wide.size)]
+        sums = [emit.registers(tall.size, lanes) for _ in range(wide.size)]
+        weights = arguments.flat(self.kernel.function.params[found.weight])
+        for buffer in sums:
+            with emit.loop(tall.size, "unroll") as row:
+                emit.put(buffer, emit.zeros(lanes), row * index(lanes), lanes)
+        for line in range((tall.size - 1) * rows.stride + rows.reach + 1):
+            meets = [
+                (row, (line - row * rows.stride) // rows.dilation)
+                for row in range(tall.size)
+                if 0 <= line - row * rows.stride <= rows.reach and (line - row * rows.stride) % rows.dilation == 0
+            ]
+            for tap in range(columns.taps if meets else 0):
+                across = tap * columns.dilation
+                plane = self.phases.index(across % columns.stride) * self.lines
+                begin = (first * index(rows.stride) + index(plane + line)) * index(self.pitch)
+                for buffer, start in zip(sums, starts, strict=True):
+                    loaded = emit.vector(copied, begin + start + index(across // columns.stride), lanes)
+                    for row, tap_row in meets:
+                        weight = weights[channel * index(found.taps) + index(tap_row * columns.taps + tap)]
+                        place = index(row * lanes)
+                        total = emit.vector(buffer, place, lanes) + emit.broadcast(weight, lanes) * loaded
+                        emit.put(buffer, total, place, lanes)
+        extents = self.kernel.extents
+        axes = [None if n is None else Axis((n,), (extents[n],)) for n in found.loops]
+
+        def place_of(row: tirx.Expr, column: int, lane: tirx.Expr) -> list[tuple[Axis, tirx.Expr]]:
+            values = (image, channel, top + first + row, starts[column] + lane)
+            return [(axis, value) for axis, value in zip(axes, values, strict=True) if axis is not None]
+
+        store_tile(self.kernel, arguments, sums, tall.size, lanes, place_of, lambda _: min(lanes, columns.places))
+
+    def _start(self, column: tirx.Expr) -> tirx.Expr:
+        """The start of a vector; a last one that would exceed the row overlaps the previous one."""
+        places, lanes = self.found.columns.places, self.isa.lanes
+        if places <= lanes:
+            return index(0)
+        return tirx.min(column, index(places - lanes)) if places % lanes else column

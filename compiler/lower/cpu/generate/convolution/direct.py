@@ -1,0 +1,276 @@
+"""Direct convolution in plain NCHW: vectors along output pixels, weights broadcast from [tile][term][channel] order.
+
+Input rows for some rows of outputs are copied, padded, to scratch, for strides apart by the remainder of their row
+and column. All these rows have one pitch, so that the outputs of several rows are one line of numbers whose inputs at
+any tap are a line, too: a vector may cross from row to row, and narrow maps fill vectors as wide ones do. What a
+vector computes between the rows is dropped when sums go from a buffer to the output, with the epilogue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from tvm import tirx
+
+from heterocc.compiler.lower.cpu.generate import emit
+from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, Window, find_convolution
+from heterocc.compiler.lower.cpu.generate.convolution.padded import padded_row
+from heterocc.compiler.lower.cpu.generate.emit import Arguments, Step
+from heterocc.compiler.lower.cpu.generate.epilogue import can_store, store_tile, store_vectors
+from heterocc.compiler.lower.cpu.generate.isa import Isa
+from heterocc.compiler.lower.cpu.generate.panels import Panels
+from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index
+from heterocc.compiler.lower.cpu.generate.read import Kernel
+from heterocc.compiler.lower.cpu.generate.tiles import Run, better_along_channels, choose_tile, runs
+
+COPY_BYTES = 256 << 10
+"""Copied rows that stay in a second-level cache beside the weights."""
+
+
+CHANNELS_A_PART = 32
+"""Output channels that a copy of the rows serves at least."""
+
+UNSHARED = 0.03
+"""Slowdown that a chunk may cost for each task that the threads lack."""
+
+SPARE = 3
+"""Registers of 32 that a tile leaves: with fewer LLVM spills, because it loads the inputs of several taps at once."""
+
+
+def generate_direct(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tuple[Panels, ...]] | None:
+    """The kernel written as a direct convolution, None if it is not one."""
+    found = find_convolution(kernel)
+    if found is None or not can_store(kernel):
+        return None
+    writer = _Writer(kernel, found, isa)
+    if found.groups == 1 and better_along_channels(writer.used, found.outputs, found.columns.places, isa):
+        return None
+    return emit.written(kernel, {found.weight: writer.packing.size}, writer.write), (writer.packing,)
+
+
+Sums = Callable[[tirx.Expr, int], Sequence[tirx.Buffer]]
+PlaceOf = Callable[[tirx.Expr, tirx.Expr, tirx.Expr], Place]
+
+
+class _Writer:
+    """Writes a convolution: chunks of output rows, each a walk over tiles of output channels."""
+
+    def __init__(self, kernel: Kernel, found: Convolution, isa: Isa) -> None:
+        self.kernel, self.found = kernel, found
+        self.pitch = found.columns.extent
+        most = found.rows.places * self.pitch
+        self.isa = isa.narrowed(most)
+        self.whole = found.columns.places % self.isa.lanes == 0
+        self.rows = min(range(1, found.rows.places + 1), key=self._cycles)
+        self.chunks = -(-found.rows.places // self.rows)
+        self.vectors = self._vectors(1 if self.whole else self.rows)
+        registers = self.isa.registers - (SPARE if self.isa.registers > 16 else 0)
+        tall, wide = choose_tile(found.outputs, self.vectors, replace(self.isa, registers=registers))
+        self.channel_runs, self.vector_runs = runs(found.outputs, tall), runs(self.vectors, wide)
+        self.lines = self.rows + found.rows.reach // found.rows.stride
+        self.plane = emit.spread(self.lines * self.pitch)
+        taps = (found.rows.taps, found.columns.taps)
+        self.packing = Panels(
+            found.weight,
+            (found.groups, found.outputs, found.inputs, *taps),
+            (0, 2, 3, 4, 1),
+            found.groups,
+            found.inputs * found.taps,
+            found.outputs,
+            1,
+            self.channel_runs,
+        )
+
+    @property
+    def used(self) -> float:
+        """The share of computed numbers that are outputs."""
+        places = self.found.rows.places * self.found.columns.places
+        return places / (self.chunks * self._vectors(self.rows) * self.isa.lanes)
+
+    def _vectors(self, rows: int) -> int:
+        """Vectors that `rows` rows of outputs take: whole ones for each row, or a line with what lies between rows."""
+        if self.whole:
+            return rows * self.found.columns.places // self.isa.lanes
+        return -(-((rows - 1) * self.pitch + self.found.columns.places) // self.isa.lanes)
+
+    def _cycles(self, rows: int) -> float:
+        """Modelled time of the convolution in chunks of `rows` rows: multiply-adds, and copying."""
+        found = self.found
+        phases = len(found.rows.phases) * len(found.columns.phases)
+        lines = (rows + found.rows.reach // found.rows.stride) * found.inputs * phases
+        sums = self._vectors(rows) * found.inputs * found.taps * found.outputs / 2
+        slow = 2.0 if lines * self.pitch * 4 > COPY_BYTES else 1.0
+        chunks = -(-found.rows.places // rows)
+        total = chunks * (slow * sums + 2 * lines * (self.pitch / self.isa.lanes + 4))
+        if found.work < emit.PARALLEL_WORK:
+            return total
+        wanted = emit.TASKS / (found.batch * found.groups * self._most_parts())
+        return total * (1 + UNSHARED * max(0.0, wanted / chunks - 1))
+
+    def _most_parts(self) -> int:
+        """Parts of the output channels that are worth a copy of the rows each."""
+        return max(1, self.found.outputs // CHANNELS_A_PART)
+
+    def write(self, arguments: Arguments) -> None:
+        """Write the kernel's body."""
+        found, lanes = self.found, self.isa.lanes
+        tiles = sum(r.count for r in self.channel_runs)
+        tasks = found.batch * found.groups * self.chunks
+        parts = min(emit.shares(found.work, tasks, tiles), self._most_parts())
+        with emit.shared_loop(tasks * parts, found.work) as task:
+            image, group, chunk, part = emit.unpacked(task, (found.batch, found.groups, self.chunks, parts))
+            top = chunk * index(self.rows)
+            if found.rows.places % self.rows:
+                top = tirx.min(top, index(found.rows.places - self.rows))
+            phases = len(found.rows.phases) * len(found.columns.phases)
+            overrun = self._vectors(self.rows) * lanes + (self.lines - self.rows) * self.pitch + self.pitch
+            copied = emit.scratch(found.inputs * phases * self.plane + overrun)
+            tall = max(r.size for r in self.channel_runs)
+            sums = None if self.whole else emit.scratch(tall * self.vectors * lanes)
+            self._copy(arguments, copied, image * index(found.groups) + group, top)
+            with emit.share_loop(part, parts, tiles) as tile:
+                emit.either_run(
+                    self.channel_runs,
+                    tile,
+                    lambda run: self._tile(arguments, (copied, sums), run, tile, (image, group, top)),
+                )
+
+    def _copy(self, arguments: Arguments, copied: tirx.Buffer, group: tirx.Expr, top: tirx.Expr) -> None:
+        """Copy the rows that the outputs from row `top` read, padded, phase by phase."""
+        found = self.found
+        rows, columns = found.rows, found.columns
+        flat = arguments.flat(found.data)
+        with emit.loop(found.inputs) as channel:
+            for number, phase in enumerate(rows.phases):
+                with emit.loop(self.lines) as line:
+                    row = (top + line) * index(rows.stride) + index(phase - rows.before)
+                    source = ((group * index(found.inputs) + channel) * index(rows.size) + row) * index(columns.size)
+                    planes = (channel * index(len(rows.phases)) + index(number)) * index(len(columns.phases))
+                    to = planes * index(self.plane) + line * index(self.pitch)
+
+                    padded = (rows, row, self._always_inside(rows, phase))
+                    padded_row(flat, source, copied, to, (columns, self.pitch, self.plane), padded, self.isa.lanes)
+
+    def _always_inside(self, rows: Window, phase: int) -> bool:
+        last = (rows.places - self.rows + self.lines - 1) * rows.stride + phase - rows.before
+        return rows.before <= phase and last < rows.size
+
+    def _tile(
+        self,
+        arguments: Arguments,
+        buffers: tuple[tirx.Buffer, tirx.Buffer | None],
+        run: Run,
+        tile: tirx.Expr,
+        where: tuple[tirx.Expr, tirx.Expr, tirx.Expr],
+    ) -> None:
+        """Some output channels of a chunk of rows: stored as they are, or through a buffer that has lines of them."""
+        found = self.found
+        image, group, top = where
+        first = emit.start_of(run, tile)
+        extents = self.kernel.extents
+        axes = [None if n is None else Axis((n,), (extents[n],)) for n in found.loops]
+
+        def place(row: tirx.Expr, line: tirx.Expr, column: tirx.Expr) -> list[tuple[Axis, tirx.Expr]]:
+            values = (image, group * index(found.outputs) + first + row, top + line, column)
+            return [(axis, value) for axis, value in zip(axes, values, strict=True) if axis is not None]
+
+        def sums(start: tirx.Expr, vectors: int) -> list[tirx.Buffer]:
+            return self._sums(arguments, buffers[0], run, (group, first), (start, vectors))
+
+        if buffers[1] is None:
+            self._store_rows(arguments, run, sums, place)
+        else:
+            self._store_line(arguments, run, buffers[1], sums, place)
+
+    def _store_rows(self, arguments: Arguments, run: Run, sums: Sums, place: PlaceOf) -> None:
+        """Rows of whole vectors, stored from registers."""
+        lanes = self.isa.lanes
+        with emit.loop(self.rows) as line:
+            for vectors in self.vector_runs:
+                with emit.loop(vectors.count) as number:
+                    start = (index(vectors.start) + number * index(vectors.size)) * index(lanes)
+
+                    def at(row: tirx.Expr, column: int, lane: tirx.Expr, start: tirx.Expr = start) -> Place:
+                        return place(row, line, start + index(column * lanes) + lane)
+
+                    tile = sums(line * index(self.pitch) + start, vectors.size)
+                    store_tile(self.kernel, arguments, tile, run.size, lanes, at, lambda _: lanes)
+
+    def _store_line(self, arguments: Arguments, run: Run, line_: tirx.Buffer, sums: Sums, place: PlaceOf) -> None:
+        """All rows as one line to a buffer, and from there row by row."""
+        lanes = self.isa.lanes
+        pitch = self.vectors * lanes
+        for vectors in self.vector_runs:
+            with emit.loop(vectors.count) as number:
+                start = (index(vectors.start) + number * index(vectors.size)) * index(lanes)
+                tile = sums(start, vectors.size)
+                with emit.loop(run.size, "unroll") as row:
+                    for column, buffer in enumerate(tile):
+                        to = row * index(pitch) + start + index(column * lanes)
+                        emit.put(line_, emit.vector(buffer, row * index(lanes), lanes), to, lanes)
+        with emit.loop(run.size) as row, emit.loop(self.rows) as line:
+            begin = row * index(pitch) + line * index(self.pitch)
+            store_vectors(
+                self.kernel,
+                arguments,
+                lambda column: line_[begin + column],
+                lambda column: place(row, line, column),
+                self.found.columns.places,
+                lanes,
+            )
+
+    def _sums(
+        self,
+        arguments: Arguments,
+        copied: tirx.Buffer,
+        run: Run,
+        channel: tuple[tirx.Expr, tirx.Expr],
+        columns: tuple[tirx.Expr, int],
+    ) -> list[tirx.Buffer]:
+        """The sums of a register tile: channels of `run` from `channel`, vectors from `columns`."""
+        found, lanes = self.found, self.isa.lanes
+        group, first = channel
+        start, vectors = columns
+        weights = arguments.flat(self.kernel.function.params[found.weight])
+        base = group * index(self.packing.block) + first * index(self.packing.terms)
+        phases = (len(found.rows.phases), len(found.columns.phases))
+
+        def walk(_terms: int, step: Step) -> None:
+            if found.taps == 1:
+                emit.in_turn(found.inputs, lambda input_, number: step((input_, index(0), 0), number))
+                return
+            with emit.loop(found.inputs) as input_, emit.loop(found.rows.taps) as row:
+                for column in range(found.columns.taps):
+                    step((input_, row, column), column)
+
+        def broadcast(row: tirx.Expr, term: tuple[tirx.Expr, tirx.Expr, int]) -> tirx.Expr:
+            input_, tap_row, tap = term
+            number = (input_ * index(found.rows.taps) + tap_row) * index(found.columns.taps) + index(tap)
+            return weights[base + number * index(run.size) + row]
+
+        def loaded(column: int, term: tuple[tirx.Expr, tirx.Expr, int]) -> tirx.Expr:
+            input_, tap_row, tap = term
+            down = tap_row * index(found.rows.dilation)
+            across = tap * found.columns.dilation
+            row_phase, shift = index(0), down
+            if found.rows.stride > 1:
+                shift = tirx.floordiv(down, index(found.rows.stride))
+            if phases[0] > 1:
+                row_phase = self._phase_number(found.rows, down)
+            column_phase = found.columns.phases.index(across % found.columns.stride)
+            plane = (input_ * index(phases[0]) + row_phase) * index(phases[1]) + index(column_phase)
+            line = shift * index(self.pitch) + index(across // found.columns.stride)
+            return emit.vector(copied, plane * index(self.plane) + line + start + index(column * lanes), lanes)
+
+        terms = found.inputs * found.taps
+        return list(emit.product_tile(run.size, vectors, terms, self.isa, broadcast, loaded, walk))
+
+    @staticmethod
+    def _phase_number(rows: Window, place: tirx.Expr) -> tirx.Expr:
+        """The number of the phase of a tap's row among those that taps touch."""
+        phase = tirx.floormod(place, index(rows.stride))
+        number: tirx.Expr = index(0)
+        for later in rows.phases[1:]:
+            number = number + tirx.Cast("int64", phase >= index(later))
+        return number

@@ -1,0 +1,98 @@
+"""The blocks of tiles of a convolution by minimal filtering, and whether it pays, by a model of cycles."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from heterocc.compiler.lower.cpu.generate.convolution.filtered import PLANES
+from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution
+from heterocc.compiler.lower.cpu.generate.isa import Isa
+from heterocc.compiler.lower.cpu.generate.tiles import Run, choose_tile, runs, step_cycles
+
+SPARE = 3
+"""Registers of 32 that a tile leaves to LLVM."""
+
+INPUT_CYCLES = 30.0
+OUTPUT_CYCLES = 34.0
+"""Of transforming a vector of tiles, in the unit of `step_cycles`; measured on Zen 4, copies and epilogue included."""
+
+CACHE = 768 << 10
+"""Bytes that stay in a second-level cache."""
+
+SHARED_CACHE = 4 << 20
+"""Bytes that stay in a third-level cache that others use, too."""
+
+STREAM = 96.0
+"""Bytes that the third-level cache gives in a unit of time, mostly while products are computed."""
+
+FAR_STREAM = 16.0
+"""Bytes that memory gives in a unit of time."""
+
+GAIN = 1.1
+"""How much faster the model has to find filtering: transformed weights are 16/9 of the plain ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """`count` blocks of `tall` rows of `wide` tiles; the register tiles that cover channels and vectors of one."""
+
+    isa: Isa
+    count: int
+    tall: int
+    wide: int
+    vectors: int
+    channel_runs: tuple[Run, ...]
+    vector_runs: tuple[Run, ...]
+    cycles: float
+
+
+def filtering_pays(found: Convolution, isa: Isa) -> bool:
+    """Whether minimal filtering is modelled as faster than plain sums."""
+    places = found.rows.places * found.columns.places
+    tile = choose_tile(found.outputs, max(1, places // isa.lanes), _spared(isa))
+    step = step_cycles(*tile) / (tile[0] * tile[1])
+    sums = places / isa.lanes * found.outputs * found.inputs * found.taps * step
+    copies = 2 * found.inputs * found.rows.places * (found.columns.places / isa.lanes + 4)
+    return choose_blocks(found, isa).cycles * GAIN < found.batch * (sums + copies)
+
+
+def choose_blocks(found: Convolution, isa: Isa) -> Blocks:
+    """The blocks with the least modelled time."""
+    tall = -(-found.rows.places // 2)
+    heights = sorted({-(-tall // count) for count in range(1, tall + 1)})
+    return min((_blocks(found, isa, height) for height in heights), key=lambda b: b.cycles)
+
+
+def _blocks(found: Convolution, isa: Isa, height: int) -> Blocks:
+    wide = -(-found.columns.places // 2)
+    isa = isa.narrowed(height * wide)
+    narrow = isa.narrowed(wide).lanes
+    # The last row of tiles may be narrower than the vector that transforms it.
+    vectors = -(-max(height * wide, (height - 1) * wide + narrow) // isa.lanes)
+    tile = choose_tile(found.outputs, vectors, _spared(isa))
+    channels, columns = runs(found.outputs, tile[0]), runs(vectors, tile[1])
+    count = -(-found.rows.places // min(2 * height, found.rows.places))
+    steps = sum(r.count * v.count * step_cycles(r.size, v.size) for r in channels for v in columns)
+    turns = height * -(-wide // narrow)
+    transforms = turns * (INPUT_CYCLES * found.inputs + OUTPUT_CYCLES * found.outputs)
+    streamed = _streaming(found, vectors * isa.lanes, channels)
+    cycles = found.batch * count * (PLANES * found.inputs * steps + transforms + streamed)
+    return Blocks(isa, count, height, wide, vectors, channels, columns, cycles)
+
+
+def _streaming(found: Convolution, tiles: int, channels: tuple[Run, ...]) -> float:
+    """Time to bring back, in a block, what does not stay in the second-level cache."""
+    walks = sum(r.count for r in channels)
+    inputs = PLANES * 4 * found.inputs * tiles
+    products = PLANES * 4 * max(r.size for r in channels) * tiles
+    weights = PLANES * 4 * found.inputs * found.outputs
+    total = weights if weights + inputs + products > CACHE else 0
+    if inputs + products > CACHE:
+        total += walks * inputs
+    if 2 * products > CACHE:
+        total += walks * 2 * products
+    return total / (FAR_STREAM if inputs + products > SHARED_CACHE else STREAM)
+
+
+def _spared(isa: Isa) -> Isa:
+    return replace(isa, registers=isa.registers - (SPARE if isa.registers > 16 else 0))

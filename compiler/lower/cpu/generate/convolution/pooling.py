@@ -1,0 +1,216 @@
+"""Pooling in plain NCHW: the rows of a window are combined first, then the columns, in vectors along a row of outputs.
+
+The combined row lies in the first-level cache with the padding around it. With stride 2 its columns are parted by two
+shuffles of two vectors. Sums are added in another order than term by term.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tvm import tirx
+from tvm.ir import TensorLoad
+from tvm.script.ir_builder import tirx as build
+
+from heterocc.compiler.lower.cpu.blocks import dtype_of
+from heterocc.compiler.lower.cpu.generate import emit
+from heterocc.compiler.lower.cpu.generate.convolution.divisors import with_tables
+from heterocc.compiler.lower.cpu.generate.convolution.form import Window, padding, read_window
+from heterocc.compiler.lower.cpu.generate.emit import Arguments
+from heterocc.compiler.lower.cpu.generate.epilogue import Element, can_store, kept_stages
+from heterocc.compiler.lower.cpu.generate.isa import Isa
+from heterocc.compiler.lower.cpu.generate.panels import Panels
+from heterocc.compiler.lower.cpu.generate.places import Axis, index, shape_of
+from heterocc.compiler.lower.cpu.generate.read import Fold
+
+MOST_TAPS = 16
+"""Taps of a row or column that are written out; longer windows have schedules."""
+
+LINES = 8
+"""Rows whose rows of windows are combined before their columns: what is stored is read again only when it has left the
+CPU's store buffer, because a load across two stores in it has to wait."""
+
+WORK = 4
+"""The cost of combining one value, in multiply-adds, for the division of work between threads."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pooling:
+    """out[outer…, row, column]: `data` is the argument's buffer, `loops` are those over the output's dimensions."""
+
+    data: tirx.Buffer
+    outer: Axis
+    rows: Window
+    columns: Window
+    loops: tuple[int, ...]
+
+
+def generate_pooling(kernel: Fold, isa: Isa) -> tuple[tirx.PrimFunc, tuple[Panels, ...]] | None:
+    """The kernel written as pooling, None if it is not a sum, maximum or minimum over windows."""
+    found = find_pooling(kernel)
+    if found is None or not can_store(kernel):
+        return None
+    return emit.written(kernel, {}, _Writer(kernel, found, isa.narrowed(found.columns.places)).write), ()
+
+
+def find_pooling(kernel: Fold) -> Pooling | None:
+    """Read a kernel as pooling of one or two dimensions, the last ones."""
+    data, places, terms = kernel.value, kernel.places, kernel.terms
+    if not isinstance(data, TensorLoad) or len(terms) not in (1, 2) or len(places) <= len(terms):
+        return None
+    padded = padding(kernel, data, kernel.start)
+    if padded is None:
+        return None
+    source, before = padded
+    shape = shape_of(source)
+    outer = len(places) - len(terms)
+    if shape is None or len(data.indices) != len(places) or any(before[:outer]):
+        return None
+    if any(not data.indices[d].same_as(kernel.loops[places[d]]) for d in range(outer)):
+        return None
+    windows = [Window(1, 0, 1, 1, 1, 1)] if len(terms) == 1 else []
+    for d, term in enumerate(terms, outer):
+        window = read_window(kernel, data.indices[d], (places[d], term), (shape[d], before[d]))
+        if window is None or window.taps > MOST_TAPS or window.before > window.reach:
+            return None
+        windows.append(window)
+    axis = Axis(tuple(places[:outer]), tuple(kernel.extents[n] for n in places[:outer]))
+    return Pooling(source, axis, windows[0], windows[1], tuple(places[outer:]))
+
+
+class _Writer:
+    """Writes pooling: planes shared by the threads, row by row."""
+
+    def __init__(self, kernel: Fold, found: Pooling, isa: Isa) -> None:
+        self.kernel, self.found, self.lanes = kernel, found, isa.lanes
+        columns = found.columns
+        reads = (columns.places - 1) * columns.stride + columns.reach + 1
+        self.padded = columns.before > 0 or reads > columns.size
+        # Room behind for the second of two vectors that are parted.
+        self.length = max(reads, columns.before + columns.size) + 2 * self.lanes
+        self.work = WORK * found.outer.length * found.rows.places * columns.places * (found.rows.taps + columns.taps)
+
+    def write(self, arguments: Arguments) -> None:
+        """Write the kernel's body."""
+        found = self.found
+        chunks = 1 if found.outer.length >= 16 else min(found.rows.places, -(-16 // found.outer.length))
+        # Windows side by side are read as they were stored.
+        overlap = found.columns.before > 0 or found.columns.reach >= found.columns.stride
+        lines = min(LINES, -(-found.rows.places // chunks)) if overlap else 1
+        with emit.shared_loop(found.outer.length * chunks, self.work) as task:
+            plane = tirx.floordiv(task, index(chunks)) if chunks > 1 else task
+            chunk = tirx.floormod(task, index(chunks)) if chunks > 1 else index(0)
+            row = emit.scratch(self.length * lines)
+            if self.padded:
+                with emit.loop(self.length * lines) as place:
+                    build.buffer_store(row, self._start(), [place])
+            first = tirx.floordiv(chunk * index(found.rows.places), index(chunks))
+            end = tirx.floordiv((chunk + index(1)) * index(found.rows.places), index(chunks))
+            kernel = with_tables(self.kernel, found.columns.places, found.rows.taps * found.columns.taps)
+            with build.serial(index(0), tirx.floordiv(end - first + index(lines - 1), index(lines))) as block:
+                top = first + block * index(lines)
+                count = tirx.min(end - top, index(lines))
+                with build.serial(index(0), count) as number:
+                    self._combine_rows(arguments, row, number * index(self.length), plane, top + number)
+                with build.serial(index(0), count) as number:
+                    line = number * index(self.length)
+                    self._combine_columns(kernel, arguments, row, line, (plane, top + number))
+
+    def _start(self, lanes: int = 1) -> tirx.Expr:
+        number = tirx.const(self.kernel.start, "float32")
+        return build.broadcast(number, lanes) if lanes > 1 else number
+
+    def _combine_rows(
+        self, arguments: Arguments, row: tirx.Buffer, base: tirx.Expr, plane: tirx.Expr, line: tirx.Expr
+    ) -> None:
+        """Combine the input rows that output row `line` reads, at `base`; those outside the image are left out."""
+        rows, columns = self.found.rows, self.found.columns
+        flat = arguments.flat(self.found.data)
+        top = line * index(rows.stride) - index(rows.before)
+        last = (rows.places - 1) * rows.stride + rows.reach - rows.before
+        lanes = self.lanes
+        while lanes > columns.size:
+            lanes //= 2
+
+        def place_of(tap: tirx.Expr) -> tirx.Expr:
+            return (plane * index(rows.size) + top + tap * index(rows.dilation)) * index(columns.size)
+
+        def every(start: tirx.Expr) -> None:
+            total = emit.vector(flat, place_of(index(0)) + start, lanes)
+            for tap in range(1, rows.taps):
+                total = self.kernel.combine(total, emit.vector(flat, place_of(index(tap)) + start, lanes))
+            emit.put(row, total, base + index(columns.before) + start, lanes)
+
+        def some(start: tirx.Expr) -> None:
+            total = emit.registers(1, lanes)
+            emit.put(total, self._start(lanes), index(0), lanes)
+            with emit.loop(rows.taps) as tap:
+                at = top + tap * index(rows.dilation)
+                with build.If(tirx.all(at >= index(0), at < index(rows.size))), build.Then():
+                    value = emit.vector(flat, place_of(tap) + start, lanes)
+                    emit.put(total, self.kernel.combine(emit.vector(total, index(0), lanes), value), index(0), lanes)
+            emit.put(row, emit.vector(total, index(0), lanes), base + index(columns.before) + start, lanes)
+
+        if rows.before == 0 and last < rows.size:
+            self._vectors(columns.size, lanes, every)
+        else:
+            inside = tirx.all(top >= index(0), top + index(rows.reach) < index(rows.size))
+            emit.either(
+                inside,
+                lambda: self._vectors(columns.size, lanes, every),
+                lambda: self._vectors(columns.size, lanes, some),
+            )
+
+    @staticmethod
+    def _vectors(length: int, lanes: int, body: object) -> None:
+        """`body(start)` for vectors that cover a row, the last one overlapping if need be."""
+        assert callable(body)
+        with emit.loop(length // lanes) as number:
+            body(number * index(lanes))
+        if length % lanes:
+            body(index(length - lanes))
+
+    def _combine_columns(
+        self,
+        kernel: Fold,
+        arguments: Arguments,
+        row: tirx.Buffer,
+        base: tirx.Expr,
+        place: tuple[tirx.Expr, tirx.Expr],
+    ) -> None:
+        plane, line = place
+        columns = self.found.columns
+        lanes = self.lanes
+        while lanes > columns.places:
+            lanes //= 2
+
+        def vector(start: tirx.Expr) -> None:
+            kept = {n: emit.registers(1, lanes, dtype_of(s.value)) for n, s in kept_stages(kernel)}
+            total = emit.registers(1, lanes)
+            values = [self._columns(row, base, start, tap * columns.dilation, lanes) for tap in range(columns.taps)]
+            combined = values[0]
+            for value in values[1:]:
+                combined = kernel.combine(combined, value)
+            emit.put(total, combined, index(0), lanes)
+            outer = [(Axis((n,), (kernel.extents[n],)), value) for n, value in self.found.outer.split(plane)]
+            inner = self.found.loops
+            with emit.loop(lanes, "vectorized") as lane:
+                values_ = (line, start + lane) if len(inner) == 2 else (start + lane,)
+                every = [
+                    *outer,
+                    *((Axis((n,), (kernel.extents[n],)), v) for n, v in zip(inner, values_, strict=True)),
+                ]
+                Element(kernel, arguments, total[lane], kept, every, lane).store()
+
+        self._vectors(columns.places, lanes, vector)
+
+    def _columns(self, row: tirx.Buffer, line: tirx.Expr, start: tirx.Expr, shift: int, lanes: int) -> tirx.Expr:
+        """Every `stride`th number of the combined row from that of output `start`, `shift` further."""
+        stride = self.found.columns.stride
+        if stride == 1 or lanes == 1:
+            return emit.vector(row, line + start * index(stride) + index(shift), lanes)
+        if stride > 2:
+            return row[build.ramp(line + start * index(stride) + index(shift), index(stride), lanes)]
+        base = line + start * index(2) + index(shift - shift % 2)
+        pair = [emit.vector(row, base, lanes), emit.vector(row, base + index(lanes), lanes)]
+        return tirx.Shuffle(pair, list(range(shift % 2, 2 * lanes, 2)))

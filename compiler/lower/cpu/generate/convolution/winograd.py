@@ -1,0 +1,299 @@
+"""Winograd's F(2×2, 3×3) in plain NCHW: 16 products for a tile of four outputs, instead of 36.
+
+Lavin and Gray, Fast Algorithms for Convolutional Neural Networks, https://arxiv.org/abs/1509.09308.
+
+A block is some rows of tiles. Its inputs, 4×4 of the padded image for each tile, are transformed to scratch
+[plane][channel][tile]. For some output channels at a time, 16 matrix products give [plane][channel][tile], which are
+transformed to rows of outputs and stored with the epilogue. Vectors lie along tiles: rows are split into even and odd
+columns as they are copied, and put together again as sums become outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tvm import tirx
+
+from heterocc.compiler.lower.cpu.generate import emit
+from heterocc.compiler.lower.cpu.generate.convolution.filtered import PLANES, FilteredPanels
+from heterocc.compiler.lower.cpu.generate.convolution.filtering_model import Blocks, choose_blocks, filtering_pays
+from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, Window, find_convolution
+from heterocc.compiler.lower.cpu.generate.convolution.padded import padded_row
+from heterocc.compiler.lower.cpu.generate.emit import Arguments, Step
+from heterocc.compiler.lower.cpu.generate.epilogue import can_store, store_vectors
+from heterocc.compiler.lower.cpu.generate.isa import Isa
+from heterocc.compiler.lower.cpu.generate.panels import Panels
+from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index
+from heterocc.compiler.lower.cpu.generate.read import Kernel
+from heterocc.compiler.lower.cpu.generate.tiles import Run
+
+SIDE = 4
+"""Inputs along a side of a tile; the next tile begins two further."""
+
+FAR_NUMBERS = 192 << 10
+"""Weights from where they are fetched ahead: fewer stay in a second-level cache."""
+
+AHEAD = 1024
+"""Numbers between a weight in use and the one fetched ahead."""
+
+LINE = 16
+"""Numbers of a cache line."""
+
+Values = Sequence[tirx.Expr]
+
+
+def generate_winograd(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tuple[FilteredPanels, ...]] | None:
+    """The kernel written with minimal filtering, None if it is not a 3×3 convolution that gains by it."""
+    found = find_convolution(kernel)
+    if found is None or not can_store(kernel) or not can_filter(found) or not filtering_pays(found, isa):
+        return None
+    writer = _Writer(kernel, found, isa)
+    return emit.written(kernel, {found.weight: writer.packing.size}, writer.write), (writer.packing,)
+
+
+def can_filter(found: Convolution) -> bool:
+    """Whether a convolution has 3×3 taps side by side, and one group."""
+    windows = (found.rows, found.columns)
+    return found.groups == 1 and all((w.taps, w.stride, w.dilation) == (3, 1, 1) for w in windows)
+
+
+class _Writer:
+    """Writes a convolution: blocks of tiles, each transformed, multiplied and transformed back."""
+
+    def __init__(self, kernel: Kernel, found: Convolution, isa: Isa) -> None:
+        self.kernel, self.found = kernel, found
+        self.blocks: Blocks = choose_blocks(found, isa)
+        self.isa = self.blocks.isa
+        columns = found.columns
+        self.wide = self.blocks.wide
+        self.across = Window(columns.size, columns.before, SIDE, 2, 1, self.wide)
+        self.narrow = isa.narrowed(self.wide).lanes
+        self.rows = min(2 * self.blocks.tall, found.rows.places)
+        self.pitch = self.blocks.vectors * self.isa.lanes
+        self.packing = FilteredPanels(
+            Panels(
+                found.weight,
+                (PLANES, found.outputs, found.inputs),
+                (0, 2, 1),
+                PLANES,
+                found.inputs,
+                found.outputs,
+                1,
+                self.blocks.channel_runs,
+            )
+        )
+
+    @property
+    def steps(self) -> int:
+        """Vectors that a row of tiles takes in the transforms."""
+        return -(-self.wide // self.narrow)
+
+    @property
+    def plane(self) -> int:
+        """Numbers between the planes of transformed inputs."""
+        return emit.spread(self.found.inputs * self.pitch)
+
+    def write(self, arguments: Arguments) -> None:
+        """Write the kernel's body: threads share blocks, or the channels of each block if there are few blocks."""
+        found = self.found
+        tiles = sum(r.count for r in self.blocks.channel_runs)
+        tasks = found.batch * self.blocks.count
+        size = PLANES * self.plane + self.pitch + self.narrow
+        if tasks >= emit.TASKS or found.work < emit.PARALLEL_WORK:
+            with emit.shared_loop(tasks, found.work) as task:
+                image, first = self._block(task)
+                inputs = emit.scratch(size)
+                self._transform(arguments, inputs, image, first, (index(0), 1))
+                products = self._products_scratch()
+                with emit.loop(tiles) as tile:
+                    self._channels(arguments, (inputs, products), tile, image, first)
+            return
+        inputs = emit.scratch(size)
+        parts = min(emit.TASKS, found.inputs)
+        with emit.loop(tasks) as task:
+            image, first = self._block(task)
+            with emit.shared_loop(parts, found.work) as part:
+                self._transform(arguments, inputs, image, first, (part, parts))
+            with emit.shared_loop(tiles, found.work) as tile:
+                self._channels(arguments, (inputs, self._products_scratch()), tile, image, first)
+
+    def _block(self, task: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr]:
+        """A block's image and first row of outputs: the last block may repeat rows of the one before."""
+        image, block = emit.unpacked(task, (self.found.batch, self.blocks.count))
+        first = block * index(self.rows)
+        if self.found.rows.places % self.rows:
+            first = tirx.min(first, index(self.found.rows.places - self.rows))
+        return image, first
+
+    def _start(self, step: tirx.Expr) -> tirx.Expr:
+        """Where a vector of a row of tiles starts: a last one that would reach beyond the end starts earlier."""
+        if self.steps == 1:
+            return index(0)
+        start = step * index(self.narrow)
+        return tirx.min(start, index(self.wide - self.narrow)) if self.wide % self.narrow else start
+
+    def _transform(
+        self,
+        arguments: Arguments,
+        inputs: tirx.Buffer,
+        image: tirx.Expr,
+        first: tirx.Expr,
+        share: tuple[tirx.Expr, int],
+    ) -> None:
+        """Transform the inputs of a block, for a share of the channels."""
+        found = self.found
+        lines = 2 * self.blocks.tall + 2
+        half = self.across.extent
+        copied = emit.scratch(lines * 2 * half + 2 * self.narrow)
+        flat = arguments.flat(found.data)
+        with emit.share_loop(*share, found.inputs) as channel:
+            with emit.loop(lines) as line:
+                row = first + line - index(found.rows.before)
+                source = ((image * index(found.inputs) + channel) * index(found.rows.size) + row) * index(
+                    found.columns.size
+                )
+                inside = found.rows.before == 0 and self._last_row(lines) < found.rows.size
+                padded = (found.rows, row, inside)
+                to = line * index(2 * half)
+                padded_row(flat, source, copied, to, (self.across, half, half), padded, self.isa.lanes)
+            with emit.loop(self.blocks.tall) as down, emit.loop(self.steps) as step:
+                tile = self._start(step)
+                to = channel * index(self.pitch) + down * index(self.wide) + tile
+                self._input_tile(copied, down * index(4 * half) + tile, inputs, to)
+
+    def _last_row(self, lines: int) -> int:
+        return self.found.rows.places - self.rows + lines - 1 - self.found.rows.before
+
+    def _input_tile(self, copied: tirx.Buffer, source: tirx.Expr, inputs: tirx.Buffer, to: tirx.Expr) -> None:
+        """Transform a vector of tiles of one channel."""
+        half, lanes = self.across.extent, self.narrow
+
+        def loaded(row: int, column: int) -> tirx.Expr:
+            place = (2 * row + column % 2) * half + column // 2
+            return emit.vector(copied, source + index(place), lanes)
+
+        held = [emit.registers(SIDE, lanes) for _ in range(SIDE)]
+        for column in range(SIDE):
+            for row, value in enumerate(_differences([loaded(row, column) for row in range(SIDE)])):
+                emit.put(held[row], value, index(column * lanes), lanes)
+        for row, buffer in enumerate(held):
+            values = [emit.vector(buffer, index(column * lanes), lanes) for column in range(SIDE)]
+            for column, value in enumerate(_differences(values)):
+                emit.put(inputs, value, to + index((row * SIDE + column) * self.plane), lanes)
+
+    def _products_scratch(self) -> tirx.Buffer:
+        """Memory for the products of a tile of channels; vectors of rows of tiles may read beyond their end."""
+        return emit.scratch(PLANES * self._product_plane() + self.narrow)
+
+    def _product_plane(self) -> int:
+        return emit.spread(max(r.size for r in self.blocks.channel_runs) * self.pitch)
+
+    def _channels(
+        self,
+        arguments: Arguments,
+        buffers: tuple[tirx.Buffer, tirx.Buffer],
+        tile: tirx.Expr,
+        image: tirx.Expr,
+        first: tirx.Expr,
+    ) -> None:
+        """Some output channels of a block."""
+
+        def channels(run: Run) -> None:
+            start = emit.start_of(run, tile)
+            self._products(arguments, buffers, run, start)
+            self._outputs(arguments, buffers[1], run, (image, start, first))
+
+        emit.either_run(self.blocks.channel_runs, tile, channels)
+
+    def _products(
+        self, arguments: Arguments, buffers: tuple[tirx.Buffer, tirx.Buffer], run: Run, first: tirx.Expr
+    ) -> None:
+        """The products of every plane."""
+        inputs, products = buffers
+        lanes, terms = self.isa.lanes, self.found.inputs
+        weights = arguments.flat(self.kernel.function.params[self.found.weight])
+        every = max(n for n in (1, 2, 4) if n * run.size <= LINE or n == 1)
+        with emit.loop(PLANES) as plane:
+            base = first * index(PLANES * terms) + plane * index(run.size * terms)
+            for vectors in self.blocks.vector_runs:
+                with emit.loop(vectors.count) as number:
+                    start = (index(vectors.start) + number * index(vectors.size)) * index(lanes)
+                    begin = plane * index(self.plane) + start
+
+                    def broadcast(row: tirx.Expr, term: tirx.Expr, base: tirx.Expr = base) -> tirx.Expr:
+                        return weights[base + term * index(run.size) + row]
+
+                    def loaded(column: int, term: tirx.Expr, begin: tirx.Expr = begin) -> tirx.Expr:
+                        return emit.vector(inputs, begin + term * index(self.pitch) + index(column * lanes), lanes)
+
+                    def walk(count: int, step: Step, vectors: Run = vectors, base: tirx.Expr = base) -> None:
+                        def ahead(term: tirx.Expr, number: int) -> None:
+                            if number % every == 0:
+                                emit.prefetch(weights, base + term * index(run.size) + index(AHEAD))
+                            step(term, number)
+
+                        far = self.packing.size > FAR_NUMBERS and vectors is self.blocks.vector_runs[0]
+                        emit.in_turn(count, ahead if far else step)
+
+                    sums = emit.product_tile(run.size, vectors.size, terms, self.isa, broadcast, loaded, walk)
+                    to = plane * index(self._product_plane()) + start
+                    with emit.loop(run.size, "unroll") as row:
+                        for column, buffer in enumerate(sums):
+                            place = to + row * index(self.pitch) + index(column * lanes)
+                            emit.put(products, emit.vector(buffer, row * index(lanes), lanes), place, lanes)
+
+    def _outputs(
+        self,
+        arguments: Arguments,
+        products: tirx.Buffer,
+        run: Run,
+        where: tuple[tirx.Expr, tirx.Expr, tirx.Expr],
+    ) -> None:
+        """Transform products to rows of outputs, and store these."""
+        image, channel, first = where
+        width = self.found.columns.places
+        batch, channels, *pixels = self.found.loops
+        groups = [tuple(n for n in loops if n is not None) for loops in ((batch,), (channels,), pixels)]
+        axes = [Axis(loops, tuple(self.kernel.extents[n] for n in loops)) for loops in groups]
+        image_rows = emit.scratch(2 * self.blocks.tall * width + 4 * self.narrow)
+        with emit.loop(run.size) as row:
+            with emit.loop(self.blocks.tall) as down, emit.loop(self.steps) as step:
+                # From the last vector to the first: an odd width makes the last one write one number of the next row.
+                tile = self._start(index(self.steps - 1) - step)
+                source = row * index(self.pitch) + down * index(self.wide) + tile
+                self._output_tile(products, source, image_rows, down * index(2 * width) + tile * index(2))
+
+            def place(number: tirx.Expr) -> Place:
+                values = (image, channel + row, first * index(width) + number)
+                return list(zip(axes, values, strict=True))
+
+            store_vectors(self.kernel, arguments, lambda n: image_rows[n], place, self.rows * width, self.isa.lanes)
+
+    def _output_tile(self, products: tirx.Buffer, source: tirx.Expr, rows: tirx.Buffer, to: tirx.Expr) -> None:
+        """Transform a vector of tiles of one channel to two rows, of which the second follows the first."""
+        lanes, plane = self.narrow, self._product_plane()
+
+        def loaded(row: int, column: int) -> tirx.Expr:
+            return emit.vector(products, source + index((row * SIDE + column) * plane), lanes)
+
+        held = [emit.registers(SIDE, lanes) for _ in range(2)]
+        for column in range(SIDE):
+            for row, value in enumerate(_sums([loaded(row, column) for row in range(SIDE)])):
+                emit.put(held[row], value, index(column * lanes), lanes)
+        for row, buffer in enumerate(held):
+            pair = list(_sums([emit.vector(buffer, index(column * lanes), lanes) for column in range(SIDE)]))
+            order = [half * lanes + lane for lane in range(lanes) for half in range(2)]
+            width = index(row * self.found.columns.places)
+            emit.put(rows, tirx.Shuffle(pair, order), to + width, 2 * lanes)
+
+
+def _differences(values: Values) -> Values:
+    """Four inputs of a row or column, transformed."""
+    a, b, c, d = values
+    return a - c, b + c, c - b, b - d
+
+
+def _sums(values: Values) -> Values:
+    """Two outputs of four products."""
+    a, b, c, d = values
+    return a + b + c, b - c - d

@@ -1,0 +1,1 @@
+"""Kernels of rows: softmax, normalisations and their like."""

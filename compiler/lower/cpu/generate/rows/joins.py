@@ -1,0 +1,52 @@
+"""Which kernels are joined to one kernel of rows: the parts of a normalisation, masks before, activations after."""
+
+from __future__ import annotations
+
+from math import prod
+
+from tvm import tirx
+
+from heterocc.compiler.lower.cpu.blocks import loads, uses
+from heterocc.compiler.lower.cpu.generate.maps import read_map
+from heterocc.compiler.lower.cpu.generate.rows.rows import vector_axis
+from heterocc.compiler.lower.cpu.generate.rows.stages import Rows, RowStage, read_rows
+from heterocc.compiler.lower.relax.kernels import KernelModule
+from heterocc.compiler.lower.relax.merge import merge_rows
+
+SHARED_ROWS, LONG_ROW = 8, 1 << 15
+"""Fewer rows that are longer are not for one kernel, which shares whole rows between the threads."""
+
+
+def joined_rows(module: KernelModule) -> KernelModule:
+    """The module with neighbouring kernels of the same rows joined."""
+    return merge_rows(module, _joins, leads=lambda function: read_map(function) is not None)
+
+
+def _joins(function: tirx.PrimFunc) -> bool:
+    """Whether a kernel is one of rows that may be joined with its neighbours: no product, window or long row."""
+    rows = read_rows(function)
+    if rows is None or vector_axis(rows) is None:
+        return False
+    if any(_multiplies(rows, s) or _slides(rows, s) for s in rows.stages if s.combined is not None):
+        return False
+    length, count = (prod(rows.extents[n] for n in numbers) for numbers in (rows.terms, rows.places))
+    return count >= SHARED_ROWS or length <= LONG_ROW
+
+
+def _multiplies(rows: Rows, stage: RowStage) -> bool:
+    """Whether terms are made of what differs between rows and what does not, or differs between other rows."""
+    along = set()
+    for load in loads(stage.value):
+        number = rows.number(load.source)
+        used = {n for n, v in enumerate(rows.loops) if any(uses(i, v) for i in load.indices)}
+        found = frozenset(used) if number is None else rows.stages[number].loops
+        if found & set(rows.terms):
+            along.add(found & set(rows.places))
+    return len(along) > 1
+
+
+def _slides(rows: Rows, stage: RowStage) -> bool:
+    """Whether the rows are windows that slide over what is read, as in pooling."""
+    indices = [i for load in loads(stage.value) for i in load.indices]
+    kinds = [{rows.kinds[n] for n, v in enumerate(rows.loops) if uses(i, v)} for i in indices]
+    return any(len(found) > 1 for found in kinds)

@@ -1,0 +1,122 @@
+"""The passes over a row that a kernel of rows takes, and what is stored between them.
+
+Reductions that need each other's results take passes of their own, others share one. The last pass stores the outputs.
+What several passes read is stored by the first of them if it costs more to compute than to load, otherwise computed
+again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tvm import tirx
+from tvm.ir import Call, TensorLoad
+
+from heterocc.compiler.lower.cpu.blocks import dtype_of, loads, outside_loads
+from heterocc.compiler.lower.cpu.generate.rows.stages import Rows
+
+CHEAP = 4
+"""Most cost of an element that several passes compute again: a load, an addition and their like count as one."""
+
+FUNCTION, DIVISION = 8, 4
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """One pass over a row: `stores` are stored for later passes, then `reductions` combined, or `outputs` stored.
+
+    `before` are the stages of one value a row that are computed before the pass. All are numbers of stages, in order.
+    """
+
+    before: tuple[int, ...]
+    stores: tuple[int, ...]
+    reductions: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Passes:
+    """All passes in order; `after` are stages of one value a row that come after them."""
+
+    passes: tuple[Pass, ...]
+    after: tuple[int, ...]
+
+    @property
+    def stored(self) -> tuple[int, ...]:
+        """The stages whose rows are stored for later passes, outputs among them."""
+        return tuple(n for p in self.passes for n in p.stores)
+
+
+def plan_passes(rows: Rows) -> Passes:
+    """The passes of a kernel."""
+    levels = _levels(rows)
+    every = range(len(rows.stages))
+    reductions = [n for n in every if rows.stages[n].combined is not None]
+    groups = [tuple(n for n in reductions if levels[n] == 1 + i) for i in range(max(levels[n] for n in reductions))]
+    outputs = tuple(n for n in every if is_row(rows, n) and rows.argument(rows.stages[n].buffer) is not None)
+    first = _stored(rows, [*groups, outputs])
+    heads = [n for n in every if is_head(rows, n)]
+    passes = []
+    for number in range(len(groups) + bool(outputs)):
+        before = tuple(n for n in heads if levels[n] == number)
+        stores = tuple(n for n in sorted(first) if first[n] == number)
+        last = number == len(groups)
+        left = tuple(n for n in outputs if n not in first) if last else ()
+        passes.append(Pass(before, stores, () if last else groups[number], left))
+    return Passes(tuple(passes), tuple(n for n in heads if levels[n] >= len(passes)))
+
+
+def is_row(rows: Rows, number: int) -> bool:
+    """Whether a stage has a value for each element of a row."""
+    return bool(rows.stages[number].loops & set(rows.terms))
+
+
+def is_head(rows: Rows, number: int) -> bool:
+    """Whether a stage has one value a row, computed of others."""
+    stage = rows.stages[number]
+    return stage.combined is None and not is_row(rows, number) and dtype_of(stage.buffer) == "float32"
+
+
+def _reads(rows: Rows, number: int) -> set[int]:
+    found = (rows.number(load.source) for load in loads(rows.stages[number].value))
+    return {n for n in found if n is not None}
+
+
+def _levels(rows: Rows) -> list[int]:
+    """How many passes have to be over before a stage can be computed; of a reduction, its own included."""
+    levels: list[int] = []
+    for number, stage in enumerate(rows.stages):
+        level = max((levels[n] for n in _reads(rows, number)), default=0)
+        levels.append(level + int(stage.combined is not None))
+    return levels
+
+
+def _stored(rows: Rows, groups: list[tuple[int, ...]]) -> dict[int, int]:
+    """The stages that are stored, with the number of the pass that does it."""
+    computed: list[set[int]] = [{i for i, group in enumerate(groups) if n in group} for n in range(len(rows.stages))]
+    first: dict[int, int] = {}
+    for number in reversed(range(len(rows.stages))):
+        stage = rows.stages[number]
+        whole = set(rows.terms) <= stage.loops and dtype_of(stage.buffer) == "float32"
+        worth = rows.argument(stage.buffer) is not None or _cost(rows, number) > CHEAP
+        if len(computed[number]) > 1 and whole and worth:
+            first[number] = min(computed[number])
+            computed[number] = {first[number]}
+        for read in _reads(rows, number):
+            computed[read] |= computed[number]
+    return first
+
+
+def _cost(rows: Rows, number: int) -> int:
+    cost = 0
+    for node in outside_loads(rows.stages[number].value):
+        if isinstance(node, Call):
+            cost += FUNCTION
+        elif isinstance(node, tirx.Div):
+            cost += DIVISION
+        elif isinstance(node, TensorLoad):
+            read = rows.number(node.source)
+            cost += 1 if read is None else _cost(rows, read) if is_row(rows, read) else 0
+        elif not isinstance(node, tirx.Var | tirx.IntImm | tirx.FloatImm | tirx.Cast):
+            cost += 1
+    return cost

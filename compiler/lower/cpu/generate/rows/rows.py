@@ -1,0 +1,255 @@
+"""Softmax, normalisations and their like: several reductions of the same rows and what lies between them, in one go.
+
+A row stays in the first-level cache from its first pass to its last. Vectors lie along the row, or along neighbouring
+rows if these are contiguous in memory. A last vector that would reach beyond the end starts earlier and overlaps the
+one before; sums leave out what it repeats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tvm import tirx
+from tvm.script.ir_builder import tirx as build
+
+from heterocc.compiler.lower.cpu.blocks import loads
+from heterocc.compiler.lower.cpu.generate import emit
+from heterocc.compiler.lower.cpu.generate.emit import Arguments
+from heterocc.compiler.lower.cpu.generate.isa import Isa
+from heterocc.compiler.lower.cpu.generate.panels import Panels
+from heterocc.compiler.lower.cpu.generate.places import Axis, Linear, index, offset
+from heterocc.compiler.lower.cpu.generate.rows.passes import Pass
+from heterocc.compiler.lower.cpu.generate.rows.stages import Rows
+from heterocc.compiler.lower.cpu.generate.rows.values import RowWriter, Spot, axis_of
+
+CHAINS, HEAVY_CHAINS = 4, 2
+"""Accumulators of a reduction along a row; fewer if functions keep the CPU busy between two additions."""
+
+WIDE = 4
+"""Vectors of neighbouring rows that are walked together."""
+
+FEWEST = 4
+"""Neighbouring rows that a vector is worth."""
+
+CACHED = 1 << 13
+"""Most float32 stored for neighbouring rows, if there is a choice."""
+
+SMALLEST, LARGEST = 2.0**-100, 2.0**100
+"""Divisors with whose reciprocals a multiplication does what a division does, but for one rounding."""
+
+
+def generate_rows(rows: Rows, isa: Isa) -> tuple[tirx.PrimFunc, tuple[Panels, ...]] | None:
+    """The kernel written in vectors; None if what it reads does not lie in rows or columns of neighbours."""
+    axis = vector_axis(rows)
+    if axis is None:
+        return None
+    across = rows.kinds[axis.loops[-1]] == "R"
+    writer = _Across(rows, isa.lanes, axis) if across else _Along(rows, isa.lanes, axis)
+    return emit.written(rows, {}, writer.write), ()
+
+
+def vector_axis(rows: Rows) -> Axis | None:
+    """The axis that vectors lie along: along rows or, if neighbouring rows are contiguous, across them; else None."""
+    forms = _forms(rows)
+    for loops, fewest in ((rows.terms, 1), (rows.places, FEWEST)):
+        first = len(loops) - 1
+        while first > 0 and _is_axis(rows, loops[first - 1 :], forms):
+            first -= 1
+        axis = axis_of(rows, loops[first:]) if loops else None
+        steps = {axis.step(f) for f in forms} if axis is not None else set()
+        if axis is not None and steps <= {0, 1} and 1 in steps and axis.length >= fewest:
+            return axis
+    return None
+
+
+def _forms(rows: Rows) -> list[Linear]:
+    """The offsets of everything that is read or given out."""
+    given = [(s.indices, s.buffer) for s in rows.stages if rows.argument(s.buffer) is not None]
+    read = [
+        (load.indices, load.source) for s in rows.stages for load in loads(s.value) if rows.number(load.source) is None
+    ]
+    forms = [offset(indices, buffer, rows.loops) for indices, buffer in (*given, *read)]
+    return [f for f in forms if f is not None]
+
+
+def _is_axis(rows: Rows, loops: Sequence[int], forms: Sequence[Linear]) -> bool:
+    return all(axis_of(rows, loops).step(f) is not None for f in forms)
+
+
+class _Across(RowWriter):
+    """Vectors along a row: one row at a time."""
+
+    def write(self, arguments: Arguments) -> None:
+        """Write the kernel's body."""
+        length = self.axis.length
+        for number in self.terms:
+            length *= self.rows.extents[number]
+        self.share_rows(self.outer.length, length, lambda row: self._row(arguments, row))
+
+    def _row(self, arguments: Arguments, row: tirx.Expr) -> None:
+        self.held, self.ready = {}, set()
+        outer = [self.single(n, value) for n, value in self.outer.split(row)]
+        for step in self.plan.passes:
+            self._hold(arguments, step.before, outer)
+            self._pass(arguments, step, outer)
+            self.ready |= set(step.stores)
+        self._hold(arguments, self.plan.after, outer)
+
+    def _hold(self, arguments: Arguments, numbers: Sequence[int], outer: list[tuple[Axis, tirx.Expr]]) -> None:
+        """Compute single values of the row."""
+        for number in numbers:
+            spot = Spot(outer, index(0), 0, index(0), {}, {})
+            register = emit.registers(1, 1)
+            emit.put(register, self.value(arguments, number, spot), index(0), 1)
+            self.held[number] = [register]
+        for number in numbers:
+            if self.rows.argument(self.rows.stages[number].buffer) is not None:
+                self.give(arguments, number, self.held[number][0][index(0)], outer)
+
+    def held_value(self, number: int, spot: Spot) -> tirx.Expr:
+        return self.held[number][0][index(0)]
+
+    def _pass(self, arguments: Arguments, step: Pass, outer: list[tuple[Axis, tirx.Expr]]) -> None:
+        whole, tail = divmod(self.axis.length, self.lanes)
+        chains = max(1, min(HEAVY_CHAINS if self.heavy else CHAINS, whole))
+        totals = {n: [emit.registers(1, self.lanes) for _ in range(chains)] for n in step.reductions}
+        for number, registers in totals.items():
+            for register in registers:
+                emit.put(register, self.start(number, self.lanes), index(0), self.lanes)
+
+        def walk(reciprocals: dict[int, tirx.Buffer]) -> None:
+            def terms(place: list[tuple[Axis, tirx.Expr]], line: tirx.Expr) -> None:
+                base = line * index(self.axis.length)
+
+                def vector(start: tirx.Expr, chain: int, repeated: int = 0) -> None:
+                    rooms = self.rooms()
+                    with emit.loop(self.lanes, "vectorized") as lane:
+                        every = [*outer, *place, (self.axis, start + lane)]
+                        spot = Spot(every, lane, 0, base + start + lane, rooms, reciprocals)
+                        taken = {n: registers[chain] for n, registers in totals.items()}
+                        self.write_vector(arguments, step, spot, taken, repeated)
+
+                with emit.loop(whole // chains) as number:
+                    for chain in range(chains):
+                        vector(number * index(chains * self.lanes) + index(chain * self.lanes), chain)
+                for rest in range(whole % chains):
+                    vector(index((whole - whole % chains + rest) * self.lanes), rest)
+                if tail:
+                    vector(index(self.axis.length - self.lanes), 0, self.lanes - tail)
+
+            self.over_terms(terms)
+
+        divisors = self.divisors(step) if not step.reductions else []
+        if divisors:
+            reciprocals = {n: emit.registers(1, 1) for n in divisors}
+            for number, register in reciprocals.items():
+                emit.put(register, tirx.const(1.0, "float32") / self.held[number][0][index(0)], index(0), 1)
+            values = [self.held[n][0][index(0)] for n in divisors]
+            bounds = [tirx.const(b, "float32") for b in (SMALLEST, LARGEST)]
+            plain = tirx.all(*(c for v in values for c in (v >= bounds[0], v <= bounds[1])))
+            emit.either(plain, lambda: walk(reciprocals), lambda: walk({}))
+        else:
+            walk({})
+        for number, registers in totals.items():
+            self.held[number] = [self._merged(number, registers)]
+            if self.rows.argument(self.rows.stages[number].buffer) is not None:
+                self.give(arguments, number, self.held[number][0][index(0)], outer)
+
+    def _merged(self, number: int, totals: Sequence[tirx.Buffer]) -> tirx.Buffer:
+        """One number from all accumulators: vectors first, then halves of a vector."""
+        found = self.rows.stages[number].combined
+        assert found is not None
+        lanes, total = self.lanes, totals[0]
+        for other in totals[1:]:
+            both = found.combine(emit.vector(total, index(0), lanes), emit.vector(other, index(0), lanes))
+            emit.put(total, both, index(0), lanes)
+        while lanes > 1:
+            lanes //= 2
+            half = emit.registers(1, lanes)
+            halves = [emit.vector(total, index(place), lanes) for place in (0, lanes)]
+            emit.put(half, found.combine(*halves), index(0), lanes)
+            total = half
+        return total
+
+
+class _Along(RowWriter):
+    """Vectors along neighbouring rows: some of them at a time, from the first element of the rows to the last."""
+
+    def write(self, arguments: Arguments) -> None:
+        """Write the kernel's body."""
+        length = 1
+        for number in self.terms:
+            length *= self.rows.extents[number]
+        vectors = -(-self.axis.length // self.lanes)
+        self.wide = min(WIDE, vectors, max(1, CACHED // (length * self.lanes)))
+        self.tiles = -(-vectors // self.wide)
+        size = length * self.wide * self.lanes
+        self.share_rows(self.outer.length * self.tiles, size, lambda tile: self._tile(arguments, tile))
+
+    def _tile(self, arguments: Arguments, task: tirx.Expr) -> None:
+        self.held, self.ready = {}, set()
+        tiles, lanes = self.tiles, self.lanes
+        row = tirx.floordiv(task, index(tiles)) if tiles > 1 else task
+        tile = tirx.floormod(task, index(tiles)) if tiles > 1 else index(0)
+        outer = [self.single(n, value) for n, value in self.outer.split(row)]
+        starts = [(tile * index(self.wide) + index(v)) * index(lanes) for v in range(self.wide)]
+        if self.axis.length % (lanes * self.wide):
+            starts = [tirx.min(start, index(self.axis.length - lanes)) for start in starts]
+        for step in self.plan.passes:
+            self._hold(arguments, step.before, outer, starts)
+            self._pass(arguments, step, outer, starts)
+            self.ready |= set(step.stores)
+        self._hold(arguments, self.plan.after, outer, starts)
+
+    def _hold(
+        self,
+        arguments: Arguments,
+        numbers: Sequence[int],
+        outer: list[tuple[Axis, tirx.Expr]],
+        starts: Sequence[tirx.Expr],
+    ) -> None:
+        """Compute single values of the rows."""
+        for number in numbers:
+            found = [emit.registers(1, self.lanes) for _ in starts]
+            for column, (register, start) in enumerate(zip(found, starts, strict=True)):
+                with emit.loop(self.lanes, "vectorized") as lane:
+                    spot = Spot([*outer, (self.axis, start + lane)], lane, column, index(0), {}, {})
+                    build.buffer_store(register, self.value(arguments, number, spot), [lane])
+            self.held[number] = found
+            self._give(arguments, number, outer, starts)
+
+    def _give(
+        self, arguments: Arguments, number: int, outer: list[tuple[Axis, tirx.Expr]], starts: Sequence[tirx.Expr]
+    ) -> None:
+        """Store single values of the rows that are an output."""
+        if self.rows.argument(self.rows.stages[number].buffer) is None:
+            return
+        for register, start in zip(self.held[number], starts, strict=True):
+            with emit.loop(self.lanes, "vectorized") as lane:
+                self.give(arguments, number, register[lane], [*outer, (self.axis, start + lane)])
+
+    def held_value(self, number: int, spot: Spot) -> tirx.Expr:
+        return self.held[number][spot.column][spot.lane]
+
+    def _pass(
+        self, arguments: Arguments, step: Pass, outer: list[tuple[Axis, tirx.Expr]], starts: Sequence[tirx.Expr]
+    ) -> None:
+        totals = {n: [emit.registers(1, self.lanes) for _ in starts] for n in step.reductions}
+        for number, registers in totals.items():
+            for register in registers:
+                emit.put(register, self.start(number, self.lanes), index(0), self.lanes)
+
+        def terms(place: list[tuple[Axis, tirx.Expr]], line: tirx.Expr) -> None:
+            for column, start in enumerate(starts):
+                rooms = self.rooms()
+                with emit.loop(self.lanes, "vectorized") as lane:
+                    stored = (line * index(self.wide) + index(column)) * index(self.lanes) + lane
+                    every = [*outer, *place, (self.axis, start + lane)]
+                    spot = Spot(every, lane, column, stored, rooms, {})
+                    taken = {n: registers[column] for n, registers in totals.items()}
+                    self.write_vector(arguments, step, spot, taken)
+
+        self.over_terms(terms)
+        for number, registers in totals.items():
+            self.held[number] = registers
+            self._give(arguments, number, outer, starts)

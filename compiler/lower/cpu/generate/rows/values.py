@@ -1,0 +1,213 @@
+"""Values of stages along rows, as they are written into kernels: computed, loaded again, or kept in registers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+import tvm_ffi
+from tvm import tirx
+from tvm.ir import Call, TensorLoad
+from tvm.script.ir_builder import tirx as build
+
+from heterocc.compiler.lower.cpu.blocks import dtype_of, loads, outside_loads
+from heterocc.compiler.lower.cpu.generate import emit
+from heterocc.compiler.lower.cpu.generate.emit import Arguments
+from heterocc.compiler.lower.cpu.generate.places import Axis, Place, at, index, offset
+from heterocc.compiler.lower.cpu.generate.rows.passes import Pass, is_row, plan_passes
+from heterocc.compiler.lower.cpu.generate.rows.stages import Rows
+
+PARALLEL_ELEMENTS = 1 << 16
+"""Elements, once for each pass, from where rows are shared between threads; a function counts as `FUNCTION` of them."""
+
+FUNCTION = 8
+TASKS = 64
+"""Shares of the rows, at most: each allocates its memory once."""
+
+
+@dataclass
+class Spot:
+    """Where a vector lies.
+
+    `place` are the loops' values, `column` the number of the vector among neighbouring rows, `stored` the place in the
+    memory for stored rows. `kept` are values of this vector that are in registers, by stage; `rooms` are registers for
+    more. `reciprocals` are those of divisors, by stage.
+    """
+
+    place: Place
+    lane: tirx.Expr
+    column: int
+    stored: tirx.Expr
+    rooms: dict[int, tirx.Buffer]
+    reciprocals: dict[int, tirx.Buffer]
+    kept: dict[int, tirx.Buffer] = field(default_factory=dict)
+
+
+class RowWriter:
+    """What both forms share. `held` are the values of rows: a register for each vector of neighbouring rows."""
+
+    def __init__(self, rows: Rows, lanes: int, axis: Axis) -> None:
+        self.rows, self.axis = rows, axis
+        self.plan = plan_passes(rows)
+        self.lanes = lanes
+        while self.lanes > axis.length:
+            self.lanes //= 2
+        calls = sum(isinstance(n, Call) for s in rows.stages for n in outside_loads(s.value))
+        self.heavy = calls > 0
+        self.work = math.prod(rows.extents) * (len(self.plan.passes) + FUNCTION * calls)
+        inside = set(axis.loops)
+        self.terms = [n for n in rows.terms if n not in inside]
+        self.outer = axis_of(rows, [n for n in rows.places if n not in inside])
+        self.held: dict[int, list[tirx.Buffer]] = {}
+        self.ready: set[int] = set()
+        self.scratch: dict[int, tirx.Buffer] = {}
+        reads = [rows.number(load.source) for s in rows.stages for load in loads(s.value)]
+        self.shared = [
+            n
+            for n in range(len(rows.stages))
+            if is_row(rows, n)
+            and dtype_of(rows.stages[n].buffer) == "float32"
+            and (n in self.plan.stored or (reads.count(n) > 1 and self._calls(n)))
+        ]
+
+    def _calls(self, number: int) -> bool:
+        return any(isinstance(n, Call | tirx.Div) for n in outside_loads(self.rows.stages[number].value))
+
+    def share_rows(self, count: int, size: int, body: Callable[[tirx.Expr], None]) -> None:
+        """`body(row)` for `count` rows, shared by the threads, with memory for `size` elements of each stored stage."""
+        parallel = self.work >= PARALLEL_ELEMENTS
+        tasks = min(count, TASKS) if parallel else 1
+        with emit.loop(tasks, "parallel" if parallel else "serial") as task:
+            for number in self.plan.stored:
+                if self.rows.argument(self.rows.stages[number].buffer) is None:
+                    self.scratch[number] = emit.scratch(size)
+            first, end = emit.share(task, tasks, count)
+            if tasks == count:
+                body(task)
+            else:
+                with build.serial(first, end) as row:
+                    body(row)
+
+    def single(self, number: int, value: tirx.Expr) -> tuple[Axis, tirx.Expr]:
+        """A loop as an axis of its own."""
+        return Axis((number,), (self.rows.extents[number],)), value
+
+    def over_terms(self, body: Callable[[list[tuple[Axis, tirx.Expr]], tirx.Expr], None]) -> None:
+        """`body(place, number)` in a nest of the loops along the row that vectors do not lie along."""
+        with ExitStack() as stack:
+            place = []
+            number: tirx.Expr = index(0)
+            for n in self.terms:
+                place.append(self.single(n, stack.enter_context(emit.loop(self.rows.extents[n]))))
+                number = number * index(self.rows.extents[n]) + place[-1][1]
+            body(place, number)
+
+    def rooms(self) -> dict[int, tirx.Buffer]:
+        """Registers for values that a vector needs several times."""
+        return {n: emit.registers(1, self.lanes) for n in self.shared}
+
+    def write_vector(
+        self, arguments: Arguments, step: Pass, spot: Spot, totals: dict[int, tirx.Buffer], repeated: int = 0
+    ) -> None:
+        """One vector of a pass; `totals` are the accumulators of reductions, which do without `repeated` lanes."""
+        for number in step.stores:
+            self.to_store(arguments, number, self.keep(arguments, number, spot), spot)
+        for number, total in totals.items():
+            found = self.rows.stages[number].combined
+            assert found is not None
+            value = self.value(arguments, number, spot)
+            if repeated and found.start == 0.0:
+                value = tirx.Select(spot.lane >= index(repeated), value, self.start(number))
+            build.buffer_store(total, found.combine(total[spot.lane], value), [spot.lane])
+        for number in step.outputs:
+            self.to_store(arguments, number, self.value(arguments, number, spot), spot)
+
+    def to_store(self, arguments: Arguments, number: int, value: tirx.Expr, spot: Spot) -> None:
+        """Store the value of an element where it belongs."""
+        if number in self.scratch:
+            build.buffer_store(self.scratch[number], value, [spot.stored])
+        else:
+            self.give(arguments, number, value, spot.place)
+
+    def give(self, arguments: Arguments, number: int, value: tirx.Expr, place: Place) -> None:
+        """Store a value of an output."""
+        stage = self.rows.stages[number]
+        where = self.offset(stage.indices, stage.buffer, place)
+        build.buffer_store(arguments.flat(stage.buffer), value, [where])
+
+    def offset(self, indices: Sequence[tirx.Expr], buffer: tirx.Buffer, place: Place) -> tirx.Expr:
+        """A place in memory."""
+        form = offset(indices, buffer, self.rows.loops)
+        where = None if form is None else at(form, place)
+        assert where is not None
+        return where
+
+    def keep(self, arguments: Arguments, number: int, spot: Spot) -> tirx.Expr:
+        """The value of a stage, computed into a register the first time."""
+        if number not in spot.kept:
+            build.buffer_store(spot.rooms[number], self.value(arguments, number, spot), [spot.lane])
+            spot.kept[number] = spot.rooms[number]
+        return spot.kept[number][spot.lane]
+
+    def value(self, arguments: Arguments, number: int, spot: Spot) -> tirx.Expr:
+        """The value of a stage, or of the term of a reduction."""
+        rows = self.rows
+
+        def load(read: TensorLoad) -> tirx.Expr:
+            found = rows.number(read.source)
+            if found is None:
+                return arguments.flat(read.source)[self.offset(read.indices, read.source, spot.place)]
+            if found in self.held:
+                return self.held_value(found, spot)
+            if found in spot.kept:
+                return spot.kept[found][spot.lane]
+            if found in self.ready:
+                if found in self.scratch:
+                    return self.scratch[found][spot.stored]
+                return arguments.flat(read.source)[self.offset(read.indices, read.source, spot.place)]
+            return self.keep(arguments, found, spot) if found in spot.rooms else self.value(arguments, found, spot)
+
+        def divide(division: tirx.Div) -> tirx.Expr:
+            for found, reciprocal in spot.reciprocals.items():
+                if isinstance(division.b, TensorLoad) and division.b.source.same_as(self.held[found][0]):
+                    return division.a * reciprocal[index(0)]
+            return division
+
+        rules = [(TensorLoad, load), *([(tirx.Div, divide)] if spot.reciprocals else [])]
+        return tvm_ffi.structural_map(rows.stages[number].value, rules, order="post")
+
+    def start(self, number: int, lanes: int = 1) -> tirx.Expr:
+        """The number that changes nothing when it is combined."""
+        found = self.rows.stages[number].combined
+        assert found is not None
+        value = tirx.const(found.start, "float32")
+        return build.broadcast(value, lanes) if lanes > 1 else value
+
+    def divisors(self, step: Pass) -> list[int]:
+        """The single values of a row that values of a pass are divided by."""
+        rows = self.rows
+        open_, seen, found = [*step.stores, *step.reductions, *step.outputs], set[int](), list[int]()
+        while open_:
+            number = open_.pop()
+            if number in seen or (number in self.ready and number not in step.stores):
+                continue
+            seen.add(number)
+            for node in outside_loads(rows.stages[number].value):
+                if isinstance(node, TensorLoad):
+                    read = rows.number(node.source)
+                    open_ += [read] if read is not None and is_row(rows, read) else []
+                elif isinstance(node, tirx.Div) and isinstance(node.b, TensorLoad):
+                    read = rows.number(node.b.source)
+                    found += [read] if read in self.held and read not in found and read is not None else []
+        return found
+
+    def held_value(self, number: int, spot: Spot) -> tirx.Expr:
+        """A value of the row that a vector or a single value belongs to."""
+        raise NotImplementedError
+
+
+def axis_of(rows: Rows, loops: Sequence[int]) -> Axis:
+    """Some of the loops as one axis."""
+    return Axis(tuple(loops), tuple(rows.extents[n] for n in loops))
