@@ -25,10 +25,11 @@ KNOWN: Mapping[str, Mapping[str, str]] = {
 
 RIGHT: Mapping[str, Mapping[str, int]] = {
     "CPU": {"operators": 145, "all": 2037},
-    "OPENCL": {"operators": 145, "as they come": 86, "all": 1909},
-    "VULKAN": {"operators": 145, "as they come": 83, "all": 1923},
+    "OPENCL": {"operators": 80, "as they come": 86, "all": 1909},
+    "VULKAN": {"operators": 76, "as they come": 83, "all": 1923},
 }
-"""Per device how many cases are right at least: of one for each operator, of every eighth of ONNX's own, and of all."""
+"""Per device how many cases are right at least: of one for each operator (every other one on a GPU), of every eighth of
+ONNX's own, and of all."""
 
 FOUND_WRONG = (
     "test_resize_downsample_scales_linear frozen",
@@ -107,8 +108,12 @@ def devices(*marks: pytest.MarkDecorator, names: Iterable[str] = DEVICES) -> pyt
 
 @devices()
 def test_one_node_test_of_each_operator_is_right_or_refused(device: str, tmp_path: Path) -> None:
+    """Every operator on the CPU and on one GPU or the other, what was found wrong on all; the others are slow."""
     all_cases = everything()
-    found = outcomes([*one_for_each_operator(all_cases), *FOUND_WRONG], all_cases, device, tmp_path)
+    chosen = one_for_each_operator(all_cases)
+    if device != "CPU":
+        chosen = chosen[device == "VULKAN" :: 2]
+    found = outcomes([*chosen, *FOUND_WRONG], all_cases, device, tmp_path)
     counts = Counter(outcome.kind for outcome in found.values())
     assert wrong(found, device) == []
     assert counts["right"] >= RIGHT[device]["operators"], f"fewer operators than before run on {device}: {dict(counts)}"
