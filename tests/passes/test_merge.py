@@ -132,7 +132,7 @@ def test_what_was_not_placed_is_merged_like_a_device() -> None:
 
 @given(plans(max_nodes=10))
 def test_the_beam_search_also_covers_the_graph(plan: Plan) -> None:
-    blocks = schedule._contract(plan.graph, plan.device_of)
+    blocks = schedule._contract(plan.graph, plan.device_of, {})
     sequence = schedule._beam(blocks, schedule._tails(blocks))
     turns = schedule._play(blocks, sequence)
     assert fewest_partitions(plan) <= len(sequence)
@@ -148,9 +148,9 @@ def test_the_beam_search_also_covers_the_graph(plan: Plan) -> None:
 @given(plans(max_nodes=8))
 @example(chain("cgcgvc"))
 def test_the_bound_never_exceeds_the_answer(plan: Plan) -> None:
-    blocks = schedule._contract(plan.graph, plan.device_of)
+    blocks = schedule._contract(plan.graph, plan.device_of, {})
     start = schedule._start(blocks)
-    assert schedule._bound(start, schedule._tails(blocks), blocks.colours) <= fewest_partitions(plan)
+    assert schedule._bound(start, schedule._tails(blocks), blocks.weights) <= fewest_partitions(plan)
 
 
 def test_the_search_falls_back_when_its_work_is_spent(monkeypatch: pytest.MonkeyPatch) -> None:
