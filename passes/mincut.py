@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
 from heterocc.artifacts.errors import UnsupportedOpError
 from heterocc.passes.estimate import knows_time
 from heterocc.passes.optimum.problem import Labels, Problem
@@ -60,18 +62,17 @@ class MinCut(SpecPass):
 
 def _start(plan: Plan, problem: Problem) -> Labels:
     """The placement so far, or that by first fit if it is not complete or may not be kept."""
-    number = {device: i for i, device in enumerate(problem.devices)}
     device_of = plan.device_of
     if UNPLACED not in device_of.values():
-        labels = [number[device_of[n.name]] for n in plan.graph.nodes]
-        allowed = all(row[label] < math.inf for row, label in zip(problem.seconds, labels, strict=True))
+        labels = problem.labels_of(device_of)
+        allowed = bool(np.isfinite(problem.seconds[np.arange(len(labels)), labels]).all())
         if allowed and not overfull(plan.graph, plan.machine, device_of):
             return labels
     try:
         placed = place(plan.graph, plan.machine, plan.pins)
     except UnsupportedOpError:
-        able = all(min(row) < math.inf for row in problem.seconds)
+        able = bool(np.isfinite(problem.seconds).any(axis=1).all())
         if plan.machine.is_connected or problem.is_bounded or not able:
             raise
-        return [row.index(min(row)) for row in problem.seconds]  # first fit may end at a missing link
-    return [number[placed[n.name]] for n in plan.graph.nodes]
+        return np.array(problem.seconds.argmin(axis=1))  # first fit may end at a missing link
+    return problem.labels_of(placed)

@@ -34,14 +34,22 @@ def fewest_runs(
     group are in graph order. `weights` are positive costs of a group by its device: then their sum is minimised, in
     place of the number of groups.
     """
+    numbers: dict[str, int] = {}
+    labels = [numbers.setdefault(device_of[n.name], len(numbers)) for n in graph.nodes]
+    turns = fewest_turns(graph, labels, [(weights or {}).get(d, 1) for d in numbers])
+    return tuple(tuple(graph.nodes[i].name for i in turn) for turn in turns)
+
+
+def fewest_turns(graph: Graph, labels: Sequence[int], weights: Sequence[float]) -> list[list[int]]:
+    """As `fewest_runs`, by numbers: the device of each node, the weight of each device, and nodes by position."""
     if not graph.nodes:
-        return ()
-    blocks = _contract(graph, device_of, weights or {})
+        return []
+    blocks = _contract(graph, labels, weights)
     turn_of = _play(blocks, _shortest(blocks))
-    groups: dict[int, list[str]] = {}
-    for position, node in enumerate(graph.nodes):
-        groups.setdefault(turn_of[blocks.block_of[position]], []).append(node.name)
-    return tuple(tuple(groups[turn]) for turn in sorted(groups))
+    groups: dict[int, list[int]] = {}
+    for position, block in enumerate(blocks.block_of):
+        groups.setdefault(turn_of[block], []).append(position)
+    return [groups[turn] for turn in sorted(groups)]
 
 
 def settled(graph: Graph, device_of: Mapping[str, str], groups: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], ...]:
@@ -87,21 +95,24 @@ class _Blocks:
     weights: list[float]
 
 
-def _contract(graph: Graph, device_of: Mapping[str, str], weights: Mapping[str, float]) -> _Blocks:
-    numbers: dict[str, int] = {}
+def _contract(graph: Graph, labels: Sequence[int], weights: Sequence[float]) -> _Blocks:
     by_key: dict[tuple[int, frozenset[int]], int] = {}
     colour: list[int] = []
     sources: list[frozenset[int]] = []
     block_of: list[int] = []
-    position = {n.name: i for i, n in enumerate(graph.nodes)}
-    for node in graph.nodes:
-        device = numbers.setdefault(device_of[node.name], len(numbers))
-        reads = {graph.producer[v] for v in node.inputs if v in graph.producer}
-        before = frozenset(block_of[position[name]] for name in reads)
-        before = _without_implied(before, sources)
-        if len(before) == 1 and colour[next(iter(before))] == device:
-            block_of.append(next(iter(before)))
-            continue
+    for device, reads in zip(labels, graph.sources, strict=True):
+        if len(reads) == 1:
+            (only,) = reads
+            block = block_of[only]
+            if colour[block] == device:
+                block_of.append(block)
+                continue
+        before = _without_implied(frozenset([block_of[i] for i in reads]), sources)
+        if len(before) == 1:
+            (block,) = before
+            if colour[block] == device:
+                block_of.append(block)
+                continue
         key = (device, before)
         if key not in by_key:
             by_key[key] = len(colour)
@@ -109,10 +120,10 @@ def _contract(graph: Graph, device_of: Mapping[str, str], weights: Mapping[str, 
             sources.append(before)
         block_of.append(by_key[key])
     successors: list[list[int]] = [[] for _ in colour]
-    for block, before in enumerate(sources):
-        for other in sorted(before):
+    for block, earlier in enumerate(sources):
+        for other in sorted(earlier):
             successors[other].append(block)
-    return _Blocks(block_of, colour, successors, [len(s) for s in sources], [weights.get(d, 1) for d in numbers])
+    return _Blocks(block_of, colour, successors, [len(s) for s in sources], list(weights))
 
 
 def _without_implied(before: frozenset[int], sources: list[frozenset[int]]) -> frozenset[int]:

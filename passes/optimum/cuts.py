@@ -10,10 +10,14 @@ energy minimization via graph cuts" (2001).
 
 from __future__ import annotations
 
-import math
 from itertools import combinations
 
-from heterocc.passes.optimum.problem import Labels, Problem
+import numpy as np
+import numpy.typing as npt
+
+from heterocc.passes.optimum.problem import Floats, Labels, Problem
+
+Numbers = npt.NDArray[np.int64]
 
 _RESOLUTION = 1 << 40
 """The sum of all costs in the units of a cut: a solver works with integers."""
@@ -21,18 +25,28 @@ _RESOLUTION = 1 << 40
 _SOURCE, _SINK = 0, 1
 
 
+def prepare() -> None:
+    """Load the solver now: the first use would take 0.1 s longer."""
+    import ortools.graph.python.max_flow  # noqa: F401
+
+
 def swap_all(problem: Problem, labels: Labels, crossing: float = 0.0) -> Labels:
     """Labels that no exchange between two devices improves; `crossing` as in `swap`."""
-    best = labels
-    cost = _cost(problem, best, crossing)
+
+    def cost(found: Labels) -> float:
+        return problem.placed(found, crossing) + problem.used_overhead(found)
+
+    if problem.devices == 2:
+        return swap(problem, labels, 0, 1, crossing)
+    best, least = labels, cost(labels)
     improved = True
     while improved:
         improved = False
-        for first, second in combinations(range(len(problem.devices)), 2):
+        for first, second in combinations(range(problem.devices), 2):
             found = swap(problem, best, first, second, crossing)
-            lower = _cost(problem, found, crossing)
-            if lower < cost - 1e-12 * abs(cost) or (math.isinf(cost) and lower < cost):
-                best, cost, improved = found, lower, len(problem.devices) > 2
+            lower = cost(found)
+            if lower < least * (1 - 1e-12):
+                best, least, improved = found, lower, True
     return best
 
 
@@ -45,134 +59,116 @@ def swap(problem: Problem, labels: Labels, first: int, second: int, crossing: fl
     return _Cut(problem, labels, first, second, crossing).solved()
 
 
-def _cost(problem: Problem, labels: Labels, crossing: float) -> float:
-    total = problem.placed(labels) + sum(problem.overhead[label] for label in set(labels))
-    if crossing:
-        for value in problem.values:
-            targets = {labels[r] for r in value.readers} - {labels[value.producer]}
-            total += crossing * sum(problem.overhead[t] for t in targets)
-    return total
-
-
 class _Cut:
+    """The network of a swap: vertices 0 and 1 are the source and the sink."""
+
     def __init__(self, problem: Problem, labels: Labels, first: int, second: int, crossing: float) -> None:
         self.problem, self.labels = problem, labels
         self.first, self.second, self.crossing = first, second, crossing
-        self.tails: list[int] = []
-        self.heads: list[int] = []
-        self.costs: list[float] = []
-        self.vertices = 2
-        self.vertex = [self._vertex_of(node) for node in range(len(labels))]
-        # What a node costs more on the first device than on the second.
-        self.bias = [0.0] * len(labels)
-        for node, row in enumerate(problem.seconds):
-            if self._is_free(node):
-                self.bias[node] += row[first] - row[second]
-        for value in problem.values:
-            self._add_value(value.producer, value.readers, value.nbytes)
-        for node, bias in enumerate(self.bias):
-            if bias > 0:
-                self._arc(self.vertex[node], _SINK, bias)
-            elif bias < 0:
-                self._arc(_SOURCE, self.vertex[node], -bias)
+        self.moves = (labels == first) | (labels == second)
+        self.free = self.moves & np.isfinite(problem.seconds[:, [first, second]]).all(axis=1)
+        self.vertex = np.full(len(labels), -1, np.int64)
+        self.vertex[self.moves] = np.where(np.isinf(problem.seconds[self.moves, first]), _SINK, _SOURCE)
+        self.vertex[self.free] = 2 + np.arange(np.count_nonzero(self.free))
+        self.vertices = 2 + int(np.count_nonzero(self.free))
+        self.arcs: list[tuple[Numbers, Numbers, Floats]] = []
+        self._add_values()
+        self._add_nodes()
         self._add_overheads()
 
     def solved(self) -> Labels:
         """The labels on both sides of the cut."""
-        if not self.tails:
+        tails, heads, costs = (np.concatenate(column) for column in zip(*self.arcs, strict=True))
+        use = (tails != heads) & (tails != _SINK) & (heads != _SOURCE) & (costs > 0)
+        tails, heads, costs = tails[use], heads[use], costs[use]
+        if not len(tails):
             return self.labels
         from ortools.graph.python.max_flow import SimpleMaxFlow  # here: it takes 0.1 s
 
-        finite = math.fsum(c for c in self.costs if not math.isinf(c))
+        finite = float(costs[np.isfinite(costs)].sum())
         scale = _RESOLUTION / finite if finite > 0 else 1.0
+        capacities = np.where(np.isinf(costs), 2.0 * _RESOLUTION, np.round(np.minimum(costs, finite) * scale))
         flow = SimpleMaxFlow()
-        capacities = [2 * _RESOLUTION if math.isinf(c) else round(c * scale) for c in self.costs]
-        flow.add_arcs_with_capacity(self.tails, self.heads, capacities)
+        flow.add_arcs_with_capacity(tails.astype(np.int32), heads.astype(np.int32), capacities.astype(np.int64))
         status = flow.solve(_SOURCE, _SINK)
         if status != flow.OPTIMAL:
             raise ArithmeticError(f"the minimum cut was not found: {status}")
         # Where both sides cost the same, nodes stay on the first device: it has priority.
-        sink = set(flow.get_sink_side_min_cut())
-        return [
-            label if not self._moves(label) else self.second if vertex == _SINK or vertex in sink else self.first
-            for label, vertex in zip(self.labels, self.vertex, strict=True)
-        ]
+        on_second = np.zeros(self.vertices, bool)
+        on_second[_SINK] = True
+        on_second[flow.get_sink_side_min_cut()] = True
+        labels = self.labels.copy()
+        labels[self.moves] = np.where(on_second[self.vertex[self.moves]], self.second, self.first)
+        return labels
 
-    def _moves(self, label: int) -> bool:
-        return label in (self.first, self.second)
+    def _arc(self, tails: Numbers | int, heads: Numbers | int, costs: Floats | float) -> None:
+        """Costs of having `tails` on the side of the source and `heads` on that of the sink."""
+        shape = np.broadcast(tails, heads, costs).shape or (1,)
+        self.arcs.append(
+            (np.broadcast_to(tails, shape), np.broadcast_to(heads, shape), np.broadcast_to(costs, shape).astype(float))
+        )
 
-    def _is_free(self, node: int) -> bool:
-        return self.vertex[node] > _SINK
+    def _new(self, count: int) -> Numbers:
+        self.vertices += count
+        return np.arange(self.vertices - count, self.vertices)
 
-    def _vertex_of(self, node: int) -> int:
-        """The vertex of a node: a terminal if it can be on one device only, -1 if it is on a third one."""
-        if not self._moves(self.labels[node]):
-            return -1
-        row = self.problem.seconds[node]
-        if math.isinf(row[self.second]):
-            return _SOURCE
-        if math.isinf(row[self.first]):
-            return _SINK
-        return self._new()
+    def _seconds(self, source: int, target: int) -> Floats:
+        return self.problem.transfers(source, target) + self.crossing * float(self.problem.overhead[target])
 
-    def _new(self) -> int:
-        self.vertices += 1
-        return self.vertices - 1
+    def _to(self, target: int, other: int) -> Floats:
+        """Seconds of sending each value to `target`, from `other` or the device that its node stays on."""
+        found = self._seconds(other, target)
+        stays = self.vertex[self.problem.sent.producer] < 0
+        sources = self.labels[self.problem.sent.producer]
+        for source in np.unique(sources[stays]).tolist():
+            chosen = stays & (sources == source)
+            found[chosen] = self._seconds(source, target)[chosen]
+        return found
 
-    def _arc(self, tail: int, head: int, cost: float) -> None:
-        """Costs if `tail` is on the side of the source and `head` on that of the sink."""
-        if tail != head and head != _SOURCE and tail != _SINK and cost > 0:
-            self.tails.append(tail)
-            self.heads.append(head)
-            self.costs.append(cost)
+    def _add_values(self) -> None:
+        sent = self.problem.sent
+        producer = self.vertex[sent.producer]
+        reader = self.vertex[sent.readers]
+        moving = sent.count_readers(reader >= 0)
+        single = (moving == 1)[sent.value] & (reader >= 0)
+        several = (moving > 1)[sent.value] & (reader >= 0)
+        middle = np.zeros(len(producer), np.int64)
+        for target, other, end in ((self.second, self.first, _SOURCE), (self.first, self.second, _SINK)):
+            costs = self._to(target, other)
+            start = np.where(producer < 0, end, producer)
+            middle[moving > 1] = self._new(int(np.count_nonzero(moving > 1)))
+            for near, far, cost in (
+                (start[sent.value[single]], reader[single], costs[sent.value[single]]),
+                (start[moving > 1], middle[moving > 1], costs[moving > 1]),
+                (middle[sent.value[several]], reader[several], costs[sent.value[several]]),
+            ):
+                tail, head = (near, far) if end == _SOURCE else (far, near)
+                self._arc(tail, head, cost)
 
-    def _sent(self, nbytes: int, source: int, target: int) -> float:
-        return self.problem.transfer(nbytes, source, target) + self.crossing * self.problem.overhead[target]
-
-    def _add_value(self, producer: int, readers: tuple[int, ...], nbytes: int) -> None:
-        moving = list(dict.fromkeys(self.vertex[r] for r in readers if self.vertex[r] >= 0))
-        source = self.vertex[producer]
-        if source < 0:
-            label = self.labels[producer]
-            self._any_on_first(moving, _SINK, self._sent(nbytes, label, self.first))
-            self._any_on_second(_SOURCE, moving, self._sent(nbytes, label, self.second))
-            return
-        if self._is_free(producer):
-            for label in {self.labels[r] for r in readers if self.vertex[r] < 0}:
-                first, second = self._sent(nbytes, self.first, label), self._sent(nbytes, self.second, label)
-                if math.isinf(first) or math.isinf(second):
-                    self._arc(source, _SINK, first)
-                    self._arc(_SOURCE, source, second)
-                else:
-                    self.bias[producer] += first - second
-        self._any_on_second(source, moving, self._sent(nbytes, self.first, self.second))
-        self._any_on_first(moving, source, self._sent(nbytes, self.second, self.first))
-
-    def _any_on_second(self, source: int, readers: list[int], cost: float) -> None:
-        """Costs once if `source` is on the first device and any reader on the second."""
-        if _SINK in readers or len(readers) == 1:
-            self._arc(source, _SINK if _SINK in readers else readers[0], cost)
-            return
-        readers = [r for r in readers if r not in (_SOURCE, source)]
-        if readers and source != _SINK:
-            middle = self._new()
-            self._arc(source, middle, cost)
-            for reader in readers:
-                self._arc(middle, reader, cost)
-
-    def _any_on_first(self, readers: list[int], source: int, cost: float) -> None:
-        """Costs once if `source` is on the second device and any reader on the first."""
-        if _SOURCE in readers or len(readers) == 1:
-            self._arc(_SOURCE if _SOURCE in readers else readers[0], source, cost)
-            return
-        readers = [r for r in readers if r not in (_SINK, source)]
-        if readers and source != _SOURCE:
-            middle = self._new()
-            self._arc(middle, source, cost)
-            for reader in readers:
-                self._arc(reader, middle, cost)
+    def _add_nodes(self) -> None:
+        """What a node costs on either device, with transfers to nodes that stay on others."""
+        problem, sent = self.problem, self.problem.sent
+        costs = {side: problem.seconds[:, side].copy() for side in (self.first, self.second)}
+        producer = self.vertex[sent.producer]
+        stays = self.vertex[sent.readers] < 0
+        for target in np.unique(self.labels[~self.moves]).tolist():
+            sends = sent.any_reader(stays & (self.labels[sent.readers] == target)) & (producer > _SINK)
+            for side, column in costs.items():
+                np.add.at(column, sent.producer[sends], self._seconds(side, target)[sends])
+        first, second = costs[self.first][self.free], costs[self.second][self.free]
+        both = np.where(np.isinf(first) | np.isinf(second), 0.0, np.minimum(first, second))
+        self._arc(self.vertex[self.free], _SINK, first - both)
+        self._arc(_SOURCE, self.vertex[self.free], second - both)
 
     def _add_overheads(self) -> None:
-        moving = list(dict.fromkeys(v for v in self.vertex if v >= 0))
-        self._any_on_first(moving, _SINK, self.problem.overhead[self.first])
-        self._any_on_second(_SOURCE, moving, self.problem.overhead[self.second])
+        vertices = np.unique(self.vertex[self.moves])
+        (first,), (second,) = self._new(1), self._new(1)
+        for cost, middle in ((self.problem.overhead[self.first], first), (self.problem.overhead[self.second], second)):
+            if not cost:
+                continue
+            if middle == first:
+                self._arc(vertices, middle, float(cost))
+                self._arc(middle, _SINK, float(cost))
+            else:
+                self._arc(middle, vertices, float(cost))
+                self._arc(_SOURCE, middle, float(cost))

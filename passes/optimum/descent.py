@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from heterocc.passes.optimum.problem import Labels, Problem
 
 WORK = 400_000
@@ -18,12 +20,11 @@ def descend(problem: Problem, labels: Labels, work: int = WORK) -> Labels:
     while improved and left > 0:
         improved = False
         for nodes, target in _changes(problem, best):
-            changed = list(best)
-            for node in nodes:
-                changed[node] = target
+            changed = best.copy()
+            changed[nodes] = target
             left -= len(best)
             lower = problem.total(changed)
-            if lower < cost - 1e-12 * cost and problem.fits(changed):
+            if lower < cost * (1 - 1e-12) and problem.fits(changed):
                 best, cost, improved = changed, lower, True
                 break
             if left <= 0:
@@ -36,23 +37,24 @@ def _changes(problem: Problem, labels: Labels) -> Iterator[tuple[list[int], int]
     seen: set[tuple[tuple[int, ...], int]] = set()
     near = _neighbours(problem)
     groups = problem.turns(labels)
+    found = labels.tolist()
     islands = [island for group in groups for island in _islands(group, near)]
-    single = [[n] for group in groups for n in group if any(labels[o] != labels[n] for o in near[n])]
+    single = [[n] for group in groups for n in group if any(found[o] != found[n] for o in near[n])]
     for nodes in (*groups, *islands, *single):
-        targets = {labels[o] for n in nodes for o in near[n]} - {labels[nodes[0]]}
+        targets = {found[o] for n in nodes for o in near[n]} - {found[nodes[0]]}
         for target in sorted(targets):
             key = (tuple(nodes), target)
-            if key not in seen and all(problem.seconds[n][target] < float("inf") for n in nodes):
+            if key not in seen and np.isfinite(problem.seconds[nodes, target]).all():
                 seen.add(key)
                 yield nodes, target
 
 
 def _neighbours(problem: Problem) -> list[set[int]]:
-    near: list[set[int]] = [set() for _ in problem.seconds]
-    for value in problem.values:
-        for reader in value.readers:
-            near[reader].add(value.producer)
-            near[value.producer].add(reader)
+    near: list[set[int]] = [set() for _ in problem.graph.nodes]
+    for reader, sources in enumerate(problem.graph.sources):
+        near[reader].update(sources)
+        for source in sources:
+            near[source].add(reader)
     return near
 
 

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import permutations
 from typing import Any
+
+import numpy as np
 
 from heterocc.passes.optimum.problem import Labels, Problem
 
@@ -36,18 +39,18 @@ def solve(problem: Problem, known: Labels, bound: float, work: float) -> Solutio
     """
     upper = problem.total(known)
     slots = _slots(problem, upper, bound)
-    if len(problem.graph.nodes) * len(slots) + len(problem.values) * len(problem.devices) ** 2 > MOST_VARIABLES:
+    if len(problem.graph.nodes) * len(slots) + len(problem.sent.producer) * problem.devices**2 > MOST_VARIABLES:
         return None
     return _Programme(problem, slots, upper).solve(known, bound, work)
 
 
 def _slots(problem: Problem, upper: float, bound: float) -> list[int]:
     """The devices of the slots."""
-    devices = range(len(problem.devices))
+    devices = range(problem.devices)
     nodes = len(problem.graph.nodes)
-    if not any(problem.overhead):
+    paying = [float(o) for o in problem.overhead if o > 0]
+    if not paying:
         return []
-    paying = [o for o in problem.overhead if o > 0]
     free = len(problem.overhead) - len(paying)
     # `bound` may contain one overhead of each paying device. Two partitions in a row are on different devices.
     paid = math.floor((upper - bound) / min(paying) * (1 + 1e-9)) + len(paying)
@@ -64,9 +67,14 @@ class _Programme:
         self.model: Any = cp_model.CpModel()
         self.scale = _RESOLUTION / upper
         self.costs: list[Any] = []
-        count = len(problem.devices)
+        sent = problem.sent
+        self.values = [
+            (producer, sent.readers[sent.first[i] : sent.first[i + 1]].tolist())
+            for i, producer in enumerate(sent.producer.tolist())
+        ]
+        count = problem.devices
         self.on = [[self._bool() for _ in range(count)] for _ in problem.seconds]
-        for row, on in zip(problem.seconds, self.on, strict=True):
+        for row, on in zip(problem.seconds.tolist(), self.on, strict=True):
             self.model.add_exactly_one(on)
             for seconds, variable in zip(row, on, strict=True):
                 if math.isinf(seconds):
@@ -91,22 +99,16 @@ class _Programme:
             self.costs.append(min(units, 2 * _RESOLUTION) * variable)
 
     def _add_transfers(self) -> None:
-        count = range(len(self.problem.devices))
-        for value in self.problem.values:
-            for source in count:
-                for target in count:
-                    if source == target:
-                        continue
-                    seconds = self.problem.transfer(value.nbytes, source, target)
-                    start = self.on[value.producer][source]
-                    if math.isinf(seconds):
-                        for reader in value.readers:
-                            self.model.add_bool_or(start.negated(), self.on[reader][target].negated())
-                        continue
-                    sent = self._bool()
-                    for reader in value.readers:
-                        self.model.add_bool_or(start.negated(), self.on[reader][target].negated(), sent)
-                    self._costs(seconds, sent)
+        for source, target in permutations(range(self.problem.devices), 2):
+            for (producer, readers), seconds in zip(
+                self.values, self.problem.transfers(source, target).tolist(), strict=True
+            ):
+                start = self.on[producer][source].negated()
+                sent = [] if math.isinf(seconds) else [self._bool()]
+                for reader in readers:
+                    self.model.add_bool_or(start, self.on[reader][target].negated(), *sent)
+                if sent:
+                    self._costs(seconds, sent[0])
 
     def _add_memory(self) -> None:
         graph = self.problem.graph
@@ -139,11 +141,11 @@ class _Programme:
             for slot, step in enumerate(steps):
                 model.add(step <= used[slot])
         for slot, device in enumerate(slots):
-            self._costs(self.problem.overhead[device], used[slot])
-        for value in self.problem.values:
-            for reader in value.readers:
+            self._costs(float(self.problem.overhead[device]), used[slot])
+        for producer, readers in self.values:
+            for reader in readers:
                 for slot in range(last):
-                    model.add_implication(done[reader][slot], done[value.producer][slot])
+                    model.add_implication(done[reader][slot], done[producer][slot])
 
     def solve(self, known: Labels, bound: float, work: float) -> Solution:
         self._hint(known)
@@ -155,10 +157,10 @@ class _Programme:
         if status not in (self.cp.OPTIMAL, self.cp.FEASIBLE):
             return Solution(known, proven)
         labels = [next(d for d, v in enumerate(on) if solver.boolean_value(v)) for on in self.on]
-        return Solution(labels, proven)
+        return Solution(np.array(labels), proven)
 
     def _hint(self, known: Labels) -> None:
-        for label, on in zip(known, self.on, strict=True):
+        for label, on in zip(known.tolist(), self.on, strict=True):
             for device, variable in enumerate(on):
                 self.model.add_hint(variable, int(device == label))
         if not self.slots:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+
+import numpy as np
 
 from heterocc.passes.optimum import exact
 from heterocc.passes.optimum.cuts import swap, swap_all
 from heterocc.passes.optimum.descent import descend
-from heterocc.passes.optimum.problem import Labels, OneAgainstRest, Problem
+from heterocc.passes.optimum.problem import Labels, Problem
 
 CROSSINGS = (0.0, 0.5, 1.0, 2.0)
 """Shares of a partition's overhead that are charged to each transfer, one cut for each."""
@@ -39,44 +40,47 @@ def find(problem: Problem, start: Labels, work: float) -> Placement:
     Exact with two devices, no limit on memory and no overhead of partitions, by a minimum cut. Otherwise cuts are
     improved by descent, and small graphs by an integer programme, with `work` as its limit.
     """
-    if len(problem.devices) == 1 or not start:
+    if problem.devices == 1:
         cost = problem.total(start)
         return Placement(start, cost, cost)
-    bound = lower_bound(problem, start)
-    best = _least(problem, [start, *_candidates(problem, start)])
-    if any(problem.overhead) and len(start) <= MOST_NODES_DESCENT:
+    bound, cut = lower_bound(problem, start)
+    best = _least(problem, start, _candidates(problem, start, cut))
+    if problem.overhead.any() and len(start) <= MOST_NODES_DESCENT:
         best = descend(problem, best)
     cost = problem.total(best)
     if work > 0 and len(start) <= MOST_NODES_EXACT and bound < cost * (1 - 1e-9):
         solution = exact.solve(problem, best, bound, work)
         if solution is not None:
             bound = solution.bound
-            best = _least(problem, [best, solution.labels])
+            best = _least(problem, best, [solution.labels])
             cost = problem.total(best)
     return Placement(best, cost, min(bound, cost))
 
 
-def lower_bound(problem: Problem, start: Labels) -> float:
-    """Seconds that no placement is faster than, if memory is unlimited.
+def lower_bound(problem: Problem, start: Labels) -> tuple[float, Labels | None]:
+    """Seconds that no placement is faster than if memory is unlimited, and the labels of the cut that has that cost.
 
     With two devices the minimum cut, which counts each used device's overhead once. With more, the largest of the
-    minimum cuts between one device and the best of all others.
+    minimum cuts between one device and the best of all others, without labels.
     """
-    if len(problem.devices) == 2:
+    if problem.devices == 2:
         labels = swap(problem, start, 0, 1)
-        return problem.placed(labels) + math.fsum(problem.overhead[label] for label in set(labels))
-    sides = [OneAgainstRest.of_device(problem, device) for device in range(len(problem.devices))]
-    return max(lower_bound(side, [int(label != side.one) for label in start]) for side in sides)
+        return problem.placed(labels) + problem.used_overhead(labels), labels
+    sides = [problem.against_rest(device) for device in range(problem.devices)]
+    return max(lower_bound(p, (start != device).astype(np.int64))[0] for device, p in enumerate(sides)), None
 
 
-def _candidates(problem: Problem, start: Labels) -> Iterable[Labels]:
-    for device in range(len(problem.devices)):
-        yield [device if row[device] < math.inf else label for row, label in zip(problem.seconds, start, strict=True)]
-    for crossing in CROSSINGS if any(problem.overhead) else CROSSINGS[:1]:
-        found = swap_all(problem, start, crossing)
+def _candidates(problem: Problem, start: Labels, cut: Labels | None) -> Iterable[Labels]:
+    crossings: tuple[float, ...] = CROSSINGS if problem.overhead.any() else CROSSINGS[:1]
+    if len(start) > MOST_NODES_DESCENT:
+        crossings = crossings[:: len(CROSSINGS) - 2]
+    for crossing in crossings:
+        found = cut if cut is not None and not crossing else swap_all(problem, start, crossing)
         yield found
         if not problem.fits(found):
             yield from _within_memory(problem, start, crossing)
+    for device in range(problem.devices):
+        yield np.where(np.isinf(problem.seconds[:, device]), start, device)
 
 
 def _within_memory(problem: Problem, start: Labels, crossing: float) -> Iterable[Labels]:
@@ -100,18 +104,17 @@ def _within_memory(problem: Problem, start: Labels, crossing: float) -> Iterable
 
 def _first_price(problem: Problem) -> float:
     """Seconds per byte: small beside what the nodes cost."""
-    finite = math.fsum(min(row) for row in problem.seconds)
-    nbytes = sum(sum(row) for row in problem.memory)
-    return max(finite, 1e-9) / max(nbytes, 1) / 16
+    seconds, nbytes = float(problem.seconds.min(axis=1).sum()), float(problem.memory.sum())
+    return max(seconds, 1e-9) / max(nbytes, 1.0) / 16
 
 
-def _least(problem: Problem, candidates: Iterable[Labels]) -> Labels:
-    """The first of the cheapest labels that fit."""
-    best: Labels | None = None
-    cost = math.inf
-    for labels in candidates:
+def _least(problem: Problem, first: Labels, others: Iterable[Labels]) -> Labels:
+    """The cheapest labels that fit; `first` if others cost the same."""
+    best, cost = first, problem.total(first)
+    for labels in others:
+        if problem.placed(labels) + problem.used_overhead(labels) >= cost * (1 - 1e-12):
+            continue
         found = problem.total(labels)
-        if (best is None or found < cost - 1e-12 * cost) and problem.fits(labels):
+        if found < cost * (1 - 1e-12) and problem.fits(labels):
             best, cost = labels, found
-    assert best is not None, "the start fits"
     return best
