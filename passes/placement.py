@@ -57,17 +57,19 @@ def place(graph: Graph, machine: Machine, pins: Mapping[str, str]) -> dict[str, 
     shapes = shape_nodes(graph) if host else frozenset()
     budget = Budget(graph, machine)
     partial = not machine.is_connected
+    bounded = any(d.memory is not None for d in machine.devices)
     device_of: dict[str, str] = {}
     for node in graph.nodes:
         if node.name in pins:
             device = pins[node.name]
-            if not budget.fits(device, node):
+            if bounded and not budget.fits(device, node):
                 raise PinnedDeviceError(
                     f"{device} lacks memory for {node.op_type} '{node.label}': {budget.why_full(device, node)}",
                     where=f"node '{node.label}' ({node.op_type})",
                     hint=f"pin fewer nodes to {device}",
                 )
-            budget.add(device, node)
+            if bounded:
+                budget.add(device, node)
             device_of[node.name] = device
     for node in graph.nodes:
         if node.name in device_of:
@@ -75,10 +77,12 @@ def place(graph: Graph, machine: Machine, pins: Mapping[str, str]) -> dict[str, 
         candidates = [*host[:1], *ranked] if node.name in shapes else ranked
         if partial:
             candidates = [d for d in candidates if unlinked(graph, machine, device_of, d.name, node) is None]
-        chosen = next((d.name for d in candidates if _can(machine, d, node) and budget.fits(d.name, node)), None)
+        able = (d.name for d in candidates if _can(machine, d, node))
+        chosen = next((d for d in able if not bounded or budget.fits(d, node)), None)
         if chosen is None:
             raise _nobody(graph, machine, budget, device_of, node)
-        budget.add(chosen, node)
+        if bounded:
+            budget.add(chosen, node)
         device_of[node.name] = chosen
     return {n.name: device_of[n.name] for n in graph.nodes}
 

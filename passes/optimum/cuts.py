@@ -120,7 +120,7 @@ class _Cut:
         found = self._seconds(other, target)
         stays = self.vertex[self.problem.sent.producer] < 0
         sources = self.labels[self.problem.sent.producer]
-        for source in np.unique(sources[stays]).tolist():
+        for source in _distinct(sources[stays]):
             chosen = stays & (sources == source)
             found[chosen] = self._seconds(source, target)[chosen]
         return found
@@ -151,7 +151,7 @@ class _Cut:
         costs = {side: problem.seconds[:, side].copy() for side in (self.first, self.second)}
         producer = self.vertex[sent.producer]
         stays = self.vertex[sent.readers] < 0
-        for target in np.unique(self.labels[~self.moves]).tolist():
+        for target in _distinct(self.labels[~self.moves]):
             sends = sent.any_reader(stays & (self.labels[sent.readers] == target)) & (producer > _SINK)
             for side, column in costs.items():
                 np.add.at(column, sent.producer[sends], self._seconds(side, target)[sends])
@@ -161,7 +161,7 @@ class _Cut:
         self._arc(_SOURCE, self.vertex[self.free], second - both)
 
     def _add_overheads(self) -> None:
-        vertices = np.unique(self.vertex[self.moves])
+        vertices = np.flatnonzero(np.bincount(self.vertex[self.moves], minlength=1))
         (first,), (second,) = self._new(1), self._new(1)
         for cost, middle in ((self.problem.overhead[self.first], first), (self.problem.overhead[self.second], second)):
             if not cost:
@@ -172,3 +172,8 @@ class _Cut:
             else:
                 self._arc(middle, vertices, float(cost))
                 self._arc(_SOURCE, middle, float(cost))
+
+
+def _distinct(labels: Labels) -> list[int]:
+    found: list[int] = np.flatnonzero(np.bincount(labels)).tolist()
+    return found

@@ -23,6 +23,9 @@ Labels = npt.NDArray[np.int64]
 
 Floats = npt.NDArray[np.float64]
 
+_MEMORISED = 8
+"""Labels whose partitions are kept: the best ones are asked for again."""
+
 
 @dataclass(frozen=True)
 class Sent:
@@ -132,13 +135,23 @@ class Problem:
 
     def turns(self, labels: Labels) -> list[list[int]]:
         """Partitions in run order as lists of nodes, of least overhead."""
-        positive = self.overhead[self.overhead > 0]
-        least = float(positive.min()) * 1e-9 if len(positive) else 1.0  # without any overhead, fewer are still better
-        return fewest_turns(self.graph, labels.tolist(), [float(o) or least for o in self.overhead])
+        key = labels.tobytes()
+        if key not in self._last_turns:
+            positive = self.overhead[self.overhead > 0]
+            least = float(positive.min()) * 1e-9 if len(positive) else 1.0  # without any overhead, fewer are better
+            turns = fewest_turns(self.graph, labels.tolist(), [float(o) or least for o in self.overhead])
+            if len(self._last_turns) >= _MEMORISED:
+                self._last_turns.pop(next(iter(self._last_turns)))
+            self._last_turns[key] = turns
+        return self._last_turns[key]
+
+    @cached_property
+    def _last_turns(self) -> dict[bytes, list[list[int]]]:
+        return {}
 
     def used_overhead(self, labels: Labels) -> float:
         """One overhead of each device that is used."""
-        return math.fsum(self.overhead[np.unique(labels)])
+        return float(self.overhead[np.bincount(labels, minlength=self.devices) > 0].sum())
 
     def device_of(self, labels: Labels) -> dict[str, str]:
         """The device of every node by name."""

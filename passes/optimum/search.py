@@ -110,11 +110,13 @@ def _first_price(problem: Problem) -> float:
 
 def _least(problem: Problem, first: Labels, others: Iterable[Labels]) -> Labels:
     """The cheapest labels that fit; `first` if others cost the same."""
-    best, cost = first, problem.total(first)
-    for labels in others:
-        if problem.placed(labels) + problem.used_overhead(labels) >= cost * (1 - 1e-12):
-            continue
+    ranked = [(problem.placed(labels) + problem.used_overhead(labels), labels) for labels in (first, *others)]
+    fitting = [(least, labels) for least, labels in ranked if labels is first or problem.fits(labels)]
+    best, cost = first, np.inf
+    for least, labels in sorted(fitting, key=lambda pair: pair[0]):
+        if least >= cost * (1 - 1e-12):
+            break  # partitions only add to it
         found = problem.total(labels)
-        if found < cost * (1 - 1e-12) and problem.fits(labels):
+        if found < cost * (1 - 1e-12):
             best, cost = labels, found
     return best
