@@ -161,6 +161,12 @@ class AffinityCoverError(InputError):
     code = "HC112"
 
 
+class CostTableError(InputError):
+    """A cost table is not valid JSON, has unknown keys or values, or names unknown nodes or devices."""
+
+    code = "HC113"
+
+
 class ModelRunError(InputError):
     """ONNX Runtime, the reference, rejects the model at the given input shapes or fails to run it."""
 

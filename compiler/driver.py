@@ -21,6 +21,7 @@ from heterocc.compiler.checking.check import Checker
 from heterocc.compiler.checking.vectors import Vectors, find_vectors, golden_vectors
 from heterocc.compiler.devices.names import ORT_IS_LAST, resolve_lists
 from heterocc.compiler.files.writing import atomic_write, make_folder, require_writable
+from heterocc.compiler.importer.as_written import graph_as_written
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.pipeline import import_model
 from heterocc.compiler.importer.random_nodes import not_compared
@@ -28,6 +29,7 @@ from heterocc.compiler.importer.reading.source import AnyModel, ModelSource, as_
 from heterocc.compiler.importer.shapes.shape_rules import empty_at_fault
 from heterocc.compiler.options import CompileOptions, with_overrides
 from heterocc.compiler.placement.affinity_file import affinity_from, write_affinity_file
+from heterocc.compiler.placement.cost_table import load_cost_table, place_by_table
 from heterocc.compiler.placement.machine import build_machine
 from heterocc.compiler.placement.run_passes import Trace, require_placed
 from heterocc.compiler.printable import printable
@@ -92,6 +94,29 @@ def partition_model(
         if place is not None:
             write_affinity_file(main.plan, place)
         return job.report(main)
+
+
+def partition_by_table(
+    model: AnyModel,
+    cost_table: str | Path,
+    *,
+    policy: str = "optimal",
+    passes: str | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+) -> tuple[dict[str, Any], list[str]]:
+    """Place the nodes of a model, taken as it is written, by a table of costs, without any device.
+
+    Returns the plan as JSON-compatible data, with costs in microseconds (docs/placement.md), and the values whose size
+    is not known and counts as 0. Raises an InputError (HC1xx) for an error in the model, the table or the options,
+    UnsupportedOpError (HC201) for a node that no device can run.
+    """
+    pipeline = policy_pipeline(policy) if passes is None else parse_pipeline(passes)
+    source, path = as_source(model, None), Path(cost_table)
+    files: dict[str | os.PathLike[str], str] = {path: "the cost table"}
+    with reading(files if source.data is not None else {**files, source.path: "the model"}):
+        table = load_cost_table(path)
+        graph, unknown = graph_as_written(source, shapes, table.node_us)
+        return place_by_table(graph, table, pipeline, policy if passes is None else passes), unknown
 
 
 def query_devices(model: AnyModel, options: CompileOptions, reporter: Reporter | None = None) -> QueryResult:

@@ -12,6 +12,7 @@ from heterocc.artifacts.errors import Hint, PipelineSpecError, UsageError
 from heterocc.passes.greedy import Greedy
 from heterocc.passes.manual import Manual
 from heterocc.passes.merge import Merge
+from heterocc.passes.mincut import MinCut
 from heterocc.passes.plan import Plan
 from heterocc.passes.spec import SpecPass
 
@@ -33,13 +34,14 @@ class Pass(Protocol):
         ...
 
 
-PASSES: Mapping[str, type[SpecPass]] = MappingProxyType({p.name: p for p in (Greedy, Manual, Merge)})
+PASSES: Mapping[str, type[SpecPass]] = MappingProxyType({p.name: p for p in (Greedy, Manual, Merge, MinCut)})
 """All passes that `--passes` can name. A new pass is added here."""
 
 POLICIES: Mapping[str, str] = MappingProxyType(
     {
         "greedy": "greedy,manual",
         "merge": "greedy,manual,merge",
+        "optimal": "manual,mincut",
     }
 )
 """The pipelines of `--policy` by name."""

@@ -13,9 +13,9 @@ class PlacementDevice:
     """A device for placement.
 
     `name` is the label of `--devices` (`GPU`, `CPU`, `GPU.1`). `memory` in bytes limits constants plus the outputs of
-    the nodes placed there (`None`: unlimited). The cost model uses `flops` in FLOP/s, `bandwidth` in bytes/s and
-    `launch` in seconds per node. `last_resort` devices (ONNX Runtime) get only nodes that no other listed device can
-    run.
+    the nodes placed there (`None`: unlimited). The cost model uses `flops` in FLOP/s, `bandwidth` in bytes/s, `launch`
+    in seconds per node and `overhead` in seconds per partition. `last_resort` devices (ONNX Runtime) get only nodes
+    that no other listed device can run.
     """
 
     name: str
@@ -24,6 +24,7 @@ class PlacementDevice:
     flops: float = 1e11
     bandwidth: float = 2e10
     launch: float = 1e-6
+    overhead: float = 0.0
     last_resort: bool = False
 
 
@@ -40,14 +41,16 @@ class Machine:
     """Devices in order of priority, high to low, the nodes that they refuse, and costs.
 
     `refusals[device][node]` is the reason why a device cannot run a node; without an entry it can.
-    `work[node]` is the node's number of floating-point operations. `links[(from, to)]` overrides `default_link`.
+    `work[node]` is the node's number of floating-point operations, `seconds[device][node]` a time that replaces the
+    estimate from it. `links[(from, to)]` overrides `default_link`; None is a link that cannot be used.
     """
 
     devices: tuple[PlacementDevice, ...]
     refusals: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     work: Mapping[str, float] = field(default_factory=dict)
-    links: Mapping[tuple[str, str], Link] = field(default_factory=dict)
-    default_link: Link = Link()
+    links: Mapping[tuple[str, str], Link | None] = field(default_factory=dict)
+    default_link: Link | None = Link()
+    seconds: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         names = [d.name for d in self.devices]
@@ -55,7 +58,7 @@ class Machine:
             raise ValueError("a machine needs at least one device")
         if len(set(names)) != len(names):
             raise ValueError(f"a device is listed twice: {', '.join(names)}")
-        for attr in ("refusals", "work", "links"):
+        for attr in ("refusals", "work", "links", "seconds"):
             object.__setattr__(self, attr, MappingProxyType(dict(getattr(self, attr))))
 
     def device(self, name: str) -> PlacementDevice:
@@ -69,6 +72,12 @@ class Machine:
         """The reason why `device` cannot run `node`, or None if it can."""
         return self.refusals.get(device, {}).get(node)
 
-    def link(self, source: str, target: str) -> Link:
-        """The link between two devices."""
+    def link(self, source: str, target: str) -> Link | None:
+        """The link from one device to another; None if nothing can be transferred."""
         return self.links.get((source, target), self.default_link)
+
+    @property
+    def is_connected(self) -> bool:
+        """Return whether every device can send to every other one."""
+        names = [d.name for d in self.devices]
+        return all(self.link(a, b) is not None for a in names for b in names if a != b)

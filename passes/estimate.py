@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from heterocc.passes.cost import Machine
@@ -11,30 +12,38 @@ from heterocc.passes.plan import UNPLACED, Plan
 
 
 def node_seconds(graph: Graph, machine: Machine, device: str, node: Node) -> float:
-    """Seconds of one node: its launch, then the slower of arithmetic and memory traffic (roofline model)."""
+    """Seconds of one node: as stated, else its launch and the slower of arithmetic and memory traffic (roofline)."""
+    stated = machine.seconds.get(device, {}).get(node.name)
+    if stated is not None:
+        return stated
     model = machine.device(device)
     moved = sum(graph.values[v].nbytes for v in (*dict.fromkeys(node.inputs), *node.outputs))
     return model.launch + max(machine.work.get(node.name, 0.0) / model.flops, moved / model.bandwidth)
 
 
 def transfer_seconds(machine: Machine, source: str, target: str, nbytes: int) -> float:
-    """Seconds to transfer `nbytes` from one device to another."""
+    """Seconds to transfer `nbytes` from one device to another; infinite over a link that cannot be used."""
     link = machine.link(source, target)
-    return link.latency + nbytes / link.bandwidth
+    return math.inf if link is None else link.latency + nbytes / link.bandwidth
 
 
 def is_costed(plan: Plan) -> bool:
-    """Return whether the work of every node is known, so that estimates are meaningful."""
-    return bool(plan.graph.nodes) and all(n.name in plan.machine.work for n in plan.graph.nodes)
+    """Return whether the time or the work of every node is known, so that estimates are meaningful."""
+    return bool(plan.graph.nodes) and all(knows_time(plan.machine, n, plan.device_of[n.name]) for n in plan.graph.nodes)
+
+
+def knows_time(machine: Machine, node: Node, device: str) -> bool:
+    """Return whether the node's time on the device is stated or can be estimated."""
+    return node.name in machine.work or node.name in machine.seconds.get(device, {})
 
 
 def plan_seconds(plan: Plan) -> float | None:
     """Seconds of one run with devices one after the other; None if work is unknown or a node is not placed."""
     if not is_costed(plan) or UNPLACED in plan.device_of.values():
         return None
-    return _seconds(plan.graph, plan.machine, plan.device_of) + sum(
-        transfer_seconds(plan.machine, t.source, t.target, t.nbytes) for t in plan.transfers
-    )
+    transfers = sum(transfer_seconds(plan.machine, t.source, t.target, t.nbytes) for t in plan.transfers)
+    overhead = sum(plan.machine.device(p.device).overhead for p in plan.partitions)
+    return _seconds(plan.graph, plan.machine, plan.device_of) + transfers + overhead
 
 
 def alone_seconds(plan: Plan, device: str) -> float | None:
@@ -43,7 +52,7 @@ def alone_seconds(plan: Plan, device: str) -> float | None:
     refused = any(plan.machine.refusal(device, n) is not None for n in everything)
     if refused or overfull(plan.graph, plan.machine, everything):
         return None
-    return _seconds(plan.graph, plan.machine, everything)
+    return _seconds(plan.graph, plan.machine, everything) + plan.machine.device(device).overhead
 
 
 def _seconds(graph: Graph, machine: Machine, device_of: Mapping[str, str]) -> float:

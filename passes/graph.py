@@ -152,3 +152,13 @@ class Graph:
             for value in dict.fromkeys(node.inputs):
                 found.setdefault(value, []).append(node.name)
         return MappingProxyType({k: tuple(v) for k, v in found.items()})
+
+    @cached_property
+    def sources(self) -> tuple[tuple[int, ...], ...]:
+        """For each node the positions of the nodes whose results it reads, without repetition."""
+        position: dict[str, int] = {}
+        found: list[tuple[int, ...]] = []
+        for index, node in enumerate(self.nodes):
+            found.append(tuple(dict.fromkeys([position[v] for v in node.inputs if v in position])))
+            position.update(dict.fromkeys(node.outputs, index))
+        return tuple(found)

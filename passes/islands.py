@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from heterocc.passes.cost import Machine
-from heterocc.passes.estimate import node_seconds, transfer_seconds
+from heterocc.passes.estimate import knows_time, node_seconds, transfer_seconds
 from heterocc.passes.graph import Graph, Node
 from heterocc.passes.placement import Budget
 from heterocc.passes.plan import UNPLACED
@@ -58,7 +58,7 @@ class _Search:
 
     def _may_run(self, device: str, node: Node) -> bool:
         return (
-            node.name in self._machine.work
+            knows_time(self._machine, node, device)
             and self._machine.refusal(device, node.name) is None
             and self._pins.get(node.name, device) == device
             and (node.name not in self._shapes or self._machine.device(device).kind == "cpu")

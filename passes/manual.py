@@ -12,8 +12,8 @@ from heterocc.artifacts.errors import AffinityCoverError, AffinityPatternError, 
 from heterocc.passes.affinity import Rule, RuleKind
 from heterocc.passes.cost import Machine
 from heterocc.passes.graph import Graph, Node
-from heterocc.passes.placement import overfull, place
-from heterocc.passes.plan import Plan, consecutive
+from heterocc.passes.placement import overfull, place, unlinked
+from heterocc.passes.plan import UNPLACED, Plan, consecutive
 from heterocc.passes.spec import SpecPass
 
 STRENGTH: Final[Mapping[RuleKind, int]] = {"op": 1, "glob": 2, "range": 3, "name": 4}
@@ -46,9 +46,17 @@ class Manual(SpecPass):
         if not pins:
             return plan
         device_of = {n.name: pins.get(n.name, plan.device_of[n.name]) for n in graph.nodes}
-        if overfull(graph, machine, device_of):
+        if overfull(graph, machine, device_of) or _is_torn(graph, machine, device_of):
             device_of = place(graph, machine, pins)
         return plan.with_partitions(consecutive(graph, device_of), pins)
+
+
+def _is_torn(graph: Graph, machine: Machine, device_of: Mapping[str, str]) -> bool:
+    """Return whether values would have to cross links that cannot be used."""
+    if machine.is_connected:
+        return False
+    placed = {name: device for name, device in device_of.items() if device != UNPLACED}
+    return any(unlinked(graph, machine, placed, placed[n.name], n) is not None for n in graph.nodes if n.name in placed)
 
 
 def _checked_pins(plan: Plan) -> dict[str, str]:

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from heterocc.passes.graph import Graph
-from heterocc.passes.islands import pull_islands
+from heterocc.passes.estimate import plan_seconds
+from heterocc.passes.islands import WORTH, pull_islands
 from heterocc.passes.plan import Partition, Plan
-from heterocc.passes.schedule import fewest_runs
+from heterocc.passes.schedule import fewest_runs, settled
 from heterocc.passes.spec import SpecPass
 
 
@@ -37,15 +37,25 @@ class Merge(SpecPass):
 
     def run(self, plan: Plan) -> Plan:
         """The plan with fewer partitions."""
-        graph = plan.graph
-        device_of: Mapping[str, str] = plan.device_of
+        before = plan_seconds(plan)
+        moved = plan.device_of
         if self.islands:
-            device_of = pull_islands(graph, plan.machine, plan.pins, device_of)
-        groups = _settle(graph, device_of, fewest_runs(graph, device_of))
-        partitions = tuple(Partition(device_of[part[0]], part) for g in groups for part in self._cut(g))
-        if dict(device_of) == dict(plan.device_of) and len(partitions) > len(plan.partitions) and self._allows(plan):
-            return plan
-        return plan.with_partitions(partitions)
+            moved = pull_islands(plan.graph, plan.machine, plan.pins, plan.device_of)
+        joined = self._joined(plan, moved)
+        after = plan_seconds(joined)
+        if before is not None and after is not None and after > before + WORTH and moved != plan.device_of:
+            joined = self._joined(plan, plan.device_of)  # islands count no overhead of partitions
+        if dict(joined.device_of) == dict(plan.device_of):
+            longer = len(joined.partitions) > len(plan.partitions)
+            after = plan_seconds(joined)
+            if self._allows(plan) and (longer or (before or 0.0) + WORTH < (after or 0.0)):
+                return plan
+        return joined
+
+    def _joined(self, plan: Plan, device_of: Mapping[str, str]) -> Plan:
+        graph = plan.graph
+        groups = settled(graph, device_of, fewest_runs(graph, device_of, _weights(plan)))
+        return plan.with_partitions(tuple(Partition(device_of[part[0]], part) for g in groups for part in self._cut(g)))
 
     def _cut(self, group: Sequence[str]) -> list[tuple[str, ...]]:
         size = self.max_nodes or len(group)
@@ -55,33 +65,10 @@ class Merge(SpecPass):
         return self.max_nodes is None or all(len(p.nodes) <= self.max_nodes for p in plan.partitions)
 
 
-def _settle(graph: Graph, device_of: Mapping[str, str], groups: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], ...]:
-    """Move nodes to the group of their first reader on the same device if fewer bytes cross borders then.
-
-    `fewest_runs` runs every node as early as possible; a node that only a later group reads should run there.
-    """
-    turn_of = {name: turn for turn, group in enumerate(groups) for name in group}
-    left = [len(g) for g in groups]
-
-    def crossing(value: str) -> int:
-        source = turn_of[graph.producer[value]]
-        crosses = any(turn_of[c] != source for c in graph.consumers.get(value, ()))
-        return max(graph.values[value].nbytes, 1) if crosses else 0
-
-    for node in reversed(graph.nodes):
-        turn = turn_of[node.name]
-        later = min((turn_of[c] for v in node.outputs for c in graph.consumers.get(v, ())), default=turn)
-        if later == turn or left[turn] == 1 or device_of[groups[later][0]] != device_of[node.name]:
-            continue
-        values = [v for v in dict.fromkeys((*node.inputs, *node.outputs)) if v in graph.producer]
-        before = sum(map(crossing, values))
-        turn_of[node.name] = later
-        if sum(map(crossing, values)) < before:
-            left[turn] -= 1
-            left[later] += 1
-        else:
-            turn_of[node.name] = turn
-    settled: list[list[str]] = [[] for _ in groups]
-    for node in graph.nodes:
-        settled[turn_of[node.name]].append(node.name)
-    return tuple(tuple(g) for g in settled)
+def _weights(plan: Plan) -> Mapping[str, float] | None:
+    """Costs of a partition by which fewer ones are better first, then those of less overhead."""
+    devices = plan.machine.devices
+    most = max(d.overhead for d in devices)
+    if not most:
+        return None
+    return {d.name: 1 + d.overhead / most / (2 * len(plan.graph.nodes) + 2) for d in devices}

@@ -47,7 +47,8 @@ def place(graph: Graph, machine: Machine, pins: Mapping[str, str]) -> dict[str, 
     """The device of every node: its pin, else the first listed device that can run it and has enough memory.
 
     Nodes are placed in graph order, pinned ones first. Devices of last resort come after all others, regardless of
-    their position in the list. Nodes that compute shapes prefer the first CPU in the list.
+    their position in the list. Nodes that compute shapes prefer the first CPU in the list. A device that is not linked
+    to those that write a node's inputs is passed over.
     Raises UnsupportedOpError (HC201) with a reason per device, and PinnedDeviceError (HC202) if pins exceed the memory
     of a device.
     """
@@ -55,26 +56,33 @@ def place(graph: Graph, machine: Machine, pins: Mapping[str, str]) -> dict[str, 
     host = [d for d in ranked if d.kind == "cpu" and not d.last_resort]
     shapes = shape_nodes(graph) if host else frozenset()
     budget = Budget(graph, machine)
+    partial = not machine.is_connected
+    bounded = any(d.memory is not None for d in machine.devices)
     device_of: dict[str, str] = {}
     for node in graph.nodes:
         if node.name in pins:
             device = pins[node.name]
-            if not budget.fits(device, node):
+            if bounded and not budget.fits(device, node):
                 raise PinnedDeviceError(
                     f"{device} lacks memory for {node.op_type} '{node.label}': {budget.why_full(device, node)}",
                     where=f"node '{node.label}' ({node.op_type})",
                     hint=f"pin fewer nodes to {device}",
                 )
-            budget.add(device, node)
+            if bounded:
+                budget.add(device, node)
             device_of[node.name] = device
     for node in graph.nodes:
         if node.name in device_of:
             continue
         candidates = [*host[:1], *ranked] if node.name in shapes else ranked
-        chosen = next((d.name for d in candidates if _can(machine, d, node) and budget.fits(d.name, node)), None)
+        if partial:
+            candidates = [d for d in candidates if unlinked(graph, machine, device_of, d.name, node) is None]
+        able = (d.name for d in candidates if _can(machine, d, node))
+        chosen = next((d for d in able if not bounded or budget.fits(d, node)), None)
         if chosen is None:
-            raise _nobody(graph, machine, budget, node)
-        budget.add(chosen, node)
+            raise _nobody(graph, machine, budget, device_of, node)
+        if bounded:
+            budget.add(chosen, node)
         device_of[node.name] = chosen
     return {n.name: device_of[n.name] for n in graph.nodes}
 
@@ -88,16 +96,33 @@ def overfull(graph: Graph, machine: Machine, device_of: Mapping[str, str]) -> bo
     return any(d.memory is not None and budget.used[d.name] > d.memory for d in machine.devices)
 
 
+def unlinked(graph: Graph, machine: Machine, device_of: Mapping[str, str], device: str, node: Node) -> str | None:
+    """Why a node cannot exchange values on a device with nodes that are placed; None if it can."""
+    for value in node.inputs:
+        source = device_of.get(graph.producer.get(value, ""), device)
+        if source != device and machine.link(source, device) is None:
+            return f"nothing can be sent to it from {source}"
+    for value in node.outputs:
+        for consumer in graph.consumers.get(value, ()):
+            target = device_of.get(consumer, device)
+            if target != device and machine.link(device, target) is None:
+                return f"nothing can be sent from it to {target}"
+    return None
+
+
 def _can(machine: Machine, device: PlacementDevice, node: Node) -> bool:
     return machine.refusal(device.name, node.name) is None
 
 
-def _nobody(graph: Graph, machine: Machine, budget: Budget, node: Node) -> UnsupportedOpError:
-    reasons = [
-        f"{d.name}: {machine.refusal(d.name, node.name) or budget.why_full(d.name, node)}" for d in machine.devices
-    ]
+def _nobody(
+    graph: Graph, machine: Machine, budget: Budget, device_of: Mapping[str, str], node: Node
+) -> UnsupportedOpError:
+    def reason(device: str) -> str:
+        refused = machine.refusal(device, node.name) or unlinked(graph, machine, device_of, device, node)
+        return f"{device}: {refused or budget.why_full(device, node)}"
+
     return UnsupportedOpError(
-        f"no device can run {node.op_type} '{node.label}' ({'; '.join(reasons)})",
+        f"no device can run {node.op_type} '{node.label}' ({'; '.join(reason(d.name) for d in machine.devices)})",
         where=f"{graph.name}: node '{node.label}' ({node.op_type})",
         hint="see `heterocc query` for what each device can run",
     )

@@ -41,10 +41,12 @@ class Plan:
       * every node is in exactly one partition, and none is empty;
       * nodes of a partition are in graph order;
       * partitions are in run order: each reads only values written by earlier ones or itself;
+      * nothing is transferred over a link that cannot be used;
       * every device is one of the machine's (or UNPLACED) and does not refuse a node placed on it;
       * `pins` are devices of nodes, set by the user, and every placed node is on the device of its pin.
 
-    `affinity` has the user's rules, which the pass `manual` turns into pins.
+    `affinity` has the user's rules, which the pass `manual` turns into pins. `bound` is a lower bound, in seconds, of
+    the estimated time of any plan for the graph, if the pass that made this one proved one.
     """
 
     graph: Graph
@@ -52,6 +54,7 @@ class Plan:
     partitions: tuple[Partition, ...]
     pins: Mapping[str, str] = field(default_factory=dict)
     affinity: Affinity = field(default_factory=Affinity)
+    bound: float | None = None
 
     def __repr__(self) -> str:
         """One short line; `print_plan` prints the whole plan."""
@@ -93,6 +96,10 @@ class Plan:
                 producer = self.graph.producer.get(value)
                 if producer is not None and owner[producer] > owner[node.name]:
                     raise ValueError(f"p{owner[node.name]} reads '{value}' from the later p{owner[producer]}")
+        if not self.machine.is_connected:
+            for sent in self.transfers:
+                if UNPLACED not in (sent.source, sent.target) and self.machine.link(sent.source, sent.target) is None:
+                    raise ValueError(f"'{sent.value}' cannot be sent from {sent.source} to {sent.target}")
 
     @classmethod
     def initial(cls, graph: Graph, machine: Machine, affinity: Affinity | None = None) -> Plan:
@@ -100,9 +107,11 @@ class Plan:
         nodes = tuple(n.name for n in graph.nodes)
         return cls(graph, machine, (Partition(UNPLACED, nodes),) if nodes else (), affinity=affinity or Affinity())
 
-    def with_partitions(self, partitions: tuple[Partition, ...], pins: Mapping[str, str] | None = None) -> Plan:
+    def with_partitions(
+        self, partitions: tuple[Partition, ...], pins: Mapping[str, str] | None = None, bound: float | None = None
+    ) -> Plan:
         """A plan with the same graph, machine and affinity but other partitions, and other pins if given."""
-        return replace(self, partitions=partitions, pins=self.pins if pins is None else pins)
+        return replace(self, partitions=partitions, pins=self.pins if pins is None else pins, bound=bound)
 
     @cached_property
     def device_of(self) -> Mapping[str, str]:

@@ -12,7 +12,8 @@ that a beam search is used. Work is counted, not timed, so the result is reprodu
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from heterocc.passes.graph import Graph
@@ -24,20 +25,63 @@ BEAM_WIDTH = 48
 """States that the beam search keeps after each turn."""
 
 
-def fewest_runs(graph: Graph, device_of: Mapping[str, str]) -> tuple[tuple[str, ...], ...]:
+def fewest_runs(
+    graph: Graph, device_of: Mapping[str, str], weights: Mapping[str, float] | None = None
+) -> tuple[tuple[str, ...], ...]:
     """Node names in groups, each on one device, in run order, and as few as found.
 
     The number of groups is minimal with up to two devices, and if the exact search ends within its limit. Nodes of a
-    group are in graph order.
+    group are in graph order. `weights` are positive costs of a group by its device: then their sum is minimised, in
+    place of the number of groups.
     """
+    numbers: dict[str, int] = {}
+    labels = [numbers.setdefault(device_of[n.name], len(numbers)) for n in graph.nodes]
+    turns = fewest_turns(graph, labels, [(weights or {}).get(d, 1) for d in numbers])
+    return tuple(tuple(graph.nodes[i].name for i in turn) for turn in turns)
+
+
+def fewest_turns(graph: Graph, labels: Sequence[int], weights: Sequence[float]) -> list[list[int]]:
+    """As `fewest_runs`, by numbers: the device of each node, the weight of each device, and nodes by position."""
     if not graph.nodes:
-        return ()
-    blocks = _contract(graph, device_of)
+        return []
+    blocks = _contract(graph, labels, weights)
     turn_of = _play(blocks, _shortest(blocks))
-    groups: dict[int, list[str]] = {}
-    for position, node in enumerate(graph.nodes):
-        groups.setdefault(turn_of[blocks.block_of[position]], []).append(node.name)
-    return tuple(tuple(groups[turn]) for turn in sorted(groups))
+    groups: dict[int, list[int]] = {}
+    for position, block in enumerate(blocks.block_of):
+        groups.setdefault(turn_of[block], []).append(position)
+    return [groups[turn] for turn in sorted(groups)]
+
+
+def settled(graph: Graph, device_of: Mapping[str, str], groups: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], ...]:
+    """The groups after moves of nodes to the group of their first reader on the same device, if fewer bytes cross then.
+
+    `fewest_runs` runs every node as early as possible; a node that only a later group reads should run there.
+    """
+    turn_of = {name: turn for turn, group in enumerate(groups) for name in group}
+    left = [len(g) for g in groups]
+
+    def crossing(value: str) -> int:
+        source = turn_of[graph.producer[value]]
+        crosses = any(turn_of[c] != source for c in graph.consumers.get(value, ()))
+        return max(graph.values[value].nbytes, 1) if crosses else 0
+
+    for node in reversed(graph.nodes):
+        turn = turn_of[node.name]
+        later = min((turn_of[c] for v in node.outputs for c in graph.consumers.get(v, ())), default=turn)
+        if later == turn or left[turn] == 1 or device_of[groups[later][0]] != device_of[node.name]:
+            continue
+        values = [v for v in dict.fromkeys((*node.inputs, *node.outputs)) if v in graph.producer]
+        before = sum(map(crossing, values))
+        turn_of[node.name] = later
+        if sum(map(crossing, values)) < before:
+            left[turn] -= 1
+            left[later] += 1
+        else:
+            turn_of[node.name] = turn
+    found: list[list[str]] = [[] for _ in groups]
+    for node in graph.nodes:
+        found[turn_of[node.name]].append(node.name)
+    return tuple(tuple(g) for g in found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,24 +92,27 @@ class _Blocks:
     colour: list[int]
     successors: list[list[int]]
     waits: list[int]
-    colours: int
+    weights: list[float]
 
 
-def _contract(graph: Graph, device_of: Mapping[str, str]) -> _Blocks:
-    numbers: dict[str, int] = {}
+def _contract(graph: Graph, labels: Sequence[int], weights: Sequence[float]) -> _Blocks:
     by_key: dict[tuple[int, frozenset[int]], int] = {}
     colour: list[int] = []
     sources: list[frozenset[int]] = []
     block_of: list[int] = []
-    position = {n.name: i for i, n in enumerate(graph.nodes)}
-    for node in graph.nodes:
-        device = numbers.setdefault(device_of[node.name], len(numbers))
-        reads = {graph.producer[v] for v in node.inputs if v in graph.producer}
-        before = frozenset(block_of[position[name]] for name in reads)
-        before = _without_implied(before, sources)
-        if len(before) == 1 and colour[next(iter(before))] == device:
-            block_of.append(next(iter(before)))
-            continue
+    for device, reads in zip(labels, graph.sources, strict=True):
+        if len(reads) == 1:
+            (only,) = reads
+            block = block_of[only]
+            if colour[block] == device:
+                block_of.append(block)
+                continue
+        before = _without_implied(frozenset([block_of[i] for i in reads]), sources)
+        if len(before) == 1:
+            (block,) = before
+            if colour[block] == device:
+                block_of.append(block)
+                continue
         key = (device, before)
         if key not in by_key:
             by_key[key] = len(colour)
@@ -73,10 +120,10 @@ def _contract(graph: Graph, device_of: Mapping[str, str]) -> _Blocks:
             sources.append(before)
         block_of.append(by_key[key])
     successors: list[list[int]] = [[] for _ in colour]
-    for block, before in enumerate(sources):
-        for other in sorted(before):
+    for block, earlier in enumerate(sources):
+        for other in sorted(earlier):
             successors[other].append(block)
-    return _Blocks(block_of, colour, successors, [len(s) for s in sources], len(numbers))
+    return _Blocks(block_of, colour, successors, [len(s) for s in sources], list(weights))
 
 
 def _without_implied(before: frozenset[int], sources: list[frozenset[int]]) -> frozenset[int]:
@@ -87,15 +134,15 @@ def _without_implied(before: frozenset[int], sources: list[frozenset[int]]) -> f
 
 
 class _State:
-    """A state of the search: blocks that have run, ready blocks per colour as sorted tuples, and the previous state."""
+    """A state of the search: blocks that have run, ready blocks per colour, the cost of turns, the previous state."""
 
-    __slots__ = ("done", "last", "parent", "ready", "turns", "waits")
+    __slots__ = ("cost", "done", "last", "parent", "ready", "waits")
 
     def __init__(
-        self, done: int, ready: list[list[int]], waits: dict[int, int], turns: int, last: int, parent: _State | None
+        self, done: int, ready: list[list[int]], waits: dict[int, int], cost: float, last: int, parent: _State | None
     ) -> None:
         self.done, self.ready, self.waits = done, ready, waits
-        self.turns, self.last, self.parent = turns, last, parent
+        self.cost, self.last, self.parent = cost, last, parent
 
     def sequence(self) -> list[int]:
         """The colours in order of turns."""
@@ -108,7 +155,7 @@ class _State:
 
 
 def _start(blocks: _Blocks) -> _State:
-    ready: list[list[int]] = [[] for _ in range(blocks.colours)]
+    ready: list[list[int]] = [[] for _ in range(len(blocks.weights))]
     for block, count in enumerate(blocks.waits):
         if not count:
             ready[blocks.colour[block]].append(block)
@@ -138,7 +185,7 @@ def _turn(blocks: _Blocks, state: _State, colour: int) -> _State:
                 opened.setdefault(blocks.colour[successor], []).append(successor)
     for other, found in opened.items():
         ready[other] = ready[other] + found
-    return _State(done, ready, waits, state.turns + 1, colour, state)
+    return _State(done, ready, waits, state.cost + blocks.weights[colour], colour, state)
 
 
 def _tails(blocks: _Blocks) -> list[list[int]]:
@@ -146,7 +193,7 @@ def _tails(blocks: _Blocks) -> list[list[int]]:
     tails: list[list[int]] = [[] for _ in blocks.colour]
     for block in reversed(range(len(blocks.colour))):
         own = blocks.colour[block]
-        best = [0] * blocks.colours
+        best = [0] * len(blocks.weights)
         best[own] = 1
         for successor in blocks.successors[block]:
             for colour, runs in enumerate(tails[successor]):
@@ -156,46 +203,46 @@ def _tails(blocks: _Blocks) -> list[list[int]]:
     return tails
 
 
-def _bound(state: _State, tails: list[list[int]], colours: int) -> int:
-    """A lower bound of the turns still needed: the sum over colours of the longest chain of runs.
+def _bound(state: _State, tails: list[list[int]], weights: list[float]) -> float:
+    """A lower bound of the cost of turns still needed: the sum over colours of the longest chain of runs.
 
     Two nodes of a colour with another colour between them on a path never share a turn, and turns of different
     colours are different.
     """
-    best = [0] * colours
+    best = [0] * len(weights)
     for ready in state.ready:
         for block in ready:
             for colour, runs in enumerate(tails[block]):
                 if runs > best[colour]:
                     best[colour] = runs
-    return sum(best)
+    return sum(runs * weight for runs, weight in zip(best, weights, strict=True))
 
 
 def _shortest(blocks: _Blocks) -> list[int]:
     """The shortest sequence of colours that executes the whole graph, as far as the limit on work allows."""
     tails = _tails(blocks)
     start = _start(blocks)
-    open_: list[tuple[int, int, int, _State]] = [(_bound(start, tails, blocks.colours), 0, 0, start)]
-    reached: dict[int, int] = {0: 0}
+    open_: list[tuple[float, float, int, _State]] = [(_bound(start, tails, blocks.weights), 0, 0, start)]
+    reached: dict[int, float] = {0: 0}
     count = work = 0
     whole = (1 << len(blocks.colour)) - 1
     while open_:
         _, _, _, state = heapq.heappop(open_)
         if state.done == whole:
             return state.sequence()
-        if reached[state.done] < state.turns:
+        if reached[state.done] < state.cost:
             continue
-        for colour in range(blocks.colours):
+        for colour in range(len(blocks.weights)):
             if not state.ready[colour]:
                 continue
             following = _turn(blocks, state, colour)
             work += 2 + (following.done & ~state.done).bit_count() + sum(map(len, following.ready))
-            if reached.get(following.done, following.turns + 1) <= following.turns:
+            if reached.get(following.done, math.inf) <= following.cost:
                 continue
-            reached[following.done] = following.turns
+            reached[following.done] = following.cost
             count += 1
-            bound = following.turns + _bound(following, tails, blocks.colours)
-            heapq.heappush(open_, (bound, -following.turns, count, following))
+            bound = following.cost + _bound(following, tails, blocks.weights)
+            heapq.heappush(open_, (bound, -following.cost, count, following))
         if work > EXACT_WORK:
             return _beam(blocks, tails)
     raise AssertionError("a graph without cycles can always be played")
@@ -205,15 +252,19 @@ def _beam(blocks: _Blocks, tails: list[list[int]]) -> list[int]:
     states = [_start(blocks)]
     whole = (1 << len(blocks.colour)) - 1
     while True:
-        found: dict[int, tuple[int, int, _State]] = {}
+        found: dict[int, tuple[float, int, _State]] = {}
         for state in states:
-            for colour in range(blocks.colours):
+            for colour in range(len(blocks.weights)):
                 if not state.ready[colour]:
                     continue
                 following = _turn(blocks, state, colour)
                 if following.done == whole:
                     return following.sequence()
-                rank = (_bound(following, tails, blocks.colours), -following.done.bit_count(), following)
+                rank = (
+                    following.cost + _bound(following, tails, blocks.weights),
+                    -following.done.bit_count(),
+                    following,
+                )
                 found.setdefault(following.done, rank)
         states = [rank[2] for rank in sorted(found.values(), key=lambda r: r[:2])[:BEAM_WIDTH]]
 

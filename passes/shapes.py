@@ -27,8 +27,9 @@ def shape_nodes(graph: Graph) -> frozenset[str]:
     found: set[str] = set()
     outputs = set(graph.outputs)
     for node in reversed(graph.nodes):
-        tensors = (*node.inputs, *node.outputs)
-        if not node.outputs or not all(_is_small_integer(graph, v) for v in tensors):
+        if not node.outputs or graph.values[node.outputs[0]].dtype not in ("int32", "int64"):
+            continue  # most nodes: this takes no time
+        if not all(_is_small_integer(graph, v) for v in (*node.inputs, *node.outputs)):
             continue
         uses = [(graph.node_by_name[c], v) for v in node.outputs for c in graph.consumers.get(v, ())]
         if not uses or outputs.intersection(node.outputs):

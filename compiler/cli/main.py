@@ -13,12 +13,14 @@ from heterocc.compiler.cli import bundles as cli_bundle
 from heterocc.compiler.cli.console import ConsoleReporter, errors, out, print_json, print_plain, run
 from heterocc.compiler.cli.options import (
     Affinity,
+    CostTable,
     DeviceFile,
     Devices,
     DotDir,
     DumpDir,
     Json,
     Model,
+    Objective,
     Passes,
     PassLimit,
     Policy,
@@ -29,6 +31,7 @@ from heterocc.compiler.cli.options import (
     Variant,
     compile_options,
 )
+from heterocc.compiler.cli.placement import print_placement, require_objective
 from heterocc.compiler.cli.usage import Commands
 
 app = typer.Typer(
@@ -129,9 +132,11 @@ def compile(
 
 @app.command(
     epilog="Examples:  heterocc partition model.onnx -d GPU,CPU --plan   ·   "
-    "heterocc partition model.onnx -d GPU,CPU --dot graphs --write-affinity place.toml"
+    "heterocc partition model.onnx -d GPU,CPU --dot graphs --write-affinity place.toml   ·   "
+    "heterocc partition model.onnx --cost-table T.json --policy optimal --json"
 )
 def partition(
+    context: typer.Context,
     model: Model,
     devices: Devices = "CPU,ORT",
     shape: Shape = None,
@@ -151,11 +156,17 @@ def partition(
     dump_dir: DumpDir = None,
     pass_limit: PassLimit = None,
     time_passes: TimePasses = False,
+    cost_table: CostTable = None,
+    objective: Objective = "latency",
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Place the model's nodes and stop before lowering: print the summary, partitions, transfers and bytes."""
     with errors(json):
+        require_objective(objective)
+        if cost_table is not None:
+            print_placement(context, model, cost_table, shape, policy, passes, as_json=json)
+            return
         from heterocc.compiler.driver import partition_model
 
         report = partition_model(

@@ -56,8 +56,22 @@ Affinity = Annotated[
     Path | None, typer.Option("--affinity", "-a", help="Affinity file (TOML): patterns of nodes → device.")
 ]
 Policy = Annotated[
-    str, typer.Option("--policy", help="greedy: the first device that supports a node; merge: fewest transfers.")
+    str,
+    typer.Option(
+        "--policy",
+        help="greedy: the first device that supports a node; merge: also fewest transfers; optimal: the least "
+        "estimated time, whatever the order of devices.",
+    ),
 ]
+CostTable = Annotated[
+    Path | None,
+    typer.Option(
+        "--cost-table",
+        help="JSON file with times of nodes and links: the model is placed by it alone, as it is written, without any "
+        "device; docs/placement.md describes it.",
+    ),
+]
+Objective = Annotated[str, typer.Option("--objective", help="What is least: latency, the time of one run.")]
 Passes = Annotated[
     str | None,
     typer.Option("--passes", help="Passes by name, instead of a policy: 'greedy,manual,merge{max-nodes=64}'."),

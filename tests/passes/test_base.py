@@ -13,6 +13,7 @@ from heterocc.passes.base import PASSES, Pass, parse_pipeline, policy_pipeline
 from heterocc.passes.greedy import Greedy
 from heterocc.passes.manual import Manual
 from heterocc.passes.merge import Merge
+from heterocc.passes.mincut import MinCut
 
 pipelines = st.lists(
     st.one_of(
@@ -76,12 +77,13 @@ def test_a_bad_spec_is_one_clear_error(spec: str, message: str, hint: str | None
 def test_policies_name_pipelines() -> None:
     assert policy_pipeline("greedy") == (Greedy(), Manual())
     assert policy_pipeline("merge") == (Greedy(), Manual(), Merge())
+    assert policy_pipeline("optimal") == (Manual(), MinCut())
 
 
 def test_an_unknown_policy_lists_the_known_ones() -> None:
     with pytest.raises(UsageError) as caught:
         policy_pipeline("best")
-    assert caught.value.hint == "policies: greedy, merge"
+    assert caught.value.hint == "policies: greedy, merge, optimal"
 
 
 @pytest.mark.parametrize("name", PASSES)

@@ -49,6 +49,16 @@ def test_merge_makes_the_fewest_partitions_of_the_case(number: int) -> None:
 
 
 @pytest.mark.parametrize("number", CASES)
+def test_the_optimal_policy_keeps_pins_and_makes_the_fewest_partitions_too(number: int) -> None:
+    text, devices, best = CASES[number]
+    start = placed(arrows(text), devices)
+    plan = Plan(start.graph, start.machine, Plan.initial(start.graph, start.machine).partitions, start.device_of)
+    for pass_ in policy_pipeline("optimal"):
+        plan = pass_.run(plan)
+    assert plan.device_of == start.device_of and len(plan.partitions) == best
+
+
+@pytest.mark.parametrize("number", CASES)
 def test_the_names_of_all_original_nodes_are_covered(number: int) -> None:
     plan = run_case(number)
     assert sorted(n for p in plan.partitions for n in p.nodes) == sorted(n.name for n in plan.graph.nodes)

@@ -130,9 +130,15 @@ def test_what_was_not_placed_is_merged_like_a_device() -> None:
     assert Merge().run(plan) == plan
 
 
+def contracted(plan: Plan) -> schedule._Blocks:
+    devices = [d.name for d in plan.machine.devices]
+    labels = [devices.index(plan.device_of[n.name]) for n in plan.graph.nodes]
+    return schedule._contract(plan.graph, labels, [1] * len(devices))
+
+
 @given(plans(max_nodes=10))
 def test_the_beam_search_also_covers_the_graph(plan: Plan) -> None:
-    blocks = schedule._contract(plan.graph, plan.device_of)
+    blocks = contracted(plan)
     sequence = schedule._beam(blocks, schedule._tails(blocks))
     turns = schedule._play(blocks, sequence)
     assert fewest_partitions(plan) <= len(sequence)
@@ -148,9 +154,9 @@ def test_the_beam_search_also_covers_the_graph(plan: Plan) -> None:
 @given(plans(max_nodes=8))
 @example(chain("cgcgvc"))
 def test_the_bound_never_exceeds_the_answer(plan: Plan) -> None:
-    blocks = schedule._contract(plan.graph, plan.device_of)
+    blocks = contracted(plan)
     start = schedule._start(blocks)
-    assert schedule._bound(start, schedule._tails(blocks), blocks.colours) <= fewest_partitions(plan)
+    assert schedule._bound(start, schedule._tails(blocks), blocks.weights) <= fewest_partitions(plan)
 
 
 def test_the_search_falls_back_when_its_work_is_spent(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,7 +169,7 @@ def test_the_search_falls_back_when_its_work_is_spent(monkeypatch: pytest.Monkey
 
 def test_a_worse_heuristic_answer_leaves_the_plan_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = chain("cc")
-    monkeypatch.setattr("heterocc.passes.merge.fewest_runs", lambda graph, devices: (("n0",), ("n1",)))
+    monkeypatch.setattr("heterocc.passes.merge.fewest_runs", lambda graph, devices, weights: (("n0",), ("n1",)))
     assert JOIN.run(plan) is plan
 
 

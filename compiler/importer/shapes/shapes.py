@@ -18,11 +18,24 @@ from heterocc.passes.graph import Value
 
 
 def fix_inputs(draft: Draft, shapes: Mapping[str, Sequence[int]], where: str) -> None:
+    """Set the requested shapes of graph inputs, after which all must be fixed.
+
+    Raises ShapeOptionError as `set_input_shapes` does, and DynamicShapeError if a dimension is still dynamic.
+    """
+    set_input_shapes(draft, shapes, where)
+    left = [i for i in draft.graph.input if i.type.HasField("tensor_type") and not _is_static(i)]
+    if left:
+        named = "; ".join(f"'{i.name}' [{dims_text(i)}]" for i in left)
+        plural = "inputs have" if len(left) > 1 else "input has"
+        raise DynamicShapeError(
+            f"{len(left)} {plural} dynamic dimensions: {named}", where=where, hint=_proposal(draft, left)
+        )
+
+
+def set_input_shapes(draft: Draft, shapes: Mapping[str, Sequence[int]], where: str) -> None:
     """Set the requested shapes of graph inputs; a symbol fixed in one input is fixed in all.
 
-    Raises:
-        ShapeOptionError: an unknown input, a different rank, or a conflict with a fixed dimension or symbol.
-        DynamicShapeError: a dimension is still dynamic.
+    Raises ShapeOptionError for an unknown input, a different rank, or a conflict with a fixed dimension or symbol.
     """
     inputs = {i.name: i for i in draft.graph.input}
     for name in shapes:
@@ -37,13 +50,6 @@ def fix_inputs(draft: Draft, shapes: Mapping[str, Sequence[int]], where: str) ->
         for dim in _dims_of(info):
             if _is_symbol(dim) and dim.dim_param in symbols:
                 dim.dim_value = symbols[dim.dim_param][0]
-    left = [i for i in draft.graph.input if i.type.HasField("tensor_type") and not _is_static(i)]
-    if left:
-        named = "; ".join(f"'{i.name}' [{dims_text(i)}]" for i in left)
-        plural = "inputs have" if len(left) > 1 else "input has"
-        raise DynamicShapeError(
-            f"{len(left)} {plural} dynamic dimensions: {named}", where=where, hint=_proposal(draft, left)
-        )
 
 
 def _proposal(draft: Draft, left: Sequence[onnx.ValueInfoProto]) -> str:

@@ -42,3 +42,11 @@ def test_the_affinity_in_a_nodes_metadata_places_it_and_a_file_comes_before_it(t
     (tmp_path / "place.toml").write_text('[nodes]\ngate = "CPU"\n')
     parts = json.loads(partition(*asked, "--affinity", tmp_path / "place.toml"))["plan"]["partitions"]
     assert {p["device"] for p in parts} == {"CPU"}
+
+
+def test_the_optimal_policy_places_by_time_and_compiles(tmp_path: Path) -> None:
+    model = conv_net(tmp_path / "m.onnx")
+    plan = json.loads(partition(model, "-d", "CPU,ORT", "--policy", "optimal", "--json"))["plan"]
+    assert {p["device"] for p in plan["partitions"]} == {"CPU"}
+    done = CliRunner().invoke(app, ["compile", str(model), "--policy", "optimal", "-o", str(tmp_path / "m.hcb")])
+    assert done.exit_code == 0 and (tmp_path / "m.hcb").exists()

@@ -1,0 +1,78 @@
+"""`heterocc partition --cost-table`: placement by a table of costs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from heterocc.artifacts.errors import UsageError
+from heterocc.compiler.cli.console import ConsoleReporter, print_json, print_plain
+from heterocc.compiler.cli.options import parse_shapes
+
+OBJECTIVES = ("latency",)
+
+_UNUSED = ("devices", "device_file", "property_", "affinity", "dot", "write_affinity", "plan", "dump_dir", "pass_limit")
+"""Parameters of the command that a table leaves without effect."""
+
+
+def require_objective(objective: str) -> None:
+    """Raise UsageError (HC120) for an objective that there is not."""
+    if objective not in OBJECTIVES:
+        raise UsageError(
+            f"there is no objective '{objective}'", where="--objective", hint=f"objectives: {', '.join(OBJECTIVES)}"
+        )
+
+
+def print_placement(
+    context: typer.Context,
+    model: Path,
+    table: Path,
+    shape: list[str] | None,
+    policy: str,
+    passes: str | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Place a model by a table of costs and print the plan. Raises UsageError (HC120) for options without effect."""
+    from heterocc.compiler.driver import partition_by_table
+
+    given = [name for name in _UNUSED if _is_given(context, name)]
+    if given:
+        option = given[0].rstrip("_").replace("_", "-")
+        raise UsageError(
+            f"--{option} has no effect with --cost-table",
+            where=f"--{option}",
+            hint="the table names devices, costs and pins; leave the option out",
+        )
+    plan, unknown = partition_by_table(model, table, policy=policy, passes=passes, shapes=parse_shapes(shape))
+    if unknown:
+        more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
+        ConsoleReporter().warn(
+            f"the size of '{unknown[0]}'{more} is not known and counts as 0 bytes; --shape fixes dynamic inputs"
+        )
+    if as_json:
+        print_json(plan)
+        return
+    for line in _lines(plan):
+        print_plain(line)
+
+
+def _is_given(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+def _lines(plan: dict[str, Any]) -> list[str]:
+    cost, bound = plan["cost_us"], plan["lower_bound_us"]
+    gap = f"{100 * (cost - bound) / cost:.2f} %" if cost > bound else "optimal"
+    lines = [
+        f"{plan['policy']}: {cost:.3f} us, at best {bound:.3f} us ({gap}); {len(plan['partitions'])} partitions, "
+        f"{len(plan['transfers'])} transfers, {sum(t['bytes'] for t in plan['transfers'])} bytes"
+    ]
+    for number, part in enumerate(plan["partitions"]):
+        nodes = ", ".join(part["nodes"][:6]) + (", …" if len(part["nodes"]) > 6 else "")
+        lines.append(f"p{number} {part['device']}: {len(part['nodes'])} nodes: {nodes}")
+    lines += [f"{t['value']}: {t['from']} -> {t['to']}, {t['bytes']} bytes" for t in plan["transfers"]]
+    return lines
