@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from heterocc.artifacts.errors import PinnedDeviceError, UnsupportedOpError
+from heterocc.artifacts.errors import Hint, PinnedDeviceError, UnsupportedOpError
 from heterocc.passes.cost import Machine, PlacementDevice
 from heterocc.passes.graph import Graph, Node
 from heterocc.passes.plan import UNPLACED
@@ -99,5 +99,5 @@ def _nobody(graph: Graph, machine: Machine, budget: Budget, node: Node) -> Unsup
     return UnsupportedOpError(
         f"no device can run {node.op_type} '{node.label}' ({'; '.join(reasons)})",
         where=f"{graph.name}: node '{node.label}' ({node.op_type})",
-        hint="see `heterocc query` for what each device can run",
+        hint="see " + Hint("query_model", "`heterocc query`") + " for what each device can run",
     )

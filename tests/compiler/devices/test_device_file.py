@@ -137,12 +137,12 @@ def test_a_bundle_is_compiled_for_a_vulkan_device_that_is_elsewhere(tmp_path: Pa
         properties=[f"CARD.precision={precision}"],
     )
     assert set(report.plan.device_of.values()) == {"CARD"}
-    assert any("CARD" in text and "not here" in text for text in report.unchecked)
-    told = (
-        "CARD is described by a file and is not on this machine: its code is not checked; run `heterocc verify` on its "
+    assert any("CARD" in text and "not on this machine" in text for text in report.unchecked)
+    note = (
+        "CARD is described by a file and is not on this machine: its code is not checked; call verify_bundle on its "
         "machine"
     )
-    assert told in report.notes
+    assert note in report.notes
     with open_bundle(tmp_path / "m.hcb") as bundle:
         (device,) = bundle.manifest.variants[0].devices
     assert (device.name, device.backend) == ("CARD", "vulkan")
