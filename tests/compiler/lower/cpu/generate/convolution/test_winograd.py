@@ -13,8 +13,8 @@ from heterocc.compiler.lower.cpu.generate.convolution.filtered import FilteredPa
 from heterocc.compiler.lower.cpu.generate.convolution.filtering_model import filtering_pays
 from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, Window
 from heterocc.compiler.lower.cpu.generate.isa import Isa
+from tests.compiler.lower.cpu.generate.convolution.test_convolution import Case, reference
 from tests.compiler.lower.cpu.generate.generated import ARM, Generated, assert_near, runnable, target_of
-from tests.compiler.lower.cpu.generate.test_convolution import Case, reference
 from tests.compiler.lower.lowered import model, run_ort
 from tests.few_examples import few
 
