@@ -34,7 +34,7 @@ class Allocations:
         self.nbytes = 0
 
     def add(self, nbytes: int) -> None:
-        """Note one allocation."""
+        """Count one allocation."""
         with self._lock:
             self.count += 1
             self.nbytes += nbytes
@@ -49,7 +49,7 @@ def aligned_bytes(nbytes: int) -> Array:
 
 def host_tensor(array: Array) -> Any:
     """A TVM tensor over a writable, aligned, C-contiguous array's memory, which it keeps alive."""
-    if array.nbytes == 0:  # numpy's strides of empty arrays are not those that compiled code insists on
+    if array.nbytes == 0:  # numpy's strides of empty arrays differ from those that compiled code requires
         base = tvm_ffi.from_dlpack(aligned_bytes(ALIGNMENT))
         return tvm_api().view(base, tvm_ffi.Shape(array.shape), tvm_ffi.dtype(array.dtype.name), 0)
     return tvm_ffi.from_dlpack(array)
@@ -82,7 +82,7 @@ def to_host(tensor: Any) -> Array:
     copy: Array = np.empty(shape, dtype)
     if copy.size:
         tvm_api().copy(tensor, tvm_ffi.from_dlpack(copy))
-        if tensor.device.type == "cuda":  # whose copies TVM only enqueues
+        if tensor.device.type == "cuda":  # TVM only enqueues its copies
             tvm_api().synchronize(tensor.device, 0)
     return copy
 

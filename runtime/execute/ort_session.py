@@ -1,4 +1,4 @@
-"""The one place that makes ONNX Runtime sessions: on the CPU, without a log of their own on standard error.
+"""Creation of all ONNX Runtime sessions: on the CPU, without their own log on standard error.
 
 ONNX Runtime writes its log straight to standard error, past Python's logging, and in colour. Whatever matters is in its
 exceptions too, which become errors or notes of heterocc. To see its log, give the Python logger
@@ -30,7 +30,7 @@ def onnxruntime_package() -> Any:
 
 
 def severity() -> int:
-    """The severity from which ONNX Runtime logs: 0 (verbose) to 4 (fatal), the default."""
+    """The lowest severity that ONNX Runtime logs: 0 (verbose) to 4 (fatal), the default."""
     if _log.level == logging.NOTSET:
         return 4
     return next((severity for level, severity in _SEVERITIES if _log.level >= level), 0)
@@ -65,7 +65,7 @@ def open_session(model: bytes | str, options: Any, *, without: Sequence[str] = (
 
 
 def load_only(model: bytes, options: Any) -> Any:
-    """A session that has loaded a model's bytes and inferred its types, and is not made ready to run.
+    """A session that has loaded a model's bytes and inferred its types, but cannot run.
 
     Raises what ONNX Runtime raises.
     """

@@ -54,7 +54,7 @@ def lent_bytes(space: Space, tensor: Any, size: int) -> Array:
     address = plugin_function(space.backend, "host_ptr")
     place = 0 if address is None else int(address(tensor))
     if not place:
-        raise RuntimeError("the device has put the memory where the host does not see it")
+        raise RuntimeError("the device has put the memory where the host cannot access it")
     return np.asarray(_Memory(tensor, size, place))
 
 

@@ -267,7 +267,7 @@ def test_a_damaged_member_is_refused_by_every_way_to_read_it(sample: Path) -> No
 def test_weights_of_an_unchanged_file_are_hashed_once_in_a_process(
     sample: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    verify.forget_all()
+    monkeypatch.setattr(verify, "_memo", set())  # as in a fresh process
     os.utime(sample, (1, 1))
     monkeypatch.setattr(verify, "_SETTLED_NS", -(10**18))  # as if the file had been written long ago
     first, second = open_bundle(sample), open_bundle(sample)
@@ -298,7 +298,7 @@ def test_without_threads_to_be_had_verification_happens_at_once(sample: Path, mo
     def no_thread(*_: object) -> int:
         raise RuntimeError("can't start new thread")
 
-    verify.forget_all()
+    monkeypatch.setattr(verify, "_memo", set())  # as in a fresh process
     monkeypatch.setattr(verify, "_thread", SimpleNamespace(start_new_thread=no_thread))
     assert open_bundle(sample).start_verification().done
     damage_weight(sample)
@@ -311,7 +311,6 @@ def test_without_threads_to_be_had_verification_happens_at_once(sample: Path, mo
 def test_only_a_file_that_was_settled_when_it_was_opened_is_remembered(
     sample: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    verify.forget_all()
     monkeypatch.setattr(verify, "_SETTLED_NS", 10**12)  # a change less than 1000 s ago counts as just now
     bundle = open_bundle(sample)
     monkeypatch.undo()

@@ -87,11 +87,13 @@ def test_a_bundle_that_was_replaced_by_renaming_is_not_hashed_again(
     assert bundle._watch is not None and not bundle._watch.differs()
 
 
-def test_a_closed_bundle_has_nothing_to_look_at(sample: Path) -> None:
-    bundle = open_bundle(sample)
-    bundle.close()
+def test_a_closed_bundle_is_not_checked_for_changes(sample: Path) -> None:
+    closed, still_open = open_bundle(sample), open_bundle(sample)
+    closed.close()
     flip_weight(sample)
-    bundle.check_unchanged()
+    closed.check_unchanged()
+    with pytest.raises(BundleChangedError):
+        still_open.check_unchanged()
 
 
 CUT = """

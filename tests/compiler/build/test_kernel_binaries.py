@@ -17,7 +17,7 @@ from heterocc.artifacts.reader import open_bundle
 from heterocc.compiler import compile_model
 from heterocc.compiler.progress import Reporter
 from heterocc.runtime import load
-from heterocc.runtime.execute.executable import Library, load_library, told_origins
+from heterocc.runtime.execute.executable import Library, load_library, origin_notes
 from heterocc.runtime.native.opencl_api import opencl_devices
 from heterocc.runtime.plan.schedule import Space
 from tests.compiler.small import conv_net
@@ -99,7 +99,7 @@ def test_binaries_for_another_driver_are_passed_over_and_told(bundle: Path) -> N
     binaries[12] ^= 1  # the first byte of the first key
     with found.sealed_member(part.code) as code:
         library = load_library(code.path, part.name, Space("opencl", 0), bytes(binaries))
-    assert told_origins([library]) == (
+    assert origin_notes([library]) == (
         "the OpenCL code of 'p0' comes from source: the bundle's binaries are for another device or driver; compile it "
         "again here for ones that fit",
     )
@@ -108,7 +108,7 @@ def test_binaries_for_another_driver_are_passed_over_and_told(bundle: Path) -> N
 def test_partitions_whose_code_comes_from_the_same_place_share_a_note() -> None:
     sources = [Library(None, f"p{i}", "comes from source") for i in range(5)]
     others = [Library(None, "p5", "comes from binaries kept on disk"), Library(None, "p6")]
-    assert told_origins([*sources, *others]) == (
+    assert origin_notes([*sources, *others]) == (
         "the OpenCL code of 5 partitions comes from source",
         "the OpenCL code of 'p5' comes from binaries kept on disk",
     )

@@ -13,6 +13,7 @@ from typer.testing import CliRunner, Result
 
 from heterocc.artifacts.reader import open_bundle
 from heterocc.compiler.cli.main import app
+from heterocc.compiler.importer.pipeline import import_model
 from tests.compiler.small import conv_net, save
 
 
@@ -77,7 +78,10 @@ def test_query_lists_every_operator_and_json_every_node(tmp_path: Path) -> None:
     model = conv_net(tmp_path / "m.onnx")
     shown = heterocc("query", model, "-d", "CPU,ORT")
     assert shown.exit_code == 0 and "Conv" in shown.stdout
-    assert json.loads(heterocc("query", model, "-d", "CPU,ORT", "--json").stdout)
+    data = json.loads(heterocc("query", model, "-d", "CPU,ORT", "--json").stdout)
+    nodes = import_model(model).graph.nodes
+    assert [n["name"] for n in data["nodes"]] == [n.name for n in nodes] and len(nodes) > 1
+    assert all(n["op_type"] in shown.stdout for n in data["nodes"])
 
 
 def test_devices_lists_cpu_and_says_why_others_are_missing() -> None:

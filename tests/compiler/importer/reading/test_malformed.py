@@ -300,6 +300,9 @@ def test_a_normalisation_of_other_channels_than_its_convolution_is_not_merged_in
 def test_elements_of_six_bits_are_packed_only_where_they_are_raw(tmp_path: Path) -> None:
     for fields in {"int32_data": [1, 2, 3, 4]}, {"raw_data": b"\x81\x30\x10"}:
         check_model(as_initializer(tensor(data_type=TensorProto.FLOAT6E2M3, **fields)), "m.onnx")
+    for fields in {"int32_data": [1, 2, 3]}, {"raw_data": b"\x81\x30\x10\0"}:
+        with pytest.raises(InputError):
+            check_model(as_initializer(tensor(data_type=TensorProto.FLOAT6E2M3, **fields)), "m.onnx")
 
 
 @pytest.mark.parametrize("place", [using, in_a_function, in_a_branch], ids=lambda p: p.__name__)
