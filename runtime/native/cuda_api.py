@@ -138,7 +138,7 @@ def load_cuda() -> None:
 
 
 def cuda_unavailable_reason() -> str | None:
-    """Why no CUDA device can be used here, in one sentence; None if one can."""
+    """The reason why no CUDA device can be used here, in one sentence; None if one can."""
     try:
         load_cuda()
     except HeteroccError as error:

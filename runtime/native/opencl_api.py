@@ -62,7 +62,7 @@ def opencl_devices() -> tuple[OpenCLDevice, ...]:
 
 
 def opencl_unavailable_reason() -> str | None:
-    """Why no OpenCL device can be used here, in one sentence; None if one can."""
+    """The reason why no OpenCL device can be used here, in one sentence; None if one can."""
     return PLUGIN.unavailable_reason()
 
 
