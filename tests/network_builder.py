@@ -13,7 +13,7 @@ from onnx import helper, numpy_helper
 
 OPSET = 17
 IR_VERSION = 8
-"""What exporters write that are a few years old: most models in use."""
+"""The versions that exporters of a few years ago write, as in most models in use."""
 
 Activation = Literal["none", "relu", "relu6", "hard_swish", "swish", "leaky_relu", "gelu"]
 

@@ -45,7 +45,7 @@ NETWORKS: Mapping[str, Callable[[], onnx.ModelProto]] = {
         sequence.gemms,
     )
 }
-"""What builds each network, by its name."""
+"""The builder of each network, by its name."""
 
 _VERSION = 1
 """Raised when a network or its seeded weights change, so that an old cache is not used."""

@@ -33,7 +33,7 @@ class InFlight:
     def settle(self, device: Space, until: Copy | Call) -> None:
         """Wait for all work of a device up to a step, unless this is done already.
 
-        Every step is asked for its own outcome, so that a failure is that of the copy that failed. Raises DeviceError
+        Each step has its own result, so that an error names the copy that failed. Raises DeviceError
         or DeviceMemoryError naming it.
         """
         queue = self._queues.get(device, deque())

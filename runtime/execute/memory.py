@@ -153,10 +153,10 @@ class Weights:
 class Buffers:
     """Memory of one context's static values: host values are views of arenas, device values of pooled buffers.
 
-    Host values that are copied to a device or from one lie in memory that its driver has pinned, if it can; those that
-    a device uses in place because it lends its memory lie in that. `arrays` holds the host views by value, `tensors`
-    the TVM tensors by value and memory. Where lent memory must be turned from one side to the other, `lent` holds it
-    piece by piece and `slots` the number of the piece that a value lies in; what only the device touches is its own.
+    Host values that are copied to a device or from one are in memory pinned by its driver, if possible; values that a
+    device uses in place are in memory that it lends. `arrays` holds the host views by value, `tensors`
+    the TVM tensors by value and memory. If lent memory must be turned between sides, `lent` has
+    its pieces and `slots` the piece of each value; values that only the device uses are in its own memory.
     """
 
     def __init__(

@@ -19,7 +19,7 @@ _log = logging.getLogger("heterocc.onnxruntime")
 
 
 def onnxruntime_package() -> Any:
-    """The onnxruntime package; every import of it by heterocc goes through here. Raises ImportError if it is missing.
+    """The onnxruntime package; heterocc imports it only here. Raises ImportError if it is missing.
 
     Its telemetry is off unless the environment says otherwise: merely importing it leaves a file of events in TMPDIR.
     """

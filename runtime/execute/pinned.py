@@ -23,8 +23,8 @@ _CUDA_HOST = 3
 def pinning_device(plan: Schedule, values: Sequence[TensorSpec]) -> Space | None:
     """The device whose driver pins the values that cross: the one that moves most bytes; None if none cross.
 
-    Memory is pinned by one driver at a time. Devices of others take it as any memory: their drivers, or the Vulkan
-    plug-in, then copy by way of pinned pieces of their own.
+    Memory is pinned by one driver at a time. For other drivers it is ordinary memory; these, or the Vulkan
+    plug-in, copy via their own pinned memory.
     """
     moved: dict[Space, int] = {}
     for step in plan.steps:

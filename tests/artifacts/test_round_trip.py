@@ -30,7 +30,7 @@ def sample(tmp_path: Path) -> Path:
 
 
 def bundle_of(path: Path, arrays: list[np.ndarray], dtypes: list[str | None] | None = None) -> Bundle:
-    """A bundle whose one partition takes `arrays` as params."""
+    """A bundle with one partition, whose params are `arrays`."""
     with BundleWriter(path) as writer:
         names = dtypes or [None] * len(arrays)
         params = tuple(writer.add_weight(a, d) for a, d in zip(arrays, names, strict=True))
@@ -275,7 +275,7 @@ def test_weights_of_an_unchanged_file_are_hashed_once_in_a_process(
     hashed: list[int] = []
 
     def counted(data: memoryview) -> object:
-        if data.obj in mappings:  # not what the background threads of an earlier test still hash
+        if data.obj in mappings:  # background threads of an earlier test may still hash others
             hashed.append(data.nbytes)
         return hashlib.sha256(data)
 
@@ -348,7 +348,7 @@ def test_a_weight_is_called_by_the_name_that_its_first_user_gives_it(tmp_path: P
     assert names == ["weight 'w'", "weight 'c'", "weight 'mask'", "weight 3", "weight 4", "weight 'scale'"]
 
 
-# ---- what is no bundle --------------------------------------------------------------------------------------------
+# ---- files other than bundles --------------------------------------------------------------------------------------
 
 
 def test_a_missing_file_and_a_name_with_a_nul_are_input_errors(tmp_path: Path) -> None:
@@ -371,7 +371,7 @@ def test_opening_leaves_two_descriptors_and_closing_none(sample: Path) -> None:
 
     bundle = open_bundle(sample)
     bundle.verify()
-    assert descriptors() == 2  # the mapping's, and the one that is asked about changes
+    assert descriptors() == 2  # those of the mapping and of the check for changes
     bundle.close()
     del bundle
     assert descriptors() == 0

@@ -72,7 +72,7 @@ def draw(*shape: int, dtype: Any = np.float32, seed: int = 0, low: float = -3, h
 
 
 def failures(cases: Sequence[Case], folder: Path) -> list[str]:
-    """What is refused or wrong when `cases`, all of one operator set, are compiled into one bundle for the CPU."""
+    """Compile `cases`, all of one operator set, into one bundle for the CPU; a text for each refused or wrong case."""
     path, feed = save_model(cases, folder)
     bundle = folder / "operators.hcb"
     expected = ort.InferenceSession(str(path), _quiet(), providers=["CPUExecutionProvider"]).run(None, feed)

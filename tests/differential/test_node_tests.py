@@ -1,4 +1,4 @@
-"""No silent wrong number: what the query says a device can run gives what ONNX expects, on ONNX's own node tests."""
+"""ONNX's own node tests: a node that a device supports according to the query gives the expected results."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def outcomes(names: Iterable[str], all_cases: Mapping[str, Case], device: str, f
 
 
 def wrong(found: Mapping[str, Outcome], device: str) -> list[str]:
-    """What is wrong and not known to be, and what is on the list of known cases and no longer wrong."""
+    """Wrong cases that are not on the list of known ones, and cases on the list that are not wrong any more."""
     known = KNOWN[device]
     bad = {name: outcome.detail for name, outcome in found.items() if outcome.kind in ("wrong", "lowering")}
     new = [f"{name}: {detail}" for name, detail in bad.items() if name.removesuffix(" frozen") not in known]

@@ -53,7 +53,7 @@ def run(path: Path) -> None:
 
 
 def forked_trial(path: str | os.PathLike[str]) -> dict[str, str]:
-    """What `ort_trial.refusals` answers, from a fork instead of a new interpreter, which takes a second for each."""
+    """The result of `ort_trial.refusals`, from a fork instead of a new interpreter, which takes a second per mutant."""
     reader, writer = os.pipe()
     sys.stdout.flush()  # or the child would write it once more
     child = os.fork()

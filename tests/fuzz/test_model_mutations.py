@@ -15,7 +15,7 @@ SCRIPT = Path(__file__).with_name("model_mutations.py")
 
 
 def ends(first: int, count: int, kept: Path) -> tuple[int, int]:
-    """How many of the mutants were imported, and how many refused; fails where one did neither."""
+    """The numbers of imported and of refused mutants; fails if one is neither."""
     command = [sys.executable, str(SCRIPT), str(first), str(count), str(kept)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{done.stdout[-6000:]}\n{done.stderr[-2000:]}"

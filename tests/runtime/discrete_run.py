@@ -50,7 +50,7 @@ def hammer(
 
 
 def opencl_copied() -> int:
-    """How many copies the first OpenCL device was given so far."""
+    """The number of copies on the first OpenCL device so far."""
     return opencl_api.statistics().copies
 
 
@@ -83,8 +83,8 @@ def main() -> None:
         if "lost" in faults:
             with load(bundle, threads=1) as session:
                 assert hammer(session, given, expected, 2, THREADS) == []
-    told = {"errors": errors, "grew": grew, "copies": vulkan_api.statistics().copies, "opencl": opencl_copies}
-    print(json.dumps(told))
+    report = {"errors": errors, "grew": grew, "copies": vulkan_api.statistics().copies, "opencl": opencl_copies}
+    print(json.dumps(report))
 
 
 if __name__ == "__main__":

@@ -45,7 +45,7 @@ def both(test: Callable[..., None]) -> Callable[..., None]:
 
 
 PLACES = {"conv1": 0, "relu": 0, "conv2": 1, "add": 2, "pool": 1, "flatten": 0, "matmul": 2}
-"""Which of three devices a node of the network lies on; of fewer, by remainder."""
+"""The device of each node of the network, of three; with fewer devices, the remainder."""
 
 
 def conv_net(path: Path) -> Path:
@@ -151,25 +151,25 @@ def tried(call):
 
 path, given, api = sys.argv[1:]
 x = np.load(given)
-told = []
+results = []
 for _ in range(3):
     session, outcome = tried(lambda: load(path, threads=1))
-    told.append(["load", outcome])
+    results.append(["load", outcome])
     if session is None:
         continue
     for _ in range(3):
         result, outcome = tried(lambda: session.run({"x": x})["y"].tolist())
-        told.append(["run", outcome if result is None else result])
+        results.append(["run", outcome if result is None else result])
     session.close()
     assert tried(lambda: session.run({"x": x}))[1] == "UsageError"
 fault = tvm_ffi.get_global_func(f"heterocc.{api}.fault")
-print(json.dumps({"told": told, "not_met": str(fault(""))}))
+print(json.dumps({"results": results, "not_met": str(fault(""))}))
 """
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What three loads of three runs each came to: stage, and `ok`, the name of an error, or the numbers.
+class FaultRun:
+    """The results of three loads with three runs each: stage, and `ok`, the name of an error, or the numbers.
 
     `not_met` names the faults that were asked for and never happened.
     """
@@ -183,7 +183,7 @@ class Told:
         return tuple((stage, found) for stage, found in self.stages if isinstance(found, str) and found != "ok")
 
 
-def run_with_fault(bundle: Path, device: str, fault: str, samples: Samples) -> Told:
+def run_with_fault(bundle: Path, device: str, fault: str, samples: Samples) -> FaultRun:
     """Load and run a bundle in a process where `fault` is in the environment; raises where a number is wrong."""
     given = bundle.with_suffix(".npy")
     np.save(given, samples.given[0])
@@ -192,8 +192,8 @@ def run_with_fault(bundle: Path, device: str, fault: str, samples: Samples) -> T
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300, env=environment)
     assert done.returncode == 0, done.stderr[-3000:]
     found = json.loads(done.stdout.splitlines()[-1])
-    told = Told(tuple((stage, outcome) for stage, outcome in found["told"]), found["not_met"])
-    for stage, outcome in told.stages:
+    results = FaultRun(tuple((stage, outcome) for stage, outcome in found["results"]), found["not_met"])
+    for stage, outcome in results.stages:
         if stage == "run" and not isinstance(outcome, str):
             check(outcome, samples.expected[0])
-    return told
+    return results

@@ -40,7 +40,7 @@ for run in (lambda: session.run(x), lambda: session.run_traced(x), binding.run, 
         result = run()
     except BundleChangedError as error:
         assert error.where == path and error.hint
-        print("told")
+        print("refused")
     else:
         assert value({"y": list(result.values())[-1]}) == right
         print("right")
@@ -89,10 +89,10 @@ def added_by_onnx_runtime(weight: float) -> standin.Model:
 
 @pytest.mark.parametrize("model", [added, added_by_onnx_runtime])
 @pytest.mark.parametrize("way", ["overwrite", "cut"])
-def test_a_session_tells_before_a_run_that_its_bundle_was_changed_in_place(
+def test_a_session_reports_before_a_run_that_its_bundle_was_changed_in_place(
     tmp_path: Path, model: Callable[[float], standin.Model], way: str
 ) -> None:
-    assert outcomes(tmp_path, model, way) == {"told"}
+    assert outcomes(tmp_path, model, way) == {"refused"}
 
 
 @pytest.mark.parametrize("way", ["rename", "touch"])

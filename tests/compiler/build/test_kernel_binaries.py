@@ -1,4 +1,4 @@
-"""Bundles that hold what the OpenCL driver made of their kernels (`--property OPENCL.binaries=on`)."""
+"""Bundles with the OpenCL driver's binaries of their kernels (`--property OPENCL.binaries=on`)."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def in_a_fresh_process(path: Path, pocl_cache: Path) -> dict[str, Any]:
-    """Load and run where neither we nor PoCL have compiled anything yet."""
+    """Load and run without cached binaries of heterocc or PoCL."""
     env = {**os.environ, "POCL_CACHE_DIR": str(pocl_cache), "HETEROCC_CACHE": "off"}
     done = subprocess.run(
         [sys.executable, "-c", FRESH_PROCESS, str(path)], capture_output=True, text=True, check=True, env=env
@@ -91,7 +91,7 @@ def test_a_bundle_has_no_binaries_unless_asked_for_and_is_the_same_each_time(tmp
         assert session.notes[-1] == "the OpenCL code of 'p0' comes from source"
 
 
-def test_binaries_for_another_driver_are_passed_over_and_told(bundle: Path) -> None:
+def test_binaries_for_another_driver_are_ignored_and_noted(bundle: Path) -> None:
     found = open_bundle(bundle)
     part = found.manifest.variants[0].partitions[0]
     assert part.binaries == f"{part.code}.binaries"

@@ -1,4 +1,4 @@
-"""The commands as a user runs them: what they print, what they write, and how they fail."""
+"""The commands as users run them: output, files and failures."""
 
 import json
 import os
@@ -102,9 +102,9 @@ def test_run_reads_and_writes_npz(bundle: Path, tmp_path: Path) -> None:
         assert archive["y"].shape == (1, 5)
     raw = tmp_path / "x.bin"
     raw.write_bytes(np.ones((1, 4, 8, 8), np.float32).tobytes())
-    told = json.loads(heterocc("run", bundle, "-i", raw, "--json").stdout)
+    data = json.loads(heterocc("run", bundle, "-i", raw, "--json").stdout)
     with np.load(tmp_path / "out.npz") as archive:
-        np.testing.assert_allclose(told["outputs"]["y"]["data"], archive["y"], rtol=1e-6)
+        np.testing.assert_allclose(data["outputs"]["y"]["data"], archive["y"], rtol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -309,7 +309,7 @@ def test_what_is_not_an_accelerator_is_not_made_one() -> None:
         target_device(found_cpu())
 
 
-def test_an_opencl_device_tells_its_limits() -> None:
+def test_the_limits_of_an_opencl_device_are_target_attributes() -> None:
     device = target_device(found_opencl(1, PLAIN))
     assert (device.name, device.index, device.unit) == ("OPENCL.1", 1, "discrete")
     assert (device.memory, device.max_buffer) == (8 << 30, 2 << 30)

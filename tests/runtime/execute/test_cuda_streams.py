@@ -1,4 +1,4 @@
-"""What CUDA's streams make of a plan: nothing is read before it is written, or after another value took its memory."""
+"""Plans on CUDA's streams: values are not read before they are written, nor after their memory is reused."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def borders_of(model: Variant, plan: Schedule, *, reuse: bool = True) -> tuple[B
 
 @dataclass
 class Machine:
-    """The device's queue, and for each slot the side it is on and the side that it has been told to go to.
+    """The device's queue, and for each slot its side and the side to which it is turning.
 
     Without `reuse` callers use every value between runs, as they do in a context that records them all.
     """
@@ -119,7 +119,7 @@ class Machine:
         """The host, or another device, reads or writes."""
         for slot in slots:
             allowed = {Side.HOST} if writes else {Side.HOST, Side.BOTH}
-            assert self.goes_to[slot] in allowed, f"slot {slot} was told to go to {self.goes_to[slot].name}"
+            assert self.goes_to[slot] in allowed, f"slot {slot} turns to {self.goes_to[slot].name}"
             assert self.is_on[slot] in allowed, f"slot {slot} is on {self.is_on[slot].name} still"
 
     def advance(self, until: int) -> None:
@@ -134,7 +134,7 @@ class Machine:
             assert self.is_on[slot] in ({Side.DEVICE} if what == "write" else {Side.DEVICE, Side.BOTH})
 
     def touched(self, number: int) -> Iterator[tuple[int, bool]]:
-        """What a step reads and writes of host memory; a device outside it computes in its own."""
+        """The host memory that a step reads and writes; other devices compute in their own memory."""
         step = self.plan.steps[number]
         if isinstance(step, Copy) and HOST in (step.source, step.target):
             yield step.value, step.target == HOST

@@ -1,4 +1,4 @@
-"""What may run at the same time: the order of starts and waits, and that no memory is touched that is still in use."""
+"""Overlap of steps: the order of starts and waits, without access to memory that is still in use."""
 
 from __future__ import annotations
 

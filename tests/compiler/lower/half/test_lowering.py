@@ -1,4 +1,4 @@
-"""What a device with precision=f16 stores as float16, and that it adds up in float32 all the same."""
+"""Values that a device with precision=f16 stores as float16, and sums, which stay in float32."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_operators_between_halves_are_right_valid_and_add_up_in_float32(case: st
 
 
 def assert_float32_sums(module: KernelModule) -> None:
-    """Every sum of every kernel lies in a buffer of float32; a maximum is the same in float16."""
+    """Every sum of every kernel is in a float32 buffer; a maximum is the same in float16."""
     sums: list[str] = []
 
     def visit(block: Any) -> None:
@@ -234,6 +234,6 @@ def test_a_device_without_half_precision_refuses_the_node(tmp_path: Path) -> Non
     assert answer is not None and "does not support float16" in answer
 
 
-def test_jobs_are_no_trials_unless_told(tmp_path: Path) -> None:
+def test_jobs_are_not_trials_by_default(tmp_path: Path) -> None:
     model = imported(around(one("Sigmoid")), tmp_path)
     assert not PartitionJob("p0", model, DEVICE, (), (), ()).trial

@@ -26,7 +26,7 @@ SIZES = st.one_of(st.integers(1, 20), st.sampled_from([27, 28, 33, 56, 65, 70]))
 
 @pytest.fixture(autouse=True)
 def _always(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Filter every convolution that can be, also where the model says that it does not pay."""
+    """Filter every possible convolution, even if it is slower according to the model."""
     monkeypatch.setattr(winograd, "filtering_pays", lambda *_: True)
 
 
