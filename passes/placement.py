@@ -73,7 +73,7 @@ def place(graph: Graph, machine: Machine, pins: Mapping[str, str]) -> dict[str, 
         candidates = [*host[:1], *ranked] if node.name in shapes else ranked
         chosen = next((d.name for d in candidates if _can(machine, d, node) and budget.fits(d.name, node)), None)
         if chosen is None:
-            raise _nobody(graph, machine, budget, node)
+            raise _unsupported(graph, machine, budget, node)
         budget.add(chosen, node)
         device_of[node.name] = chosen
     return {n.name: device_of[n.name] for n in graph.nodes}
@@ -92,7 +92,7 @@ def _can(machine: Machine, device: PlacementDevice, node: Node) -> bool:
     return machine.refusal(device.name, node.name) is None
 
 
-def _nobody(graph: Graph, machine: Machine, budget: Budget, node: Node) -> UnsupportedOpError:
+def _unsupported(graph: Graph, machine: Machine, budget: Budget, node: Node) -> UnsupportedOpError:
     reasons = [
         f"{d.name}: {machine.refusal(d.name, node.name) or budget.why_full(d.name, node)}" for d in machine.devices
     ]

@@ -58,7 +58,7 @@ def session_options(*, threads: int | None = None, optimise: Optimise = "all") -
 def open_session(model: bytes | str, options: Any, *, without: Sequence[str] = ()) -> Any:
     """A session on the CPU for a model's bytes, or for its path, `without` the optimisers of these names.
 
-    Raises what ONNX Runtime raises.
+    Raises the errors of ONNX Runtime.
     """
     left_out = {"disabled_optimizers": list(without)} if without else {}
     return onnxruntime_package().InferenceSession(model, options, providers=["CPUExecutionProvider"], **left_out)
@@ -67,6 +67,6 @@ def open_session(model: bytes | str, options: Any, *, without: Sequence[str] = (
 def load_only(model: bytes, options: Any) -> Any:
     """A session that has loaded a model's bytes and inferred its types, but cannot run.
 
-    Raises what ONNX Runtime raises.
+    Raises the errors of ONNX Runtime.
     """
     return onnxruntime_package().capi.onnxruntime_pybind11_state.InferenceSession(options, model, False, False)

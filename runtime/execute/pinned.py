@@ -36,7 +36,7 @@ def pinning_device(plan: Schedule, values: Sequence[TensorSpec]) -> Space | None
 def pinned_bytes(space: Space, size: int) -> Array | None:
     """`size` bytes of host memory pinned for a device, 64-byte aligned; None if the driver has none.
 
-    Drivers limit what they pin, in one piece and in all, below what the host has: copies from and to ordinary memory
+    Drivers limit pinned memory, per piece and in total, below the host's memory: copies from and to ordinary memory
     then take its place. The array keeps the memory. Raises DeviceError.
     """
     try:

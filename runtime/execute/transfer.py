@@ -17,7 +17,7 @@ from heterocc.runtime.plan.schedule import Copy, Space
 def shared_spaces(variant: Variant) -> frozenset[Space]:
     """Devices of the variant that compute in the host's memory, so that no copy is needed.
 
-    PoCL and lavapipe work in what the host allocates. One integrated GPU or CPU of another driver lends memory that it
+    PoCL and lavapipe work in memory that the host allocates. One integrated GPU or CPU of another driver lends memory that it
     allocates to the host (see `lender`); further ones copy.
     """
     used = {(d.backend, d.index) for d in (variant.devices[p.device] for p in variant.partitions)}
@@ -105,5 +105,5 @@ def device_wait(space: Space) -> Settle:
     """A function that waits until a device has finished all its work."""
     wait = synchronizer(space)
     if wait is None:
-        raise ValueError("nobody waits for the host")
+        raise ValueError("there is no queue of the host to wait for")
     return wait

@@ -35,7 +35,7 @@ class KernelClock:
         return None if None in found else cls(backend, *found)
 
     def start(self) -> None:
-        """Switch timestamps on, unless another user did. Raises what the plug-in raises if a driver refuses."""
+        """Switch timestamps on, unless another user did. Raises the plug-in's error if a driver refuses."""
         with _LOCK:
             if _USERS[self.backend] == 0:
                 try:

@@ -23,7 +23,7 @@ class OpenCLDevice:
 
     Sizes are in bytes. `max_alloc` limits one buffer, `local_memory` and `max_group` one work group. `software` marks
     implementations that run on the CPU (PoCL, llvmpipe). `unified`: its memory is the host's own, so that both can see
-    a buffer. `shares_host_memory`: its buffers can lie in what the host allocated.
+    a buffer. `shares_host_memory`: its buffers can be in memory that the host allocated.
     """
 
     name: str

@@ -117,7 +117,7 @@ class Plugin:
     def build_kernels(self, library: Any, device: int) -> int:
         """Have the driver compile all kernels of the plug-in that a loaded library imports; gives their number.
 
-        Without this call kernels are compiled when they first run. Raises what the plug-in raises for a kernel that
+        Without this call kernels are compiled when they first run. Raises the plug-in's error for a kernel that
         does not compile or that the device cannot run.
         """
         return sum(int(module.get_function("heterocc_build")(device)) for module in self.modules(library))

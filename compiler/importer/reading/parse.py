@@ -101,7 +101,7 @@ def _parse(data: bytes, path: Path) -> onnx.ModelProto:
     if not model.HasField("graph"):
         raise NotOnnxError("the file holds no ONNX graph", where=shown, hint="export or download the model again")
     if not model.opset_import:
-        # written after the graph, so it is what a file that ends early loses
+        # written after the graph, so a truncated file lacks it
         raise NotOnnxError(
             "the model names no operator set: the file may be cut short",
             where=shown,

@@ -51,7 +51,7 @@ def settle_tensors(model: onnx.ModelProto, external: ExternalData, where: str) -
                     hint="make them initializers of the graph",
                 )
             tensor.CopyFrom(to_tensor(tensor.name, array))
-        # what is not external must not become so in a tool that looks at this field alone
+        # some tools treat a tensor as external by this field alone
         tensor.ClearField("external_data")
 
 
