@@ -110,7 +110,7 @@ class Weights:
     """The bundle's weights as arrays and tensors, each made once and shared by partitions and contexts.
 
     `array_of` gives the mapped array of a weight. Host tensors alias it, and so do devices in `shared` that work in
-    memory that the host allocates; any other device gets one copy. `tensors` are those made so far, by weight and memory.
+    memory of the host; any other device gets one copy. `tensors` are those made so far, by weight and memory.
     """
 
     def __init__(

@@ -17,8 +17,8 @@ from heterocc.runtime.plan.schedule import Copy, Space
 def shared_spaces(variant: Variant) -> frozenset[Space]:
     """Devices of the variant that compute in the host's memory, so that no copy is needed.
 
-    PoCL and lavapipe work in memory that the host allocates. One integrated GPU or CPU of another driver lends memory that it
-    allocates to the host (see `lender`); further ones copy.
+    PoCL and lavapipe work in memory that the host allocates. One integrated GPU or CPU of another driver lends memory
+    that it allocates to the host (see `lender`); further ones copy.
     """
     used = {(d.backend, d.index) for d in (variant.devices[p.device] for p in variant.partitions)}
     lenders = []
