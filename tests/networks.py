@@ -1,6 +1,6 @@
 """Small networks of the kinds that people bring, built here with seeded weights and kept in the models' cache.
 
-They stand for families (MobileNet, U-Net, BERT, …) by their operators and shapes, not by what they compute.
+They stand for families (MobileNet, U-Net, BERT, …) by their operators and shapes, not by their weights.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`make test-search`: it finds what fails, goes on, and prints what to pin; no test that draws examples is left out."""
+"""`make test-search`: it runs every test with drawn examples, continues after failures, and prints examples to pin."""
 
 from __future__ import annotations
 

@@ -282,7 +282,7 @@ def test_weights_of_an_unchanged_file_are_hashed_once_in_a_process(
     monkeypatch.setattr(verify, "hashlib", SimpleNamespace(sha256=counted))
     first.verify_weights()
     once = sorted(hashed)
-    assert once == [0, 3, 8, 40, 48]  # the two shapes of one tensor lie in one place
+    assert once == [0, 3, 8, 40, 48]  # the two shapes of one tensor share their bytes
     second.verify_weights()
     assert sorted(hashed) == once
     damage_weight(sample)

@@ -156,7 +156,7 @@ def agrees_with_onnx_runtime(
     try:
         reference = Reference(model, model.graph.outputs).run(_internal(model, feed))
     except Exception:
-        # ONNX Runtime lacks the operator or the types: then the expectation stands alone.
+        # ONNX Runtime lacks the operator or the types, so the expectation cannot be confirmed.
         return False
     return all(compare(name, actual, reference[name]).ok for name, actual in zip(model.graph.outputs, got, strict=True))
 
@@ -193,7 +193,7 @@ def call(
 ) -> list[np.ndarray[Any, Any]]:
     """Load a partition's code and call its entry on its device; gives the outputs that it wrote."""
     space = Space(device.backend, device.index)
-    # The loader caches by path: a file of its own for every load.
+    # The loader caches by path: a separate file for every load.
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "code.so"
         path.write_bytes(lowered.code)

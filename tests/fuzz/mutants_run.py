@@ -41,7 +41,7 @@ def look(path: Path) -> None:
 
 
 def run(path: Path) -> None:
-    """Load and run on zeros, and on the golden inputs where there are any."""
+    """Load and run on zeros, and on the golden inputs if there are any."""
     with load(path) as session:
         feed: dict[str, Any] = {}
         for info in session.inputs:

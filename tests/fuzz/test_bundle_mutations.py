@@ -1,6 +1,6 @@
 """Mutants of a bundle with every hash made anew: looking and running give a typed error or a result.
 
-Native code is left out where mutants are run: it is a program, and loading it is running it (docs/security.md).
+Mutants that are run have no native code, because loading it means running it (docs/security.md).
 """
 
 from __future__ import annotations

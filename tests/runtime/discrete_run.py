@@ -1,4 +1,4 @@
-"""Runs bundles by eight threads in a process of its own, in which PoCL and lavapipe pass for devices with own memory.
+"""A program that runs bundles in eight threads, with PoCL and lavapipe simulated as devices with separate memory.
 
     python discrete_run.py ROUNDS ARRAYS FAULTS BUNDLE …
 
@@ -28,7 +28,7 @@ THREADS = 8
 def hammer(
     session: Session, given: np.ndarray, expected: np.ndarray, rounds: int, threads: int, twin: Session | None = None
 ) -> list[list[str]]:
-    """Errors of `rounds` runs in each thread, every other on `twin`; raises where a number is wrong."""
+    """Errors of `rounds` runs in each thread, every other on `twin`; raises if a number is wrong."""
     gate = threading.Barrier(threads)
     name = session.inputs[0].name
 

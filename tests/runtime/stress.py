@@ -81,7 +81,7 @@ class Bundles:
         self._model = conv_net(folder / "m.onnx")
 
     def of(self, devices: str, *, cpu_variant: bool = False) -> Path:
-        """The bundle; with a `cpu_variant` it runs where its devices are missing, too."""
+        """The bundle; with a `cpu_variant` it also runs without its devices."""
         path = self._folder / f"{devices}-{cpu_variant}.hcb"
         if not path.is_file():
             names = devices.split(",")
@@ -94,7 +94,7 @@ class Bundles:
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """An input of its own for every thread, and ONNX Runtime's result on it."""
+    """A separate input for every thread, and ONNX Runtime's result on it."""
 
     given: tuple[np.ndarray[Any, Any], ...]
     expected: tuple[np.ndarray[Any, Any], ...]
@@ -108,14 +108,14 @@ class Samples:
 
 
 def check(found: Any, expected: np.ndarray[Any, Any]) -> None:
-    """Raises where a result is a wrong number."""
+    """Raises if a result is wrong."""
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
 def hammer(sessions: Sequence[Session], samples: Samples, rounds: int) -> list[HeteroccError]:
     """Eight threads, on the sessions in turn, run their own input `rounds` times; gives the typed errors.
 
-    Raises where a number is wrong, or an error has no type.
+    Raises if a number is wrong, or an error has no type.
     """
     gate = threading.Barrier(THREADS)
 
@@ -184,7 +184,7 @@ class FaultRun:
 
 
 def run_with_fault(bundle: Path, device: str, fault: str, samples: Samples) -> FaultRun:
-    """Load and run a bundle in a process where `fault` is in the environment; raises where a number is wrong."""
+    """Load and run a bundle in a process with `fault` in the environment; raises if a number is wrong."""
     given = bundle.with_suffix(".npy")
     np.save(given, samples.given[0])
     environment = {**os.environ, f"HETEROCC_{device}_FAULT": fault}

@@ -63,7 +63,7 @@ def outcomes(tmp_path: Path, model: Callable[[float], standin.Model], way: str, 
 
 
 def added(weight: float) -> standin.Model:
-    """A model on the CPU that adds a constant, which lies in many pages of the file."""
+    """A model on the CPU that adds a constant of many pages of the file."""
     model = standin.chain(2, shape=(65536,))
     model.weights = {"w": np.full((65536,), weight, np.float32)}
     return model

@@ -26,7 +26,7 @@ class VulkanDeviceAPI final : public DeviceBase {
   void FreeDataSpace(tvm::Device device, void* data) final;
 
   // A buffer over host memory that the caller keeps alive until the buffer is freed. Only for devices that share the
-  // host's memory; `host` must lie at a 64-byte boundary.
+  // host's memory; `host` must be 64-byte aligned.
   void* Borrow(int device, void* host, size_t nbytes);
 
   // Frees idle workspaces and blocks of all devices in use; returns their bytes.

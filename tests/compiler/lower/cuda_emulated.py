@@ -34,7 +34,7 @@ def build_driver(folder: Path) -> None:
 def build_kernels(source: str, folder: Path, driver: Path | None = None) -> Path:
     """A library with a function `call_<kernel>(void** arguments)` for each kernel of a CUDA source.
 
-    `driver` is the folder with the stand-in driver where `folder` is not.
+    `driver` is the folder with the stand-in driver if it is not `folder`.
     """
     for header in ("cuda.h", "cuda_fp16.h", "math_constants.h"):
         (folder / header).write_text("")
@@ -57,7 +57,7 @@ def build_kernels(source: str, folder: Path, driver: Path | None = None) -> Path
 
 @dataclass
 class HostCompiler:
-    """In place of nvcc: what it makes for the stand-in driver names a library that has the kernels for the host.
+    """A replacement of nvcc: its output for the stand-in driver names a library with the kernels for the host.
 
     `driver` is the folder that `build_driver` filled.
     """

@@ -2,7 +2,7 @@
 
 Tolerance: two ways to compute an element may differ by `ulps` units of its last place for the functions in it, and by
 `2 + 2·√terms` units of the last place of the tensor's largest element for the order of its sum: rounding errors of a
-sum of n terms grow as √n where they are independent (Higham, Accuracy and Stability of Numerical Algorithms, 4.2), and
+sum of n terms grow as √n if they are independent (Higham, Accuracy and Stability of Numerical Algorithms, 4.2), and
 cancellation leaves them behind in small elements. Integers and booleans are equal.
 """
 
@@ -102,7 +102,7 @@ def _twice(call: Any, trace: Trace, scheduled: KernelModule) -> list[Launch]:
 def difference(got: Array, want: Array, ulps: float, terms: int, eps: float = 0.0) -> str | None:
     """The difference of a tensor from its reference, in words, or None within the tolerance.
 
-    `want` may be wider than what is compared; `eps` is the precision where that is less than the tensor's own.
+    `want` may have a wider type than the tensor; `eps` is the precision if it is lower than the tensor's own.
     """
     if got.shape != want.shape or (want.dtype != np.float64 and got.dtype != want.dtype):
         return f"{got.dtype}{list(got.shape)} instead of {want.dtype}{list(want.shape)}"

@@ -36,7 +36,7 @@ class Event:
 
 @dataclass(eq=False)
 class Stream:
-    """Does what it is given when somebody waits for it, or when the simulation lets it go on."""
+    """A stream that runs its commands when it is waited for, or when the simulation advances."""
 
     machine: Machine
     device: int

@@ -1,4 +1,4 @@
-"""Chains whose values really are sent: PoCL (twice) and lavapipe as devices with memory of their own.
+"""Chains with real transfers: PoCL (twice) and lavapipe as devices with separate memory.
 
 `discrete` in HETEROCC_OPENCL_FAULT and HETEROCC_VULKAN_FAULT is read once in a process, so each test runs one.
 """
@@ -109,7 +109,7 @@ def test_an_integrated_gpu_lends_its_memory_and_nothing_is_copied_to_it_or_from_
 def test_an_integrated_gpu_on_opencl_lends_its_memory_and_nothing_is_copied_to_it_or_from_it(
     tmp_path: Path, opencl: str
 ) -> None:
-    """Beside it a second one, which copies, and Vulkan; what is not mapped where it should be is garbage."""
+    """With a second device, which copies, and Vulkan; memory without its map is garbage."""
     bundles, arrays = [], {}
     for i in range(2):
         model, arrays[f"x{i}"], arrays[f"y{i}"] = web(i)

@@ -1,4 +1,4 @@
-"""Simulated failures: each is a typed error that costs what it must, never a number, and nobody else notices."""
+"""Simulated failures: each is a typed error and never a wrong number, and other sessions are not affected."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def faults(device: str) -> Iterator[Inject]:
 
 @pytest.fixture
 def opened() -> Iterator[Callable[..., Session]]:
-    """`load` for one thread a run; what it opens is closed after the test."""
+    """`load` with one thread per run; its sessions are closed after the test."""
     with contextlib.ExitStack() as stack:
         yield lambda path: stack.enter_context(load(path, threads=1))
 

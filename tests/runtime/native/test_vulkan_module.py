@@ -1,4 +1,4 @@
-"""Vulkan kernels: launches, threads, and modules that are not what they should be."""
+"""Vulkan kernels: launches, threads, and malformed modules."""
 
 from __future__ import annotations
 

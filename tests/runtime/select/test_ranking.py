@@ -1,4 +1,4 @@
-"""AUTO at load time, and the next variant where one fails to load."""
+"""AUTO at load time, and the next variant if one fails to load."""
 
 from __future__ import annotations
 

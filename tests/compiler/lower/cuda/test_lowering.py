@@ -94,7 +94,7 @@ def architecture(code: bytes) -> int:
     """The architecture in the head of the machine code that a shared object carries."""
     start = code.index(b"\x7fELF", 4)
     (flags,) = struct.unpack_from("<I", code, start + 48)
-    # The driver's own version of the format says where: 8 is that of CUDA 13.
+    # The position depends on the version of the format: 8 is that of CUDA 13.
     return int(flags >> 8 & 0xFF) if code[start + 8] == 8 or not flags & 0xFF else int(flags & 0xFF)
 
 

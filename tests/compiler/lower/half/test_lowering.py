@@ -52,7 +52,7 @@ def signatures(module: KernelModule) -> dict[str, tuple[str, ...]]:
 def around(*middle: Node, **constants: np.ndarray) -> Graph:
     """x[1,8,6,6] through a 1×1 convolution, the nodes (from `a` to `b`), and a product with a matrix.
 
-    No kernel fuses over either: what the nodes read and write lies in memory.
+    No kernel fuses over either, so the nodes' inputs and outputs are in memory.
     """
     first = node("Conv", "x", "first", outputs=["a"])
     given = {"first": floats(8, 8, 1, 1), "last": floats(6, 5, scale=0.5), **constants}
@@ -144,7 +144,7 @@ def test_padding_inside_a_kernel_is_half(tmp_path: Path) -> None:
 
 
 KEPT = {
-    # In one kernel with the convolution, whose operands it decides by; ArgMax has a kernel of its own.
+    # In one kernel with the convolution, whose operands decide; ArgMax has a separate kernel.
     "Floor": ((one("Floor"),), ("Floor", ("float32", "float32", "float16"))),
     "ArgMax": (
         (node("ArgMax", "a", outputs=["i"], axis=1), node("Cast", "i", outputs=["b"], to=1)),

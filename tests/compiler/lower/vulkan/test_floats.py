@@ -114,7 +114,7 @@ def test_nan_and_infinities_come_through_bounds(tmp_path: Path) -> None:
 
 
 def assert_stores_round(made: Sequence[Kernel]) -> int:
-    """Every conversion to float16 that goes into a buffer is rounded to the nearest; gives the number of these.
+    """Check that every conversion to float16 for a buffer is rounded to nearest; returns the number of these.
 
     None of them is used by anything else, which SPIR-V demands.
     """
