@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.differential.operator_cases.values import IMAGE, X, ints, weight
+from tests.differential.operator_cases.values import IMAGE, REDUCTIONS, X, ints, weight
 from tests.differential.operators import Case, case, constant, draw
 
 CASES: dict[str, list[Case]] = {}
@@ -52,19 +52,7 @@ CASES["old11"] = [
     case("Dropout", X, opset=11),
     case("TopK", X, constant([2], np.int64), outputs=2, opset=11),
 ]
-CASES["reduce18"] = [
-    case(op, X, constant([1], np.int64), opset=18)
-    for op in (
-        "ReduceMean",
-        "ReduceMax",
-        "ReduceMin",
-        "ReduceProd",
-        "ReduceL1",
-        "ReduceL2",
-        "ReduceSumSquare",
-        "ReduceLogSumExp",
-    )
-] + [
+CASES["reduce18"] = [case(op, X, constant([1], np.int64), opset=18) for op in REDUCTIONS] + [
     case("ReduceMean", X, opset=18),
     case("ReduceMean", X, constant([0, 2], np.int64), keepdims=0, opset=18),
     case("ReduceMax", X, noop_with_empty_axes=1, opset=18),

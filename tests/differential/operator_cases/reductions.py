@@ -4,25 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.differential.operator_cases.values import IMAGE, X, ints, u8
+from tests.differential.operator_cases.values import IMAGE, REDUCTIONS, X, ints, u8
 from tests.differential.operators import Case, case, constant, draw
 
 CASES: dict[str, list[Case]] = {}
 CASES["reduce"] = (
-    [
-        case(op, X, axes=[1], keepdims=keep)
-        for op in (
-            "ReduceMean",
-            "ReduceMax",
-            "ReduceMin",
-            "ReduceProd",
-            "ReduceL1",
-            "ReduceL2",
-            "ReduceSumSquare",
-            "ReduceLogSumExp",
-        )
-        for keep in (0, 1)
-    ]
+    [case(op, X, axes=[1], keepdims=keep) for op in REDUCTIONS for keep in (0, 1)]
     + [case("ReduceLogSum", np.abs(X), axes=[-1])]
     + [
         case("ReduceSum", X, constant([1, 2], np.int64), keepdims=0),

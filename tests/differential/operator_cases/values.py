@@ -12,6 +12,9 @@ X = draw(2, 3, 4)
 IMAGE = draw(1, 4, 6, 6)
 NEGATIVE = np.array([1, -1, 3, -4])
 
+REDUCTIONS = tuple("Reduce" + name for name in "Mean Max Min Prod L1 L2 SumSquare LogSumExp".split())
+"""Reductions of real numbers that have `axes` as an attribute before operator set 18, and as an input since."""
+
 
 def ints(*shape: int, d: Any = np.int64, lo: int = -5, hi: int = 5) -> Array:
     return draw(*shape, dtype=d, low=lo, high=hi)
