@@ -94,7 +94,7 @@ def test_without_a_driver_a_compile_for_gpu_is_generic_unchecked_and_says_so(tmp
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert report["variants"] == ["main", "cpu"]
-    assert any("GPU" in text and "not here" in text for text in report["unchecked"])
+    assert any("GPU" in text and "not on this machine" in text for text in report["unchecked"])
     ran = heterocc("run", bundle, "--json", env=NO_DRIVER)
     assert ran.returncode == 0 and json.loads(ran.stdout)["devices"] == ["CPU"]
 
