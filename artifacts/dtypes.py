@@ -33,7 +33,7 @@ NUMERIC_DTYPES = frozenset(COMPUTED)
 NUMPY: Mapping[str, np.dtype[np.generic]] = MappingProxyType(
     {**COMPUTED, "complex64": np.dtype("<c8"), "complex128": np.dtype("<c16")}
 )
-"""The dtypes that numpy has. numpy is not asked, because it also accepts `>f4`, `longdouble` and those of ml_dtypes."""
+"""The dtypes that numpy has, as a closed list: numpy also accepts `>f4`, `longdouble` and those of ml_dtypes."""
 
 STORAGE: Mapping[str, np.dtype[np.generic]] = MappingProxyType(
     {

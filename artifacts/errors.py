@@ -38,6 +38,16 @@ class Hint(str):
         return Hint, (str(self), self.command)
 
 
+def note_text(text: str) -> str:
+    """A note in one line, with control characters escaped; a Hint keeps both forms."""
+    return Hint(one_line(str(text)), one_line(text.command)) if isinstance(text, Hint) else one_line(text)
+
+
+def command_form(text: str) -> str:
+    """The form of a text for the command line; a text without two forms is returned unchanged."""
+    return text.command if isinstance(text, Hint) else text
+
+
 class HeteroccError(Exception):
     """Base class of all errors. A traceback of any other exception is a bug in heterocc.
 
@@ -59,12 +69,15 @@ class HeteroccError(Exception):
 
     def command_text(self) -> str:
         """The error as the command line shows it."""
-        return self._text(_command(self.where), _command(self.hint))
+        return self._text(*self._command_forms())
 
     def to_json(self) -> dict[str, str | None]:
         """The error as `--json` prints it."""
-        where, hint = _command(self.where), _command(self.hint)
+        where, hint = self._command_forms()
         return {"code": self.code, "message": self.message, "where": where, "hint": hint}
+
+    def _command_forms(self) -> tuple[str | None, str | None]:
+        return self.where and command_form(self.where), self.hint and command_form(self.hint)
 
     def _text(self, where: str | None, hint: str | None) -> str:
         text = f"error[{self.code}]: {one_line(self.message)}"
@@ -73,10 +86,6 @@ class HeteroccError(Exception):
         if hint:
             text += f"\n  hint: {one_line(hint)}"
         return text
-
-
-def _command(text: str | None) -> str | None:
-    return text.command if isinstance(text, Hint) else text
 
 
 # ---- HC1xx: the user's input --------------------------------------------------------------------------------------

@@ -53,12 +53,6 @@ def is_settled(key: FileKey) -> bool:
     return time.time_ns() - key[4] > _SETTLED_NS
 
 
-def forget_all() -> None:
-    """Forget every verified file (for tests and measurements)."""
-    with _memo_lock:
-        _memo.clear()
-
-
 class Verification:
     """A verification that runs in background threads; `wait` returns or raises its result.
 

@@ -4,7 +4,7 @@ Usage: python benchmarks/cuda.py pack FOLDER [--arch sm_90] [MODEL …]    where
        python benchmarks/cuda.py run FOLDER [--seconds 2]                where the GPU is; needs heterocc.runtime alone
 MODEL is a light network (squeezenet) or a row of tests/models.toml; `--nodes` adds one of ONNX's node tests for each
 operator. `run` compares with the outputs of ONNX Runtime that the bundles hold, prints a table, writes
-FOLDER/cuda.json, and exits with 1 where something is wrong. With everything on one machine, `python
+FOLDER/cuda.json, and exits with 1 if a result is wrong. With everything on one machine, `python
 benchmarks/latency.py --devices CUDA,CPU` compares times with ONNX Runtime in the same run.
 """
 
@@ -67,7 +67,7 @@ def run(folder: Path, seconds: float) -> int:
 
 
 def check(path: Path, seconds: float) -> dict[str, Any]:
-    """One bundle's row: right or what is wrong, and milliseconds per run where it ran."""
+    """One bundle's row: right or what is wrong, and milliseconds per run if it ran."""
     from heterocc.artifacts.errors import HeteroccError
     from heterocc.runtime import load
 

@@ -44,11 +44,11 @@ from heterocc.runtime.native.vulkan_api import vulkan_devices  # noqa: E402
 DEFAULT = ("squeezenet", "shufflenet", "resnet50", "densenet121")
 NCNN = "ncnn Vulkan"
 WORST = 2e-2
-"""How far a result may lie from ONNX Runtime's, over its largest value, for its time to count."""
+"""The largest valid difference from ONNX Runtime's result, relative to its largest value."""
 
 
 def far(found: Array, expected: Array) -> float:
-    """Largest difference over the largest expected value; NaN where a value is not finite or the sizes differ."""
+    """Largest difference over the largest expected value; NaN if a value is not finite or the sizes differ."""
     if found.size != expected.size:
         return math.nan
     return float(np.max(np.abs(found.reshape(-1) - expected.reshape(-1))) / np.max(np.abs(expected)))
@@ -67,7 +67,7 @@ def devices_here() -> dict[str, str]:
 
 
 def model_path(name: str) -> Path:
-    """Where a model lies that the command line names."""
+    """The path of a model named on the command line."""
     from tests import models, networks
 
     if name.endswith(".onnx"):
@@ -137,7 +137,7 @@ def _measure_here(name: str, devices: tuple[str, ...], seconds: float, with_ncnn
 
 
 def measure_apart(name: str, devices: tuple[str, ...], seconds: float, with_ncnn: bool) -> dict[str, Any]:
-    """`measure` in a fresh process, and again without ncnn where that one died: ncnn crashes on some networks."""
+    """`measure` in a fresh process, and again without ncnn if that process died; ncnn crashes on some networks."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         try:
             return pool.submit(_measure_here, name, devices, seconds, with_ncnn).result()
@@ -204,8 +204,8 @@ def main() -> None:
         leave_ncnn()
     out = ROOT / "benchmarks" / "results"
     out.mkdir(exist_ok=True)
-    told = {"machine": platform.machine(), "cores": len(os.sched_getaffinity(0)), "load": os.getloadavg()[0]}
-    report = {**told, "devices": here, "ncnn_missing": missing, "models": rows}
+    host = {"machine": platform.machine(), "cores": len(os.sched_getaffinity(0)), "load": os.getloadavg()[0]}
+    report = {**host, "devices": here, "ncnn_missing": missing, "models": rows}
     (out / "gpu.json").write_text(json.dumps(report, indent=2) + "\n")
 
 

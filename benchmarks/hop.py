@@ -1,4 +1,4 @@
-"""What one partition costs beside its kernel: a chain of one-node partitions on the CPU against shorter ones.
+"""Overhead of a partition beside its kernel: a chain of one-node partitions on the CPU against shorter ones.
 
     python benchmarks/hop.py [--length 50] [--threads 1] [--json FILE]
 

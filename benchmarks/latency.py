@@ -1,4 +1,4 @@
-"""Latency of compiled bundles against ONNX Runtime (and OpenVINO where it is installed), interleaved in one run.
+"""Latency of compiled bundles against ONNX Runtime (and OpenVINO if it is installed), interleaved in one run.
 
 Usage: python benchmarks/latency.py [--devices CPU] [--seconds 6] [MODEL …]
 MODEL is a light network (squeezenet) or a row of tests/models.toml; the default is six light networks.
@@ -28,7 +28,7 @@ DEFAULT = ("squeezenet", "shufflenet", "resnet50", "inception_v2", "densenet121"
 
 
 def openvino_runner(model: Path, feed: dict[str, Any]) -> Callable[[], object] | None:
-    """One OpenVINO infer request in float32, or None where OpenVINO is not installed or cannot load the model."""
+    """One OpenVINO infer request in float32, or None if OpenVINO is not installed or cannot load the model."""
     try:
         import openvino
     except ImportError:

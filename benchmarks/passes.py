@@ -1,4 +1,4 @@
-"""How fast placement is on large graphs, and how near merge comes to the fewest partitions there can be.
+"""Time of placement on large graphs, and the number of partitions after merge against the smallest possible one.
 
     python benchmarks/passes.py [--json FILE]
 
@@ -80,7 +80,7 @@ def measure(nodes: int, devices: int, window: int) -> Row:
 
 
 def main() -> None:
-    """Print the table; write it as JSON where asked."""
+    """Print the table; write it as JSON if requested."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--json", type=Path, help="write the rows to this file")
     options = parser.parse_args()

@@ -26,7 +26,7 @@ Run = Callable[[], Any]
 
 
 def ncnn_missing() -> str | None:
-    """Why ncnn cannot be measured here, None where it can."""
+    """The reason why ncnn cannot be measured here; None if it can."""
     for package in ("ncnn", "pnnx"):
         if importlib.util.find_spec(package) is None:
             return f"{package} is not installed"
@@ -52,7 +52,7 @@ def _pnnx() -> Path | None:
 
 
 def ncnn_runner(model: Path, feed: dict[str, Array], work: Path, stack: ExitStack) -> Run:
-    """One ncnn extractor per run on its first Vulkan device in float32; RuntimeError where it cannot run the model."""
+    """One ncnn extractor per run on its first Vulkan device in float32; RuntimeError if it cannot run the model."""
     import ncnn
 
     if len(feed) != 1:

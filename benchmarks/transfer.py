@@ -1,4 +1,4 @@
-"""What a transfer costs: our runtime's copies against the raw ones of each API, and what overlap gains.
+"""Cost of transfers: our runtime's copies against the raw ones of each API, and the gain by overlap.
 
     python benchmarks/transfer.py [--sizes 4K,64K,1M,16M,64M] [--seconds 0.5] [--json FILE]
 

@@ -32,7 +32,6 @@ from heterocc.compiler.placement.affinity_file import affinity_from, write_affin
 from heterocc.compiler.placement.cost_table import load_cost_table, place_by_table
 from heterocc.compiler.placement.machine import build_machine
 from heterocc.compiler.placement.run_passes import Trace, require_placed
-from heterocc.compiler.printable import printable
 from heterocc.compiler.progress import Reporter, timed
 from heterocc.compiler.report import CompileReport, VariantReport
 from heterocc.compiler.support.query import QueryResult, precisions_of, query_model
@@ -351,8 +350,8 @@ class _Job:
             summary=main.summary,
             plans=(main, *others),
             unseen=tuple(self.unchecked),
-            notes=tuple(map(printable, self.reporter.notes)),
-            warnings=tuple(map(printable, self.reporter.warnings)),
+            notes=tuple(self.reporter.notes),
+            warnings=tuple(self.reporter.warnings),
             seconds=self.variants.seconds,
             pass_seconds=tuple(self.variants.trace.timings),
         )

@@ -6,16 +6,16 @@ import codecs
 import re
 from typing import TextIO
 
-# Control characters (C0 except tab and newline, DEL, C1), line separators, marks that change the direction of writing,
-# and halves of surrogate pairs.
-_UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+from heterocc.artifacts.one_line import UNSAFE, escape
+
+_UNSAFE = re.compile(f"[{UNSAFE}]")
 
 _PLAIN = {"…": "...", "·": "-", "\u2013": "-", "—": "-", "→": "->", "\u00d7": "x", "•": "*", "≤": "<=", "²": "^2"}
 
 
 def printable(text: str) -> str:
     r"""The text with control characters escaped, such as `\x1b`, so that a terminal does not interpret them."""
-    return _UNSAFE.sub(lambda found: _escape(found[0]), text)
+    return _UNSAFE.sub(lambda found: escape(found[0]), text)
 
 
 def printable_json(text: str) -> str:
@@ -26,11 +26,6 @@ def printable_json(text: str) -> str:
 def encodes_all(stream: TextIO | None) -> bool:
     """Return whether a stream's encoding can represent every character."""
     return (getattr(stream, "encoding", None) or "utf-8").lower().replace("_", "-").startswith("utf")
-
-
-def _escape(character: str) -> str:
-    number = ord(character)
-    return f"\\x{number:02x}" if number < 256 else f"\\u{number:04x}"
 
 
 def _replaced(error: UnicodeError) -> tuple[str | bytes, int]:

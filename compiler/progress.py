@@ -6,13 +6,15 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from heterocc.artifacts.one_line import one_line
+
 
 class Reporter:
     """A collector of notes and warnings. A command line overrides its methods to show them and progress.
 
     Notes are about decisions that the user did not make; warnings need the user's attention. Everything that changes a
-    result is reported, so notes and warnings are also in the report of the compile. Of a text with two forms (a Hint)
-    this class keeps the one for callers from Python.
+    result is reported, so notes and warnings are also in the report of the compile. Each is kept in one line, with
+    control characters escaped; of a text with two forms (a Hint) this class keeps the one for callers from Python.
     """
 
     def __init__(self) -> None:
@@ -21,13 +23,13 @@ class Reporter:
 
     def note(self, text: str) -> None:
         """Add a note on a decision that the user did not make; repeated notes are ignored."""
-        text = str(text)
+        text = one_line(str(text))
         if text not in self.notes:
             self.notes.append(text)
 
     def warn(self, text: str) -> None:
         """Add a warning that needs the user's attention; repeated warnings are ignored."""
-        text = str(text)
+        text = one_line(str(text))
         if text not in self.warnings:
             self.warnings.append(text)
 

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from heterocc.artifacts.errors import UnsupportedOpError, WrongResultError
+from heterocc.artifacts.one_line import one_line
 from heterocc.compiler.build.build import Builder, BuiltPlan, DoesNotLower
 from heterocc.compiler.build.pack import Piece, VariantParts
 from heterocc.compiler.checking.check import Checker
@@ -62,7 +63,7 @@ class BuiltVariant:
             outputs=model.graph.outputs,
             plan=print_plan(report.plan),
             summary=report.summary,
-            notes=(*notes, *unchecked, *report.check_notes, *tuned, *moved),
+            notes=tuple(map(one_line, (*notes, *unchecked, *report.check_notes, *tuned, *moved))),
         )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import ClassVar, Final
 
-from heterocc.artifacts.errors import AffinityCoverError, AffinityPatternError, PinnedDeviceError
+from heterocc.artifacts.errors import AffinityCoverError, AffinityPatternError, Hint, PinnedDeviceError
 from heterocc.passes.affinity import Rule, RuleKind
 from heterocc.passes.cost import Machine
 from heterocc.passes.graph import Graph, Node
@@ -95,7 +95,7 @@ def _listed_device(machine: Machine, graph: Graph, node: Node, rule: Rule) -> st
             where=where,
             hint=f"{', '.join(able)} can run it"
             if able
-            else "no listed device can run it; see `heterocc query` for the reasons",
+            else "no listed device can run it; see " + Hint("query_model", "`heterocc query`") + " for the reasons",
         )
     return device
 
@@ -186,4 +186,6 @@ class _NameIndex:
         names = [n.label for n in self._nodes]
         near = [n for end in wanted for n in difflib.get_close_matches(end, names, n=3, cutoff=0.5)]
         shown = ", ".join(f"'{n}'" for n in dict.fromkeys(near or names[:3]))
-        return f"nearest names: {shown}" if near else f"names look like {shown}; see `heterocc query` for all of them"
+        if near:
+            return f"nearest names: {shown}"
+        return f"names look like {shown}; " + Hint("query_model", "`heterocc query --json`") + " lists all of them"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from heterocc.artifacts.errors import PinnedDeviceError, UnsupportedOpError
+from heterocc.artifacts.errors import Hint, PinnedDeviceError, UnsupportedOpError
 from heterocc.passes.cost import Machine, PlacementDevice
 from heterocc.passes.graph import Graph, Node
 from heterocc.passes.plan import UNPLACED
@@ -80,7 +80,7 @@ def place(graph: Graph, machine: Machine, pins: Mapping[str, str]) -> dict[str, 
         able = (d.name for d in candidates if _can(machine, d, node))
         chosen = next((d for d in able if not bounded or budget.fits(d, node)), None)
         if chosen is None:
-            raise _nobody(graph, machine, budget, device_of, node)
+            raise _unsupported(graph, machine, budget, device_of, node)
         if bounded:
             budget.add(chosen, node)
         device_of[node.name] = chosen
@@ -114,7 +114,7 @@ def _can(machine: Machine, device: PlacementDevice, node: Node) -> bool:
     return machine.refusal(device.name, node.name) is None
 
 
-def _nobody(
+def _unsupported(
     graph: Graph, machine: Machine, budget: Budget, device_of: Mapping[str, str], node: Node
 ) -> UnsupportedOpError:
     def reason(device: str) -> str:
@@ -124,5 +124,5 @@ def _nobody(
     return UnsupportedOpError(
         f"no device can run {node.op_type} '{node.label}' ({'; '.join(reason(d.name) for d in machine.devices)})",
         where=f"{graph.name}: node '{node.label}' ({node.op_type})",
-        hint="see `heterocc query` for what each device can run",
+        hint="see " + Hint("query_model", "`heterocc query`") + " for what each device can run",
     )

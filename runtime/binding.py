@@ -49,7 +49,7 @@ class Binding:
             array = self._context.arrays.get(value)
             if array is None:
                 raise FeedError(
-                    f"'{info.name}' has no static shape, so there is no array to bind", hint="use Session.run"
+                    f"'{info.name}' does not have a static shape, so it cannot be bound", hint="use Session.run"
                 )
             views[info.name] = array
         return views

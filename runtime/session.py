@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, overload
 
-import numpy as np
-
-from heterocc.artifacts.errors import DeviceError, FeedError, HeteroccError, UsageError
+from heterocc.artifacts.errors import FeedError, HeteroccError, UsageError
 from heterocc.artifacts.files.closing import Closing
 from heterocc.artifacts.files.source import Source
 from heterocc.artifacts.manifest import TensorSpec, Variant
@@ -16,17 +14,13 @@ from heterocc.runtime import forks
 from heterocc.runtime.binding import Binding
 from heterocc.runtime.execute.chain import Context
 from heterocc.runtime.execute.cuda_streams import device_keeper
-from heterocc.runtime.execute.direct import go_home, write_to
-from heterocc.runtime.execute.faults import offer
 from heterocc.runtime.execute.loaded_code import close_unloaded
-from heterocc.runtime.execute.ort import to_python
 from heterocc.runtime.feeds import Array, FeedCheck, TensorInfo, check_out, nearest
 from heterocc.runtime.pool import ContextPool
 from heterocc.runtime.profile.profile import Profile, build_profile
-from heterocc.runtime.profile.recorder import Recorder
 from heterocc.runtime.profile.trace import Tap, TraceCallback
+from heterocc.runtime.runs import Runs
 from heterocc.runtime.select.opening import open_variant
-from heterocc.runtime.select.select import others_here
 
 Feed = Mapping[str, Any]
 Results = dict[str, Any]
@@ -125,7 +119,7 @@ class Session(Closing):
         self._in_specs = _named(variant, variant.inputs, [t.name for t in model.inputs])
         self._out_specs = _named(variant, variant.outputs, [t.name for t in model.outputs])
         self._check = FeedCheck(self._in_specs, bundle.path)
-        self._verified = False
+        self._runs = Runs(bundle, variant, [s.name for s in self._out_specs])
         self._generation = forks.generation
         self._portable = opened.pool.chain.portable
         self._allocations = opened.pool.chain.allocations
@@ -204,14 +198,12 @@ class Session(Closing):
         if second is not None:
             return self._run_list(first, second)
         arrays, targets = self._check(first), self._targets(out)
-        results = self._run(arrays, range(len(self._out_specs)), targets)
+        results = self._runs.run(self._alive(), arrays, range(len(self._out_specs)), targets)
         return {s.name: result for s, result in zip(self._out_specs, results, strict=True)}
 
     def wait_verified(self) -> None:
         """Wait until the SHA-256 of every weight is checked. Raises BundleHashError if one differs."""
-        if not self._verified:
-            self._bundle.verify_weights()
-            self._verified = True
+        self._runs.wait_verified()
 
     def bind(self) -> Binding:
         """Return a new Binding: arrays over the session's memory for inputs and outputs."""
@@ -219,7 +211,7 @@ class Session(Closing):
         with forks.working(self._bundle.path):
             inputs = zip(self.inputs, variant.inputs, strict=True)
             outputs = zip(self.outputs, variant.outputs, strict=True)
-            return Binding(pool.new(), inputs, outputs, self._alive, self._run_on)
+            return Binding(pool.new(), inputs, outputs, self._alive, self._runs.run_on)
 
     # ---- looking inside -------------------------------------------------------------------------------------------
 
@@ -248,7 +240,7 @@ class Session(Closing):
         chain = self._alive().chain
         with forks.working(self._bundle.path):
             context = Context(chain, reuse=False)
-        self._run_on(context, self._check(feed))
+        self._runs.run_on(context, self._check(feed))
         return {self._variant.values[v].name: value for v, value in context.values().items()}
 
     def trace_kernels(self, feed: Feed, callback: TraceCallback, partition: int | str | None = None) -> None:
@@ -262,7 +254,7 @@ class Session(Closing):
         tap = Tap(self._variant, chain.schedule, partition, callback)
         arrays = self._check(feed)
         try:
-            self._run_on(Context(chain, observer=tap), arrays)
+            self._runs.run_on(Context(chain, observer=tap), arrays)
         except HeteroccError:
             if tap.error is not None:
                 raise tap.error from None
@@ -318,65 +310,6 @@ class Session(Closing):
             )
         self._generation = forks.generation
 
-    def _run(self, arrays: Sequence[Any], wanted: Sequence[int], targets: Mapping[str, Array]) -> list[Any]:
-        """Run on a context of the pool and return the outputs with these numbers. A context that fails is discarded."""
-        pool = self._alive()
-        context = pool.take()
-        direct = self._place_results(context, arrays, wanted, targets) if context.direct else {}
-        self._run_on(context, arrays)
-        results = [
-            direct[i] if i in direct else self._result(context, i, targets.get(self._out_specs[i].name)) for i in wanted
-        ]
-        context.objects.clear()
-        go_home(context.direct)
-        pool.give_back(context)
-        return results
-
-    def _place_results(
-        self, context: Context, arrays: Sequence[Any], wanted: Sequence[int], targets: Mapping[str, Array]
-    ) -> dict[int, Array]:
-        """The results that code writes directly to the caller's or the returned array, by output."""
-        placed: dict[int, Array] = {}
-        for i in wanted:
-            direct = context.direct.get(self._variant.outputs[i])
-            target = targets.get(self._out_specs[i].name)
-            if direct is None or i in placed:
-                continue
-            if target is None:
-                placed[i] = direct.result()
-            elif write_to(direct, target, [*arrays, *placed.values()]):
-                placed[i] = target
-        return placed
-
-    def _run_on(self, context: Context, arrays: Sequence[Any]) -> None:
-        if not self._verified:
-            self.wait_verified()
-        entered = forks.enter()
-        try:
-            self._feed_and_execute(context, arrays)
-        finally:
-            if entered:
-                forks.leave()
-
-    def _feed_and_execute(self, context: Context, arrays: Sequence[Any]) -> None:
-        self._bundle.check_unchanged()
-        for value, array in zip(self._variant.inputs, arrays, strict=False):
-            direct = context.direct.get(value)
-            if direct is not None and direct.move(array):
-                continue
-            place = context.buffers.arrays.get(value)
-            if place is None:
-                context.objects[value] = array
-            else:
-                np.copyto(place, array)
-        try:
-            context.execute()
-        except DeviceError as error:
-            offer(error, self.devices, others_here(self._bundle.manifest, self._variant))
-            raise
-        if isinstance(context.observer, Recorder):
-            context.observer.runs += 1
-
     def _run_list(self, names: Sequence[str] | None, feed: Feed) -> list[Any]:
         known = [s.name for s in self._out_specs]
         for name in names or ():
@@ -384,7 +317,7 @@ class Session(Closing):
                 raise FeedError(f"the model has no output '{name}'", where=self._bundle.path, hint=nearest(name, known))
         wanted = range(len(known)) if names is None else [known.index(name) for name in names]
         arrays = self._check(feed)
-        return self._run(arrays, wanted, {})
+        return self._runs.run(self._alive(), arrays, wanted, {})
 
     def _targets(self, out: Mapping[str, Array] | None) -> Mapping[str, Array]:
         if not out:
@@ -395,16 +328,6 @@ class Session(Closing):
                 raise FeedError(f"the model has no output '{name}'", where=self._bundle.path, hint=nearest(name, specs))
             check_out(name, array, specs[name], self._bundle.path)
         return out
-
-    def _result(self, context: Context, index: int, target: Array | None) -> Any:
-        value = self._variant.outputs[index]
-        array = context.arrays.get(value)
-        if array is None:
-            return to_python(context.objects[value])
-        if target is None:
-            return array.copy()
-        np.copyto(target, array)
-        return target
 
 
 def _named(variant: Variant, values: Sequence[int], names: Sequence[str]) -> tuple[TensorSpec, ...]:

@@ -37,7 +37,7 @@ NOTHING_RUN = 5
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a test, as `search_plugin.py` writes it; all texts but `test` are empty where it passed."""
+    """The result of a test, as `search_plugin.py` writes it; all texts but `test` are empty if it passed."""
 
     test: str
     place: str = ""
@@ -58,7 +58,7 @@ class Failure:
 
 @dataclass
 class Search:
-    """What came of it so far: examples by test, and failures by test and place in the source."""
+    """The results so far: examples by test, and failures by test and place in the source."""
 
     rounds: int = 0
     examples: dict[str, int] = field(default_factory=dict)
@@ -140,13 +140,13 @@ def run(search: Search, file: Path, seed: int, seconds: float) -> None:
 
 
 def to_pin(failure: str) -> str:
-    """The part of a failure's text that gives the exception and the example; all of it where nothing is marked so."""
+    """The part of a failure's text that gives the exception and the example; all of it if nothing is marked so."""
     marked = [line.removeprefix("E").removeprefix("   ") for line in failure.splitlines() if line.startswith("E ")]
     return "\n".join(marked) or failure
 
 
 def pytest(tests: str, seed: int, profile: str, seconds: float) -> tuple[list[Outcome], int | None, str]:
-    """What became of tests that ended in time; pytest's exit status, None if time ran out; and its output."""
+    """The results of tests that ended in time; pytest's exit status, None if time ran out; and its output."""
     command = [
         *(sys.executable, "-m", "pytest", "-q", "-p", "search_plugin", "-p", "no:cacheprovider"),
         *("-m", "hypothesis and not models", f"--hypothesis-profile={profile}", f"--hypothesis-seed={seed}", tests),

@@ -1,4 +1,4 @@
-"""What `search.py` adds to pytest: hypothesis profiles, and a line of JSON for each test once it has ended."""
+"""The pytest plug-in of `search.py`: hypothesis profiles, and a line of JSON for each finished test."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EXAMPLES = 1000
 """Examples of a test in a round, where it does not say itself how many."""
 
 FOLDER = Path(os.environ["HETEROCC_SEARCH"])
-"""Where `report.jsonl` goes."""
+"""The path of `report.jsonl`."""
 
 _COUNTS = re.compile(r"(\d+) passing(?: examples)?, (\d+) failing")
 

@@ -1,4 +1,4 @@
-"""Options and fixtures that all tests share, and what the tests must find here."""
+"""Options and fixtures of all tests, and the requirements of HETEROCC_REQUIRE."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ MISSING: Mapping[str, Callable[[], str | None]] = {
     "spirv-val": lambda: None if shutil.which("spirv-val") else "it is not on the PATH (Debian: spirv-tools)",
     "cuda": cuda_unavailable_reason,
 }
-"""What HETEROCC_REQUIRE may name, and why it is missing here, if it is."""
+"""The names that HETEROCC_REQUIRE accepts, each with a function that returns the reason if it is missing here."""
+
+_GIVEN = frozenset(os.environ)
+"""The variables with which the whole run was started, such as a simulated failure for all of its tests."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -36,7 +39,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Refuse to run where something in HETEROCC_REQUIRE (a comma-separated list) is missing: its tests would skip."""
+    """Refuse to run if something in HETEROCC_REQUIRE (a comma-separated list) is missing: its tests would skip."""
     for name in filter(None, os.environ.get("HETEROCC_REQUIRE", "").split(",")):
         if name not in MISSING:
             raise pytest.UsageError(f"HETEROCC_REQUIRE names '{name}'; it may name {', '.join(MISSING)}")
@@ -45,15 +48,11 @@ def pytest_configure(config: pytest.Config) -> None:
             raise pytest.UsageError(f"HETEROCC_REQUIRE asks for {name}, which the tests cannot use: {reason}")
 
 
-SET_BEFORE = frozenset(os.environ)
-"""Variables of the process that runs the tests: some tests run others with simulated failures."""
-
-
 @pytest.fixture(autouse=True)
 def _no_simulated_failure_is_left() -> Iterator[None]:
-    """Refuse a test that makes this process simulate failures of a driver: a plug-in never stops once it began."""
+    """Refuse a test that makes this process simulate failures of a driver, because a plug-in never stops to do so."""
     yield
-    left = [name for name in honoured() if name != WRONG_KERNEL and name not in SET_BEFORE]
+    left = [name for name in honoured() if name != WRONG_KERNEL and name not in _GIVEN]
     assert not left, f"{', '.join(left)} is in force in this process from now on: set it in a fresh one"
 
 

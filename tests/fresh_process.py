@@ -1,33 +1,29 @@
-"""Programs in an interpreter of their own."""
+"""Runs of programs in fresh interpreters."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 
 STRICT = ("-W", "error", "-W", "default:HETEROCC_")
-"""Python's options that make an error of every warning but that of a variable with simulated failures."""
+"""Python's options that turn every warning into an error, except those about simulated failures."""
 
 
 def fresh(program: str, **environment: str) -> str:
-    """What a program prints in a fresh interpreter."""
-    done = subprocess.run(
-        [sys.executable, *STRICT, "-c", program],
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    """The standard output of a program in a fresh interpreter, in which warnings are errors."""
+    return _run(STRICT, program, environment).stdout
 
 
 def stderr_of(program: str, **environment: str) -> str:
-    """What a program writes to stderr in a fresh interpreter with Python's usual filters of warnings."""
+    """The standard error of a program in a fresh interpreter with Python's default filters of warnings."""
+    return _run((), program, environment).stderr
+
+
+def _run(options: Sequence[str], program: str, environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
     done = subprocess.run(
-        [sys.executable, "-c", program],
+        [sys.executable, *options, "-c", program],
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
@@ -35,4 +31,4 @@ def stderr_of(program: str, **environment: str) -> str:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    return done.stderr
+    return done

@@ -261,7 +261,7 @@ def _squeeze_excite(net: NetworkBuilder, x: str, channels: int, gate: str) -> st
 
 
 def _yolo_boxes(net: NetworkBuilder, x: str, channels: int, size: int, stride: float) -> str:
-    """Three boxes a cell of 4 coordinates and 21 scores, [1, 3·size², 25]; seeded noise stands for grid and anchors."""
+    """Three boxes a cell of 4 coordinates and 21 scores, [1, 3·size², 25]; seeded noise replaces grid and anchors."""
     y = net.reshape(net.conv(x, channels, 3 * 25, 1), 1, 3, 25, size, size)
     y = net.op("Sigmoid", net.transpose(y, 0, 1, 3, 4, 2))
     centre, extent, scores = net.ops("Split", y, net.ints(2, 2, 21), results=3, axis=4)

@@ -48,7 +48,7 @@ class ModelUnavailableError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One real model: where it lies, what its bytes must be, and the input shapes to use."""
+    """One real model: its place, the hash of its bytes, and the input shapes to use."""
 
     file: str
     package: str
@@ -83,7 +83,7 @@ def rows() -> Mapping[str, Row]:
 
 
 def cache_dir() -> Path:
-    """The folder where models are kept; made if it is not there."""
+    """The folder for models; created if it is missing."""
     folder = Path(os.environ.get("HETEROCC_MODEL_CACHE") or Path.home() / ".cache" / "heterocc-test-models")
     folder.mkdir(parents=True, exist_ok=True)
     return folder
@@ -178,7 +178,7 @@ def _temper_logits(model: onnx.ModelProto) -> None:
     image = np.random.default_rng(0).standard_normal(info.shape, dtype=np.float32)
     spread = float(session.run([logits], {info.name: image})[0].std())
     node = producer[logits]
-    while node.op_type not in ("Gemm", "Conv"):  # what lies between (pooling, ReLU, reshapes) scales with its input
+    while node.op_type not in ("Gemm", "Conv"):  # the nodes between (pooling, ReLU, reshapes) scale with their input
         node = producer[node.input[0]]
     for tensor in graph.initializer:
         if tensor.name in node.input[1:]:

@@ -13,7 +13,7 @@ from onnx import helper, numpy_helper
 
 OPSET = 17
 IR_VERSION = 8
-"""What exporters write that are a few years old: most models in use."""
+"""The versions that exporters of a few years ago write, as in most models in use."""
 
 Activation = Literal["none", "relu", "relu6", "hard_swish", "swish", "leaky_relu", "gelu"]
 
@@ -42,7 +42,7 @@ class NetworkBuilder:
         return model
 
     def weight(self, *shape: int, scale: float | None = None) -> str:
-        """Normal noise, scaled by √(2 / all axes but the first) where no scale is given: results stay near one (He)."""
+        """Normal noise, scaled by √(2 / all axes but the first) if no scale is given: results stay near one (He)."""
         spread = (2 / prod(shape[1:])) ** 0.5 if scale is None else scale
         return self._initializer(self._rng.standard_normal(shape) * spread)
 
@@ -94,7 +94,7 @@ class NetworkBuilder:
     ) -> str:
         """A convolution from `channels` to `filters` channels with a bias; a number as kernel means a square one.
 
-        Padding keeps the size where no other `pad` is given, apart from what the stride takes.
+        Padding keeps the size unless another `pad` is given, apart from the effect of the stride.
         """
         sizes = [kernel] * 2 if isinstance(kernel, int) else list(kernel)
         pads = [dilation * (size - 1) // 2 if pad is None else pad for size in sizes]

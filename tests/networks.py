@@ -1,6 +1,6 @@
 """Small networks of the kinds that people bring, built here with seeded weights and kept in the models' cache.
 
-They stand for families (MobileNet, U-Net, BERT, …) by their operators and shapes, not by what they compute.
+They stand for families (MobileNet, U-Net, BERT, …) by their operators and shapes, not by their weights.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ NETWORKS: Mapping[str, Callable[[], onnx.ModelProto]] = {
         sequence.gemms,
     )
 }
-"""What builds each network, by its name."""
+"""The builder of each network, by its name."""
 
 _VERSION = 1
 """Raised when a network or its seeded weights change, so that an old cache is not used."""

@@ -1,4 +1,4 @@
-"""What HETEROCC_REQUIRE names is found or the run ends in an error: no test of a device is skipped unseen."""
+"""HETEROCC_REQUIRE: a device that it names must be found, so that tests of a device are not skipped unnoticed."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ def collect(**environment: str) -> tuple[int, str]:
 @pytest.mark.parametrize("device", ["opencl", "vulkan"])
 def test_a_required_device_that_is_missing_ends_the_run(device: str) -> None:
     fault = {f"HETEROCC_{device.upper()}_FAULT": "no-driver"}
-    status, told = collect(HETEROCC_REQUIRE=device, **fault)
+    status, output = collect(HETEROCC_REQUIRE=device, **fault)
     assert status == pytest.ExitCode.USAGE_ERROR
-    assert f"asks for {device}, which the tests cannot use" in told
+    assert f"asks for {device}, which the tests cannot use" in output
     assert collect(HETEROCC_REQUIRE="", **fault)[0] == pytest.ExitCode.OK
 
 
 def test_a_required_gpu_that_is_missing_ends_the_run(tmp_path: Path) -> None:
     (tmp_path / "libcuda.so.1").write_bytes(b"not a library")
-    status, told = collect(HETEROCC_REQUIRE="cuda", LD_LIBRARY_PATH=str(tmp_path))
+    status, output = collect(HETEROCC_REQUIRE="cuda", LD_LIBRARY_PATH=str(tmp_path))
     assert status == pytest.ExitCode.USAGE_ERROR
-    assert "asks for cuda, which the tests cannot use: CUDA cannot be used" in told
+    assert "asks for cuda, which the tests cannot use: CUDA cannot be used" in output
 
 
 def test_a_requirement_that_nobody_knows_ends_the_run() -> None:
-    status, told = collect(HETEROCC_REQUIRE="opencI")
+    status, output = collect(HETEROCC_REQUIRE="opencI")
     assert status == pytest.ExitCode.USAGE_ERROR
-    assert "it may name opencl, vulkan, spirv-val" in told
+    assert "it may name opencl, vulkan, spirv-val" in output
 
 
 @pytest.mark.xdist_group("together")
 def test_a_group_of_tests_stays_on_one_worker(request: pytest.FixtureRequest) -> None:
-    """xdist tells a group by the end of a test's name, which pytest 9.2 does not let it write."""
+    """xdist marks a group at the end of a test's name, which pytest 9.2 does not let it write."""
     if getattr(request.config.option, "loadgroup", False):
         assert request.node.nodeid.endswith("@together")
 
@@ -53,8 +53,8 @@ def test_a_group_of_tests_stays_on_one_worker(request: pytest.FixtureRequest) ->
 def test_every_target_requires_what_is_installed_here() -> None:
     script = TESTS.parent / "scripts" / "required.sh"
     found = subprocess.run([script], capture_output=True, text=True, check=True).stdout.strip()
-    status, told = collect(HETEROCC_REQUIRE=found)
-    assert status == pytest.ExitCode.OK, told
+    status, output = collect(HETEROCC_REQUIRE=found)
+    assert status == pytest.ExitCode.OK, output
     runs = [line for line in (TESTS.parent / "Makefile").read_text().splitlines() if "$(VENV)/pytest" in line]
     assert len(runs) >= 3
     assert [line for line in runs if "$(REQUIRE)" not in line] == []

@@ -1,4 +1,4 @@
-"""`make test-search`: it finds what fails, goes on, and prints what to pin; no test that draws examples is left out."""
+"""`make test-search`: it runs every test with drawn examples, continues after failures, and prints examples to pin."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def test_numbers_are_themselves(number):
 def test_that_draws_nothing():
     raise ValueError
 """)
-    status, told = search(file, "--rounds", "2")
-    assert status == 1, told
-    assert "examples of 2 tests in 2 rounds; 1 failures" in told
-    assert "test_drawn.py::test_sums_are_small failed 2 times, first with --hypothesis-seed=" in told
-    assert "numbers=[50, 100]" in told, "made smaller"
-    assert "@reproduce_failure(" in told
+    status, output = search(file, "--rounds", "2")
+    assert status == 1, output
+    assert "examples of 2 tests in 2 rounds; 1 failures" in output
+    assert "test_drawn.py::test_sums_are_small failed 2 times, first with --hypothesis-seed=" in output
+    assert "numbers=[50, 100]" in output, "made smaller"
+    assert "@reproduce_failure(" in output
     assert not list(tmp_path.glob(".hypothesis/examples/*"))
 
 
@@ -53,14 +53,14 @@ from hypothesis import given, strategies as st
 def test_that_dies(number):
     os.abort()
 """)
-    status, told = search(file, "--rounds", "1")
+    status, output = search(file, "--rounds", "1")
     assert status == 1
-    assert f"{file} failed once" in told
-    assert "pytest ended with status -6" in told
+    assert f"{file} failed once" in output
+    assert "pytest ended with status -6" in output
     file.write_text("import heterocc.nothing")
-    status, told = search(file, "--rounds", "1")
+    status, output = search(file, "--rounds", "1")
     assert status == 1
-    assert "No module named 'heterocc.nothing'" in told
+    assert "No module named 'heterocc.nothing'" in output
 
 
 def test_a_test_that_is_cut_off_is_no_failure_and_what_failed_before_is_one(tmp_path: Path) -> None:
@@ -77,11 +77,11 @@ def test_that_fails(number):
 def test_that_takes_long(number):
     time.sleep(600)
 """)
-    status, told = search(file, "--minutes", "0.1")
+    status, output = search(file, "--minutes", "0.1")
     assert status == 1
-    assert "test_that_fails" in told
-    assert "test_that_takes_long" not in told
-    assert "in 1 rounds; 1 failures" in told
+    assert "test_that_fails" in output
+    assert "test_that_takes_long" not in output
+    assert "in 1 rounds; 1 failures" in output
 
 
 def test_a_search_without_failures_ends_well_and_one_without_tests_does_not(tmp_path: Path) -> None:

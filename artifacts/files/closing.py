@@ -12,7 +12,7 @@ class Closing(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Give up what the object holds; does nothing the second time."""
+        """Release the object's resources; does nothing the second time."""
 
     def __enter__(self) -> Self:
         return self

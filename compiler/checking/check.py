@@ -85,7 +85,7 @@ class Checker:
 
     def _cannot_check(self, job: PartitionJob, values: Mapping[str, Any]) -> str | None:
         if not job.device.present:
-            return "the device is not here; run `heterocc verify` where it is"
+            return "the device is not on this machine; verify the bundle on one that has it"
         if any(not isinstance(values[v], np.ndarray) for v in job.inputs):
             return "it reads a value that is not a tensor"
         return None

@@ -88,7 +88,7 @@ class CheckResult:
 
 
 def _reason(verdict: Verdict) -> str:
-    """Why a partition was not compared, or not all of it; empty where it was."""
+    """The reasons why a partition was not compared, or not completely; empty if it was."""
     if isinstance(verdict, Unchecked):
         return verdict.reason
     return joined(verdict.unseen) if isinstance(verdict, Right) else ""

@@ -12,6 +12,7 @@ import numpy as np
 
 from heterocc.artifacts.errors import Hint, UsageError, VerifyError
 from heterocc.artifacts.manifest import Golden, Variant
+from heterocc.artifacts.one_line import one_line
 from heterocc.artifacts.reader import Bundle, open_bundle
 from heterocc.compiler.checking.bisect import Culprit, find_culprit, half_nodes
 from heterocc.compiler.checking.compare import Difference, Tolerance, blindness, compare
@@ -129,7 +130,7 @@ def _golden_difference(name: str, got: Any, expected: np.ndarray[Any, Any], tole
 
 def _not_compared(name: str, variant: Variant) -> Difference:
     """The difference of an output without golden vectors; the reason is from the variant's notes if it is random."""
-    head = not_compared(name, "")
+    head = one_line(not_compared(name, ""))
     reasons = (note.removeprefix(head) for note in variant.notes if note.startswith(head))
     return Difference(name, 0.0, 0.0, math.inf, None, next(reasons, "the golden vectors do not have it"))
 

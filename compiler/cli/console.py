@@ -16,7 +16,7 @@ from rich.markup import escape
 from rich.segment import Segment
 from rich.text import Text
 
-from heterocc.artifacts.errors import HeteroccError, InternalError, OutputFileError
+from heterocc.artifacts.errors import HeteroccError, InternalError, OutputFileError, command_form
 from heterocc.artifacts.one_line import one_line
 from heterocc.compiler.cli.process import end_on_signals, is_ending, prepare_streams, yield_to_signal
 from heterocc.compiler.cli.progress import Lines, bar
@@ -99,16 +99,16 @@ class ConsoleReporter(Reporter):
 
     def note(self, text: str) -> None:
         """Print a note once."""
-        text = getattr(text, "command", text)
+        text = one_line(command_form(text))
         if text not in self.notes and not self._quiet:
-            err.print(f"[cyan]note:[/] {escape(one_line(text))}")
+            err.print(f"[cyan]note:[/] {escape(text)}")
         super().note(text)
 
     def warn(self, text: str) -> None:
         """Print a warning once."""
-        text = getattr(text, "command", text)
+        text = one_line(command_form(text))
         if text not in self.warnings:
-            err.print(f"[yellow]warning:[/] {escape(one_line(text))}")
+            err.print(f"[yellow]warning:[/] {escape(text)}")
         super().warn(text)
 
     @contextmanager
@@ -132,6 +132,11 @@ def print_plain(text: str) -> None:
     """Print text on standard output without markup, wrapping or control characters."""
     with stdout_errors():
         print(printable(text))
+
+
+def print_line(text: str) -> None:
+    """Print one line on standard output; line breaks in names are escaped."""
+    print_plain(one_line(text))
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from heterocc.artifacts.errors import HeteroccError
+from heterocc.artifacts.errors import HeteroccError, command_form
 from heterocc.compiler.devices.names import known_devices, resolve_devices
 from heterocc.runtime.select.devices import inventory
 from heterocc.runtime.select.ranking import kind_text, label_of
@@ -52,7 +52,10 @@ def _alias(name: str) -> dict[str, Any]:
     except HeteroccError as error:
         return {"label": None, "device": None, "present": False, "why": error.message}
     kind = kind_text(chosen.unit, software=chosen.software)
-    why = "; ".join(notes) or f"{name} is the first {kind}: CUDA comes before Vulkan, Vulkan before OpenCL"
+    why = (
+        "; ".join(map(command_form, notes))
+        or f"{name} is the first {kind}: CUDA comes before Vulkan, Vulkan before OpenCL"
+    )
     label = label_of(chosen.backend, chosen.index) if chosen.present else None
     return {"label": label, "device": chosen.description, "present": chosen.present, "why": why}
 

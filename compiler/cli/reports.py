@@ -11,11 +11,12 @@ from rich.markup import escape
 from rich.table import Table
 
 from heterocc.artifacts.dtypes import is_narrow
-from heterocc.artifacts.errors import BundleError, HeteroccError, IncompatibleBundleError
+from heterocc.artifacts.errors import BundleError, HeteroccError, IncompatibleBundleError, command_form
 from heterocc.artifacts.manifest import TensorSpec, Variant
+from heterocc.artifacts.one_line import one_line
 from heterocc.artifacts.reader import Bundle, open_bundle
 from heterocc.compiler.checking.ort_trial import refusals
-from heterocc.compiler.cli.console import err, out, print_plain
+from heterocc.compiler.cli.console import err, out, print_line, print_plain
 from heterocc.runtime.execute.executable import is_detail
 from heterocc.runtime.select.compat import host, why_not
 from heterocc.runtime.select.devices import driver_reason
@@ -27,7 +28,7 @@ def print_notes(notes: Sequence[str], devices: str | None) -> None:
     shown = [note for note in notes if not is_detail(note)]
     if len(shown) > 1 or is_auto(devices):
         for note in shown:
-            err.print(f"[cyan]note:[/] {escape(note)}")
+            err.print(f"[cyan]note:[/] {escape(one_line(command_form(note)))}")
 
 
 def outputs_table(results: Mapping[str, Any]) -> Table:
@@ -59,7 +60,7 @@ def outputs_json(session: Any, results: Mapping[str, Any], profile: bool) -> dic
         else:
             shown[name] = {"dtype": type(value).__name__, "data": _finite(_plain(value))}
     report: dict[str, object] = {"variant": session.variant.name, "devices": list(session.devices), "outputs": shown}
-    report["notes"] = list(session.notes)
+    report["notes"] = [command_form(note) for note in session.notes]
     if profile:
         report["profile"] = session.profile().to_json()
     return report
@@ -99,14 +100,14 @@ def print_bundle(bundle: Bundle, *, plan: bool, members: bool, kernels: bool) ->
     """Print the contents of a bundle."""
     manifest = bundle.manifest
     made = ", ".join(f"{k} {v}" for k, v in manifest.producer.model_dump().items() if v)
-    print_plain(f"model     {manifest.model.name}  (SHA-256 {manifest.model.sha256[:16]}…)")
-    print_plain(f"format    {manifest.version.major}.{manifest.version.minor}, written by {made}")
+    print_line(f"model     {manifest.model.name}  (SHA-256 {manifest.model.sha256[:16]}…)")
+    print_line(f"format    {manifest.version.major}.{manifest.version.minor}, written by {made}")
     warning = manifest.faults_warning()
     if warning is not None:
         print_plain(f"warning   {warning}")
     for label, specs in (("input", manifest.model.inputs), ("output", manifest.model.outputs)):
         for spec in specs:
-            print_plain(f"{label:<9} {spec.name}: {spec_text(spec)}")
+            print_line(f"{label:<9} {spec.name}: {spec_text(spec)}")
     weights = sum({(w.offset, w.nbytes): w.nbytes for w in manifest.weights}.values())
     print_plain(f"weights   {len(manifest.weights)} tensors, {weights / 1e6:.1f} MB")
     print_plain(f"golden    {'none' if manifest.golden is None else f'seed {manifest.golden.seed}'}")
@@ -128,23 +129,23 @@ def print_bundle(bundle: Bundle, *, plan: bool, members: bool, kernels: bool) ->
 
 
 def _print_variant(variant: Variant, *, kernels: bool) -> None:
-    print_plain(f"variant   {variant.name}: {variant.summary}")
+    print_line(f"variant   {variant.name}: {variant.summary}")
     for device in variant.devices:
         precision = device.properties.get("precision", "f32")
         needs = [device.arch or "", *device.cpu_features, *device.requires]
         needs += [f"precision={precision}"] if precision != "f32" else []
-        print_plain(
+        print_line(
             f"  device  {device.name} ({device.backend}.{device.index}) {' '.join(n for n in needs if n)}".rstrip()
         )
     for note in variant.notes:
-        print_plain(f"  note    {note}")
+        print_line(f"  note    {note}")
     for part in variant.partitions:
         label = variant.devices[part.device].name
         state = "checked" if part.checked else "not checked"
-        print_plain(f"  {part.name:<7} {label}: {len(part.nodes)} nodes, {len(part.kernels)} kernels, {state}")
+        print_line(f"  {part.name:<7} {label}: {len(part.nodes)} nodes, {len(part.kernels)} kernels, {state}")
         if kernels:
             for kernel in part.kernels:
-                print_plain(f"          {kernel.symbol}: {', '.join(kernel.nodes)}")
+                print_line(f"          {kernel.symbol}: {', '.join(kernel.nodes)}")
 
 
 def check_bundle(path: Path, devices: str | None = None) -> dict[str, Any]:
@@ -187,13 +188,13 @@ def print_check(report: Mapping[str, Any]) -> None:
     if report["intact"]:
         print_plain("intact: all hashes match")
     else:
-        print_plain(f"damaged: {report['damage']['message']}")
+        print_line(f"damaged: {report['damage']['message']}")
     if report["warning"] is not None:
         print_plain(f"warning: {report['warning']}")
     for variant in report["variants"]:
-        print_plain(f"variant {variant['name']}: {'can run here' if variant['runs'] else 'cannot run here'}")
+        print_line(f"variant {variant['name']}: {'can run here' if variant['runs'] else 'cannot run here'}")
         for reason in variant["reasons"]:
-            print_plain(f"  - {reason}")
+            print_line(f"  - {reason}")
     if report["order"]:
         first, *others = report["order"]
-        print_plain(f"loads {first}" + (f"; if that fails, {', then '.join(others)}" if others else ""))
+        print_line(f"loads {first}" + (f"; if that fails, {', then '.join(others)}" if others else ""))

@@ -9,6 +9,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from heterocc.artifacts.errors import command_form
 from heterocc.compiler.cli.bench import PERCENTILES, BenchResult
 
 if TYPE_CHECKING:  # a command loads only what it needs
@@ -32,10 +33,8 @@ def query_table(result: QueryResult) -> Group:
         table.add_row(Text(op_type), count, *counts, Text(reasons))
     table.add_section()
     table.add_row(*totals(result))
-    lines = [Text(line) for line in remarks(result)]
-    lines += [
-        Text(getattr(line, "command", line), style="red" if i == 0 else "") for i, line in enumerate(no_device(result))
-    ]
+    lines = [Text(command_form(line)) for line in remarks(result)]
+    lines += [Text(command_form(line), style="red" if i == 0 else "") for i, line in enumerate(no_device(result))]
     return Group(table, *lines)
 
 

@@ -134,6 +134,10 @@ def _kind(device: TargetDevice) -> str:
     return kind_text(device.unit, software=device.software) + ("" if device.present else " that is missing here")
 
 
+def _verify(place: str) -> Hint:
+    return Hint(f"call verify_bundle {place}", f"run `heterocc verify` {place}")
+
+
 def _split(names: str | Sequence[str]) -> list[str]:
     """The names of a list in order. `AUTO:GPU,CPU` is one name: its candidates extend to the end of the list."""
     if not isinstance(names, str) and not (isinstance(names, Sequence) and all(isinstance(n, str) for n in names)):
@@ -194,8 +198,8 @@ class _Resolver:
             if label.upper() == name.upper():
                 if not device.present:
                     self.notes.append(
-                        f"{label} is described by a file and is not on this machine: its code is not checked; run "
-                        "`heterocc verify` on its machine"
+                        f"{label} is described by a file and is not on this machine: its code is not checked; "
+                        + _verify("on its machine")
                     )
                 return device
         match = re.fullmatch(r"([A-Z]+)(?:\.([0-9]{1,3}))?", name.upper())
@@ -248,7 +252,7 @@ class _Resolver:
             why = f" ({reason})" if reason else ""
             self.notes.append(
                 f"{name.upper()} is a generic OpenCL target: no GPU was found{why}, its code is not checked; "
-                "run `heterocc verify` on a machine with a GPU"
+                + _verify("on a machine with a GPU")
             )
             return generic_gpu()
         if index >= len(found):

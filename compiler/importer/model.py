@@ -24,8 +24,8 @@ class ImportedModel:
     `graph.nodes[i].name`, value names equal `graph.values` keys, both C identifiers. `weights` holds every constant by
     name (read-only arrays, external data mapped). `sources` are the original input and output names in model order,
     by internal name. `sha256` is that of the source file and of its external data, if any. `notes` are
-    sentences for the user about what import did that they might not expect. `loose` are nodes whose bodies contradict
-    the fixed input shapes: a `subgraph` with one of them leaves all shapes of its inputs open, as the model did.
+    sentences for the user about unexpected steps of the import. `loose` are nodes whose bodies contradict the fixed
+    input shapes: a `subgraph` with one of them has inputs of unknown dimensions.
     """
 
     name: str
@@ -61,11 +61,11 @@ class ImportedModel:
     def subgraph(self, nodes: Sequence[str], inputs: Sequence[str], outputs: Sequence[str]) -> onnx.ModelProto:
         """A valid ONNX model of `nodes` alone, reading `inputs`, writing `outputs`.
 
-        Constants used by the nodes are initializers of the result, by name, with their data in `raw_data` only when
-        they are no larger than 1 KiB; larger ones are marked as external (location `heterocc`) and the caller feeds
-        them from `weights`. The nodes of the result are in graph order.
+        Constants that the nodes use are initializers of the result, by name. Those of at most 1 KiB have their data in
+        `raw_data`; larger ones are marked as external (location `heterocc`), and the caller feeds them from `weights`.
+        The nodes of the result are in graph order.
 
-        Raises KeyError for a node or value that the model does not have.
+        Raises KeyError for an unknown node or value.
         """
         chosen = {name: self.protos[name] for name in nodes}
         members = [n for n in self.proto.graph.node if n.name in chosen]
@@ -97,7 +97,7 @@ class ImportedModel:
     def _info(self, name: str) -> onnx.ValueInfoProto:
         value = self.graph.values[name]
         if value.is_opaque and name in self._infos:
-            return self._infos[name]  # sequences and maps: only the proto has the whole type
+            return self._infos[name]  # only the proto has the full type of a sequence or map
         if value.dtype == "undefined":
             return onnx.ValueInfoProto(name=name)
         elem_type = onnx.TensorProto.STRING if value.dtype == "string" else np_type(value.dtype)
@@ -105,7 +105,7 @@ class ImportedModel:
 
 
 def open_shapes(model: onnx.ModelProto) -> None:
-    """Make every dimension of the model's inputs unknown, and drop what was inferred from them."""
+    """Make every dimension of the model's inputs and outputs unknown, and remove inferred shapes."""
     constants = {t.name for t in model.graph.initializer}
     for info in (*model.graph.input, *model.graph.output):
         if info.type.HasField("tensor_type") and info.name not in constants:

@@ -13,7 +13,7 @@ from onnx import helper
 
 from heterocc.artifacts.errors import InvalidGraphError
 from heterocc.compiler.importer.draft.draft import nodes_of
-from heterocc.compiler.importer.reading.read import read_proto
+from heterocc.compiler.importer.reading.parse import read_proto
 from heterocc.compiler.importer.reading.source import as_source
 from heterocc.passes.printer import human_bytes
 
@@ -23,7 +23,7 @@ Dim = int | str | None
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """An input or output of the model; `dims` is None where even the rank is unknown."""
+    """An input or output of the model; `dims` is None if the rank is unknown."""
 
     name: str
     dtype: str
@@ -31,7 +31,7 @@ class End:
 
     @property
     def is_dynamic(self) -> bool:
-        """Whether it is a tensor with a dimension that the model leaves open."""
+        """Whether it is a tensor with a dynamic dimension."""
         tensor = "(" not in self.dtype
         return tensor and (self.dims is None or any(not isinstance(d, int) for d in self.dims))
 
@@ -41,7 +41,7 @@ class End:
         return f"{self.name}: {self.dtype}{'' if '(' in self.dtype else shape}"
 
     def option(self) -> str:
-        """The `--shape` that fixes it, with a word in place of each number that is to be chosen."""
+        """The `--shape` option that fixes it, with names in place of the sizes to choose."""
         dims = ["DIMS"] if self.dims is None else [str(d) if isinstance(d, int) else _word(d) for d in self.dims]
         return f"--shape '{self.name}={','.join(dims)}'"
 
@@ -129,7 +129,7 @@ def summarise(path: Path) -> ModelSummary:
 
 
 def _text(text: str | bytes) -> str:
-    """A text of the model; releases of protobuf give bytes for one that is not UTF-8, or raise. Raises UnicodeError."""
+    """A text of the model. Raises UnicodeError if it is not UTF-8; some releases of protobuf return it as bytes."""
     return text if isinstance(text, str) else text.decode("utf-8")
 
 

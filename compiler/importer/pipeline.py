@@ -58,15 +58,15 @@ def _import(source: ModelSource, shapes: Mapping[str, Sequence[int]]) -> Importe
     draft.budget = Budget.for_weights(draft.weights)
     where = path.name
     fix_inputs(draft, shapes, where)
-    # A name that is not UTF-8 has lone surrogates in Python, which no text file takes.
+    # A name that is not UTF-8 has lone surrogates in Python, which cannot be written to text files.
     stem = os.fsencode(path.stem).decode("utf-8", "replace")
     try:
         return _normalised(draft, stem, digest, where)
     except InvalidGraphError as error:
-        blamed = empty_at_fault(shapes, error)
-        if blamed is None:
+        empty = empty_at_fault(shapes, error)
+        if empty is None:
             raise
-        raise blamed from error
+        raise empty from error
 
 
 def _normalised(draft: Draft, stem: str, digest: str, where: str) -> ImportedModel:
@@ -81,9 +81,9 @@ def _normalised(draft: Draft, stem: str, digest: str, where: str) -> ImportedMod
 
 
 def _rename(draft: Draft) -> tuple[dict[str, str], Namer]:
-    """Give all values and nodes their final names, unique over the graph and its bodies, before anything is moved.
+    """Give all values and nodes names that are unique over the graph and its bodies.
 
-    Returns the model's names of graph inputs and outputs by new name, and the namer for what comes later.
+    Returns the model's names of graph inputs and outputs by new name, and the namer for values of later steps.
     """
     namer = Namer()
     ends = [i.name for i in (*draft.graph.input, *draft.graph.output)]
@@ -97,7 +97,7 @@ def _rename(draft: Draft) -> tuple[dict[str, str], Namer]:
 
 
 def _finish(draft: Draft, stem: str, digest: str, sources: Mapping[str, str], where: str) -> ImportedModel:
-    """Build what import hands on; names that the tools of ONNX invented become identifiers too."""
+    """Build the result of the import, with identifiers for names that ONNX's tools added."""
     again = _rename(draft)[0]
     table = infer(draft, stem)
     loose = _loose_nodes(draft, where, sources, again)
@@ -133,10 +133,10 @@ def _finish(draft: Draft, stem: str, digest: str, sources: Mapping[str, str], wh
 
 
 def _loose_nodes(draft: Draft, where: str, sources: Mapping[str, str], again: Mapping[str, str]) -> frozenset[str]:
-    """Nodes with a body that the fixed shapes contradict, where the model is valid without them.
+    """Nodes with a body that the fixed shapes contradict, if the model is valid without fixed shapes.
 
-    Raises InvalidGraphError when ONNX Runtime finds the model invalid in any case, or would need too much memory to
-    tell.
+    Raises InvalidGraphError if ONNX Runtime finds the model invalid without them too, or if its check would need too
+    much memory.
     """
     proto = draft.to_proto()
     require_few(proto.graph, where)

@@ -1,7 +1,7 @@
 """Nodes whose results differ from run to run, and the values that depend on them.
 
-A `seed` attribute does not change that: in ONNX Runtime it fixes the numbers of a session's first run, and each run
-takes the next ones.
+This includes nodes with a `seed` attribute: in ONNX Runtime it fixes the numbers of a session's first run, and later
+runs continue the sequence.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _RANDOM = frozenset(
     "RandomUniformLike Sampling".split()
 )
 _DROPOUTS = {"Dropout": 2, "BitmaskDropout": 2, "BiasDropout": 4, "BitmaskBiasDropout": 4}
-"""Operators that are random in training mode alone, and the input that says so; the ratio is the one before it."""
+"""Operators that are random only in training mode, and the index of that input; the ratio is the input before it."""
 
 
 def random_operator(node: onnx.NodeProto, constants: Mapping[str, np.ndarray[Any, Any]]) -> str | None:
-    """The operator that makes a node's results random, its own or one in its bodies; None where there is none.
+    """The operator that makes a node's results random, its own or one in its bodies; None if they are not random.
 
-    `constants` are those of the graph, which bodies see too.
+    `constants` are the graph's constants by name, which bodies can read too.
     """
     if node.op_type in _DROPOUTS:
         return str(node.op_type) if _trains(node, constants) else None
@@ -43,7 +43,7 @@ def random_operator(node: onnx.NodeProto, constants: Mapping[str, np.ndarray[Any
 
 
 def _trains(node: onnx.NodeProto, constants: Mapping[str, np.ndarray[Any, Any]]) -> bool:
-    """Whether a Dropout may drop anything: it is in training mode, or that is known only at run time."""
+    """Whether a Dropout may drop elements: it is in training mode, or the mode is not constant."""
     place = _DROPOUTS[node.op_type]
     if len(node.input) <= place or not node.input[place]:
         return False
@@ -64,7 +64,7 @@ def _constants_of(graph: onnx.GraphProto) -> dict[str, np.ndarray[Any, Any]]:
 
 
 def random_values(model: ImportedModel, nodes: Iterable[str] | None = None) -> dict[str, str]:
-    """The values that depend on a random node, each with the reason; `nodes` leaves out what others write."""
+    """The values that depend on a random node, each with the reason; `nodes` limits them to values that these write."""
     chosen = None if nodes is None else frozenset(nodes)
     found: dict[str, str] = {}
     for node in model.graph.nodes:
@@ -82,5 +82,5 @@ def random_values(model: ImportedModel, nodes: Iterable[str] | None = None) -> d
 
 
 def not_compared(output: str, reason: str) -> str:
-    """The sentence that compile and a bundle's notes have for a random output."""
+    """The note on a random output, for the report of a compile and the bundle."""
     return f"output '{output}' is not compared: {reason}"

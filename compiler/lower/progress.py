@@ -29,7 +29,7 @@ _watcher: ContextVar[Watcher | None] = ContextVar("heterocc_lowering_watcher", d
 
 @contextmanager
 def watched(watcher: Watcher | None) -> Iterator[None]:
-    """Report the progress of lowerings in this thread to `watcher` within the block; None reports it to nobody."""
+    """Report the progress of lowerings in this thread to `watcher` within the block; None disables reports."""
     token = _watcher.set(watcher)
     try:
         yield

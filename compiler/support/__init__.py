@@ -1,1 +1,1 @@
-"""Which device can run which node: the query, the trial lowering behind it, and its cache."""
+"""Support of nodes by devices: the query, its trial lowering, and its cache."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from heterocc.artifacts.errors import AffinityPatternError, UnknownDeviceError, UsageError
+from heterocc.artifacts.errors import AffinityPatternError, UnknownDeviceError, UsageError, note_text
 from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.devices.names import resolve_devices
 from heterocc.compiler.importer.model import ImportedModel
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
 class QueryResult(MutableMapping[str, str]):
     """The result of a query, which is also a mapping node → device that can be changed and given to a compile.
 
-    `refusals[device][node]` is the reason why a device cannot run a node. The mapping initially holds the first listed
-    device that supports each node, with the last resort after all others, and has no entry for a node that no device
-    supports. Keys are the graph's node names; the model's own name of a node is accepted too if it is unique. Given to
-    a compile, the result pins every node; `changes()` pins only changed ones.
+    `refusals[device][node]` is the reason why a device cannot run a node; `notes` are lines for the user. The mapping
+    initially holds the first listed device that supports each node, with the last resort after all others, and has no
+    entry for a node that no device supports. Keys are the graph's node names; the model's own name of a node is
+    accepted too if it is unique. Given to a compile, the result pins every node; `changes()` pins only changed ones.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class QueryResult(MutableMapping[str, str]):
         self.refusals: Mapping[str, Mapping[str, Refusal]] = MappingProxyType(
             {device: MappingProxyType(dict(found)) for device, found in refusals.items()}
         )
-        self.notes = tuple(notes)
+        self.notes = tuple(map(note_text, notes))
         ranked = sorted(devices, key=lambda d: d.last_resort)
         self._first: dict[str, str] = {}
         for node in graph.nodes:

@@ -36,10 +36,10 @@ def add_device(
         if able:
             added.append(device.name)
             left = [node for node in left if node not in able]
-    see = "see `heterocc query` for what each device can run"
+    see = "see " + Hint("query_model", "`heterocc query`") + " for what each device can run"
     if left or not added:
         label = f"{left[0].op_type} '{left[0].label}'"
-        return f"no device of this machine can run {label}; {see}"
+        return f"no device of this machine can run {label}; " + see
     names, whole = ",".join(added), ",".join([*(d.name for d in devices), *added])
     can = f"{' and '.join(added)} can run {'it' if len(refused) == 1 else 'what the others cannot'}"
     return Hint(f"{can}: add {names} to `devices` ({whole!r})", f"{can}: add {names} to --devices (-d {whole})")

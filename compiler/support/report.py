@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
-from heterocc.artifacts.errors import Hint
+from heterocc.artifacts.errors import Hint, command_form
 from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.support.trial import Refusal
 from heterocc.passes.graph import Graph
@@ -69,7 +69,7 @@ def as_json(result: Answered) -> dict[str, object]:
         ],
         "nodes": nodes,
         "nowhere": list(result.nowhere),
-        "notes": list(result.notes),
+        "notes": [command_form(note) for note in result.notes],
     }
 
 
@@ -101,7 +101,7 @@ def remarks(result: Answered) -> list[str]:
     """Lines below the table: descriptions of the devices, and notes."""
     return [
         *(f"{d.name}: {d.description}" for d in result.devices if d.description),
-        *(f"note: {n}" for n in result.notes),
+        *("note: " + note for note in result.notes),
     ]
 
 

@@ -57,7 +57,7 @@ def default_known_wrong(node: onnx.NodeProto) -> str | None:
 class Support:
     """Support queries for the nodes of one model; trials are cached, and run once per signature and target.
 
-    `asked` counts the trials that were run, `remembered` those that the cache answered.
+    `asked` counts the trials that were run, `remembered` the answers from the cache.
     """
 
     model: ImportedModel

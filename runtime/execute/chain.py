@@ -17,8 +17,8 @@ from heterocc.runtime.execute.executable import (
     Instrument,
     Library,
     load_library,
+    origin_notes,
     synchronizer,
-    told_origins,
 )
 from heterocc.runtime.execute.faults import device_fault, take_device_loss
 from heterocc.runtime.execute.inflight import InFlight, Settle
@@ -91,8 +91,8 @@ class Chain:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Notes on where the code came from and on how values travel."""
-        return (*told_origins(self._libraries.values()), *copying_notes(self.schedule))
+        """Notes on the origin of code and on transfers of values."""
+        return (*origin_notes(self._libraries.values()), *copying_notes(self.schedule))
 
     def _load_compiled(self, part: Partition, space: Space) -> Executable:
         params = [self.weights.tensor(index, space) for index in part.params]

@@ -1,9 +1,9 @@
-"""A context's work on CUDA devices: kernels on a stream that the process shares, copies on streams of its own.
+"""A context's work on CUDA devices: kernels on a stream that the process shares, copies on separate streams.
 
-Kernels of all contexts are in one order per device, because TVM's pool hands the memory that one of them leaves to the
-next without waiting. Copies touch the context's own buffers alone: those to a device and those from it have a stream
-each, so that they go on beside kernels, its own and those of others. Events keep the order where one reads what another
-wrote; that buffers are not written again too early is the planner's work (see `schedule`).
+Kernels of all contexts are in one order per device, because TVM's pool reuses freed memory without waiting. Copies use
+only the context's own buffers. Copies to a device and from it have a stream each, so that they run concurrently with
+kernels of any context. Events order reads after writes of another stream; the planner ensures that buffers are not
+overwritten too early (see `schedule`).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _let_go(memory: object, generation: int) -> None:
         for stream in list(_KERNELS.values()):
             stream.wait()
     except RuntimeError:
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(memory))  # for good
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(memory))  # never freed
 
 
 def device_keeper(variant: Variant) -> Callable[[], AbstractContextManager[None]]:
@@ -68,7 +68,7 @@ class CudaStreams:
         self._copies: dict[Space, list[Event]] = {}  # device → its copies so far
 
     def copy(self, step: Copy, tensors: Mapping[tuple[int, Space], Any]) -> Callable[[], Settle]:
-        """A call that starts a copy and gives the call that waits for it, and for all that the device did before."""
+        """A function that starts a copy and returns one that waits for it and the device's earlier work."""
         carrier = step.carrier
         stream = self._stream(carrier.index, "out" if step.target == HOST else "in")
         done = Event(carrier.index)
@@ -76,8 +76,8 @@ class CudaStreams:
         size = int(source.numel()) * int(source.dtype.itemsize)
         devices = [space for space in dict.fromkeys((step.source, carrier)) if space != HOST]
         called = [self._called[space] for space in devices if space in self._called]
-        # A copy to a device waits for none of its kernels: none of them uses the buffer any more. Whoever waits for the
-        # copy relies on them all the same.
+        # A copy to a device need not wait for its kernels, which do not use the buffer any more. A wait for the copy
+        # includes them all the same.
         first = called if step.source != HOST else []
         before = [event for event in called if event not in first]
         if len(devices) == 2:
@@ -100,7 +100,7 @@ class CudaStreams:
         return start
 
     def call(self, space: Space, call: Callable[[], Any], reads: Sequence[int]) -> Callable[[], Settle]:
-        """A call that queues a partition's kernels and gives the call that waits for them."""
+        """A function that queues a partition's kernels and returns one that waits for them."""
         stream = kernel_stream(space.index)
         first = [self._sent[value, space] for value in reads if (value, space) in self._sent]
         done = self._called[space] = Event(space.index)

@@ -1,8 +1,8 @@
 """Inputs read and results written in the caller's own arrays, if CPU code can work there.
 
-Each context has memory of its own for every value, into which inputs are copied and out of which results are. For a
-large value the copies take as long as a simple operator. If only CPU code touches it, and that code takes arguments at
-any address, its tensor is pointed at the caller's array for the time of a run instead.
+Each context has its own memory for every value; inputs are copied into it and results out of it. For a large value the
+copies take as long as a simple operator. If only CPU code uses the value, and that code accepts arguments at any
+address, its tensor points to the caller's array during a run instead.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from heterocc.runtime.feeds import Array
 from heterocc.runtime.plan.schedule import HOST, Schedule
 
 MIN_BYTES = 1 << 14
-"""Smaller values are copied: that takes less time than to look at an array."""
+"""The smallest size of such values in bytes; smaller ones are copied faster than an array can be checked."""
 
 _DATA = 24
 """The offset of the data pointer in a tensor object of tvm_ffi: after the header (TVMFFIObject) of 24 bytes."""

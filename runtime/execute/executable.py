@@ -65,8 +65,9 @@ class Executable:
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class Library:
-    """The loaded shared object of partition `name`, and where the machine code of its kernels came from where the
-    driver makes that: the end of a sentence.
+    """The loaded shared object of partition `name`.
+
+    `origin` is the origin of its kernels' machine code, as the end of a sentence; None if the driver does not compile.
     """
 
     module: Any
@@ -74,7 +75,7 @@ class Library:
     origin: str | None = None
 
 
-def told_origins(libraries: Iterable[Library]) -> tuple[str, ...]:
+def origin_notes(libraries: Iterable[Library]) -> tuple[str, ...]:
     """The origin of the machine code of libraries, one sentence for all of the same origin."""
     names: dict[str, list[str]] = {}
     for library in libraries:
@@ -93,13 +94,13 @@ def is_detail(note: str) -> bool:
 
 
 def load_library(path: str, name: str, space: Space, binaries: bytes = b"", threads: int = 1) -> Library:
-    """The shared object at `path`, loaded for partition `name`; the path must lead to it as long as it is loaded.
+    """Load the shared object at `path` for partition `name`; the path must stay valid as long as it is loaded.
 
     A parallel loop of CPU code uses up to `threads` threads. `binaries` are the bundle's binaries of its kernels, for
     any device and driver; those that fit are used. Raises DeviceError.
 
-    Kernels of OpenCL and Vulkan are built here: one that the device cannot run is an error of the load, not of the
-    first run.
+    Kernels of OpenCL and Vulkan are built here, so that a kernel that the device cannot run is an error of the load
+    and not of the first run.
     """
     api = tvm_api()
     try:
@@ -111,14 +112,14 @@ def load_library(path: str, name: str, space: Space, binaries: bytes = b"", thre
             vulkan_api.build_kernels(library, space.index)
         elif space.backend == "opencl":
             opencl_api.build_kernels(library, space.index, binaries)
-            return Library(library, name, _told(opencl_api.origins(library, space.index), bool(binaries)))
+            return Library(library, name, _origin_text(opencl_api.origins(library, space.index), bool(binaries)))
         return Library(library, name)
     except Exception as error:
         raise device_fault(error, f"loading partition '{name}'", str(space)) from error
 
 
-def _told(found: opencl_api.Origins, offered: bool) -> str | None:
-    """The origin of OpenCL code, as the end of a sentence; None if TVM's own OpenCL has it."""
+def _origin_text(found: opencl_api.Origins, offered: bool) -> str | None:
+    """The origin of OpenCL code, as the end of a sentence; None if it was loaded by TVM's own OpenCL runtime."""
     places = ((found.bundle, "the bundle's binaries"), (found.disk, "binaries kept on disk"), (found.source, "source"))
     used = [place for count, place in places if count]
     if not used:
@@ -134,7 +135,7 @@ def _told(found: opencl_api.Origins, offered: bool) -> str | None:
 
 
 def synchronizer(space: Space) -> Callable[[], None] | None:
-    """A call that waits until a device has done all its work; None for host memory."""
+    """A function that waits until a device has finished all its work; None for host memory."""
     if space == HOST:
         return None
     device = tvm_ffi.device(space.backend, space.index)
@@ -143,7 +144,7 @@ def synchronizer(space: Space) -> Callable[[], None] | None:
         kernels = kernel_stream(space.index)
 
         def both() -> None:
-            wait(device, 0)  # TVM's own copies are in the default stream
+            wait(device, 0)  # TVM's copies are in the default stream
             kernels.wait()
 
         return both

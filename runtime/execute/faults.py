@@ -92,7 +92,7 @@ def device_fault(error: BaseException, doing: str, device: str) -> HeteroccError
     return DeviceError(
         f"{device} failed while {doing}: {detail}",
         where=where,
-        hint="`heterocc verify` checks whether the bundle is at fault",
+        hint=Hint("heterocc.compiler.verify_bundle", "`heterocc verify`") + " checks whether the bundle is at fault",
     )
 
 

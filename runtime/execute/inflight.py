@@ -1,4 +1,4 @@
-"""Work of a run that devices have not finished: by device, in the order given, each with the call that waits for it."""
+"""Unfinished work of a run on devices: by device, in order, each with a function that waits for it."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from heterocc.runtime.execute.faults import device_fault
 from heterocc.runtime.plan.steps import Call, Copy, Space
 
 Settle = Callable[[], object]
-"""Waits until a copy or a partition is done; raises what went wrong with it."""
+"""A function that waits until a copy or a partition is done, and raises its error."""
 
 Describe = Callable[[Copy | Call], tuple[str, str]]
 """The action of a step and the label of its device, for messages."""
 
 
 class InFlight:
-    """The copies and partitions of one run that are under way. For one thread."""
+    """The running copies and partitions of one run. For one thread."""
 
     __slots__ = ("_describe", "_queues")
 
@@ -27,13 +27,13 @@ class InFlight:
         self._queues: dict[Space, deque[tuple[Copy | Call, Settle]]] = {}
 
     def add(self, device: Space, step: Copy | Call, settle: Settle) -> None:
-        """Note work that a device was given; one step may have several parts."""
+        """Add work of a device; one step may have several parts."""
         self._queues.setdefault(device, deque()).append((step, settle))
 
     def settle(self, device: Space, until: Copy | Call) -> None:
-        """Wait for all work that a device was given up to a step; does nothing if that was waited for already.
+        """Wait for all work of a device up to a step, unless this is done already.
 
-        Every step is asked for its own outcome, so that a failure is that of the copy that failed. Raises DeviceError
+        Each step has its own result, so that an error names the copy that failed. Raises DeviceError
         or DeviceMemoryError naming it.
         """
         queue = self._queues.get(device, deque())
@@ -49,18 +49,18 @@ class InFlight:
                 return
 
     def finish(self) -> None:
-        """Wait for all work that is left. Raises as `settle` does."""
+        """Wait for all remaining work. Raises as `settle` does."""
         for device in self._queues:
             self.drain(device)
 
     def drain(self, device: Space) -> None:
-        """Wait for all work that a device was given. Raises as `settle` does."""
+        """Wait for all work of a device. Raises as `settle` does."""
         queue = self._queues.get(device)
         if queue:
             self.settle(device, queue[-1][0])
 
     def abandon(self) -> None:
-        """Wait for all work that is left, failed or not: memory must not be freed while a device uses it."""
+        """Wait for all remaining work, failed or not: memory must not be freed while a device uses it."""
         for queue in self._queues.values():
             while queue:
                 with suppress(HeteroccError, RuntimeError, ValueError, OSError):

@@ -1,4 +1,4 @@
-"""Carries out the turns of memory that a device lends to the host, for one context."""
+"""Execution of the turns of memory that a device lends to the host, for one context."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Keeps the memory files of loaded code open as long as the loader has the code.
 
-The loader remembers a library by its path, which goes through the descriptor's number. TVM's backtraces open that path:
+The loader identifies a library by its path, which contains the descriptor's number. TVM's backtraces open that path:
 if another file had the number by then, they would read that, and an empty one would end the process.
 """
 

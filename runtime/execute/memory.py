@@ -34,7 +34,7 @@ class Allocations:
         self.nbytes = 0
 
     def add(self, nbytes: int) -> None:
-        """Note one allocation."""
+        """Count one allocation."""
         with self._lock:
             self.count += 1
             self.nbytes += nbytes
@@ -49,7 +49,7 @@ def aligned_bytes(nbytes: int) -> Array:
 
 def host_tensor(array: Array) -> Any:
     """A TVM tensor over a writable, aligned, C-contiguous array's memory, which it keeps alive."""
-    if array.nbytes == 0:  # numpy's strides of empty arrays are not those that compiled code insists on
+    if array.nbytes == 0:  # numpy's strides of empty arrays differ from those that compiled code requires
         base = tvm_ffi.from_dlpack(aligned_bytes(ALIGNMENT))
         return tvm_api().view(base, tvm_ffi.Shape(array.shape), tvm_ffi.dtype(array.dtype.name), 0)
     return tvm_ffi.from_dlpack(array)
@@ -82,7 +82,7 @@ def to_host(tensor: Any) -> Array:
     copy: Array = np.empty(shape, dtype)
     if copy.size:
         tvm_api().copy(tensor, tvm_ffi.from_dlpack(copy))
-        if tensor.device.type == "cuda":  # whose copies TVM only enqueues
+        if tensor.device.type == "cuda":  # TVM only enqueues its copies
             tvm_api().synchronize(tensor.device, 0)
     return copy
 
@@ -110,7 +110,7 @@ class Weights:
     """The bundle's weights as arrays and tensors, each made once and shared by partitions and contexts.
 
     `array_of` gives the mapped array of a weight. Host tensors alias it, and so do devices in `shared` that work in
-    what the host allocates; any other device gets one copy. `tensors` are those made so far, by weight and memory.
+    memory of the host; any other device gets one copy. `tensors` are those made so far, by weight and memory.
     """
 
     def __init__(
@@ -153,10 +153,10 @@ class Weights:
 class Buffers:
     """Memory of one context's static values: host values are views of arenas, device values of pooled buffers.
 
-    Host values that are copied to a device or from one lie in memory that its driver has pinned, if it can; those that
-    a device uses in place because it lends its memory lie in that. `arrays` holds the host views by value, `tensors`
-    the TVM tensors by value and memory. Where lent memory must be turned from one side to the other, `lent` holds it
-    piece by piece and `slots` the number of the piece that a value lies in; what only the device touches is its own.
+    Host values that are copied to a device or from one are in memory pinned by its driver, if possible; values that a
+    device uses in place are in memory that it lends. `arrays` holds the host views by value, `tensors`
+    the TVM tensors by value and memory. If lent memory must be turned between sides, `lent` has
+    its pieces and `slots` the piece of each value; values that only the device uses are in its own memory.
     """
 
     def __init__(

@@ -19,7 +19,7 @@ _TEXTS = {f"tensor({name.replace('_', '')})": name for name in NARROW}
 
 
 def narrow_dtype(name: str) -> np.dtype[Any]:
-    """The dtype of ml_dtypes. Raises DriverMissingError where that is not installed."""
+    """The dtype of ml_dtypes. Raises DriverMissingError if that is not installed."""
     try:
         import ml_dtypes
     except ImportError as error:

@@ -1,7 +1,7 @@
 """External tensors of a serialised ONNX model, found in its bytes without the package onnx.
 
-Stricter than protobuf where parsers may differ: groups, field numbers of more than 32 bits, and lengths past the end
-are refused, a tensor with either field of external data counts as external, and fields that repeat are all looked at.
+Stricter than protobuf in cases in which parsers differ: groups, field numbers of more than 32 bits, and lengths past
+the end are refused, a tensor with either field of external data counts as external, and all repeated fields are read.
 The format: https://protobuf.dev/programming-guides/encoding.
 """
 
@@ -34,7 +34,7 @@ def unexpected_external(model: bytes, given: Collection[str]) -> str | None:
 
     An external tensor must be an initializer of the graph itself, of a name that is given and that no other has.
     """
-    if b"location" not in model:  # the key without which an external tensor has no file; text lies in one piece
+    if b"location" not in model:  # the key of an external tensor's file; text is stored contiguously
         return None
     names: Counter[bytes] = Counter()
     external: list[bytes] = []
@@ -63,7 +63,7 @@ def _text(name: bytes) -> str:
 
 
 def _tensors(data: memoryview, kind: str, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], memoryview]]:
-    """Every tensor in a message of a kind, with the kinds of messages that it stands in."""
+    """Every tensor in a message of a kind, with the kinds of the messages that contain it."""
     path = (*path, kind)
     if kind == "tensor":
         yield path, data
@@ -88,7 +88,7 @@ def _tensor(data: memoryview) -> tuple[bytes, bool]:
 
 
 def _fields(data: memoryview) -> Iterator[tuple[int, int | memoryview]]:
-    """Number and value of each field of a message; raises ValueError where it is malformed."""
+    """Number and value of each field of a message; raises ValueError if it is malformed."""
     at, end = 0, len(data)
     while at < end:
         tag, at = _varint(data, at, 5)
@@ -112,7 +112,7 @@ def _fields(data: memoryview) -> Iterator[tuple[int, int | memoryview]]:
 
 
 def _varint(data: memoryview, at: int, most: int) -> tuple[int, int]:
-    """A number of up to `most` bytes, and where it ends."""
+    """A number of up to `most` bytes, and the position after it."""
     if at < len(data) and data[at] < 128:
         return data[at], at + 1
     value = 0

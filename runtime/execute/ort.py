@@ -29,7 +29,7 @@ _NOWHERE = "/dev/null"
 def onnxruntime() -> Any:
     """The onnxruntime package; imported by the first partition that needs it.
 
-    Raises DriverMissingError where it is not installed or too old.
+    Raises DriverMissingError if it is not installed or too old.
     """
     try:
         ort = onnxruntime_package()
@@ -109,7 +109,7 @@ class OrtPartition:
         return self._value.ortvalue_from_numpy(array)
 
     def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Callable[[], Any]:
-        """A call that runs the session on these arrays' memory, without a copy where ONNX Runtime agrees."""
+        """A function that runs the session on these arrays' memory, without a copy if ONNX Runtime supports that."""
         binding = self._session.io_binding()
         for name, array in zip(self.inputs, inputs, strict=True):
             binding.bind_ortvalue_input(name, self._value.ortvalue_from_numpy(array))

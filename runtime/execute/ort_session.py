@@ -1,4 +1,4 @@
-"""The one place that makes ONNX Runtime sessions: on the CPU, without a log of their own on standard error.
+"""Creation of all ONNX Runtime sessions: on the CPU, without their own log on standard error.
 
 ONNX Runtime writes its log straight to standard error, past Python's logging, and in colour. Whatever matters is in its
 exceptions too, which become errors or notes of heterocc. To see its log, give the Python logger
@@ -19,7 +19,7 @@ _log = logging.getLogger("heterocc.onnxruntime")
 
 
 def onnxruntime_package() -> Any:
-    """The onnxruntime package; every import of it by heterocc goes through here. Raises ImportError if it is missing.
+    """The onnxruntime package; heterocc imports it only here. Raises ImportError if it is missing.
 
     Its telemetry is off unless the environment says otherwise: merely importing it leaves a file of events in TMPDIR.
     """
@@ -30,7 +30,7 @@ def onnxruntime_package() -> Any:
 
 
 def severity() -> int:
-    """The severity from which ONNX Runtime logs: 0 (verbose) to 4 (fatal), the default."""
+    """The lowest severity that ONNX Runtime logs: 0 (verbose) to 4 (fatal), the default."""
     if _log.level == logging.NOTSET:
         return 4
     return next((severity for level, severity in _SEVERITIES if _log.level >= level), 0)
@@ -58,15 +58,15 @@ def session_options(*, threads: int | None = None, optimise: Optimise = "all") -
 def open_session(model: bytes | str, options: Any, *, without: Sequence[str] = ()) -> Any:
     """A session on the CPU for a model's bytes, or for its path, `without` the optimisers of these names.
 
-    Raises what ONNX Runtime raises.
+    Raises the errors of ONNX Runtime.
     """
     left_out = {"disabled_optimizers": list(without)} if without else {}
     return onnxruntime_package().InferenceSession(model, options, providers=["CPUExecutionProvider"], **left_out)
 
 
 def load_only(model: bytes, options: Any) -> Any:
-    """A session that has loaded a model's bytes and inferred its types, and is not made ready to run.
+    """A session that has loaded a model's bytes and inferred its types, but cannot run.
 
-    Raises what ONNX Runtime raises.
+    Raises the errors of ONNX Runtime.
     """
     return onnxruntime_package().capi.onnxruntime_pybind11_state.InferenceSession(options, model, False, False)

@@ -23,8 +23,8 @@ _CUDA_HOST = 3
 def pinning_device(plan: Schedule, values: Sequence[TensorSpec]) -> Space | None:
     """The device whose driver pins the values that cross: the one that moves most bytes; None if none cross.
 
-    Memory is pinned by one driver at a time. Devices of others take it as any memory: their drivers, or the Vulkan
-    plug-in, then copy by way of pinned pieces of their own.
+    Memory is pinned by one driver at a time. For other drivers it is ordinary memory; these, or the Vulkan
+    plug-in, copy via their own pinned memory.
     """
     moved: dict[Space, int] = {}
     for step in plan.steps:
@@ -36,7 +36,7 @@ def pinning_device(plan: Schedule, values: Sequence[TensorSpec]) -> Space | None
 def pinned_bytes(space: Space, size: int) -> Array | None:
     """`size` bytes of host memory pinned for a device, 64-byte aligned; None if the driver has none.
 
-    Drivers limit what they pin, in one piece and in all, below what the host has: copies from and to ordinary memory
+    Drivers limit pinned memory, per piece and in total, below the host's memory: copies from and to ordinary memory
     then take its place. The array keeps the memory. Raises DeviceError.
     """
     try:
@@ -54,7 +54,7 @@ def lent_bytes(space: Space, tensor: Any, size: int) -> Array:
     address = plugin_function(space.backend, "host_ptr")
     place = 0 if address is None else int(address(tensor))
     if not place:
-        raise RuntimeError("the device has put the memory where the host does not see it")
+        raise RuntimeError("the device has put the memory where the host cannot access it")
     return np.asarray(_Memory(tensor, size, place))
 
 

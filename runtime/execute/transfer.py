@@ -1,4 +1,4 @@
-"""Copies of values between memories; which memories are shared and which are linked."""
+"""Copies of values between memories, and detection of shared and linked memories."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from heterocc.runtime.plan.schedule import Copy, Space
 def shared_spaces(variant: Variant) -> frozenset[Space]:
     """Devices of the variant that compute in the host's memory, so that no copy is needed.
 
-    PoCL and lavapipe work in what the host allocates. One integrated GPU or CPU of another driver lends memory that it
-    allocates to the host (see `lender`); further ones copy.
+    PoCL and lavapipe work in memory that the host allocates. One integrated GPU or CPU of another driver lends memory
+    that it allocates to the host (see `lender`); further ones copy.
     """
     used = {(d.backend, d.index) for d in (variant.devices[p.device] for p in variant.partitions)}
     lenders = []
@@ -43,7 +43,7 @@ _SHARERS: Mapping[str, Callable[[], Sequence[OpenCLDevice | VulkanDevice]]] = {
 
 
 def lender(shared: frozenset[Space]) -> Space | None:
-    """The device among `shared` that lends its memory to the host, because it cannot work in that of others."""
+    """The device among `shared` that lends its memory to the host, because it cannot import other memory."""
     spaces = sorted(space for space in shared if space.backend in _SHARERS)
     return next((s for s in spaces if not _SHARERS[s.backend]()[s.index].shares_host_memory), None)
 
@@ -78,7 +78,7 @@ def direct_pairs(variant: Variant) -> frozenset[tuple[Space, Space]]:
 
 
 def bind_copy(step: Copy, tensors: Mapping[tuple[int, Space], Any]) -> Callable[[], Settle]:
-    """A call that starts the copy of a value and gives the call that waits for its end. CUDA has CudaStreams."""
+    """A function that starts the copy of a value and returns one that waits for it. CUDA uses CudaStreams instead."""
     source, target = tensors[step.value, step.source], tensors[step.value, step.target]
     start = plugin_function(step.carrier.backend, "start_copy")
     if start is not None:
@@ -93,7 +93,7 @@ def bind_copy(step: Copy, tensors: Mapping[tuple[int, Space], Any]) -> Callable[
 
 
 def bind_mark(space: Space) -> Callable[[], Settle]:
-    """A call that gives the call that waits for all work that a device was given until then."""
+    """A function that returns a function that waits for all work given to a device before."""
     mark = plugin_function(space.backend, "mark")
     if mark is not None:
         return partial(mark, space.index)
@@ -102,8 +102,8 @@ def bind_mark(space: Space) -> Callable[[], Settle]:
 
 
 def device_wait(space: Space) -> Settle:
-    """The call that waits until a device has done all its work."""
+    """A function that waits until a device has finished all its work."""
     wait = synchronizer(space)
     if wait is None:
-        raise ValueError("nobody waits for the host")
+        raise ValueError("there is no queue of the host to wait for")
     return wait

@@ -34,7 +34,7 @@ def available_cores() -> int:
 
 @cache
 def tvm_api() -> TvmApi:
-    """Load libtvm_runtime, once per process. Raises NativePluginError where it is missing or another version.
+    """Load libtvm_runtime, once per process. Raises NativePluginError if it is missing or has another version.
 
     Loaded code does not use TVM's threads (see `cpu_api`). Whatever else in the process does gets as many as there are
     cores, bound to none, unless the user's environment says otherwise: TVM's own default is half of the machine's

@@ -43,7 +43,7 @@ def launch_on(path: str, threads: int) -> None:
 
 
 def problem() -> str | None:
-    """Why CPU kernels run on one thread, as the end of a sentence; None if the plug-in is there."""
+    """The reason why CPU kernels run on one thread, as the end of a sentence; None if the plug-in is loaded."""
     try:
         _load()
     except NativePluginError as error:

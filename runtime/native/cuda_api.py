@@ -1,6 +1,6 @@
 """CUDA: the devices that NVIDIA's driver offers, and loading TVM's own CUDA runtime, which the stock package brings.
 
-The driver is asked through its C interface (libcuda.so.1), so that finding devices needs no other library. TVM's
+The driver is called through its C interface (libcuda.so.1), so that finding devices needs no other library. TVM's
 runtime (libtvm_runtime_cuda.so) is linked against libcudart.so.13, which comes from the package nvidia-cuda-runtime or
 from the toolkit: it must be in the process before, else the library cannot be loaded.
 """
@@ -138,7 +138,7 @@ def load_cuda() -> None:
 
 
 def cuda_unavailable_reason() -> str | None:
-    """Why no CUDA device can be used here, in one sentence; None if one can."""
+    """The reason why no CUDA device can be used here, in one sentence; None if one can."""
     try:
         load_cuda()
     except HeteroccError as error:

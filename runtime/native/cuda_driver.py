@@ -131,7 +131,7 @@ class Event:
         _destroy_with(self, "cuEventDestroy_v2")
 
     def wait(self) -> None:
-        """Wait until the device has reached the point where this was last recorded, if there is one."""
+        """Wait until the device has reached the point of the last record, if there is one."""
         with _current(self.device):
             check("cuEventSynchronize", self.handle)
 

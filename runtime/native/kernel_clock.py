@@ -19,7 +19,7 @@ class KernelClock:
     """The timestamps of one back end's devices.
 
     Kernels that the calling thread launches after `time_for(owner, label)` are timed for that owner, up to the next
-    call; owner 0 stands for none. `take(owner)` gives label and nanoseconds of the owner's finished kernels, -1 if the
+    call; owner 0 means none. `take(owner)` gives label and nanoseconds of the owner's finished kernels, -1 if the
     driver reported no time; those of one label are in launch order.
     """
 
@@ -35,7 +35,7 @@ class KernelClock:
         return None if None in found else cls(backend, *found)
 
     def start(self) -> None:
-        """Switch timestamps on, unless another user did. Raises what the plug-in raises if a driver refuses."""
+        """Switch timestamps on, unless another user did. Raises the plug-in's error if a driver refuses."""
         with _LOCK:
             if _USERS[self.backend] == 0:
                 try:

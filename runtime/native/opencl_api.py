@@ -23,7 +23,7 @@ class OpenCLDevice:
 
     Sizes are in bytes. `max_alloc` limits one buffer, `local_memory` and `max_group` one work group. `software` marks
     implementations that run on the CPU (PoCL, llvmpipe). `unified`: its memory is the host's own, so that both can see
-    a buffer. `shares_host_memory`: its buffers can lie in what the host allocated.
+    a buffer. `shares_host_memory`: its buffers can be in memory that the host allocated.
     """
 
     name: str
@@ -62,7 +62,7 @@ def opencl_devices() -> tuple[OpenCLDevice, ...]:
 
 
 def opencl_unavailable_reason() -> str | None:
-    """Why no OpenCL device can be used here, in one sentence; None if one can."""
+    """The reason why no OpenCL device can be used here, in one sentence; None if one can."""
     return PLUGIN.unavailable_reason()
 
 

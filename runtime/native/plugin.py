@@ -91,7 +91,7 @@ class Plugin:
         return tuple(record(**{name: _frozen(entry[name]) for name in names}) for entry in self.require_device())
 
     def unavailable_reason(self) -> str | None:
-        """Why no device can be used here, in one sentence; None if one can."""
+        """The reason why no device can be used here, in one sentence; None if one can."""
         try:
             self.require_device()
         except HeteroccError as error:
@@ -117,7 +117,7 @@ class Plugin:
     def build_kernels(self, library: Any, device: int) -> int:
         """Have the driver compile all kernels of the plug-in that a loaded library imports; gives their number.
 
-        Without this call kernels are compiled when they first run. Raises what the plug-in raises for a kernel that
+        Without this call kernels are compiled when they first run. Raises the plug-in's error for a kernel that
         does not compile or that the device cannot run.
         """
         return sum(int(module.get_function("heterocc_build")(device)) for module in self.modules(library))
@@ -139,7 +139,7 @@ class Plugin:
         return DeviceError(message, where=where, hint="`heterocc check` says what the bundle needs and what is here")
 
     def folders(self) -> Iterator[Path]:
-        """Folders where an installation puts the library: this file's, or for an editable one that in site-packages."""
+        """Folders in which an installation puts the library: this file's, or that in site-packages if editable."""
         yield Path(__file__).parent
         for place in sys.path:
             yield Path(place, "heterocc", "runtime", "native")

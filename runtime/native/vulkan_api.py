@@ -27,7 +27,7 @@ class VulkanDevice:
     are Vulkan's flags for compute shaders. The flags from `int64` to `subgroups` (sums and shuffles) are what kernels
     may compute with; `storage8` and `storage16` are buffers of such elements.
     `nan16` to `nan64`: arithmetic of that width keeps NaN, infinities and the sign of zero on request.
-    `unified`: the host reads and writes buffers where they are. `shares_host_memory`: buffers can lie on
+    `unified`: the host reads and writes buffers in place. `shares_host_memory`: buffers can be on
     memory that the host allocated.
     """
 
@@ -101,7 +101,7 @@ def vulkan_devices() -> tuple[VulkanDevice, ...]:
 
 
 def vulkan_unavailable_reason() -> str | None:
-    """Why no Vulkan device can be used here, in one sentence; None if one can."""
+    """The reason why no Vulkan device can be used here, in one sentence; None if one can."""
     return PLUGIN.unavailable_reason()
 
 

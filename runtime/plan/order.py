@@ -150,7 +150,7 @@ class _State:
                 self._note(other, earlier, wait)
 
     def _send(self, value: int, target: Space) -> None:
-        """Start a copy of a value to a memory, by way of the host if there is no direct one."""
+        """Start a copy of a value to a memory, via the host if a direct copy is not possible."""
         places = self._held[value]
         if target in places:
             return

@@ -66,7 +66,7 @@ class Tap:
             try:
                 self._callback(trace)
             except BaseException as error:
-                self.error = error  # TVM raises it as an error of its own
+                self.error = error  # TVM raises another error instead
                 raise
             if forks.generation != began:
                 self.error = forks.refusal("the callback forked this process in the middle of a run")

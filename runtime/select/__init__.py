@@ -1,1 +1,1 @@
-"""Which variant of a bundle is loaded on this machine, and why."""
+"""Selection of the variant of a bundle that is loaded on this machine."""

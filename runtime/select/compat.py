@@ -15,8 +15,10 @@ from heterocc.artifacts.manifest import Device, Producer, Variant
 from heterocc.runtime.execute.ort import OLDEST_TEXT, too_old
 
 DriverReason = Callable[[Device], str | None]
-"""Why a device of a back end other than `cpu` and `ort` cannot be used here (no driver, no such index, a capability
-missing), or None if it can."""
+"""The reason why a device cannot be used here (no driver, no such index, a capability missing), or None if it can.
+
+For back ends other than `cpu` and `ort`.
+"""
 
 _ARCHS: Mapping[str, str] = MappingProxyType({"amd64": "x86_64", "x86-64": "x86_64", "arm64": "aarch64"})
 

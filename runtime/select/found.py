@@ -130,21 +130,32 @@ def found_cpu() -> FoundDevice:
     )
 
 
+def _accelerator(backend: Backend, index: int, device: ApiDevice, **own: Any) -> FoundDevice:
+    """A device of a driver's list: the fields that all APIs report, and `own`, those of one API."""
+    common: dict[str, Any] = {
+        "label": label_of(backend, index),
+        "backend": backend,
+        "index": index,
+        "description": device.name,
+        "memory": device.memory,
+        "unit": unit_of(device),
+        "dtypes": dtypes_of(device),
+        "own": device,
+    }
+    if not isinstance(device, CudaDevice):
+        common |= {"type": device.type, "software": device.software}
+    return FoundDevice(**{**common, **own})
+
+
 def found_opencl(index: int, device: OpenCLDevice) -> FoundDevice:
     """An OpenCL device of the driver's list."""
-    return FoundDevice(
-        label=label_of("opencl", index),
-        backend="opencl",
-        index=index,
-        description=device.name,
-        type=device.type,
-        software=device.software,
-        memory=device.memory,
+    return _accelerator(
+        "opencl",
+        index,
+        device,
         cores=device.compute_units,
         features=precisions(device),
         driver=f"{device.platform} {device.driver}",
-        unit=unit_of(device),
-        dtypes=dtypes_of(device),
         limits=Limits(
             buffer=device.max_alloc,
             group_size=device.max_group,
@@ -152,25 +163,18 @@ def found_opencl(index: int, device: OpenCLDevice) -> FoundDevice:
             shared_memory=device.local_memory,
         ),
         api=device.version,
-        own=device,
     )
 
 
 def found_vulkan(index: int, device: VulkanDevice) -> FoundDevice:
     """A Vulkan device of the driver's list."""
-    return FoundDevice(
-        label=label_of("vulkan", index),
-        backend="vulkan",
-        index=index,
-        description=device.name,
-        type=device.type,
-        software=device.software,
-        memory=device.memory,
+    return _accelerator(
+        "vulkan",
+        index,
+        device,
         cores=None,  # Vulkan does not report it
         features=device.features,
         driver=device.driver,
-        unit=unit_of(device),
-        dtypes=dtypes_of(device),
         limits=Limits(
             buffer=device.max_alloc,
             group_size=device.max_group,
@@ -182,32 +186,26 @@ def found_vulkan(index: int, device: VulkanDevice) -> FoundDevice:
             subgroup_size=device.subgroup_size or None,
         ),
         api=f"Vulkan {device.version}",
-        own=device,
     )
 
 
 def found_cuda(index: int, device: CudaDevice) -> FoundDevice:
     """A CUDA device of the driver's list."""
-    return FoundDevice(
-        label=label_of("cuda", index),
-        backend="cuda",
-        index=index,
-        description=device.name,
+    return _accelerator(
+        "cuda",
+        index,
+        device,
         type="gpu",
         software=False,
-        memory=device.memory,
         cores=device.multiprocessors,
         features=("fp16", "fp64", device.arch),
         driver=" ".join(("NVIDIA", _nvidia_release())).strip(),
-        unit=unit_of(device),
-        dtypes=dtypes_of(device),
         limits=Limits(
             group_size=device.max_group,
             shared_memory=device.shared_memory,
             subgroup_size=32,  # CUDA C++ Programming Guide: a warp has 32 threads on every device
         ),
         api=f"CUDA {device.driver}",
-        own=device,
     )
 
 

@@ -79,7 +79,7 @@ def _within(devices: Sequence[Device], names: Sequence[str]) -> bool:
 
 
 def _left(devices: Sequence[Device], names: Sequence[str]) -> list[str] | None:
-    """The names that are left after each device got one of its own; None if a device got none."""
+    """The names that remain after each device was assigned a different one; None if a device has none."""
     left, open_ = list(names), list(devices)
     for closeness in range(3):
         for device in tuple(open_):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from heterocc.artifacts.errors import DeviceError, HeteroccError
+from heterocc.artifacts.errors import DeviceError, HeteroccError, note_text
 from heterocc.artifacts.manifest import Variant
 from heterocc.artifacts.reader import Bundle
 from heterocc.runtime.execute.chain import Chain
@@ -63,7 +63,7 @@ def open_variant(
             kinds.add(type(error))
         else:
             notes = _notes(bundle, selection, variant, failed, remarks)
-            return Opened(variant, pool, (*notes, *pool.chain.notes))
+            return Opened(variant, pool, (*notes, *map(note_text, pool.chain.notes)))
         _free_unused(variant)
     kind = kinds.pop() if len(kinds) == 1 else DeviceError
     raise kind(
@@ -105,8 +105,8 @@ def _notes(
     warning = bundle.manifest.faults_warning()
     simulated = () if warning is None else (warning,)
     for note in (*simulated, *surprising, *remarks):
-        _log.warning("%s: %s", bundle.path, note)
-    return (*simulated, *selection.passed, *failed, chosen, *remarks)
+        _log.warning("%s: %s", bundle.path, note_text(note))
+    return tuple(map(note_text, (*simulated, *selection.passed, *failed, chosen, *remarks)))
 
 
 def _free_unused(variant: Variant) -> None:

@@ -1,7 +1,7 @@
-"""Run kernels of the kernel suite on Oclgrind, which tells data races between work items and accesses out of bounds.
+"""Run kernels of the kernel suite on Oclgrind, which reports data races of work items and accesses out of bounds.
 
 python scripts/sanitize/kernel_races.py LOG SETTING [FAMILY …]      every case of the families, as the setting schedules
-python scripts/sanitize/kernel_races.py LOG unguarded               kernels without their barriers, which must be told
+python scripts/sanitize/kernel_races.py LOG unguarded               kernels without barriers, which must be reported
 
 A driver that runs the work items of a group one after the other, as PoCL does, gives right results with a barrier
 missing. `LOG` is where Oclgrind writes; scripts/sanitize.sh starts this with Oclgrind as the only OpenCL driver.
@@ -47,7 +47,7 @@ def faulty(log: Path, setting: Setting, cases: Iterable[Case]) -> list[str]:
     for case in cases:
         before = length(log)
         result = differences(batch([case]), setting)
-        verdict = "told" if length(log) > before else "wrong" if result.wrong else "clean"
+        verdict = "reported" if length(log) > before else "wrong" if result.wrong else "clean"
         print(f"{setting.name}: {case.name} [{', '.join(result.rules[case.name])}]: {verdict}", flush=True)
         if verdict != "clean":
             found.append(case.name)
@@ -62,21 +62,21 @@ def all_clean(log: Path, setting: Setting, families: Sequence[str]) -> bool:
     return not found
 
 
-def missing_barriers_are_told(log: Path) -> bool:
-    """Whether kernels that share memory are told where nothing stands between their steps."""
+def missing_barriers_are_reported(log: Path) -> bool:
+    """Whether kernels that share memory are reported if the barriers between their steps are missing."""
     complete = source.complete
     source.complete = lambda code: complete(code).replace("barrier(CLK_LOCAL_MEM_FENCE);", "")
     setting = next(s for s in SETTINGS if s.name == "opencl-gpu")
     cases = [c for c in fitting(setting, ("products", "reductions")) if c.name in SHARING]
-    told = faulty(log, setting, cases)
-    print(f"without barriers: {len(told)} of {len(SHARING)} kernels told or wrong")
-    return sorted(told) == sorted(SHARING) and length(log) > 0
+    reported = faulty(log, setting, cases)
+    print(f"without barriers: {len(reported)} of {len(SHARING)} kernels reported or wrong")
+    return sorted(reported) == sorted(SHARING) and length(log) > 0
 
 
 def main(log: Path, name: str, families: Sequence[str]) -> int:
     """The exit status."""
     if name == "unguarded":
-        return 0 if missing_barriers_are_told(log) else 1
+        return 0 if missing_barriers_are_reported(log) else 1
     setting = next(s for s in SETTINGS if s.name == name)
     return 0 if all_clean(log, setting, families) else 1
 

@@ -33,7 +33,7 @@ def refused(path: Path, data: bytes, match: str) -> None:
 
 
 def records(data: bytes, name: bytes) -> tuple[int, int]:
-    """Where the local header and the directory record of a member begin."""
+    """The offsets of a member's local header and directory record."""
     local = next(m.start() for m in re.finditer(re.escape(LOCAL), data) if data[m.start() + 30 :].startswith(name))
     central = next(m.start() for m in re.finditer(re.escape(CENTRAL), data) if data[m.start() + 46 :].startswith(name))
     return local, central

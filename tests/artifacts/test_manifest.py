@@ -68,7 +68,7 @@ P = (*V, "partitions")
 
 
 def too_large_together(manifest: Tree) -> None:
-    """Values of 2^59 bytes each that nobody reads; more than 2^62 together."""
+    """Unread values of 2^59 bytes each; more than 2^62 together."""
     manifest["variants"][0]["values"] += [
         {"name": f"huge{i}", "dtype": "float64", "shape": [2**28, 2**28]} for i in range(9)
     ]

@@ -30,7 +30,7 @@ def sample(tmp_path: Path) -> Path:
 
 
 def bundle_of(path: Path, arrays: list[np.ndarray], dtypes: list[str | None] | None = None) -> Bundle:
-    """A bundle whose one partition takes `arrays` as params."""
+    """A bundle with one partition, whose params are `arrays`."""
     with BundleWriter(path) as writer:
         names = dtypes or [None] * len(arrays)
         params = tuple(writer.add_weight(a, d) for a, d in zip(arrays, names, strict=True))
@@ -267,7 +267,7 @@ def test_a_damaged_member_is_refused_by_every_way_to_read_it(sample: Path) -> No
 def test_weights_of_an_unchanged_file_are_hashed_once_in_a_process(
     sample: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    verify.forget_all()
+    monkeypatch.setattr(verify, "_memo", set())  # as in a fresh process
     os.utime(sample, (1, 1))
     monkeypatch.setattr(verify, "_SETTLED_NS", -(10**18))  # as if the file had been written long ago
     first, second = open_bundle(sample), open_bundle(sample)
@@ -275,14 +275,14 @@ def test_weights_of_an_unchanged_file_are_hashed_once_in_a_process(
     hashed: list[int] = []
 
     def counted(data: memoryview) -> object:
-        if data.obj in mappings:  # not what the background threads of an earlier test still hash
+        if data.obj in mappings:  # background threads of an earlier test may still hash others
             hashed.append(data.nbytes)
         return hashlib.sha256(data)
 
     monkeypatch.setattr(verify, "hashlib", SimpleNamespace(sha256=counted))
     first.verify_weights()
     once = sorted(hashed)
-    assert once == [0, 3, 8, 40, 48]  # the two shapes of one tensor lie in one place
+    assert once == [0, 3, 8, 40, 48]  # the two shapes of one tensor share their bytes
     second.verify_weights()
     assert sorted(hashed) == once
     damage_weight(sample)
@@ -298,7 +298,7 @@ def test_without_threads_to_be_had_verification_happens_at_once(sample: Path, mo
     def no_thread(*_: object) -> int:
         raise RuntimeError("can't start new thread")
 
-    verify.forget_all()
+    monkeypatch.setattr(verify, "_memo", set())  # as in a fresh process
     monkeypatch.setattr(verify, "_thread", SimpleNamespace(start_new_thread=no_thread))
     assert open_bundle(sample).start_verification().done
     damage_weight(sample)
@@ -311,7 +311,6 @@ def test_without_threads_to_be_had_verification_happens_at_once(sample: Path, mo
 def test_only_a_file_that_was_settled_when_it_was_opened_is_remembered(
     sample: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    verify.forget_all()
     monkeypatch.setattr(verify, "_SETTLED_NS", 10**12)  # a change less than 1000 s ago counts as just now
     bundle = open_bundle(sample)
     monkeypatch.undo()
@@ -349,7 +348,7 @@ def test_a_weight_is_called_by_the_name_that_its_first_user_gives_it(tmp_path: P
     assert names == ["weight 'w'", "weight 'c'", "weight 'mask'", "weight 3", "weight 4", "weight 'scale'"]
 
 
-# ---- what is no bundle --------------------------------------------------------------------------------------------
+# ---- files other than bundles --------------------------------------------------------------------------------------
 
 
 def test_a_missing_file_and_a_name_with_a_nul_are_input_errors(tmp_path: Path) -> None:
@@ -372,7 +371,7 @@ def test_opening_leaves_two_descriptors_and_closing_none(sample: Path) -> None:
 
     bundle = open_bundle(sample)
     bundle.verify()
-    assert descriptors() == 2  # the mapping's, and the one that is asked about changes
+    assert descriptors() == 2  # those of the mapping and of the check for changes
     bundle.close()
     del bundle
     assert descriptors() == 0

@@ -12,7 +12,7 @@ WEIGHT = np.random.default_rng(4).standard_normal((96, 80), dtype=np.float32)
 
 
 def save_product(folder: Path) -> Path:
-    """Where the model is: `y`, the product of `x` (64 x 96) and WEIGHT."""
+    """The path of the model, whose output `y` is the product of `x` (64 x 96) and WEIGHT."""
     graph = helper.make_graph(
         [helper.make_node("MatMul", ["x", "w"], ["y"], name="product")],
         "m",

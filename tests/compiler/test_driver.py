@@ -1,4 +1,4 @@
-"""Whole compiles through the Python API, and bundles on machines that lack what they were compiled for."""
+"""Compiles through the Python API, and bundles on machines without the devices that they need."""
 
 import json
 import os
@@ -84,8 +84,8 @@ def test_a_bundle_for_a_gpu_falls_back_to_its_cpu_variant_where_the_driver_is_mi
     )
     asked = heterocc("run", bundle, "-d", "OPENCL,CPU", env=NO_DRIVER)
     assert asked.returncode == 1 and "error[HC310]" in asked.stderr
-    told = json.loads(heterocc("check", bundle, "--json", env=NO_DRIVER).stdout)
-    assert [v["runs"] for v in told["variants"]] == [False, True] and told["variants"][0]["reasons"]
+    data = json.loads(heterocc("check", bundle, "--json", env=NO_DRIVER).stdout)
+    assert [v["runs"] for v in data["variants"]] == [False, True] and data["variants"][0]["reasons"]
 
 
 def test_without_a_driver_a_compile_for_gpu_is_generic_unchecked_and_says_so(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_without_a_driver_a_compile_for_gpu_is_generic_unchecked_and_says_so(tmp
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert report["variants"] == ["main", "cpu"]
-    assert any("GPU" in text and "not here" in text for text in report["unchecked"])
+    assert any("GPU" in text and "not on this machine" in text for text in report["unchecked"])
     ran = heterocc("run", bundle, "--json", env=NO_DRIVER)
     assert ran.returncode == 0 and json.loads(ran.stdout)["devices"] == ["CPU"]
 

@@ -1,21 +1,27 @@
-"""Names with line breaks and control characters in messages."""
+"""Names with line breaks and control characters in errors and notes."""
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
 import onnx
 import pytest
 from onnx import TensorProto, helper
+from rich.console import Console
 
 from heterocc.artifacts.errors import HeteroccError, Hint, InputError
 from heterocc.artifacts.one_line import one_line
-from heterocc.compiler import compile_model
+from heterocc.artifacts.reader import open_bundle
+from heterocc.compiler import QueryResult, compile_model, verify_bundle
+from heterocc.compiler.cli.tables import query_table
+from heterocc.compiler.devices.device import TargetDevice
+from heterocc.passes.graph import Graph
 
 
 def test_line_breaks_and_control_characters_are_escaped_and_nothing_else() -> None:
-    assert one_line("a\nb\r\tc\x1b[0m\x85\u2028d") == r"a\nb\r\tc\x1b[0m\x85\u2028d"
+    assert one_line("a\nb\r\tc\x1b[0m\x85\u2028d\u202e") == r"a\nb\r\tc\x1b[0m\x85\u2028d\u202e"
     assert one_line("café 模型 'x' \\n") == "café 模型 'x' \\n"
 
 
@@ -55,3 +61,29 @@ def test_the_place_of_an_error_in_an_option_has_the_form_of_the_caller(
         compile_model(proto, tmp_path / "m.hcb", **options)
     assert f"--> {python}\n" in str(caught.value) and "--" not in str(caught.value).replace("-->", "")
     assert f"--> {command}\n" in caught.value.command_text()
+
+
+def test_a_note_of_a_query_is_one_line_in_the_form_of_the_caller() -> None:
+    device = TargetDevice(name="CPU", backend="cpu")
+    result = QueryResult(Graph("g", (), {}, (), ()), (device,), {"CPU": {}}, [Hint("call\na", "run\x1ba"), "b\u202e"])
+    assert result.notes == ("call\\na", "b\\u202e")
+    assert "note: call\\na" in result.to_text() and result.to_json()["notes"] == ["run\\x1ba", "b\\u202e"]
+    shown = io.StringIO()
+    Console(file=shown).print(query_table(result))
+    assert "note: run\\x1ba" in shown.getvalue()
+
+
+def test_a_note_of_a_compile_and_of_its_bundle_is_one_line(tmp_path: Path) -> None:
+    name = "y\nwarning: x\x1b[2J"
+    info = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [4]) for n in ("x", "z", name)]
+    nodes = [helper.make_node("Relu", ["x"], ["z"]), helper.make_node("RandomNormalLike", ["x"], [name])]
+    graph = helper.make_graph(nodes, "g", info[:1], info[1:])
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    report = compile_model(proto, tmp_path / "m.hcb", devices="CPU,ORT")
+    with open_bundle(tmp_path / "m.hcb") as bundle:
+        noted = [note for variant in bundle.manifest.variants for note in variant.notes]
+    for notes in (report.notes, noted):
+        assert any(r"y\nwarning: x\x1b[2J" in note for note in notes), notes
+        assert not any("\n" in note or "\x1b" in note for note in notes)
+    reasons = [found.unchecked or "" for found in verify_bundle(tmp_path / "m.hcb", None).differences]
+    assert any("random" in reason for reason in reasons), reasons

@@ -1,4 +1,4 @@
-"""What takes devices takes "GPU,CPU" and ["GPU", "CPU"] alike; other types are errors of ours."""
+"""Arguments for devices: "GPU,CPU" and ["GPU", "CPU"] are equivalent; other types are typed errors."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""What `heterocc.compiler` offers: its names, what a wrong keyword says, what its results look like when printed."""
+"""The public interface of `heterocc.compiler`: its names, errors for wrong keywords, printed forms of results."""
 
 import subprocess
 import sys

@@ -16,7 +16,7 @@ from heterocc.compiler import compile_model
 from tests.compiler.small import save
 
 KILOBYTES = 8 * 1024
-"""How much a process may grow after the warm-up. One weight kept per load would be 512 kB each time."""
+"""The limit in bytes on a process's growth after the warm-up; one weight kept per load would be 512 kB each time."""
 
 WARM_UP = 30
 

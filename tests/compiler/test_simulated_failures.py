@@ -89,8 +89,8 @@ for name in ("one", "two"):
 
 def test_a_process_that_compiles_a_wrong_kernel_warns_once_on_stderr_and_once_in_python(tmp_path: Path) -> None:
     model = chain(tmp_path / "m.onnx", 2)
-    told = stderr_of(TWICE.format(model=str(model), folder=str(tmp_path)), **{WRONG_KERNEL: "n1"})
-    lines = [line for line in told.splitlines() if "is set: " in line]
+    printed = stderr_of(TWICE.format(model=str(model), folder=str(tmp_path)), **{WRONG_KERNEL: "n1"})
+    lines = [line for line in printed.splitlines() if "is set: " in line]
     assert len(lines) == 2
     plain, python = sorted(lines, key=lambda line: "RuntimeWarning" in line)
     assert plain.startswith("warning: HETEROCC_TEST_WRONG_KERNEL is set: this process simulates failures ('n1')")

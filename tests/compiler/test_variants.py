@@ -1,4 +1,4 @@
-"""Several variants in one bundle: how they are named, placed, told, packed, and chosen when the bundle is loaded."""
+"""Several variants in one bundle: names, placement, reports, packing, and the choice on loading."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ GONE = {"HETEROCC_OPENCL_FAULT": "no-driver", "HETEROCC_VULKAN_FAULT": "no-drive
 
 
 def heterocc(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run a command: here, or, as drivers are opened once, with `environment` in a process of its own."""
+    """Run a command here, or with `environment` in a separate process, because drivers are opened once."""
     words = [str(a) for a in arguments]
     if environment:
         command = [sys.executable, "-m", "heterocc.compiler.cli", *words]
@@ -262,7 +262,7 @@ def test_each_variant_has_its_summary_its_dumps_and_its_graphs(tmp_path: Path, b
 
 
 @pytest.mark.parametrize("stage", ["import", "partition", "lower"])
-def test_a_compile_that_stops_early_tells_of_every_variant(stage: str, tmp_path: Path, board: dict[str, Any]) -> None:
+def test_a_compile_that_stops_early_reports_every_variant(stage: str, tmp_path: Path, board: dict[str, Any]) -> None:
     files = [f"--device-file={path}" for path in board["device_files"]]
     done = heterocc(
         "compile", conv_net(tmp_path / "m.onnx"), "-d", "BIG", "--variant", "LITTLE,CPU", *files, "--json",
@@ -291,16 +291,16 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "m.hcb"
 
 
-def test_run_tells_what_auto_chose(mixed: Path) -> None:
+def test_run_notes_the_choice_of_auto(mixed: Path) -> None:
     done = heterocc("run", mixed, "-d", "AUTO", "--json")
-    told = json.loads(done.stdout)
-    assert f"note: {told['notes'][0]}" in done.stderr and told["notes"][0].startswith("AUTO chose ")
+    data = json.loads(done.stdout)
+    assert f"note: {data['notes'][0]}" in done.stderr and data["notes"][0].startswith("AUTO chose ")
     with open_bundle(mixed) as bundle:
         (expected, *_) = select_variants(bundle.manifest, "AUTO", "m").variants
-    assert told["variant"] == expected.name
+    assert data["variant"] == expected.name
 
 
-def test_check_tells_which_variants_would_be_tried(mixed: Path) -> None:
+def test_check_lists_the_variants_that_would_be_tried(mixed: Path) -> None:
     named = json.loads(heterocc("check", mixed, "-d", f"{GPU},CPU", "--json").stdout)
     assert named["order"] == ["main"]
     automatic = json.loads(heterocc("check", mixed, "-d", "AUTO", "--json", **GONE).stdout)
@@ -312,7 +312,7 @@ def test_check_tells_which_variants_would_be_tried(mixed: Path) -> None:
 
 
 @pytest.mark.parametrize("command", [("verify",), ("bench", "-n", "3")])
-def test_a_fallback_is_told_once_by_every_command(command: tuple[str, ...], mixed: Path) -> None:
+def test_a_fallback_is_noted_once_by_every_command(command: tuple[str, ...], mixed: Path) -> None:
     name, *options = command
     done = heterocc(name, mixed, *options, "--json", **GONE)
     assert done.returncode == 0, done.stderr

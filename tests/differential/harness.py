@@ -62,7 +62,7 @@ print(json.dumps({"names": list(tensors), "other": other, "modules": sorted(sys.
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a fresh process computed and loaded, beside the compile's report."""
+    """The results and loaded modules of a fresh process, and the compile's report."""
 
     report: CompileReport
     differences: tuple[Difference, ...]
@@ -110,16 +110,16 @@ def run_fresh(
     environment = {**os.environ, **(variables or {})}
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600, env=environment)
     assert done.returncode == 0, done.stderr[-3000:]
-    told = json.loads(done.stdout.splitlines()[-1])
+    printed = json.loads(done.stdout.splitlines()[-1])
     options = ort.SessionOptions()
     options.log_severity_level = 3
     session = ort.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
     expected = dict(zip([o.name for o in session.get_outputs()], session.run(None, feed), strict=True))
     with np.load(written) as archive:
-        got = {name: archive[str(i)] for i, name in enumerate(told["names"])}
-    assert [*got, *told["other"]] and set(expected) == {*got, *told["other"]}
+        got = {name: archive[str(i)] for i, name in enumerate(printed["names"])}
+    assert [*got, *printed["other"]] and set(expected) == {*got, *printed["other"]}
     found = tuple(compare(name, value, expected[name], tolerance) for name, value in got.items())
-    return Outcome(report, found, told["other"], frozenset(told["modules"]), told["maps"])
+    return Outcome(report, found, printed["other"], frozenset(printed["modules"]), printed["maps"])
 
 
 def golden_feed(bundle: Path) -> dict[str, np.ndarray[Any, Any]]:
@@ -144,7 +144,7 @@ def random_placement(supported: Mapping[str, Sequence[str]], seed: int) -> dict[
 
 
 def fetch(name: str) -> tuple[Path, Mapping[str, Sequence[int]], Tolerance]:
-    """A light network (no suffix) or a row of the model table; skips with the reason where it cannot be had."""
+    """A light network (no suffix) or a row of the model table; skips with the reason if it is not available."""
     try:
         if not name.endswith(".onnx"):
             return models.light(name), {}, FLOAT32

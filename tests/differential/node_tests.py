@@ -1,4 +1,4 @@
-"""ONNX's own node tests, taken through import, query and lowering, and compared with what ONNX expects."""
+"""ONNX's own node tests: import, query, lowering, and comparison with ONNX's expectations."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from heterocc.runtime.plan.schedule import Space
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One node test: a model, feeds by input name, and what ONNX expects, in output order."""
+    """One node test: a model, feeds by input name, and the expected outputs in order."""
 
     name: str
     model: onnx.ModelProto
@@ -44,7 +44,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a case: `kind` is `right`, `wrong`, `unsupported`, `import` (refused), `folded` or `lowering`."""
+    """The result of a case: `kind` is `right`, `wrong`, `unsupported`, `import` (refused), `folded` or `lowering`."""
 
     kind: str
     detail: str = ""
@@ -74,7 +74,7 @@ def cases() -> Mapping[str, Case]:
 
 
 def _older(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model at an opset and IR version that ONNX Runtime knows, where its operators exist there."""
+    """The model at an opset and IR version that ONNX Runtime knows, if its operators exist there."""
     version = {o.domain: o.version for o in model.opset_import}.get("", 0)
     exist = all(n.domain in _SCHEMAS and n.op_type in _SCHEMAS[n.domain] for n in model.graph.node)
     older = onnx.ModelProto()
@@ -136,7 +136,7 @@ def run_case(case: Case, device: TargetDevice, store: Answers | None = None) -> 
 
 
 def difference(case: Case, got: Sequence[np.ndarray[Any, Any]]) -> str | None:
-    """How the outputs differ from what ONNX expects, None if they do not."""
+    """The difference of the outputs from those that ONNX expects, in words; None if they do not differ."""
     tolerance = Tolerance(rtol=max(case.rtol, 1e-3), atol=max(case.atol, 1e-5))
     if any(np.dtype(a.dtype) == np.float16 for a in [*case.feed.values(), *case.expected]):
         tolerance = FLOAT16
@@ -152,11 +152,11 @@ def difference(case: Case, got: Sequence[np.ndarray[Any, Any]]) -> str | None:
 def agrees_with_onnx_runtime(
     model: ImportedModel, feed: Mapping[str, np.ndarray[Any, Any]], got: Sequence[np.ndarray[Any, Any]]
 ) -> bool:
-    """Whether ONNX Runtime computes the same, where the expectation itself differs from it."""
+    """Whether ONNX Runtime computes the same, for cases in which it differs from the expectation."""
     try:
         reference = Reference(model, model.graph.outputs).run(_internal(model, feed))
     except Exception:
-        # ONNX Runtime lacks the operator or the types: then the expectation stands alone.
+        # ONNX Runtime lacks the operator or the types, so the expectation cannot be confirmed.
         return False
     return all(compare(name, actual, reference[name]).ok for name, actual in zip(model.graph.outputs, got, strict=True))
 
@@ -193,7 +193,7 @@ def call(
 ) -> list[np.ndarray[Any, Any]]:
     """Load a partition's code and call its entry on its device; gives the outputs that it wrote."""
     space = Space(device.backend, device.index)
-    # The loader caches by path: a file of its own for every load.
+    # The loader caches by path: a separate file for every load.
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "code.so"
         path.write_bytes(lowered.code)

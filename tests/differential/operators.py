@@ -72,7 +72,7 @@ def draw(*shape: int, dtype: Any = np.float32, seed: int = 0, low: float = -3, h
 
 
 def failures(cases: Sequence[Case], folder: Path) -> list[str]:
-    """What is refused or wrong when `cases`, all of one operator set, are compiled into one bundle for the CPU."""
+    """Compile `cases`, all of one operator set, into one bundle for the CPU; a text for each refused or wrong case."""
     path, feed = save_model(cases, folder)
     bundle = folder / "operators.hcb"
     expected = ort.InferenceSession(str(path), _quiet(), providers=["CPUExecutionProvider"]).run(None, feed)
@@ -84,7 +84,7 @@ def failures(cases: Sequence[Case], folder: Path) -> list[str]:
     got = heterocc.runtime.load(bundle).run(feed)
     for (name, value), wanted in zip(got.items(), expected, strict=True):
         half = wanted.dtype == np.float16
-        # Real numbers that lie in the middle of a step go to either side.
+        # Real numbers in the middle of a step are rounded to either side.
         step = 1 if cases[int(name.split("_")[0][1:])].op.startswith(("QLinear", "QGemm")) else 0
         difference = compare(name, value, wanted, FLOAT16 if half else _tolerance(wanted, step))
         if not difference.ok:

@@ -1,4 +1,4 @@
-"""CUDA on a real GPU: networks, and one node test of each operator, equal ONNX Runtime and what ONNX expects."""
+"""CUDA on a real GPU: networks against ONNX Runtime, and a node test of each operator against ONNX's expectation."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _sample(cases: dict[str, Case]) -> list[str]:
 
 
 def _outcome(case: Case, device: TargetDevice, folder: Path) -> str:
-    """`right`, `refused` (by the import or the query), or what is wrong."""
+    """`right`, `refused` (by the import or the query), or the fault in words."""
     folder.mkdir()
     path = folder / "model.onnx"
     path.write_bytes(case.model.SerializeToString())

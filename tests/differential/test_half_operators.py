@@ -46,7 +46,7 @@ def test_operators_on_halves_are_right(theme: str, tmp_path: Path) -> None:
 
 
 def failures(case: Case, folder: Path, device: Any) -> list[str]:
-    """What is wrong with a case that lowers in float32; it must lower in half precision too."""
+    """The faults of a case that lowers in float32; it must lower in half precision too."""
     try:
         path, feed = save_model([case], folder)
         model = import_model(path)

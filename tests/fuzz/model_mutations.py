@@ -1,4 +1,4 @@
-"""Mutants of small ONNX models, each imported in a process of its own under limits of memory and time.
+"""Mutants of small ONNX models, each imported in a separate process with limits on memory and time.
 
 `python model_mutations.py 0 10000 DIRECTORY` tries mutants 0 to 9999 and writes those that fail into the directory. A
 mutant is one number: the same number gives the same model.
@@ -105,7 +105,7 @@ def _change(model: onnx.ModelProto, rng: random.Random) -> None:
 
 
 def _vary(model: onnx.ModelProto, rng: random.Random) -> None:
-    """Change a node so that the model may well stay valid: what it reads, its operator, a number of an attribute."""
+    """Change a node so that the model may stay valid: its inputs, its operator, a number of an attribute."""
     graphs = [m for m in _messages(model) if m.DESCRIPTOR.name in ("GraphProto", "FunctionProto") and m.node]
     graph = rng.choice(graphs)
     node = rng.choice(list(graph.node))
@@ -214,7 +214,7 @@ class Failure:
 
 
 def attempt(number: int, path: Path) -> None:
-    """Import a mutant, place and compile some; raises what it raises."""
+    """Import a mutant, place and compile some; raises their errors."""
     from heterocc.compiler.driver import compile_model, partition_model
     from heterocc.compiler.importer.pipeline import import_model
 

@@ -41,7 +41,7 @@ def look(path: Path) -> None:
 
 
 def run(path: Path) -> None:
-    """Load and run on zeros, and on the golden inputs where there are any."""
+    """Load and run on zeros, and on the golden inputs if there are any."""
     with load(path) as session:
         feed: dict[str, Any] = {}
         for info in session.inputs:
@@ -53,7 +53,7 @@ def run(path: Path) -> None:
 
 
 def forked_trial(path: str | os.PathLike[str]) -> dict[str, str]:
-    """What `ort_trial.refusals` answers, from a fork instead of a new interpreter, which takes a second for each."""
+    """The result of `ort_trial.refusals`, from a fork instead of a new interpreter, which takes a second per mutant."""
     reader, writer = os.pipe()
     sys.stdout.flush()  # or the child would write it once more
     child = os.fork()

@@ -71,7 +71,7 @@ def branches() -> onnx.ModelProto:
 
 
 def nested() -> onnx.ModelProto:
-    """Branches in branches, four deep, each on a condition of its own."""
+    """Nested branches, four deep, each with a separate condition."""
     inner = graph([node("Abs", "x", "a")], "a")
     for depth in range(4):
         other = graph([node("Relu", "x", f"o{depth}")], f"o{depth}")

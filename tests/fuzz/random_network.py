@@ -60,7 +60,7 @@ class Network:
         return self.constant(numbers(shape, 100 + len(self.constants)) * np.float32(scale))
 
     def add(self, op_type: str, shape: Shape, *inputs: str, **attributes: Any) -> str:
-        """One more node; gives the name of what it writes."""
+        """Add a node; returns the name of its output."""
         name = self.hidden(op_type, *inputs, **attributes)
         self.shapes[name] = shape
         return name

@@ -1,6 +1,6 @@
 """Mutants of a bundle with every hash made anew: looking and running give a typed error or a result.
 
-Native code is left out where mutants are run: it is a program, and loading it is running it (docs/security.md).
+Mutants that are run have no native code, because loading it means running it (docs/security.md).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def refused(bundle: Path, what: str, first: int, count: int, folder: Path) -> int:
-    """How many mutants were refused; fails where the process crashed, hung or raised another error."""
+    """The number of refused mutants; fails if the process crashed, hung or raised another error."""
     program = [sys.executable, str(HERE / "mutants_run.py"), str(bundle), what, str(first), str(count), str(folder)]
     done = subprocess.run(program, capture_output=True, text=True, timeout=1200, check=False)
     at = (folder / "at").read_text(encoding="ascii") if (folder / "at").exists() else "none"

@@ -1,6 +1,6 @@
 """Mutants of ONNX models: a result or an error of the user's input; no crash, no hang, no runaway memory, no traceback.
 
-Each runs in a process of its own (model_mutations.py), which the first of them starts in seconds.
+Each runs in a separate process (model_mutations.py); starting the first takes seconds.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ SCRIPT = Path(__file__).with_name("model_mutations.py")
 
 
 def ends(first: int, count: int, kept: Path) -> tuple[int, int]:
-    """How many of the mutants were imported, and how many refused; fails where one did neither."""
+    """The numbers of imported and of refused mutants; fails if one is neither."""
     command = [sys.executable, str(SCRIPT), str(first), str(count), str(kept)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{done.stdout[-6000:]}\n{done.stderr[-2000:]}"

@@ -1,4 +1,4 @@
-"""Graphs, machines and plans for the tests of passes, and what they are held against."""
+"""Graphs, machines and plans for the tests of passes, and reference results."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def chain(word: str) -> Plan:
 def arrows(text: str) -> Graph:
     """A graph from `p->add->sub; k->sub`: p* are inputs, k* constants, everything else a node.
 
-    A node that nothing is written to reads an input of its own; `p unused` declares an input that nothing reads.
+    A node without predecessors reads a separate input; `p unused` declares an unused input.
     """
     edges: list[tuple[str, str]] = []
     names: dict[str, None] = {}

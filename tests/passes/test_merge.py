@@ -19,7 +19,7 @@ JOIN = Merge(islands=False)
 
 
 def seconds(plan: Plan) -> float:
-    """What islands minimises: known work or not."""
+    """The cost that islands minimises, with known work or without."""
     graph, machine = plan.graph, plan.machine
     run = sum(node_seconds(graph, machine, plan.device_of[n.name], n) for n in graph.nodes)
     return run + sum(transfer_seconds(machine, t.source, t.target, t.nbytes) for t in plan.transfers)

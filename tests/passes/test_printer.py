@@ -59,7 +59,7 @@ def test_graphs_match_golden(name: str, golden: Golden) -> None:
     golden.check(GOLDEN / name, dot_files(everything())[name])
 
 
-def test_the_table_of_partitions_tells_devices_nodes_transfers_and_operators() -> None:
+def test_the_table_of_partitions_shows_devices_nodes_transfers_and_operators() -> None:
     lines = [re.split(r"  +", line.strip()) for line in partition_table(chain("cgc")).splitlines()]
     assert lines == [
         ["device", "nodes", "transfers", "operators"],

@@ -57,7 +57,7 @@ def api_faults(api: Api) -> Iterator[Callable[[str], None]]:
 
 @pytest.fixture(params=["shared", "copied"])
 def memory(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Both ways to reach a device's memory: aliased where the device is a CPU, and copied as to a device of its own."""
+    """Both kinds of device memory: aliased, if the device is a CPU, and copied, as for a separate device."""
     if request.param == "copied":
         monkeypatch.setattr("heterocc.runtime.execute.chain.shared_spaces", lambda _: frozenset())
     return str(request.param)

@@ -1,4 +1,4 @@
-"""Runs bundles by eight threads in a process of its own, in which PoCL and lavapipe pass for devices with own memory.
+"""A program that runs bundles in eight threads, with PoCL and lavapipe simulated as devices with separate memory.
 
     python discrete_run.py ROUNDS ARRAYS FAULTS BUNDLE …
 
@@ -28,7 +28,7 @@ THREADS = 8
 def hammer(
     session: Session, given: np.ndarray, expected: np.ndarray, rounds: int, threads: int, twin: Session | None = None
 ) -> list[list[str]]:
-    """Errors of `rounds` runs in each thread, every other on `twin`; raises where a number is wrong."""
+    """Errors of `rounds` runs in each thread, every other on `twin`; raises if a number is wrong."""
     gate = threading.Barrier(threads)
     name = session.inputs[0].name
 
@@ -50,7 +50,7 @@ def hammer(
 
 
 def opencl_copied() -> int:
-    """How many copies the first OpenCL device was given so far."""
+    """The number of copies on the first OpenCL device so far."""
     return opencl_api.statistics().copies
 
 
@@ -83,8 +83,8 @@ def main() -> None:
         if "lost" in faults:
             with load(bundle, threads=1) as session:
                 assert hammer(session, given, expected, 2, THREADS) == []
-    told = {"errors": errors, "grew": grew, "copies": vulkan_api.statistics().copies, "opencl": opencl_copies}
-    print(json.dumps(told))
+    report = {"errors": errors, "grew": grew, "copies": vulkan_api.statistics().copies, "opencl": opencl_copies}
+    print(json.dumps(report))
 
 
 if __name__ == "__main__":

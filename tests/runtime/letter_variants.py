@@ -20,7 +20,7 @@ DEVICES = {
 
 
 def variant(parts: Sequence[tuple[str, str, str]], inputs: str = "x", outputs: str = "", size: int = 4) -> Variant:
-    """A partition is (letter of its device, what it reads, what it writes); values are letters of `size` floats."""
+    """A partition is (letter of its device, inputs, outputs); values are letters of `size` floats."""
     values = [*inputs, *(v for _, _, writes in parts for v in writes)]
     letters = list(DEVICES)
     return Variant(

@@ -227,7 +227,7 @@ def _compile(
 
 
 def _code_generator(backend: str) -> AbstractContextManager[Any]:
-    """What TVM needs to generate code for a back end; it has none for Vulkan."""
+    """The function that TVM needs to generate code for a back end; TVM has none for Vulkan."""
     if backend != "vulkan":
         return nullcontext()
     from heterocc.compiler.lower.vulkan.codegen import generating

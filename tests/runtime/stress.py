@@ -45,7 +45,7 @@ def both(test: Callable[..., None]) -> Callable[..., None]:
 
 
 PLACES = {"conv1": 0, "relu": 0, "conv2": 1, "add": 2, "pool": 1, "flatten": 0, "matmul": 2}
-"""Which of three devices a node of the network lies on; of fewer, by remainder."""
+"""The device of each node of the network, of three; with fewer devices, the remainder."""
 
 
 def conv_net(path: Path) -> Path:
@@ -81,7 +81,7 @@ class Bundles:
         self._model = conv_net(folder / "m.onnx")
 
     def of(self, devices: str, *, cpu_variant: bool = False) -> Path:
-        """The bundle; with a `cpu_variant` it runs where its devices are missing, too."""
+        """The bundle; with a `cpu_variant` it also runs without its devices."""
         path = self._folder / f"{devices}-{cpu_variant}.hcb"
         if not path.is_file():
             names = devices.split(",")
@@ -94,7 +94,7 @@ class Bundles:
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """An input of its own for every thread, and ONNX Runtime's result on it."""
+    """A separate input for every thread, and ONNX Runtime's result on it."""
 
     given: tuple[np.ndarray[Any, Any], ...]
     expected: tuple[np.ndarray[Any, Any], ...]
@@ -108,14 +108,14 @@ class Samples:
 
 
 def check(found: Any, expected: np.ndarray[Any, Any]) -> None:
-    """Raises where a result is a wrong number."""
+    """Raises if a result is wrong."""
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
 def hammer(sessions: Sequence[Session], samples: Samples, rounds: int) -> list[HeteroccError]:
     """Eight threads, on the sessions in turn, run their own input `rounds` times; gives the typed errors.
 
-    Raises where a number is wrong, or an error has no type.
+    Raises if a number is wrong, or an error has no type.
     """
     gate = threading.Barrier(THREADS)
 
@@ -151,25 +151,25 @@ def tried(call):
 
 path, given, api = sys.argv[1:]
 x = np.load(given)
-told = []
+results = []
 for _ in range(3):
     session, outcome = tried(lambda: load(path, threads=1))
-    told.append(["load", outcome])
+    results.append(["load", outcome])
     if session is None:
         continue
     for _ in range(3):
         result, outcome = tried(lambda: session.run({"x": x})["y"].tolist())
-        told.append(["run", outcome if result is None else result])
+        results.append(["run", outcome if result is None else result])
     session.close()
     assert tried(lambda: session.run({"x": x}))[1] == "UsageError"
 fault = tvm_ffi.get_global_func(f"heterocc.{api}.fault")
-print(json.dumps({"told": told, "not_met": str(fault(""))}))
+print(json.dumps({"results": results, "not_met": str(fault(""))}))
 """
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What three loads of three runs each came to: stage, and `ok`, the name of an error, or the numbers.
+class FaultRun:
+    """The results of three loads with three runs each: stage, and `ok`, the name of an error, or the numbers.
 
     `not_met` names the faults that were asked for and never happened.
     """
@@ -183,8 +183,8 @@ class Told:
         return tuple((stage, found) for stage, found in self.stages if isinstance(found, str) and found != "ok")
 
 
-def run_with_fault(bundle: Path, device: str, fault: str, samples: Samples) -> Told:
-    """Load and run a bundle in a process where `fault` is in the environment; raises where a number is wrong."""
+def run_with_fault(bundle: Path, device: str, fault: str, samples: Samples) -> FaultRun:
+    """Load and run a bundle in a process with `fault` in the environment; raises if a number is wrong."""
     given = bundle.with_suffix(".npy")
     np.save(given, samples.given[0])
     environment = {**os.environ, f"HETEROCC_{device}_FAULT": fault}
@@ -192,8 +192,8 @@ def run_with_fault(bundle: Path, device: str, fault: str, samples: Samples) -> T
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300, env=environment)
     assert done.returncode == 0, done.stderr[-3000:]
     found = json.loads(done.stdout.splitlines()[-1])
-    told = Told(tuple((stage, outcome) for stage, outcome in found["told"]), found["not_met"])
-    for stage, outcome in told.stages:
+    results = FaultRun(tuple((stage, outcome) for stage, outcome in found["results"]), found["not_met"])
+    for stage, outcome in results.stages:
         if stage == "run" and not isinstance(outcome, str):
             check(outcome, samples.expected[0])
-    return told
+    return results

@@ -40,7 +40,7 @@ for run in (lambda: session.run(x), lambda: session.run_traced(x), binding.run, 
         result = run()
     except BundleChangedError as error:
         assert error.where == path and error.hint
-        print("told")
+        print("refused")
     else:
         assert value({"y": list(result.values())[-1]}) == right
         print("right")
@@ -63,7 +63,7 @@ def outcomes(tmp_path: Path, model: Callable[[float], standin.Model], way: str, 
 
 
 def added(weight: float) -> standin.Model:
-    """A model on the CPU that adds a constant, which lies in many pages of the file."""
+    """A model on the CPU that adds a constant of many pages of the file."""
     model = standin.chain(2, shape=(65536,))
     model.weights = {"w": np.full((65536,), weight, np.float32)}
     return model
@@ -89,10 +89,10 @@ def added_by_onnx_runtime(weight: float) -> standin.Model:
 
 @pytest.mark.parametrize("model", [added, added_by_onnx_runtime])
 @pytest.mark.parametrize("way", ["overwrite", "cut"])
-def test_a_session_tells_before_a_run_that_its_bundle_was_changed_in_place(
+def test_a_session_reports_before_a_run_that_its_bundle_was_changed_in_place(
     tmp_path: Path, model: Callable[[float], standin.Model], way: str
 ) -> None:
-    assert outcomes(tmp_path, model, way) == {"told"}
+    assert outcomes(tmp_path, model, way) == {"refused"}
 
 
 @pytest.mark.parametrize("way", ["rename", "touch"])

@@ -1,4 +1,4 @@
-"""What `load` takes: paths, bytes, files; which variant a list of devices means; what a caller may forbid."""
+"""Arguments of `load`: paths, bytes, files, lists of devices, and restrictions by the caller."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a process that only runs bundles loads: asked of fresh processes."""
+"""Modules and libraries that a process loads if it only runs bundles, in fresh processes."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def test_a_chain_of_partitions_gives_the_right_numbers(bundle_of: Write) -> None
         np.testing.assert_array_equal(session.run({"x": X})["v2"], X + 3)
 
 
-def test_a_session_tells_its_inputs_and_outputs_in_model_order(bundle_of: Write) -> None:
+def test_a_session_lists_its_inputs_and_outputs_in_model_order(bundle_of: Write) -> None:
     with load(bundle_of(two_outputs())) as session:
         assert session.inputs == tuple(TensorInfo(n, "float32", (4, 4)) for n in "abc")
         assert [o.name for o in session.outputs] == ["s", "p", "a", "k"]
@@ -233,7 +233,7 @@ def open_files() -> int:
 ELSEWHERE = Device(name="GPU", backend="vulkan", index=99)
 
 
-def test_the_first_variant_that_can_run_is_taken_and_the_others_are_told(
+def test_the_first_variant_that_can_run_is_taken_and_the_others_are_noted(
     bundle_of: Write, caplog: pytest.LogCaptureFixture
 ) -> None:
     missing = replace(standin.chain(1), devices=(standin.CPU, ELSEWHERE))
@@ -287,7 +287,7 @@ def test_the_compiles_property_sets_the_threads_and_the_caller_overrides_it(bund
         np.testing.assert_array_equal(session.run({"x": X})["v0"], X + 1)
 
 
-def test_more_threads_than_can_be_had_are_told(bundle_of: Write) -> None:
+def test_more_threads_than_are_available_are_noted(bundle_of: Write) -> None:
     with load(bundle_of(standin.chain(1)), threads=4096) as session:
         assert session.threads < 4096
         assert any("4096 threads were requested" in note for note in session.notes)

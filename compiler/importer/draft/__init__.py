@@ -1,1 +1,1 @@
-"""The model while import changes it: constants apart, names, the order of nodes, surgery."""
+"""The model during import: constants in a separate mapping, names, the order of nodes, graph surgery."""

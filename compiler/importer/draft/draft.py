@@ -40,10 +40,9 @@ class Draft:
 
     `model.graph` has no initializers: `weights` holds every constant by name. Every node has a unique name, which
     keys `origins` (names in the user's model; empty for a node that had none) and `affinity` (from metadata).
-    `notes` are sentences for the user about what import did that they might not expect. `settled` are fingerprints of
+    `notes` are sentences for the user about unexpected steps of the import. `settled` are fingerprints of
     bodies that need no further simplification, `visited` the names of nodes whose bodies were simplified before.
-    `budget` is what may still be spent on computing constants. `lent` are the constants of a body that belong to a
-    graph around it.
+    `budget` limits the computation of constants. `lent` are the constants of a body that belong to an outer graph.
     """
 
     model: onnx.ModelProto
@@ -198,7 +197,7 @@ def nodes_of(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
 
 
 def captured_by(body: onnx.GraphProto) -> tuple[str, ...]:
-    """Values of the surrounding graphs that a body reads, each once, in the order they are met."""
+    """Values of the surrounding graphs that a body reads, without duplicates, in order of first use."""
     found: dict[str, None] = {}
     own = {i.name for i in body.input} | {t.name for t in body.initializer}
     own |= {t.values.name for t in body.sparse_initializer}
@@ -212,14 +211,14 @@ def captured_by(body: onnx.GraphProto) -> tuple[str, ...]:
 
 
 def reads(node: onnx.NodeProto) -> tuple[str, ...]:
-    """Everything the node needs: its present inputs, then what its bodies capture."""
+    """All values that a node needs: its inputs that are present, then the values that its bodies capture."""
     direct = tuple(filter(None, node.input))
     inner = [name for body in bodies(node) for name in captured_by(body)]
     return (*direct, *dict.fromkeys(name for name in inner if name not in direct)) if inner else direct
 
 
 def value_of(info: onnx.ValueInfoProto) -> Value:
-    """The passes' form of an ONNX value; dimensions that are symbolic or negative are unknown."""
+    """An ONNX value as a Value of the graph; symbolic and negative dimensions are unknown."""
     kind = info.type.WhichOneof("value")
     if kind == "tensor_type":
         tensor = info.type.tensor_type
@@ -256,7 +255,7 @@ def constant_value(name: str, array: np.ndarray) -> Value:
 
 
 def value_table(graph: onnx.GraphProto, weights: Mapping[str, np.ndarray]) -> dict[str, Value]:
-    """The values known from the graph's type information and the constants."""
+    """The values of known type, by name: those with type information in the graph, and the constants."""
     table = {i.name: value_of(i) for i in (*graph.input, *graph.value_info, *graph.output)}
     table.update((name, constant_value(name, array)) for name, array in weights.items())
     return table

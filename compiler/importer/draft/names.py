@@ -1,4 +1,4 @@
-"""Names: every node and value gets a C identifier that is unique even where case is ignored."""
+"""Unique C identifiers for nodes and values; no two differ only in case."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_LENGTH = 60
 Kind = Literal["n", "v"]
 """Nodes and values have separate name spaces; the letter starts names that would not start with one."""
 
-# C, C++, OpenCL C and Python keywords, and what generated code calls itself
+# keywords of C, C++, OpenCL C and Python, and names that generated code uses
 _RESERVED = frozenset(
     (
         "abs alignas alignof and asm assert async atomic auto await bfloat16 bitand bitor bool break case catch ceil "
@@ -33,7 +33,7 @@ _RESERVED = frozenset(
 
 
 class Namer:
-    """Hands out identifiers; the same requests in the same order get the same names."""
+    """Creates identifiers; the same requests in the same order get the same names."""
 
     def __init__(self) -> None:
         self._taken: dict[Kind, set[str]] = {"n": set(), "v": set()}
@@ -64,8 +64,8 @@ class Namer:
 def rename_values(graph: onnx.GraphProto, names: dict[str, str], give: Callable[[str], str]) -> None:
     """Rename the values of a graph and its bodies in place; types of values that do not exist are dropped.
 
-    `names` maps the names that are already visible and is extended by what the graph defines. Two bodies may use one
-    name for different values, which get different new names.
+    `names` maps old to new names of the visible values; the graph's own are added to it. Two bodies may use one name
+    for different values, which get different new names.
     """
     ends = (*graph.input, *graph.initializer)
     written = [o for n in graph.node for o in n.output if o]
@@ -89,8 +89,8 @@ def rename_nodes(graph: onnx.GraphProto, namer: Namer) -> dict[str, str]:
     for node in graph.node:
         old = node.name
         # A number is not descriptive: `24` becomes `Conv_24`, like nodes without a name.
-        telling = old if re.search("[A-Za-z]", old) else f"{node.op_type}_{old}"
-        node.name = nodes[old] = namer.give(telling, "n")
+        descriptive = old if re.search("[A-Za-z]", old) else f"{node.op_type}_{old}"
+        node.name = nodes[old] = namer.give(descriptive, "n")
         for body in bodies(node):
             nodes |= rename_nodes(body, namer)
     return nodes

@@ -1,4 +1,4 @@
-"""The order of nodes: each follows the nodes whose results it reads."""
+"""Topological order of nodes."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from heterocc.artifacts.errors import InvalidGraphError
 from heterocc.compiler.importer.draft.draft import bodies, reads, set_nodes
 
 _SHOWN = 8
-"""Names that the text of a cycle shows; the middle of a longer one is left out."""
+"""The number of names in the text of a cycle; the middle of a longer cycle is omitted."""
 
 
 def sort_nodes(graph: onnx.GraphProto, where: str) -> None:
-    """Order the nodes so that each comes after what it reads, changing the given order as little as possible.
+    """Sort the nodes topologically, changing the given order as little as possible.
 
-    Raises InvalidGraphError when nodes form a cycle; it names them, each before one that reads its result. A value
-    that nobody writes is left for the checker to name.
+    Raises InvalidGraphError with the names of the nodes, in order, if nodes form a cycle. Values that are not written
+    are ignored; the checker reports them.
     """
     for node in graph.node:
         for body in bodies(node):
@@ -30,7 +30,7 @@ def sort_nodes(graph: onnx.GraphProto, where: str) -> None:
 
 
 def _order(graph: onnx.GraphProto, needs: Sequence[Sequence[int]], where: str) -> list[int]:
-    """Indices of the nodes: what a node needs comes just before it, where it does not stand before it already."""
+    """Indices of the nodes in order: nodes that are too late are moved to just before their first reader."""
     import networkx as nx  # here: it takes 0.1 s, and the nodes of most models are in order
 
     links = nx.DiGraph()

@@ -1,7 +1,7 @@
-"""Surgery: a graph as linked nodes and tensors of onnx-graphsurgeon, taken apart, changed and put together again.
+"""Conversion of a graph to linked nodes and tensors of onnx-graphsurgeon, and back.
 
-graphsurgeon links, replaces and removes. Its importer and exporter are not used, because they lose parts of a model:
-docs/decisions/0010 lists them.
+graphsurgeon links, replaces and removes nodes. Its importer and exporter are not used, because they lose parts of a
+model, which docs/decisions/0010 lists.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from onnx_graphsurgeon.logger import G_LOGGER
 
 from heterocc.compiler.importer.draft.draft import Draft, bodies, reads, set_nodes, to_array
 
-G_LOGGER.severity = G_LOGGER.CRITICAL + 1  # it prints to standard output, which is for what a command reports
+G_LOGGER.severity = G_LOGGER.CRITICAL + 1  # it prints to standard output, which is reserved for reports
 
 
 class Node(gs.Node):  # type: ignore[misc]  # the package has no types
-    """A node with its proto, which keeps what graphsurgeon does not carry: all attributes.
+    """A node with its proto, which keeps all attributes; graphsurgeon does not represent some.
 
-    Bodies stay closed in the proto, as linking the nodes in them would cost more than the rest of most rounds. The
-    values that they capture and the node does not read itself follow its own inputs, named in `captured`. A node equals
-    itself alone: graphsurgeon compares what two nodes hold, in quadratic time where many nodes read one value.
+    Nodes in bodies are not linked, because that takes longer than the rest of most rounds. Values that the bodies
+    capture, except the node's own inputs, are additional inputs, named in `captured`. Nodes are compared by identity:
+    graphsurgeon compares their contents, in quadratic time if many nodes read one value.
     """
 
     __eq__ = object.__eq__
@@ -39,28 +39,28 @@ class Node(gs.Node):  # type: ignore[misc]  # the package has no types
 
     @property
     def scope(self) -> dict[str, gs.Tensor]:
-        """What the node and its bodies read, by the names in the proto."""
+        """The tensors that the node and its bodies read, by their names in the proto."""
         return {name: t for name, t in zip((*self.proto.input, *self.captured), self.inputs, strict=True) if name}
 
     @property
     def returned(self) -> set[str]:
-        """Names of the values around the node that a body of it returns as they are."""
+        """Names of outer values that one of the node's bodies returns unchanged."""
         names = {o.name for body in bodies(self.proto) for o in body.output}
         return {t.name for name, t in self.scope.items() if name in names} if names else set()
 
 
 def take_apart(draft: Draft) -> gs.Graph:
-    """The draft's graph as linked nodes, which hold its protos, and tensors; its weights are Constants."""
+    """The draft's graph as linked nodes, which refer to its protos, and tensors; weights are Constants."""
     scope = {i.name: gs.Variable(i.name) for i in draft.graph.input}
     scope.update((name, gs.Constant(name, array)) for name, array in draft.weights.items())
     return _linked(draft.graph, scope)
 
 
 def open_branch(node: Node, name: str) -> gs.Graph:
-    """The body in an attribute of a node as linked nodes and tensors, linked with those around the node.
+    """The body in an attribute of a node as linked nodes and tensors, linked to the outer graph.
 
-    It ends in one more node that reads its outputs, because graphsurgeon does not link these; its own constants are in
-    `constants`.
+    An additional last node reads the outputs, because graphsurgeon does not link these. The body's own constants are
+    in `constants`.
     """
     graph = next(attribute.g for attribute in node.proto.attribute if attribute.name == name)
     constants = {t.name: gs.Constant(t.name, to_array(t)) for t in graph.initializer}
@@ -79,7 +79,7 @@ def _linked(graph: onnx.GraphProto, scope: dict[str, gs.Tensor]) -> gs.Graph:
 
 
 def replace(old: gs.Tensor, new: gs.Tensor) -> None:
-    """Let every node that reads or writes `old`, or whose bodies read it, read or write `new`."""
+    """Replace a tensor by another in all nodes that read or write it; values that bodies capture are among these."""
     for node in list(old.outputs):
         node.inputs[next(i for i, t in enumerate(node.inputs) if t is old)] = new
     for node in list(old.inputs):
@@ -87,7 +87,7 @@ def replace(old: gs.Tensor, new: gs.Tensor) -> None:
 
 
 def put_together(graph: gs.Graph, draft: Draft) -> None:
-    """Make a changed graph the draft's, without nodes that contribute to no output and constants nobody reads."""
+    """Replace the draft's graph by a changed one, without unused constants and nodes that no output depends on."""
     graph.cleanup(recurse_subgraphs=False, recurse_functions=False)
     if [node.name for node in graph.nodes] != [proto.name for proto in draft.graph.node]:
         _write_names(graph.nodes)
@@ -96,7 +96,7 @@ def put_together(graph: gs.Graph, draft: Draft) -> None:
 
 
 def _write_names(nodes: Sequence[Node]) -> None:
-    """Give the protos of nodes, and what their bodies read from around them, the names of what they are linked with."""
+    """Write the names of linked tensors into the protos of nodes, also for the values that their bodies capture."""
     for node in nodes:
         inside = list(bodies(node.proto))
         renamed = {name: t.name for name, t in node.scope.items() if t.name != name} if inside else {}

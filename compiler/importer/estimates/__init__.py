@@ -1,1 +1,1 @@
-"""What a node computes and a constant costs, estimated from shapes."""
+"""Estimates from shapes: the operations of nodes, and the cost of constants."""

@@ -16,7 +16,7 @@ _MOVES = frozenset(
     " GatherElements GatherND Identity OneHot Pad Range Reshape ReverseSequence ScatterElements ScatterND Shape Size"
     " Slice SpaceToDepth Split Squeeze Tile Transpose Trilu Unsqueeze Where".split()
 )
-"""Operators that only move data or compute shapes: no floating-point work."""
+"""Operators that only move data or compute shapes, without floating-point operations."""
 
 _PER_ELEMENT: Mapping[str, float] = {
     **dict.fromkeys("Exp Log Sqrt Reciprocal Sin Cos Tan Asin Acos Atan Sinh Cosh Tanh Asinh Acosh Atanh".split(), 8),
@@ -29,11 +29,11 @@ _PER_ELEMENT: Mapping[str, float] = {
     "Resize": 7,
     "Upsample": 7,
 }
-"""Operations for each element of the output; 1 for what is not listed."""
+"""Operations per element of the output; 1 for operators that are not listed."""
 
 
 def node_flops(proto: onnx.NodeProto, node: Node, values: Mapping[str, Value]) -> float:
-    """Operations of one node; 0 where a shape is not known before a run."""
+    """Operations of one node; 0 if a shape is unknown before a run."""
     if node.op_type in _MOVES:
         return 0.0
     shapes: list[Shape] = []
@@ -79,7 +79,7 @@ def _conv_integer(proto: onnx.NodeProto, inputs: list[Shape], output: Shape) -> 
 
 
 def _conv_transpose(proto: onnx.NodeProto, inputs: list[Shape], output: Shape) -> float:
-    """Each input element meets every tap of its group's filters: 2 x input elements x (output channels x kernel)."""
+    """2 x input elements x (output channels per group x kernel): each input element is multiplied by all its taps."""
     bias = math.prod(output) if len(inputs) > 2 and inputs[2] else 0
     return 2.0 * math.prod(inputs[0]) * math.prod(inputs[1][1:]) + bias
 
@@ -102,7 +102,7 @@ def _gemm(proto: onnx.NodeProto, inputs: list[Shape], output: Shape) -> float:
 
 
 def _einsum(proto: onnx.NodeProto, inputs: list[Shape], output: Shape) -> float:
-    """2 x the product of all index ranges; of the elements alone where the equation has an ellipsis."""
+    """2 x the product of all index ranges; only of the elements if the equation has an ellipsis."""
     equation = _attributes(proto)["equation"].s.decode().replace(" ", "")
     terms = equation.split("->")[0].split(",")
     if "." in equation or len(terms) != len(inputs):
@@ -137,7 +137,7 @@ def _recurrent(gates: int) -> Callable[[onnx.NodeProto, list[Shape], Shape], flo
 
 
 def _attention(proto: onnx.NodeProto, inputs: list[Shape], output: Shape) -> float:
-    """Two products of queries with as many keys, and the softmax between."""
+    """Two products of the queries with all keys, and the softmax between them."""
     query, key = inputs[0], inputs[1] if len(inputs) > 1 and len(inputs[1]) >= 2 else inputs[0]
     return 4.0 * math.prod(query) * key[-2]
 

@@ -20,20 +20,20 @@ MAX_WORK = 1 << 33
 
 _WORK_PER_WEIGHT = 64
 FLOPS_PER_BYTE = 8
-"""A core multiplies about this many numbers while it copies one byte of a large tensor."""
+"""The number of multiplications in the time in which a core copies one byte of a large tensor."""
 
 _UNKNOWN_LENGTH = 32
-"""Longest text that a number turns into."""
+"""The length of the longest text form of a number."""
 
 _COPIES_OF_TEXT = 16
-"""Texts travel inside protos, which every tool copies."""
+"""The number of copies of texts, which are inside protos that every tool copies."""
 
 _FOLLOWED = frozenset("Add Cast Concat Gather Mul Slice Squeeze Sub Unsqueeze".split())
 _BYTES_PER_LISTED = 16
-"""Shape inference in ONNX Runtime lists every element of an integer vector, in so much more memory."""
+"""Memory of ONNX Runtime's shape inference for each byte of an integer vector, whose elements it lists."""
 
 _STEEP = frozenset("DFT DeformConv Det Inverse LRN MaxRoiPool NonMaxSuppression RoiAlign STFT".split())
-"""Operators that take more than linear time, and that have no entry in the cost model: charged for every pair."""
+"""Operators of more than linear time without a rule in the cost model; their cost is that of all pairs of elements."""
 
 _SEQUENCES = frozenset(
     "ConcatFromSequence SequenceAt SequenceConstruct SequenceErase SequenceInsert SplitToSequence".split()
@@ -42,7 +42,7 @@ _SEQUENCES = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Bytes that a computation leaves behind, and the bytes it moves or would have moved."""
+    """The cost of a computation in bytes: `growth` of its results, `work` of reads, writes and converted arithmetic."""
 
     growth: int
     work: int
@@ -61,7 +61,7 @@ class Budget:
 
     @classmethod
     def for_weights(cls, weights: Mapping[str, np.ndarray]) -> Budget:
-        """A budget for a model of this size: every one of its constants may be converted several times, in turn."""
+        """A budget for a model with these weights, so that each of them can be converted several times."""
         size = sum(array.nbytes for array in weights.values())
         return cls(MAX_GROWTH_BYTES + size, MAX_WORK + _WORK_PER_WEIGHT * size)
 
@@ -81,7 +81,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """An upper bound of the memory that a value takes; `longest` is that of the texts in it."""
+    """An upper bound of a value's memory in bytes; `longest` is the length of its longest text."""
 
     nbytes: int
     longest: int = 0
@@ -100,7 +100,7 @@ def _texts_of(count: int, longest: int) -> Size:
 
 
 def output_sizes(node: onnx.NodeProto, values: Mapping[str, Value], sizes: Mapping[str, Size]) -> list[Size] | None:
-    """Bounds of the outputs of a node without bodies; None where there is none before it is run."""
+    """Upper bounds of the outputs of a node without bodies; None if a bound is unknown before it is run."""
     inputs = [sizes[name] for name in node.input if name]
     known = [_known(node, values.get(name), inputs) for name in node.output if name]
     if all(size is not None for size in known):

@@ -1,4 +1,4 @@
-"""Fusing: what follows a convolution and is constant per channel goes into its weights and bias."""
+"""Fusing of constant per-channel operations into the weights and bias of the convolution before them."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class _Affine:
 
 
 def fuse(draft: Draft) -> bool:
-    """Fold BatchNormalization, and Mul and Add of constants, into the Conv before them; say whether any was.
+    """Fold BatchNormalization, and Mul and Add of constants, into the Conv before them; return whether any was folded.
 
-    Only where the Conv has no other reader, and where both nodes ask for the same device. The Conv keeps its name and
-    takes over the other node's origin and output. Computed in float64, rounded once to the weights' type.
+    The Conv must have no other reader, and both nodes the same affinity. The Conv keeps its name and gets the other
+    node's origin and output. Weights are computed in float64 and rounded once to their type.
     """
     written = {name for node in draft.graph.node if node.op_type == "Conv" for name in node.output}
     after = [node.input for node in draft.graph.node if node.op_type in _FUSED and not written.isdisjoint(node.input)]
@@ -107,7 +107,7 @@ def _normalisation(node: Node, dtype: np.dtype, channels: int, opset: int) -> _A
 
 
 def _scaled(conv: Node, affine: _Affine) -> Iterator[gs.Constant]:
-    """The weights and the bias of the convolution and what follows it."""
+    """The weights and the bias of the fused convolution."""
     weight = conv.inputs[1].values
     bias = next((t.values for t in _bias(conv)), np.zeros(weight.shape[0]))
     per_output = affine.scale.reshape(-1, *(1,) * (weight.ndim - 1))

@@ -1,7 +1,7 @@
 """Constant folding: values that can be computed before a run, and values without elements, become constants.
 
-ONNX Runtime computes the values, but does not rewrite the model: its own offline optimiser loses the names of nodes and
-what the user said of them, orders its result by hash tables, and wants the weights inside the proto.
+ONNX Runtime computes the values, but does not rewrite the model: its own offline optimiser loses the names and
+affinities of nodes, orders its result by hash tables, and requires the weights inside the proto.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from heterocc.compiler.importer.random_nodes import random_operator
 from heterocc.passes.graph import Value
 
 _KEPT = frozenset({"DequantizeLinear"})
-"""Weights stay in their quantised form: four times smaller in the bundle."""
+"""Operators that are not folded: quantised weights need a quarter of the space in the bundle."""
 
 
 def fold(draft: Draft, values: Mapping[str, Value], refused: set[str]) -> bool:
-    """Turn constant nodes, and Shape and Size of static values, into constants; say whether any was.
+    """Turn constant nodes, and Shape and Size of static values, into constants; return whether any was folded.
 
-    `refused` collects the names of nodes that ONNX Runtime could not evaluate, so that nobody tries again.
+    `refused` collects the names of nodes that ONNX Runtime could not evaluate; they are not tried again.
     """
     folded: set[str] = set()
     ready: list[onnx.NodeProto] = []
@@ -88,14 +88,14 @@ def _readers(draft: Draft) -> Counter[str]:
 
 
 def _last_read(draft: Draft, node: onnx.NodeProto, readers: Counter[str]) -> list[str]:
-    """The constants that nobody needs once the node is computed; counts it as done in `readers`."""
+    """The constants that are not needed after the node is computed; subtracts its reads from `readers`."""
     names = list(dict.fromkeys(reads(node)))
     readers.subtract(names)
     return [name for name in names if not readers[name] and name not in draft.lent]
 
 
 def _shortcut(node: onnx.NodeProto, values: Mapping[str, Value]) -> np.ndarray | None:
-    """Constant, and Shape and Size of a value whose shape is known."""
+    """The result of a Constant, or of Shape or Size of a value of known shape; None for other nodes."""
     if node.domain not in ("", "ai.onnx"):
         return None
     if node.op_type == "Constant":
@@ -113,7 +113,7 @@ def _shortcut(node: onnx.NodeProto, values: Mapping[str, Value]) -> np.ndarray |
 
 
 def _empty(node: onnx.NodeProto, values: Mapping[str, Value]) -> dict[str, np.ndarray]:
-    """The outputs of a node that computes nothing: all of them are tensors without elements."""
+    """The outputs of a node if all of them are tensors without elements, else an empty mapping."""
     found: dict[str, np.ndarray] = {}
     for name in filter(None, node.output):
         value = values.get(name)
@@ -146,7 +146,7 @@ def constant_of(node: onnx.NodeProto) -> np.ndarray | None:
 
 
 class _Sizes(dict[str, Size]):
-    """The sizes of constants; those of the model's own are computed on first use."""
+    """The sizes of constants; those of the model's constants are computed on first use."""
 
     def __init__(self, weights: Mapping[str, np.ndarray]) -> None:
         super().__init__()
@@ -161,7 +161,7 @@ class _Sizes(dict[str, Size]):
 
 
 def _afford(draft: Draft, node: onnx.NodeProto, values: Mapping[str, Value], sizes: _Sizes) -> dict[str, Size] | None:
-    """The sizes of what a node of constants computes, paid for; None where it is not to be computed now."""
+    """The sizes of a constant node's outputs, deducted from the budget; None if it is not to be computed now."""
     if _is_kept(node) or random_operator(node, draft.weights) is not None:
         return None
     typed = (values[name] for name in node.output if name in values)
@@ -188,12 +188,12 @@ def _afford(draft: Draft, node: onnx.NodeProto, values: Mapping[str, Value], siz
 
 
 def _is_kept(node: onnx.NodeProto) -> bool:
-    """Whether the node, or one in its bodies, is better computed in each run."""
+    """Whether the node, or one in its bodies, is to be computed at run time."""
     return node.op_type in _KEPT or any(_is_kept(inner) for body in bodies(node) for inner in body.node)
 
 
 def _run(draft: Draft, nodes: list[onnx.NodeProto], wanted: set[str]) -> bool:
-    """Run constant nodes in ONNX Runtime and keep the values that are wanted; say whether that worked."""
+    """Compute constant nodes in ONNX Runtime and keep the wanted values; return whether that succeeded."""
     outputs = [o for n in nodes for o in n.output if o and o in wanted]
     if not outputs:
         return True
@@ -210,7 +210,7 @@ def _run(draft: Draft, nodes: list[onnx.NodeProto], wanted: set[str]) -> bool:
     try:
         session = open_session(model)
         results = session.run(outputs, feeds)
-    except Exception:  # whatever ONNX Runtime cannot compute now is left to the run, where it is reported
+    except Exception:  # nodes that ONNX Runtime cannot compute now are left in the model; the run reports the reason
         return False
     if not all(isinstance(r, np.ndarray) for r in results):
         return False

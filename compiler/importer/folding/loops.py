@@ -1,4 +1,4 @@
-"""Loops over constants: an estimate, before a loop is run, of whether import can compute it."""
+"""Estimates of the cost of loops over constants, so that import computes only affordable ones."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from heterocc.compiler.importer.draft.draft import (
     value_table,
 )
 from heterocc.compiler.importer.estimates.work import FLOPS_PER_BYTE, Cost, flops
-from heterocc.compiler.importer.onnx_tools.infer import ask_onnx
+from heterocc.compiler.importer.onnx_tools.infer import infer_onnx
 from heterocc.passes.graph import Value
 
 _MAX_STEPS = 1 << 18
-"""Node runs in one loop: more of them are left to the run, however little each does."""
+"""The limit on node executions of a loop; loops with more are computed at run time, however small the nodes."""
 
 _WORK_PER_STEP = 2048
 """Bytes that a core copies in the time that ONNX Runtime needs to start a node."""
@@ -76,7 +76,7 @@ _Plan = tuple[int, list[tuple[int, tuple[int, ...]]]]
 
 
 def _loop(node: onnx.NodeProto, arrays: Mapping[str, np.ndarray]) -> _Plan | None:
-    """Trips, and the element type and shape of each input of the body."""
+    """The number of trips, and the element type and shape of each input of the body; None if unknown."""
     limit = arrays.get(node.input[0])
     if limit is None or limit.size != 1:
         return None
@@ -109,7 +109,7 @@ def _inferred(
     arrays: Mapping[str, np.ndarray],
     opsets: Mapping[str, int],
 ) -> dict[str, Value] | None:
-    """Types of the body's values with its inputs as given; None where ONNX finds them contradictory."""
+    """Types of the body's values for given types of its inputs; None if ONNX finds a contradiction."""
     graph = onnx.GraphProto()
     graph.CopyFrom(body)
     del graph.value_info[:]
@@ -127,8 +127,8 @@ def _inferred(
             graph.input.append(helper.make_tensor_value_info(name, tensor_type(array), array.shape))
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid(d, v) for d, v in opsets.items()])
     try:
-        found = ask_onnx(model, "")
-    except Exception:  # whatever is wrong with the loop is reported where it is run
+        found = infer_onnx(model, "")
+    except Exception:  # an invalid loop is reported when it is run
         return None
     table = value_table(found.graph, {})
     table.update((t.name, Value(t.name, dtype_name(t.data_type), tuple(t.dims))) for t in found.graph.initializer)

@@ -1,4 +1,4 @@
-"""Simplifying: folding, taking decided branches, and removing what does nothing, until nothing changes."""
+"""Simplification: folding, inlining of decided branches and removal of nodes without effect, until nothing changes."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from heterocc.compiler.importer.shapes.shapes import forget_inferred, infer
 from heterocc.passes.graph import Value
 
 _MAX_ROUNDS = 64
-"""No model met needs ten; see `_extent` for why even without this bound there is an end."""
+"""The limit on rounds; known models need fewer than ten. `_extent` shows that rounds end without this limit too."""
 
 
 def simplify(draft: Draft, where: str) -> Mapping[str, Value]:
-    """Simplify in place and give the values that are left.
+    """Simplify in place and return the remaining values by name.
 
     Value and node names must be unique over the graph and its bodies.
     """
@@ -51,7 +51,7 @@ def simplify(draft: Draft, where: str) -> Mapping[str, Value]:
 
 
 def _plain_casts(draft: Draft, values: Mapping[str, Value]) -> bool:
-    """Turn CastLike into Cast: once the type is known, what it is like no longer matters, and constants fold."""
+    """Turn CastLike into Cast if the type is known, so that it can be folded without the second input."""
     changed = False
     for node in draft.graph.node:
         like = values.get(node.input[1]) if node.op_type == "CastLike" and not node.domain else None
@@ -64,10 +64,13 @@ def _plain_casts(draft: Draft, values: Mapping[str, Value]) -> bool:
 
 
 def _operate(draft: Draft) -> bool:
-    """Take decided branches, and remove what does nothing or is not needed; say whether one of the first two was."""
+    """Inline decided branches, and remove nodes without effect and unused ones.
+
+    Returns whether a branch was inlined or a node without effect removed.
+    """
     needed = draft.drop_constants()
     if not any(needed.isdisjoint(n.output) or _is_removable(n, draft) for n in draft.graph.node):
-        return False  # taking it apart costs more than the rest of most rounds
+        return False  # linking the nodes takes longer than the rest of most rounds
     graph = take_apart(draft)
     changed = _take_branches(graph, draft)
     changed |= _bypass(graph, draft)
@@ -82,7 +85,7 @@ def _is_removable(node: onnx.NodeProto, draft: Draft) -> bool:
 
 
 def _take_branches(graph: gs.Graph, draft: Draft) -> bool:
-    """Replace each If whose condition is known by the nodes of its branch."""
+    """Replace each If with a known condition by the nodes of its branch; return whether any was replaced."""
     nodes: list[Node] = []
     taken = False
     for node in graph.nodes:
@@ -119,7 +122,7 @@ def _take_branches(graph: gs.Graph, draft: Draft) -> bool:
 
 
 def _bypass(graph: gs.Graph, draft: Draft) -> bool:
-    """Remove Identity, and Dropout that drops nothing; outputs of the graph keep their names."""
+    """Remove Identity, and Dropout without effect; return whether any was removed. Outputs of the graph keep names."""
     outputs = {o.name for o in graph.outputs}
     # a body that returns an outer value as it is would be invalid, so such an Identity must stay
     returned = {name for node in graph.nodes for name in node.returned}
@@ -165,10 +168,10 @@ def _truth(value: gs.Constant) -> bool:
 
 
 def _simplify_bodies(draft: Draft, where: str) -> bool:
-    """Simplify branches and loop bodies on their own, with what the graph knows of the values they capture.
+    """Simplify each branch and loop body separately, with the known types of the values that it captures.
 
-    Says whether the graph has to be simplified again: a body became smaller, or lost the shapes that the model states
-    for its outputs. Shapes that `infer` wrote into it do not count, as it does so in every round.
+    Returns whether the graph must be simplified again: a body became smaller, or lost the shapes that the model
+    declares for its outputs. Shapes that `infer` wrote do not count, because it writes them in every round.
     """
     changed = False
     types: dict[str, onnx.TypeProto] | None = None
@@ -187,10 +190,10 @@ def _simplify_bodies(draft: Draft, where: str) -> bool:
 
 
 def _extent(body: onnx.GraphProto) -> tuple[int, int, int, int]:
-    """What every round but the last makes smaller, in lexicographic order: so rounds end, however bodies are nested.
+    """A measure that every round but the last reduces, in lexicographic order, so that rounds end at any nesting.
 
-    Taking a branch removes an If and may leave copies, a plain cast replaces a CastLike, folding and bypassing remove
-    nodes, and large constants leave the body.
+    Inlining a branch removes an If and may leave copies, a Cast replaces a CastLike, folding and bypassing remove
+    nodes, and large constants move out of the body.
     """
     inner = [_extent(b) for n in body.node for b in bodies(n)]
     own = (
@@ -204,7 +207,7 @@ def _extent(body: onnx.GraphProto) -> tuple[int, int, int, int]:
 
 
 def _fingerprint(body: onnx.GraphProto, types: Mapping[str, onnx.TypeProto]) -> bytes:
-    """A digest of everything that decides how a body is simplified."""
+    """A digest of everything that the simplification of a body depends on."""
     bare = onnx.GraphProto()
     bare.CopyFrom(body)
     for graph in graphs_of(bare):
@@ -218,7 +221,7 @@ def _fingerprint(body: onnx.GraphProto, types: Mapping[str, onnx.TypeProto]) -> 
 def _simplify_body(draft: Draft, body: onnx.GraphProto, types: Mapping[str, onnx.TypeProto], where: str) -> None:
     outer = captured_by(body)
     if any(name not in types for name in outer) or any(not i.type.WhichOneof("value") for i in body.input):
-        return  # without types nothing can be told
+        return  # inference needs the types
     model = onnx.ModelProto(ir_version=draft.model.ir_version, opset_import=draft.model.opset_import)
     model.graph.CopyFrom(body)
     del model.graph.initializer[:]
@@ -231,7 +234,7 @@ def _simplify_body(draft: Draft, body: onnx.GraphProto, types: Mapping[str, onnx
     inner = dataclasses.replace(draft, model=model, weights=weights, lent=frozenset(outer))
     simplify(inner, where)
     if objection(inner.to_proto(), compute=not draft.budget.spent) is not None:
-        return  # these shapes contradict a branch that a run may never take; it is left for the run to judge
+        return  # the fixed shapes contradict this branch, but a run may never take it
     returned = {o.name for o in body.output}
     del body.node[:]
     body.node.extend(inner.graph.node)
@@ -242,5 +245,5 @@ def _simplify_body(draft: Draft, body: onnx.GraphProto, types: Mapping[str, onnx
             continue
         if array.nbytes <= INLINE_BYTES or name in returned:
             body.initializer.append(to_tensor(name, array))
-        else:  # out into the graph, where it is mapped and shared like all other constants
+        else:  # moved to the graph, to be mapped and shared like all other constants
             draft.weights[name] = array

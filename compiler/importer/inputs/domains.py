@@ -1,7 +1,7 @@
 """The valid values of a model's inputs, derived from the graph by a table of rules.
 
-An input is followed forward through nodes that keep its elements or change them by a known sum or product, to nodes
-that take only some values: indices, logarithms, denominators. Without such a node, the domain is unknown.
+An input is followed forward through nodes that keep its elements, add a constant or multiply by one, to nodes with
+restricted inputs: indices, logarithms, denominators. Without such a node, the domain is unknown.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """Real numbers from `low` to `high`; `reason` names the node that asks for them, or says what is known."""
+    """Real numbers from `low` to `high`; `reason` names the node that requires them, or the evidence."""
 
     low: float
     high: float
@@ -40,7 +40,7 @@ class Integers:
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """One of some integers, those that the model compares the input with."""
+    """The integers with which the model compares the input."""
 
     numbers: tuple[int, ...]
     reason: str
@@ -58,7 +58,7 @@ Domain = Interval | Integers | Choices | Mask
 _POSITIVE = (0.05, 3.0)
 _DENOMINATOR = (0.25, 2.0)
 _PIXELS = (0.0, 255.0)
-_ASKS: Mapping[tuple[str, int], tuple[float, float]] = {
+_REQUIRED: Mapping[tuple[str, int], tuple[float, float]] = {
     ("Acos", 0): (-0.95, 0.95),
     ("Acosh", 0): (1.05, 4.0),
     ("Asin", 0): (-0.95, 0.95),
@@ -75,13 +75,13 @@ _ASKS: Mapping[tuple[str, int], tuple[float, float]] = {
     ("STFT", 0): (-1.0, 1.0),
     ("Sqrt", 0): _POSITIVE,
 }
-"""The numbers that an operator takes at one of its inputs, without NaN, infinities or a single constant as a result."""
+"""The interval of an operator's input (operator, index) in which results are finite and not all equal."""
 
 _KEEPS = frozenset(
     "AveragePool Cast Concat Dropout Expand Flatten Gather GlobalAveragePool Identity MaxPool ReduceMax ReduceMean "
     "ReduceMin Reshape Slice Split Squeeze Tile Transpose Unsqueeze".split()
 )
-"""Operators whose results lie between the smallest and the largest of their first input's elements."""
+"""Operators whose results are between the smallest and the largest element of their first input."""
 
 _AUDIO = re.compile(r"audio|wave?form|\bwav\b|speech|pcm", re.IGNORECASE)
 _MASK = re.compile(r"mask", re.IGNORECASE)
@@ -89,16 +89,16 @@ _MASK = re.compile(r"mask", re.IGNORECASE)
 _FORWARDS = frozenset(
     ["Identity", "Cast", "Unsqueeze", "Squeeze", "Reshape", "Flatten", "Transpose", "Expand", "Slice", "Concat", "Clip"]
 )
-"""Operators that pass integers on unchanged."""
+"""Operators that do not change integers."""
 
 _INDEX_INPUT = {"Gather": 1, "GatherElements": 1, "GatherND": 1, "ScatterElements": 1, "ScatterND": 1, "OneHot": 0}
 _EMBEDDED = {0: 2, 1: 4}
-"""Inputs of EmbedLayerNormalization that index others of its inputs."""
+"""The indices of EmbedLayerNormalization, each with the input that it indexes."""
 _LENGTHS = {"LSTM": 4, "GRU": 4, "RNN": 4, "ReverseSequence": 1}
 
 
 class Domains:
-    """The domains of a model's inputs. `constants` are initializers that the proto does not hold itself."""
+    """The domains of a model's inputs. `constants` are the initializers that are not in the proto."""
 
     def __init__(self, proto: onnx.ModelProto, constants: Mapping[str, Array]) -> None:
         self._constants = constants
@@ -119,7 +119,7 @@ class Domains:
                 self._readers.setdefault(name, []).append(node)
 
     def of(self, value: Value, source: str) -> Domain | None:
-        """The domain of an input, None where nothing is known; `source` is what the model calls it."""
+        """The domain of an input, or None if it is unknown; `source` is the model's own name of the input."""
         if value.dtype.startswith("float"):
             return self._interval(value, source)
         if value.dtype.startswith(("int", "uint")):
@@ -129,17 +129,17 @@ class Domains:
     # ---- real numbers ---------------------------------------------------------------------------------------------
 
     def _interval(self, value: Value, source: str) -> Interval | None:
-        asked = [found for found in self._asked(value.name) if found.low < found.high]
-        if asked:
-            low, high = max(asked, key=lambda i: i.low), min(asked, key=lambda i: i.high)
+        required = [found for found in self._constraints(value.name) if found.low < found.high]
+        if required:
+            low, high = max(required, key=lambda i: i.low), min(required, key=lambda i: i.high)
             if low.low < high.high:
                 return Interval(low.low, high.high, low.reason if low is high else f"{low.reason}; {high.reason}")
         if _AUDIO.search(source):
             return Interval(-1.0, 1.0, "its name says that it is audio")
         return None
 
-    def _asked(self, name: str) -> Iterator[Interval]:
-        """The constraints of nodes on an input x of which they read `scale * x + shift`."""
+    def _constraints(self, name: str) -> Iterator[Interval]:
+        """The constraints on an input x by the nodes that read `scale * x + shift`, for any scale and shift."""
         seen: set[str] = set()
         todo = [(name, 1.0, 0.0)]
         while todo:
@@ -149,15 +149,16 @@ class Domains:
             seen.add(value)
             for node in self._readers.get(value, ()):
                 place = list(node.input).index(value)
-                found = self._asked_by(node, place)
+                found = self._required_by(node, place)
                 if found is not None:
                     ends = sorted(((found[0] - shift) / scale, (found[1] - shift) / scale))
                     yield Interval(ends[0], ends[1], f"{node.op_type} '{node.name}' reads it")
-                changed = self._changed(node, place, scale, shift)
+                changed = self._after(node, place, scale, shift)
                 if changed is not None:
                     todo.extend((output, *changed) for output in node.output if output)
 
-    def _asked_by(self, node: onnx.NodeProto, place: int) -> tuple[float, float] | None:
+    def _required_by(self, node: onnx.NodeProto, place: int) -> tuple[float, float] | None:
+        """The interval that a node requires of its input number `place`, or None."""
         if node.domain:
             return None
         if node.op_type == "Pow" and place == 0:
@@ -167,10 +168,10 @@ class Domains:
             return self._quantised(node)
         if place == 0 and self._is_pixels(node):
             return _PIXELS
-        return _ASKS.get((node.op_type, place))
+        return _REQUIRED.get((node.op_type, place))
 
     def _is_pixels(self, node: onnx.NodeProto) -> bool:
-        """Whether the node divides by 255 or subtracts a mean of pixels: of its first input are 8 bits expected."""
+        """Whether the node divides by 255 or subtracts a mean of pixels, which implies pixels from 0 to 255."""
         if node.op_type not in ("Div", "Mul", "Sub"):
             return False
         other = self._constant(node.input[1])
@@ -182,7 +183,7 @@ class Domains:
         return (low > 250 and high < 260) if node.op_type == "Div" else (low > 80 and high < 150)
 
     def _quantised(self, node: onnx.NodeProto) -> tuple[float, float] | None:
-        """The range of 8 bits, where standard normal values would take few of its steps or leave it."""
+        """The range of an 8-bit quantisation, or None if standard normal values use it well."""
         scale = self._scalar(node.input[1])
         zero = self._constant(node.input[2]) if len(node.input) > 2 else np.zeros(1, np.uint8)
         if scale is None or scale <= 0 or zero is None or zero.size != 1 or zero.dtype not in (np.uint8, np.int8):
@@ -191,8 +192,8 @@ class Domains:
         low, high = scale * (int(ends.min) - middle), scale * (int(ends.max) - middle)
         return (low, high) if high - low < 2 or high - low > 40 else None
 
-    def _changed(self, node: onnx.NodeProto, place: int, scale: float, shift: float) -> tuple[float, float] | None:
-        """Scale and shift of what the node writes; None where its elements are others."""
+    def _after(self, node: onnx.NodeProto, place: int, scale: float, shift: float) -> tuple[float, float] | None:
+        """Scale and shift of the node's results, or None if they are not a linear function of the input."""
         if node.domain:
             return None
         if node.op_type in _KEEPS:
@@ -251,7 +252,7 @@ class Domains:
         return None
 
     def _bound(self, node: onnx.NodeProto, place: int) -> tuple[int, int] | None:
-        """The integers that the node takes at an input, as `range` has them; None if they are not known."""
+        """The range of integers that are valid at an input, `[low, high)`; None if it is unknown."""
         if node.op_type == "EmbedLayerNormalization" and place in _EMBEDDED:
             table = self._shapes.get(node.input[_EMBEDDED[place]]) if len(node.input) > _EMBEDDED[place] else None
             return (0, table[0]) if table and table[0] else None
@@ -283,7 +284,7 @@ class Domains:
         return self._inline.get(name) if found is None else found
 
     def _scalar(self, name: str) -> float | None:
-        """The number that a constant of one element holds."""
+        """The value of a constant of one element; None for other values."""
         array = self._constant(name)
         if array is None or array.size != 1 or array.dtype.kind not in "fiu":
             return None
@@ -292,7 +293,7 @@ class Domains:
 
 
 def draw(domain: Domain, shape: tuple[int, ...], dtype: str, rng: np.random.Generator) -> Array:
-    """An array of elements that lie in a domain."""
+    """Draw an array of elements of a domain."""
     return _DRAW[type(domain)](domain, shape, rng).astype(dtype)
 
 

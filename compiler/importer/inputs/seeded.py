@@ -16,9 +16,9 @@ from heterocc.compiler.importer.inputs.domains import Domains, draw
 from heterocc.passes.graph import Value
 
 DRAWS = 4
-"""Ways to draw an input of which nothing is known; each but the first is for models that the ones before say little of.
+"""The number of ways to draw an input of unknown domain, tried in order if the results of earlier ones show little.
 
-Floats are standard normal, then from 0 to 1, from 0 to 255, and small; integers are 1, 1, 0 and 2.
+In order, floats are standard normal, from 0 to 1, from 0 to 255, and small; integers are 1, 1, 0 and 2.
 """
 
 
@@ -33,9 +33,9 @@ def draw_inputs(
 ) -> dict[str, np.ndarray[Any, Any]]:
     """Draw one array per graph input, the same for the same seed, input name and `way` (below DRAWS).
 
-    Inputs with a known domain (see Domains) are drawn from it. Of the others, floats are standard
-    normal, booleans fair coins, 8-bit integers any, and other integers 1, the one value that is a valid mask, length
-    and count alike; another `way` draws these others as DRAWS says. `sources` are the model's own names of inputs.
+    Inputs with a known domain (see Domains) are drawn from it. Of the others, floats are standard normal, booleans and
+    8-bit integers uniform, and other integers 1, which is valid as a mask, a length and a count; another `way` draws
+    them as DRAWS describes. `sources` are the model's own names of inputs.
 
     Raises InputError for an input whose type cannot be drawn (string, sequence, map).
     """

@@ -1,1 +1,1 @@
-"""ONNX's and ONNX Runtime's own tools, asked within limits."""
+"""ONNX's and ONNX Runtime's tools, used within limits on time and memory."""

@@ -1,7 +1,8 @@
-"""ONNX's shape inference, asked only for what it can tell in little memory.
+"""ONNX's shape inference in bounded memory.
 
-It lists every element of a vector that it follows and every dimension of a result, so that a model of a hundred bytes
-can make it list billions. Two things do: a result whose rank is the length of a vector, and the propagation of data.
+It stores every dimension of a result and every element of the vectors that it propagates, so a model of a hundred
+bytes can make it store billions. There are two such cases: a result whose rank is the length of a vector, and the
+propagation of data.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from heterocc.compiler.importer.draft.draft import bodies, graphs_of, keep, valu
 from heterocc.compiler.importer.onnx_tools.propagation import MAX_LISTED, listed, require_few
 
 MAX_RANK = 1024
-"""Dimensions of a tensor up to which inference is asked; ONNX Runtime and TVM take far fewer."""
+"""The largest rank for which inference is used; ONNX Runtime and TVM support far smaller ones."""
 
 _RANK_FROM_LENGTH = {"ConstantOfShape": (0,), "Expand": (1,), "Reshape": (1,), "Resize": (2, 3), "CenterCropPad": (1,)}
-"""Operators whose result has as many dimensions as an input has elements, and which inputs those are."""
+"""Operators whose result's rank is the number of elements of an input, and the indices of such inputs."""
 
 _SAME_LENGTH = frozenset("Abs Cast Div Equal Floor Identity Max Min Mod Mul Neg Add Sub Where Squeeze Slice".split())
 
@@ -28,14 +29,14 @@ _Cut = tuple[onnx.NodeProto, int, str]
 _Table = dict[str, tuple[int | None, ...] | None]
 
 
-def ask_onnx(model: onnx.ModelProto, where: str) -> onnx.ModelProto:
+def infer_onnx(model: onnx.ModelProto, where: str) -> onnx.ModelProto:
     """The model with the types and shapes that ONNX infers; `model` may be changed.
 
-    Data is propagated only where that can tell something and lists few elements; constants that are computed later
-    tell the rest.
+    Data is propagated only if shapes are unknown without it and few elements are stored; shapes that remain unknown
+    are inferred when constants have been folded.
 
-    Raises InvalidGraphError for a rank that no tool handles, and for bodies that list too much; what `infer_shapes`
-    raises otherwise.
+    Raises InvalidGraphError for a rank above MAX_RANK, and for bodies that need too much memory; also the errors of
+    `infer_shapes`.
     """
     require_few(model.graph, where, in_bodies=True)
     lengths = {t.name: _elements(t.dims) for t in model.graph.initializer}
@@ -48,13 +49,13 @@ def ask_onnx(model: onnx.ModelProto, where: str) -> onnx.ModelProto:
         table: _Table = {}
         for graph in graphs_of(inferred.graph):
             table.update(_shapes(graph))
-        told = [cut for cut in cuts if len(table.get(cut[2]) or ()) == 1 and (table[cut[2]] or (None,))[0] is not None]
-        if not told:
+        known = [cut for cut in cuts if len(table.get(cut[2]) or ()) == 1 and (table[cut[2]] or (None,))[0] is not None]
+        if not known:
             break
-        for node, index, name in told:
+        for node, index, name in known:
             _check_rank(node, (table[name] or (0,))[0] or 0, where)
             node.input[index] = name
-        cuts = [cut for cut in cuts if cut not in told]
+        cuts = [cut for cut in cuts if cut not in known]
         inferred = shape_inference.infer_shapes(model, data_prop=False)
     if not _all_known(inferred.graph) and listed(inferred.graph) <= MAX_LISTED:
         inferred = shape_inference.infer_shapes(model, data_prop=True)
@@ -67,13 +68,13 @@ def _elements(dims: Iterable[int | None]) -> int:
 
 
 def _declared_length(info: onnx.ValueInfoProto) -> int:
-    """Elements that a vector has by its type; as many as need care where it does not say."""
+    """The number of elements of an input by its declared type; more than MAX_RANK if it is not declared."""
     shape = value_of(info).shape
     return MAX_RANK + 1 if shape is None or None in shape else _elements(shape)
 
 
 def _cut(graph: onnx.GraphProto, lengths: dict[str, int], cuts: list[_Cut], where: str) -> None:
-    """Collect the inputs that give a rank and whose length is not known to be small; `lengths` are upper bounds."""
+    """Collect inputs that determine a rank and may be longer than MAX_RANK; `lengths` are upper bounds."""
     unknown = MAX_RANK + 1
     lengths = {**lengths, **{t.name: _elements(t.dims) for t in graph.initializer}}
     for node in graph.node:
@@ -126,7 +127,7 @@ def _check_rank(node: onnx.NodeProto, rank: int, where: str) -> None:
 
 
 def _put_stand_ins(model: onnx.ModelProto, cuts: list[_Cut]) -> dict[str, str]:
-    """Let the cut inputs read a value of unknown length; returns the names of what they read by the stand-in's."""
+    """Replace the cut inputs by values of unknown length; returns the original names by the new ones."""
     found: dict[str, str] = {}
     for number, (node, index, name) in enumerate(cuts):
         # identifiers have no dots, so these names are free
@@ -156,7 +157,7 @@ def _shapes(graph: onnx.GraphProto) -> _Table:
 
 
 def _all_known(graph: onnx.GraphProto) -> bool:
-    """Whether every value has a shape without unknown dimensions, so that data has nothing to add."""
+    """Whether all dimensions of all values are known, so that propagation of data adds nothing."""
     for inner in graphs_of(graph):
         table = _shapes(inner)
         for node in inner.node:

@@ -10,29 +10,29 @@ from heterocc.compiler.importer.onnx_tools.propagation import MAX_LISTED, listed
 from heterocc.runtime.execute import ort_session
 
 _MAX_FOLDED = 1 << 24
-"""Bytes of a constant that ONNX Runtime may compute while it only looks at a model; import computes the larger ones."""
+"""The limit in bytes on constants that ONNX Runtime computes while it checks a model; import computes larger ones."""
 
 
 def open_session(proto: onnx.ModelProto, *, optimise: bool = False, compute: bool = True) -> Any:
-    """A single-threaded CPU session that runs the model, as it is unless it is to be optimised.
+    """A single-threaded CPU session that runs the model, unchanged unless `optimise` is set.
 
     `compute` lets the optimiser compute constants. Constants are not compared for equality: that takes time quadratic
     in their number.
     """
     options = ort_session.session_options(threads=1, optimise="basic" if optimise else "none")
-    options.enable_cpu_mem_arena = False  # it takes twice as much as tensors that double need
+    options.enable_cpu_mem_arena = False  # it takes twice the memory for tensors that double in size
     options.add_session_config_entry("optimization.constant_folding_max_output_size_in_bytes", str(_MAX_FOLDED))
     without = ("ConstantSharing",) if compute else ("ConstantSharing", "ConstantFolding")
     return ort_session.open_session(proto.SerializeToString(), options, without=without)
 
 
 def output_types(proto: onnx.ModelProto) -> list[Any]:
-    """Name, type and shape of each graph output as ONNX Runtime infers them; raises what it raises.
+    """Name, type and shape of each graph output as ONNX Runtime infers them. Raises its errors.
 
-    None of a model for which it would list too much. Names are unique over the graph and its bodies.
+    Empty for a model for which it would list too many elements. Names must be unique over the graph and its bodies.
 
-    It infers them when it loads a model. The rest of making a session, which plans kernels and memory, is left out: it
-    takes time quadratic in the number of outputs.
+    It infers them when it loads a model. The rest of creating a session, which plans kernels and memory, is omitted,
+    because it takes time quadratic in the number of outputs.
     """
     if listed(proto.graph) > MAX_LISTED:
         return []
@@ -45,11 +45,11 @@ def output_types(proto: onnx.ModelProto) -> list[Any]:
 
 
 _MOST_PLANNED = 256
-"""Outputs up to which a session is made whole to learn their types."""
+"""The limit on outputs for which a complete session is created to infer their types."""
 
 
 def _is_function(node: onnx.NodeProto) -> bool:
-    """Whether ONNX defines the operator by others; ONNX Runtime infers through them when it has put them in."""
+    """Whether ONNX defines the operator as a function, whose types ONNX Runtime infers only after inlining."""
     try:
         schema = onnx.defs.get_schema(node.op_type, domain=node.domain)
     except onnx.defs.SchemaError:
@@ -61,10 +61,10 @@ _TYPE_ERRORS = ("InferenceError]", "Type Error:")
 
 
 def objection(proto: onnx.ModelProto, *, compute: bool = True) -> str | None:
-    """The reason why ONNX Runtime finds the model invalid; None if it does not, or only cannot run it.
+    """The reason why ONNX Runtime considers the model invalid; None if it is valid, or only cannot be run.
 
     It may find errors only during optimisation, which the final run uses. An operator set or a variant of an operator
-    that this version of it does not have yet is not an error of the model. `compute` lets it compute constants. A
+    that this version does not support is not an error of the model. `compute` lets it compute constants. A
     model with too many elements in integer vectors is refused without a check.
     """
     state = ort_session.onnxruntime_package().capi.onnxruntime_pybind11_state

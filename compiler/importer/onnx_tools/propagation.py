@@ -14,7 +14,7 @@ from heterocc.artifacts.errors import InvalidGraphError
 from heterocc.compiler.importer.draft.draft import MAX_RANK, bodies
 
 MAX_LISTED = 1 << 22
-"""Elements that a tool may be let list, some 200 MB."""
+"""The limit on elements that a tool may list, about 200 MB."""
 
 _INTEGERS = (onnx.TensorProto.INT32, onnx.TensorProto.INT64)
 _SAME_LENGTH = frozenset({"Cast", "Slice", "Squeeze", "Unsqueeze"})
@@ -22,7 +22,7 @@ _BROADCAST = frozenset({"Add", "Mul", "Sub"})
 
 
 def listed(graph: onnx.GraphProto) -> int:
-    """An upper bound of the elements that shape inference with data lists; names are unique over graph and bodies.
+    """An upper bound of the elements that shape inference lists; names must be unique over the graph and its bodies.
 
     The operators are those for which ONNX defines a propagation of data. ONNX Runtime, which always propagates it,
     has the same ones.
@@ -33,7 +33,7 @@ def listed(graph: onnx.GraphProto) -> int:
 def require_few(graph: onnx.GraphProto, where: str, *, in_bodies: bool = False) -> None:
     """Raise InvalidGraphError if more than MAX_LISTED elements would be listed; `in_bodies` counts only bodies.
 
-    ONNX always propagates data inside bodies, whether it is asked to or not.
+    ONNX always propagates data inside bodies, even if this is disabled.
     """
     count = _listed(graph, {}, own=not in_bodies)
     if count > MAX_LISTED:
@@ -61,7 +61,7 @@ def _listed(graph: onnx.GraphProto, known: dict[str, int], *, own: bool = True) 
 
 
 def _length(node: onnx.NodeProto, given: list[int | None]) -> int | None:
-    """Elements of the first output that are followed; None where it is not."""
+    """The number of elements of the first output if it is propagated, else None."""
     if node.op_type == "Constant":
         return next((_elements(a) for a in node.attribute), None)
     if node.op_type == "Shape":

@@ -1,4 +1,4 @@
-"""Functions: calls of model-local functions, and of operators that ONNX defines by others, become their bodies."""
+"""Inlining of model-local functions, and of operators that ONNX defines as functions."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from heterocc.artifacts.errors import InvalidGraphError
 from heterocc.compiler.importer.draft.draft import Draft, bodies, graphs_of, nodes_of, reads, set_nodes, tensor_type
 from heterocc.compiler.importer.draft.names import Namer, rename_values
 from heterocc.compiler.importer.draft.order import cycle_text, sort_nodes
+from heterocc.compiler.importer.onnx_tools.checker import check, condense
 from heterocc.compiler.importer.operators.opset import drop_unused_domains
-from heterocc.compiler.importer.reading.read import check, condense
 
 EXPANDED = frozenset(
     {
@@ -30,14 +30,14 @@ EXPANDED = frozenset(
         "Swish",
     }
 )
-"""Operators that ONNX defines as functions and that TVM's importer has no converter for."""
+"""Operators that ONNX defines as functions and for which TVM's importer lacks a converter."""
 
 _MAX_DEPTH = 200
 _MAX_NODES = 1_000_000
-"""Nodes that all calls together may expand to: a few nested functions can ask for any number."""
+"""The limit on the nodes that all calls together expand to; a few nested functions can exceed any number."""
 
 _MAIN = ("",)
-"""The main graph among the functions, whose keys are pairs."""
+"""The key of the main graph; keys of functions are pairs of domain and name."""
 
 
 def expand_local(draft: Draft, namer: Namer, where: str) -> None:
@@ -58,7 +58,7 @@ def expand_local(draft: Draft, namer: Namer, where: str) -> None:
 
 
 def _check_size(draft: Draft, where: str) -> None:
-    """Refuse recursion, which ONNX forbids, and functions that expand beyond all measure."""
+    """Raise InvalidGraphError for recursion, which ONNX forbids, and for functions that expand to too many nodes."""
     import networkx as nx  # here: it takes 0.1 s, and most models have no functions
 
     nodes: dict[tuple[str, ...], Iterable[onnx.NodeProto]] = {_MAIN: draft.graph.node}
@@ -88,7 +88,10 @@ def _check_size(draft: Draft, where: str) -> None:
 def _called_by(
     call: onnx.NodeProto, functions: Mapping[tuple[str, str], onnx.FunctionProto]
 ) -> list[onnx.FunctionProto]:
-    """The functions that a call needs: its own, and those that this one calls; the inliner copies what it is given."""
+    """The function of a call and those that it calls, directly or not.
+
+    The inliner copies all functions that it is given, so it gets no others.
+    """
     found: dict[tuple[str, str], onnx.FunctionProto] = {}
     open_ = [(call.domain, call.op_type)]
     open_ += [(n.domain, n.op_type) for body in bodies(call) for n in nodes_of(body.node)]
@@ -101,7 +104,7 @@ def _called_by(
 
 
 def expand_standard(draft: Draft, namer: Namer, where: str) -> bool:
-    """Expand operators that only their definition makes available to all devices; say whether any was."""
+    """Expand operators that devices support only by their definition; return whether any was expanded."""
     return _expand(draft, _wants_definition, namer, where, schema=True)
 
 
@@ -111,13 +114,13 @@ def _wants_definition(node: onnx.NodeProto) -> bool:
     if node.op_type == "LayerNormalization":
         return sum(map(bool, node.output)) > 1  # TVM's converter computes wrong statistics
     if node.op_type == "Attention":
-        # TVM's converter takes the number of heads for granted; the fourth output marks masked entries in its own way
+        # TVM's converter requires the number of heads; the fourth output represents masked entries differently
         return not any(a.name == "q_num_heads" for a in node.attribute) and not any(node.output[3:])
     return node.op_type in EXPANDED
 
 
 def _expand(draft: Draft, wanted: Callable[[onnx.NodeProto], bool], namer: Namer, where: str, *, schema: bool) -> bool:
-    """Put the bodies in place of the wanted calls, in the graph and its bodies; say whether there was one."""
+    """Replace the wanted calls by the functions' bodies, in the graph and its subgraphs; return whether any was."""
     types = types_of(draft)
     functions = {} if schema else {(f.domain, f.name): f for f in draft.model.functions}
     expanded = False
@@ -137,7 +140,7 @@ def _expand(draft: Draft, wanted: Callable[[onnx.NodeProto], bool], namer: Namer
 
 
 def types_of(draft: Draft) -> dict[str, onnx.TypeProto]:
-    """Types of the graph's values as far as they are known."""
+    """The known types of the graph's values, by name."""
     graph = draft.graph
     types = {i.name: i.type for i in (*graph.value_info, *graph.output, *graph.input) if i.type.WhichOneof("value")}
     for name, array in draft.weights.items():
@@ -155,7 +158,7 @@ def _body_of(
     *,
     schema: bool,
 ) -> list[onnx.NodeProto]:
-    """The nodes that a call stands for, with names of their own and the call's origin."""
+    """The nodes that replace a call, with unique names and the call's origin; the call if ONNX cannot expand it."""
     label = (draft.origins[call.name] or (call.name,))[0]
     graph = helper.make_graph(
         [call],
@@ -179,7 +182,7 @@ def _body_of(
             model = inliner.inline_local_functions(model, convert_version=True)
     except Exception as error:
         if schema:
-            return [call]  # ONNX cannot expand every form; whether a device takes it is asked later
+            return [call]  # ONNX cannot expand every form; the query decides whether a device supports it
         raise InvalidGraphError(
             f"function '{call.op_type}' cannot be expanded: {condense(str(error))}", where=f"{where}: node '{label}'"
         ) from error
@@ -204,7 +207,7 @@ def _body_of(
 
 
 def _fill_local_defaults(draft: Draft) -> None:
-    """Write out the default attributes of all calls of model-local functions, for the same reason."""
+    """Add default attributes to all calls of model-local functions; the inliner does not resolve them in the body."""
     defaults = {(f.domain, f.name): f.attribute_proto for f in draft.model.functions}
     for owner in (draft.graph, *draft.model.functions):
         for node in nodes_of(owner.node):
@@ -213,7 +216,7 @@ def _fill_local_defaults(draft: Draft) -> None:
 
 
 def _fill_defaults(model: onnx.ModelProto) -> None:
-    """Write out the default attributes of the call, which the inliner leaves unresolved in the body."""
+    """Add default attributes to the call; the inliner does not resolve them in the body."""
     call = model.graph.node[0]
     version = next(o.version for o in model.opset_import if o.domain == call.domain)
     present = {a.name for a in call.attribute}

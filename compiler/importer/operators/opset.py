@@ -1,4 +1,4 @@
-"""Operator sets: older models are converted to a common version where that changes nothing."""
+"""Conversion of models between operator sets, if it does not change their results."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from onnx import helper, version_converter
 from heterocc.artifacts.errors import InvalidGraphError
 from heterocc.compiler.importer.draft.draft import Draft, graphs_of, keep, opsets
 from heterocc.compiler.importer.draft.order import sort_nodes
-from heterocc.compiler.importer.reading.read import check, condense
+from heterocc.compiler.importer.onnx_tools.checker import check, condense
 
 TARGET = 17
-"""Operator set that older models are raised to; newer ones stay as they are."""
+"""The operator set to which older models are converted."""
 
 
 def settle_opset(draft: Draft, where: str) -> None:
-    """Bring the model to operator set 17, or to the oldest later one in which its operators mean the same.
+    """Convert the model to operator set 17, or to the oldest later one with the same versions of its operators.
 
-    Where an older model cannot be converted it stays as it is, with a note that says why.
+    An older model that cannot be converted is not changed, and gets a note with the reason.
     """
     version = opsets(draft.model).get("")
     if version is None:
@@ -37,7 +37,7 @@ def settle_opset(draft: Draft, where: str) -> None:
 
 
 def _state_defaults(draft: Draft) -> None:
-    """Write out the defaults of which ONNX's shape inference knows another value."""
+    """Add default attributes for which ONNX's shape inference assumes another value."""
     for graph in graphs_of(draft.graph):
         for node in graph.node:
             if node.op_type == "STFT" and not node.domain and all(a.name != "onesided" for a in node.attribute):
@@ -45,7 +45,7 @@ def _state_defaults(draft: Draft) -> None:
 
 
 def lower_opset(draft: Draft) -> None:
-    """Lower the operator set as far as it leaves every operator at the version it has."""
+    """Lower the operator set as far as possible without a change of any operator's version."""
     version = opsets(draft.model).get("", TARGET)
     used = {n.op_type for g in graphs_of(draft.graph) for n in g.node if not n.domain}
     needed = max((_since(op_type, version) for op_type in used), default=TARGET)
@@ -55,7 +55,7 @@ def lower_opset(draft: Draft) -> None:
 
 
 def drop_unused_domains(draft: Draft) -> None:
-    """Import only the domains of the operators that the model uses, and ONNX's own."""
+    """Remove imports of domains that the model does not use, except ONNX's own."""
     used = {n.domain for g in graphs_of(draft.graph) for n in g.node}
     keep(draft.model.opset_import, lambda o: o.domain in used or not o.domain)
 
@@ -68,11 +68,14 @@ def _since(op_type: str, version: int) -> int:
 
 
 def _obstacle(draft: Draft, version: int) -> str | None:
-    """ONNX's converter leaves bodies as they are: their operators must mean the same in both versions."""
+    """The reason not to use ONNX's converter, or None.
+
+    It does not convert subgraphs, so their operators must have the same meaning in both versions.
+    """
     if version < _FIRST_SCAN and any(n.op_type == "Scan" for n in draft.graph.node):
         return f"Scan has a batch dimension in {version}"
     if version < _FIRST_HARDMAX_OF_ONE_AXIS and any(n.op_type == "Hardmax" for n in draft.graph.node):
-        return f"ONNX's converter takes Hardmax of {version}, over all axes from one on, for that of one axis"
+        return f"ONNX's converter treats Hardmax of {version}, over all axes from one on, as Hardmax over one axis"
     for graph in list(graphs_of(draft.graph))[1:]:
         for node in graph.node:
             if not node.domain and _signature(node.op_type, version) != _signature(node.op_type, TARGET):
@@ -81,7 +84,7 @@ def _obstacle(draft: Draft, version: int) -> str | None:
 
 
 def _signature(op_type: str, version: int) -> tuple[object, ...]:
-    """What a change of meaning would change: inputs, outputs, attributes and their defaults, but not element types."""
+    """The parts of an operator's schema that determine its meaning: inputs, outputs, attributes and their defaults."""
     try:
         schema = onnx.defs.get_schema(op_type, version, "")
     except onnx.defs.SchemaError:
@@ -98,7 +101,7 @@ def _signature(op_type: str, version: int) -> tuple[object, ...]:
 
 
 def _convert(draft: Draft, version: int, where: str) -> str | None:
-    """Convert in place; say why not where the converter fails or gives something else than it was given."""
+    """Convert in place; return the reason if the converter fails or its result is unusable."""
     before = draft.to_proto()
     try:
         after = version_converter.convert_version(before, TARGET)
@@ -130,7 +133,7 @@ _FIRST_HARDMAX_OF_ONE_AXIS = 13
 
 
 def _keep_asymmetric(model: onnx.ModelProto) -> None:
-    """Until version 10, Upsample and Resize mapped coordinates by division alone; the converter forgets to say so."""
+    """Set the coordinate mode of Upsample and Resize up to version 10, asymmetric, which the converter omits."""
     for node in model.graph.node:
         if node.op_type == "Resize" and not node.domain:
             keep(node.attribute, lambda a: a.name not in ("coordinate_transformation_mode", "nearest_mode"))
@@ -141,14 +144,17 @@ def _keep_asymmetric(model: onnx.ModelProto) -> None:
 def _carry(
     draft: Draft, before: onnx.ModelProto, after: onnx.ModelProto
 ) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
-    """Name the nodes that the converter made, and give them the origin and affinity of the node they stand for."""
+    """The origins and affinities of all nodes after a conversion.
+
+    Nodes that the converter made get unique names, and the origin and affinity of the node that they replace.
+    """
     writer = {o: n.name for n in before.graph.node for o in n.output if o}
     taken = {n.name for g in graphs_of(before.graph) for n in g.node}
     origins, affinity = dict(draft.origins), dict(draft.affinity)
     source_of_reader: dict[str, str] = {}
     seen: set[str] = set()
     for index, node in reversed(list(enumerate(after.graph.node))):
-        # a node whose result the model does not know prepares the input of one that stands for a node of the model
+        # a node that writes only new values prepares an input of a node that replaces one of the model
         known = node.name if node.name in taken else next((writer[o] for o in node.output if o in writer), None)
         source = known or next((source_of_reader[o] for o in node.output if o in source_of_reader), None)
         if node.name not in taken or node.name in seen:

@@ -1,7 +1,7 @@
 """External tensor data. No other module opens files that a model names.
 
 A location is walked part by part from the model's own folder, without following any symbolic link, so that neither
-`..` nor a link leads out of it. A file with a second hard link is refused as well: its other name may lie anywhere.
+`..` nor a link leads out of it. A file with a second hard link is refused as well: its other name may be anywhere.
 Files are mapped read-only and stay mapped as long as an array refers to them.
 """
 
@@ -49,7 +49,7 @@ class ExternalData:
         self._maps: dict[str, np.ndarray] = {}
 
     def array(self, tensor: onnx.TensorProto) -> np.ndarray:
-        """The data of one tensor, read-only and mapped (copied only where its offset is not aligned to its type).
+        """The data of one tensor, read-only and mapped (copied only if its offset is not aligned to its type).
 
         Raises ExternalDataError (HC105) if the location is outside the model's folder or not a regular file, or lacks
         the bytes that the tensor's type and shape need.
@@ -144,7 +144,7 @@ class ExternalData:
                 raise ExternalDataError("the location is not a regular file", where=where, hint=_KEEP_BESIDE)
             if status.st_nlink > 1:
                 raise ExternalDataError(
-                    "the file has another hard link, which may lie outside the model's folder",
+                    "the file has another hard link, which may be outside the model's folder",
                     where=where,
                     hint="copy the file instead of linking it",
                 )
@@ -155,7 +155,7 @@ class ExternalData:
 
 
 _MAX_DIGITS = 40
-"""Of an offset or length; Python refuses to read numbers of thousands of digits."""
+"""The limit on digits of an offset or length; Python refuses to read numbers of thousands of digits."""
 
 _SAVE_AGAIN = "save the model again with onnx.save_model(..., save_as_external_data=True)"
 _KEEP_BESIDE = "keep external data in the model's own folder, as a plain file"

@@ -1,4 +1,4 @@
-"""Sparse tensors: initializers and constants become ordinary ones, because no device and no importer knows the form."""
+"""Conversion of sparse initializers and constants to dense ones, which devices and TVM's importer require."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from heterocc.compiler.importer.draft.draft import to_array, to_tensor
 from heterocc.compiler.importer.reading.tensors import MAX_INSIDE, check_dims, inside
 
 MAX_DENSE = 1 << 32
-"""Bytes of a sparse initializer of the graph when it is dense."""
+"""The limit in bytes on the dense form of a sparse initializer of the graph."""
 
 
 def dense(
     sparse: onnx.SparseTensorProto, values: np.ndarray, indices: np.ndarray, where: str, limit: int = MAX_DENSE
 ) -> np.ndarray:
-    """The tensor with its zeros, read-only; `values` and `indices` are those of `sparse` as arrays.
+    """The dense tensor, read-only; `values` and `indices` are those of `sparse` as arrays.
 
     Raises InvalidGraphError for indices that are not integers or lie outside, and for more than `limit` bytes.
     """
@@ -45,7 +45,7 @@ def dense(
 
 
 def settle_sparse(model: onnx.ModelProto, where: str) -> None:
-    """Make all sparse tensors dense that stand in bodies, functions and Constant nodes; none may be external any more.
+    """Make all sparse tensors in bodies, functions and Constant nodes dense; none of them may be external.
 
     Raises InvalidGraphError: see `dense`.
     """

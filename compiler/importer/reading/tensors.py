@@ -51,7 +51,7 @@ def settle_tensors(model: onnx.ModelProto, external: ExternalData, where: str) -
                     hint="make them initializers of the graph",
                 )
             tensor.CopyFrom(to_tensor(tensor.name, array))
-        # what is not external must not become so in a tool that looks at this field alone
+        # some tools treat a tensor as external by this field alone
         tensor.ClearField("external_data")
 
 
@@ -216,7 +216,7 @@ def _too_many(rank: int, where: str) -> InvalidGraphError:
 
 
 def _check_tensor(tensor: onnx.TensorProto, path: str, where: str) -> None:
-    """Raise InvalidGraphError unless numpy can describe the tensor and its data, if inside, is what it needs."""
+    """Raise InvalidGraphError unless numpy can describe the tensor and its data, if inside, matches type and shape."""
     for name in ("name", "doc_string"):
         if isinstance(getattr(tensor, name), bytes):
             raise _not_text(f"{path}.{name}", where)
@@ -274,7 +274,7 @@ def _typed(data_type: int, count: int) -> tuple[str, int]:
     """The field that holds `count` elements of a type when they are not raw, and its entries."""
     field = helper.tensor_dtype_to_field(data_type)
     bits = PACKED_BITS.get(data_type, 8)
-    if bits in (2, 4):  # elements of six bits are packed only where they are raw
+    if bits in (2, 4):  # elements of six bits are packed only in raw data
         return field, (count * bits + 7) // 8
     complex_ = data_type in (onnx.TensorProto.COMPLEX64, onnx.TensorProto.COMPLEX128)
     return field, count * 2 if complex_ else count

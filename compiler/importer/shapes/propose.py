@@ -1,4 +1,4 @@
-"""Shapes to propose for dynamic inputs: plausible ones are tried in ONNX Runtime before they are named."""
+"""Proposals of shapes for dynamic inputs: plausible shapes with which ONNX Runtime can run the model."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from heterocc.passes.graph import Value
 from heterocc.runtime.execute.ort_session import onnxruntime_package, open_session, session_options
 
 SECONDS = 6.0
-"""Time for all trials together: they only serve a hint."""
+"""The time limit of all trials together in seconds; their only use is a hint."""
 MAX_WEIGHTS = 1 << 31
 MAX_INPUTS = 1 << 28
-"""Bytes beyond which nothing is tried."""
+"""Limits in bytes; larger models and inputs are not tried."""
 
 _SIZES = ((224, 128), (256, 64), (640, 512), (32, 8), (512, 16), (28, 1), (96, 32), (299, 10))
-"""Pixels of an image's side and steps of a sequence that go together in one trial, most plausible first."""
+"""The side of images in pixels and the length of sequences in one trial, most plausible first."""
 _UNKNOWN_RANK = ((1, 3, 224, 224), (1, 128), (1, 3, 224), (1,))
 _HOPS = 4
 """The largest distance in nodes from an input to a weight that suggests its dimensions."""
@@ -33,9 +33,9 @@ Shapes = dict[str, list[int]]
 
 
 def propose_shapes(draft: Draft) -> Shapes | None:
-    """Shapes for the dynamic inputs with which ONNX Runtime runs the model; None if none is found in SECONDS.
+    """Shapes of the dynamic inputs with which ONNX Runtime runs the model; None if none is found in SECONDS.
 
-    The model is as it was read, with the shapes that were asked for.
+    `draft` is the model as read, with the requested shapes.
     """
     dynamic = [i for i in draft.graph.input if i.type.HasField("tensor_type") and not value_of(i).is_static]
     run = _runner(draft)
@@ -76,7 +76,7 @@ def _is_image(info: onnx.ValueInfoProto) -> bool:
 
 
 def _filled(dynamic: Sequence[onnx.ValueInfoProto], pixels: int, steps: int, channels: int) -> Shapes:
-    """A shape for each input: batches of 1, images and sequences of these sizes; a symbol has one size in all."""
+    """A shape for each input, with a batch of 1 and these sizes; equal symbols get equal sizes."""
     symbols: dict[str, int] = {}
     found: Shapes = {}
     for info in dynamic:
@@ -101,7 +101,7 @@ def _filled(dynamic: Sequence[onnx.ValueInfoProto], pixels: int, steps: int, cha
 
 
 def _weights_near(draft: Draft, dynamic: Sequence[onnx.ValueInfoProto]) -> list[int]:
-    """Dimensions of weights that are read close to the inputs, nearest first: of a product, of channels."""
+    """Dimensions of weights near the inputs, nearest first, as they may be lengths or numbers of channels."""
     reached = {i.name for i in dynamic}
     sizes: dict[int, None] = {}
     for _ in range(_HOPS):
@@ -115,7 +115,10 @@ def _weights_near(draft: Draft, dynamic: Sequence[onnx.ValueInfoProto]) -> list[
 
 
 def _runner(draft: Draft) -> Callable[[Shapes, float], bool] | None:
-    """A function that runs the model on seeded inputs of given shapes for a limited time; None if impossible."""
+    """A function of shapes and seconds that runs the model on seeded inputs, and returns whether it succeeded.
+
+    None if the model is too large or ONNX Runtime cannot load it.
+    """
     weights = {name: np.asarray(array, order="C") for name, array in draft.weights.items()}
     if sum(array.nbytes for array in weights.values()) > MAX_WEIGHTS:
         return None

@@ -1,4 +1,4 @@
-"""Shapes: fixing those of graph inputs, inferring all others."""
+"""Fixing of the shapes of graph inputs, and inference of all others."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from onnx import shape_inference
 
 from heterocc.artifacts.errors import DynamicShapeError, Hint, InvalidGraphError, ShapeOptionError
 from heterocc.compiler.importer.draft.draft import Draft, keep, value_of, value_table
-from heterocc.compiler.importer.onnx_tools.infer import ask_onnx
+from heterocc.compiler.importer.onnx_tools.checker import condense
+from heterocc.compiler.importer.onnx_tools.infer import infer_onnx
 from heterocc.compiler.importer.onnx_tools.onnx_runtime import output_types
-from heterocc.compiler.importer.reading.read import condense
 from heterocc.compiler.importer.shapes.propose import propose_shapes
 from heterocc.compiler.importer.shapes.shape_rules import check_dims
 from heterocc.passes.graph import Value
@@ -138,28 +138,28 @@ def _quoted(name: str) -> str:
 def infer(draft: Draft, where: str) -> dict[str, Value]:
     """Infer types and shapes of all possible values, store them in the draft's `value_info` and return them.
 
-    ONNX's own inference comes first; where ONNX Runtime, which knows its own operators too, says something else
-    about a shape, it is believed: it is what the numbers are later held against.
+    ONNX's inference is used first, then that of ONNX Runtime, which also knows its own operators. If they differ, ONNX
+    Runtime's result is used, because results are later compared with its.
 
-    Raises InvalidGraphError when two types contradict each other.
+    Raises InvalidGraphError if two types contradict each other.
     """
     _forget(draft)
     try:
-        draft.adopt(ask_onnx(draft.to_proto(), where))
+        draft.adopt(infer_onnx(draft.to_proto(), where))
     except (shape_inference.InferenceError, ValueError) as error:
         raise InvalidGraphError(f"types or shapes do not fit: {condense(str(error))}", where=where) from error
     known = {i.name: i for i in (*draft.graph.value_info, *draft.graph.output)}
     for name, (kind, dims) in _runtime_types(draft).items():
         if name not in known:
             known[name] = draft.graph.value_info.add(name=name)
-        _believe(known[name], kind, dims)
+        _merge_type(known[name], kind, dims)
     return value_table(draft.graph, draft.weights)
 
 
 def _forget(draft: Draft) -> None:
-    """Drop the shapes given to intermediate values and outputs.
+    """Remove the declared shapes of intermediate values and outputs.
 
-    They were computed for other input shapes, or by another tool; inference trusts them over its own result.
+    They were computed for other input shapes, or by another tool, and inference would prefer them to its own results.
     Types of values written by operators that ONNX does not know are kept, because they cannot be inferred.
     """
     foreign = {o for n in draft.graph.node if n.domain for o in n.output}
@@ -170,7 +170,7 @@ def _forget(draft: Draft) -> None:
 
 
 def forget_inferred(body: onnx.GraphProto) -> None:
-    """Drop the shapes of values computed in a branch or body; `infer` on the surrounding graph restores them."""
+    """Remove the shapes of values computed in a branch or body; `infer` on the surrounding graph restores them."""
     del body.value_info[:]
     for output in body.output:
         if output.type.HasField("tensor_type"):
@@ -180,7 +180,7 @@ def forget_inferred(body: onnx.GraphProto) -> None:
 def _runtime_types(draft: Draft) -> dict[str, tuple[str, list[int | None] | None]]:
     """Tensor types and shapes of node outputs, inferred by ONNX Runtime; empty if it refuses the model.
 
-    The shape is None where ONNX Runtime lists no dimension: that is a scalar or any rank, it does not say which.
+    The shape is None if ONNX Runtime lists no dimensions, which means a scalar or an unknown rank.
     """
     proto = draft.to_proto()
     del proto.graph.value_info[:]
@@ -198,8 +198,8 @@ def _runtime_types(draft: Draft) -> dict[str, tuple[str, list[int | None] | None
     }
 
 
-def _believe(info: onnx.ValueInfoProto, kind: str, dims: list[int | None] | None) -> None:
-    """Merge ONNX Runtime's types into ONNX's."""
+def _merge_type(info: onnx.ValueInfoProto, kind: str, dims: list[int | None] | None) -> None:
+    """Merge ONNX Runtime's type and dimensions into ONNX's; known dimensions of ONNX Runtime have precedence."""
     tensor = info.type.tensor_type
     if not tensor.elem_type:
         tensor.elem_type = onnx.TensorProto.DataType.Value(kind.removeprefix("tensor(").removesuffix(")").upper())

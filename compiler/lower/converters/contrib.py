@@ -229,18 +229,14 @@ def skip_layer_normalization(
     bias: relax.Expr | None = None,
 ) -> relax.Expr:
     """LayerNormalization of a sum. The sum is the fourth output."""
-    if any(ctx.node.output[1:3]):
-        raise NotImplementedError("the outputs mean and inv_std_var are not supported")
-    total = op.add(data, skip)
-    total = ctx.bb.emit(total if bias is None else op.add(total, bias))
+    total = _skip_sum(ctx, data, skip, bias)
     last = [len(shape_of(data)) - 1]
     wide = as_dtype(total, "float32")
     centred = ctx.bb.emit(op.subtract(wide, op.mean(wide, last, keepdims=True)))
     variance = op.mean(op.multiply(centred, centred), last, keepdims=True)
     root = op.sqrt(op.add(variance, scalar(ctx.attrs.get("epsilon", 1e-12), "float32")))
     normal = op.multiply(as_dtype(ctx.bb.normalize(op.divide(centred, root)), dtype_of(data)), scale)
-    normal = normal if beta is None else op.add(normal, beta)
-    return [normal, total, total, total][: ctx.outputs] if ctx.outputs > 1 else normal
+    return _with_sum(ctx, normal if beta is None else op.add(normal, beta), total)
 
 
 @converter("SimplifiedLayerNormalization")
@@ -258,11 +254,20 @@ def skip_simplified_layer_normalization(
     ctx: Context, data: relax.Expr, skip: relax.Expr, scale: relax.Expr, bias: relax.Expr | None = None
 ) -> relax.Expr:
     """RMS normalisation of a sum. The sum is the fourth output."""
+    total = _skip_sum(ctx, data, skip, bias)
+    return _with_sum(ctx, _rms(ctx, total, scale, [len(shape_of(data)) - 1]), total)
+
+
+def _skip_sum(ctx: Context, data: relax.Expr, skip: relax.Expr, bias: relax.Expr | None) -> relax.Expr:
+    """The sum that a skip normalisation normalises."""
     if any(ctx.node.output[1:3]):
         raise NotImplementedError("the outputs mean and inv_std_var are not supported")
     total = op.add(data, skip)
-    total = ctx.bb.emit(total if bias is None else op.add(total, bias))
-    normal = _rms(ctx, total, scale, [len(shape_of(data)) - 1])
+    return ctx.bb.emit(total if bias is None else op.add(total, bias))
+
+
+def _with_sum(ctx: Context, normal: relax.Expr, total: relax.Expr) -> relax.Expr:
+    """The outputs of a skip normalisation; the unused second and third are placeholders."""
     return [normal, total, total, total][: ctx.outputs] if ctx.outputs > 1 else normal
 
 
@@ -285,10 +290,16 @@ def _of_tvm(ctx: Context, *inputs: relax.Expr) -> relax.Expr:
     return ctx.original(*inputs)
 
 
-converter("QLinearAdd", domain=MICROSOFT)(_qlinear_binary(op.add))
-converter("QLinearMul", domain=MICROSOFT)(_qlinear_binary(op.multiply))
-converter("QLinearAveragePool", domain=MICROSOFT)(_qlinear_unary(_average))
-converter("QLinearGlobalAveragePool", domain=MICROSOFT)(_qlinear_unary(_global_average))
-converter("QLinearLeakyRelu", domain=MICROSOFT)(_qlinear_unary(_leaky_relu))
-converter("QLinearSigmoid", domain=MICROSOFT)(_qlinear_unary(lambda _ctx, value: op.sigmoid(value)))
-converter("QLinearSoftmax", domain=MICROSOFT)(_qlinear_unary(_softmax))
+_QLINEAR: dict[str, Converter] = {
+    "QLinearAdd": _qlinear_binary(op.add),
+    "QLinearMul": _qlinear_binary(op.multiply),
+    "QLinearAveragePool": _qlinear_unary(_average),
+    "QLinearGlobalAveragePool": _qlinear_unary(_global_average),
+    "QLinearLeakyRelu": _qlinear_unary(_leaky_relu),
+    "QLinearSigmoid": _qlinear_unary(lambda _ctx, value: op.sigmoid(value)),
+    "QLinearSoftmax": _qlinear_unary(_softmax),
+}
+"""Converters of operators that dequantise their inputs, compute in float32 and quantise the result."""
+
+for _name, _convert in _QLINEAR.items():
+    converter(_name, domain=MICROSOFT)(_convert)

@@ -81,7 +81,7 @@ def apply_axis(
 def _sources(size: int, scale: float, out: int, attrs: Mapping[str, Any]) -> list[float]:
     """The position in the input of each output element.
 
-    In float32 and in ONNX Runtime's order of operations: rounding decides which pixel is nearest where a quotient is
+    In float32 and in ONNX Runtime's order of operations: rounding decides which pixel is nearest if a quotient is
     close to a whole number, as 17 / 1.7.
     """
     mode = attrs.get("coordinate_transformation_mode", "half_pixel")

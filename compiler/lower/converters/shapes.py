@@ -47,7 +47,7 @@ def _space_to_depth(ctx: Context, data: relax.Expr) -> relax.Expr:
 
 @converter("Concat")
 def concat(ctx: Context, *inputs: relax.Expr) -> relax.Expr:
-    """Concat, also of weights only, for which TVM's converter expects arrays of its own."""
+    """Concat, also of weights only, for which TVM's converter expects its own arrays."""
     return inputs[0] if len(inputs) == 1 else op.concat(list(inputs), ctx.attrs.get("axis", 1))
 
 

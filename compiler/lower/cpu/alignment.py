@@ -9,7 +9,7 @@ from tvm import tirx
 def at_any_address(function: tirx.PrimFunc) -> tirx.PrimFunc:
     """The kernel without TVM's assumption that its arguments start at multiples of 64 bytes.
 
-    Vectors are then loaded by instructions that take any address; they are as fast if it is a multiple.
+    Vectors are then loaded by instructions for any address, which are as fast if it is a multiple.
     """
     arguments = [(param, _unaligned(param)) for param in function.params if isinstance(param.ty, tirx.BufferType)]
 

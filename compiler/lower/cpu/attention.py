@@ -1,10 +1,10 @@
-"""Finds attention among Relax operators and makes one kernel of it, with the transposes around it.
+"""Replacement of attention in a Relax function by one kernel, which includes the transposes around it.
 
     scores = matmul(q, k); any of scores · c, scores / c, scores + mask, where(mask, …);
     matmul(softmax(scores), v); transpositions of q, k, v and of the result are distances in memory, factors of q and k
     are factors of the scores; where(…, 0, softmax) of whole rows
 
-Each value in between must have one reader, so that nobody misses it.
+Each intermediate value must have one reader, because the kernel does not store it.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from heterocc.compiler.lower.relax.importer import ImportedFunction, dtype_name,
 from heterocc.compiler.lower.straight import bindings_of, outputs_of, substitute, vars_of, write_main
 
 Steps = tuple[tuple[Step, relax.Expr | None], ...]
-"""Steps, in order, with the tensors that their operands are."""
+"""Steps in order, with the tensors of their operands."""
 
 
 def fuse_attention(function: ImportedFunction, isa: Isa) -> ImportedFunction:
-    """The function with a kernel call for each attention, which belongs to the nodes of all that it computes."""
+    """The function with a kernel call for each attention, which is attributed to all its nodes."""
     graph = _Graph(_without_idle_calls(function))
     found = {f.last: f for b in graph.bindings if (f := graph.attention(b.var)) is not None}
     if not found:
@@ -89,7 +89,7 @@ def _is_idle(value: relax.Expr, var: relax.Var) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class _Match:
-    """An attention: the variables that it computes, `last` is its result; the tensors that it reads."""
+    """An attention: the variables that it computes, `last` being its result, and the tensors that it reads."""
 
     form: Attention
     arguments: tuple[relax.Expr, ...]
@@ -163,7 +163,7 @@ class _Graph:
     def _shares(
         self, weights: relax.Var, shape: tuple[int, ...]
     ) -> tuple[relax.Var, bool, relax.Expr | None, list[relax.Var]]:
-        """The softmax with rows made zero, whether those of NaN or which others, and the variables on the way."""
+        """The softmax below a replacement of rows by zeros, the kind of these rows, and the intermediate variables."""
         none: tuple[relax.Var, bool, None, list[relax.Var]] = (weights, False, None, [])
         readers = list(dict.fromkeys(self.readers_of.get(weights, [])))
         where = next((r for r in readers if self._call(r, "relax.where") is not None), None)
@@ -186,7 +186,7 @@ class _Graph:
         return (where, False, condition, [where]) if rows else none
 
     def _peeled(self, expr: relax.Expr) -> tuple[relax.Expr, float, list[relax.Var]]:
-        """A factor of the scores without multiplications by numbers; these numbers, and the variables left out."""
+        """A factor of the scores without multiplications by numbers; their product, and the removed variables."""
         factor, left = 1.0, []
         while isinstance(expr, relax.Var) and self.reads[expr] == 1:
             call = self._call(expr, "relax.multiply")
@@ -198,7 +198,7 @@ class _Graph:
         return expr, factor, left
 
     def _scores(self, expr: relax.Expr) -> tuple[relax.Var, Steps, list[relax.Var]] | None:
-        """The product that a softmax reads through steps, the steps, and the variables in between."""
+        """The product that a softmax reads through steps, the steps, and the intermediate variables."""
         steps: list[tuple[Step, relax.Expr | None]] = []
         between: list[relax.Var] = []
         while isinstance(expr, relax.Var) and self.reads[expr] == 1 and _float_shape(expr) is not None:
@@ -215,7 +215,7 @@ class _Graph:
         return None
 
     def _step(self, call: relax.Expr | None) -> tuple[relax.Expr, Step | None, relax.Expr | None] | None:
-        """The scores that a call changes, how, and with which tensor; no step if they stay as they are."""
+        """The scores that a call changes, the step and its tensor; the step is None if the scores do not change."""
         name = getattr(getattr(call, "op", None), "name", "")
         assert call is None or isinstance(call, relax.Expr)
         if name in ("relax.multiply", "relax.divide", "relax.add"):
@@ -243,7 +243,7 @@ class _Graph:
         return None
 
     def _is_scores(self, expr: relax.Expr) -> bool:
-        """Whether an expression comes from a product through steps."""
+        """Whether an expression is a product followed by steps."""
         return isinstance(expr, relax.Var) and self._scores(expr) is not None
 
     def _array(self, expr: relax.Expr) -> np.ndarray | None:
@@ -252,7 +252,7 @@ class _Graph:
         return self.arrays.get(expr.name) if isinstance(expr, relax.Var) and expr not in self.value_of else None
 
     def _number(self, expr: relax.Expr) -> float | None:
-        """The number that an expression is everywhere."""
+        """The value of a constant of one element; None for other expressions."""
         if not isinstance(expr, tvm.ir.GenericConst) or _float_shape(expr) is None:
             return None
         array = expr.value.numpy()
@@ -264,7 +264,7 @@ class _Graph:
         return value if is_it else None
 
     def _only_reader(self, var: relax.Var, name: str) -> relax.Var | None:
-        """The variable that alone reads another, if it is a call of the operator."""
+        """The only reader of a variable, if it is a call of the operator."""
         reader = self.readers_of.get(var, [None])[0] if self.reads[var] == 1 else None
         return reader if reader is not None and self._call(reader, name) is not None else None
 
@@ -277,7 +277,7 @@ class _Graph:
         return tuple(int(a) % rank for a in axes) if axes is not None else tuple(reversed(range(rank)))
 
     def _operand(self, expr: relax.Expr, outer: Sequence[int]) -> tuple[Operand, relax.Expr, list[relax.Var]] | None:
-        """A factor, the tensor that it is read from, and the transposition and reshapes that this leaves out."""
+        """A factor, the tensor that it is read from, and the transposition and reshapes between them."""
         shape = _float_shape(expr)
         if shape is None or len(shape) < 2:
             return None
@@ -295,7 +295,7 @@ class _Graph:
         return None if stored is None else (strided(shape, steps, outer, stored), source, left)
 
     def _keeps_columns(self, last: relax.Var, result: relax.Var) -> bool:
-        """Whether a transposition leaves the last axis where it is."""
+        """Whether a transposition keeps the last axis in place."""
         rank = len(_float_shape(result) or ())
         axes = self._axes(last, rank)
         return axes is None or axes[-1] == rank - 1

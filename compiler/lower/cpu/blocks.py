@@ -1,4 +1,4 @@
-"""What schedule rules ask about the blocks of a kernel."""
+"""Properties of a kernel's blocks, for schedule rules."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class BlockView:
 
 
 def view(sch: s_tir.Schedule, rv: SBlockRV) -> BlockView | None:
-    """The block as a BlockView, or None when it is anything else (nested, opaque, several stores, dynamic)."""
+    """The block as a BlockView, or None if it has another form (nested, opaque, several stores, dynamic)."""
     block = sch.get(rv)
     loops = [sch.get(loop) for loop in sch.get_loops(rv)]
     kinds = "".join({_SPATIAL: "S", _REDUCTION: "R"}.get(int(i.iter_type), "O") for i in block.iter_vars)
@@ -70,7 +70,7 @@ def view(sch: s_tir.Schedule, rv: SBlockRV) -> BlockView | None:
 
 
 def leaf_blocks(sch: s_tir.Schedule) -> list[SBlockRV]:
-    """The kernel's blocks in order, the root apart; empty where there is no root block."""
+    """The kernel's blocks in order, without the root; empty if there is no root block."""
     try:
         root = sch.get_sblock("root")
     except Exception:  # a kernel without blocks is already lowered code; TVM raises ScheduleError or ValueError
@@ -79,7 +79,7 @@ def leaf_blocks(sch: s_tir.Schedule) -> list[SBlockRV]:
 
 
 _FIELDS = ("a", "b", "value", "indices", "args", "condition", "true_value", "false_value", "body")
-"""Where expressions and stores keep their parts; TVM has no visitor for them in Python."""
+"""The fields of expressions and stores that hold their parts; TVM has no visitor for them in Python."""
 
 
 def nodes(body: tirx.BufferStore | tirx.Expr) -> Iterator[tirx.Expr | tirx.Stmt]:
@@ -102,7 +102,7 @@ def loads(body: tirx.BufferStore | tirx.Expr) -> list[TensorLoad]:
 
 
 def is_conditional(expr: tirx.Expr) -> bool:
-    """Whether an expression computes one of two others: what it does not choose may not even be read."""
+    """Whether an expression evaluates only one of two others; the other may be an invalid read."""
     return isinstance(expr, Call) and getattr(expr.op, "name", "") == "prim.if_then_else"
 
 
@@ -112,7 +112,7 @@ def is_function(expr: tirx.Expr) -> bool:
 
 
 def outside_loads(expr: tirx.Expr) -> Iterator[tirx.Expr]:
-    """All expressions below one, but for the indices of loads."""
+    """All subexpressions, except the indices of loads."""
     yield expr
     if isinstance(expr, TensorLoad | tirx.Var | tirx.IntImm | tirx.FloatImm):
         return
@@ -129,7 +129,7 @@ def is_iters(indices: Sequence[tirx.Expr], iters: list[tirx.Var]) -> bool:
 
 
 def uses(expr: tirx.Expr, var: tirx.Var) -> bool:
-    """Whether an expression mentions a variable."""
+    """Whether an expression contains a variable."""
     return any(n.same_as(var) for n in nodes(expr) if isinstance(n, tirx.Var))
 
 

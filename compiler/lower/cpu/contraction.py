@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 
 
 TILE_BYTES = 1024
-"""LLVM code generation keeps only buffers below this size on the stack, from where they become registers."""
+"""The size in bytes below which code generation puts buffers on the stack, so that LLVM can keep them in registers."""
 
 PARALLEL_WORK = 1 << 14
 
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """A weight argument is to be given as [axis / tile][other dimensions][tile]."""
+    """The layout [axis / tile][other dimensions][tile] of a weight argument."""
 
     argument: int
     axis: int
@@ -58,7 +58,7 @@ class Packing:
 
 @dataclass(frozen=True, slots=True)
 class Contraction:
-    """A block that the rule fits: loop indices of v and m, groups, and the weight's argument, None if B is none."""
+    """A block for this rule: loop indices of v and m, groups, and the weight's argument, None if B is not a weight."""
 
     block: BlockView
     vector: int
@@ -118,7 +118,7 @@ def find_contraction(block: BlockView, func: tirx.PrimFunc, weights: Collection[
 
 
 def choose_tile(found: Contraction, lanes: int) -> Tile | None:
-    """The tile with the highest estimated rate, None when no vector fits the channels.
+    """The tile with the highest estimated rate, None if no vector fits the channels.
 
     The estimate counts cycles of one step of the reduction: two fused multiply-adds and two loads a cycle, and four
     cycles before an accumulator can be used again.
@@ -151,7 +151,7 @@ def schedule_contraction(
 ) -> Packing | None:
     """Schedule the block; `epilogue` is the block that consumes it element by element, None if there is none.
 
-    Returns what the caller has to do with the weight.
+    Returns the packing of the weight.
     """
     block = found.block
     packing = None
@@ -223,7 +223,7 @@ def _vector_axis(
 
 
 def _group_size(data: TensorLoad, var: tirx.Var) -> int | None:
-    """n where the data's indices mention `var` only as var // n."""
+    """n if the data's indices contain `var` only as var // n; None otherwise."""
     sizes: set[int] = set()
 
     def check(expr: tirx.Expr) -> bool:

@@ -1,4 +1,4 @@
-"""Schedules for everything else, block by block: parallel outside, vectors inside, reductions in several lanes."""
+"""Schedules for other kernels, block by block: parallel outside, vectors inside, reductions in several lanes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 PARALLEL_WORK = 1 << 14
-"""Nests with fewer iterations stay on one thread: starting the others costs some microseconds."""
+"""The smallest number of iterations for several threads; starting them takes some microseconds."""
 
 MAX_UNROLL = 16
 
@@ -39,7 +39,7 @@ def schedule_spatial(sch: s_tir.Schedule, block: BlockView, lanes: int) -> None:
 
 
 def schedule_reduction(sch: s_tir.Schedule, block: BlockView, lanes: int) -> None:
-    """A reduction: vectors along the last output dimension where it is long, else along the reduction itself."""
+    """A reduction: vectors along the last output dimension if it is long, else along the reduction itself."""
     spatial = [i for i, k in enumerate(block.kinds) if k == "S"]
     reduction = [i for i, k in enumerate(block.kinds) if k == "R"]
     width = _lanes(block, lanes)
@@ -122,11 +122,11 @@ def _lanes(block: BlockView, lanes: int) -> int:
 
 
 _SCALAR_ONLY = frozenset(["tirx.cosh", "tirx.sinh"])
-"""Functions that TVM calls from the C library for float64: code generation refuses them in vectors."""
+"""Functions that TVM calls in the C library for float64; code generation does not support them in vectors."""
 
 
 def _vectorizable(block: BlockView) -> bool:
-    """Whether explicit vectors are worth it: no booleans, which TVM stores bitwise, and no narrow integers."""
+    """Whether explicit vectors are faster: not for booleans, which TVM stores bitwise, and narrow integers."""
     calls = [n for n in nodes(block.store) if isinstance(n, Call) and getattr(n.op, "name", "") in _SCALAR_ONLY]
     if any(dtype_of(call) == "float64" for call in calls):
         return False
@@ -135,7 +135,7 @@ def _vectorizable(block: BlockView) -> bool:
 
 
 def _along_output(block: BlockView, last: int) -> bool:
-    """Whether the last output dimension moves along the last dimension of what is read, unlike any reduction."""
+    """Whether the last output dimension is the last dimension of the input, and no reduction is."""
     iters = block.iters
     reads = loads(block.store.value)
     reads = [r for r in reads if not r.source.same_as(block.store.buffer)] if hasattr(block.store, "buffer") else reads

@@ -1,4 +1,4 @@
-"""Schedules the kernels of a partition for a CPU: one rule per kind of block, each right for every shape."""
+"""Schedules of a partition's kernels for a CPU: one rule per kind of block, each correct for every shape."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ Packed = Packing | Panels | FilteredPanels
 
 
 def schedule_kernels(module: KernelModule, target: Target) -> KernelModule:
-    """The module with its kernels scheduled for `target` and its weights packed as the schedules want them."""
+    """The module with its kernels scheduled for `target` and its weights packed as the schedules require."""
     isa = isa_of(target)
     module = joined_rows(module)
     weights = always_among(module, {p for p in module.mod["main"].params if p.name in module.arrays})
@@ -62,9 +62,9 @@ def schedule_kernels(module: KernelModule, target: Target) -> KernelModule:
 def kernel_code(
     function: tirx.PrimFunc, weights: Collection[int], isa: Isa
 ) -> tuple[tirx.PrimFunc, tuple[Packed, ...]]:
-    """The kernel itself if it is written already, else generated, or scheduled if it is of no kind that is generated.
+    """The kernel itself if it is generated already, else its generated form, or a schedule if no generator supports it.
 
-    `weights` are the argument numbers that hold parameters. Returns the kernel and how these are to be packed.
+    `weights` are the argument numbers that hold parameters. Returns the kernel and the packings of these.
     """
     if WRITTEN in function.attrs:
         return function, ()
@@ -76,7 +76,7 @@ def schedule_kernel(
 ) -> tuple[tirx.PrimFunc, tuple[Packing, ...]]:
     """Schedule one kernel; `weights` are the argument numbers that hold parameters, `lanes` float32 per vector.
 
-    Returns the kernel and how its weight arguments are to be packed.
+    Returns the kernel and the packings of its weight arguments.
     """
     plain, hidden = known_to_schedules(function)
     sch = s_tir.Schedule(plain, debug_mask="none")
@@ -123,7 +123,7 @@ def _is_scheduled(sch: s_tir.Schedule, rv: SBlockRV) -> bool:
 
 
 def _inline(sch: s_tir.Schedule) -> None:
-    """Compute cheap element by element values where they are used: padding by nothing, chains of epilogues."""
+    """Inline cheap elementwise blocks into their readers: padding by zero elements, chains of epilogues."""
     for rv in leaf_blocks(sch):
         block = view(sch, rv)
         if block is None or block.is_reduction:
@@ -174,7 +174,7 @@ def _epilogue(sch: s_tir.Schedule, block: BlockView) -> SBlockRV | None:
 def _with_kernels(
     module: KernelModule, functions: dict[str, tirx.PrimFunc], packings: dict[str, tuple[Packed, ...]]
 ) -> KernelModule:
-    """The module with other kernels, and its calls given packed weights."""
+    """The module with replaced kernels and packed weights in its calls."""
     main = module.mod["main"]
     builder = relax.BlockBuilder()
     gvars = {name: builder.add_func(function, name) for name, function in functions.items()}

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def cpu_target(device: TargetDevice) -> Target:
-    """The `tvm.target.Target` that a CPU device compiles for; this machine's CPU where the device names none.
+    """The `tvm.target.Target` that a CPU device compiles for; this machine's CPU if the device names none.
 
     Raises DeviceError for attributes that TVM refuses.
     """

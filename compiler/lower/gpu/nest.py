@@ -80,7 +80,7 @@ def kernel(function: tirx.PrimFunc, buffers: Sequence[tirx.Buffer], body: tirx.S
 
 
 def add_part(buffers: list[tirx.Buffer], size: int, dtype: str) -> tirx.Buffer:
-    """A new buffer of `size` elements that each work item has of its own, added to those of the kernel."""
+    """A new private buffer of `size` elements of each work item, added to those of the kernel."""
     buffer = tirx.decl_buffer((size,), dtype, f"part{len(buffers)}", scope="local")
     buffers.append(buffer)
     return buffer

@@ -37,7 +37,7 @@ Value = tuple[relax.Var, int]
 
 
 def in_half(module: KernelModule, job: PartitionJob) -> KernelModule:
-    """The module with weights and values between kernels as float16 where that is safe.
+    """The module with weights and values between kernels as float16 if that is safe.
 
     Calls keep their order and symbols. In a trial the inputs and outputs are float16 too, as they are inner values of
     the partition that the node would be part of.

@@ -67,7 +67,7 @@ class Kernel:
     """A compute shader and its interface.
 
     `launch_tags` are the axes whose extents a launch passes, in order. `local_size` is fixed in the code. `groups` are
-    the numbers of work groups, 1 where they are not constant. `buffer_bytes` is the size of the largest storage buffer
+    the numbers of work groups, 1 if they are not constant. `buffer_bytes` is the size of the largest storage buffer
     that the kernel declares, 0 if unknown. Sizes are in bytes. `iterations` is the number of loop iterations of an
     invocation.
     """

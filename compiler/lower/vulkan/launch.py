@@ -39,7 +39,7 @@ class Launch:
 
     @property
     def groups(self) -> dict[int, int]:
-        """The numbers of work groups by axis, for axes where they are constant."""
+        """The numbers of work groups by axis, for axes with constant numbers."""
         return dict(self._groups)
 
     def axis(self, tag: str, extent: tirx.Expr) -> Scalar:

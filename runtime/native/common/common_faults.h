@@ -6,7 +6,7 @@
 //
 // A process that finds the variable set warns of it on stderr.
 //
-// Every plug-in compiles this in a namespace of its own, HETEROCC_PLUGIN: two plug-ins that share a class are merged at
+// Every plug-in compiles this in a separate namespace, HETEROCC_PLUGIN: two plug-ins that share a class are merged at
 // load.
 //
 // Threading: counting is atomic; setting a spec while kernels run is not meant to be exact.
@@ -21,14 +21,14 @@
 
 namespace heterocc::HETEROCC_PLUGIN {
 
-// One kind of failure, and how many calls away it is.
+// One kind of failure, and the number of calls until it occurs.
 class Fault {
  public:
-  // The `count`th call from now fails, and all later ones where it is `lasting`; 0 disarms.
+  // The `count`th call from now fails, and all later ones if `lasting`; 0 disarms.
   void Arm(int64_t count, bool lasting);
-  // Counts a call; whether it is one that fails.
+  // Counts a call; returns whether it is to fail.
   bool Happens();
-  // Whether it is armed and has not happened.
+  // Whether it is armed and has not occurred yet.
   bool Waits() const { return left_ > 0 && !met_; }
 
  private:
@@ -39,7 +39,7 @@ class Fault {
 
 class CommonFaults {
  public:
-  // Replaces all faults and gives the names of those that never happened, separated by commas. Throws a `device` error
+  // Replaces all faults and returns the names of those that did not occur, separated by commas. Throws a `device` error
   // on a spec it cannot read.
   std::string Set(const std::string& spec);
 

@@ -1,6 +1,6 @@
-// Helpers of copies: where a tensor lies, its size, and tensors over memory that is pinned for copies.
+// Helpers of copies: addresses and sizes of tensors, and tensors over memory that is pinned for copies.
 //
-// Every plug-in compiles this in a namespace of its own, HETEROCC_PLUGIN: two plug-ins that share a class are merged at
+// Every plug-in compiles this in a separate namespace, HETEROCC_PLUGIN: two plug-ins that share a class are merged at
 // load.
 //
 // Threading: stateless.

@@ -1,4 +1,4 @@
-// The plug-in's folder gives the headers whose names stand without one: every plug-in compiles this with its own.
+// Headers named without a folder are the plug-in's own: every plug-in compiles this file with its folder.
 #include "device_base.h"
 
 #include <memory>
@@ -39,7 +39,7 @@ void DeviceBase::GetAttr(Device device, tvm::runtime::DeviceAttrKind kind, ffi::
       *result = static_cast<int64_t>(info.max_group);
       break;
     case kWarpSize:
-      *result = static_cast<int64_t>(1);  // neither API promises lock-step execution of a known width
+      *result = static_cast<int64_t>(1);  // neither API guarantees lock-step execution of a known width
       break;
     case kComputeVersion:
       *result = ffi::String(info.version);

@@ -1,6 +1,6 @@
 // The common part of the plug-ins' device interfaces: the current device of a thread, attributes, workspaces.
 //
-// Every plug-in compiles this in a namespace of its own, HETEROCC_PLUGIN: two plug-ins that share a class are merged at
+// Every plug-in compiles this in a separate namespace, HETEROCC_PLUGIN: two plug-ins that share a class are merged at
 // load.
 //
 // Ownership: buffers of workspaces go to a free-list per device and are reused; those of a lost device are freed.
@@ -35,10 +35,10 @@ class DeviceBase : public tvm::runtime::DeviceAPI {
   DeviceBase() = default;
   ~DeviceBase() = default;
 
-  // The attributes that not all plug-ins have, or not from the same place.
+  // The attributes that differ between plug-ins.
   virtual void GetOwnAttr(const DeviceInfo& info, tvm::runtime::DeviceAttrKind kind, tvm::ffi::Any* result) = 0;
 
-  // Frees the idle workspaces; gives their bytes by device.
+  // Frees the idle workspaces; returns their bytes by device.
   std::map<int, size_t> FreeIdleWorkspaces();
 
  private:

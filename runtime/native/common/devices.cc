@@ -1,4 +1,4 @@
-// The plug-in's folder gives the headers whose names stand without one: every plug-in compiles this with its own.
+// Headers named without a folder are the plug-in's own: every plug-in compiles this file with its folder.
 #include "devices.h"
 
 #include "error.h"

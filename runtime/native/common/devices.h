@@ -1,6 +1,6 @@
 // The devices of this machine that a plug-in can use, by their TVM device index.
 //
-// Every plug-in compiles this in a namespace of its own, HETEROCC_PLUGIN: two plug-ins that share a class are merged at
+// Every plug-in compiles this in a separate namespace, HETEROCC_PLUGIN: two plug-ins that share a class are merged at
 // load.
 //
 // Ownership: found once on first use, never freed. Threading: any thread.
@@ -12,7 +12,7 @@
 
 namespace heterocc::HETEROCC_PLUGIN {
 
-// The properties of a device; each plug-in's own, as are the three functions after it.
+// The properties of a device; each plug-in defines this class and the three functions after it.
 struct DeviceInfo;
 
 // All usable devices; empty without one.

@@ -1,6 +1,6 @@
-// Errors of a plug-in: every one starts with `heterocc.NAME[CLASS]: ` so that Python can tell the classes apart.
+// Errors of a plug-in: every one starts with `heterocc.NAME[CLASS]: ` so that Python can distinguish the classes.
 //
-// Every plug-in compiles this in a namespace of its own, HETEROCC_PLUGIN: two plug-ins that share a class are merged at
+// Every plug-in compiles this in a separate namespace, HETEROCC_PLUGIN: two plug-ins that share a class are merged at
 // load.
 //
 // Threading: stateless.
@@ -14,9 +14,9 @@
 namespace heterocc::HETEROCC_PLUGIN {
 
 enum class ErrorClass {
-  kMemory,  // out of memory, or over the limit of one buffer
+  kMemory,  // out of memory, or above the limit of one buffer
   kDevice,  // a call that failed for another reason, a lost device included
-  kBuild,   // the driver refused a kernel, or the device lacks what it needs
+  kBuild,   // the driver refused a kernel, or the device lacks a feature that it needs
   kDriver,  // no driver, or no device
   kModule,  // bytes that are not a module of the plug-in's
 };

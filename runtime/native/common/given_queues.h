@@ -1,6 +1,6 @@
-// The queues that a thread has given commands to, for those who wait for the thread's work.
+// The queues to which a thread has given commands, to wait for the thread's work.
 //
-// Every plug-in compiles this in a namespace of its own, HETEROCC_PLUGIN: two plug-ins that share a class are merged at
+// Every plug-in compiles this in a separate namespace, HETEROCC_PLUGIN: two plug-ins that share a class are merged at
 // load.
 #ifndef HETEROCC_COMMON_GIVEN_QUEUES_H_
 #define HETEROCC_COMMON_GIVEN_QUEUES_H_
@@ -27,7 +27,7 @@ class GivenQueues {
     queues_[index] = std::move(queue);
   }
 
-  // The queue, which is then forgotten; null if there is none.
+  // Removes and returns the queue; null if there is none.
   std::shared_ptr<Queue> Take(int index) {
     if (index < 0 || static_cast<size_t>(index) >= queues_.size()) return nullptr;
     std::shared_ptr<Queue> queue = queues_[index].lock();

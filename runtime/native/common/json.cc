@@ -10,7 +10,7 @@ std::string Quoted(const std::string& text) {
     if (c == '"' || c == '\\') {
       out += '\\';
       out += static_cast<char>(c);
-    } else if (c < 0x20 || c >= 0x7f) {  // drivers give Latin-1 and worse: keep the text ASCII
+    } else if (c < 0x20 || c >= 0x7f) {  // drivers may return text in other encodings: only ASCII is kept
       char escape[8];
       std::snprintf(escape, sizeof escape, "\\u%04x", c);
       out += escape;

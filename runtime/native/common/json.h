@@ -1,6 +1,6 @@
 // The text of JSON that the plug-ins write. Threading: stateless.
 //
-// Every plug-in compiles this in a namespace of its own, HETEROCC_PLUGIN: two plug-ins that share a class are merged at
+// Every plug-in compiles this in a separate namespace, HETEROCC_PLUGIN: two plug-ins that share a class are merged at
 // load.
 #ifndef HETEROCC_COMMON_JSON_H_
 #define HETEROCC_COMMON_JSON_H_

@@ -1,6 +1,6 @@
 // The arguments that a module's host code passes to a kernel: buffers and scalars, then one extent per launch tag.
 //
-// Every plug-in compiles this in a namespace of its own, HETEROCC_PLUGIN: two plug-ins that share a class are merged at
+// Every plug-in compiles this in a separate namespace, HETEROCC_PLUGIN: two plug-ins that share a class are merged at
 // load.
 //
 // Threading: stateless.
@@ -18,7 +18,7 @@
 
 namespace heterocc::HETEROCC_PLUGIN {
 
-constexpr size_t kMaxArguments = 1024;  // far over what any device takes
+constexpr size_t kMaxArguments = 1024;  // far above the limit of any device
 
 // Launch tags by index: 0-2 count work groups, 3-5 work items, each x y z; 6 is shared memory sized at launch, in
 // bytes.

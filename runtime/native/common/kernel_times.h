@@ -1,6 +1,6 @@
 // Owners of kernels' times, and the times until their owner takes them.
 //
-// Every plug-in compiles this in a namespace of its own, HETEROCC_PLUGIN: two plug-ins that share a class are merged at
+// Every plug-in compiles this in a separate namespace, HETEROCC_PLUGIN: two plug-ins that share a class are merged at
 // load.
 #ifndef HETEROCC_COMMON_KERNEL_TIMES_H_
 #define HETEROCC_COMMON_KERNEL_TIMES_H_
@@ -12,7 +12,7 @@
 
 namespace heterocc::HETEROCC_PLUGIN {
 
-// The owner of a kernel's time, and the owner's label for the kernel. Owner 0 stands for none.
+// The owner of a kernel's time, and the owner's label for the kernel. Owner 0 means none.
 struct TimedFor {
   int64_t owner = 0;
   int64_t label = 0;
@@ -24,10 +24,10 @@ struct TimedFor {
   }
 };
 
-// A kernel's label and how long it ran, in nanoseconds by the device's clock; -1 if the driver reports none.
+// A kernel's label and its time in nanoseconds by the device's clock; -1 if the driver reports none.
 using KernelTime = std::pair<int64_t, int64_t>;
 
-// Times by owner, each owner's in launch order. Threading: none of its own.
+// Times by owner, each owner's in launch order. Threading: not thread-safe.
 class KernelTimes {
  public:
   void Add(const TimedFor& timed, int64_t nanoseconds) { held_[timed.owner].emplace_back(timed.label, nanoseconds); }

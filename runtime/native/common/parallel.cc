@@ -30,7 +30,7 @@ void InParallel(size_t count, size_t threads, const std::function<void(size_t)>&
   try {
     while (helpers.size() + 1 < std::min(threads, count)) helpers.emplace_back(take);
   } catch (const std::system_error&) {
-    // The system has no more threads: those that were started do the rest.
+    // The system has no more threads; those that were started do the remaining work.
   }
   take();
   for (std::thread& helper : helpers) helper.join();

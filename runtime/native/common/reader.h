@@ -1,9 +1,9 @@
-// Reads the bytes of a bundle's code without trusting them. All numbers are little endian.
+// A reader of untrusted bytes of a bundle's code. All numbers are little endian.
 //
-// Every plug-in compiles this in a namespace of its own, HETEROCC_PLUGIN: two plug-ins that share a class are merged at
+// Every plug-in compiles this in a separate namespace, HETEROCC_PLUGIN: two plug-ins that share a class are merged at
 // load.
 //
-// Ownership: a reader borrows the bytes. Threading: none of its own.
+// Ownership: a reader borrows the bytes. Threading: not thread-safe.
 #ifndef HETEROCC_COMMON_READER_H_
 #define HETEROCC_COMMON_READER_H_
 
@@ -16,15 +16,15 @@
 
 namespace heterocc::HETEROCC_PLUGIN {
 
-// `Length` is the type of the format's counts and lengths. Every member throws a `module` error for bytes that do not
-// hold what it reads.
+// `Length` is the type of the format's counts and lengths. Every member throws a `module` error if the
+// bytes do not have the expected form.
 template <typename Length>
 class Reader {
  public:
   // `what` names the bytes in errors: "the OpenCL module".
   Reader(const char* what, const char* data, size_t size) : what_(what), at_(data), end_(data + size) {}
 
-  // Throws the error that the bytes contradict themselves.
+  // Throws the error for contradictory bytes.
   [[noreturn]] void Damaged(const std::string& how) const;
 
   // Reads the name of the format, and its version as u32.

@@ -1,4 +1,4 @@
-// The plug-in's folder gives the headers whose names stand without one: every plug-in compiles this with its own.
+// Headers named without a folder are the plug-in's own: every plug-in compiles this file with its folder.
 #include "register.h"
 
 #include <dlfcn.h>
@@ -25,10 +25,10 @@ namespace ffi = tvm::ffi;
 // Entries of DeviceAPI's virtual table in TVM 0.27: twenty functions, the offset to top and the type.
 constexpr size_t kDeviceApiTableBytes = 22 * sizeof(void*);
 
-// Whether the loaded TVM has the DeviceAPI that this file was compiled against. Another one would call wrong functions.
+// Whether the loaded TVM has the DeviceAPI that this file was compiled for. Another one would call wrong functions.
 bool DeviceApiMatches() {
   void* table = dlsym(RTLD_DEFAULT, "_ZTVN3tvm7runtime9DeviceAPIE");
-  if (table == nullptr) return true;  // hidden: nothing to compare
+  if (table == nullptr) return true;  // a hidden symbol cannot be compared
   Dl_info info;
   void* extra = nullptr;
   if (dladdr1(table, &info, &extra, RTLD_DL_SYMENT) == 0 || extra == nullptr) return true;
@@ -55,7 +55,7 @@ class SharedData {
 ffi::Tensor View(const ffi::Tensor& base, const ffi::Shape& shape, DLDataType dtype) {
   RequireOurs(base.device());
   if (base.data_ptr() == nullptr || base.byte_offset() != 0) {
-    Throw(ErrorClass::kDevice, "a view needs a tensor that starts where its allocation starts");
+    Throw(ErrorClass::kDevice, "a view needs a tensor that starts at the start of its allocation");
   }
   const uint64_t limit = static_cast<const Buffer*>(base.data_ptr())->size;
   const std::string refusal = "a view must fit into its allocation of " + Bytes(limit);
@@ -140,7 +140,7 @@ void Register() {
   RegisterOwn(&global);
 }
 
-// Runs when the library is opened, where an exception would end the process.
+// Runs when the library is opened; an exception there would end the process.
 TVM_FFI_STATIC_INIT_BLOCK() {
   try {
     Register();

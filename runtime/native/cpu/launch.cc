@@ -1,5 +1,5 @@
-// What loaded code calls for its parallel loops in place of TVM's own pool: one entry for each number of threads, so
-// that sessions that differ in it need no state of a thread.
+// Functions that loaded code calls for parallel loops in place of TVM's pool: one for each number of threads, so that
+// sessions with different numbers need no thread-local state.
 #include <array>
 #include <cstddef>
 #include <cstdint>

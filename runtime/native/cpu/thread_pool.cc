@@ -16,10 +16,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// How long an idle worker looks for work before it sleeps: longer than the serial code between two kernels of a
+// The time for which an idle worker polls before it sleeps: longer than the serial code between two kernels of a
 // model. Waking it costs its caller a system call, and the region the time until it runs.
 constexpr std::chrono::microseconds kWorkerSpin{200};
-// How long a caller looks for the end of the last tasks before it sleeps.
+// The time for which a caller polls for the end of the last tasks before it sleeps.
 constexpr std::chrono::microseconds kCallerSpin{50};
 // Callers that may have regions at the same time; those beyond run theirs alone.
 constexpr int kRegions = 64;
@@ -70,7 +70,7 @@ struct alignas(64) Region {
   alignas(64) std::atomic<int32_t> next{0};  // the next task
   // Workers inside; the caller's region, closure and results must stay as long as there are any.
   alignas(64) std::atomic<int32_t> inside{0};
-  std::atomic<bool> awaited{false};  // the caller sleeps until nobody is inside
+  std::atomic<bool> awaited{false};  // the caller sleeps until no worker is inside
   std::atomic<int> result{0};
   std::atomic<void*> error{nullptr};
 };
@@ -110,12 +110,12 @@ void Work(Region* region) {
   current = nullptr;
 }
 
-// Helps with a region, if it is open and wants help.
+// Takes tasks of a region if it is open and has some left.
 bool Help(Region* region) {
   if (!region->open.load(std::memory_order_relaxed)) return false;
   bool helped = false;
-  // In this order: who is inside and sees an open region may read it until it leaves, because the caller closes it
-  // first and then waits until nobody is inside.
+  // In this order: a worker that is inside and sees an open region may read it until it leaves, because the caller
+  // closes it first and then waits until no worker is inside.
   const int32_t others = region->inside.fetch_add(1);
   if (region->open.load() && others < region->helpers &&
       region->next.load(std::memory_order_relaxed) < region->size.tasks) {
@@ -162,7 +162,7 @@ void StartWorkers(int count) {
   if (workers.load(std::memory_order_relaxed) >= count) return;
   pthread_mutex_lock(&starting);
   static const int registered = pthread_atfork(nullptr, nullptr, ForgetAll);
-  // Signals are for threads that somebody else made: handlers may need what a worker lacks.
+  // Signals are blocked in workers: handlers of the application expect its own threads.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);

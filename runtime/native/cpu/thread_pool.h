@@ -1,10 +1,10 @@
-// The threads that CPU kernels share: one pool a process, whatever the number of sessions and callers.
+// The thread pool of CPU kernels: one per process, shared by all sessions and callers.
 //
 // A parallel region is cut into more tasks than there are threads. The caller and idle workers take task after task
 // until none is left, so that a thread that the operating system holds up delays a region by one task only. Regions of
 // different callers run at the same time and compete for the same workers.
 //
-// A worker that has nothing to do looks for work for some time and then sleeps. Workers are never bound to cores.
+// An idle worker polls for work for some time and then sleeps. Workers are never bound to cores.
 // They hold no lock, have no destructor to run, and end with the process. A forked child starts without any.
 //
 // Threading: all functions may be called from any thread.
@@ -15,7 +15,7 @@
 
 namespace heterocc::cpu {
 
-// What TVM's generated code expects of a region (TVMParallelGroupEnv): the number of tasks it is cut into.
+// The argument of tasks in TVM's generated code (TVMParallelGroupEnv): the number of tasks of the region.
 struct RegionSize {
   void* barrier;
   int32_t tasks;

@@ -22,7 +22,7 @@ constexpr char kMagic[] = "HCCLBIN1";
 constexpr size_t kHeader = sizeof kMagic - 1 + sizeof(common::Digest);
 constexpr uint64_t kMegabyte = 1 << 20;
 constexpr uint64_t kDefaultMegabytes = 256;
-constexpr auto kAbandoned = std::chrono::hours(1);  // temporary files of writers that are no more
+constexpr auto kAbandoned = std::chrono::hours(1);  // temporary files of ended processes
 
 uint64_t Limit() {
   const char* text = std::getenv("HETEROCC_OPENCL_CACHE_MB");
@@ -42,14 +42,14 @@ std::string PathOf(const common::Digest& key) {
   return folder.empty() ? "" : folder + "/" + common::Hex(key) + ".bin";
 }
 
-// Removes the files used longest ago until what is left has at most `limit` bytes.
+// Removes the least recently used files until the rest has at most `limit` bytes.
 void Shrink(uint64_t limit) {
   using File = std::tuple<fs::file_time_type, fs::path, uint64_t>;
   std::vector<File> files;
   uint64_t total = 0;
   std::error_code problem;
   for (fs::directory_iterator it(Folder(), problem), end; !problem && it != end; it.increment(problem)) {
-    std::error_code gone;  // another process may shrink the folder too
+    std::error_code gone;  // another process may remove files too
     const uint64_t size = it->file_size(gone);
     const fs::file_time_type used = it->last_write_time(gone);
     if (gone) continue;

@@ -1,4 +1,4 @@
-// Program binaries of a module as a bundle holds them beside its code, read without trusting them.
+// The format of a module's program binaries in a bundle. The bytes are not trusted.
 //
 // Little endian: "HCLB", u32 version (1), u32 count, then per program in order of key: 32 bytes key (`ProgramKey`),
 // u64 length, binary.

@@ -22,14 +22,14 @@ void CL_CALLBACK FreeHostMemory(cl_mem, void* memory) {
   std::free(memory);
 }
 
-// Whether a buffer's memory is lent and the host's at present, which commands must not touch.
+// Whether a buffer's memory is lent and on the host's side, so that commands must not access it.
 bool OnHostSide(const void* data) {
   const auto* buffer = static_cast<const Buffer*>(data);
   return buffer->lent != nullptr && buffer->lent->side() == Side::kHost;
 }
 
-// Has the driver find a new buffer's memory now. Most look for it when the buffer is first used, which is too late to
-// free idle memory or to load another variant. Nothing waits for that: uses of the buffer come later in the same queue.
+// Makes the driver allocate a new buffer's memory now. Most drivers allocate it at the first use, which is too late to
+// free idle memory or to load another variant. No wait is needed: uses of the buffer are later in the same queue.
 void FindMemory(Queue* queue, cl_mem mem, const std::string& context) {
   const Driver& cl = RequireDriver();
   const cl_int code = queue->Run([&](cl_command_queue q) {
@@ -133,7 +133,7 @@ size_t OpenCLDeviceAPI::Trim() {
   size_t freed = 0;
   for (const auto& [index, nbytes] : FreeIdleWorkspaces()) {
     freed += nbytes;
-    Queue::Of(index)->Finish();  // only then has the driver the memory back
+    Queue::Of(index)->Finish();  // only then the driver has freed the memory
   }
   return freed;
 }

@@ -2,9 +2,9 @@
 //
 // A data pointer of a TVM tensor on kDLOpenCL is a `Buffer*` of ours, never an address of the device's memory.
 //
-// Ownership: `AllocDataSpace` gives a Buffer that `FreeDataSpace` frees; memory that commands still use is kept by the
-// driver until they are done. Buffers of workspaces go to a free-list per device and are reused.
-// Threading: every member may be called from any thread; `SetDevice` is per thread.
+// Ownership: `AllocDataSpace` gives a Buffer that `FreeDataSpace` frees; the driver keeps
+// memory that commands still use until they are done. Buffers of workspaces go to a free-list per device and are
+// reused. Threading: every member may be called from any thread; `SetDevice` is per thread.
 #ifndef HETEROCC_OPENCL_DEVICE_API_H_
 #define HETEROCC_OPENCL_DEVICE_API_H_
 
@@ -21,10 +21,10 @@ namespace heterocc::opencl_plugin {
 struct Buffer {
   std::shared_ptr<Queue> queue;
   cl_mem mem = nullptr;
-  void* host = nullptr;        // the host address of the same memory, where the device shares it
+  void* host = nullptr;        // the host address of the same memory, if the device shares it
   size_t size = 0;             // bytes
-  bool borrowed = false;       // `host` belongs to somebody else
-  std::unique_ptr<Lent> lent;  // where the memory is that of `Lend`
+  bool borrowed = false;       // `host` belongs to the caller
+  std::unique_ptr<Lent> lent;  // set if the memory is that of `Lend`
 };
 
 class OpenCLDeviceAPI final : public DeviceBase {
@@ -38,7 +38,7 @@ class OpenCLDeviceAPI final : public DeviceBase {
   void FreeDataSpace(tvm::Device device, void* data) final;
 
   // A buffer over host memory that the caller keeps alive until the buffer is freed. Only for devices that share the
-  // host's memory; `host` must be aligned as the device wants it (DeviceInfo::alignment).
+  // host's memory; `host` must have the device's alignment (DeviceInfo::alignment).
   void* Borrow(int device, void* host, size_t nbytes);
 
   // Frees the idle workspaces of all devices; returns their bytes.
@@ -55,11 +55,11 @@ class OpenCLDeviceAPI final : public DeviceBase {
   OpenCLDeviceAPI() = default;
 };
 
-// The names by which the sources in `common` use the plug-in.
+// The names that the sources in `common` use for the plug-in's classes.
 using PluginDeviceAPI = OpenCLDeviceAPI;
 constexpr DLDeviceType kPluginDevice = kDLOpenCL;
 
-// The host address of a buffer's memory; null where the host does not see it.
+// The host address of a buffer's memory; null if the host cannot access it.
 inline void* HostAddress(const Buffer& buffer) {
   return buffer.host;
 }

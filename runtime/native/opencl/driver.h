@@ -1,4 +1,4 @@
-// The OpenCL driver, opened at run time: a machine without one gets a message, not a failed load.
+// The OpenCL driver, opened at run time: on a machine without one, the plug-in loads and reports the reason.
 //
 // Ownership: the library is opened once and never closed; the table lives as long as the process.
 // Threading: every function here may be called from any thread; the first call does the work.
@@ -57,10 +57,10 @@ struct Driver {
 #undef HETEROCC_CL_MEMBER
 };
 
-// The driver, or null where it cannot be opened (`WhyNoDriver` then says why).
+// The driver, or null if it cannot be opened (`WhyNoDriver` gives the reason).
 const Driver* FindDriver();
 
-// Why `FindDriver` returns null; empty where it does not.
+// The reason why `FindDriver` returns null; empty if it does not.
 const std::string& WhyNoDriver();
 
 // The driver; throws a `driver` error if there is none.

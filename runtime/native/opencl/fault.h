@@ -1,11 +1,11 @@
-// Simulated failures of OpenCL: what `common/common_faults.h` has, by HETEROCC_OPENCL_FAULT, and `copy:N` (the Nth copy
-// that is started and not waited for fails, which shows when somebody waits), `migrate:N` (the Nth buffer that is made
-// on a device with memory of its own finds none there), `map:N` (the Nth map of lent memory fails), `move:N` (the Nth,
-// those of new memory left out, finds it elsewhere), `lost:N` (the Nth command loses the device).
+// Simulated failures of OpenCL (HETEROCC_OPENCL_FAULT): those of `common/common_faults.h`, and `copy:N` (the Nth
+// asynchronous copy fails, which is reported by the next wait), `migrate:N` (the Nth buffer on a device with separate
+// memory cannot be allocated there), `map:N` (the Nth map of lent memory fails), `move:N` (the Nth, maps of new memory
+// not counted, returns another address), `lost:N` (the Nth command loses the device).
 //
-// Read from the environment only: `foreign` (PoCL's platform goes by another name), `integrated` (a CPU passes for an
-// integrated GPU: it lends memory to the host and takes none), `incoherent` (the same, and what one side of lent memory
-// has written is nowhere but there until it is mapped or unmapped; host memory that is not mapped is filled with
+// Read from the environment only: `foreign` (PoCL's platform has another name), `integrated` (a CPU is treated as an
+// integrated GPU: it lends memory to the host and does not import any), `incoherent` (the same, and writes of one side
+// to lent memory are visible to the other only after a map or unmap; host memory that is not mapped is filled with
 // garbage).
 #ifndef HETEROCC_OPENCL_FAULT_H_
 #define HETEROCC_OPENCL_FAULT_H_

@@ -14,14 +14,14 @@ namespace {
 
 namespace ffi = tvm::ffi;
 
-constexpr size_t kAlignment = 64;  // what the host's kernels want
+constexpr size_t kAlignment = 64;  // required by the host's kernels
 constexpr size_t kProbed = 1 << 16;
 constexpr char kMoves[] = "the driver maps memory where the host cannot use it";
 constexpr int kGarbage = 0xff;  // a NaN in every floating-point type
 
 }  // namespace
 
-// What the host waits for before it touches memory that was brought to its side.
+// The events that the host waits for before it accesses memory on its side.
 class Maps {
  public:
   Maps(std::shared_ptr<Queue> queue, std::string context) : queue_(std::move(queue)), context_(std::move(context)) {}
@@ -38,7 +38,7 @@ class Maps {
     events_.push_back(event);
   }
 
-  // Has the queue begin with what it was given.
+  // Makes the queue start its commands.
   void Start() const {
     if (events_.empty()) return;
     queue_->Check(queue_->Run([](cl_command_queue q) { return RequireDriver().clFlush(q); }), "clFlush", context_);
@@ -133,7 +133,7 @@ void Lent::Free() {
   try {
     Unmap();
   } catch (const std::exception&) {
-    // Of a device that fails: the memory goes all the same.
+    // The device failed; the memory is freed all the same.
   }
   cl.clReleaseMemObject(mem_);
   if (!Faults::Global().Incoherent()) return;

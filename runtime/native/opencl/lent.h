@@ -1,12 +1,11 @@
-// Memory that a device and the host both see, for devices whose memory is the host's own (integrated GPUs).
+// Memory that a device and the host share, for devices that use the host's memory (integrated GPUs).
 //
-// It is on one side at a time: the host reads and writes it where the driver has mapped it, kernels use it where it is
-// not mapped, and mapped for reading both may read it. A turn is a command of the device's queue: kernels that are
-// given later come after it, the host must wait for it. Nothing is copied, unless the driver does.
+// It is on one side at a time: the host accesses it while it is mapped, kernels while it is not, and both may read it
+// while it is mapped for reading. A turn is a command of the device's queue: later kernels run after it, and the host
+// must wait for it. Nothing is copied, unless the driver copies.
 //
-// The address must not move from one mapping to the next, which OpenCL promises only for memory that the host has
-// allocated, and that is what drivers of GPUs copy. `Lends` tries it; a turn that finds it elsewhere throws, and the
-// device lends no more.
+// The address must be the same in every mapping. OpenCL guarantees this only for memory that the host has allocated,
+// which GPU drivers copy. `Lends` tests it; a turn with another address throws, and ends lending on the device.
 //
 // Threading: one thread at a time for one piece of memory.
 #ifndef HETEROCC_OPENCL_LENT_H_
@@ -24,7 +23,7 @@
 
 namespace heterocc::opencl_plugin {
 
-// Whose memory is.
+// The side that may access the memory.
 enum class Side : int64_t {
   kDevice = 0,  // not mapped: kernels
   kBoth = 1,    // mapped for reading: kernels and the host, both to read
@@ -35,9 +34,9 @@ class Maps;
 
 class Lent {
  public:
-  // On the host's side when made. Throws `memory` and `device` errors.
+  // Initially on the host's side. Throws `memory` and `device` errors.
   Lent(std::shared_ptr<Queue> queue, size_t nbytes);
-  // What the device was given is done with it before it goes.
+  // Waits for the device's commands that use it.
   ~Lent();
   Lent(const Lent&) = delete;
   Lent& operator=(const Lent&) = delete;
@@ -46,7 +45,7 @@ class Lent {
   char* host() const { return host_; }
   Side side() const { return side_; }
 
-  // Starts to bring it to a side; adds what the host must wait for.
+  // Starts a turn to a side; adds the events that the host must wait for.
   void Turn(Side side, Maps* maps);
 
  private:
@@ -61,17 +60,17 @@ class Lent {
   cl_mem mem_ = nullptr;
   char* host_ = nullptr;
   Side side_ = Side::kDevice;
-  cl_event mapped_ = nullptr;  // of the last mapping, if it still is
+  cl_event mapped_ = nullptr;  // of the last mapping, if it is still mapped
 };
 
-// Whether a device's memory can be lent: it is the host's own, and the driver maps it where the host can use it.
+// Whether a device's memory can be lent: the device uses the host's memory, and the driver maps it without a copy.
 bool Lends(int64_t device);
 
-// Lent memory as bytes of a tensor of the device's; `host_ptr` gives its address.
+// Lent memory as bytes of a tensor of the device; `host_ptr` gives its address.
 tvm::ffi::Tensor Lend(int64_t device, int64_t nbytes);
 
-// Starts to bring tensors of one device in lent memory to sides; gives the function that waits until they are there and
-// throws what went wrong. It may be dropped uncalled where the host touches none of them.
+// Starts turns of tensors in lent memory of one device; returns the function that waits for them and throws their
+// errors. Calling it is optional if the host does not access them.
 tvm::ffi::Function Turn(const tvm::ffi::Array<tvm::ffi::Tensor>& tensors, const tvm::ffi::Array<int64_t>& sides);
 
 }  // namespace heterocc::opencl_plugin

@@ -16,9 +16,9 @@ namespace {
 
 namespace ffi = tvm::ffi;
 
-// A program costs drivers milliseconds whatever is in it, and kernels of one program compile one after another.
+// Drivers need milliseconds for a program of any size, and compile the kernels of one program sequentially.
 constexpr size_t kMostPrograms = 4;
-constexpr size_t kProgramKernels = 24;  // from which another program pays
+constexpr size_t kProgramKernels = 24;  // the number above which another program is faster
 
 // The integer or pointer of an argument as the host code passed it.
 cl_int SetArgument(const Driver& cl, cl_kernel kernel, cl_uint index, DLDataType type, const TVMFFIAny& argument) {
@@ -94,7 +94,7 @@ void Kernel::Launch(const TVMFFIAny* arguments, int32_t count, const Binaries& b
 
 OpenCLModule::OpenCLModule(ffi::Bytes bytes) : bytes_(std::move(bytes)) {
   auto specs = ParseModule(bytes_.data(), bytes_.size());
-  // The same on every machine: a program's binary is found by its source.
+  // The same on every machine, because the key of a program's binary includes its source.
   const size_t count = std::min(kMostPrograms, (specs.size() + kProgramKernels - 1) / kProgramKernels);
   std::vector<std::vector<Program::Source>> groups(count);
   size_t place = 0;

@@ -36,8 +36,8 @@ class Kernel {
   void Launch(const TVMFFIAny* arguments, int32_t count, const Binaries& bundled);
 
  private:
-  // The queue that the buffers among the arguments lie on, this thread's device's where there are none. Throws where
-  // they cannot be used, those of a lost device included.
+  // The queue of the buffers among the arguments, or that of this thread's device without buffers. Throws if they
+  // cannot be used, such as those of a lost device.
   std::shared_ptr<Queue> QueueOf(const TVMFFIAny* arguments) const;
 
   const std::string name_;
@@ -57,10 +57,10 @@ class OpenCLModule final : public tvm::ffi::ModuleObj {
   tvm::ffi::String InspectSource(const tvm::ffi::String& format) const final;
 
   // A kernel by name, or one of
-  //   heterocc_offer(binaries: bytes)       binaries to use where they fit; before anything is built
-  //   heterocc_build(device) -> int         builds all kernels, gives how many there are
+  //   heterocc_offer(binaries: bytes)       binaries to use if they fit; before the first build
+  //   heterocc_build(device) -> int         builds all kernels, returns their number
   //   heterocc_origins(device) -> [int] * 4 programs from the bundle, from disk, from source; binaries refused
-  //   heterocc_binaries(device) -> bytes    the binaries of what was built
+  //   heterocc_binaries(device) -> bytes    the binaries of the built programs
   tvm::ffi::Optional<tvm::ffi::Function> GetFunction(const tvm::ffi::String& name) final;
 
  private:

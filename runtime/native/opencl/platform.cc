@@ -70,11 +70,11 @@ DeviceInfo Inspect(const Driver& cl, cl_platform_id platform, cl_device_id id) {
   info.kind = (type & CL_DEVICE_TYPE_CPU)   ? DeviceKind::kCpu
               : (type & CL_DEVICE_TYPE_GPU) ? DeviceKind::kGpu
                                             : DeviceKind::kAccelerator;
-  // Deprecated since OpenCL 2.0, whose way to ask (fine-grained sharing) says less; all drivers still answer.
+  // Deprecated since OpenCL 2.0, whose replacement (fine-grained sharing) says less; all drivers still support it.
   const bool unified = Number<cl_bool>(cl, id, CL_DEVICE_HOST_UNIFIED_MEMORY) != CL_FALSE;
   info.unified = !faults.Discrete() && (unified || faults.Integrated());
-  // The standard lets drivers keep a copy of what a host pointer points to. Intel's for CPUs do, PoCL's work in place,
-  // but for those of other machines (PoCL-Remote), which do not say that their memory is the host's.
+  // The standard allows drivers to copy the memory at a host pointer. Intel's CPU driver does; PoCL works in place,
+  // except for devices of other machines (PoCL-Remote), which do not report host memory.
   const bool in_place = info.kind == DeviceKind::kCpu && IsPocl(info) && !faults.Integrated();
   info.shares_host_memory = info.unified && in_place;
   info.software = info.kind == DeviceKind::kCpu || NamesSoftware(info);

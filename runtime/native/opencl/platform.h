@@ -38,9 +38,9 @@ struct DeviceInfo {
   uint32_t alignment = 1;
   bool fp16 = false;
   bool fp64 = false;
-  bool exact_division = false;      // of 32-bit numbers, and their square root, rounded to the nearest where asked for
-  bool unified = false;             // its memory is the host's own: nothing need be copied
-  bool shares_host_memory = false;  // and kernels use what lies at a host pointer, at any time, where it lies
+  bool exact_division = false;      // the option for correctly rounded 32-bit division and square root exists
+  bool unified = false;             // it uses the host's memory: copies are not needed
+  bool shares_host_memory = false;  // and kernels access memory at a host pointer in place, at any time
 };
 
 // Whether a device is of PoCL's own platform.

@@ -11,7 +11,8 @@ namespace {
 
 constexpr size_t kMaxBuildLog = 4000;
 
-// Without the option a quotient may be 2.5 units of the last place off, and 41 / 41 less than 1: its floor is then 0.
+// Without this option a quotient may be wrong by 2.5 units in the last place, and 41 / 41 less than 1, with a floor of
+// 0.
 const char* OptionsFor(const DeviceInfo& info) {
   return info.exact_division ? "-cl-fp32-correctly-rounded-divide-sqrt" : "";
 }
@@ -25,7 +26,7 @@ std::string BuildLog(const Driver& cl, cl_program program, cl_device_id device) 
   return log;
 }
 
-// Compiles; on failure `program` is null and the driver's code and words come back.
+// Compiles; on failure `program` is null, and the driver's code and message are returned.
 cl_int Compile(const DeviceInfo& info, cl_context context, const std::string& source, cl_program* program,
                std::string* log) {
   const Driver& cl = RequireDriver();
@@ -42,11 +43,11 @@ cl_int Compile(const DeviceInfo& info, cl_context context, const std::string& so
   return code;
 }
 
-// Throws where the device cannot run a kernel with the work group that its source asks for: every kernel has a limit of
-// its own, by the registers it takes, and a launch over it fails.
+// Throws if the device cannot run a kernel with the work group that its source requires: every kernel has its own
+// limit, which depends on the registers that it uses, and a launch above it fails.
 void CheckWorkGroup(const DeviceInfo& info, const std::string& name, cl_kernel kernel) {
   const Driver& cl = RequireDriver();
-  size_t group[3] = {0, 0, 0};  // zeros where the source asks for none
+  size_t group[3] = {0, 0, 0};  // zeros if the source requires none
   size_t most = info.max_group;
   cl.clGetKernelWorkGroupInfo(kernel, info.id, CL_KERNEL_COMPILE_WORK_GROUP_SIZE, sizeof group, group, nullptr);
   cl.clGetKernelWorkGroupInfo(kernel, info.id, CL_KERNEL_WORK_GROUP_SIZE, sizeof most, &most, nullptr);
@@ -58,14 +59,14 @@ void CheckWorkGroup(const DeviceInfo& info, const std::string& name, cl_kernel k
                                 Extent(info.max_group_sizes, 3) + " along the axes");
 }
 
-// The binary of a program built for a device, one of the program's context; empty where the driver gives none.
+// The binary of a program built for a device, one of the program's context; empty if the driver has none.
 std::string BinaryOf(cl_program program, cl_device_id device) {
   const Driver& cl = RequireDriver();
   cl_uint count = 0;
   if (cl.clGetProgramInfo(program, CL_PROGRAM_NUM_DEVICES, sizeof count, &count, nullptr) != CL_SUCCESS) return "";
   std::vector<cl_device_id> devices(count);
   std::vector<size_t> sizes(count);
-  std::vector<unsigned char*> places(count, nullptr);  // null: not wanted
+  std::vector<unsigned char*> places(count, nullptr);  // null: not needed
   const auto ask = [&](cl_program_info what, auto* values) {
     return cl.clGetProgramInfo(program, what, values->size() * sizeof values->front(), values->data(), nullptr) ==
            CL_SUCCESS;
@@ -207,7 +208,7 @@ void Program::FromSource(const DeviceInfo& info, cl_context context, Built* buil
   cl_program program = nullptr;
   cl_int code = sources_.size() == 1 ? CL_SUCCESS : Compile(info, context, source_, &program, &log);
   if (program != nullptr) return take(program, sources_);
-  // One by one: the one at fault is named, and kernels that define the same helper compile all the same.
+  // One by one, so that the error names the kernel, and kernels that define the same helper compile.
   for (const Source& kernel : sources_) {
     code = Compile(info, context, kernel.second + "\n", &program, &log);
     if (program == nullptr) fail(kernel.first, code, log);

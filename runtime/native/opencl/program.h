@@ -1,9 +1,9 @@
 // Kernels that the driver compiles together, and the origin of their machine code.
 //
-// For each device: the binary that the bundle brings for exactly this driver and device; else one kept on disk; else
-// the source is compiled. A binary that the driver refuses counts as none.
+// For each device, the first of: the bundle's binary for exactly this driver and device; one kept on disk; the compiled
+// source. Binaries that the driver refuses are ignored.
 //
-// Ownership: a program owns what it built. Threading: any thread; one at a time builds a program.
+// Ownership: a program owns its builds. Threading: any thread; one at a time builds a program.
 #ifndef HETEROCC_OPENCL_PROGRAM_H_
 #define HETEROCC_OPENCL_PROGRAM_H_
 
@@ -39,23 +39,23 @@ class Program {
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
 
-  // A kernel of it on a queue's device, built unless that is done. `bundled` are the bundle's binaries.
+  // A kernel of it on a queue's device, built if necessary. `bundled` are the bundle's binaries.
   std::shared_ptr<_cl_kernel> Get(const std::string& name, const std::shared_ptr<Queue>& queue,
                                   const Binaries& bundled);
 
-  // Builds it for a device, unless that is done.
+  // Builds it for a device, unless it is built already.
   void Build(int device, const Binaries& bundled);
 
-  // Adds where the code for a device came from, if it was built.
+  // Adds the origin of the code for a device, if it was built.
   void Count(int device, Origins* origins);
 
-  // Adds the binary for a device, if it was built and the driver gives one. May take the driver as long as building.
+  // Adds the binary for a device, if it was built and the driver gives one. May take as long as building.
   void Collect(int device, Binaries* binaries);
 
  private:
   struct Built {
     std::shared_ptr<Queue> queue;
-    std::vector<cl_program> programs;  // one, or one per kernel where they do not compile together
+    std::vector<cl_program> programs;  // one, or one per kernel if they do not compile together
     std::map<std::string, cl_kernel> kernels;
     Origins origins;
     ~Built();
@@ -68,7 +68,7 @@ class Program {
   const std::vector<Source> sources_;
   std::string source_;  // of all kernels
   std::mutex mutex_;
-  std::map<int, std::shared_ptr<Built>> built_;  // by device; what is of a lost one is built anew
+  std::map<int, std::shared_ptr<Built>> built_;  // by device; built again after the loss of a device
 };
 
 }  // namespace heterocc::opencl_plugin

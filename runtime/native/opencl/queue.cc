@@ -9,7 +9,7 @@
 namespace heterocc::opencl_plugin {
 namespace {
 
-// Events hold driver resources: past this many they are read and released.
+// Events hold driver resources: above this number they are read and released.
 constexpr size_t kMaxPendingEvents = 4096;
 
 struct Registry {
@@ -24,9 +24,9 @@ Registry& Queues() {
   return *registry;
 }
 
-// The context of a device: one for all devices of a kind and platform, so that their memories copy without the host.
-// Not of a GPU and a CPU together, which drivers treat as if every buffer were needed on both. Where the driver refuses
-// to have several devices in one, the device has a context of its own and is linked to no other.
+// The context of a device: one for all devices of a kind and platform, so that copies between them do not use the host.
+// A GPU and a CPU have separate contexts, because drivers would place every buffer on both. If the driver refuses
+// several devices in a context, the device gets a separate one and is not linked to others.
 std::shared_ptr<Context> ContextOf(Registry* registry, const DeviceInfo& info) {
   std::weak_ptr<Context>& known = registry->contexts[{info.platform, info.kind}];
   const std::shared_ptr<Context> context = known.lock();
@@ -48,7 +48,7 @@ std::shared_ptr<Context> ContextOf(Registry* registry, const DeviceInfo& info) {
   return std::make_shared<Context>(made);
 }
 
-// Codes that only a device gives that is gone.
+// Codes that only lost devices return.
 bool TellsLoss(cl_int code) {
   constexpr cl_int kIllegalAccess = -9999;  // NVIDIA: a kernel left its buffers, and the context with it
   return code == CL_INVALID_COMMAND_QUEUE || code == CL_INVALID_CONTEXT || code == CL_DEVICE_NOT_AVAILABLE ||
@@ -107,7 +107,7 @@ void Queue::Check(cl_int code, const char* call, const std::string& context) {
 
 void Queue::Lose() {
   context_->Lose();
-  // A device that really is lost returns at once; with a simulated loss, memory must not go while it is used.
+  // A lost device returns at once; after a simulated loss, memory must not be freed while it is used.
   Registry& registry = Queues();
   std::lock_guard<std::mutex> registry_lock(registry.mutex);
   for (const std::shared_ptr<Queue>& queue : registry.queues) {
@@ -194,12 +194,12 @@ void Queue::Settle(int64_t owner) {
     }
     cl_ulong start = 0;
     cl_ulong end = 0;
-    const bool told =
+    const bool known =
         cl.clWaitForEvents(1, &event) == CL_SUCCESS &&
         cl.clGetEventProfilingInfo(event, CL_PROFILING_COMMAND_START, sizeof start, &start, nullptr) == CL_SUCCESS &&
         cl.clGetEventProfilingInfo(event, CL_PROFILING_COMMAND_END, sizeof end, &end, nullptr) == CL_SUCCESS &&
         end >= start;
-    times_.Add(timed, told ? static_cast<int64_t>(end - start) : -1);
+    times_.Add(timed, known ? static_cast<int64_t>(end - start) : -1);
     cl.clReleaseEvent(event);
   }
   pending_ = std::move(others);

@@ -1,7 +1,7 @@
 // One in-order command queue per device, shared by all threads, and the timestamps of the kernels that ran on it.
 //
-// A queue whose device is lost refuses everything but to free what it holds; `Of` then opens the device anew, for those
-// who come later. Devices of one context are lost together.
+// A queue whose device is lost accepts only calls that free its resources; `Of` then opens the device again for later
+// callers. Devices of one context are lost together.
 //
 // Ownership: `Of` shares a queue with its tensors and programs. The registry is never freed, so that tensors can be
 // freed while the process exits. Threading: any thread. Commands of one thread run in its program order. Switching
@@ -47,13 +47,13 @@ class Queue : public std::enable_shared_from_this<Queue> {
   // The queue of device `index`; throws `driver` errors for a device that does not exist.
   static std::shared_ptr<Queue> Of(int index);
 
-  // The queue of device `index` that the calling thread gave commands to last, which may be lost; else that of `Of`.
+  // The queue of device `index` to which the calling thread last gave commands, which may be lost; else that of `Of`.
   static std::shared_ptr<Queue> LastUsed(int index);
 
   // Switches timestamps on or off for all devices, those not used yet included. Times that were not taken are dropped.
   static void SetProfiling(bool enabled);
 
-  // The owner's kernels not taken yet, device by device in launch order; waits for them.
+  // Waits for the owner's kernels, and removes and returns their times, device by device in launch order.
   static std::vector<KernelTime> TakeProfile(int64_t owner);
 
   Queue(const DeviceInfo& info, std::shared_ptr<Context> context);
@@ -65,7 +65,7 @@ class Queue : public std::enable_shared_from_this<Queue> {
   cl_context context() const { return context_->handle(); }
   bool Lost() const { return context_->lost(); }
 
-  // Calls `enqueue(cl_command_queue)`, which returns an error code, while the queue cannot be switched. Throws where
+  // Calls `enqueue(cl_command_queue)`, which returns an error code, while profiling cannot be switched. Throws if
   // the device is lost.
   template <typename Enqueue>
   cl_int Run(Enqueue enqueue) {
@@ -75,7 +75,7 @@ class Queue : public std::enable_shared_from_this<Queue> {
     return enqueue(queue_);
   }
 
-  // The same for a kernel: `enqueue(cl_command_queue, cl_event*)`, with an event to fill when the thread's kernels are
+  // The same for a kernel: `enqueue(cl_command_queue, cl_event*)`, with an event to fill if the thread's kernels are
   // timed and profiling is on.
   template <typename Enqueue>
   cl_int RunKernel(Enqueue enqueue) {
@@ -90,11 +90,11 @@ class Queue : public std::enable_shared_from_this<Queue> {
     return code;
   }
 
-  // Throws for a code other than CL_SUCCESS, and finds out whether the device is lost: where the code says so, or the
-  // driver cannot finish what it was given.
+  // Throws for a code other than CL_SUCCESS, and determines whether the device is lost: the code means it, or the
+  // driver cannot finish its commands.
   void Check(cl_int code, const char* call, const std::string& context);
 
-  // Throws where the device is lost.
+  // Throws if the device is lost.
   void CheckAlive();
 
   // Throws: the calling thread learns that the device is lost.
@@ -103,14 +103,14 @@ class Queue : public std::enable_shared_from_this<Queue> {
   // Waits until every command given so far is done.
   void Finish();
 
-  // Notes a copy or a map that the queue was given.
+  // Counts a copy or a map.
   void CountCopy(size_t nbytes) {
     ++copies_;
     copied_bytes_ += nbytes;
   }
   void CountMap() { ++maps_; }
 
-  // Notes that the driver moves memory from one map to the next; whether it does, as far as anybody has seen.
+  // Records that the driver moves memory between maps; whether this was recorded.
   void NoteMoves() { moves_ = true; }
   bool Moves() const { return moves_; }
 
@@ -118,9 +118,9 @@ class Queue : public std::enable_shared_from_this<Queue> {
   std::vector<uint64_t> Statistics() const { return {copies_, copied_bytes_, maps_}; }
 
  private:
-  // Before a command: refuses it where the device is lost, and remembers that the calling thread uses this queue.
+  // Before a command: throws if the device is lost, and records that the calling thread uses this queue.
   void Begin();
-  // Notes that the calling thread knows the outcome of its commands.
+  // Records that the calling thread knows the result of its commands.
   void Forget();
   // Marks the devices of the context as lost.
   void Lose();

@@ -1,4 +1,4 @@
-// Registration of what only the OpenCL plug-in has; `common/register.cc` has the rest.
+// Registration of the functions of the OpenCL plug-in; those of all plug-ins are in `common/register.cc`.
 #include "../common/register.h"
 
 #include "lent.h"

@@ -58,7 +58,7 @@ ffi::Function Settler(std::shared_ptr<Queue> queue, cl_event event, const char* 
   return ffi::Function::FromTyped([command]() { command->Settle(); });
 }
 
-// An event for all that a queue was given until now.
+// An event after all commands that a queue has been given.
 cl_event MarkQueue(Queue& queue) {
   cl_event event = nullptr;
   const cl_int code = queue.Run([&](cl_command_queue q) {
@@ -69,7 +69,7 @@ cl_event MarkQueue(Queue& queue) {
   return event;
 }
 
-// Pinned memory lies in a buffer that stays mapped; OpenCL has no other way to ask for it.
+// Pinned memory is a buffer that stays mapped; OpenCL has no other interface for it.
 class PinnedData {
  public:
   PinnedData(int device, size_t nbytes) : queue_(Queue::Of(device)) {

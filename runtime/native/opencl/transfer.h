@@ -1,6 +1,6 @@
-// Copies that the host does not wait for, and host memory that devices copy from and to without a stop in between.
+// Asynchronous copies, and host memory that devices access directly in copies.
 //
-// A function that starts a copy gives one that waits for it and throws its error; that may be dropped uncalled.
+// A function that starts a copy returns one that waits for it and throws its error; calling that one is optional.
 // Ownership: the caller keeps both tensors until that function has returned. Threading: any thread.
 #ifndef HETEROCC_OPENCL_TRANSFER_H_
 #define HETEROCC_OPENCL_TRANSFER_H_
@@ -12,15 +12,14 @@
 
 namespace heterocc::opencl_plugin {
 
-// Copies between a tensor of a device and one of the host, or between those of devices that are linked. The device goes
-// on in order: what it is given later comes after the copy. A second device that the copy reads from is waited for by
-// the first, not by the host.
+// Copies between a tensor of a device and one of the host, or between linked devices. The copy is in order with the
+// device's other commands. A second device that the copy reads from is waited for by the first, not by the host.
 tvm::ffi::Function StartCopy(const tvm::ffi::Tensor& from, const tvm::ffi::Tensor& to);
 
-// Gives the function that waits for what the device was given until now.
+// Returns a function that waits for all commands that the device has been given.
 tvm::ffi::Function Mark(int64_t device);
 
-// Whether two devices copy to each other without the host: they are of one platform and kind, and share a context.
+// Whether two devices copy to each other without the host: they have one platform and kind, and share a context.
 bool Linked(int64_t one, int64_t other);
 
 // Host memory, as bytes of a CPU tensor at a 64-byte boundary, that the driver has pinned for a device's copies.

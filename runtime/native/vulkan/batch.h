@@ -1,6 +1,6 @@
 // Commands that are submitted together: a command buffer, the descriptor sets and the timestamps of its kernels.
 //
-// Ownership: owns its Vulkan objects. Threading: none of its own; the queue's lock guards it.
+// Ownership: owns its Vulkan objects. Threading: not thread-safe; guarded by the queue's lock.
 #ifndef HETEROCC_VULKAN_BATCH_H_
 #define HETEROCC_VULKAN_BATCH_H_
 
@@ -25,16 +25,16 @@ class Batch {
 
   VkCommandBuffer commands() const { return commands_; }
 
-  // What the batch signals when the device is done with it.
+  // The semaphore value that the device signals when the batch is done.
   uint64_t serial = 0;
   // Kernels and copies recorded.
   size_t count = 0;
-  // When the device was given the batch.
+  // The time of submission.
   std::chrono::steady_clock::time_point submitted;
 
-  // Starts recording; everything of an earlier use must have been finished by the device.
+  // Starts recording; the device must have finished the batch's earlier use.
   void Begin(bool timestamps);
-  // Ends recording, with the results made visible to the host.
+  // Ends recording, and makes the results visible to the host.
   VkResult End();
 
   // Whether no further kernel fits.
@@ -49,7 +49,7 @@ class Batch {
 
   // Adds the kernels' times; the device must be done with the batch.
   void TakeTimes(KernelTimes* times);
-  // Forgets them.
+  // Drops them.
   void DropTimes() { timed_.clear(); }
 
  private:
@@ -65,7 +65,7 @@ class Batch {
   std::vector<TimedFor> timed_;
 };
 
-// All earlier kernels and copies are done, and visible, before later ones start.
+// A barrier: earlier kernels and copies are done, and their results visible, before later ones start.
 void RecordBarrier(const DeviceFunctions& vk, VkCommandBuffer commands);
 
 }  // namespace heterocc::vulkan_plugin

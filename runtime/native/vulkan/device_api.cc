@@ -65,7 +65,7 @@ void* VulkanDeviceAPI::AllocDataSpace(Device device, size_t nbytes, size_t align
   try {
     return queue->Allocate(nbytes, alignment);
   } catch (const ffi::Error&) {
-    // Over a limit no freed memory helps, and it is not worth waiting for.
+    // Freeing memory does not help if a limit is exceeded.
     if (nbytes > queue->info().max_alloc || Trim() == 0) throw;
   }
   return queue->Allocate(nbytes, alignment);
@@ -74,7 +74,7 @@ void* VulkanDeviceAPI::AllocDataSpace(Device device, size_t nbytes, size_t align
 void VulkanDeviceAPI::FreeDataSpace(Device, void* data) {
   if (data == nullptr) return;
   auto* buffer = static_cast<Buffer*>(data);
-  const std::shared_ptr<Queue> queue = buffer->queue;  // outlives what it does here
+  const std::shared_ptr<Queue> queue = buffer->queue;  // the queue must outlive this call
   queue->Free(buffer);
 }
 

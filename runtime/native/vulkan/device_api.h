@@ -2,8 +2,8 @@
 //
 // A data pointer of a TVM tensor on kDLVulkan is a `Buffer*` of ours, never an address of the device's memory.
 //
-// Ownership: `AllocDataSpace` gives a Buffer that `FreeDataSpace` frees; memory that commands still use is given out
-// again only to commands behind them. Buffers of workspaces go to a free-list per device and are reused.
+// Ownership: `AllocDataSpace` gives a Buffer that `FreeDataSpace` frees; memory that commands still use is
+// reused only by later commands. Buffers of workspaces go to a free-list per device and are reused.
 // Threading: every member may be called from any thread; `SetDevice` is per thread.
 #ifndef HETEROCC_VULKAN_DEVICE_API_H_
 #define HETEROCC_VULKAN_DEVICE_API_H_
@@ -26,7 +26,7 @@ class VulkanDeviceAPI final : public DeviceBase {
   void FreeDataSpace(tvm::Device device, void* data) final;
 
   // A buffer over host memory that the caller keeps alive until the buffer is freed. Only for devices that share the
-  // host's memory; `host` must lie at a 64-byte boundary.
+  // host's memory; `host` must be 64-byte aligned.
   void* Borrow(int device, void* host, size_t nbytes);
 
   // Frees idle workspaces and blocks of all devices in use; returns their bytes.
@@ -43,11 +43,11 @@ class VulkanDeviceAPI final : public DeviceBase {
   VulkanDeviceAPI() = default;
 };
 
-// The names by which the sources in `common` use the plug-in.
+// The names that the sources in `common` use for the plug-in's classes.
 using PluginDeviceAPI = VulkanDeviceAPI;
 constexpr DLDeviceType kPluginDevice = kDLVulkan;
 
-// The host address of a buffer's memory; null where the host does not see it.
+// The host address of a buffer's memory; null if the host cannot access it.
 inline void* HostAddress(const Buffer& buffer) {
   return buffer.memory.host;
 }

@@ -1,8 +1,8 @@
-// The Vulkan driver, opened at run time: a machine without one gets a message, not a failed load.
+// The Vulkan driver, opened at run time: on a machine without one, the plug-in loads and reports the reason.
 //
-// Ownership: the library is opened once and never closed, its instance never destroyed; both tables of functions live
-// as long as what they belong to. Threading: every function here may be called from any thread; the first call does the
-// work.
+// Ownership: the library is opened once and never closed, its instance never destroyed; the tables of functions live
+// as long as the instance and the device. Threading: every function here may be called from any thread; the first call
+// does the work.
 #ifndef HETEROCC_VULKAN_DRIVER_H_
 #define HETEROCC_VULKAN_DRIVER_H_
 
@@ -13,7 +13,7 @@
 
 namespace heterocc::vulkan_plugin {
 
-// The version that the plug-in needs of a device. Timeline semaphores and SPIR-V 1.5 are part of it.
+// The version that devices must support. Timeline semaphores and SPIR-V 1.5 are part of it.
 constexpr uint32_t kApiVersion = VK_API_VERSION_1_2;
 
 #define HETEROCC_VK_INSTANCE_FUNCTIONS(X)     \
@@ -75,7 +75,7 @@ constexpr uint32_t kApiVersion = VK_API_VERSION_1_2;
   X(vkCreateComputePipelines)           \
   X(vkDestroyPipeline)
 
-// Functions of extensions: null where the device has not the extension.
+// Functions of extensions: null if the device lacks the extension.
 #define HETEROCC_VK_EXTENSION_FUNCTIONS(X) \
   X(vkCmdPushDescriptorSetKHR)             \
   X(vkGetMemoryHostPointerPropertiesEXT)
@@ -88,7 +88,7 @@ struct Driver {
   HETEROCC_VK_INSTANCE_FUNCTIONS(HETEROCC_VK_MEMBER)
 };
 
-// The functions of one logical device, resolved past the loader's dispatch.
+// The functions of one logical device, called without the loader's dispatch.
 struct DeviceFunctions {
   HETEROCC_VK_DEVICE_FUNCTIONS(HETEROCC_VK_MEMBER)
   HETEROCC_VK_EXTENSION_FUNCTIONS(HETEROCC_VK_MEMBER)
@@ -96,16 +96,16 @@ struct DeviceFunctions {
 
 #undef HETEROCC_VK_MEMBER
 
-// The driver, or null where it cannot be opened (`WhyNoDriver` then says why).
+// The driver, or null if it cannot be opened (`WhyNoDriver` gives the reason).
 const Driver* FindDriver();
 
-// Why `FindDriver` returns null; empty where it does not.
+// The reason why `FindDriver` returns null; empty if it does not.
 const std::string& WhyNoDriver();
 
 // The driver; throws a `driver` error if there is none.
 const Driver& RequireDriver();
 
-// Fills the table for a logical device; throws a `driver` error where a function of Vulkan 1.2 is missing.
+// Fills the table for a logical device; throws a `driver` error if a function of Vulkan 1.2 is missing.
 void Resolve(VkDevice device, DeviceFunctions* functions);
 
 }  // namespace heterocc::vulkan_plugin

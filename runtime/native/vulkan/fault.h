@@ -1,8 +1,8 @@
-// Simulated failures of Vulkan: what `common/common_faults.h` has, by HETEROCC_VULKAN_FAULT, and `lost:N` (the Nth
-// submission loses the device). Read from the environment only: `integrated` (a CPU passes for an integrated GPU: it
-// lends memory to the host and takes none), `uncached` (the host reads no device's memory as fast as its own), `slow`
-// (submissions pass for a million times as long as they are), `no-push` (descriptors come from pools although they
-// could be pushed), `no-nan` (floats keep no NaN, whatever a shader asks for).
+// Simulated failures of Vulkan (HETEROCC_VULKAN_FAULT): those of `common/common_faults.h`, and `lost:N` (the Nth
+// submission loses the device). Read from the environment only: `integrated` (a CPU is treated as an integrated GPU:
+// it lends memory to the host and does not import any), `uncached` (the host reads device memory slower than its own),
+// `slow` (submissions count as a million times as long as they are), `no-push` (descriptors are from pools even if they
+// could be pushed), `no-nan` (floats do not keep NaN, even if a shader requires it).
 #ifndef HETEROCC_VULKAN_FAULT_H_
 #define HETEROCC_VULKAN_FAULT_H_
 

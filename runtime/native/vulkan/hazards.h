@@ -1,6 +1,6 @@
-// Commands that may run concurrently: remembers the memory read and written since the last barrier.
+// Detection of hazards: records the memory read and written since the last barrier.
 //
-// Threading: none of its own; the queue's lock guards it.
+// Threading: not thread-safe; guarded by the queue's lock.
 #ifndef HETEROCC_VULKAN_HAZARDS_H_
 #define HETEROCC_VULKAN_HAZARDS_H_
 
@@ -10,7 +10,7 @@
 
 namespace heterocc::vulkan_plugin {
 
-// An access to the addresses from `begin` to `end`, the latter excluded.
+// An access to the addresses [begin, end).
 struct Span {
   uint64_t begin;
   uint64_t end;
@@ -19,8 +19,8 @@ struct Span {
 
 class Hazards {
  public:
-  // Whether a command with these accesses must wait for an earlier one; if so the caller puts a barrier before it.
-  // Notes the accesses either way.
+  // Whether a command with these accesses must wait for an earlier one; if so, the caller adds a barrier before it.
+  // Records the accesses in both cases.
   bool NeedsBarrier(const Span* spans, size_t count) {
     bool conflict = seen_.size() + count > kMost;
     for (size_t i = 0; i < count && !conflict; ++i) {
@@ -39,7 +39,7 @@ class Hazards {
   void Clear() { seen_.clear(); }
 
  private:
-  static constexpr size_t kMost = 64;  // beyond it a barrier costs less than the search
+  static constexpr size_t kMost = 64;  // above this number a barrier is faster than the search
   std::vector<Span> seen_;
 };
 

@@ -1,7 +1,7 @@
 // A logical device with every feature that kernels may need.
 //
 // Ownership: owns the VkDevice and destroys it; objects of the device must be destroyed before.
-// Threading: immutable; calls that Vulkan wants synchronised are the caller's to order.
+// Threading: immutable; calls that Vulkan requires to be synchronised must be ordered by the caller.
 #ifndef HETEROCC_VULKAN_LOGICAL_DEVICE_H_
 #define HETEROCC_VULKAN_LOGICAL_DEVICE_H_
 

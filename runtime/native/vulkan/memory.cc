@@ -13,10 +13,10 @@ constexpr uint64_t kMinAlignment = 64;
 constexpr uint64_t kFirstBlock = uint64_t{4} << 20;
 constexpr uint64_t kLargestBlock = uint64_t{64} << 20;
 
-// Tensors over this part of a block get one of their own: freed, they go back to the driver.
+// Tensors larger than this part of a block get a separate block, which is returned to the driver when they are freed.
 constexpr uint64_t kSharedPart = 4;
 
-// Memory that only features which the plug-in does not ask for may use.
+// Memory types for features that the plug-in does not use.
 constexpr VkMemoryPropertyFlags kSpecial = VK_MEMORY_PROPERTY_LAZILY_ALLOCATED_BIT | VK_MEMORY_PROPERTY_PROTECTED_BIT |
                                            VK_MEMORY_PROPERTY_DEVICE_COHERENT_BIT_AMD |
                                            VK_MEMORY_PROPERTY_DEVICE_UNCACHED_BIT_AMD;
@@ -106,8 +106,8 @@ Allocation Heap::Allocate(uint64_t nbytes, uint64_t alignment) {
   const bool dedicated = size > next_block_size_ / kSharedPart && size > kLargestBlock / kSharedPart;
   for (const std::unique_ptr<Block>& block : blocks_) {
     if (dedicated || block->dedicated || !block->ranges.Take(size, &offset, &last_use)) continue;
-    // Blocks start aligned and ranges are multiples of the units asked for so far: a larger unit may find a crooked
-    // one.
+    // Blocks start aligned and ranges are multiples of the units requested so far; for a larger unit a range may be
+    // misaligned.
     if (offset % unit == 0) {
       chosen = block.get();
       break;
@@ -171,7 +171,7 @@ Allocation Heap::Import(void* host, uint64_t nbytes) {
   if (nbytes > info.max_alloc) {
     Throw(ErrorClass::kMemory, "a buffer of " + context + " is over the device's limit of " + Bytes(info.max_alloc));
   }
-  // Whole pages are imported; the buffer lies on the caller's part of them.
+  // Whole pages are imported; the buffer covers the caller's part of them.
   const auto begin = reinterpret_cast<uint64_t>(host);
   const uint64_t start = begin / info.import_alignment * info.import_alignment;
   const uint64_t end = RoundUp(begin + nbytes, info.import_alignment);
@@ -268,7 +268,7 @@ uint32_t Heap::MemoryType(uint32_t allowed) const {
     VkMemoryPropertyFlags has;
     VkMemoryPropertyFlags lacks;
   };
-  // Best first. Device memory that the host can see too is scarce on discrete devices: left to others.
+  // Best first. Device memory that the host can also access is scarce on discrete devices, and not used.
   const std::vector<Wish> wishes =
       placement_ == Placement::kStaging ? std::vector<Wish>{{kMapped | kCached, 0}, {kMapped, 0}}
       : device_.info().unified

@@ -1,10 +1,10 @@
 // Memory of a device: tensors are ranges of a few large blocks, each one VkDeviceMemory under one VkBuffer.
 //
-// A freed range may be given out again at once, while commands still use it: commands run in order, and whoever touches
-// it from the host must first wait for `Allocation::last_use`, which travels with the range.
+// A freed range may be reused at once, while commands still use it: commands run in order, and before the host accesses
+// it, it must wait for `Allocation::last_use`, which is kept with the range.
 //
-// Ownership: a Heap owns its blocks; allocations must be given back before it goes.
-// Threading: none of its own; the queue's lock guards it.
+// Ownership: a Heap owns its blocks; allocations must be freed before its end.
+// Threading: not thread-safe; guarded by the queue's lock.
 #ifndef HETEROCC_VULKAN_MEMORY_H_
 #define HETEROCC_VULKAN_MEMORY_H_
 
@@ -17,16 +17,16 @@
 
 namespace heterocc::vulkan_plugin {
 
-// The free ranges of a block, by offset; neighbours are joined.
+// The free ranges of a block, by offset; adjacent ranges are merged.
 class FreeRanges {
  public:
   explicit FreeRanges(uint64_t size) : size_(size) { Give(0, size, 0); }
 
-  // Takes `size` bytes of the smallest range that has them; false where none has. `last_use` is the range's.
+  // Takes `size` bytes of the smallest sufficient range; false if there is none. Sets `last_use` to the range's.
   bool Take(uint64_t size, uint64_t* offset, uint64_t* last_use);
   void Give(uint64_t offset, uint64_t size, uint64_t last_use);
 
-  // Whether all is free; then `LastUse` is that of the block.
+  // Whether the whole block is free; if so, `LastUse` is that of the block.
   bool Whole() const { return free_.size() == 1 && free_.begin()->second.size == size_; }
   uint64_t LastUse() const { return free_.begin()->second.last_use; }
 
@@ -46,17 +46,17 @@ struct Allocation {
   VkBuffer buffer = VK_NULL_HANDLE;
   uint64_t offset = 0;    // within `buffer`
   uint64_t size = 0;      // bytes, a multiple of the device's alignment
-  char* host = nullptr;   // where the host sees it, if it does
-  bool cached = false;    // the host also reads it as fast as its own
-  uint64_t address = 0;   // unique among the memory of a queue, host addresses included: tells overlaps
+  char* host = nullptr;   // host address; null if the host cannot access it
+  bool cached = false;    // the host reads it as fast as its own memory
+  uint64_t address = 0;   // unique in the memory of a queue, host addresses included; for detection of overlaps
   uint64_t last_use = 0;  // serial of the last submission that uses it
   Block* block = nullptr;
 };
 
-// What memory is for.
+// The purpose of memory.
 enum class Placement {
-  kDevice,   // tensors: the device's own, mapped where the device is unified
-  kStaging,  // copies to and from the host: the host's, mapped
+  kDevice,   // tensors: device memory, mapped if the device is unified
+  kStaging,  // copies to and from the host: host memory, mapped
 };
 
 class Heap {
@@ -66,20 +66,20 @@ class Heap {
   Heap(const Heap&) = delete;
   Heap& operator=(const Heap&) = delete;
 
-  // Throws a `memory` error that says what was asked for and what the limit is.
+  // Throws a `memory` error with the requested size and the limit.
   Allocation Allocate(uint64_t nbytes, uint64_t alignment);
 
-  // A buffer over host memory that the caller keeps until it is freed. Throws where the device cannot have that.
+  // A buffer over host memory that the caller keeps until it is freed. Throws if the device cannot import it.
   Allocation Import(void* host, uint64_t nbytes);
 
-  // Gives a range back; `completed` is the serial that the device has finished.
+  // Frees a range; `completed` is the last serial that the device has finished.
   void Free(const Allocation& allocation, uint64_t completed);
 
   // Returns blocks to the driver that are free and idle, all but one of those for small tensors unless `all` is set.
-  // Gives the bytes.
+  // Returns the bytes.
   uint64_t Collect(uint64_t completed, bool all);
 
-  // Bytes of all blocks, and those given out; memory of others is not counted.
+  // Bytes of all blocks, and of the allocated ranges; borrowed memory is not counted.
   uint64_t Held() const;
   uint64_t Used() const { return used_; }
 

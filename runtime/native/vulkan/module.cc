@@ -36,7 +36,7 @@ uint16_t HalfOf(float value) {
   return static_cast<uint16_t>(sign | rounded >> 13);
 }
 
-// Writes a scalar as the host code passed it, in an integer's or a double's slot, to its place.
+// Writes a scalar, which the host code passes as an integer or a double, to its push constant.
 void PutScalar(const Argument& argument, const TVMFFIAny& value, char* push) {
   if (!argument.real) {
     std::memcpy(push + argument.slot, &value.v_int64, argument.bits / 8);  // the low bytes
@@ -66,7 +66,7 @@ std::shared_ptr<Kernel::Built> Kernel::Get(int device) {
   CheckDevice(queue->info());
   auto built = std::make_shared<Built>(queue);
   MakePipeline(*queue, &built->pipeline);
-  found = std::move(built);  // one of a lost device goes
+  found = std::move(built);  // replaces that of a lost device
   return found;
 }
 
@@ -225,7 +225,7 @@ ffi::String VulkanModule::InspectSource(const ffi::String&) const {
 int64_t VulkanModule::BuildAll(int device) {
   std::vector<Kernel*> kernels;
   for (auto& [name, kernel] : kernels_) kernels.push_back(kernel.get());
-  // Drivers compile for milliseconds a kernel, on one core each.
+  // Drivers take milliseconds per kernel, on one core.
   const size_t cores = std::max(1u, std::thread::hardware_concurrency());
   InParallel(kernels.size(), std::min(cores, kMostBuilders), [&](size_t i) { kernels[i]->Build(device); });
   Queue::Of(device)->cache().SaveIfGrown();

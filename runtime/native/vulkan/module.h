@@ -1,4 +1,4 @@
-// A module of SPIR-V kernels: made into pipelines by the driver per device, called by TVM's host code.
+// A module of SPIR-V kernels, which the driver compiles to pipelines for each device and TVM's host code calls.
 //
 // Ownership: the module owns its kernels and these their pipelines; a function taken from it keeps the module alive.
 // Threading: kernels may be called from many threads. A kernel is locked while its pipeline is made, not while it runs.
@@ -27,8 +27,8 @@ class Kernel {
 
   const KernelSpec& spec() const { return spec_; }
 
-  // Has the driver compile the kernel for a device, unless that is done. Throws a `build` error that says what the
-  // device lacks, or why the driver refuses it.
+  // Compiles the kernel for a device, unless it is compiled already. Throws a `build` error with the features that the
+  // device lacks, or the driver's reason.
   void Build(int device);
 
   // Launches it on this thread's device: buffers and scalars as in `spec`, then one extent per launch tag.
@@ -66,10 +66,10 @@ class VulkanModule final : public tvm::ffi::ModuleObj {
   int GetPropertyMask() const final { return tvm::ffi::Module::kBinarySerializable | tvm::ffi::Module::kRunnable; }
   tvm::ffi::Bytes SaveToBytes() const final { return bytes_; }
 
-  // A line per kernel: its arguments and what it needs of a device.
+  // A line per kernel: its arguments and the required features.
   tvm::ffi::String InspectSource(const tvm::ffi::String& format) const final;
 
-  // A kernel by name, or `heterocc_build(device: int) -> int`, which builds all kernels and returns how many.
+  // A kernel by name, or `heterocc_build(device: int) -> int`, which builds all kernels and returns their number.
   tvm::ffi::Optional<tvm::ffi::Function> GetFunction(const tvm::ffi::String& name) final;
 
  private:

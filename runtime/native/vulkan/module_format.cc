@@ -16,7 +16,7 @@ using ModuleReader = Reader<uint32_t>;
 
 constexpr char kMagic[] = "HCVK";
 constexpr uint32_t kVersion = 1;
-constexpr uint32_t kMaxPushBytes = 64 << 10;  // far over what any device takes
+constexpr uint32_t kMaxPushBytes = 64 << 10;  // far above the limit of any device
 constexpr uint32_t kMostWorkItems = 1 << 16;  // in a row of a group, the same
 constexpr size_t kSmallestKernel = 4 * 12;    // bytes of a kernel with nothing in it
 constexpr int kSmallestFloat = 16;            // bits

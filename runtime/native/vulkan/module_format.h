@@ -1,6 +1,6 @@
-// The bytes of a Vulkan module as heterocc's code generator writes them, read without trusting them.
+// The format of Vulkan modules, which heterocc's code generator writes. The bytes are not trusted.
 //
-// Little endian, numbers u32 where nothing else is said:
+// Little endian; numbers are u32 unless another type is given:
 //   "HCVK"; version (1); count of kernels, each: length and UTF-8 of its name; number of storage buffers; bytes of push
 //   constants; count of arguments, each {u8 kind: 0 buffer, 1 push constant; u8 DLPack type code; u8 bits; u8 0;
 //   binding or byte offset}; count of launch tags, each length and text; work group size x, y, z; bytes of shared
@@ -32,7 +32,7 @@ struct KernelSpec {
   uint32_t buffers = 0;
   uint32_t push_bytes = 0;
   std::vector<Argument> arguments;
-  std::vector<int> launch;  // what each launch argument sets, as `LaunchTag` numbers it
+  std::vector<int> launch;  // the launch tag of each launch argument (`LaunchTag`)
   uint32_t group[3] = {1, 1, 1};
   uint32_t shared_bytes = 0;
   uint32_t features = 0;

@@ -10,7 +10,7 @@ namespace heterocc::vulkan_plugin {
 namespace {
 
 constexpr char kMagic[8] = {'H', 'C', 'V', 'K', 'P', 'C', '0', '1'};
-constexpr size_t kMostBytes = size_t{256} << 20;  // beyond it the file starts anew
+constexpr size_t kMostBytes = size_t{256} << 20;  // above this size the file is started again
 
 struct Header {
   char magic[8];
@@ -18,7 +18,7 @@ struct Header {
   uint64_t checksum;
 };
 
-// FNV-1a over 64 bits: finds damage, not malice; the directory is the user's own.
+// FNV-1a over 64 bits: detects damage, not manipulation; the directory belongs to the user.
 uint64_t Checksum(const char* data, size_t size) {
   uint64_t hash = 14695981039346656037u;
   for (size_t i = 0; i < size; ++i) hash = (hash ^ static_cast<unsigned char>(data[i])) * 1099511628211u;

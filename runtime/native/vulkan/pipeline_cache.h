@@ -1,7 +1,7 @@
-// The driver's compiled kernels, kept on disk so that the next process need not compile them.
+// The driver's compiled kernels, kept on disk for later processes.
 //
-// The file lies in `$HETEROCC_CACHE` (`off` for none), else in `heterocc` of the XDG cache directory, and is named
-// after the device and its driver's version. It is written whole and renamed. One that is damaged counts as none.
+// The file is in `$HETEROCC_CACHE` (`off` for none), else in `heterocc` of the XDG cache directory, and is named
+// after the device and its driver's version. It is replaced atomically. A damaged file is ignored.
 //
 // Ownership: owns its VkPipelineCache. Threading: any thread.
 #ifndef HETEROCC_VULKAN_PIPELINE_CACHE_H_
@@ -27,16 +27,16 @@ class PipelineCache {
   // Call after a pipeline was made.
   void Grown() { grown_ = true; }
 
-  // Writes the file if pipelines were made since the last call. A failure to write is no error: it costs time only.
+  // Writes the file if pipelines were made since the last call. A failure to write is ignored: it costs only time.
   void SaveIfGrown();
 
  private:
   const LogicalDevice& device_;
-  const std::string path_;  // empty where nothing is kept
+  const std::string path_;  // empty if nothing is kept
   VkPipelineCache handle_ = VK_NULL_HANDLE;
   std::atomic<bool> grown_{false};
   std::mutex saving_;
-  uint64_t saved_ = 0;  // checksum of what the file holds
+  uint64_t saved_ = 0;  // checksum of the file's content
 };
 
 }  // namespace heterocc::vulkan_plugin

@@ -42,7 +42,7 @@ std::vector<std::string> Extensions(const Driver& vk, VkPhysicalDevice id) {
   return names;
 }
 
-// A family that computes; one that does not draw as well, if there is one, so that a display does not compete.
+// A compute queue family; preferably one without graphics, so that a display does not compete.
 bool FindQueueFamily(const Driver& vk, DeviceInfo* info) {
   uint32_t count = 0;
   vk.vkGetPhysicalDeviceQueueFamilyProperties(info->id, &count, nullptr);
@@ -91,7 +91,7 @@ uint32_t NanFeatures(const VkPhysicalDeviceVulkan12Properties& twelve) {
          (twelve.shaderSignedZeroInfNanPreserveFloat64 ? kNan64 : 0u);
 }
 
-// Fills `info` for a device; gives why it cannot be used, or an empty text.
+// Fills `info` for a device; returns the reason why it cannot be used, or an empty text.
 std::string Inspect(const Driver& vk, VkPhysicalDevice id, DeviceInfo* info) {
   const std::vector<std::string> extensions = Extensions(vk, id);
   const auto has = [&](const char* name) {

@@ -23,7 +23,7 @@ enum Feature : uint32_t {
   kStorage16 = 32,
   kInt16 = 64,
   kSubgroups = 128,  // sums and shuffles within a subgroup
-  kNan16 = 256,      // floats of so many bits keep NaN, infinities and the sign of zero where a shader asks for it
+  kNan16 = 256,      // floats of so many bits keep NaN, infinities and the sign of zero if a shader requires it
   kNan32 = 512,
   kNan64 = 1024,
 };
@@ -46,12 +46,12 @@ struct DeviceInfo {
   uint8_t cache_uuid[VK_UUID_SIZE] = {};
   uint8_t device_uuid[VK_UUID_SIZE] = {};
   VkPhysicalDeviceMemoryProperties memory_types{};
-  uint64_t memory = 0;     // of the largest heap that is the device's own
-  uint64_t max_alloc = 0;  // of one buffer: no kernel can see more of it
+  uint64_t memory = 0;     // of the largest device-local heap
+  uint64_t max_alloc = 0;  // of one buffer: kernels cannot access more of it
   uint64_t storage_range = 0;
   uint64_t offset_alignment = 1;
-  uint64_t import_alignment = 0;  // of host memory to share; 0 where that is not possible
-  uint32_t storage_buffers = 0;   // a kernel's, at most
+  uint64_t import_alignment = 0;  // of imported host memory; 0 if import is not possible
+  uint32_t storage_buffers = 0;   // the most of a kernel
   uint32_t push_constants = 0;
   uint32_t shared_memory = 0;
   uint32_t max_group = 1;
@@ -59,17 +59,17 @@ struct DeviceInfo {
   uint32_t max_group_counts[3] = {1, 1, 1};
   uint32_t subgroup_size = 1;
   uint32_t subgroup_operations = 0;  // VkSubgroupFeatureFlags of compute shaders
-  uint32_t push_descriptors = 0;     // that fit into one set; 0 where descriptors cannot be pushed
+  uint32_t push_descriptors = 0;     // the most of one set; 0 if descriptors cannot be pushed
   uint32_t features = 0;             // of enum Feature
   uint32_t queue_family = 0;
-  float timestamp_period = 0;  // nanoseconds a tick; 0 where there are no timestamps
+  float timestamp_period = 0;  // nanoseconds per tick; 0 without timestamps
   uint64_t timestamp_mask = 0;
-  bool unified = false;  // the device's memory is the host's: buffers are mapped and used without staging
+  bool unified = false;  // the device uses the host's memory: buffers are mapped, without staging
 
   // Whether kernels can run on memory that the host allocated.
   bool SharesHostMemory() const { return unified && import_alignment != 0 && type == VK_PHYSICAL_DEVICE_TYPE_CPU; }
 
-  // Whether the host can work in memory that the device allocates as fast as in its own.
+  // Whether the host accesses device allocations as fast as its own memory.
   bool LendsMemory() const;
 };
 

@@ -11,11 +11,11 @@ namespace {
 // Submissions grow up to this many commands.
 constexpr size_t kLargestSubmission = 64;
 
-// What a submission may take. Drivers take a device for hung that is not done with one after a few seconds (Linux:
-// amdgpu after 2 to 10, xe after 5), and end everything on it.
+// The time limit of a submission. Drivers consider a device hung if it needs more than a few seconds (Linux: amdgpu 2
+// to 10, xe 5), and end everything on it.
 constexpr std::chrono::milliseconds kLongestSubmission{100};
 
-// Batches that the device may have before it; past this the caller waits.
+// The limit on submitted batches; above it the caller waits.
 constexpr size_t kMostFlying = 16;
 
 }  // namespace
@@ -36,7 +36,7 @@ Queue::Queue(const DeviceInfo& info)
   Check(device_.vk().vkCreateSemaphore(device_.handle(), &create, nullptr, &timeline_), "vkCreateSemaphore");
 }
 
-// Only a lost queue gets here: when the last tensor and kernel of it are gone.
+// Reached only by a lost queue, when its last tensor and kernel are freed.
 Queue::~Queue() {
   for (const Pipeline& pipeline : retired_) DestroyPipeline(pipeline);
   device_.vk().vkDestroySemaphore(device_.handle(), timeline_, nullptr);
@@ -50,7 +50,7 @@ void Queue::CheckAlive() const {
 void Queue::Lose(VkResult result, const char* call) {
   if (!lost_) {
     lost_ = true;
-    // A device that really is lost returns at once; with a simulated loss, memory must not go while it is used.
+    // A lost device returns at once; after a simulated loss, memory must not be freed while it is used.
     VkSemaphoreWaitInfo wait{};
     wait.sType = VK_STRUCTURE_TYPE_SEMAPHORE_WAIT_INFO;
     wait.semaphoreCount = 1;
@@ -100,7 +100,7 @@ VkCommandBuffer Queue::Record(const Span* spans, size_t count) {
     batch->Begin(profiling_);
     open_ = std::move(batch);
   }
-  // A timed kernel runs alone, else its time would be that of its neighbours too.
+  // A timed kernel runs alone, so that its time does not include other kernels.
   if (hazards_.NeedsBarrier(spans, count) || profiling_) {
     RecordBarrier(device_.vk(), open_->commands());
     ++barriers_;
@@ -131,7 +131,7 @@ void Queue::Submit() {
   submit.pCommandBuffers = &commands;
   submit.signalSemaphoreCount = 1;
   submit.pSignalSemaphores = &timeline_;
-  // Other threads' commands are in the batch too: one that cannot be submitted is as bad as a lost device.
+  // The batch has commands of other threads too, so a failed submission is treated as a lost device.
   const VkResult result = Faults::Global().DeviceIsLost()
                               ? VK_ERROR_DEVICE_LOST
                               : device_.vk().vkQueueSubmit(device_.queue(), 1, &submit, VK_NULL_HANDLE);
@@ -172,7 +172,7 @@ void Queue::Finish() {
 }
 
 void Queue::LearnPace(std::chrono::steady_clock::time_point submitted, size_t commands) {
-  // Seen late, they count as slower than they were: submissions are then too small for a while, which only costs time.
+  // If seen late, they seem slower than they were; submissions are then too small for a while, which costs only time.
   const auto now = std::chrono::steady_clock::now();
   const auto took = (now - std::max(submitted, seen_done_)) * (Faults::Global().Slow() ? 1000000 : 1);
   seen_done_ = now;

@@ -1,11 +1,11 @@
 // One in-order queue per device, shared by all threads: records commands, submits them when a thread waits or enough
 // have come together, and releases what they used when the device is done.
 //
-// Commands get the serial of the batch they are in; a timeline semaphore says how far the device has come. Barriers
-// stand only between commands that touch the same memory.
+// Commands have the serial of their batch; a timeline semaphore counts the batches that the device has finished.
+// Barriers are added only between commands that access the same memory.
 //
-// A queue whose device is lost refuses everything but to free what it holds; `Of` then opens the device anew, for those
-// who come later.
+// A queue whose device is lost accepts only calls that free its resources; `Of` then opens the device again for later
+// callers.
 //
 // Ownership: `Of` shares a queue with its tensors and pipelines. The registry is never freed, so that tensors can be
 // freed while the process exits. Threading: any thread. Commands of one thread run in its program order.
@@ -39,7 +39,7 @@ struct Buffer {
   std::shared_ptr<Queue> queue;
   Allocation memory;
   uint64_t size = 0;      // bytes
-  bool borrowed = false;  // the memory belongs to somebody else
+  bool borrowed = false;  // the memory belongs to the caller
 };
 
 // A buffer as a command uses it.
@@ -48,7 +48,7 @@ struct Access {
   bool write;
 };
 
-// A kernel that is ready to run, and the last submission that does. The layout's sets have `set_layout` as number 0.
+// A kernel that is ready to run, and the last submission that runs it. The layout's sets have `set_layout` as number 0.
 struct Pipeline {
   VkPipeline handle = VK_NULL_HANDLE;
   VkPipelineLayout layout = VK_NULL_HANDLE;
@@ -62,17 +62,17 @@ class Queue : public std::enable_shared_from_this<Queue> {
   // The queue of device `index`; throws `driver` errors for a device that does not exist.
   static std::shared_ptr<Queue> Of(int index);
 
-  // The queue of device `index` that the calling thread gave commands to last, which may be lost, also where another
-  // thread has opened the device anew since: those commands never ran, and waiting for it throws. Else that of `Of`.
+  // The queue of device `index` to which the calling thread last gave commands, else that of `Of`. It may be lost, even
+  // if another thread has opened the device again since: those commands never ran, and waiting for it throws.
   static std::shared_ptr<Queue> LastUsed(int index);
 
   // Switches timestamps on or off for all devices, those not used yet included. Times that were not taken are dropped.
   static void SetProfiling(bool enabled);
 
-  // The owner's kernels that are done and not taken yet, device by device in launch order.
+  // Removes and returns the times of the owner's finished kernels, device by device in launch order.
   static std::vector<KernelTime> TakeProfile(int64_t owner);
 
-  // Gives idle memory of all devices back to their drivers; returns its bytes.
+  // Returns idle memory of all devices to their drivers; the result is its bytes.
   static uint64_t TrimAll();
 
   explicit Queue(const DeviceInfo& info);
@@ -89,7 +89,7 @@ class Queue : public std::enable_shared_from_this<Queue> {
   Buffer* Allocate(uint64_t nbytes, uint64_t alignment);
   Buffer* Borrow(void* host, uint64_t nbytes);
   void Free(Buffer* buffer);
-  // Waits, then gives memory that is free back to the driver; returns its bytes.
+  // Waits, then returns free memory to the driver; the result is its bytes.
   uint64_t Trim();
 
   // ---- commands
@@ -102,17 +102,17 @@ class Queue : public std::enable_shared_from_this<Queue> {
   void Write(const void* from, Buffer* to, uint64_t offset, uint64_t nbytes);
   void Read(Buffer* from, uint64_t offset, void* to, uint64_t nbytes);
 
-  // ---- copies that the host does not wait for; each gives what to `Await` before the host touches what it uses
+  // ---- asynchronous copies; each returns the serial to `Await` before the host accesses the memory again
   // `from` may be reused at once, unless it is pinned.
   uint64_t StartWrite(const void* from, Buffer* to, uint64_t offset, uint64_t nbytes);
   // To pinned memory.
   uint64_t StartRead(Buffer* from, uint64_t offset, void* to, uint64_t nbytes);
-  // Stands for all that was given so far.
+  // The serial of all commands given so far.
   uint64_t Mark();
-  // Waits until the device has come that far. Throws where it is lost.
+  // Waits until the device has finished this serial. Throws if it is lost.
   void Await(uint64_t serial);
 
-  // Memory that the host sees and that copies use without a stop in between, 64-byte aligned.
+  // Host-visible memory that copies use directly, 64-byte aligned.
   Allocation Pin(uint64_t nbytes);
   void Unpin(const Allocation& memory);
   bool IsPinned(const void* host, uint64_t nbytes);
@@ -130,10 +130,10 @@ class Queue : public std::enable_shared_from_this<Queue> {
   void Retire(Pipeline* pipeline);
 
  private:
-  // Remembers that the calling thread gives commands to this queue, for `LastUsed`.
+  // Records that the calling thread gives commands to this queue, for `LastUsed`.
   void GivenTo();
 
-  // What follows is called with `mutex_` held, except Wait, WaitForUser and Staged*.
+  // The following are called with `mutex_` held, except Wait, WaitForUser and Staged*.
   void CheckAlive() const;
   [[noreturn]] void Lose(VkResult result, const char* call);
   void CheckOrLose(VkResult result, const char* call);
@@ -142,20 +142,21 @@ class Queue : public std::enable_shared_from_this<Queue> {
   void Submit();
   uint64_t Completed();
   void Collect();
-  // Bounds submissions by what these took, which the device is now seen to have done.
+  // Adjusts the size of submissions to the time that these took, which are now done.
   void LearnPace(std::chrono::steady_clock::time_point submitted, size_t commands);
   void DestroyPipeline(const Pipeline& pipeline);
-  // Submits what uses memory last used at `last_use`; gives what to wait for before the host may touch it, or 0.
+  // Submits the commands that use memory last used at `last_use`; returns the serial to wait for before the host
+  // accesses it, or 0.
   uint64_t SubmitUser(uint64_t last_use);
-  // A piece of staging memory that the device is done with; lets go of the lock while it waits.
+  // A piece of staging memory that the device no longer uses; releases the lock while it waits.
   Allocation* NextChunk(std::unique_lock<std::mutex>* lock);
 
   void Wait(uint64_t serial);
   void WaitForUser(Buffer* buffer);
   void StagedWrite(const char* from, Buffer* to, uint64_t offset, uint64_t nbytes);
-  // The pinned memory that the range lies in, or null.
+  // The pinned memory that contains the range, or null.
   Allocation* FindPinned(const void* host, uint64_t nbytes);
-  // A piece of the staging heap that no command uses; may let go of the lock.
+  // A piece of the staging heap that no command uses; may release the lock.
   Allocation TakeStaging(uint64_t nbytes, std::unique_lock<std::mutex>* lock);
   void RecordCopy(Allocation* from, uint64_t from_offset, Allocation* to, uint64_t to_offset, uint64_t nbytes);
   void StagedRead(Buffer* from, uint64_t offset, char* to, uint64_t nbytes);
@@ -172,21 +173,21 @@ class Queue : public std::enable_shared_from_this<Queue> {
   VkSemaphore timeline_ = VK_NULL_HANDLE;
   uint64_t submitted_ = 0;                           // serial of the last submission; the open batch has the next one
   uint64_t completed_ = 0;                           // the largest serial known to be done
-  size_t submit_at_;                                 // commands in the open batch that make it go
+  size_t submit_at_;                                 // commands in the open batch at which it is submitted
   size_t most_at_once_;                              // commands that one submission may have
   std::chrono::steady_clock::time_point seen_done_;  // when submissions were last seen to be done
   std::unique_ptr<Batch> open_;
   std::deque<std::unique_ptr<Batch>> flying_;
   std::vector<std::unique_ptr<Batch>> idle_;
   Hazards hazards_;
-  std::vector<Span> spans_;  // scratch of the command that is being recorded
+  std::vector<Span> spans_;  // scratch of the command being recorded
   std::vector<VkDescriptorBufferInfo> infos_;
   std::vector<VkWriteDescriptorSet> writes_;
   std::vector<Pipeline> retired_;
   Heap heap_;
   Heap staging_heap_;
   std::mutex staging_mutex_;               // one staged copy at a time; taken before `mutex_`
-  std::deque<Allocation> chunks_;          // copies under way point to its elements, which stay in place
+  std::deque<Allocation> chunks_;          // running copies point to its elements, whose addresses are stable
   std::map<uint64_t, Allocation> pinned_;  // by host address
   size_t next_chunk_ = 0;
   bool profiling_ = false;

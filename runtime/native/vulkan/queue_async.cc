@@ -1,4 +1,4 @@
-// Copies that the host does not wait for, and the pinned memory that they use.
+// Asynchronous copies, and the pinned memory that they use.
 #include <cstring>
 
 #include "error.h"
@@ -7,7 +7,7 @@
 namespace heterocc::vulkan_plugin {
 namespace {
 
-// Uploads from this size on are submitted at once; smaller ones go with the kernels that read them.
+// Uploads from this size on are submitted at once; smaller ones with the kernels that read them.
 constexpr uint64_t kWorthSubmitting = uint64_t{256} << 10;
 
 constexpr uint64_t kPinAlignment = 64;
@@ -93,7 +93,7 @@ uint64_t Queue::StartRead(Buffer* from, uint64_t offset, void* to, uint64_t nbyt
   if (pinned == nullptr) Throw(ErrorClass::kDevice, "a copy that is not waited for needs pinned memory");
   RecordCopy(&from->memory, offset, pinned, reinterpret_cast<uint64_t>(to) - pinned->address, nbytes);
   const uint64_t serial = open_->serial;
-  Submit();  // somebody will wait for it
+  Submit();  // the caller will wait for it
   return serial;
 }
 

@@ -47,7 +47,7 @@ void Queue::Free(Buffer* buffer) {
     std::lock_guard<std::mutex> lock(mutex_);
     heap_.Free(buffer->memory, Completed());
   }
-  delete buffer;  // with it the queue may go
+  delete buffer;  // may free the queue
 }
 
 uint64_t Queue::Trim() {

@@ -1,4 +1,4 @@
-// Registration of what only the Vulkan plug-in has; `common/register.cc` has the rest.
+// Registration of the functions of the Vulkan plug-in; those of all plug-ins are in `common/register.cc`.
 #include "../common/register.h"
 
 #include "device_api.h"

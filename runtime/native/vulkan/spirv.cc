@@ -42,7 +42,7 @@ void AddCapability(uint32_t capability, SpirvInfo* info) {
     case 0:     // Matrix
     case 1:     // Shader
     case 61:    // GroupNonUniform
-    case 4466:  // SignedZeroInfNanPreserve; the execution mode says of which width
+    case 4466:  // SignedZeroInfNanPreserve; the execution mode has the width
       return;
     case 9:
       info->features |= kFloat16;

@@ -13,7 +13,7 @@ namespace {
 
 namespace ffi = tvm::ffi;
 
-// Keeps a piece of a queue's memory pinned.
+// A piece of a queue's memory that stays pinned.
 class Pinned {
  public:
   Pinned(std::shared_ptr<Queue> queue, uint64_t nbytes) : queue_(std::move(queue)), memory_(queue_->Pin(nbytes)) {}

@@ -1,6 +1,6 @@
-// Copies that the host does not wait for, and host memory that devices copy from and to without a stop in between.
+// Asynchronous copies, and host memory that devices access directly in copies.
 //
-// A function that starts a copy gives one that waits for it and throws its error; that may be dropped uncalled.
+// A function that starts a copy returns one that waits for it and throws its error; calling that one is optional.
 // Ownership: the caller keeps both tensors until that function has returned. Threading: any thread.
 #ifndef HETEROCC_VULKAN_TRANSFER_H_
 #define HETEROCC_VULKAN_TRANSFER_H_
@@ -13,15 +13,15 @@
 
 namespace heterocc::vulkan_plugin {
 
-// Copies between a tensor of a device and one of the host, or between two of one device. The device goes on in order:
-// what it is given later comes after the copy. Host memory that is not pinned goes by way of memory that is.
+// Copies between a tensor of a device and one of the host, or between two of one device. The copy is in order with the
+// device's other commands. Host memory that is not pinned is copied via pinned memory.
 tvm::ffi::Function StartCopy(const tvm::ffi::Tensor& from, const tvm::ffi::Tensor& to);
 
-// Gives the function that waits for what the calling thread gave to the device until now.
+// Returns a function that waits for all commands that the calling thread has given to the device.
 tvm::ffi::Function Mark(int64_t device);
 
-// Host memory, as bytes of a CPU tensor at a 64-byte boundary, that the device copies from and to; null where the host
-// would read what the driver has for that slower than its own.
+// Pinned host memory, as bytes of a CPU tensor at a 64-byte boundary; null if the host would read the driver's memory
+// for this slower than its own.
 tvm::ffi::Optional<tvm::ffi::Tensor> Pin(int64_t device, int64_t nbytes);
 
 }  // namespace heterocc::vulkan_plugin

@@ -1,4 +1,4 @@
-"""A partition that does not lower although its nodes' trials said so: the node at fault is found and goes elsewhere."""
+"""Partitions that do not lower although the trials of their nodes did: the faulty node is found and moved."""
 
 from __future__ import annotations
 

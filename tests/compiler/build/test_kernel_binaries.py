@@ -1,4 +1,4 @@
-"""Bundles that hold what the OpenCL driver made of their kernels (`--property OPENCL.binaries=on`)."""
+"""Bundles with the OpenCL driver's binaries of their kernels (`--property OPENCL.binaries=on`)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from heterocc.artifacts.reader import open_bundle
 from heterocc.compiler import compile_model
 from heterocc.compiler.progress import Reporter
 from heterocc.runtime import load
-from heterocc.runtime.execute.executable import Library, load_library, told_origins
+from heterocc.runtime.execute.executable import Library, load_library, origin_notes
 from heterocc.runtime.native.opencl_api import opencl_devices
 from heterocc.runtime.plan.schedule import Space
 from tests.compiler.small import conv_net
@@ -57,7 +57,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def in_a_fresh_process(path: Path, pocl_cache: Path) -> dict[str, Any]:
-    """Load and run where neither we nor PoCL have compiled anything yet."""
+    """Load and run without cached binaries of heterocc or PoCL."""
     env = {**os.environ, "POCL_CACHE_DIR": str(pocl_cache), "HETEROCC_CACHE": "off"}
     done = subprocess.run(
         [sys.executable, "-c", FRESH_PROCESS, str(path)], capture_output=True, text=True, check=True, env=env
@@ -91,7 +91,7 @@ def test_a_bundle_has_no_binaries_unless_asked_for_and_is_the_same_each_time(tmp
         assert session.notes[-1] == "the OpenCL code of 'p0' comes from source"
 
 
-def test_binaries_for_another_driver_are_passed_over_and_told(bundle: Path) -> None:
+def test_binaries_for_another_driver_are_ignored_and_noted(bundle: Path) -> None:
     found = open_bundle(bundle)
     part = found.manifest.variants[0].partitions[0]
     assert part.binaries == f"{part.code}.binaries"
@@ -99,7 +99,7 @@ def test_binaries_for_another_driver_are_passed_over_and_told(bundle: Path) -> N
     binaries[12] ^= 1  # the first byte of the first key
     with found.sealed_member(part.code) as code:
         library = load_library(code.path, part.name, Space("opencl", 0), bytes(binaries))
-    assert told_origins([library]) == (
+    assert origin_notes([library]) == (
         "the OpenCL code of 'p0' comes from source: the bundle's binaries are for another device or driver; compile it "
         "again here for ones that fit",
     )
@@ -108,7 +108,7 @@ def test_binaries_for_another_driver_are_passed_over_and_told(bundle: Path) -> N
 def test_partitions_whose_code_comes_from_the_same_place_share_a_note() -> None:
     sources = [Library(None, f"p{i}", "comes from source") for i in range(5)]
     others = [Library(None, "p5", "comes from binaries kept on disk"), Library(None, "p6")]
-    assert told_origins([*sources, *others]) == (
+    assert origin_notes([*sources, *others]) == (
         "the OpenCL code of 5 partitions comes from source",
         "the OpenCL code of 'p5' comes from binaries kept on disk",
     )

@@ -61,7 +61,7 @@ def test_a_kernel_is_timed_once_and_the_bundle_stays_the_same(
 
 
 @pytest.mark.usefixtures("cache")
-def test_the_report_and_the_bundle_tell_what_was_gained(model: Path, tmp_path: Path) -> None:
+def test_the_report_and_the_bundle_state_the_gain(model: Path, tmp_path: Path) -> None:
     report = compiled(model, tmp_path / "m.hcb", "OPENCL.tune=on")
     (part,) = json.loads(json.dumps(report.to_json()))["tuned"]
     assert part.keys() == {"variant", "partition", "device", "kernels"}

@@ -24,14 +24,14 @@ def never_a_number(folder: Path) -> Path:
     return save(folder, model(nodes, [value("x", [32])], [value("y", [32]), value("z", [32])]))
 
 
-def test_an_output_that_is_nan_throughout_is_told_by_compile_bundle_and_verify(tmp_path: Path) -> None:
+def test_an_output_that_is_nan_throughout_is_reported_by_compile_bundle_and_verify(tmp_path: Path) -> None:
     path, bundle = never_a_number(tmp_path), tmp_path / "m.hcb"
     report = compile_model(path, bundle, devices="CPU")
-    told = "the check cannot judge output 'y': it is NaN throughout on every seeded input that was tried"
-    assert report.warnings == (f"{told}; give real inputs (`inputs`)",)
-    assert told in report.to_json()["unchecked"]  # type: ignore[operator]
+    note = "the check cannot judge output 'y': it is NaN throughout on every seeded input that was tried"
+    assert report.warnings == (f"{note}; give real inputs (`inputs`)",)
+    assert note in report.to_json()["unchecked"]  # type: ignore[operator]
     with open_bundle(bundle) as opened:
-        assert told in opened.manifest.variants[0].notes
+        assert note in opened.manifest.variants[0].notes
     for found in (verify_bundle(bundle, None), verify_bundle(bundle, path)):
         y, z = found.differences
         assert (y.unchecked, z.unchecked) == ("it is NaN throughout", None)

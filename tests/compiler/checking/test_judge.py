@@ -1,4 +1,4 @@
-"""What counts as right where values are quantised or short: the tensor as a whole, as far as rounding takes it."""
+"""Verdicts on quantised and narrow values: the tensor as a whole, within the effects of rounding."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ X = np.random.default_rng(0).standard_normal((4, 64)).astype(np.float32)
 
 @pytest.fixture
 def model(tmp_path: Path) -> ImportedModel:
-    """plain = relu(x); y = what x is after rounding to 8 bits."""
+    """plain = relu(x); y = x rounded to 8 bits."""
     nodes = [
         helper.make_node("Relu", ["x"], ["plain"], name="relu"),
         helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"], name="quantise"),

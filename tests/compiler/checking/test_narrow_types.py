@@ -27,7 +27,7 @@ KINDS = {
     "float8_e4m3fn": TensorProto.FLOAT8E4M3FN,
     "float8_e5m2": TensorProto.FLOAT8E5M2,
 }
-NUMBERS = [1, 2, 6, 3, 5]  # an odd count: 4-bit elements lie in pairs
+NUMBERS = [1, 2, 6, 3, 5]  # an odd count: 4-bit elements are stored in pairs
 HALF = {"s": np.array(0.5, np.float32)}
 
 

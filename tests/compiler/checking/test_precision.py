@@ -1,4 +1,4 @@
-"""`precision=f16`: half the bytes, right within what rounding explains, and wrong where it overflows."""
+"""`precision=f16`: half the bytes, correct within rounding, and wrong on overflow."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def weights_of(bundle: Path) -> dict[str, int]:
         return found
 
 
-def test_weights_are_half_the_size_and_the_error_is_told(tmp_path: Path) -> None:
+def test_weights_are_half_the_size_and_the_error_is_reported(tmp_path: Path) -> None:
     model, half, single = conv_net(tmp_path / "m.onnx"), tmp_path / "half.hcb", tmp_path / "single.hcb"
     report = compile_model(model, half, devices="VULKAN,CPU", properties=HALF)
     compile_model(model, single, devices="VULKAN,CPU")
@@ -52,8 +52,8 @@ def test_weights_are_half_the_size_and_the_error_is_told(tmp_path: Path) -> None
     costs = {cost.partition: cost for _, cost in report.costs}
     assert set(costs) == {"p0", None}
     assert 1e-5 < costs[None].error < 1e-2 and 50 < costs[None].snr < 100
-    told = json.loads(json.dumps(report.to_json()))["precision"]
-    assert [entry["partition"] for entry in told] == ["p0", None] and told[0]["variant"] == "main"
+    entries = json.loads(json.dumps(report.to_json()))["precision"]
+    assert [entry["partition"] for entry in entries] == ["p0", None] and entries[0]["variant"] == "main"
     with open_bundle(half) as bundle:
         main, cpu = bundle.manifest.variants
         assert main.devices[0].properties == {"precision": "f16"}
@@ -76,7 +76,7 @@ def test_verify_judges_half_precision_by_its_own_tolerance_and_the_other_variant
     assert worst > 5 * max(d.max_abs for d in verify_bundle(bundle, None, devices="CPU").differences)
 
 
-def test_the_cost_is_told_by_device_and_for_the_chain_of_partitions(tmp_path: Path) -> None:
+def test_the_cost_is_reported_by_device_and_for_the_chain_of_partitions(tmp_path: Path) -> None:
     pins = {n: ("VULKAN", "CPU")[i % 2] for i, n in enumerate(("conv1", "relu1", "conv2", "sum", "gate", "pool"))}
     report = compile_model(
         conv_net(tmp_path / "m.onnx"), tmp_path / "m.hcb", devices="VULKAN,CPU", properties=HALF, affinity=pins
@@ -169,7 +169,7 @@ def test_without_the_property_nothing_changes(tmp_path: Path) -> None:
         assert "storage16" not in bundle.manifest.variants[0].devices[0].requires
 
 
-def test_the_cache_of_answers_tells_precisions_apart(tmp_path: Path) -> None:
+def test_the_cache_of_answers_distinguishes_precisions(tmp_path: Path) -> None:
     support = Support(import_model(conv_net(tmp_path / "m.onnx")))
     (single,), _ = resolve_devices("VULKAN")
     (half,), _ = resolve_devices("VULKAN", properties=HALF)

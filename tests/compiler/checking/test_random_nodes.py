@@ -63,12 +63,12 @@ def test_a_random_value_is_not_compared_and_what_does_not_depend_on_it_is(case: 
     random, constants = CASES[case]
     path, bundle = two_outputs(tmp_path, random, constants=constants), tmp_path / "m.hcb"
     report = compile_model(path, bundle, devices="CPU,ORT")
-    told = f"output 'y' is not compared: it depends on {random.op_type} 'noise', which is random"
-    assert told in report.notes and told in report.unchecked and not report.warnings
+    note = f"output 'y' is not compared: it depends on {random.op_type} 'noise', which is random"
+    assert note in report.notes and note in report.unchecked and not report.warnings
     with open_bundle(bundle) as opened:
         assert opened.manifest.golden is not None and set(opened.manifest.golden.outputs) == {"z"}
         main = opened.manifest.variants[0]
-        assert told in main.notes
+        assert note in main.notes
         # The sum gets the reference's own random values, so that its partition is checked.
         assert [(main.devices[p.device].name, p.checked) for p in main.partitions] == [("ORT", False), ("CPU", True)]
     for found in (verify_bundle(bundle, None), verify_bundle(bundle, path, bisect=True)):

@@ -42,8 +42,8 @@ def test_a_shape_that_onnx_runtime_refuses_is_an_error_that_names_node_and_shape
         compile_model(path, bundle, devices="CPU,ORT", shapes={"input": (1, 10)})
     assert caught.value.code == "HC115" and caught.value.where == "m.onnx"
     assert "at input=1,10: QGemm 'product': GEMM: Dimension mismatch" in caught.value.message
-    told = caught.value.command_text()
-    assert "--shape" in told and "--no-check" in told
+    text = caught.value.command_text()
+    assert "--shape" in text and "--no-check" in text
     assert "check=False" in str(caught.value.hint)
     assert not bundle.exists()
     assert compile_model(path, bundle, devices="CPU,ORT", shapes={"input": (1, 16)}).output == bundle
@@ -58,14 +58,14 @@ def test_without_the_check_it_compiles_with_a_warning_that_nothing_was_tried(tmp
 
 
 def test_inputs_on_which_the_model_does_not_run_are_followed_by_others(tmp_path: Path) -> None:
-    # The model takes two rows alone, and only the integer of the third draw gives them.
+    # The model requires two rows, which only the integer of the third draw gives.
     nodes = [node("Add", "n two", "m"), node("Expand", "one m", "e"), node("Add", "e rows", "y")]
     constants = {"two": np.array([2], np.int64), "one": np.ones(1, np.float32), "rows": noise(2)}
     path = save(tmp_path, model(nodes, [value("n", [1], 7)], [value("y", None)], constants))
     assert not compile_model(path, tmp_path / "m.hcb", devices="ORT").warnings
 
 
-def test_a_shape_that_type_inference_refuses_is_told_with_node_and_shape(tmp_path: Path) -> None:
+def test_a_shape_that_type_inference_refuses_is_reported_with_node_and_shape(tmp_path: Path) -> None:
     made = model([node("MatMul", "x w", "y", "product")], [value("x", ["n", "k"])], [value("y")], {"w": noise(16, 4)})
     with pytest.raises(
         InvalidGraphError, match="refuses the model at x=1,10: MatMul 'product': Incompatible"

@@ -30,7 +30,7 @@ def built(model: ImportedModel) -> BuiltPlan:
     return Builder(model, devices, Reporter()).build(Greedy().run(Plan.initial(model.graph, machine)))
 
 
-def test_a_result_tells_right_wrong_and_unchecked_apart(built: BuiltPlan) -> None:
+def test_a_result_distinguishes_right_wrong_and_unchecked(built: BuiltPlan) -> None:
     (job,) = built.jobs
     fault = Fault("CPU", job.nodes, "y differs")
     verdicts = Right(), Right(("y is random",)), Unchecked("it is not here", binaries=b"code"), Wrong((fault,))

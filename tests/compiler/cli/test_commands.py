@@ -1,4 +1,4 @@
-"""The commands as a user runs them: what they print, what they write, and how they fail."""
+"""The commands as users run them: output, files and failures."""
 
 import json
 import os
@@ -13,6 +13,7 @@ from typer.testing import CliRunner, Result
 
 from heterocc.artifacts.reader import open_bundle
 from heterocc.compiler.cli.main import app
+from heterocc.compiler.importer.pipeline import import_model
 from tests.compiler.small import conv_net, save
 
 
@@ -77,7 +78,10 @@ def test_query_lists_every_operator_and_json_every_node(tmp_path: Path) -> None:
     model = conv_net(tmp_path / "m.onnx")
     shown = heterocc("query", model, "-d", "CPU,ORT")
     assert shown.exit_code == 0 and "Conv" in shown.stdout
-    assert json.loads(heterocc("query", model, "-d", "CPU,ORT", "--json").stdout)
+    data = json.loads(heterocc("query", model, "-d", "CPU,ORT", "--json").stdout)
+    nodes = import_model(model).graph.nodes
+    assert [n["name"] for n in data["nodes"]] == [n.name for n in nodes] and len(nodes) > 1
+    assert all(n["op_type"] in shown.stdout for n in data["nodes"])
 
 
 def test_devices_lists_cpu_and_says_why_others_are_missing() -> None:
@@ -98,9 +102,9 @@ def test_run_reads_and_writes_npz(bundle: Path, tmp_path: Path) -> None:
         assert archive["y"].shape == (1, 5)
     raw = tmp_path / "x.bin"
     raw.write_bytes(np.ones((1, 4, 8, 8), np.float32).tobytes())
-    told = json.loads(heterocc("run", bundle, "-i", raw, "--json").stdout)
+    data = json.loads(heterocc("run", bundle, "-i", raw, "--json").stdout)
     with np.load(tmp_path / "out.npz") as archive:
-        np.testing.assert_allclose(told["outputs"]["y"]["data"], archive["y"], rtol=1e-6)
+        np.testing.assert_allclose(data["outputs"]["y"]["data"], archive["y"], rtol=1e-6)
 
 
 @pytest.mark.parametrize(

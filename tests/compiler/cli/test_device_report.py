@@ -1,4 +1,4 @@
-"""What `heterocc devices` shows: one stable form, readable at 80 columns, with a way out for what is missing."""
+"""The output of `heterocc devices`: a stable form, readable at 80 columns, with hints for missing back ends."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ def equipped(*records: FoundDevice) -> dict[str, Any]:
 def test_the_form_of_the_json_is_what_the_document_says() -> None:
     report = json.loads(json.dumps(device_report()))
     assert list(report) == ["devices", "aliases", "absent"]
-    told = {name for line in DOCUMENT.read_text().splitlines() if line.startswith("| `") for name in words(line)}
+    documented = {name for line in DOCUMENT.read_text().splitlines() if line.startswith("| `") for name in words(line)}
     device_keys = ({f.name for f in fields(FoundDevice)} - {"own"}) | {"flops_estimate", "bandwidth_estimate", "target"}
     limits = {f.name for f in fields(Limits)}
-    assert told == device_keys | limits
+    assert documented == device_keys | limits
     for device in report["devices"]:
         assert set(device) == device_keys
         assert set(device["limits"]) == limits
@@ -57,7 +57,7 @@ def words(line: str) -> list[str]:
     return re.findall(r"`(\w+)`", line.split("|")[1])
 
 
-def test_a_record_tells_the_limits_of_its_api() -> None:
+def test_a_record_has_the_limits_of_its_api() -> None:
     card, die, hopper = found_vulkan(1, CARD), found_opencl(0, DIE), found_cuda(0, HOPPER)
     assert (card.label, card.unit, die.unit, hopper.unit) == ("VULKAN.1", "discrete", "integrated", "discrete")
     assert card.limits == Limits(4 << 30, 1024, (1024, 1024, 1024), 1 << 16, 8_388_606, (4 << 30) - 1, 256, 64)
@@ -87,7 +87,7 @@ def test_the_table_is_whole_at_80_columns(width: int) -> None:
         assert words in flat, words
 
 
-def test_sizes_are_told_in_units_of_1024() -> None:
+def test_sizes_are_shown_in_units_of_1024() -> None:
     assert [human(n) for n in (128, 49152, (4 << 30) - 1, 25276502016, 1 << 42)] == [
         "128 B", "48 KiB", "4 GiB", "23.54 GiB", "4096 GiB"
     ]  # fmt: skip

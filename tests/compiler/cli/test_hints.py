@@ -1,4 +1,4 @@
-"""What errors propose: what was tried, in the terms of who asks; and files that were taken for others."""
+"""Hints of errors: tested proposals in the caller's terms, and files of a wrong kind."""
 
 import gzip
 import shutil
@@ -54,7 +54,7 @@ def test_a_device_that_was_asked_is_proposed_for_a_node_that_nobody_can_run(tmp_
 
 
 @pytest.mark.parametrize(
-    ("shape", "told"),
+    ("shape", "message"),
     [
         ("x=1,3,0,64", "dimension 2 of 'x' is 0"),
         ("x=1,3,-5,64", "dimension 2 of 'x' cannot be '-5'"),
@@ -64,7 +64,7 @@ def test_a_device_that_was_asked_is_proposed_for_a_node_that_nobody_can_run(tmp_
         ("x=1,3,999999999999999999,64", "dimension 2 of 'x' is 999999999999999999"),
     ],
 )
-def test_a_shape_that_cannot_be_is_named_with_its_dimension(shape: str, told: str, tmp_path: Path) -> None:
+def test_a_shape_that_cannot_be_is_named_with_its_dimension(shape: str, message: str, tmp_path: Path) -> None:
     nodes = [
         helper.make_node("Conv", ["x", "w"], ["a"], name="conv"),
         helper.make_node("GlobalAveragePool", ["a"], ["y"], name="pool"),
@@ -77,13 +77,13 @@ def test_a_shape_that_cannot_be_is_named_with_its_dimension(shape: str, told: st
         {"w": np.ones((2, 3, 3, 3), np.float32)},
     )
     done = heterocc("compile", model, "--shape", shape, "-o", tmp_path / "m.hcb")
-    assert done.exit_code == 2 and "error[HC106]" in done.stderr and told in done.stderr, done.output
+    assert done.exit_code == 2 and "error[HC106]" in done.stderr and message in done.stderr, done.output
 
 
 def test_shapes_from_python_are_named_in_the_same_way(tmp_path: Path) -> None:
     model = save(tmp_path / "m.onnx", [helper.make_node("Relu", ["x"], ["y"])], {"x": ["n", 3]}, {"y": ["n", 3]})
-    for shape, told in (((-1, 3), "dimension 0 of 'x' is negative"), ((2.0, 3), "dimension 0 of 'x' is 2.0")):
-        with pytest.raises(ShapeOptionError, match=told):
+    for shape, message in (((-1, 3), "dimension 0 of 'x' is negative"), ((2.0, 3), "dimension 0 of 'x' is 2.0")):
+        with pytest.raises(ShapeOptionError, match=message):
             compile_model(model, tmp_path / "m.hcb", shapes={"x": shape})
     with pytest.raises(InputError) as caught:
         compile_model(model, tmp_path / "m.hcb")
@@ -116,7 +116,7 @@ def test_files_given_as_a_model_are_called_what_they_are(bundle: Path, tmp_path:
     }.items():
         (tmp_path / name).write_bytes(data)
     shutil.copy(bundle, tmp_path / "m.hcb")
-    for name, told, hint in (
+    for name, message, hint in (
         ("m.hcb", "a heterocc bundle", f"heterocc run {tmp_path / 'm.hcb'}"),
         ("net.pth", "a PyTorch checkpoint", "torch.onnx.export"),
         ("old.pt", "PyTorch", "torch.onnx.export"),
@@ -133,7 +133,7 @@ def test_files_given_as_a_model_are_called_what_they_are(bundle: Path, tmp_path:
         (".", "a directory", ".onnx"),
     ):
         done = heterocc("compile", tmp_path / name, "-o", tmp_path / "out.hcb")
-        assert done.exit_code == 1 and told in done.stderr and hint in done.stderr, (name, done.stderr)
+        assert done.exit_code == 1 and message in done.stderr and hint in done.stderr, (name, done.stderr)
         assert "Python" not in done.stderr or name == "old.pt"
 
 

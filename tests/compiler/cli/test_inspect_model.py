@@ -39,9 +39,9 @@ def test_dynamic_dimensions_keep_their_names_and_the_shape_that_is_needed_is_sho
     shown = inspect(path).stdout
     assert "input     x: float32[batch, 3, time]" in shown and "output    z: float32[?, 3, 4]" in shown
     assert shown.endswith("  --shape 'x=batch,3,time'\n")
-    told = json.loads(inspect(path, "--json").stdout)
-    assert told["inputs"] == [{"name": "x", "dtype": "float32", "dims": ["batch", 3, "time"]}]
-    assert told["outputs"][1]["dims"] == [None, 3, 4] and told["dynamic"] == ["x"] and told["nodes"] == 2
+    data = json.loads(inspect(path, "--json").stdout)
+    assert data["inputs"] == [{"name": "x", "dtype": "float32", "dims": ["batch", 3, "time"]}]
+    assert data["outputs"][1]["dims"] == [None, 3, 4] and data["dynamic"] == ["x"] and data["nodes"] == 2
 
 
 def test_external_data_is_named_and_not_opened(tmp_path: Path) -> None:
@@ -67,8 +67,8 @@ def test_operators_in_bodies_and_functions_are_counted(tmp_path: Path) -> None:
     proto = onnx.load(tmp_path / "m.onnx")
     proto.functions.append(function)
     onnx.save(proto, tmp_path / "m.onnx")
-    told = json.loads(inspect(tmp_path / "m.onnx", "--json").stdout)
-    assert told["operators"] == {"Neg": 2, "Abs": 1, "If": 1, "own::Mine": 1} and told["functions"] == 1
+    data = json.loads(inspect(tmp_path / "m.onnx", "--json").stdout)
+    assert data["operators"] == {"Neg": 2, "Abs": 1, "If": 1, "own::Mine": 1} and data["functions"] == 1
 
 
 def test_options_for_bundles_are_refused_on_a_model(tmp_path: Path) -> None:

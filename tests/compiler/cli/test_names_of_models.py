@@ -61,7 +61,7 @@ def odd_model(path: Path, ends: tuple[str, str] = ("模型/入力", "🙂 é\n")
 
 
 def run_all(model: Path, bundle: Path, *options: str) -> None:
-    """Compile, look and run as a user does; every command must do what it says."""
+    """Compile, inspect and run as a user does; every command must succeed."""
     folder = bundle.parent
     shape = ("--shape", "模型/入力=2,4")
     for command in (
@@ -140,7 +140,7 @@ def test_names_of_files_are_ascii_short_and_never_the_same() -> None:
     "device", [pytest.param(d, marks=getattr(pytest.mark, d.lower())) for d in ("OPENCL", "VULKAN")]
 )
 def test_kernels_of_nodes_with_odd_names_run_on_a_gpu(device: str, tmp_path: Path) -> None:
-    """Each node is a kernel of its own; keywords of C and names that only their case tells apart are among them."""
+    """Each node is a separate kernel; keywords of C and names that differ only in case are among them."""
     names = [*ODD, "kernel", "global", "float", "main", "A/B", "a.b", "7"]
     nodes = [
         helper.make_node("LogSoftmax", [names[i - 1] if i else "in put"], [name], name=name)

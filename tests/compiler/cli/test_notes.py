@@ -1,4 +1,4 @@
-"""Which notes of a session a terminal shows."""
+"""The notes of a session that a terminal shows."""
 
 import pytest
 
@@ -12,5 +12,5 @@ def test_where_code_came_from_is_shown_only_where_something_is_amiss(capsys: pyt
     print_notes(["runs on GPU,CPU", USUAL], None)
     assert capsys.readouterr().err == ""
     print_notes(["runs on GPU,CPU", AMISS], None)
-    told = capsys.readouterr().err
-    assert "note: runs on GPU,CPU" in told and "compile the bundle again" in told
+    shown = capsys.readouterr().err
+    assert "note: runs on GPU,CPU" in shown and "compile the bundle again" in shown

@@ -15,7 +15,7 @@ from tests.compiler.small import conv_net
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="names an x86-64 level")
 
 
-def test_a_bundle_for_a_named_cpu_is_told_apart_where_that_lacks_its_instructions(
+def test_a_bundle_for_a_named_cpu_is_refused_if_that_lacks_its_instructions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bundle = tmp_path / "m.hcb"
@@ -27,6 +27,6 @@ def test_a_bundle_for_a_named_cpu_is_told_apart_where_that_lacks_its_instruction
     here = host()
     for features, fits in ((here.cpu_features | {"avx2", "fma"}, True), (here.cpu_features - {"avx2", "fma"}, False)):
         monkeypatch.setattr(cli_report, "host", lambda f=features: dataclasses.replace(here, cpu_features=f))
-        told = CliRunner().invoke(app, ["check", str(bundle)]).stdout
+        shown = CliRunner().invoke(app, ["check", str(bundle)]).stdout
         lacks = "the code for CPU needs CPU features that this machine lacks: avx2, fma"
-        assert (lacks in told) != fits and ("variant main: can run here" in told) == fits, told
+        assert (lacks in shown) != fits and ("variant main: can run here" in shown) == fits, shown

@@ -1,4 +1,4 @@
-"""What commands write: never over an input, made with its directories, and each under its own name."""
+"""Output files of commands: never over an input, with missing directories created, each under its own name."""
 
 import json
 import os

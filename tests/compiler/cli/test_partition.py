@@ -1,4 +1,4 @@
-"""What `heterocc partition` prints."""
+"""The output of `heterocc partition`."""
 
 import json
 from pathlib import Path

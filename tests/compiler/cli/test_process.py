@@ -1,4 +1,4 @@
-"""The command as a process of its own: full disks, narrow encodings, signals, and what is left behind."""
+"""The command as a separate process: full disks, narrow encodings, signals, leftover files."""
 
 import fcntl
 import json
@@ -129,7 +129,7 @@ def test_what_is_made_printable_is_the_same_json() -> None:
 
 
 def left(temporary: Path) -> list[Path]:
-    """What is of ours; ONNX Runtime and compilers have files of their own."""
+    """The temporary files of heterocc, without those of ONNX Runtime and compilers."""
     return list(temporary.glob("heterocc-*"))
 
 
@@ -173,10 +173,10 @@ def test_a_signal_ends_a_compile_and_nothing_is_left(
 ) -> None:
     process = started(bundle, temporary, tmp_path / "m.hcb")
     process.send_signal(number)
-    _, told = process.communicate(timeout=20)
+    _, messages = process.communicate(timeout=20)
     assert process.returncode == 128 + number
-    assert told.splitlines()[-1] == ("interrupted" if number == signal.SIGINT else f"ended by {number.name}")
-    assert "Traceback" not in told
+    assert messages.splitlines()[-1] == ("interrupted" if number == signal.SIGINT else f"ended by {number.name}")
+    assert "Traceback" not in messages
     assert left(temporary) == [] and not list(tmp_path.glob("*.hcb")) and not list(tmp_path.glob(".heterocc*"))
     wait_for_end(int((temporary / "linking").read_text()))
 

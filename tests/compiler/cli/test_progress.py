@@ -1,4 +1,4 @@
-"""Progress: plain lines off a terminal, counts of what is really done, silence for quick work."""
+"""Progress: plain lines without a terminal, counts of finished steps, no output for quick work."""
 
 import re
 import threading
@@ -50,7 +50,7 @@ def lines_of(monkeypatch: pytest.MonkeyPatch, *arguments: object, seconds: float
     monkeypatch.setattr(progress, "LINE_SECONDS", seconds)
     done = CliRunner().invoke(app, [str(a) for a in arguments])
     assert done.exit_code == 0, done.output
-    assert not re.search(r"… \d+ s$", done.stdout, re.MULTILINE)  # what a script reads holds results alone
+    assert not re.search(r"… \d+ s$", done.stdout, re.MULTILINE)  # standard output has only results
     return [line for line in done.stderr.splitlines() if not line.startswith(("note:", "warning:"))]
 
 
@@ -69,7 +69,7 @@ def test_quick_work_and_quiet_work_write_no_lines(tmp_path: Path, monkeypatch: p
     assert lines_of(monkeypatch, "partition", model, "-d", "CPU", "--quiet") == []
 
 
-def test_a_stage_that_tells_nothing_still_writes_lines_and_ends_its_thread(
+def test_a_stage_without_progress_still_writes_lines_and_ends_its_thread(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(progress, "LINE_SECONDS", 0.01)

@@ -1,4 +1,4 @@
-"""Device files: what they say, and every way they can be wrong."""
+"""Device files: their fields, and all kinds of errors in them."""
 
 from __future__ import annotations
 
@@ -120,13 +120,13 @@ def test_a_described_vulkan_device_computes_what_the_same_device_here_does(tmp_p
     record = {"name": "TWIN", "backend": "vulkan", "target": dict(here[0].target)}
     twin = read_device_file(write(tmp_path / "twin.json", json.dumps(record)))
     assert twin.dtypes == here[0].dtypes
-    # A file does not say what a software driver's loops are limited to.
+    # A file does not have a software driver's limits on loops.
     assert limits_of(twin) == dataclasses.replace(limits_of(here[0]), iterations=None)
 
 
 @pytest.mark.parametrize("precision", ["f32", "f16"])
 def test_a_bundle_is_compiled_for_a_vulkan_device_that_is_elsewhere(tmp_path: Path, precision: str) -> None:
-    """Unchecked; where a device here has all that the code needs, it runs."""
+    """Code for a described device is unchecked; it runs if a device here meets its requirements."""
     granted = "supports_float16 = true\nsupports_16bit_buffer = true\n" if precision == "f16" else ""
     path = write(tmp_path / "card.toml", CARD + granted)
     report = compile_model(
@@ -137,12 +137,12 @@ def test_a_bundle_is_compiled_for_a_vulkan_device_that_is_elsewhere(tmp_path: Pa
         properties=[f"CARD.precision={precision}"],
     )
     assert set(report.plan.device_of.values()) == {"CARD"}
-    assert any("CARD" in text and "not here" in text for text in report.unchecked)
-    told = (
-        "CARD is described by a file and is not on this machine: its code is not checked; run `heterocc verify` on its "
+    assert any("CARD" in text and "not on this machine" in text for text in report.unchecked)
+    note = (
+        "CARD is described by a file and is not on this machine: its code is not checked; call verify_bundle on its "
         "machine"
     )
-    assert told in report.notes
+    assert note in report.notes
     with open_bundle(tmp_path / "m.hcb") as bundle:
         (device,) = bundle.manifest.variants[0].devices
     assert (device.name, device.backend) == ("CARD", "vulkan")

@@ -1,4 +1,4 @@
-"""The host's CPU: what /proc/cpuinfo says, in LLVM's words."""
+"""The host's CPU: /proc/cpuinfo translated to LLVM's names."""
 
 from __future__ import annotations
 

@@ -8,7 +8,13 @@ from typing import Any, Literal
 
 import pytest
 
-from heterocc.artifacts.errors import DeviceFileError, DriverMissingError, PropertyError, UnknownDeviceError
+from heterocc.artifacts.errors import (
+    DeviceFileError,
+    DriverMissingError,
+    PropertyError,
+    UnknownDeviceError,
+    command_form,
+)
 from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.devices.names import ORT_IS_LAST, known_devices, resolve_devices
 from heterocc.compiler.devices.present import Accelerators, accelerators, target_device
@@ -280,7 +286,8 @@ def test_a_back_end_without_a_driver_is_an_error_that_says_why(backend: Literal[
 
 def test_a_generic_gpu_says_why_there_is_none() -> None:
     _, notes = resolve_devices("GPU,CPU", present=Accelerators(missing=(("opencl", "it cannot be used: no driver"),)))
-    assert "no driver" in notes[0]
+    assert "no driver" in notes[0] and notes[0].endswith("call verify_bundle on a machine with a GPU")
+    assert command_form(notes[0]).endswith("run `heterocc verify` on a machine with a GPU")
 
 
 PLAIN = dataclasses.replace(
@@ -302,7 +309,7 @@ def test_what_is_not_an_accelerator_is_not_made_one() -> None:
         target_device(found_cpu())
 
 
-def test_an_opencl_device_tells_its_limits() -> None:
+def test_the_limits_of_an_opencl_device_are_target_attributes() -> None:
     device = target_device(found_opencl(1, PLAIN))
     assert (device.name, device.index, device.unit) == ("OPENCL.1", 1, "discrete")
     assert (device.memory, device.max_buffer) == (8 << 30, 2 << 30)

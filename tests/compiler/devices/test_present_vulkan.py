@@ -32,7 +32,7 @@ CARD = dataclasses.replace(
 )
 
 
-def test_a_vulkan_device_tells_its_limits_as_target_attributes() -> None:
+def test_the_limits_of_a_vulkan_device_are_target_attributes() -> None:
     device = target_device(found_vulkan(1, CARD))
     assert (device.name, device.backend, device.index, device.unit) == ("VULKAN.1", "vulkan", 1, "discrete")
     assert (device.memory, device.max_buffer) == (8 << 30, 1 << 30)

@@ -85,7 +85,7 @@ def test_a_model_cut_short_anywhere_is_never_accepted(tmp_path: Path) -> None:
         refusal(path, NotOnnxError)
 
 
-def test_a_file_over_two_gigabytes_is_told_of_external_data(tmp_path: Path) -> None:
+def test_a_file_over_two_gigabytes_gets_a_hint_to_external_data(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     with path.open("wb") as file:
         file.truncate(2**31 + 8)

@@ -1,4 +1,4 @@
-"""Import of models with many nodes: what it does grows no faster than the model."""
+"""Import of models with many nodes: its work grows linearly with the model."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def calls_of_one_function(count: int) -> onnx.ModelProto:
 
 
 def in_turn(op_type: str, count: int, domain: str = "") -> list[onnx.NodeProto]:
-    """Nodes of which each reads what the one before it writes."""
+    """A chain of nodes."""
     names = ["x", *(f"a{i}" for i in range(count - 1)), "y"]
     return [node(op_type, names[i], names[i + 1], domain=domain) for i in range(count)]
 
@@ -71,7 +71,7 @@ def test_four_times_the_nodes_take_four_times_the_calls(
     tmp_path: Path, build: Callable[[int], onnx.ModelProto]
 ) -> None:
     few, many = (save(tmp_path, build(count), f"{count}.onnx") for count in (100, 400))
-    import_model(few)  # what is imported and cached once
+    import_model(few)  # modules and caches of the first import
     assert calls_of(many) < 4.2 * calls_of(few)
 
 

@@ -1,4 +1,4 @@
-"""Import of models that nobody here wrote, held against ONNX Runtime on the files themselves."""
+"""Import of real models, compared with ONNX Runtime on the original files."""
 
 import hashlib
 import os

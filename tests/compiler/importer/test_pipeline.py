@@ -214,7 +214,7 @@ def test_external_data_is_mapped_and_counts_in_the_digest(tmp_path: Path) -> Non
 def test_external_data_larger_than_two_gigabytes_is_mapped_not_read(tmp_path: Path) -> None:
     rows = 2**31 // 4096 + 1
     with (tmp_path / "w.bin").open("wb") as file:
-        file.truncate(rows * 4096)  # sparse: takes no room on the disk
+        file.truncate(rows * 4096)  # sparse: does not use space on the disk
     proto = model([node("Gather", "w i", "y")], [value("i", [1], I64)], [value("y")])
     tensor = proto.graph.initializer.add(name="w", data_type=F32, dims=[rows, 1024], data_location=TensorProto.EXTERNAL)
     tensor.external_data.add(key="location", value="w.bin")

@@ -34,7 +34,7 @@ def build_driver(folder: Path) -> None:
 def build_kernels(source: str, folder: Path, driver: Path | None = None) -> Path:
     """A library with a function `call_<kernel>(void** arguments)` for each kernel of a CUDA source.
 
-    `driver` is the folder with the stand-in driver where `folder` is not.
+    `driver` is the folder with the stand-in driver if it is not `folder`.
     """
     for header in ("cuda.h", "cuda_fp16.h", "math_constants.h"):
         (folder / header).write_text("")
@@ -48,7 +48,7 @@ def build_kernels(source: str, folder: Path, driver: Path | None = None) -> Path
     path = folder / "kernels.cc"
     path.write_text('#include "kernels.h"\n' + source + "".join(calls))
     library = folder / "kernels.so"
-    # A GPU stops at an address that is no multiple of what is read there; x86 would not mind.
+    # A GPU fails at a misaligned address; x86 does not.
     aligned = ["-fsanitize=alignment", "-fsanitize-undefined-trap-on-error"]
     command = ["c++", "-std=c++17", "-O1", "-w", *aligned, "-shared", "-fPIC", "-o", str(library), str(path)]
     subprocess.run([*command, f"-I{SOURCES}", f"-I{folder}", str((driver or folder) / "libcuda.so.1")], check=True)
@@ -57,7 +57,7 @@ def build_kernels(source: str, folder: Path, driver: Path | None = None) -> Path
 
 @dataclass
 class HostCompiler:
-    """In place of nvcc: what it makes for the stand-in driver names a library that has the kernels for the host.
+    """A replacement of nvcc: its output for the stand-in driver names a library with the kernels for the host.
 
     `driver` is the folder that `build_driver` filled.
     """
@@ -86,6 +86,6 @@ def environment(folder: Path, kernels: Path | None = None, **settings: object) -
 
 
 def log(folder: Path) -> Sequence[str]:
-    """What the driver was asked for, in order."""
+    """The calls of the driver, in order."""
     path = folder / "log.txt"
     return path.read_text().splitlines() if path.is_file() else []

@@ -1,4 +1,4 @@
-"""A small product for a GPU, and the compiler that makes CUDA's machine code of it where one is installed."""
+"""A small product for a GPU, and the compiler of its CUDA code if one is installed."""
 
 from __future__ import annotations
 

@@ -30,11 +30,11 @@ APIS = [_place(api) for api in _RUNNERS]
 """The devices as they are."""
 
 PLACES = [_place(api, form) for api in _RUNNERS for form in ("", "-as-gpu")]
-"""Where to run: `opencl` is scheduled for what is there, `opencl-as-gpu` as if that were hardware."""
+"""The devices to run on: `opencl` is scheduled for the device here, `opencl-as-gpu` as if it were hardware."""
 
 
 def runner(place: str) -> Runner:
-    """What lowers and runs for the API."""
+    """The module that lowers and runs for the API."""
     return _RUNNERS[place.removesuffix("-as-gpu")]
 
 
@@ -55,7 +55,7 @@ def outputs(graph: Graph, place: str, folder: Path) -> tuple[list[np.ndarray], f
 
 
 def wrong(found: Sequence[np.ndarray], expected: Sequence[np.ndarray], tolerance: float) -> list[str]:
-    """What differs from what is expected in float64 by more than the tolerance, relative to the largest of a tensor."""
+    """The tensors whose difference from float64, relative to their largest value, is above the tolerance."""
     differences = []
     for index, (got, want) in enumerate(zip(found, expected, strict=True)):
         if got.shape != want.shape:

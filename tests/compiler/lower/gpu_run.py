@@ -1,4 +1,4 @@
-"""Small ONNX graphs, and what lowers them for a GPU, runs them there, and holds them against ONNX Runtime."""
+"""Small ONNX graphs that are lowered for a GPU, run on it, and compared with ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Node = onnx.NodeProto
 
 
 def node(op_type: str, *inputs: str, outputs: Sequence[str] = (), **attributes: Any) -> Node:
-    """A node whose output is called after it, unless told otherwise."""
+    """A node, by default with an output of its name."""
     return helper.make_node(op_type, list(inputs), list(outputs), **attributes)
 
 
@@ -142,5 +142,5 @@ class Runner:
         return lowered
 
     def upload(self, array: np.ndarray) -> Any:
-        """The array on the first device, where `load` was called before."""
+        """The array on the first device; `load` must have been called before."""
         return device_run.upload(array, tvm_ffi.device(self.backend, 0))

@@ -30,7 +30,7 @@ class Case:
     """Nodes over inputs and constants; the values that no node reads are its outputs. `name` is a C identifier.
 
     `ulps` is what the functions in it may be off, in units of the last place of the result. `exact` is whether ONNX's
-    own evaluator is a reference for it in float64: not where values are rounded to integers or told from each other.
+    own evaluator is a reference for it in float64: not if values are rounded to integers or compared.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Case:
 
     @property
     def dtypes(self) -> frozenset[str]:
-        """The dtypes of what it reads and writes, on the way too; not those of constants, which may be folded."""
+        """The dtypes of its inputs, outputs and intermediate values; not of constants, which may be folded."""
         graph = self.model().graph
         kinds = [v.type.tensor_type.elem_type for v in (*graph.input, *graph.value_info, *graph.output)]
         return frozenset(helper.tensor_dtype_to_np_dtype(kind).name for kind in kinds)
@@ -64,7 +64,7 @@ class Case:
         return _model([self], opset, prefixed=False)
 
     def exactly(self) -> list[Array] | None:
-        """The outputs in float64 as ONNX's evaluator computes them, or None where it cannot or would not be exact."""
+        """The outputs in float64 as ONNX's evaluator computes them, or None if it cannot or would not be exact."""
         if not self.exact or not any(a.dtype.kind == "f" for a in self.inputs.values()):
             return None
         wide = Case(self.name, self.nodes, _widened(self.inputs), _widened(self.constants))
@@ -113,7 +113,7 @@ def constant(value: Any, dtype: Any = None) -> Constant:
 
 
 def no_doubles(dtype: str) -> Mapping[str, str]:
-    """Who refuses a function of numbers of the dtype, and why."""
+    """The back ends that refuse a function of numbers of the dtype, with the reasons."""
     return {"vulkan": "Vulkan code cannot express [a-z]+ of float64"} if dtype == "float64" else {}
 
 

@@ -1,4 +1,4 @@
-"""The cases of the kernel suite: what every device has to compute, by family."""
+"""The cases of the kernel suite, for every device, by family."""
 
 from __future__ import annotations
 

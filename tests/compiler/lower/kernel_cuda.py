@@ -1,4 +1,4 @@
-"""Run in a process of its own: the launches in a folder, on the emulated CUDA driver."""
+"""A program that runs the launches in a folder on the emulated CUDA driver."""
 
 from __future__ import annotations
 

@@ -43,12 +43,12 @@ from tests.device_run import download
 
 Array = np.ndarray[Any, Any]
 Launch = tuple[str, Sequence[Array], Sequence[Array]]
-"""A kernel, what it reads, and what the tensors that it writes hold before."""
+"""A kernel, its inputs, and the initial contents of its outputs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A device as schedules see it. `None` leaves what the driver says."""
+    """A device for schedules; None keeps the driver's value."""
 
     name: str
     backend: str
@@ -57,13 +57,13 @@ class Setting:
 
     @property
     def missing(self) -> str | None:
-        """Why it cannot run here, or None."""
+        """The reason why it cannot run here, or None."""
         reasons = {"opencl": opencl_unavailable_reason, "vulkan": vulkan_unavailable_reason, "cuda": lambda: None}
         return reasons[self.backend]()
 
     @property
     def device(self) -> TargetDevice:
-        """The driver's device, passed off as what the setting says."""
+        """The driver's device with the setting's values."""
         if self.backend == "cuda":
             # The stand-ins for CUDA's headers have no halves.
             dtypes = NUMERIC_DTYPES - {"float16"}
@@ -86,7 +86,7 @@ class Setting:
         return stages.module, stages.scheduled
 
     def run(self, functions: Mapping[str, Any], launches: Sequence[Launch]) -> list[list[Array]]:
-        """What scheduled kernels write."""
+        """The results of scheduled kernels."""
         runner: Mapping[str, Callable[..., list[list[Array]]]] = {
             "opencl": _run_opencl,
             "vulkan": _run_vulkan,
@@ -140,7 +140,7 @@ def _launch(function: Any, given: Sequence[Array], wrote: Sequence[Array], on: R
 
 
 def _run_cuda(functions: Mapping[str, Any], launches: Sequence[Launch], device: TargetDevice) -> list[list[Array]]:
-    """On the emulated driver, in a process of its own: only there do the stand-ins take the place of CUDA."""
+    """Run on the emulated driver, in a separate process, in which the stand-ins replace CUDA."""
     with captured_sources() as sources:
         built = tvm.compile(_module(functions), cuda_target(device))
     with tempfile.TemporaryDirectory() as name:

@@ -2,7 +2,7 @@
 
 Tolerance: two ways to compute an element may differ by `ulps` units of its last place for the functions in it, and by
 `2 + 2·√terms` units of the last place of the tensor's largest element for the order of its sum: rounding errors of a
-sum of n terms grow as √n where they are independent (Higham, Accuracy and Stability of Numerical Algorithms, 4.2), and
+sum of n terms grow as √n if they are independent (Higham, Accuracy and Stability of Numerical Algorithms, 4.2), and
 cancellation leaves them behind in small elements. Integers and booleans are equal.
 """
 
@@ -23,21 +23,21 @@ from tests.compiler.lower.kernel_devices import Array, Launch, Setting
 from tests.compiler.lower.kernel_reference import FILL, Reference, Trace, arguments_of, blank, kernels_of
 
 READY = "ready made"
-"""In place of a rule: TVM gives the kernel with work items of its own."""
+"""The name in place of a rule if TVM generates the kernel with work items."""
 
 REFERENCE = Reference()
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a batch of cases gave: the rules that scheduled each case's kernels, and what differs, in words."""
+    """The result of a batch of cases: the rules that scheduled each case's kernels, and the differences in words."""
 
     rules: dict[str, tuple[str, ...]]
     wrong: tuple[str, ...]
 
 
 def differences(batch: Batch, setting: Setting) -> Found:
-    """Schedule the batch for a setting, run every kernel on what the reference gave it, twice, and compare."""
+    """Schedule the batch for a setting, run every kernel twice on the reference's inputs, and compare."""
     plain, scheduled = setting.scheduled(whole(batch.model, setting.device))
     trace = REFERENCE.trace(plain, batch.feeds)
     functions = kernels_of(scheduled)
@@ -63,7 +63,7 @@ def differences(batch: Batch, setting: Setting) -> Found:
 
 
 def inexact(batch: Batch, setting: Setting) -> list[str]:
-    """The cases whose unscheduled kernels are not what ONNX computes in float64."""
+    """The cases whose unscheduled kernels differ from ONNX's results in float64."""
     plain, _ = setting.scheduled(whole(batch.model, setting.device))
     trace = REFERENCE.trace(plain, batch.feeds)
     terms = {c.name: 1 for c in batch.cases}
@@ -100,9 +100,9 @@ def _twice(call: Any, trace: Trace, scheduled: KernelModule) -> list[Launch]:
 
 
 def difference(got: Array, want: Array, ulps: float, terms: int, eps: float = 0.0) -> str | None:
-    """How a tensor differs from its reference beyond the tolerance, in words, or None.
+    """The difference of a tensor from its reference, in words, or None within the tolerance.
 
-    `want` may be wider than what is compared; `eps` is the precision where that is less than the tensor's own.
+    `want` may have a wider type than the tensor; `eps` is the precision if it is lower than the tensor's own.
     """
     if got.shape != want.shape or (want.dtype != np.float64 and got.dtype != want.dtype):
         return f"{got.dtype}{list(got.shape)} instead of {want.dtype}{list(want.shape)}"

@@ -183,7 +183,7 @@ def movement() -> Iterator[Case]:
 
 
 def scans() -> Iterator[Case]:
-    """What TVM's kernels compute only where work items run in lock step."""
+    """Operators whose TVM kernels require work items in lock step."""
     refused = dict.fromkeys(EVERY, "lock step|TVM cannot generate a kernel")
     yield case("CumSum", "CumSum", draw((4, 9)), constant(1), refused=refused)
     yield case("TopK", "TopK", draw((4, 9)), constant([3]), outputs=2, refused=refused)

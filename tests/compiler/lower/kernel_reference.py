@@ -21,12 +21,12 @@ Array = np.ndarray[Any, Any]
 
 HOST = {"kind": "llvm", "opt-level": 1}
 FILL = 77
-"""What a tensor holds that a kernel has to write."""
+"""The initial content of a tensor that a kernel has to write."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """What the kernels of a module computed on some inputs: every value by the name of its variable, and its results.
+    """The values that a module's kernels computed on some inputs, by the name of the variable, and the results.
 
     A variable of several values has a list. `terms` are those of the longest reduction of a graph node's kernels, by
     the node's name, `eps` the unit of the last place of their narrowest real numbers.
@@ -111,7 +111,7 @@ def blank(call: Any, fill: int = FILL) -> list[Array]:
 
 
 def serial(function: Any) -> Any:
-    """A kernel that TVM gives with work items, as loops. Right where these do not wait for each other."""
+    """A kernel that TVM generates with work items, as loops; correct if these do not wait for each other."""
 
     def loop(mark: Any) -> Any:
         if mark.attr_key == "pragma_scope":  # of TVM's script builder; code generation warns of it
@@ -136,5 +136,5 @@ def terms_of(function: Any) -> int:
 
 
 def eps_of(function: Any) -> float:
-    """The unit of the last place of the narrowest real numbers in the kernel, 0 where it has none."""
+    """The unit of the last place of the narrowest real numbers in the kernel, 0 if it has none."""
     return max((float(np.finfo(d).eps) for d in tensor_dtypes(function) if d.startswith("float")), default=0.0)

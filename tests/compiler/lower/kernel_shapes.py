@@ -17,7 +17,7 @@ DTYPES = st.sampled_from(["float32", "float32", "float64", "int32"])
 
 @st.composite
 def convolutions(pick: st.DrawFn) -> Case:
-    """A convolution of one to three dimensions, in groups or not, with or without what follows it."""
+    """A convolution of one to three dimensions, with or without groups and an epilogue."""
     rank = pick(st.sampled_from([1, 2, 2, 2, 3]))
     kernel = [pick(st.integers(1, 5 if rank < 3 else 3)) for _ in range(rank)]
     dilations = [pick(st.integers(1, 3)) for _ in range(rank)]
@@ -104,7 +104,7 @@ def broadcasts(pick: st.DrawFn) -> Case:
 
 
 class Together:
-    """Cases to compile together; a failing test shows what they are and not their numbers."""
+    """Cases to compile together; a failing test shows their texts instead of numbers."""
 
     def __init__(self, cases: list[Case]) -> None:
         self.cases = cases

@@ -1,4 +1,4 @@
-"""Small models for lowering, and running what comes out, in this process."""
+"""Small models that are lowered and run in this process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CPU = TargetDevice("CPU", "cpu")
 
 
 class Model(ImportedModel):
-    """An imported model that was not simplified: what a test writes is what lowering gets."""
+    """An imported model without simplification, so that lowering gets exactly the test's nodes."""
 
     def subgraph(self, nodes: Sequence[str], inputs: Sequence[str], outputs: Sequence[str]) -> onnx.ModelProto:
         wanted = [n for n in self.proto.graph.node if n.name in set(nodes)]
@@ -98,7 +98,7 @@ def job(made: ImportedModel, device: TargetDevice = CPU) -> PartitionJob:
 
 def load(code: bytes) -> Any:
     """The virtual machine of a compiled partition, on the CPU."""
-    # Loading is cached by path: every load gets one of its own.
+    # Loading is cached by path: every load has a separate one.
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "code.so"
         path.write_bytes(code)

@@ -155,7 +155,7 @@ def test_without_a_dump_directory_the_reproducer_is_in_a_fresh_temporary_one(
 
 
 @pytest.mark.usefixtures("with_crash")
-def test_a_crash_is_told_even_where_its_reproducer_cannot_be_written(tmp_path: Path) -> None:
+def test_a_crash_is_reported_even_if_its_reproducer_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(PassError, match="pass 'crash' failed") as caught:
         run_pipeline(start(), parse_pipeline("crash"), Trace(tmp_path / "file"))

@@ -1,4 +1,4 @@
-"""The cache of trial answers: it may forget, it never lies and never breaks a compile."""
+"""The cache of trial answers: entries may be lost, but are never wrong and never fail a compile."""
 
 from __future__ import annotations
 

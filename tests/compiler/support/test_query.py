@@ -33,7 +33,7 @@ ORT = TargetDevice("ORT", "ort", static_shapes_only=False)
 
 @dataclass
 class FakeLowering:
-    """Lowers every operator but those it lacks; keeps count of what it was asked."""
+    """A lowering of every operator except `lacks`; records its trials."""
 
     lacks: frozenset[str]
     asked: list[str] = field(default_factory=list)
@@ -328,12 +328,12 @@ def test_a_path_and_names_of_devices_are_understood(sub_reshape: ImportedModel, 
     assert len(result) == 2
 
 
-def test_every_node_is_told_once(sub_reshape: ImportedModel) -> None:
-    told: list[str] = []
+def test_progress_is_called_once_for_every_node(sub_reshape: ImportedModel) -> None:
+    called: list[str] = []
     query_model(
-        sub_reshape, [D0, D1], lowering=Bench({}), known_wrong=never_wrong, cache=NoCache(), on_node=told.append
+        sub_reshape, [D0, D1], lowering=Bench({}), known_wrong=never_wrong, cache=NoCache(), on_node=called.append
     )
-    assert told == ["sub", "reshape"]
+    assert called == ["sub", "reshape"]
 
 
 def test_the_machine_carries_refusals_work_and_links(sub_reshape: ImportedModel) -> None:

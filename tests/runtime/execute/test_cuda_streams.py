@@ -1,4 +1,4 @@
-"""What CUDA's streams make of a plan: nothing is read before it is written, or after another value took its memory."""
+"""Plans on CUDA's streams: values are not read before they are written, nor after their memory is reused."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Event:
 
 @dataclass(eq=False)
 class Stream:
-    """Does what it is given when somebody waits for it, or when the simulation lets it go on."""
+    """A stream that runs its commands when it is waited for, or when the simulation advances."""
 
     machine: Machine
     device: int

@@ -1,4 +1,4 @@
-"""Chains whose values really are sent: PoCL (twice) and lavapipe as devices with memory of their own.
+"""Chains with real transfers: PoCL (twice) and lavapipe as devices with separate memory.
 
 `discrete` in HETEROCC_OPENCL_FAULT and HETEROCC_VULKAN_FAULT is read once in a process, so each test runs one.
 """
@@ -64,7 +64,7 @@ def run(
     vulkan: str = "discrete",
     opencl: str = "discrete",
 ) -> dict[str, Any]:
-    """What `discrete_run` tells; `vulkan` is what lavapipe passes for, `opencl` what PoCL does."""
+    """The output of `discrete_run`; `vulkan` is the kind of device that lavapipe simulates, `opencl` that of PoCL."""
     np.savez(tmp_path / "arrays.npz", **arrays)
     environment = {
         **os.environ,
@@ -84,8 +84,8 @@ def run(
     command += [str(bundle) for bundle in bundles]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300, env=environment)
     assert done.returncode == 0, done.stderr[-3000:]
-    told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return told
+    report: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return report
 
 
 def test_eight_threads_over_four_devices_that_share_no_memory_get_their_own_numbers(tmp_path: Path) -> None:
@@ -93,30 +93,30 @@ def test_eight_threads_over_four_devices_that_share_no_memory_get_their_own_numb
     for i in range(2):
         model, arrays[f"x{i}"], arrays[f"y{i}"] = web(i)
         bundles.append(standin.write_bundle(tmp_path / f"{i}.hcb", model))
-    told = run(tmp_path, bundles, arrays)
-    assert (told["errors"], told["grew"]) == ([], False)
-    assert told["copies"] > 0
+    report = run(tmp_path, bundles, arrays)
+    assert (report["errors"], report["grew"]) == ([], False)
+    assert report["copies"] > 0
 
 
 def test_an_integrated_gpu_lends_its_memory_and_nothing_is_copied_to_it_or_from_it(tmp_path: Path) -> None:
     model, given, expected = web(0)
     bundle = standin.write_bundle(tmp_path / "m.hcb", model)
-    told = run(tmp_path, [bundle], {"x0": given, "y0": expected}, vulkan="integrated")
-    assert (told["errors"], told["grew"], told["copies"]) == ([], False, 0)
+    report = run(tmp_path, [bundle], {"x0": given, "y0": expected}, vulkan="integrated")
+    assert (report["errors"], report["grew"], report["copies"]) == ([], False, 0)
 
 
 @pytest.mark.parametrize("opencl", ["foreign", "integrated", "incoherent"])
 def test_an_integrated_gpu_on_opencl_lends_its_memory_and_nothing_is_copied_to_it_or_from_it(
     tmp_path: Path, opencl: str
 ) -> None:
-    """Beside it a second one, which copies, and Vulkan; what is not mapped where it should be is garbage."""
+    """With a second device, which copies, and Vulkan; memory without its map is garbage."""
     bundles, arrays = [], {}
     for i in range(2):
         model, arrays[f"x{i}"], arrays[f"y{i}"] = web(i)
         bundles.append(standin.write_bundle(tmp_path / f"{i}.hcb", model))
-    told = run(tmp_path, bundles, arrays, rounds=10, opencl=opencl)
-    assert (told["errors"], told["grew"], told["opencl"]) == ([], False, 0)
-    assert told["copies"] > 0
+    report = run(tmp_path, bundles, arrays, rounds=10, opencl=opencl)
+    assert (report["errors"], report["grew"], report["opencl"]) == ([], False, 0)
+    assert report["copies"] > 0
 
 
 BOUND = """
@@ -167,8 +167,8 @@ def test_a_network_over_three_devices_that_share_no_memory_equals_onnx_runtime(
     tmp_path: Path, bundles: stress.Bundles, samples: stress.Samples
 ) -> None:
     arrays = {"x0": np.stack(samples.given), "y0": np.stack(samples.expected)}
-    told = run(tmp_path, [bundles.of("VULKAN,OPENCL,CPU")], arrays)
-    assert (told["errors"], told["grew"]) == ([], False)
+    report = run(tmp_path, [bundles.of("VULKAN,OPENCL,CPU")], arrays)
+    assert (report["errors"], report["grew"]) == ([], False)
 
 
 def relay(path: Path, *places: int) -> tuple[Path, dict[str, np.ndarray[Any, Any]]]:
@@ -181,13 +181,13 @@ def relay(path: Path, *places: int) -> tuple[Path, dict[str, np.ndarray[Any, Any
 
 def test_a_copy_that_fails_under_way_is_an_error_that_names_it_and_costs_one_run(tmp_path: Path) -> None:
     bundle, arrays = relay(tmp_path / "m.hcb", 1, 2, 3, 1)
-    told = run(tmp_path, [bundle], arrays, faults=";".join(f"opencl=copy:{i}" for i in range(1, 6)))
-    assert [(kind, message.split(":")[0].split(" failed")[0]) for kind, message in told["errors"]] == [
+    report = run(tmp_path, [bundle], arrays, faults=";".join(f"opencl=copy:{i}" for i in range(1, 6)))
+    assert [(kind, message.split(":")[0].split(" failed")[0]) for kind, message in report["errors"]] == [
         ("DeviceError", name) for name in ("OPENCL", "OPENCL.1", "OPENCL.1", "OPENCL", "OPENCL")
     ]
     hops = ("'x' from host to opencl:0", "'v0' from opencl:0 to opencl:1", "'v1' from opencl:1 to host",
             "'v2' from host to opencl:0", "'v3' from opencl:0 to host")  # fmt: skip
-    for (_, message), hop in zip(told["errors"], hops, strict=True):
+    for (_, message), hop in zip(report["errors"], hops, strict=True):
         assert f"while sending {hop}" in message
 
 

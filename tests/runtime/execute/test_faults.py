@@ -1,4 +1,4 @@
-"""Simulated failures: each is a typed error that costs what it must, never a number, and nobody else notices."""
+"""Simulated failures: each is a typed error and never a wrong number, and other sessions are not affected."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def faults(device: str) -> Iterator[Inject]:
 
 @pytest.fixture
 def opened() -> Iterator[Callable[..., Session]]:
-    """`load` for one thread a run; what it opens is closed after the test."""
+    """`load` with one thread per run; its sessions are closed after the test."""
     with contextlib.ExitStack() as stack:
         yield lambda path: stack.enter_context(load(path, threads=1))
 
@@ -141,35 +141,35 @@ FAULTS = ("alloc:1", "alloc:2", "alloc:3", "launch:1", "launch:3", "build:1", "b
 def test_a_failure_set_in_the_environment_is_typed_and_the_process_goes_on(
     bundles: Bundles, samples: Samples, device: str, fault: str
 ) -> None:
-    told = run_with_fault(bundles.of(device), device, fault, samples)
-    assert told.not_met == ""
+    result = run_with_fault(bundles.of(device), device, fault, samples)
+    assert result.not_met == ""
     allowed = {"DeviceMemoryError"} if fault.startswith("alloc") else {"DeviceError"}
-    assert {name for _, name in told.failed} <= allowed
+    assert {name for _, name in result.failed} <= allowed
     # An allocation that fails is tried again when TVM's pools are empty: it may cost nothing.
-    assert len(told.failed) == 1 or fault.startswith(("alloc", "lost"))
-    assert told.failed or fault.startswith("alloc")
-    assert [outcome for stage, outcome in told.stages if stage == "load"][-1] == "ok"
-    assert not isinstance(told.stages[-1][1], str), f"the last session does not run: {told.stages[-1][1]}"
+    assert len(result.failed) == 1 or fault.startswith(("alloc", "lost"))
+    assert result.failed or fault.startswith("alloc")
+    assert [outcome for stage, outcome in result.stages if stage == "load"][-1] == "ok"
+    assert not isinstance(result.stages[-1][1], str), f"the last session does not run: {result.stages[-1][1]}"
 
 
 @pytest.mark.parametrize("device", [OPENCL, VULKAN])
 def test_memory_that_never_comes_back_is_an_error_of_every_load(
     bundles: Bundles, samples: Samples, device: str
 ) -> None:
-    told = run_with_fault(bundles.of(device), device, "alloc:1+", samples)
-    assert told.not_met == ""
-    assert {name for _, name in told.failed} == {"DeviceMemoryError"}
-    assert not [found for stage, found in told.stages if stage == "run" and not isinstance(found, str)]
+    result = run_with_fault(bundles.of(device), device, "alloc:1+", samples)
+    assert result.not_met == ""
+    assert {name for _, name in result.failed} == {"DeviceMemoryError"}
+    assert not [found for stage, found in result.stages if stage == "run" and not isinstance(found, str)]
 
 
 @pytest.mark.parametrize("device", [OPENCL, VULKAN])
 def test_a_driver_that_is_gone_is_an_error_of_the_load(bundles: Bundles, samples: Samples, device: str) -> None:
-    told = run_with_fault(bundles.of(device), device, "no-driver", samples)
-    assert told.stages == told.failed == (("load", "IncompatibleBundleError"),) * 3
+    result = run_with_fault(bundles.of(device), device, "no-driver", samples)
+    assert result.stages == result.failed == (("load", "IncompatibleBundleError"),) * 3
 
 
 @pytest.mark.parametrize("device", [OPENCL, VULKAN])
 def test_a_driver_that_is_gone_leaves_the_cpu_variant(bundles: Bundles, samples: Samples, device: str) -> None:
-    told = run_with_fault(bundles.of(device, cpu_variant=True), device, "no-driver", samples)
-    assert told.failed == ()
-    assert len(told.stages) == 3 + 9
+    result = run_with_fault(bundles.of(device, cpu_variant=True), device, "no-driver", samples)
+    assert result.failed == ()
+    assert len(result.stages) == 3 + 9

@@ -1,4 +1,4 @@
-"""What a forked child can do with its parent's sessions and with sessions of its own: an answer or an error at once."""
+"""Sessions in a forked child, its parent's and its own: a result or an error at once."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) - 3)
 """
 
 
-def test_a_fork_while_another_thread_runs_is_told_in_the_child(bundle_of: Write) -> None:
+def test_a_fork_while_another_thread_runs_is_an_error_in_the_child(bundle_of: Write) -> None:
     python(INTERRUPTED, bundle_of(standin.chain(2)), 1)
 
 

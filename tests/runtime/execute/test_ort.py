@@ -25,7 +25,7 @@ def onnx_model(
     outputs: Sequence[onnx.ValueInfoProto],
     external: Sequence[tuple[str, np.ndarray]] = (),
 ) -> bytes:
-    """A model whose initializers `external` have no data of their own."""
+    """A model whose initializers `external` are without data."""
     tensors = []
     for name, array in external:
         tensor = TensorProto(name=name, data_type=helper.np_dtype_to_tensor_dtype(array.dtype), dims=array.shape)

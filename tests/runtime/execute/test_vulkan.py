@@ -1,4 +1,4 @@
-"""What only Vulkan has: bundles on three devices, submissions, memory that is held."""
+"""Properties of Vulkan alone: bundles on three devices, submissions, memory in use."""
 
 from __future__ import annotations
 

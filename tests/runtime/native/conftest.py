@@ -17,7 +17,7 @@ _WHY_NOT: dict[str, tuple[str, Callable[[], str | None]]] = {
 
 @pytest.fixture(autouse=True)
 def _device_or_skip(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Skips a test marked `opencl` or `vulkan` where there is no such device, and leaves no fault behind."""
+    """Skip a test marked `opencl` or `vulkan` without such a device, and remove faults after it."""
     used = [name for name in _WHY_NOT if request.node.get_closest_marker(name) is not None]
     for name in used:
         label, why_not = _WHY_NOT[name]

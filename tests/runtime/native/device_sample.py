@@ -31,7 +31,7 @@ class Tensors:
         return tvm_ffi.device(self.backend, 0)
 
     def empty(self, shape: tuple[int, ...], dtype: str = "float32", device: Any = None) -> Any:
-        """An uninitialised tensor, on the first device unless told otherwise."""
+        """An uninitialised tensor, by default on the first device."""
         self.load()
         return device_run.empty(shape, dtype, self.device() if device is None else device)
 

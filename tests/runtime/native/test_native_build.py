@@ -60,7 +60,7 @@ main()
 
 
 def devices_installed_in(folder: Path) -> list[dict[str, str]]:
-    """What `heterocc devices` says is absent where an installation put its plug-ins, or the note, into `folder`."""
+    """The absent back ends of `heterocc devices` for an installation whose plug-ins, or the note, are in `folder`."""
     done = subprocess.run(
         [sys.executable, "-c", DEVICES, str(folder)], capture_output=True, text=True, timeout=120, check=False
     )

@@ -157,15 +157,15 @@ def test_what_lends_is_a_device_that_shares_memory_and_whose_driver_leaves_it_in
     program = "from heterocc.runtime.native import load_opencl; load_opencl(); import tvm_ffi\n"
     program += "print(tvm_ffi.get_global_func('heterocc.opencl.lends')(0))"
     faults = ("", "discrete", "foreign", "foreign,discrete", "integrated", "integrated,move:2")
-    told = {fault: fresh(program, HETEROCC_OPENCL_FAULT=fault).strip() for fault in faults}
-    assert [fault for fault, lends in told.items() if lends == "True"] == ["foreign", "integrated"]
+    printed = {fault: fresh(program, HETEROCC_OPENCL_FAULT=fault).strip() for fault in faults}
+    assert [fault for fault, lends in printed.items() if lends == "True"] == ["foreign", "integrated"]
 
 
 def test_only_a_cpu_of_pocls_whose_memory_is_the_hosts_works_at_host_pointers() -> None:
     program = "from heterocc.runtime.native import opencl_devices\ndevice = opencl_devices()[0]\n"
     program += "print(device.type, device.unified, device.shares_host_memory)"
-    told = {fault: fresh(program, HETEROCC_OPENCL_FAULT=fault).strip() for fault in ("", "discrete", "foreign")}
-    assert told == {"": "cpu True True", "discrete": "cpu False False", "foreign": "cpu True False"}
+    printed = {fault: fresh(program, HETEROCC_OPENCL_FAULT=fault).strip() for fault in ("", "discrete", "foreign")}
+    assert printed == {"": "cpu True True", "discrete": "cpu False False", "foreign": "cpu True False"}
 
 
 MOVED = """

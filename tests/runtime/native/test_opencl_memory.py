@@ -113,27 +113,27 @@ fault = tvm_ffi.get_global_func("heterocc.opencl.fault")
 """
 
 
-def told(program: str) -> list[Any]:
-    """What a program of one expression per line gives where PoCL passes for a device with memory of its own."""
+def evaluated(program: str) -> list[Any]:
+    """The results of a program, one expression per line, with PoCL simulated as a device with separate memory."""
     lines = "".join(f"print(repr({line}))\n" for line in program.split("; "))
     return [ast.literal_eval(line) for line in fresh(APART + lines, HETEROCC_OPENCL_FAULT="discrete").splitlines()]
 
 
 def test_memory_that_the_driver_does_not_find_for_a_new_buffer_is_a_memory_error_at_once() -> None:
     program = "fault('migrate:1'); failure(); to_host(to_device(np.arange(3))).tolist(); fault('')"
-    _, (name, text), values, waiting = told(program)
+    _, (name, text), values, waiting = evaluated(program)
     assert name == "DeviceMemoryError"
     assert "clEnqueueMigrateMemObjects failed with CL_OUT_OF_RESOURCES (-5)" in text
     assert (values, waiting) == ([0, 1, 2], "")
 
 
 def test_idle_workspaces_are_freed_where_the_driver_does_not_find_memory() -> None:
-    *_, failed, idle, waiting = told("leave_idle_workspace(); fault('migrate:1'); failure(); trim(); fault('')")
+    *_, failed, idle, waiting = evaluated("leave_idle_workspace(); fault('migrate:1'); failure(); trim(); fault('')")
     assert (failed, idle, waiting) == (None, 0, "")
 
 
 def test_buffers_without_memory_are_released_and_memory_does_not_grow() -> None:
-    *_, before, failed, after = told("fault('migrate:1+'); mapped(); [failure() for _ in range(40)]; mapped()")
+    *_, before, failed, after = evaluated("fault('migrate:1+'); mapped(); [failure() for _ in range(40)]; mapped()")
     assert [name for name, _ in failed] == ["DeviceMemoryError"] * 40
     assert after - before < 10 << 26
 
@@ -177,7 +177,7 @@ def test_a_lost_device_fails_what_was_on_it_and_opens_anew(command: int) -> None
     assert np.array_equal(scaled(module, x, 5.0), x * 5)
 
 
-def test_who_waits_for_a_device_that_another_thread_lost_and_opened_anew_is_told() -> None:
+def test_waiting_for_a_device_that_another_thread_lost_and_opened_again_is_an_error() -> None:
     module = load(module_bytes())
     source, target = to_device(np.ones(64, "float32")), empty((64,))
     module.get_function("scale")(pointer(target), pointer(source), 1.0, 0, 8, 8)

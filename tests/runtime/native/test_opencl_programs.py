@@ -33,7 +33,7 @@ _unique = itertools.count()
 
 
 def unique_source() -> str:
-    """A source of its own for each call, so that no cache has seen it in this process."""
+    """A different source for each call, which is in no cache."""
     return f"// {os.getpid()}.{next(_unique)}" + SCALE
 
 
@@ -54,7 +54,7 @@ def binaries_of(module: Any) -> bytes:
 
 
 def scales(module: Any, name: str = "scale", factor: float = 3.0, bias: int = -2) -> bool:
-    """Whether a kernel like SCALE computes what it should."""
+    """Whether a kernel like SCALE computes the expected results."""
     x = np.arange(N, dtype="float32")
     source, target = to_device(x), empty(x.shape)
     module.get_function(name)(pointer(target), pointer(source), factor, bias, N // 8, 8)
@@ -157,7 +157,7 @@ def test_binaries_that_contradict_themselves_are_refused(damage: Any, words: str
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of its own where binaries are kept, even PoCL's."""
+    """A fresh folder in which binaries are kept, even PoCL's."""
     monkeypatch.setenv("HETEROCC_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("HETEROCC_OPENCL_CACHE", "all")
     return tmp_path / "cache" / "opencl"

@@ -145,8 +145,8 @@ print(to_host(empty((24 << 20,), "int8")).shape)
 
 @pytest.mark.vulkan
 def test_the_first_copy_of_a_process_may_be_a_long_read() -> None:
-    told = fresh(FIRST_READ, HETEROCC_VULKAN_FAULT="discrete", MALLOC_PERTURB_="85")  # freed memory is overwritten
-    assert told.split() == ["(25165824,)"]
+    printed = fresh(FIRST_READ, HETEROCC_VULKAN_FAULT="discrete", MALLOC_PERTURB_="85")  # freed memory is overwritten
+    assert printed.split() == ["(25165824,)"]
 
 
 SUBMISSIONS = """
@@ -168,8 +168,8 @@ for _ in range(3):
 @pytest.mark.vulkan
 def test_kernels_that_take_long_are_submitted_one_by_one() -> None:
     """So that drivers do not take the device for hung."""
-    told = [int(word) for word in fresh(SUBMISSIONS, HETEROCC_VULKAN_FAULT="slow").split()]
-    assert told[-1] == 32
+    printed = [int(word) for word in fresh(SUBMISSIONS, HETEROCC_VULKAN_FAULT="slow").split()]
+    assert printed[-1] == 32
     assert int(fresh(SUBMISSIONS).split()[-1]) < 32
 
 

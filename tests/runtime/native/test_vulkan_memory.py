@@ -73,7 +73,7 @@ def test_host_memory_of_a_cpu_device_is_used_without_a_copy() -> None:
 
 
 def test_tensors_over_the_same_host_memory_are_one_to_kernels() -> None:
-    """Two aliases have buffers of their own: only their addresses tell that one command must wait for the other."""
+    """Two aliases have separate buffers: only their addresses show that one command must wait for the other."""
     window, first = shared(64)
     second = plugin("alias")(window.ctypes.data, tvm_ffi.Shape((64,)), tvm_ffi.dtype("float32"), vulkan())
     target, kernel = empty((64,)), load(module_bytes()).get_function("scale")

@@ -1,4 +1,4 @@
-"""Vulkan kernels: launches, threads, and modules that are not what they should be."""
+"""Vulkan kernels: launches, threads, and malformed modules."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def test_a_kernel_called_with_none_for_a_buffer_is_refused() -> None:
         load(module_bytes()).get_function("scale")(pointer(tensor), None, 1.0, 0, 8, 8)
 
 
-def test_a_module_keeps_its_bytes_and_tells_its_kernels() -> None:
+def test_a_module_keeps_its_bytes_and_lists_its_kernels() -> None:
     module = load(module_bytes(kernel_bytes(features=1)))
     assert str(module.inspect_source()).startswith("scale: 2 buffers, 8 bytes of push constants, groups of 8x1x1, ")
     assert "needs int64" in str(module.inspect_source())
@@ -216,7 +216,7 @@ def test_a_kernel_that_asks_for_nan_runs_only_on_a_device_that_keeps_it() -> Non
 
 
 def test_spirv_with_any_word_changed_loads_or_is_refused() -> None:
-    """What is accepted is not run: drivers trust SPIR-V."""
+    """Accepted modules are not run, because drivers trust SPIR-V."""
     words = sample.scale_words()
     refused = 0
     for place in range(len(words)):

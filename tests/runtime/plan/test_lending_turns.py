@@ -1,4 +1,4 @@
-"""When lent memory changes sides: nobody touches it on the wrong one, however late the device."""
+"""Turns of lent memory: it is not accessed on the wrong side, however late the device."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def borders_of(model: Variant, plan: Schedule, *, reuse: bool = True) -> tuple[B
 
 @dataclass
 class Machine:
-    """The device's queue, and for each slot the side it is on and the side that it has been told to go to.
+    """The device's queue, and for each slot its side and the side to which it is turning.
 
     Without `reuse` callers use every value between runs, as they do in a context that records them all.
     """
@@ -52,12 +52,12 @@ class Machine:
         self.borders, self.slots = borders_of(self.model, self.plan, reuse=self.reuse)
         self.is_on = dict.fromkeys(self.slots.values(), Side.HOST)
         self.goes_to = dict(self.is_on)
-        self.busy: dict[int, Space] = {}  # steps of other devices in host memory that nobody has waited for
+        self.busy: dict[int, Space] = {}  # steps of other devices in host memory without a wait so far
         ends = (*self.model.inputs, *self.model.outputs) if self.reuse else self.slots
         self.resting = {self.slots[v] for v in ends if v in self.slots}
 
     def run(self, fails_at: int | None = None) -> None:
-        """One run; a step that fails ends it, and all memory goes to the host."""
+        """One run; a step that fails ends it, and all memory turns to the host."""
         self.use(self.resting, writes=True)
         for number, (step, agent) in enumerate(zip(self.plan.steps, self.plan.agents, strict=True)):
             if isinstance(step, Wait):
@@ -95,7 +95,7 @@ class Machine:
         self.turn(len(self.plan.steps), dict.fromkeys(self.goes_to, Side.HOST), wait=True)
 
     def is_done(self, device: Space, until: int) -> None:
-        """The host knows that another device has done what it was given up to a step, and what that came after."""
+        """Record that another device has finished its commands up to a step, and the steps before it."""
         for number in range(until + 1):
             step = self.plan.steps[number]
             if self.plan.agents[number] != device:
@@ -119,7 +119,7 @@ class Machine:
         """The host, or another device, reads or writes."""
         for slot in slots:
             allowed = {Side.HOST} if writes else {Side.HOST, Side.BOTH}
-            assert self.goes_to[slot] in allowed, f"slot {slot} was told to go to {self.goes_to[slot].name}"
+            assert self.goes_to[slot] in allowed, f"slot {slot} turns to {self.goes_to[slot].name}"
             assert self.is_on[slot] in allowed, f"slot {slot} is on {self.is_on[slot].name} still"
 
     def advance(self, until: int) -> None:
@@ -134,7 +134,7 @@ class Machine:
             assert self.is_on[slot] in ({Side.DEVICE} if what == "write" else {Side.DEVICE, Side.BOTH})
 
     def touched(self, number: int) -> Iterator[tuple[int, bool]]:
-        """What a step reads and writes of host memory; a device outside it computes in its own."""
+        """The host memory that a step reads and writes; other devices compute in their own memory."""
         step = self.plan.steps[number]
         if isinstance(step, Copy) and HOST in (step.source, step.target):
             yield step.value, step.target == HOST
@@ -181,7 +181,7 @@ def test_nobody_touches_lent_memory_on_the_wrong_side(
     runs: list[int | None],
 ) -> None:
     machine = Machine(model, schedule(model, shared, direct), random.Random(seed), laziness, reuse)
-    for fails_at in runs:  # the second run begins where the first has left memory
+    for fails_at in runs:  # the second run begins with the sides at the end of the first
         machine.run(fails_at)
 
 

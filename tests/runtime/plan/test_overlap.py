@@ -1,4 +1,4 @@
-"""What may run at the same time: the order of starts and waits, and that no memory is touched that is still in use."""
+"""Overlap of steps: the order of starts and waits, without access to memory that is still in use."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_an_order_that_overlaps_but_takes_much_more_memory_is_not_taken() -> Non
 class Machine:
     """Runs a plan as a machine may that does everything as late as it can, or at any time: drawn by chance.
 
-    Memory is slots; what is written is the value's number. Reading anything else is the failure that is looked for.
+    Memory is slots; a write stores the value's number. Reading another number is the tested failure.
     """
 
     model: Variant
@@ -137,7 +137,7 @@ class Machine:
             self.expect(value, HOST)
 
     def advance(self, device: Space, until: int) -> None:
-        """The device carries out what it was given, up to a step."""
+        """Run the device's commands up to a step."""
         while self.queues.get(device) and self.queues[device][0] <= until:
             number = self.queues[device][0]
             if number in self.after:

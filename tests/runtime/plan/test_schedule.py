@@ -21,7 +21,7 @@ DEVICES = (standin.CPU, standin.OPENCL, Device(name="GPU.1", backend="opencl", i
 def variant(
     values: str, inputs: str, outputs: str, parts: list[tuple[int, str, str]], constants: str = "", dynamic: str = ""
 ) -> Variant:
-    """Values are letters; a partition is (device, what it reads, what it writes)."""
+    """Values are letters; a partition is (device, inputs, outputs)."""
     return Variant(
         name="v",
         devices=DEVICES,

@@ -114,7 +114,7 @@ def test_a_missing_vulkan_driver_is_a_reason_and_no_error(monkeypatch: pytest.Mo
     assert driver_reason(Device(name="GPU", backend="vulkan")) == "device GPU: Vulkan cannot be used: no library"
 
 
-def test_running_out_of_memory_is_told_from_other_failures() -> None:
+def test_running_out_of_memory_differs_from_other_failures() -> None:
     for text in ("std::bad_alloc", "CUDA: out of memory", "clCreateBuffer: CL_MEM_OBJECT_ALLOCATION_FAILURE (-4)"):
         error = device_fault(RuntimeError(text), "running partition 'p0'", "GPU")
         assert isinstance(error, DeviceMemoryError)

@@ -1,4 +1,4 @@
-"""AUTO at load time, and the next variant where one fails to load."""
+"""AUTO at load time, and the next variant if one fails to load."""
 
 from __future__ import annotations
 
@@ -201,15 +201,15 @@ try:
     with load(path, devices) as session:
         y = session.run({"x": np.arange(16, dtype=np.float32)})["v0"]
         assert (y == np.arange(16) + 1).all()
-        told = {"devices": session.devices, "notes": session.notes}
+        report = {"devices": session.devices, "notes": session.notes}
 except HeteroccError as error:
-    told = {"error": type(error).__name__, "message": error.message, "hint": error.hint}
-print(json.dumps(told))
+    report = {"error": type(error).__name__, "message": error.message, "hint": error.hint}
+print(json.dumps(report))
 """
 
 
 def loaded(path: Path, devices: str | None, *, discrete: bool = True, **environment: str) -> tuple[dict[str, Any], str]:
-    """What loading and running comes to in a fresh process, and its log."""
+    """The result of loading and running in a fresh process, and its log."""
     command = [sys.executable, *STRICT, "-c", LOADED, str(path), json.dumps(devices)]
     done = subprocess.run(
         [*command, "discrete" if discrete else ""],
@@ -233,13 +233,13 @@ def loaded(path: Path, devices: str | None, *, discrete: bool = True, **environm
         pytest.param("g", {"HETEROCC_OPENCL_FAULT": "build:1"}, "HC401", marks=opencl, id="opencl kernel"),
     ],
 )
-def test_where_loading_fails_the_next_variant_runs_and_all_is_told(
+def test_if_loading_fails_the_next_variant_runs_with_notes(
     letter: str, environment: dict[str, str], words: str, bundle_of: Write
 ) -> None:
     failing = variant(letter)
-    told, log = loaded(bundle_of(variant(letter, name="FAR", index=99), failing, variant("c")), None, **environment)
-    assert told["devices"] == ["CPU"]
-    far, failed, chosen = told["notes"]
+    report, log = loaded(bundle_of(variant(letter, name="FAR", index=99), failing, variant("c")), None, **environment)
+    assert report["devices"] == ["CPU"]
+    far, failed, chosen = report["notes"]
     assert "FAR cannot run here" in far
     assert failed.startswith(f"the variant for {failing.devices[0].name} cannot be loaded: ") and words in failed
     assert chosen == "runs on CPU instead"
@@ -250,10 +250,10 @@ def test_where_loading_fails_the_next_variant_runs_and_all_is_told(
 @pytest.mark.skipif(NO_VULKAN is not None, reason=f"no Vulkan here: {NO_VULKAN}")
 def test_auto_falls_back_in_its_own_order(bundle_of: Write) -> None:
     path = bundle_of(variant("v", name="ONE"), variant("v", name="TWO"), variant("c"))
-    told, log = loaded(path, "AUTO:ONE,TWO", HETEROCC_VULKAN_FAULT="build:1")
-    assert told["devices"] == ["TWO"]
-    assert told["notes"][0].startswith("the variant for ONE cannot be loaded: ")
-    assert told["notes"][1].startswith("AUTO chose TWO (") and told["notes"][1].endswith(") instead")
+    report, log = loaded(path, "AUTO:ONE,TWO", HETEROCC_VULKAN_FAULT="build:1")
+    assert report["devices"] == ["TWO"]
+    assert report["notes"][0].startswith("the variant for ONE cannot be loaded: ")
+    assert report["notes"][1].startswith("AUTO chose TWO (") and report["notes"][1].endswith(") instead")
     assert "cannot be loaded" in log
 
 
@@ -261,17 +261,17 @@ def test_auto_falls_back_in_its_own_order(bundle_of: Write) -> None:
 @pytest.mark.skipif(NO_VULKAN is not None, reason=f"no Vulkan here: {NO_VULKAN}")
 def test_a_named_variant_never_falls_back(bundle_of: Write) -> None:
     path = bundle_of(variant("v"), variant("c"))
-    told, _ = loaded(path, "VULKAN", HETEROCC_VULKAN_FAULT="build:1")
-    assert told["error"] == "DeviceError" and "loading partition 'p0'" in told["message"]
+    report, _ = loaded(path, "VULKAN", HETEROCC_VULKAN_FAULT="build:1")
+    assert report["error"] == "DeviceError" and "loading partition 'p0'" in report["message"]
 
 
 @pytest.mark.vulkan
 @pytest.mark.skipif(NO_VULKAN is not None, reason=f"no Vulkan here: {NO_VULKAN}")
 def test_if_all_fail_one_error_lists_each_variant_with_its_reason(bundle_of: Write) -> None:
     path = bundle_of(variant("v", name="ONE"), variant("g", name="FAR", index=99), variant("v", name="TWO"))
-    told, _ = loaded(path, None, HETEROCC_VULKAN_FAULT="alloc:1,build:1")
-    assert told["error"] == "DeviceError" and told["message"] == "no variant of the bundle can be loaded here"
-    reasons = told["hint"].split(" | ")
+    report, _ = loaded(path, None, HETEROCC_VULKAN_FAULT="alloc:1,build:1")
+    assert report["error"] == "DeviceError" and report["message"] == "no variant of the bundle can be loaded here"
+    reasons = report["hint"].split(" | ")
     assert [r.split(" ")[3] for r in reasons] == ["FAR", "ONE", "TWO"]
     assert "HC404" in reasons[1] and "HC401" in reasons[2]
 
@@ -290,9 +290,9 @@ def test_without_a_driver_the_variant_is_passed_over(
 ) -> None:
     if (NO_VULKAN if letter == "v" else NO_OPENCL) is not None:
         pytest.skip("the driver is missing here already, and the code cannot be compiled")
-    told, log = loaded(bundle_of(variant(letter), variant("c")), devices, discrete=False, **environment)
-    assert told["devices"] == ["CPU"]
-    assert "cannot be used" in told["notes"][0] and "cannot run here" in told["notes"][0]
+    report, log = loaded(bundle_of(variant(letter), variant("c")), devices, discrete=False, **environment)
+    assert report["devices"] == ["CPU"]
+    assert "cannot be used" in report["notes"][0] and "cannot run here" in report["notes"][0]
     assert ("cannot run here" in log) == (devices is None)
 
 

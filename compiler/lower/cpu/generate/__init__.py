@@ -1,1 +1,1 @@
-"""Kernels for CPUs that are written, not scheduled: any size, no extent that has to divide."""
+"""Generation of kernels for CPUs without schedules, for extents of any size."""

@@ -1,4 +1,4 @@
-"""Writes kernels: their arguments, loops, and tiles of accumulators that become vector registers."""
+"""Building blocks of generated kernels: arguments, loops, and tiles of accumulators in vector registers."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from heterocc.compiler.lower.cpu.generate.read import Nest
 from heterocc.compiler.lower.cpu.generate.tiles import Run
 
 PARALLEL_WORK = 1 << 18
-"""Multiply-adds from where work is shared between threads: about three microseconds of one."""
+"""The smallest number of multiply-adds that is divided among threads, about three microseconds of one."""
 
 TASKS = 16
-"""Pieces that work is cut into at least, if it can be: for the threads of any machine."""
+"""The smallest number of pieces that work is divided into, if possible: enough for the threads of any machine."""
 
 UNROLL = 4
-"""Steps of a reduction written one after another."""
+"""Unrolled steps of a reduction."""
 
 
 class Arguments:
@@ -47,11 +47,11 @@ class Arguments:
         return build.decl_buffer((index(size),), dtype_of(buffer), data=tirx.buffer_data(buffer))
 
     def shaped(self, buffer: tirx.Buffer) -> tirx.Buffer:
-        """The argument that `buffer` is, in its own shape."""
+        """The argument for `buffer`, in its own shape."""
         return self._given[self._number(buffer)]
 
     def flat(self, buffer: tirx.Buffer) -> tirx.Buffer:
-        """The argument that `buffer` is, as one row of elements."""
+        """The argument for `buffer`, as a flat buffer."""
         return self._flat[self._number(buffer)]
 
     def _number(self, buffer: tirx.Buffer) -> int:
@@ -72,7 +72,7 @@ def written(kernel: Nest, packed: Mapping[int, int], body: Callable[[Arguments],
 
 @contextmanager
 def loop(extent: int, kind: str = "serial") -> Iterator[tirx.Expr]:
-    """A loop below `extent`; none where it would run once."""
+    """A loop over `extent`; omitted if it would run once."""
     if extent == 1:
         yield index(0)
         return
@@ -81,7 +81,7 @@ def loop(extent: int, kind: str = "serial") -> Iterator[tirx.Expr]:
 
 
 def shared_loop(extent: int, work: int) -> AbstractContextManager[tirx.Expr]:
-    """A loop whose iterations the threads share, if there are `work` multiply-adds in all that are worth it."""
+    """A loop, parallel if its `work`, in multiply-adds, is large enough."""
     return loop(extent, "parallel" if work >= PARALLEL_WORK else "serial")
 
 
@@ -106,12 +106,12 @@ def scratch(size: int) -> tirx.Buffer:
 
 
 def spread(numbers: int) -> int:
-    """At least so many numbers, an odd number of cache lines: planes then fall on all sets of a cache."""
+    """`size` rounded up to an odd number of cache lines, so that planes are spread over all sets of a cache."""
     return (-(-numbers // 16) | 1) * 16
 
 
 def vector(buffer: tirx.Buffer, start: tirx.Expr, lanes: int) -> tirx.Expr:
-    """`lanes` elements of a flat buffer in a row."""
+    """`lanes` consecutive elements of a flat buffer."""
     return buffer[build.ramp(start, index(1), lanes) if lanes > 1 else start]
 
 
@@ -121,7 +121,7 @@ def put(buffer: tirx.Buffer, value: tirx.Expr, start: tirx.Expr, lanes: int) -> 
 
 
 def prefetch(buffer: tirx.Buffer, place: tirx.Expr) -> None:
-    """Ask for the cache line of an element that is read soon, which may lie beyond the end."""
+    """Prefetch the cache line of an element; it may be beyond the end."""
     to_read_into_nearest_as_data = [tirx.const(number, "int32") for number in (0, 3, 1)]
     address = tirx.address_of(buffer[place])
     build.evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch", address, *to_read_into_nearest_as_data))
@@ -138,11 +138,11 @@ def zeros(lanes: int) -> tirx.Expr:
 
 
 Step = Callable[[Any, int], None]
-"""Adds the products of one term to the accumulators; the second is a number that counts terms."""
+"""A function that adds the products of one term to the accumulators; its second argument is the term's number."""
 
 
 def in_turn(terms: int, step: Step) -> None:
-    """Each of `terms` terms, several a turn of the loop."""
+    """A loop over `terms` terms, unrolled."""
     if terms >= UNROLL:
         with loop(terms // UNROLL) as outer:
             for inner in range(UNROLL):
@@ -162,9 +162,8 @@ def product_tile(
 ) -> Sequence[tirx.Buffer]:
     """Accumulate `rows` × `vectors` vectors over `terms`: one buffer per column of vectors, row by row.
 
-    `broadcast(row, term)` is a number, `loaded(column, term)` a vector, for each term that `walk(terms, step)` calls
-    `step` with. Few accumulators are kept several times, for terms in turn, because the next sum has to wait for the
-    last.
+    `broadcast(row, term)` is a number, `loaded(column, term)` a vector; `walk(terms, step)` calls `step` for each term.
+    If there are few accumulators, several copies take terms in turn, because each addition waits for the previous one.
     """
     chains = 1
     while rows * vectors * chains < 8 and chains < UNROLL and terms >= 4 * UNROLL:
@@ -194,7 +193,7 @@ def product_tile(
 
 
 def either_run(tiles: Sequence[Run], tile: tirx.Expr, body: Callable[[Run], None]) -> None:
-    """`body(run)` for the run that the tile of this number belongs to."""
+    """Write `body(run)` for the run that contains the tile of this number."""
     if len(tiles) == 1:
         body(tiles[0])
     else:
@@ -202,17 +201,17 @@ def either_run(tiles: Sequence[Run], tile: tirx.Expr, body: Callable[[Run], None
 
 
 def start_of(run: Run, tile: tirx.Expr) -> tirx.Expr:
-    """Where the tile of this number, one of the run, starts."""
+    """The start of tile number `number`, which is in the run."""
     return index(run.start) + (tile - index(run.first)) * index(run.size)
 
 
 def shares(work: int, tasks: int, tiles: int) -> int:
-    """Parts that the tiles of each of `tasks` tasks are cut into, so that every thread of a machine finds work."""
+    """The number of parts of the tiles of each of `tasks` tasks, enough for the threads of any machine."""
     return 1 if work < PARALLEL_WORK else max(1, min(tiles, -(-TASKS // tasks)))
 
 
 def share(part: tirx.Expr, parts: int, tiles: int) -> tuple[tirx.Expr, tirx.Expr]:
-    """The tiles of a part: from the first to before the second."""
+    """The range of tiles of a part: start and end."""
     return tirx.floordiv(part * index(tiles), index(parts)), tirx.floordiv(
         (part + index(1)) * index(tiles), index(parts)
     )
@@ -230,7 +229,7 @@ def share_loop(part: tirx.Expr, parts: int, tiles: int) -> Iterator[tirx.Expr]:
 
 
 def unpacked(task: tirx.Expr, extents: Sequence[int]) -> list[tirx.Expr]:
-    """A task's number as numbers below `extents`, the last the fastest."""
+    """A task's number as indices below `extents`; the last one changes fastest."""
     found: list[tirx.Expr] = []
     for place, extent in reversed(list(enumerate(extents))):
         if extent == 1:

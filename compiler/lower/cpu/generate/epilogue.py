@@ -14,22 +14,22 @@ from heterocc.compiler.lower.cpu.generate.places import Place, at, index, loop_v
 from heterocc.compiler.lower.cpu.generate.read import Fold, Kernel, Nest, Stage
 
 _KEPT = ("float32", "int32")
-"""Types of values that are kept in a vector register; others are computed again where they are used."""
+"""Types of values that are kept in a vector register; others are computed again for each use."""
 
 
 def can_store(kernel: Kernel | Fold) -> bool:
-    """Whether `store_tile` has a form for what becomes of the kernel's sums."""
+    """Whether `store_tile` supports the kernel's epilogue."""
     given = [b for b in (kernel.sum_, *(s.buffer for s in kernel.after)) if kernel.argument(b) is not None]
     return len(given) >= 1 and all(dtype_of(b) == "float32" for b in given)
 
 
 def reads_in_epilogue(kernel: Kernel, buffer: tirx.Buffer) -> bool:
-    """Whether a buffer is read by a stage other than the contraction: it then has to stay in its layout."""
+    """Whether a stage other than the contraction reads a buffer, so that its layout must not change."""
     return any(load.source.same_as(buffer) for s in (*kernel.before, *kernel.after) for load in loads(s.value))
 
 
 def is_heavy(kernel: Nest) -> bool:
-    """Whether the epilogue calls functions: written out for each vector of a tile it would be long and spill."""
+    """Whether the epilogue calls functions, whose code for each vector of a tile would be long and spill registers."""
     return any(isinstance(n, Call) for stage in kernel.after for n in nodes(stage.value))
 
 
@@ -44,7 +44,8 @@ def store_tile(
 ) -> None:
     """Store a tile: `sums` has one buffer per column of vectors, with `rows` vectors of `lanes` numbers.
 
-    `place(row, column, lane)` is where a number belongs, `width(column)` how many lanes of a column's vectors do.
+    `place(row, column, lane)` is the place of a number in the output, `width(column)` the number of valid lanes of a
+    column's vectors.
     """
     heavy = is_heavy(kernel)
     for column, buffer in enumerate(sums):
@@ -67,7 +68,7 @@ def store_vectors(
     length: int,
     lanes: int,
 ) -> None:
-    """Store `length` outputs in a row: `total(number)` is the sum of one, `place(number)` where it belongs."""
+    """Store `length` outputs in a row: `total(number)` is a sum, `place(number)` its place in the output."""
     width = min(lanes, length)
 
     def store(start: tirx.Expr) -> None:
@@ -82,7 +83,7 @@ def store_vectors(
 
 
 def kept_stages(kernel: Nest) -> list[tuple[int, Stage]]:
-    """Stages whose values later stages read, by number."""
+    """The numbers of stages whose values later stages read."""
     found = []
     for number, stage in enumerate(kernel.after):
         later = [load for s in kernel.after[number + 1 :] for load in loads(s.value)]
@@ -92,7 +93,7 @@ def kept_stages(kernel: Nest) -> list[tuple[int, Stage]]:
 
 
 class Element:
-    """One place of a kernel's outputs: `total` is its sum, `kept` has room for values that several stages read."""
+    """One place of a kernel's outputs: `total` is its sum, `kept` are registers for values that several stages read."""
 
     def __init__(
         self,

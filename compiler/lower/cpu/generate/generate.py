@@ -21,16 +21,16 @@ from heterocc.compiler.lower.cpu.generate.rows.rows import generate_rows
 from heterocc.compiler.lower.cpu.generate.rows.stages import read_rows
 
 KINDS = (generate_product, generate_depthwise, generate_winograd, generate_direct)
-"""Functions of (kernel, instruction set) that give (code, packings), None for a kernel of another kind; in order."""
+"""Functions (kernel, instruction set) -> (code, packings) or None for a kernel of another kind; tried in order."""
 
 
 def generate(
     function: tirx.PrimFunc, weights: Collection[int], isa: Isa
 ) -> tuple[tirx.PrimFunc, tuple[Panels | FilteredPanels, ...]] | None:
-    """Write a kernel for an instruction set, None if it is of no kind that is generated.
+    """Write a kernel for an instruction set; None if no generator supports its kind.
 
     `weights` are the numbers of the arguments that are parameters. Returns the kernel, with the same arguments, and
-    how weights among them are to be packed.
+    the packings of the weights among them.
     """
     kernel = read_kernel(function, weights)
     if kernel is not None:

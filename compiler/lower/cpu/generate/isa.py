@@ -1,4 +1,4 @@
-"""The vector registers that generated kernels count on."""
+"""The vector registers that generated kernels use."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Isa:
-    """An instruction set: `lanes` float32 a vector register, and how many `registers` there are."""
+    """An instruction set: `registers` is the number of vector registers, each of `lanes` float32."""
 
     lanes: int
     registers: int
 
     def narrowed(self, length: int) -> Isa:
-        """The same registers, used for no more lanes than `length` numbers fill."""
+        """The same registers with at most as many lanes as `length` numbers fill."""
         lanes = self.lanes
         while lanes > 4 and lanes // 2 >= length:
             lanes //= 2

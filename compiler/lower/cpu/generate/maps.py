@@ -1,8 +1,8 @@
-"""Kernels without sums: each element of the outputs is computed from elements of the inputs, in vectors.
+"""Generation of kernels without sums: each element of the outputs is computed from elements of the inputs, in vectors.
 
-The last loops count as one axis as far as everything that is read lies along it at one distance. An axis that a
-condition cuts (padding, concatenation) is walked in pieces within which the condition is constant. A last vector that
-would reach beyond the end of an axis starts earlier and overlaps the one before.
+The last loops are combined to one axis if all reads have a constant stride along it. An axis that a condition divides
+(padding, concatenation) is processed in pieces within which the condition is constant. A last vector that would exceed
+the end of an axis starts earlier and overlaps the previous one.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from heterocc.compiler.lower.cpu.generate.read import Nest, Stage, is_constant
 from heterocc.compiler.lower.cpu.generate.transposes import find_turned, write_turned
 
 PARALLEL_ELEMENTS = 1 << 16
-"""Elements from where work is shared between threads; an element with a function counts as `FUNCTION` of them."""
+"""The smallest number of elements that is divided among threads; one with a function counts as `FUNCTION`."""
 
 FUNCTION = 8
 TASKS = 16
-"""Pieces that a long axis is cut into at least, if there are no other loops to share."""
+"""The smallest number of pieces of a long axis, if there are no other loops to divide among threads."""
 
 MOST_PIECES = 8
-"""Pieces that conditions may cut an axis into: each is code of its own."""
+"""The limit on pieces of an axis, because each has separate code."""
 
 _VECTOR_TYPES = ("float32", "float64", "int32", "int64")
-"""Types that TVM keeps in vectors as they are; it stores booleans bitwise."""
+"""Types that TVM stores in vectors element by element; it stores booleans bitwise."""
 
 
 def generate_map(function: tirx.PrimFunc, isa: Isa) -> tuple[tirx.PrimFunc, tuple[Panels, ...]] | None:
@@ -57,7 +57,7 @@ def generate_map(function: tirx.PrimFunc, isa: Isa) -> tuple[tirx.PrimFunc, tupl
 
 
 def read_map(function: tirx.PrimFunc) -> Nest | None:
-    """Read a kernel without sums; None if it has one, or gives out arrays of different shapes."""
+    """Read a kernel without sums; None if it has one, or outputs of different shapes."""
     schedule = s_tir.Schedule(function, debug_mask="none")
     views = [view(schedule, rv) for rv in leaf_blocks(schedule)]
     blocks = [b for b in views if b is not None]
@@ -82,7 +82,7 @@ def read_map(function: tirx.PrimFunc) -> Nest | None:
 
 
 def _read_elsewhere(number: int, stages: Sequence[Stage], together: set[int]) -> bool:
-    """Whether a stage is read at other places than its reader's own, or by a stage that is."""
+    """Whether a stage is read at places other than its reader's, directly or through another stage."""
     for other, reader in enumerate(stages):
         for load in loads(reader.value):
             if load.source.same_as(stages[number].buffer) and not (
@@ -103,7 +103,7 @@ def _has_vectors(nest: Nest) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """How a nest is walked: `outer` loops, then `axis` from cut to cut."""
+    """The order of a nest: `outer` loops, then `axis` in the pieces between `cuts`."""
 
     outer: Axis
     axis: Axis
@@ -111,7 +111,7 @@ class _Shape:
 
 
 def _shape(nest: Nest) -> _Shape | None:
-    """The longest axis of last loops along which everything lies at one distance, and where conditions cut it."""
+    """The longest axis of last loops with constant strides, and the places along it at which conditions change."""
     forms = []
     plain = [True] * len(nest.loops)
     for stage in nest.after:

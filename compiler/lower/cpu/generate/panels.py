@@ -11,12 +11,12 @@ from heterocc.compiler.lower.cpu.generate.tiles import Run
 
 @dataclass(frozen=True, slots=True)
 class Panels:
-    """A weight argument is to be given as [outer][tile][term][place in the tile], as one row of numbers.
+    """The layout [outer][tile][term][place in the tile] of a weight argument, as a flat array.
 
     The array is viewed in `shape`; `order` is the transposition that brings its axes to (outer …, terms …, places …),
-    whose sizes are `outer`, `terms` and `places`. Places come in vectors of `lanes`, in tiles of `runs`, which count
-    vectors. A last vector that would reach beyond the end starts earlier and overlaps the one before; if there is no
-    other, zeros follow.
+    whose sizes are `outer`, `terms` and `places`. Places are in vectors of `lanes`, and these in the tiles of `runs`,
+    counted in vectors. A last vector that would exceed the end starts earlier and overlaps the previous one; a single
+    one is filled with zeros.
     """
 
     argument: int
@@ -36,12 +36,12 @@ class Panels:
 
     @property
     def block(self) -> int:
-        """Numbers for each place of `outer`."""
+        """The number of elements for each place of `outer`."""
         return sum(r.count * r.size for r in self.runs) * self.lanes * self.terms
 
     @property
     def size(self) -> int:
-        """Numbers in all."""
+        """The total number of elements."""
         return self.outer * self.block
 
     def apply(self, array: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Loops counted as one axis, and offsets in memory as linear forms of them."""
+"""Loops combined to one axis, and offsets in memory as linear forms of loops."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def substituted(
     values: Sequence[tuple[tirx.Var, tirx.Expr]],
     load: Callable[[TensorLoad], tirx.Expr] | None = None,
 ) -> tirx.Expr:
-    """The expression with variables replaced, then loads as `load` says."""
+    """The expression with variables replaced, then loads replaced by `load`."""
     from tvm.ir import TensorLoad
 
     def variable(var: tirx.Var) -> tirx.Expr:
@@ -47,7 +47,7 @@ def substituted(
 
 @dataclass(frozen=True, slots=True)
 class Linear:
-    """constant + Σ coefficient · variable; `steps` are the coefficients of the variables it was read for."""
+    """constant + Σ coefficient · variable; `steps` are the coefficients of the given variables."""
 
     constant: int
     steps: tuple[int, ...]
@@ -97,7 +97,7 @@ def offset(indices: Sequence[tirx.Expr], buffer: tirx.Buffer, variables: Sequenc
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """Loops counted as one, the last the fastest: their numbers among the block's loops, and their extents.
+    """Loops combined to one axis, the last one fastest: their numbers among the block's loops, and their extents.
 
     Loops that run once may be left out of every axis.
     """
@@ -107,11 +107,11 @@ class Axis:
 
     @property
     def length(self) -> int:
-        """Places along the axis."""
+        """The length of the axis."""
         return prod(self.extents)
 
     def step(self, form: Linear) -> int | None:
-        """The distance in memory between neighbours along the axis; None if it is not the same everywhere."""
+        """The stride in memory along the axis; None if it is not constant."""
         if not self.loops:
             return 0
         step = form.steps[self.loops[-1]]
@@ -124,7 +124,7 @@ class Axis:
         return step
 
     def split(self, place: tirx.Expr) -> list[tuple[int, tirx.Expr]]:
-        """The loops' values at a place along the axis."""
+        """The values of the loops at a place on the axis."""
         found: list[tuple[int, tirx.Expr]] = []
         pitch = 1
         for number in range(len(self.loops) - 1, -1, -1):
@@ -153,6 +153,6 @@ def at(form: Linear, place: Place) -> tirx.Expr | None:
 
 
 def loop_values(place: Place, variables: Sequence[tirx.Var]) -> list[tuple[tirx.Var, tirx.Expr]]:
-    """The value of each loop at a place; zero for loops of no axis, which run once."""
+    """The value of each loop at a place; zero for loops that are not part of an axis, which run once."""
     found = dict(pair for axis, value in place for pair in axis.split(value))
     return [(var, found.get(number, index(0))) for number, var in enumerate(variables)]

@@ -1,10 +1,10 @@
-"""Matrix products: of a matrix and a weight, of two matrices, batched, with a vector; 1×1 convolutions are some, too.
+"""Generation of matrix products: with a weight, of two matrices, batched, with a vector, and 1×1 convolutions.
 
-Each output is a sum over terms of one number, which a row of outputs shares, and a vector along the output's last
-axis. The numbers come from the side that does not move along that axis (the left matrix; a convolution's weights), the
-vectors from the side that does (the right matrix; the pixels). Weights are packed so that a tile reads them in a row;
-the other sides are read in place, or copied panel by panel if their vectors do not lie in a row or their rows fall on
-the same places of the cache. The structure follows Goto and van de Geijn, "Anatomy of high-performance matrix
+Each output is a sum over terms of a number, shared by a row of outputs, times a vector along the output's last axis.
+The numbers are of the factor that is constant along that axis (the left matrix; a convolution's weights), the vectors
+of the other (the right matrix; the pixels). Weights are packed so that a tile reads them consecutively. Other factors
+are read in place, or copied panel by panel if their vectors are not contiguous or their rows compete for the same sets
+of the cache. The structure follows Goto and van de Geijn, "Anatomy of high-performance matrix
 multiplication" (2008).
 """
 
@@ -27,7 +27,7 @@ from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.tiles import Run, better_along_channels, choose_tile, runs
 
 ROWS_A_TASK = 64
-"""Rows that a copied panel serves at least."""
+"""The smallest number of rows for which a panel is copied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Product:
 
     @property
     def work(self) -> int:
-        """Multiply-adds."""
+        """The number of multiply-adds."""
         return math.prod(a.length for a in (*self.outer, self.rows, self.columns, self.terms))
 
 
@@ -67,7 +67,7 @@ def generate_product(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tuple[Pan
 
 
 def _along_channels(found: Product, isa: Isa) -> bool:
-    """Whether a convolution of a narrow map is left to the schedule."""
+    """Whether a convolution of a narrow map is scheduled instead."""
     if found.vectors.weight is not None or found.numbers.weight is None or not found.columns.extents:
         return False
     used = found.columns.length / (-(-found.columns.length // isa.lanes) * isa.lanes)
@@ -109,12 +109,12 @@ def find_product(kernel: Kernel) -> Product | None:
 
 
 def _worth_it(found: Product) -> bool:
-    """Whether vectors lie in a row, are packed, or serve enough rows that copying them pays."""
+    """Whether vectors are contiguous, packed, or used by enough rows to be copied."""
     return found.vectors.weight is not None or found.columns.step(found.vectors.form) == 1 or found.rows.length >= 8
 
 
 def _side(kernel: Kernel, load: TensorLoad) -> Side | None:
-    """A factor read from an argument; a weight if it is one, only read here, and each axis is a loop of its own."""
+    """A factor read from an argument; a weight if it is a parameter, only read here, and each axis is one loop."""
     load = kernel.through_copies(load)
     argument = kernel.argument(load.source)
     form = offset(load.indices, load.source, kernel.loops)
@@ -134,7 +134,7 @@ def _is_zero(expr: tirx.Expr) -> bool:
 
 
 class _Writer:
-    """Writes a product: panels of columns, each a walk down the rows, tile by tile."""
+    """A generator of a product: panels of columns, and for each all rows, tile by tile."""
 
     def __init__(self, kernel: Kernel, found: Product, isa: Isa) -> None:
         self.kernel, self.found, self.isa = kernel, found, isa
@@ -167,10 +167,10 @@ class _Writer:
         return Panels(side.weight, shape, order, size, self.found.terms.length, places.length, lanes, tiles)
 
     def _copied(self) -> bool:
-        """Whether panels of the vectors' side are copied before use.
+        """Whether panels of the vectors are copied before use.
 
-        Rows whose distance is a multiple of a large power of two fall on few places of a second-level cache of
-        1 MiB in 16 ways: more of them than these places hold push each other out.
+        Rows whose distance is a multiple of a large power of two map to few sets of a second-level cache of 1 MiB with
+        16 ways; more rows than these sets hold evict each other.
         """
         side, terms = self.found.vectors, self.found.terms
         if self.found.columns.step(side.form) != 1 or self.length < self.isa.lanes:
@@ -203,7 +203,7 @@ class _Writer:
     def _panel(
         self, arguments: Arguments, place: Place, run: Run, group: tirx.Expr, share: tuple[tirx.Expr, int, int]
     ) -> None:
-        """One group of columns, down a share of the rows."""
+        """Compute one group of columns of some rows."""
         lanes = self.isa.lanes
         number = emit.start_of(run, group)
         starts = [self._start((number + index(v)) * index(lanes)) for v in range(run.size)]
@@ -280,7 +280,7 @@ class _Writer:
         return total * index(packing.block)
 
     def _copy(self, arguments: Arguments, place: Place, starts: list[tirx.Expr]) -> tirx.Buffer:
-        """A panel of the vectors' side, term by term."""
+        """Copy a panel of the vectors, term by term."""
         found, lanes = self.found, self.isa.lanes
         width = len(starts) * lanes
         copied = emit.scratch(found.terms.length * width)

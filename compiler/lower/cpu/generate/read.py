@@ -1,4 +1,4 @@
-"""A fused kernel, read as a contraction, what is computed before it, and what becomes of each of its outputs."""
+"""Analysis of a fused kernel: its contraction, the stages before it, and its epilogue."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from heterocc.compiler.lower.cpu.generate.places import Axis, Linear, shape_of, 
 
 @dataclass(frozen=True)
 class Stage:
-    """A block that writes `value` at each place of `buffer`: an expression of `iters`."""
+    """A block that writes `value`, an expression of `iters`, to each place of `buffer`."""
 
     buffer: tirx.Buffer
     iters: tuple[tirx.Var, ...]
@@ -25,12 +25,12 @@ class Stage:
 
 @dataclass(frozen=True, kw_only=True)
 class Nest:
-    """Stages of a kernel that give one element of each output for each place.
+    """The stages of a kernel, which compute one element of each output for each place.
 
     `loops` are iteration variables, `kinds` "S" or "R" and `extents` one per loop. `places` are the numbers of the
     spatial ones, in the order of the outputs' dimensions. `before` are stages that others read anywhere, `after` those
     that read each other at the same place, in order. `weights` are the numbers of the arguments that are parameters.
-    `sum_` is what the contraction of a Kernel writes.
+    `sum_` is the buffer of the contraction's results.
     """
 
     function: tirx.PrimFunc
@@ -53,18 +53,18 @@ class Nest:
         return tuple(i for i, kind in enumerate(self.kinds) if kind == "R")
 
     def axis(self, loops: Sequence[int]) -> Axis:
-        """The loops of these numbers as one axis."""
+        """The loops with these numbers as one axis."""
         return Axis(tuple(loops), tuple(self.extents[n] for n in loops))
 
     def last_run(self, loops: Sequence[int], forms: Sequence[Linear]) -> Axis:
-        """The longest row of the last of `loops` that is one axis in all `forms`."""
+        """The longest sequence of the last of `loops` that is one axis in all `forms`."""
         first = max(len(loops) - 1, 0)
         while first and all(self.axis(loops[first - 1 :]).step(f) is not None for f in forms):
             first -= 1
         return self.axis(loops[first:])
 
     def inlined(self, expr: tirx.Expr) -> tirx.Expr:
-        """The expression with what the stages before compute in place of loads of it."""
+        """The expression with loads of preceding stages replaced by their values."""
 
         def inline(load: TensorLoad) -> tirx.Expr:
             stage = self.stage(load.source)
@@ -75,7 +75,7 @@ class Nest:
         return substituted(expr, [], inline)
 
     def argument(self, buffer: tirx.Buffer) -> int | None:
-        """The number of the argument that a buffer is, None for one that the kernel owns."""
+        """The number of a buffer among the arguments; None if it is internal."""
         return next((n for n, p in enumerate(self.function.params) if p.same_as(buffer)), None)
 
     def stage(self, buffer: tirx.Buffer) -> Stage | None:
@@ -90,7 +90,7 @@ Combine = Callable[[tirx.Expr, tirx.Expr], tirx.Expr]
 class Fold(Nest):
     """out[places] = after(value combined over all terms), in float32.
 
-    `combine(so far, value)` is a sum, maximum or minimum, and `start` the number that changes none. `loops` are the
+    `combine(so far, value)` is a sum, maximum or minimum, and `start` its neutral element. `loops` are the
     reduction's. Stages `before` do not depend on the result, those `after` do.
     """
 
@@ -112,14 +112,14 @@ class Kernel(Nest):
     right: TensorLoad
 
     def through_copies(self, load: TensorLoad) -> TensorLoad:
-        """The load of what a load reads, if stages before only copy it."""
+        """The load at the source of a load, through preceding stages that only copy."""
         while (stage := self.stage(load.source)) is not None and isinstance(stage.value, TensorLoad):
             load = substituted(stage.value, list(zip(stage.iters, load.indices, strict=True)))
         return load
 
 
 def read_kernel(function: tirx.PrimFunc, weights: Collection[int]) -> Kernel | None:
-    """Read a kernel; None if it is anything but one product of float32, its padding and an epilogue by element."""
+    """Read a kernel; None unless it is one product of float32 with padding before and an elementwise epilogue."""
     parts = _parts(function)
     factors = None if parts is None else _factors(parts.block)
     if parts is None or factors is None:
@@ -128,7 +128,7 @@ def read_kernel(function: tirx.PrimFunc, weights: Collection[int]) -> Kernel | N
 
 
 def read_fold(function: tirx.PrimFunc) -> Fold | None:
-    """Read a kernel; None if it is anything but one sum, maximum or minimum, its padding and an epilogue by element."""
+    """Read a kernel; None unless it is one sum, maximum or minimum with padding before and an elementwise epilogue."""
     parts = _parts(function)
     if parts is None:
         return None
@@ -148,7 +148,7 @@ class Combination:
 
 
 def combination(block: BlockView) -> Combination | None:
-    """Read a block as a sum, maximum or minimum of float32; None if it is anything else."""
+    """Read a block as a sum, maximum or minimum of float32; None if it is none of these."""
     total, start = block.store.value, getattr(block.block.init, "value", None)
     combine = next((c for kind, (c, _) in _COMBINE.items() if isinstance(total, kind)), None)
     if combine is None or not isinstance(start, tirx.FloatImm) or dtype_of(total) != "float32":
@@ -218,12 +218,12 @@ def _parts(function: tirx.PrimFunc) -> _Parts | None:
         else:
             return None
     if any(p.same_as(stage.buffer) for stage in before for p in function.params):
-        return None  # what a kernel gives out is the sum or a stage after it
+        return None  # outputs are the sum or stages after it
     return _Parts(block, tuple(before), tuple(after))
 
 
 def _accumulates(block: BlockView, expr: tirx.Expr) -> bool:
-    """Whether an expression is what the block has stored so far."""
+    """Whether an expression is the block's accumulated value."""
     spatial = [v for v, kind in zip(block.iters, block.kinds, strict=True) if kind == "S"]
     if not is_iters(block.store.indices, spatial) or not isinstance(expr, TensorLoad):
         return False

@@ -1,7 +1,7 @@
-"""Sums, maxima and minima over any axes, in vectors along a row of outputs or along a row of terms.
+"""Generation of sums, maxima and minima over any axes, in vectors along a row of outputs or along a row of terms.
 
-A row of terms is combined in several accumulators of a vector each, then in halves; its last terms in shorter vectors.
-Sums are added in another order than term by term: their error is smaller.
+A row of terms is combined in several vector accumulators, which are then combined by halves; its last terms use shorter
+vectors. The order of additions differs from the sequential one, and their error is smaller.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from heterocc.compiler.lower.cpu.generate.places import (
 from heterocc.compiler.lower.cpu.generate.read import Fold
 
 PARALLEL_TERMS = 1 << 16
-"""Terms from where work is shared between threads; a term with a function counts as `FUNCTION` of them."""
+"""The smallest number of terms that is divided among threads; one with a function counts as `FUNCTION`."""
 
 FUNCTION = 8
 CHAINS = 4
-"""Accumulators in a row: an addition has a latency of four cycles, and two can start in each."""
+"""The number of accumulators: an addition has a latency of four cycles, and two can start in each."""
 
 
 def generate_reduction(kernel: Fold, isa: Isa) -> tuple[tirx.PrimFunc, tuple[Panels, ...]] | None:
-    """The kernel written as a reduction in vectors; None if what it reads does not lie in rows."""
+    """The kernel written as a reduction in vectors; None if its inputs are not contiguous along a row."""
     found = find_reduction(kernel)
     if found is None or not can_store(kernel):
         return None
@@ -53,7 +53,7 @@ def generate_reduction(kernel: Fold, isa: Isa) -> tuple[tirx.PrimFunc, tuple[Pan
 @dataclass(frozen=True, slots=True)
 class Reduction:
     """`row` is the axis of vectors: outputs if `along`, else terms. `outer` are the other loops over outputs, `terms`
-    those over terms. `value` is what is combined, an expression of arguments.
+    those over terms. `value` is the combined expression of arguments.
     """
 
     outer: Axis
@@ -64,7 +64,7 @@ class Reduction:
 
 
 def find_reduction(kernel: Fold) -> Reduction | None:
-    """Read a kernel as a reduction whose loads all lie at one distance along its last output or its last term."""
+    """Read a kernel as a reduction whose loads have constant strides along its last output or its last term."""
     value = _from_arguments(kernel)
     if value is None:
         return None
@@ -119,7 +119,7 @@ class _Writer:
         return [self.single(n, value) for n, value in self.found.outer.split(place)]
 
     def single(self, number: int, value: tirx.Expr) -> tuple[Axis, tirx.Expr]:
-        """A loop as an axis of its own."""
+        """A single loop as an axis."""
         return Axis((number,), (self.kernel.extents[number],)), value
 
     def over_terms(self, body: Callable[[list[tuple[Axis, tirx.Expr]]], None]) -> None:
@@ -128,7 +128,7 @@ class _Writer:
             body([self.single(n, stack.enter_context(emit.loop(self.kernel.extents[n]))) for n in self.found.terms])
 
     def start(self, buffer: tirx.Buffer, lanes: int) -> None:
-        """Set a register to the number that changes nothing."""
+        """Set a register to the neutral element."""
         number = tirx.const(self.kernel.start, "float32")
         emit.put(buffer, build.broadcast(number, lanes) if lanes > 1 else number, index(0), lanes)
 
@@ -140,7 +140,7 @@ class _Writer:
 
 
 class _Along(_Writer):
-    """Vectors of outputs: some of them at a time, over all terms."""
+    """A generator with vectors of outputs: several at a time, over all terms."""
 
     def write(self, arguments: Arguments) -> None:
         """Write the kernel's body."""
@@ -179,7 +179,7 @@ def _at_lane(outer: Sequence[tuple[Axis, tirx.Expr]], row: Axis, start: tirx.Exp
 
 
 class _Across(_Writer):
-    """Vectors of terms: one output at a time."""
+    """A generator with vectors of terms: one output at a time."""
 
     def write(self, arguments: Arguments) -> None:
         """Write the kernel's body."""

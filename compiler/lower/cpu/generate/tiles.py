@@ -1,4 +1,4 @@
-"""The register tile of a kernel, by a model of its cycles."""
+"""Choice of the register tile of a kernel by a model of its cycles."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ MOST_ROWS = 14
 LEAST_ROWS = 5
 MOST_VECTORS = 15
 ROW_VECTORS = 6
-"""Vectors of a tile of the only row: such a product waits for memory, which one narrow stream uses best."""
+"""Vectors of a tile of a single row; such a product is limited by memory, which one narrow stream uses best."""
 
 LATENCY = 4.5
-"""Cycles before an accumulator can be used again: 4 on current x86 and ARM, and scheduling is not perfect."""
+"""The latency of a multiply-add in cycles: 4 on current x86 and ARM, and a margin for imperfect scheduling."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +64,13 @@ def choose_tile(rows: int, vectors: int, isa: Isa) -> tuple[int, int]:
 
 
 LANES_USED = 0.93
-"""Share of the lanes that pixels fill, below which vectors along channels win."""
+"""The share of lanes filled by pixels below which vectors along channels are faster."""
 
 
 def better_along_channels(used: float, channels: int, width: int, isa: Isa) -> bool:
-    """Whether a convolution is left to the schedule, whose vectors lie along `channels` and tiles along `width`.
+    """Whether a convolution is scheduled instead, with vectors along `channels` and tiles along `width`.
 
-    `used` is the share of the lanes that outputs fill with vectors along pixels: narrow maps waste some. The schedule
+    `used` is the share of lanes that outputs fill in vectors along pixels, which is small for narrow maps. The schedule
     needs whole vectors, and tiles that divide the width.
     """
     return used < LANES_USED and channels % isa.lanes == 0 and divisor_up_to(width, MOST_ROWS) >= LEAST_ROWS

@@ -1,7 +1,7 @@
-"""Maps that read an array along another axis than the one they write along: square blocks, turned in registers.
+"""Generation of maps with transposed inputs: square blocks are transposed in registers.
 
-A block of as many rows as a vector has lanes is loaded row by row, turned by log2(lanes) stages of shuffles of two
-vectors, and stored row by row; blocks go along the rows that are written, so that these are written in order.
+A block of as many rows as a vector has lanes is loaded row by row, transposed by log2(lanes) stages of shuffles of two
+vectors, and stored row by row. Blocks follow the output's rows, so that these are written in order.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from heterocc.compiler.lower.cpu.generate.read import Nest
 
 FEWEST_LANES = 4
 MOST_TURNED = 2
-"""Arrays that a map may read turned: each takes as many registers as a vector has lanes."""
+"""The limit on transposed arrays of a map: each needs as many registers as a vector has lanes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Turned:
-    """A map whose `reads` lie along `across`, while it writes along `along`; `outer` are the other loops."""
+    """A map whose `reads` are contiguous along `across` and whose writes along `along`; `outer` are the other loops."""
 
     outer: Axis
     across: Axis
@@ -36,7 +36,7 @@ class Turned:
 
 
 def find_turned(nest: Nest, along: Axis, lanes: int) -> Turned | None:
-    """Read a map that is written along the axis `along` as one that turns arrays; None if it turns none."""
+    """Read a map whose output is contiguous along the axis `along`; None if it does not transpose an array."""
     every = [
         (load, offset(load.indices, load.source, nest.loops))
         for stage in nest.after
@@ -65,7 +65,7 @@ def find_turned(nest: Nest, along: Axis, lanes: int) -> Turned | None:
 
 
 def _longest(nest: Nest, rest: Sequence[int], last: int, forms: Sequence[Linear]) -> Axis:
-    """The axis that ends with loop `last` and has as many of the loops before it as lie in a row everywhere."""
+    """The longest axis that ends with loop `last` and is contiguous in all accesses."""
     place = rest.index(last)
     first = place
 
@@ -120,7 +120,7 @@ def _write_block(
 
 
 def _with_registers(nest: Nest, values: Sequence[tuple[Linear, TensorLoad, tirx.Expr]]) -> Nest:
-    """The map with values in place of what it reads turned."""
+    """The map's expression with values in place of transposed loads."""
     stages = []
     for stage in nest.after:
         iters = list(zip(stage.iters, nest.loops, strict=True))

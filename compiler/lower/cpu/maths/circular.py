@@ -18,7 +18,7 @@ from heterocc.compiler.lower.cpu.maths.lanes import (
 )
 
 _FAR = 2.0**26
-"""From here on quadrants have more bits than their products with parts of π/2 have room for."""
+"""The size above which the products of quadrants with parts of π/2 are not exact."""
 
 _ROUND = 1.5 * 2**52
 _PART = 2.0**-26
@@ -73,7 +73,7 @@ def acos(x: Value) -> Value:
 
 
 def _arc_sines(size: Value) -> tuple[Value, Value, Condition]:
-    """asin(size), right up to 1/2; 2 asin(√((1 - size) / 2)), the rest to π/2; whether size is over 1/2."""
+    """asin(size), valid up to 1/2; 2 asin(√((1 - size) / 2)), its complement to π/2; whether size is above 1/2."""
     large = size > 0.5
     square = select(large, (1.0 - size) * 0.5, size * size)
     root = select(large, square.sqrt(), size)
@@ -82,10 +82,9 @@ def _arc_sines(size: Value) -> tuple[Value, Value, Condition]:
 
 
 def _of_any(name: str, size: Value, combine: Callable[[Value, Value, Value], Value]) -> Value:
-    """A function of the sine and cosine of an argument's distance from its quadrant's middle, and of the quadrant.
+    """A function of the sine and cosine of the reduced argument, and of the quadrant.
 
-    The arguments are not negative. If one is large, the C library's function `name` computes all of them, as it does
-    single ones.
+    The arguments are not negative. If one is large, the C library's function `name` computes all lanes.
     """
     lanes = size.lanes
     if lanes.count == 1:

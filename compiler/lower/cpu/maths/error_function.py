@@ -21,7 +21,7 @@ def erf(x: Value) -> Value:
 
 
 def _from_table(x: Value) -> Value:
-    """erf |x| from a polynomial for each of 16 intervals, whose coefficients one permutation picks for all lanes."""
+    """erf |x| by a polynomial for each of 16 intervals; one permutation selects the coefficients of all lanes."""
     size = x.magnitude().at_most((len(ERF_TABLE) - 0.51) * ERF_STEP)
     shifted = size.fma(1 / ERF_STEP, ROUND)  # its low four bits are the interval's number
     distance = (shifted - ROUND).fma(-ERF_STEP, size)

@@ -10,9 +10,9 @@ from heterocc.compiler.lower.approximations import EXP, LN2_HIGH, LN2_LOW, LOG
 from heterocc.compiler.lower.cpu.maths.lanes import FLOAT32, Value, polynomial, select
 
 ROUND = 1.5 * 2**23
-"""A float32 plus this and minus this is rounded to an integer, and the sum's low bits are that integer's.
+"""A float32 plus this number, minus this number, is rounded to an integer; the low bits of the sum are the integer.
 
-There is no conversion to an integer, which is undefined for NaN.
+Thus a conversion to an integer, which is undefined for NaN, is not needed.
 """
 
 _ROOT_HALF_BITS = 0x3F3504F3
@@ -24,7 +24,7 @@ def exp(x: Value) -> Value:
 
 
 def exp_to(x: Value, high: float | None) -> Value:
-    """e^x for x up to `high`, beyond which the caller knows that it is infinite; None: x is at most 88."""
+    """e^x for x up to `high`, above which the caller returns infinity; None: x is at most 88."""
     bounded = x.at_least(-104.0)
     bounded = bounded if high is None else bounded.at_most(high)
     return scaled_exp(bounded, 0)
@@ -42,13 +42,13 @@ def scaled_exp(x: Value, shift: int) -> Value:
 
 
 def exp_normal(x: Value) -> Value:
-    """e^x for x from -87.3 to 88, where 2^n is one factor."""
+    """e^x for x from -87.3 to 88, for which 2^n is one factor."""
     bits, _, r = reduced(x, 127)
     return polynomial(r, (1.0, 1.0, *EXP)) * (bits << 23).float_of_bits()
 
 
 def reduced(x: Value, bias: int) -> tuple[Value, Value, Value]:
-    """For n = x / ln 2, rounded: a float's bits whose lowest are n + bias; n; and x - n · ln 2."""
+    """For n = round(x / ln 2): the bits of a float whose lowest are n + bias; n; and x - n · ln 2."""
     shifted = x.fma(math.log2(math.e), ROUND + bias)
     n = shifted - (ROUND + bias)
     return shifted.bits(), n, n.fma(-LN2_LOW, n.fma(-LN2_HIGH, x))

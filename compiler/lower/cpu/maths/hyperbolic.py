@@ -8,7 +8,7 @@ from heterocc.compiler.lower.cpu.maths.lanes import Value, polynomial, select
 
 
 def tanh(x: Value) -> Value:
-    """The hyperbolic tangent, within 2 ulp: t / (t + 2) for t = e^2|x| - 1, which keeps small x."""
+    """The hyperbolic tangent, within 2 ulp: t / (t + 2) for t = e^2|x| - 1, which is accurate for small x."""
     size = x.magnitude().at_most(9.2)
     bits, _, r = reduced(size + size, 127)
     power = (bits << 23).float_of_bits()
@@ -20,7 +20,7 @@ def tanh(x: Value) -> Value:
 
 
 def sigmoid(x: Value) -> Value:
-    """1 / (1 + e^-x), within 2 ulp: through e^-|x|, which cannot overflow and keeps small results."""
+    """1 / (1 + e^-x), within 2 ulp: by e^-|x|, which does not overflow and is accurate for small results."""
     z = exp_to(-x.magnitude(), None)
     top = select(x < 0.0, z, 1.0)
     quotient = top / (z + 1.0)

@@ -12,10 +12,10 @@ def asinh(x: Value) -> Value:
     """The inverse hyperbolic sine, within 1 ulp."""
     size = x.magnitude()
     number = size.to(FLOAT64)
-    # Half the sum, for that has an exponent that float32 has.
+    # Half the sum, whose exponent is in the range of float32.
     half = (number.fma(number, 1.0).sqrt() + number) * 0.5
     result = (wide.log(half) + math.log(2)).to(FLOAT32)
-    # Below, the sum's rounding error shows; x³/6 is all that is left of the series.
+    # Below this, the sum's rounding error dominates, and x³/6 is the only further term of the series that matters.
     result = select(size < 2.0**-10, (x * x).fma(size * (-1 / 6), size), result)
     return select(size < math.inf, result, size).with_sign_of(x)
 

@@ -1,4 +1,4 @@
-"""Expressions over the lanes of a vector: arithmetic that names each value once."""
+"""Expressions over the lanes of a vector, in which each value is computed once and bound to a name."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Lanes:
         return Value(self, var, element)
 
     def closed(self, result: Value) -> tirx.Expr:
-        """The expression of a value with all that it is computed from."""
+        """The expression of a value inside the bindings of all names that it uses."""
         expr = result.expr
         for var, value in reversed(self._bound):
             expr = tirx.Let(var, value, expr)
@@ -147,15 +147,15 @@ class Value:
         return Condition(tirx.NE(self.expr, self._other(other)))
 
     def fma(self, factor: Value | float, summand: Value | float) -> Value:
-        """self · factor + summand, rounded once where the CPU has such an instruction, else twice."""
+        """self · factor + summand, rounded once if the CPU has such an instruction, else twice."""
         return self._new(tirx.op.fma(self.expr, self._other(factor), self._other(summand)))
 
     def at_least(self, low: float) -> Value:
-        """The larger of this and a number; NaN stays, because the second operand is given where one is NaN."""
+        """The larger of this and a number; NaN stays NaN, as the instruction returns the second operand for NaN."""
         return self._new(tirx.Max(self.constant(low).expr, self.expr))
 
     def at_most(self, high: float) -> Value:
-        """The smaller of this and a number; NaN stays."""
+        """The smaller of this and a number; NaN stays NaN."""
         return self._new(tirx.Min(self.constant(high).expr, self.expr))
 
     def sqrt(self) -> Value:
@@ -167,7 +167,7 @@ class Value:
         return self._new(tirx.trunc(self.expr))
 
     def to(self, element: str) -> Value:
-        """The number in another type. Of float to int it must fit, and NaN does not."""
+        """The number in another type. A float converted to an integer must be in its range and not NaN."""
         return self.lanes.bound(tirx.Cast(self.lanes.dtype(element), self.expr), element)
 
     def largest_lane(self) -> tirx.Expr:
@@ -191,7 +191,7 @@ class Value:
         return (self.bits() & mask).float_of_bits()
 
     def negated_if(self, other: Value) -> Value:
-        """A float32 with its sign changed where another has a minus sign."""
+        """A float32 with its sign changed if that of another is negative."""
         return (self.bits() ^ (other.bits() & -0x80000000)).float_of_bits()
 
     def with_sign_of(self, other: Value) -> Value:

@@ -12,7 +12,7 @@ from heterocc.compiler.lower.cpu.maths.lanes import FLOAT32, FLOAT64, Value, sel
 
 
 def power(x: Value, y: Value) -> Value:
-    """x^y with C's cases for zeros, infinities, NaN and negative x, within 1 ulp; some constant y by products."""
+    """x^y, within 1 ulp, with C's results for zeros, infinities, NaN and negative x; some constant y by products."""
     known = _number(y.expr)
     if known in _BY_PRODUCTS:
         return _BY_PRODUCTS[known](x)
@@ -28,13 +28,13 @@ def power(x: Value, y: Value) -> Value:
 
 
 def _number(expr: tirx.Expr) -> float | None:
-    """The number that all lanes hold, None for an expression."""
+    """The number in all lanes; None for an expression."""
     scalar = expr.value if isinstance(expr, tirx.Broadcast) else expr
     return float(scalar.value) if isinstance(scalar, tirx.FloatImm) else None
 
 
 def _root(x: Value) -> Value:
-    # Of -0 it is 0, of minus infinity infinity.
+    # The result for -0 is 0, for minus infinity infinity.
     return select(x.equals(-math.inf), x.constant(math.inf), (x + 0.0).sqrt())
 
 

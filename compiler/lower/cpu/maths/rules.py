@@ -1,8 +1,8 @@
-"""Which functions are computed here, and the two passes that put their arithmetic into kernels.
+"""The table of functions computed by this package, and the two passes that put their arithmetic into kernels.
 
-TVM's pass that makes vectors takes calls of functions that it does not know as such apart into lanes, and its rules for
-functions are the whole process's. So the calls become calls of operators of our own, which it may make vectors of, and
-these become arithmetic when the vectors are made, for each target in its own way.
+TVM's vectorizer splits calls of unknown functions into lanes, and its rules for functions apply to the whole process.
+Therefore one pass replaces the calls by calls of our own operators, which can be vectorized, and another replaces these
+by arithmetic after vectorization, depending on the target.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ FUNCTIONS: Mapping[str, Callable[..., Value]] = {
     "tan": tan,
     "tanh": tanh,
 }
-"""By the names of TVM's operators; of float32."""
+"""The functions of float32, by the names of TVM's operators."""
 
 _OURS = "heterocc."
 _LAZY = "prim.if_then_else"
@@ -55,7 +55,7 @@ _PURE = 1  # TVM's CallEffectKind
 
 
 def mark_functions(mod: tvm.IRModule) -> tvm.IRModule:
-    """The module with functions of float32 as calls of our operators, those of half precision as such between casts."""
+    """The module with functions of float32 as calls of our operators; half precision is cast to float32 and back."""
     operators = _operators()
 
     def marked(call: tirx.Expr) -> tirx.Expr:
@@ -77,10 +77,10 @@ def mark_functions(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 def expand_functions(mod: tvm.IRModule) -> tvm.IRModule:
-    """The module with arithmetic for the target of each function in place of the calls of our operators.
+    """The module with arithmetic for each function's target in place of the calls of our operators.
 
-    Each result goes through memory, which LLVM takes out again: TVM's analyser puts values where their names are used,
-    so that its time would grow as the product of the lengths of functions of functions.
+    Each result is stored and loaded, which LLVM removes again: TVM's analyser substitutes values for their names, so
+    that its time would grow as the product of the lengths of nested functions.
     """
     functions = {
         gvar: _expanded(function, has_avx512(function.attrs["target"]))
@@ -124,7 +124,7 @@ def _expanded(function: tirx.PrimFunc, avx512: bool) -> tirx.PrimFunc:
 
 
 def _guards_functions(statement: tirx.Stmt) -> bool:
-    """Whether a function's argument may be out of bounds unless a condition holds: it must stay where that is asked."""
+    """Whether one of our operators is called under a condition, so that its argument must not be read without it."""
     guarded: list[Call] = []
 
     def visit(call: Call) -> None:
@@ -157,7 +157,7 @@ def has_avx512(target: Target) -> bool:
 
 @functools.cache
 def _operators() -> Mapping[str, Op]:
-    """Our operators by the names of TVM's. They are made once in a process and do nothing by themselves."""
+    """Our operators by the names of TVM's. They are registered once per process and have no other effect."""
     made = {}
     for name in FUNCTIONS:
         own = f"{_OURS}{name}"

@@ -1,4 +1,4 @@
-"""Logarithm and exponential in float64, for functions whose float32 results need more digits on the way."""
+"""Logarithm and exponential in float64, for functions of float32 that need a higher intermediate precision."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from heterocc.compiler.lower.approximations import EXP2, LOG_RATIO
 from heterocc.compiler.lower.cpu.maths.lanes import FLOAT32, FLOAT64, INT64, Value, polynomial, select
 
 _ROUND = 1.5 * 2**52
-"""As `exponential.ROUND`, for float64."""
+"""The equivalent of `exponential.ROUND` for float64."""
 
 _ROOT_HALF_BITS = 0x3F3504F3
 
@@ -33,7 +33,7 @@ def log2(x: Value) -> Value:
 
 
 def exp2(x: Value) -> Value:
-    """2^x for float64 x, within 2^-28 of it; beyond ±200 as at ±200, which no float32 holds. NaN stays."""
+    """2^x for float64 x, within 2^-28 of it; beyond ±200 as at ±200, out of the range of float32. NaN stays NaN."""
     bounded = x.at_least(-200.0).at_most(200.0)
     shifted = bounded + (_ROUND + 1023)
     rest = bounded - (shifted - (_ROUND + 1023))

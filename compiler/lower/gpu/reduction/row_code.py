@@ -75,7 +75,7 @@ def assign(values: Sequence[tirx.Expr], targets: Sequence[tuple[tirx.Buffer, lis
 def steps(rows: Rows, across: bool) -> frozenset[int | None]:
     """The strides, in elements, of the tensors that are read and written: along a row, or `across` rows.
 
-    None stands for a stride that is not constant. Neighbours across rows differ by one in the rows' last axis.
+    None means a stride that is not constant. Neighbours across rows differ by one in the rows' last axis.
     """
     element, place = tirx.Var("element", "int64"), tirx.Var("row", "int64")
     found: set[int | None] = set()

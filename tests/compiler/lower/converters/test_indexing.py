@@ -126,7 +126,7 @@ def test_regions_are_of_images_that_exist(tmp_path: Path) -> None:
 def _same_inside_and_beyond(
     run: Run, nodes: list[NodeProto], fixed: Arrays, inside: Arrays, beyond: Arrays, folder: Path
 ) -> None:
-    """Indices beyond a tensor's end give what those of its end give, and these what ONNX Runtime gives."""
+    """Indices beyond a tensor's end give the results of indices at its end, which equal ONNX Runtime's."""
     made = model(nodes, {**fixed, **inside}, [n.output[0] for n in nodes], opset=17)
     wanted = run_ort(made, {**fixed, **inside})
     assert_same(run(nodes, {**fixed, **inside}, {}, folder), wanted)

@@ -22,7 +22,7 @@ def test_both_names_of_the_standard_domain_mean_one_converter() -> None:
 
 
 def test_no_converter_is_out_of_reach() -> None:
-    """What import expands into other operators, or computes itself, never reaches a converter."""
+    """Operators that never reach a converter, because the import expands or computes them."""
     known = {schema.name for schema in defs.get_all_schemas_with_history() if schema.domain == ""}
     assert "Softmax" in known and known >= EXPANDED
     assert [name for name in sorted({*EXPANDED, "Constant"}) if own_converter("", name) is not None] == []

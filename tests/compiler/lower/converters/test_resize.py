@@ -24,7 +24,7 @@ ROUNDINGS = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 
 
 def resized(x: np.ndarray, scale: float, attrs: dict[str, Any]) -> np.ndarray:
-    """What ONNX Runtime makes of one axis of [1, 1, n, 1]."""
+    """ONNX Runtime's result for one axis of [1, 1, n, 1]."""
     opset = 12 if attrs["coordinate_transformation_mode"] == "tf_half_pixel_for_nn" else 19
     scales = numpy_helper.from_array(np.array([1, 1, scale, 1], np.float32), "scales")
     made = helper.make_model(

@@ -1,4 +1,4 @@
-"""The stand-in for CUDA's driver finds what a GPU does not forgive."""
+"""The stand-in for CUDA's driver detects errors that fail on a GPU."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("body", "blocks", "told"),
+    ("body", "blocks", "expected"),
     [
         (SWAP.replace("{between}", "__syncthreads();"), 2, "right 0"),
         (SWAP.replace("{between}", ""), 2, "wrong 0"),
@@ -63,9 +63,9 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ids=["barrier", "no barrier", "half a barrier", "two barriers", "address", "large grid", "empty grid"],
 )
 def test_what_a_gpu_does_not_forgive_is_found(
-    body: str, blocks: int, told: str | None, driver: Path, tmp_path: Path
+    body: str, blocks: int, expected: str | None, driver: Path, tmp_path: Path
 ) -> None:
-    """`told` is whether the numbers are right, and CUDA's error; None where the process stops, as a kernel would."""
+    """`expected` is whether the numbers are right, and CUDA's error; None if the process stops, as a kernel would."""
     source = f'extern "C" __global__ void __launch_bounds__(64) k(int* __restrict__ a) {{\n{body}\n}}\n'
     library = cuda_emulated.build_kernels(source, tmp_path, driver)
     done = subprocess.run(
@@ -75,7 +75,7 @@ def test_what_a_gpu_does_not_forgive_is_found(
         text=True,
         check=False,
     )
-    if told is None:
+    if expected is None:
         assert done.returncode < 0
     else:
-        assert done.stdout.strip() == told, done.stderr
+        assert done.stdout.strip() == expected, done.stderr

@@ -1,4 +1,4 @@
-"""CUDA kernels as machine code in bundles; what runs, runs on the emulated driver (see cuda_emulated)."""
+"""CUDA kernels as machine code in bundles; runs use the emulated driver (see cuda_emulated)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from tests.compiler.lower.lowered import job, model
 
 @dataclass
 class StandIn:
-    """A compiler whose machine code is only the head of one; keeps what it was given."""
+    """A compiler whose machine code is only a header; records its arguments."""
 
     name: str = "a stand-in"
     given: list[tuple[str, str]] = field(default_factory=list)
@@ -94,7 +94,7 @@ def architecture(code: bytes) -> int:
     """The architecture in the head of the machine code that a shared object carries."""
     start = code.index(b"\x7fELF", 4)
     (flags,) = struct.unpack_from("<I", code, start + 48)
-    # The driver's own version of the format says where: 8 is that of CUDA 13.
+    # The position depends on the version of the format: 8 is that of CUDA 13.
     return int(flags >> 8 & 0xFF) if code[start + 8] == 8 or not flags & 0xFF else int(flags & 0xFF)
 
 
@@ -175,7 +175,7 @@ def test_kernels_use_no_more_shared_memory_than_a_launch_gives_unasked() -> None
     assert limits_of(roomy).shared == 48 * 1024
 
 
-# ---- what TVM packs -----------------------------------------------------------------------------------------------
+# ---- TVM's packages -----------------------------------------------------------------------------------------------
 
 
 def text(data: bytes) -> bytes:
@@ -234,9 +234,9 @@ def test_a_bundle_for_a_gpu_that_is_not_here_is_unchecked_and_says_why_it_cannot
     assert json.loads(main.devices[0].target or "")["arch"] == "sm_90"
     assert [p.checked for p in cpu.partitions] == [True]
     (tmp_path / "libcuda.so.1").write_text("no library")  # wherever the tests run, there is no driver
-    told = run(tmp_path, cuda_emulated.environment(tmp_path), "print(json.dumps(load(bundle).notes))")
-    assert "device CUDA: CUDA cannot be used: libcuda.so.1 cannot be loaded: " in told[0]
-    assert told[-1] == "runs on CPU instead"
+    printed = run(tmp_path, cuda_emulated.environment(tmp_path), "print(json.dumps(load(bundle).notes))")
+    assert "device CUDA: CUDA cannot be used: libcuda.so.1 cannot be loaded: " in printed[0]
+    assert printed[-1] == "runs on CPU instead"
 
 
 @pytest.fixture(scope="module")
@@ -247,7 +247,7 @@ def emulator(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(folder: Path, variables: Mapping[str, str], code: str) -> Any:
-    """What code prints as JSON in a process of its own, where the stand-ins are all there is of CUDA."""
+    """The JSON that code prints in a fresh process, in which the stand-ins are the only CUDA libraries."""
     head = (
         "import json, sys, numpy as np\n"
         "from heterocc.runtime import load\n"
@@ -286,10 +286,10 @@ def test_machine_code_is_loaded_and_its_source_computes_what_the_cpu_does(
     compiled(tmp_path)
     kernels = cuda_emulated.build_kernels(stand_in.given[0][0], emulator)
     variables = cuda_emulated.environment(emulator, kernels)
-    told = run(tmp_path, variables, COMPARE)
-    assert told["notes"] == ["runs on CUDA"]
-    assert told["error"] < 1e-6
-    assert (told["same"], told["allocations"], told["tvm"]) == (True, 0, False)
+    printed = run(tmp_path, variables, COMPARE)
+    assert printed["notes"] == ["runs on CUDA"]
+    assert printed["error"] < 1e-6
+    assert (printed["same"], printed["allocations"], printed["tvm"]) == (True, 0, False)
     seen = cuda_emulated.log(emulator)
     assert seen.count("load elf=1 arch=90") == 1
     launches = [line for line in seen if line.startswith("launch ")]
@@ -312,9 +312,9 @@ def test_what_keeps_machine_code_from_running_is_said(
     emulator: Path, tmp_path: Path, settings: Mapping[str, object], reason: str
 ) -> None:
     compiled(tmp_path)
-    told = run(tmp_path, cuda_emulated.environment(emulator, **settings), "print(json.dumps(load(bundle).notes))")
-    assert reason in told[0]
-    assert told[-1] == "runs on CPU instead"
+    printed = run(tmp_path, cuda_emulated.environment(emulator, **settings), "print(json.dumps(load(bundle).notes))")
+    assert reason in printed[0]
+    assert printed[-1] == "runs on CPU instead"
 
 
 @pytest.mark.usefixtures("stand_in")

@@ -25,7 +25,7 @@ PLACES = {"first": "CUDA", "beside": "CPU", "between": "CPU", "joined": "CUDA", 
 
 
 def network() -> onnx.ModelProto:
-    """Partitions in turns on both devices, and one of the CPU's that waits for nobody; `early` is done before y."""
+    """Partitions in turns on both devices, and an independent one on the CPU; `early` is done before y."""
     nodes = [
         helper.make_node("Sin", ["x"], ["c"], name="beside"),
         helper.make_node("MatMul", ["x", "w"], ["early"], name="first"),
@@ -63,7 +63,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 made / f"{name}.hcb",
                 devices=devices,
                 device_files=gpus,
-                policy="greedy",  # does not merge: what can go on side by side, does
+                policy="greedy",  # does not merge: independent partitions run concurrently
                 affinity=places,
             )
     return made
@@ -90,7 +90,7 @@ def current():
 
 
 def run(folder: Path, code: str, **settings: object) -> tuple[Any, list[str]]:
-    """What code prints as JSON in a process of its own, and what the driver was asked for."""
+    """The JSON that code prints in a fresh process, and the calls of the driver."""
     (folder / "log.txt").unlink(missing_ok=True)
     done = subprocess.run(
         [sys.executable, "-c", HEAD + code, str(folder)],
@@ -130,13 +130,13 @@ print(json.dumps(error(s, cpu, 1)))
     done = [next(w for w in wanted if line.startswith(w)) for line in log if line.startswith(wanted)]
     assert [what for what, _ in itertools.groupby(done)] == [
         *("copy in", "launch", "copy out"),
-        "host",  # beside: nobody waits
+        "host",  # concurrently: without a wait
         "wait",
         "host",  # between
         *("copy in", "launch", "copy out"),
         "wait",
         "host",  # last
-        "wait",  # before the memory goes
+        "wait",  # before the memory is freed
     ]
 
 
@@ -169,7 +169,7 @@ def test_eight_threads_on_two_sessions_get_their_own_numbers_and_leave_nothing_i
 
 
 def test_the_thread_keeps_the_device_that_it_had_before_a_run(folder: Path) -> None:
-    """As where PyTorch works on cuda:1 in the same thread: TVM makes device 0 current."""
+    """As if PyTorch worked on cuda:1 in the same thread: TVM makes device 0 current."""
     code = (
         "s = load(bundle)\n"
         "other = cuda_driver._primary_context(1)\n"
@@ -197,12 +197,12 @@ def test_two_gpus_send_to_each_other_while_the_host_goes_on(folder: Path) -> Non
 def test_a_run_that_finds_no_memory_leaves_the_session_usable(folder: Path) -> None:
     code = (
         "import os\n"
-        "s, told = load(bundle), []\n"
+        "s, caught = load(bundle), []\n"
         "os.environ['EMULATED_MEMORY'] = '8'\n"
         "try:\n    s.run_traced(feed(0))\n"
-        "except Exception as e:\n    told = [e.code, e.message]\n"
+        "except Exception as e:\n    caught = [e.code, e.message]\n"
         "del os.environ['EMULATED_MEMORY']\n"
-        "print(json.dumps([told, error(s, load(bundle, 'CPU'), 0)]))\n"
+        "print(json.dumps([caught, error(s, load(bundle, 'CPU'), 0)]))\n"
     )
     ((code, message), worst), _ = run(folder, code)
     assert code == "HC404"
@@ -226,18 +226,18 @@ def test_looking_for_devices_makes_no_context(folder: Path) -> None:
 def test_a_kernel_that_touches_what_it_may_not_is_a_typed_error_and_leaves_the_process_to_the_cpu(folder: Path) -> None:
     """From then on every call of CUDA fails, freeing memory too: TVM would end the process over that."""
     code = (
-        "s, told = load(bundle), []\n"
+        "s, caught = load(bundle), []\n"
         "for _ in range(2):\n"
         "    try:\n        s.run(feed(0))\n"
-        "    except Exception as e:\n        told.append([e.code, e.message, e.hint])\n"
+        "    except Exception as e:\n        caught.append([e.code, e.message, e.hint])\n"
         "s.close()\n"
         "del s\n"
-        "print(json.dumps([told, load(bundle).notes, error(load(bundle, 'CPU'), load(bundle, 'CPU'), 0)]))\n"
+        "print(json.dumps([caught, load(bundle).notes, error(load(bundle, 'CPU'), load(bundle, 'CPU'), 0)]))\n"
     )
-    (told, notes, difference), _ = run(folder, code, illegal="joined")
-    assert [code for code, _, _ in told] == ["HC401", "HC401"]
-    assert told[0][1].startswith("CUDA failed while sending 'd' from cuda:0 to host, for good: cuEventSynchronize: ")
-    assert "CUDA_ERROR_ILLEGAL_ADDRESS (an illegal memory access was encountered)" in told[0][1]
-    assert "CUDA cannot be used in this process any more" in told[0][2]
+    (caught, notes, difference), _ = run(folder, code, illegal="joined")
+    assert [code for code, _, _ in caught] == ["HC401", "HC401"]
+    assert caught[0][1].startswith("CUDA failed while sending 'd' from cuda:0 to host, for good: cuEventSynchronize: ")
+    assert "CUDA_ERROR_ILLEGAL_ADDRESS (an illegal memory access was encountered)" in caught[0][1]
+    assert "CUDA cannot be used in this process any more" in caught[0][2]
     assert notes[-1] == "runs on CPU instead"
     assert difference == 0

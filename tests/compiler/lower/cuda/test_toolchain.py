@@ -1,4 +1,4 @@
-"""Which compiler makes code for a GPU, and what it is asked for."""
+"""The choice of the compiler for CUDA code, and its options."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_gpu_newer_than_the_compiler_gets_code_that_its_driver_compiles(caplog
 
 
 def nvcc(home: Path, *supported: int) -> Nvcc:
-    """A stand-in for the toolkit's compiler: what it makes is what it was asked for."""
+    """A stand-in for the toolkit's compiler, whose output is its arguments."""
     program = home / "bin" / "nvcc"
     program.parent.mkdir(parents=True)
     listing = "; ".join(f"echo compute_{number}" for number in supported) or "exit 1"

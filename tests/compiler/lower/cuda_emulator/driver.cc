@@ -1,5 +1,5 @@
 // A stand-in for libcuda.so.1: devices whose kernels are host functions, in the library that the machine code names, or
-// EMULATED_KERNELS where it names none.
+// EMULATED_KERNELS if it names none.
 //
 // Enough of the driver's interface for TVM's CUDA runtime. What it is asked for is written to the file that
 // EMULATED_LOG names. Threads of a block are fibers, so that barriers work; blocks run one after another, when their
@@ -72,7 +72,7 @@ bool is_allowed(const LaunchConfig& config) {
          config.shared_bytes <= 48 * 1024;
 }
 
-/// All threads of a block must come to the same barrier, or a GPU hangs or goes on with half of what is written.
+/// All threads of a block must come to the same barrier, or a GPU hangs or continues with incomplete writes.
 void run_blocks(const Kernel& found, const LaunchConfig& config, void** parameters) {
   kernel = found.call;
   arguments = parameters;
@@ -208,7 +208,7 @@ int cuModuleGetFunction(void** function, void* module, const char* name) {
 int cuLaunchKernelEx(const LaunchConfig* given, void* function, void** parameters, void**) {
   if (!is_allowed(*given)) return 1;  // CUDA_ERROR_INVALID_VALUE
   auto found = static_cast<const Kernel*>(function);
-  std::vector<std::vector<char>> values;  // a launch keeps its arguments, not where they were
+  std::vector<std::vector<char>> values;  // a launch copies its arguments
   for (size_t i = 0; i < found->sizes[0]; ++i) {
     auto bytes = static_cast<const char*>(parameters[i]);
     values.emplace_back(bytes, bytes + found->sizes[i + 1]);

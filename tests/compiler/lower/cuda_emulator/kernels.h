@@ -50,7 +50,7 @@ VECTORS(double, double)
 
 using std::max;
 using std::min;
-// CUDA's give the operand that is no NaN, wherever it stands.
+// CUDA's return the operand that is not NaN, in either position.
 inline float max(float a, float b) {
   return std::fmax(a, b);
 }

@@ -1,6 +1,6 @@
 // Streams, events, contexts and memory of the stand-in for libcuda.so.1.
 //
-// A stream is as late as CUDA allows: what it is given is done only when somebody waits for it, by way of events or of
+// A stream is as late as CUDA allows: its commands run only when they are waited for, by way of events or of
 // the stream itself. So a wait that is missing is a wrong number. Copies from memory that is not page-locked take the
 // bytes at once, and copies to it are done before the call is over, as with CUDA.
 #include "streams.h"

@@ -9,14 +9,14 @@ namespace emulated {
 
 /// What has gone wrong for good (an error number of CUDA), 0 while all is well: every call gives it from then on.
 int sticky();
-/// A kernel has touched what it may not.
+/// A kernel has made an illegal access.
 void fail_for_good(int error);
 
 /// A line of the log.
 void note(const std::string& line);
 int number(const char* name, int otherwise);
 
-/// The device whose primary context is current on this thread, 0 where none is.
+/// The device whose primary context is current on this thread, 0 if none is.
 int current_device();
 /// Make a device's primary context current.
 void use_device(int device);
@@ -27,7 +27,7 @@ int enqueue(void* stream, const std::string& what, std::function<void()> work);
 /// Do all that the streams were given.
 void drain_all();
 
-/// Memory of a device, or page-locked memory of the host, filled with NaN; null where there is no room.
+/// Memory of a device, or page-locked memory of the host, filled with NaN; null if there is not enough memory.
 void* allocate(size_t bytes, bool on_device);
 void release(void* place);
 

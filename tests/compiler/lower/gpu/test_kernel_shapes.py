@@ -13,7 +13,7 @@ from tests.compiler.lower.kernel_shapes import KINDS, Together, several
 from tests.few_examples import few
 
 HERE = [s for s in SETTINGS if s.missing is None and s.backend != "cuda"]
-"""The emulated CUDA takes a process for each example; what is written down covers it."""
+"""The emulated CUDA needs a process for each example; the explicit examples cover it."""
 
 pytestmark = pytest.mark.skipif(not HERE, reason="no OpenCL and no Vulkan device")
 
@@ -26,7 +26,7 @@ def agree(together: Together, setting: Setting) -> None:
     assert inexact(made, setting) == []
 
 
-# Not shrunk: that takes minutes, and the cases of an example tell which of them is wrong.
+# Not shrunk: that takes minutes, and the failure names the wrong case of an example.
 @every_kind
 @few(4)
 @given(st.data(), st.sampled_from(HERE))

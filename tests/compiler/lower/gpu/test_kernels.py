@@ -35,13 +35,13 @@ BACKENDS = ("opencl", "vulkan", "cuda")
 CASES = {case.name: case for family in FAMILIES.values() for case in family}
 ROUNDS = {"convolutions": 4, "products": 5, "pools": 6, "reductions": 14, "casts": 42}
 USUAL_ROUND = 21
-"""One setting in so many meets a case in the usual suite; families with schedules of their own meet more."""
+"""The fraction of settings that run a case in the default suite; families with separate schedules run more."""
 
 CUDA_TOO = frozenset(["c3x3_channels", "c3x3_channels_lopsided", "c3x3_channels_epilogue"])
 """Cases that the one setting of CUDA meets: few are large enough for the rule that they are for."""
 
 TAKEN = [family for family, cases in FAMILIES.items() if not all(c.refused.keys() >= set(BACKENDS) for c in cases)]
-"""Families of which some back end takes something."""
+"""Families with a case that some back end supports."""
 
 FEWEST = 3
 """Cases that a rule needs on each back end."""
@@ -62,7 +62,7 @@ each_backend = pytest.mark.parametrize(
 
 
 def fitting(setting: Setting, family: str) -> list[Case]:
-    """The cases of a family that the device takes."""
+    """The cases of a family that the device supports."""
     dtypes = setting.device.dtypes
     return [c for c in FAMILIES[family] if c.dtypes <= dtypes and setting.backend not in c.refused]
 
@@ -141,8 +141,8 @@ def test_the_comparison_takes_rounding_and_nothing_else() -> None:
     assert difference(want, want[:3], 2, 1) is not None
 
 
-@pytest.mark.parametrize(("launch", "told"), [(0, "1 of 91 elements"), (1, "differs from run to run")])
-def test_one_wrong_element_in_either_run_is_found(launch: int, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("launch", "message"), [(0, "1 of 91 elements"), (1, "differs from run to run")])
+def test_one_wrong_element_in_either_run_is_found(launch: int, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     setting = next(s for s in SETTINGS if s.missing is None)
     right = Setting.run
 
@@ -153,7 +153,7 @@ def test_one_wrong_element_in_either_run_is_found(launch: int, told: str, monkey
 
     monkeypatch.setattr(Setting, "run", wrong)
     (text,) = differences(batch([CASES["primes"]]), setting).wrong
-    assert text.startswith("primes: ") and told in text
+    assert text.startswith("primes: ") and message in text
 
 
 @each_backend

@@ -1,4 +1,4 @@
-"""What lowering for OpenCL and for Vulkan must both do, held against ONNX Runtime on the first device of each."""
+"""Lowering for OpenCL and for Vulkan, compared with ONNX Runtime on the first device of each."""
 
 from __future__ import annotations
 

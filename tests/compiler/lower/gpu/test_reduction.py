@@ -57,7 +57,7 @@ SHAPES: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
     ((257, 2), (0,)),
     ((1, 4099), (0, 1)),  # one row
     ((5, 1, 37, 1), (1, 2, 3)),
-    ((6, 4, 33), (0, 2)),  # terms that lie apart
+    ((6, 4, 33), (0, 2)),  # terms that are not contiguous
 ]
 
 

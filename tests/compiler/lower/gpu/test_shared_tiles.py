@@ -141,7 +141,7 @@ def sized(rows: int, columns: int) -> Product:
 
 
 def words_of_a_bank(index: str, element: int) -> int:
-    """How many words of one bank the first 32 threads use at most, for an index of an array in CUDA's shared memory.
+    """The largest number of words of one bank that the first 32 threads use, for an index of an array in shared memory.
 
     `element` is the size of an element in bytes. Threads that use the same word do not wait for each other.
     """

@@ -1,4 +1,4 @@
-"""Tiles of contractions on GPUs: their size for any extent, padded weights, and what lies beyond the end."""
+"""Tiles of contractions on GPUs: sizes for any extent, padded weights, and accesses beyond the end."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ class Memory(dict[str, Mapping[str, object]]):
 
 @dataclasses.dataclass
 class Timer:
-    """Gives each schedule the time that `price` says; `asked` are the schedules that it was asked about."""
+    """A timer with the time `price` of each schedule; `asked` are the timed schedules."""
 
     price: Price
     asked: list[str] = dataclasses.field(default_factory=list)
@@ -285,7 +285,7 @@ USUAL = ("c3x3_channels_lopsided", "depthwise_stride", "gemm_bt_relu", "Softmax_
 
 
 def usual(setting: Setting) -> tuple[str, ...]:
-    """What differs in the usual cases."""
+    """The differences in the usual cases."""
     cases = [c for family in FAMILIES.values() for c in family if c.name in USUAL]
     assert len(cases) == len(USUAL)
     return differences(batch(cases), setting).wrong

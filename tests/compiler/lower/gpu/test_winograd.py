@@ -1,4 +1,4 @@
-"""Winograd's filtering: its matrices, where it is taken, and what it computes on each kind of device."""
+"""Winograd's filtering: matrices, conditions of use, and results on each kind of device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a device with precision=f16 stores as float16, and that it adds up in float32 all the same."""
+"""Values that a device with precision=f16 stores as float16, and sums, which stay in float32."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def signatures(module: KernelModule) -> dict[str, tuple[str, ...]]:
 def around(*middle: Node, **constants: np.ndarray) -> Graph:
     """x[1,8,6,6] through a 1×1 convolution, the nodes (from `a` to `b`), and a product with a matrix.
 
-    No kernel fuses over either: what the nodes read and write lies in memory.
+    No kernel fuses over either, so the nodes' inputs and outputs are in memory.
     """
     first = node("Conv", "x", "first", outputs=["a"])
     given = {"first": floats(8, 8, 1, 1), "last": floats(6, 5, scale=0.5), **constants}
@@ -100,7 +100,7 @@ def test_operators_between_halves_are_right_valid_and_add_up_in_float32(case: st
 
 
 def assert_float32_sums(module: KernelModule) -> None:
-    """Every sum of every kernel lies in a buffer of float32; a maximum is the same in float16."""
+    """Every sum of every kernel is in a float32 buffer; a maximum is the same in float16."""
     sums: list[str] = []
 
     def visit(block: Any) -> None:
@@ -144,7 +144,7 @@ def test_padding_inside_a_kernel_is_half(tmp_path: Path) -> None:
 
 
 KEPT = {
-    # In one kernel with the convolution, whose operands it decides by; ArgMax has a kernel of its own.
+    # In one kernel with the convolution, whose operands decide; ArgMax has a separate kernel.
     "Floor": ((one("Floor"),), ("Floor", ("float32", "float32", "float16"))),
     "ArgMax": (
         (node("ArgMax", "a", outputs=["i"], axis=1), node("Cast", "i", outputs=["b"], to=1)),
@@ -234,6 +234,6 @@ def test_a_device_without_half_precision_refuses_the_node(tmp_path: Path) -> Non
     assert answer is not None and "does not support float16" in answer
 
 
-def test_jobs_are_no_trials_unless_told(tmp_path: Path) -> None:
+def test_jobs_are_not_trials_by_default(tmp_path: Path) -> None:
     model = imported(around(one("Sigmoid")), tmp_path)
     assert not PartitionJob("p0", model, DEVICE, (), (), ()).trial

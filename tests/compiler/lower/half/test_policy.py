@@ -1,4 +1,4 @@
-"""What may be rounded to float16, and how a result that was is judged."""
+"""The values that may be rounded to float16, and verdicts on rounded results."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_half_precision_is_judged_by_what_rounding_explains(model: ImportedModel
     assert "instead of" in (judged(model, np.nan) or "")
 
 
-def test_the_rounding_reference_rounds_only_what_it_is_told(model: ImportedModel) -> None:
+def test_the_rounding_reference_rounds_only_the_given_values(model: ImportedModel) -> None:
     feed = {"x": np.random.default_rng(0).standard_normal((1, 4, 8, 8)).astype(np.float32)}
     plain = Reference(model, ["b", "y"]).run(feed)
     some = Reference(model, ["b", "y"], half=["relu1"]).run(feed)
@@ -93,7 +93,7 @@ def test_either_result_of_a_comparison_that_rounding_turns_over_is_right(tmp_pat
         helper.make_node("ArgMax", ["a"], ["i"], name="best", axis=1, keepdims=1),
         helper.make_node("Cast", ["i"], ["y"], name="cast", to=1),
     ]
-    # The second column is ahead by less than float16 tells, the last is behind.
+    # The second column is larger by less than the resolution of float16, the last is smaller.
     constants = {"w": np.array([[1.0, 1.0001, 0.5]], np.float32)}
     model = import_model(save(tmp_path / "m.onnx", nodes, {"x": [1, 1]}, {"y": [1, 1]}, constants))
     feed = {"x": np.array([[3.0]], np.float32)}

@@ -35,7 +35,7 @@ def test_the_same_partition_gives_the_same_bytes() -> None:
     assert onnx.load_from_string(codes.pop()).graph.node[0].op_type == "MatMul"
 
 
-def test_trial_tells_what_onnx_runtime_can_run() -> None:
+def test_trial_decides_what_onnx_runtime_can_run() -> None:
     made = model(NODES, {"x": X}, ["y"], WEIGHTS)
     assert OrtLowering().trial(made, "n0", ORT) is None
     values = {"x": Value("x", "float32", (2,)), "y": Value("y", "float32", (2,))}

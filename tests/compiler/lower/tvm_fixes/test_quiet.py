@@ -1,4 +1,4 @@
-"""TVM writes its warnings to stderr itself: nothing of that reaches whoever compiles or asks."""
+"""TVM writes warnings to stderr itself; compiles and queries suppress them."""
 
 from __future__ import annotations
 

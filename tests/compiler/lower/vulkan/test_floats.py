@@ -1,4 +1,4 @@
-"""Floats in Vulkan code: kernels ask for NaN to be kept where the device can, and halves are stored to the nearest."""
+"""Floats in Vulkan code: kernels request that NaN is kept if the device can, and halves are rounded to nearest."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def kernels(graph: Graph, folder: Path, device: TargetDevice) -> list[Kernel]:
 
 
 def kept(kernel: Kernel) -> set[int]:
-    """The widths of floats that the code asks to keep NaN in."""
+    """The widths of floats for which the code requests that NaN is kept."""
     text = disassemble(kernel.code)
     widths = {int(bits) for bits in re.findall(r"OpExecutionMode \d+ 4461 (\d+)", text)}
     assert ("OpCapability 4466" in text) == bool(widths)
@@ -114,7 +114,7 @@ def test_nan_and_infinities_come_through_bounds(tmp_path: Path) -> None:
 
 
 def assert_stores_round(made: Sequence[Kernel]) -> int:
-    """Every conversion to float16 that goes into a buffer is rounded to the nearest; gives the number of these.
+    """Check that every conversion to float16 for a buffer is rounded to nearest; returns the number of these.
 
     None of them is used by anything else, which SPIR-V demands.
     """
@@ -183,7 +183,7 @@ def test_kernels_that_store_values_as_halves_store_them_to_the_nearest(tmp_path:
 @pytest.mark.vulkan
 @on_device
 def test_floats_become_halves_as_numpy_rounds_them() -> None:
-    """All halves, what lies in the middle of two and beside that, and what overflows."""
+    """All halves, the middles between two and their neighbours, and values that overflow."""
     halves = np.arange(0x7C00, dtype=np.uint16).view(np.float16).astype(np.float32)
     middles = (halves[1:] + halves[:-1]) / 2
     near = [np.nextafter(middles, np.float32(end)) for end in (0, np.inf)]

@@ -119,7 +119,7 @@ def test_minimum_and_maximum_take_the_right_operand_at_nan_as_cpu_code_does() ->
 @pytest.mark.parametrize("source", ["int16", "int32", "int64"])
 @pytest.mark.parametrize("form", ["x < 0", "x <= -1", "x >= 0", "0 > x", "x < 2^40"])
 def test_an_index_that_counts_from_the_end_is_widened_and_moved(source: str, form: str) -> None:
-    """Mesa 22.3 forgets the condition where both arms of a choice use a widened index."""
+    """Mesa 22.3 ignores the condition if both arms of a selection use a widened index."""
     x = np.arange(-64, 64).astype(source)
 
     def number(value: int) -> Any:

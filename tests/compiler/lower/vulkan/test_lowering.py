@@ -1,4 +1,4 @@
-"""Lowering for Vulkan: numerically against ONNX Runtime on the device, and what a device's limits refuse."""
+"""Lowering for Vulkan: results on the device against ONNX Runtime, and refusals by a device's limits."""
 
 from __future__ import annotations
 

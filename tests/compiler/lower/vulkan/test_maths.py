@@ -159,7 +159,7 @@ def test_float64_has_arithmetic_roots_and_rounding() -> None:
     np.testing.assert_array_equal(elementwise(tirx.floor, x), np.floor(x))
 
 
-def test_classes_of_floats_are_told_from_their_bits() -> None:
+def test_classes_of_floats_are_determined_from_their_bits() -> None:
     for dtype in (np.float16, np.float32, np.float64):
         x = np.array([0, 1, INF, -INF, NAN, np.finfo(dtype).max], dtype)
         np.testing.assert_array_equal(elementwise(tirx.isnan, x), np.isnan(x))

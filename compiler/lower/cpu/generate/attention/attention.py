@@ -1,4 +1,4 @@
-"""Attention: softmax(scores of Q Kᵀ) V, with the scores of a few rows at a time.
+"""Generation of attention: softmax(scores of Q Kᵀ) V, with the scores of a few rows at a time.
 
 A task packs the keys of one head into panels, then takes tiles of rows: their scores go to a buffer that stays in the
 cache, where each row becomes its exponentials; the product with the values is divided by their sum as it is stored.
@@ -22,14 +22,14 @@ from heterocc.compiler.lower.cpu.generate.tiles import Run, choose_tile, runs
 from heterocc.compiler.lower.cpu.generate.transposes import transposed
 
 ROWS_A_TASK = 64
-"""Rows that packed keys serve at least."""
+"""The smallest number of rows for which keys are packed."""
 
 MOST_ROWS = 14
 MOST_ROW_BYTES = 2048
-"""Distance of rows from where a multiple of it puts too many of them on the same places of the cache."""
+"""The row distance in elements at multiples of which rows compete for the same sets of the cache."""
 
 LOWEST = -3.4028234663852886e38
-"""The finite number from which maxima start: a row of -inf alone then gives NaN, as in ONNX Runtime."""
+"""The finite initial value of maxima, so that a row of only -inf gives NaN, as in ONNX Runtime."""
 
 
 def write_attention(form: Attention, isa: Isa) -> tirx.PrimFunc:
@@ -58,7 +58,7 @@ def _flat(buffer: tirx.Buffer, operand: Operand) -> tirx.Buffer:
 
 
 class _Writer:
-    """Writes the kernel when it is made."""
+    """A generator of one kernel, which the constructor writes."""
 
     def __init__(self, form: Attention, isa: Isa, arguments: Sequence[tirx.Buffer]) -> None:
         self.form, self.arguments = form, arguments
@@ -68,7 +68,7 @@ class _Writer:
         self.row_runs, self.key_runs = runs(form.rows, tall), runs(count, wide)
         wide = max(1, (isa.registers - 1) // (tall + 1))
         self.column_runs = runs(-(-form.columns // self.for_columns.lanes), wide)
-        # Rows of scores a power of two apart would share places of the cache.
+        # Rows of scores at a distance of a power of two would compete for sets of the cache.
         self.pitch = count * self.for_keys.lanes + self.for_keys.lanes
         self._write()
 
@@ -98,7 +98,7 @@ class _Writer:
 
     @staticmethod
     def _start(vector: tirx.Expr, lanes: int, length: int) -> tirx.Expr:
-        """Where a vector starts: one that would reach beyond the end overlaps the one before."""
+        """The start of a vector; one that would exceed the end overlaps the previous one."""
         if length <= lanes:
             return index(0)
         return tirx.min(vector * index(lanes), index(length - lanes)) if length % lanes else vector * index(lanes)
@@ -141,7 +141,7 @@ class _Writer:
                 emit.put(packed, emit.vector(row, index(0), lanes), place, lanes)
 
     def _copies_values(self) -> bool:
-        """Whether vectors of values are not in a row, or rows of them fall on the same places of the cache."""
+        """Whether values are packed: vectors are not contiguous, or rows compete for the same sets of the cache."""
         form = self.form
         short = form.v.column != 1 or form.columns < self.for_columns.lanes
         return short or (form.v.row * 4 % MOST_ROW_BYTES == 0 and form.keys > 64 and form.rows > 16)
@@ -227,7 +227,7 @@ class _Writer:
                     build.buffer_store(top, tirx.max(top[place + lane], total[place + lane]), [place + lane])
 
     def _steps(self, outer: Sequence[tirx.Expr]) -> Callable[[tirx.Expr, tirx.Expr, tirx.Expr], tirx.Expr]:
-        """What becomes of a score at (row, key)."""
+        """The score at (row, key) after all steps."""
 
         def applied(score: tirx.Expr, row: tirx.Expr, key: tirx.Expr) -> tirx.Expr:
             arguments = iter(self.arguments[3:])
@@ -249,7 +249,7 @@ class _Writer:
         return applied
 
     def _exponentials(self, row: tirx.Expr, scores: tirx.Buffer, top: tirx.Buffer, factors: tirx.Buffer) -> None:
-        """A row of scores less the largest becomes exponentials, its factor the inverse of their sum."""
+        """Replace a row of scores by exp(score - largest), and set the row's factor to the inverse of their sum."""
         keys, lanes = self.form.keys, self.for_keys.lanes
         largest = self._folded(top, row * index(lanes), tirx.max)
         sums = [emit.registers(1, lanes) for _ in range(2)]
@@ -279,7 +279,7 @@ class _Writer:
     def _without_empty(
         self, outer: Sequence[tirx.Expr], first: tirx.Expr, row: tirx.Expr, factors: tirx.Buffer
     ) -> None:
-        """Make the factor of an empty row zero, which no other is."""
+        """Set the factor of an empty row to zero; factors of other rows are never zero."""
         factor, zero, empty = factors[row], build.float32(0.0), self.form.empty
         if self.form.empty_if_nan:
             # The largest score has the exponential 1, unless all are -inf: a sum is at least 1, 0 or NaN.
@@ -293,7 +293,7 @@ class _Writer:
     def _folded(
         self, buffer: tirx.Buffer, place: tirx.Expr, combine: Callable[[tirx.Expr, tirx.Expr], tirx.Expr]
     ) -> tirx.Buffer:
-        """All lanes of a vector in one number, halves of it at a time."""
+        """Combine all lanes of a vector to one number, by halves."""
         lanes = self.for_keys.lanes
         while lanes > 1:
             lanes //= 2

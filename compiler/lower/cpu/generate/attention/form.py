@@ -1,4 +1,4 @@
-"""Attention as numbers: sizes, what becomes of a score, and where the elements of tensors lie."""
+"""The description of an attention kernel: sizes, operations on scores, and strides of tensors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """A tensor argument, and the distance in elements of neighbours along each outer loop, row and column."""
+    """A tensor argument with its strides in elements along each outer loop, row and column."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -21,9 +21,9 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What becomes of a score: arithmetic with a number or with an operand; or `number` where the operand holds.
+    """An operation on scores: arithmetic with a number or operand, or replacement by `number` if the operand is true.
 
-    "unless" is the other way round: `number` where the operand does not hold.
+    "unless" replaces a score if the operand is false.
     """
 
     kind: Literal["add", "multiply", "divide", "where", "unless"]
@@ -36,7 +36,7 @@ class Attention:
     """out[outer, row, column] = Σ over keys of softmax(steps(Σ over terms of q · k)) · v.
 
     The rows and columns of `q` are (row, term), of `k` (key, term), of `v` (key, column), of the operands of `steps`
-    (row, key). Rows of results are zeros where `empty` holds, and with `empty_if_nan` those that would be NaN. A
+    (row, key). Rows of results are zeros if `empty` is true, and with `empty_if_nan` if they would be NaN. A
     kernel's arguments are q, k, v, the operands of `steps` in their order, `empty`, out.
     """
 
@@ -55,7 +55,7 @@ class Attention:
 
     @property
     def work(self) -> int:
-        """Multiply-adds."""
+        """The number of multiply-adds."""
         return math.prod(self.outer) * self.rows * self.keys * (self.terms + self.columns)
 
 
@@ -79,7 +79,7 @@ def broadcast(own: Sequence[int], dtype: str, shape: Sequence[int]) -> Operand |
 
 
 def pitches(shape: Sequence[int]) -> list[int]:
-    """The distance of neighbours along each axis of an array."""
+    """The strides of an array in elements."""
     found = [1] * len(shape)
     for axis in reversed(range(len(shape) - 1)):
         found[axis] = found[axis + 1] * shape[axis + 1]

@@ -1,7 +1,7 @@
-"""Depthwise convolution in plain NCHW: vectors along a row of outputs, tiles of some rows by some vectors.
+"""Generation of depthwise convolutions in NCHW: vectors along a row of outputs, tiles of rows by vectors.
 
 The padded rows that a tile reads come from a copy in the first-level cache. Each vector of them is loaded once for all
-rows of the tile and all of the kernel's rows that it meets.
+rows of the tile and of the kernel that use it.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.tiles import LATENCY, Run, runs
 
 COPY_BYTES = 24 << 10
-"""Copied rows that stay in a first-level cache."""
+"""The limit in bytes on copied rows, which are to stay in a first-level cache."""
 
 MOST_TAPS = 121
-"""Taps that are written out."""
+"""The limit on unrolled taps."""
 
 
 def generate_depthwise(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tuple[Panels, ...]] | None:
@@ -35,7 +35,7 @@ def generate_depthwise(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tuple[P
 
 
 class _Writer:
-    """Writes a depthwise convolution: planes, chunks of their rows, tiles."""
+    """A generator of a depthwise convolution: planes, chunks of their rows, tiles."""
 
     def __init__(self, kernel: Kernel, found: Convolution, isa: Isa) -> None:
         self.kernel, self.found = kernel, found

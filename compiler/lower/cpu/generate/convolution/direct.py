@@ -1,9 +1,9 @@
-"""Direct convolution in plain NCHW: vectors along output pixels, weights broadcast from [tile][term][channel] order.
+"""Direct convolution in NCHW: vectors along output pixels, broadcast weights in [tile][term][channel] order.
 
-Input rows for some rows of outputs are copied, padded, to scratch, for strides apart by the remainder of their row
-and column. All these rows have one pitch, so that the outputs of several rows are one line of numbers whose inputs at
-any tap are a line, too: a vector may cross from row to row, and narrow maps fill vectors as wide ones do. What a
-vector computes between the rows is dropped when sums go from a buffer to the output, with the epilogue.
+Padded input rows for some rows of outputs are copied to scratch, with strides separated by the remainders of row and
+column. All these rows have one pitch, so that the outputs of several rows form one line, as do their inputs at any tap:
+a vector may extend over several rows, and narrow maps fill vectors as wide ones do. Results between rows are dropped
+when sums are stored from a buffer to the output, with the epilogue.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.tiles import Run, better_along_channels, choose_tile, runs
 
 COPY_BYTES = 256 << 10
-"""Copied rows that stay in a second-level cache beside the weights."""
+"""The limit in bytes on copied rows, which are to stay in a second-level cache with the weights."""
 
 
 CHANNELS_A_PART = 32
-"""Output channels that a copy of the rows serves at least."""
+"""The smallest number of output channels for which rows are copied."""
 
 UNSHARED = 0.03
-"""Slowdown that a chunk may cost for each task that the threads lack."""
+"""The accepted slowdown of a chunk for each task that threads lack."""
 
 SPARE = 3
-"""Registers of 32 that a tile leaves: with fewer LLVM spills, because it loads the inputs of several taps at once."""
+"""The number of 32 registers that a tile leaves free, because LLVM loads the inputs of several taps at once."""
 
 
 def generate_direct(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tuple[Panels, ...]] | None:
@@ -54,7 +54,7 @@ PlaceOf = Callable[[tirx.Expr, tirx.Expr, tirx.Expr], Place]
 
 
 class _Writer:
-    """Writes a convolution: chunks of output rows, each a walk over tiles of output channels."""
+    """A generator of a convolution: chunks of output rows, and for each all tiles of output channels."""
 
     def __init__(self, kernel: Kernel, found: Convolution, isa: Isa) -> None:
         self.kernel, self.found = kernel, found
@@ -89,7 +89,7 @@ class _Writer:
         return places / (self.chunks * self._vectors(self.rows) * self.isa.lanes)
 
     def _vectors(self, rows: int) -> int:
-        """Vectors that `rows` rows of outputs take: whole ones for each row, or a line with what lies between rows."""
+        """The number of vectors of `rows` rows of outputs: whole ones per row, or a line with the gaps between rows."""
         if self.whole:
             return rows * self.found.columns.places // self.isa.lanes
         return -(-((rows - 1) * self.pitch + self.found.columns.places) // self.isa.lanes)
@@ -109,7 +109,7 @@ class _Writer:
         return total * (1 + UNSHARED * max(0.0, wanted / chunks - 1))
 
     def _most_parts(self) -> int:
-        """Parts of the output channels that are worth a copy of the rows each."""
+        """The number of parts of the output channels, each with its own copy of the rows."""
         return max(1, self.found.outputs // CHANNELS_A_PART)
 
     def write(self, arguments: Arguments) -> None:
@@ -164,7 +164,7 @@ class _Writer:
         tile: tirx.Expr,
         where: tuple[tirx.Expr, tirx.Expr, tirx.Expr],
     ) -> None:
-        """Some output channels of a chunk of rows: stored as they are, or through a buffer that has lines of them."""
+        """Compute some output channels of a chunk of rows, stored directly or through a buffer of lines."""
         found = self.found
         image, group, top = where
         first = emit.start_of(run, tile)

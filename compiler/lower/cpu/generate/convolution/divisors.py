@@ -1,4 +1,4 @@
-"""Divisors of means over windows that padding cuts: how many terms a place has, without arithmetic for each element.
+"""Divisors of means over windows at a border: the number of terms of each place, from tables.
 
 Such a number is computed in integers of 64 bits, mostly as the product of one for the row and one for the column. The
 columns' numbers are put into a table, and the rest is computed in float32, which holds these integers exactly.
@@ -19,13 +19,13 @@ from heterocc.compiler.lower.cpu.generate.places import substituted
 from heterocc.compiler.lower.cpu.generate.read import Fold, Stage
 
 LARGEST = 1 << 20
-"""Windows have fewer terms than this."""
+"""The limit on terms of a window."""
 
 _OPERATORS = {tirx.Add: tirx.Add, tirx.Sub: tirx.Sub, tirx.Mul: tirx.Mul, tirx.Max: tirx.Max, tirx.Min: tirx.Min}
 
 
 def with_tables(kernel: Fold, columns: int, terms: int) -> Fold:
-    """The kernel with tables in place of integers that depend on the column, which this writes; `columns` places."""
+    """The kernel with tables of `columns` entries, written here, in place of integers that depend on the column."""
     if terms > LARGEST:
         return kernel
     return replace(kernel, after=tuple(_tabulated(stage, columns) for stage in kernel.after))

@@ -12,15 +12,15 @@ import numpy as np
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 
 WEIGHTS = ((1.0, 0.0, 0.0), (0.5, 0.5, 0.5), (0.5, -0.5, 0.5), (0.0, 0.0, 1.0))
-"""Three taps as four factors."""
+"""The transform of three taps to four factors."""
 
 PLANES = len(WEIGHTS) ** 2
-"""Products for a tile of four outputs."""
+"""The number of products for a tile of four outputs."""
 
 
 @dataclass(frozen=True, slots=True)
 class FilteredPanels:
-    """A weight [output, input, 3, 3] is to be given as [tile][plane][input][place in the tile], as one row of numbers.
+    """The layout [tile][plane][input][place in the tile] of a weight [output, input, 3, 3], as a flat array.
 
     `panels` is the order of the weight's planes [plane, output, input] with the planes outside.
     """
@@ -39,7 +39,7 @@ class FilteredPanels:
 
     @property
     def size(self) -> int:
-        """Numbers in all."""
+        """The total number of elements."""
         return self.panels.size
 
     def apply(self, array: np.ndarray) -> np.ndarray:

@@ -10,26 +10,26 @@ from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.tiles import Run, choose_tile, runs, step_cycles
 
 SPARE = 3
-"""Registers of 32 that a tile leaves to LLVM."""
+"""The number of 32 registers that a tile leaves free for LLVM."""
 
 INPUT_CYCLES = 30.0
 OUTPUT_CYCLES = 34.0
-"""Of transforming a vector of tiles, in the unit of `step_cycles`; measured on Zen 4, copies and epilogue included."""
+"""The time of transforming a vector of tiles in `step_cycles`, with copies and epilogue; measured on Zen 4."""
 
 CACHE = 768 << 10
-"""Bytes that stay in a second-level cache."""
+"""The usable bytes of a second-level cache."""
 
 SHARED_CACHE = 4 << 20
-"""Bytes that stay in a third-level cache that others use, too."""
+"""The usable bytes of a shared third-level cache."""
 
 STREAM = 96.0
-"""Bytes that the third-level cache gives in a unit of time, mostly while products are computed."""
+"""Bytes from the third-level cache per unit of time, mostly while products are computed."""
 
 FAR_STREAM = 16.0
-"""Bytes that memory gives in a unit of time."""
+"""Bytes from memory per unit of time."""
 
 GAIN = 1.1
-"""How much faster the model has to find filtering: transformed weights are 16/9 of the plain ones."""
+"""The smallest modelled speed-up for which filtering is used; transformed weights need 16/9 of the memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Blocks:
 
 
 def filtering_pays(found: Convolution, isa: Isa) -> bool:
-    """Whether minimal filtering is modelled as faster than plain sums."""
+    """Whether minimal filtering is faster than direct convolution according to the model."""
     places = found.rows.places * found.columns.places
     tile = choose_tile(found.outputs, max(1, places // isa.lanes), _spared(isa))
     step = step_cycles(*tile) / (tile[0] * tile[1])
@@ -81,7 +81,7 @@ def _blocks(found: Convolution, isa: Isa, height: int) -> Blocks:
 
 
 def _streaming(found: Convolution, tiles: int, channels: tuple[Run, ...]) -> float:
-    """Time to bring back, in a block, what does not stay in the second-level cache."""
+    """The time of a block for reloading data that does not stay in the second-level cache."""
     walks = sum(r.count for r in channels)
     inputs = PLANES * 4 * found.inputs * tiles
     products = PLANES * 4 * max(r.size for r in channels) * tiles

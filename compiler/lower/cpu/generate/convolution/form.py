@@ -1,4 +1,4 @@
-"""A kernel read as a convolution of one or two dimensions."""
+"""Analysis of a kernel as a convolution of one or two dimensions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Window:
 
     @property
     def phases(self) -> tuple[int, ...]:
-        """Remainders of the taps' places by the stride: inputs of other ones are not read."""
+        """The remainders of the taps' places by the stride; inputs with other remainders are not read."""
         return tuple(sorted({tap * self.dilation % self.stride for tap in range(self.taps)}))
 
     @property
@@ -61,12 +61,12 @@ class Convolution:
 
     @property
     def taps(self) -> int:
-        """Taps of the kernel."""
+        """The number of taps of the kernel."""
         return self.rows.taps * self.columns.taps
 
     @property
     def work(self) -> int:
-        """Multiply-adds."""
+        """The number of multiply-adds."""
         places = self.rows.places * self.columns.places
         return self.batch * self.groups * self.outputs * self.inputs * self.taps * places
 

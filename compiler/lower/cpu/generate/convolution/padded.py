@@ -1,4 +1,4 @@
-"""Copies rows of a tensor with zeros around, for strides apart by the remainder of the column."""
+"""Copies of rows of a tensor with zero padding, with strides separated by the remainder of the column."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _take(
     columns: tuple[Window, int, int],
     lanes: int,
 ) -> None:
-    """Copy every column of one phase of a row, with zeros around."""
+    """Copy all columns of one phase of a row, with zero padding."""
     window, pitch, phase = columns
     shift = phase - window.before
     first = max(0, -(shift // window.stride))

@@ -1,7 +1,7 @@
-"""Pooling in plain NCHW: the rows of a window are combined first, then the columns, in vectors along a row of outputs.
+"""Generation of pooling in NCHW: rows of a window are combined first, then columns, in vectors along a row of outputs.
 
-The combined row lies in the first-level cache with the padding around it. With stride 2 its columns are parted by two
-shuffles of two vectors. Sums are added in another order than term by term.
+The combined row is in the first-level cache, with its padding. With stride 2 its columns are separated by two shuffles
+of two vectors. The order of additions differs from the sequential one.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from heterocc.compiler.lower.cpu.generate.places import Axis, index, shape_of
 from heterocc.compiler.lower.cpu.generate.read import Fold
 
 MOST_TAPS = 16
-"""Taps of a row or column that are written out; longer windows have schedules."""
+"""The limit on unrolled taps of a row or column; longer windows are scheduled."""
 
 LINES = 8
-"""Rows whose rows of windows are combined before their columns: what is stored is read again only when it has left the
-CPU's store buffer, because a load across two stores in it has to wait."""
+"""The number of rows whose windows' rows are combined before their columns, so that stored values leave the CPU's store
+buffer before they are read: a load across two stores in it would wait."""
 
 WORK = 4
 """The cost of combining one value, in multiply-adds, for the division of work between threads."""
@@ -79,14 +79,14 @@ def find_pooling(kernel: Fold) -> Pooling | None:
 
 
 class _Writer:
-    """Writes pooling: planes shared by the threads, row by row."""
+    """A generator of pooling: planes are divided among threads, row by row."""
 
     def __init__(self, kernel: Fold, found: Pooling, isa: Isa) -> None:
         self.kernel, self.found, self.lanes = kernel, found, isa.lanes
         columns = found.columns
         reads = (columns.places - 1) * columns.stride + columns.reach + 1
         self.padded = columns.before > 0 or reads > columns.size
-        # Room behind for the second of two vectors that are parted.
+        # Space at the end for the second of two vectors that are separated.
         self.length = max(reads, columns.before + columns.size) + 2 * self.lanes
         self.work = WORK * found.outer.length * found.rows.places * columns.places * (found.rows.taps + columns.taps)
 
@@ -94,7 +94,7 @@ class _Writer:
         """Write the kernel's body."""
         found = self.found
         chunks = 1 if found.outer.length >= 16 else min(found.rows.places, -(-16 // found.outer.length))
-        # Windows side by side are read as they were stored.
+        # Adjacent windows are read at the places of the stores.
         overlap = found.columns.before > 0 or found.columns.reach >= found.columns.stride
         lines = min(LINES, -(-found.rows.places // chunks)) if overlap else 1
         with emit.shared_loop(found.outer.length * chunks, self.work) as task:

@@ -1,11 +1,11 @@
-"""Winograd's F(2×2, 3×3) in plain NCHW: 16 products for a tile of four outputs, instead of 36.
+"""Generation of convolutions by Winograd's F(2×2, 3×3) in NCHW: 16 products for a tile of four outputs, instead of 36.
 
 Lavin and Gray, Fast Algorithms for Convolutional Neural Networks, https://arxiv.org/abs/1509.09308.
 
 A block is some rows of tiles. Its inputs, 4×4 of the padded image for each tile, are transformed to scratch
 [plane][channel][tile]. For some output channels at a time, 16 matrix products give [plane][channel][tile], which are
-transformed to rows of outputs and stored with the epilogue. Vectors lie along tiles: rows are split into even and odd
-columns as they are copied, and put together again as sums become outputs.
+transformed to rows of outputs and stored with the epilogue. Vectors are along tiles: rows are split into even and odd
+columns when they are copied, and interleaved again when outputs are stored.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.tiles import Run
 
 SIDE = 4
-"""Inputs along a side of a tile; the next tile begins two further."""
+"""The inputs along a side of a tile; the next tile starts two further."""
 
 FAR_NUMBERS = 192 << 10
-"""Weights from where they are fetched ahead: fewer stay in a second-level cache."""
+"""The number of weights above which they are prefetched; fewer stay in a second-level cache."""
 
 AHEAD = 1024
-"""Numbers between a weight in use and the one fetched ahead."""
+"""The distance in elements between a weight in use and the prefetched one."""
 
 LINE = 16
-"""Numbers of a cache line."""
+"""The float32 elements of a cache line."""
 
 Values = Sequence[tirx.Expr]
 
 
 def generate_winograd(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tuple[FilteredPanels, ...]] | None:
-    """The kernel written with minimal filtering, None if it is not a 3×3 convolution that gains by it."""
+    """The kernel written with minimal filtering; None if it is not a 3×3 convolution that is faster with it."""
     found = find_convolution(kernel)
     if found is None or not can_store(kernel) or not can_filter(found) or not filtering_pays(found, isa):
         return None
@@ -58,7 +58,7 @@ def can_filter(found: Convolution) -> bool:
 
 
 class _Writer:
-    """Writes a convolution: blocks of tiles, each transformed, multiplied and transformed back."""
+    """A generator of a convolution: blocks of tiles are transformed, multiplied and transformed back."""
 
     def __init__(self, kernel: Kernel, found: Convolution, isa: Isa) -> None:
         self.kernel, self.found = kernel, found
@@ -85,12 +85,12 @@ class _Writer:
 
     @property
     def steps(self) -> int:
-        """Vectors that a row of tiles takes in the transforms."""
+        """The number of vectors of a row of tiles in the transforms."""
         return -(-self.wide // self.narrow)
 
     @property
     def plane(self) -> int:
-        """Numbers between the planes of transformed inputs."""
+        """The distance in elements between planes of transformed inputs."""
         return emit.spread(self.found.inputs * self.pitch)
 
     def write(self, arguments: Arguments) -> None:
@@ -126,7 +126,7 @@ class _Writer:
         return image, first
 
     def _start(self, step: tirx.Expr) -> tirx.Expr:
-        """Where a vector of a row of tiles starts: a last one that would reach beyond the end starts earlier."""
+        """The start of a vector of a row of tiles; a last one that would exceed the end starts earlier."""
         if self.steps == 1:
             return index(0)
         start = step * index(self.narrow)

@@ -1,4 +1,4 @@
-"""Which kernels are joined to one kernel of rows: the parts of a normalisation, masks before, activations after."""
+"""Fusion of neighbouring kernels of rows: parts of a normalisation, masks before it, activations after it."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from heterocc.compiler.lower.relax.kernels import KernelModule
 from heterocc.compiler.lower.relax.merge import merge_rows
 
 SHARED_ROWS, LONG_ROW = 8, 1 << 15
-"""Fewer rows that are longer are not for one kernel, which shares whole rows between the threads."""
+"""Limits for fusion: few long rows stay separate kernels, because a fused one divides only whole rows among threads."""
 
 
 def joined_rows(module: KernelModule) -> KernelModule:
-    """The module with neighbouring kernels of the same rows joined."""
+    """The module with neighbouring kernels of the same rows fused."""
     return merge_rows(module, _joins, leads=lambda function: read_map(function) is not None)
 
 
 def _joins(function: tirx.PrimFunc) -> bool:
-    """Whether a kernel is one of rows that may be joined with its neighbours: no product, window or long row."""
+    """Whether a kernel of rows may be fused with its neighbours: not a product, a window or of long rows."""
     rows = read_rows(function)
     if rows is None or vector_axis(rows) is None:
         return False
@@ -34,7 +34,7 @@ def _joins(function: tirx.PrimFunc) -> bool:
 
 
 def _multiplies(rows: Rows, stage: RowStage) -> bool:
-    """Whether terms are made of what differs between rows and what does not, or differs between other rows."""
+    """Whether terms combine values with different dependences on the row, as in a product."""
     along = set()
     for load in loads(stage.value):
         number = rows.number(load.source)
@@ -46,7 +46,7 @@ def _multiplies(rows: Rows, stage: RowStage) -> bool:
 
 
 def _slides(rows: Rows, stage: RowStage) -> bool:
-    """Whether the rows are windows that slide over what is read, as in pooling."""
+    """Whether the rows are overlapping windows of the input, as in pooling."""
     indices = [i for load in loads(stage.value) for i in load.indices]
     kinds = [{rows.kinds[n] for n, v in enumerate(rows.loops) if uses(i, v)} for i in indices]
     return any(len(found) > 1 for found in kinds)

@@ -1,7 +1,7 @@
-"""The passes over a row that a kernel of rows takes, and what is stored between them.
+"""The passes over a row of a kernel, and the values stored between them.
 
-Reductions that need each other's results take passes of their own, others share one. The last pass stores the outputs.
-What several passes read is stored by the first of them if it costs more to compute than to load, otherwise computed
+Reductions that need each other's results are in separate passes, others share one. The last pass stores the outputs.
+Values that several passes read are stored by the first of them if computing costs more than loading, otherwise computed
 again.
 """
 
@@ -16,7 +16,7 @@ from heterocc.compiler.lower.cpu.blocks import dtype_of, loads, outside_loads
 from heterocc.compiler.lower.cpu.generate.rows.stages import Rows
 
 CHEAP = 4
-"""Most cost of an element that several passes compute again: a load, an addition and their like count as one."""
+"""The largest cost of an element that passes compute again; loads, additions and similar operations cost 1."""
 
 FUNCTION, DIVISION = 8, 4
 
@@ -25,7 +25,7 @@ FUNCTION, DIVISION = 8, 4
 class Pass:
     """One pass over a row: `stores` are stored for later passes, then `reductions` combined, or `outputs` stored.
 
-    `before` are the stages of one value a row that are computed before the pass. All are numbers of stages, in order.
+    `before` are stages with one value per row that are computed before the pass. All are numbers of stages, in order.
     """
 
     before: tuple[int, ...]
@@ -36,7 +36,7 @@ class Pass:
 
 @dataclass(frozen=True, slots=True)
 class Passes:
-    """All passes in order; `after` are stages of one value a row that come after them."""
+    """All passes in order; `after` are the stages with one value per row that are computed after them."""
 
     passes: tuple[Pass, ...]
     after: tuple[int, ...]
@@ -72,7 +72,7 @@ def is_row(rows: Rows, number: int) -> bool:
 
 
 def is_head(rows: Rows, number: int) -> bool:
-    """Whether a stage has one value a row, computed of others."""
+    """Whether a stage has one value per row, computed from others."""
     stage = rows.stages[number]
     return stage.combined is None and not is_row(rows, number) and dtype_of(stage.buffer) == "float32"
 
@@ -83,7 +83,7 @@ def _reads(rows: Rows, number: int) -> set[int]:
 
 
 def _levels(rows: Rows) -> list[int]:
-    """How many passes have to be over before a stage can be computed; of a reduction, its own included."""
+    """The number of passes that must be complete before a stage is available, a reduction's own pass included."""
     levels: list[int] = []
     for number, stage in enumerate(rows.stages):
         level = max((levels[n] for n in _reads(rows, number)), default=0)
@@ -92,7 +92,7 @@ def _levels(rows: Rows) -> list[int]:
 
 
 def _stored(rows: Rows, groups: list[tuple[int, ...]]) -> dict[int, int]:
-    """The stages that are stored, with the number of the pass that does it."""
+    """The stored stages, with the number of the pass that stores each."""
     computed: list[set[int]] = [{i for i, group in enumerate(groups) if n in group} for n in range(len(rows.stages))]
     first: dict[int, int] = {}
     for number in reversed(range(len(rows.stages))):

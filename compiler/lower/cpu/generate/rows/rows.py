@@ -1,8 +1,8 @@
-"""Softmax, normalisations and their like: several reductions of the same rows and what lies between them, in one go.
+"""Generation of kernels of rows, such as softmax: several reductions of the same rows, with maps between.
 
-A row stays in the first-level cache from its first pass to its last. Vectors lie along the row, or along neighbouring
-rows if these are contiguous in memory. A last vector that would reach beyond the end starts earlier and overlaps the
-one before; sums leave out what it repeats.
+A row stays in the first-level cache during all its passes. Vectors are along the row, or across neighbouring rows if
+these are contiguous in memory. A last vector that would exceed the end starts earlier and overlaps the previous one;
+sums exclude repeated elements.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from heterocc.compiler.lower.cpu.generate.rows.stages import Rows
 from heterocc.compiler.lower.cpu.generate.rows.values import RowWriter, Spot, axis_of
 
 CHAINS, HEAVY_CHAINS = 4, 2
-"""Accumulators of a reduction along a row; fewer if functions keep the CPU busy between two additions."""
+"""The number of accumulators of a reduction along a row; fewer if functions hide the latency of additions."""
 
 WIDE = 4
-"""Vectors of neighbouring rows that are walked together."""
+"""The number of vectors of neighbouring rows that are processed together."""
 
 FEWEST = 4
-"""Neighbouring rows that a vector is worth."""
+"""The smallest number of neighbouring rows for vectors across them."""
 
 CACHED = 1 << 13
-"""Most float32 stored for neighbouring rows, if there is a choice."""
+"""The preferred limit on float32 values stored for neighbouring rows."""
 
 SMALLEST, LARGEST = 2.0**-100, 2.0**100
-"""Divisors with whose reciprocals a multiplication does what a division does, but for one rounding."""
+"""Divisors for which multiplication by the reciprocal differs from division by at most one rounding."""
 
 
 def generate_rows(rows: Rows, isa: Isa) -> tuple[tirx.PrimFunc, tuple[Panels, ...]] | None:
-    """The kernel written in vectors; None if what it reads does not lie in rows or columns of neighbours."""
+    """The kernel written in vectors; None if its accesses are not contiguous along or across rows."""
     axis = vector_axis(rows)
     if axis is None:
         return None
@@ -49,7 +49,7 @@ def generate_rows(rows: Rows, isa: Isa) -> tuple[tirx.PrimFunc, tuple[Panels, ..
 
 
 def vector_axis(rows: Rows) -> Axis | None:
-    """The axis that vectors lie along: along rows or, if neighbouring rows are contiguous, across them; else None."""
+    """The axis of vectors: along rows or, if neighbouring rows are contiguous, across them; else None."""
     forms = _forms(rows)
     for loops, fewest in ((rows.terms, 1), (rows.places, FEWEST)):
         first = len(loops) - 1
@@ -63,7 +63,7 @@ def vector_axis(rows: Rows) -> Axis | None:
 
 
 def _forms(rows: Rows) -> list[Linear]:
-    """The offsets of everything that is read or given out."""
+    """The offsets of all inputs and outputs."""
     given = [(s.indices, s.buffer) for s in rows.stages if rows.argument(s.buffer) is not None]
     read = [
         (load.indices, load.source) for s in rows.stages for load in loads(s.value) if rows.number(load.source) is None
@@ -77,7 +77,7 @@ def _is_axis(rows: Rows, loops: Sequence[int], forms: Sequence[Linear]) -> bool:
 
 
 class _Across(RowWriter):
-    """Vectors along a row: one row at a time."""
+    """A generator with vectors along a row: one row at a time."""
 
     def write(self, arguments: Arguments) -> None:
         """Write the kernel's body."""
@@ -173,7 +173,7 @@ class _Across(RowWriter):
 
 
 class _Along(RowWriter):
-    """Vectors along neighbouring rows: some of them at a time, from the first element of the rows to the last."""
+    """A generator with vectors across neighbouring rows: several at a time, over all elements of the rows."""
 
     def write(self, arguments: Arguments) -> None:
         """Write the kernel's body."""

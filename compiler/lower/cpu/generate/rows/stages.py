@@ -1,7 +1,7 @@
-"""Kernels whose stages all lie along the same rows, read: reductions of a row, and maps of its elements and results.
+"""Analysis of kernels of rows: reductions of a row, and maps of its elements and of the reductions' results.
 
-Softmax, normalisations and the like are such kernels. All stages are written in the same loops: those of the largest
-output, and those of the reductions among or beside them.
+Softmax and normalisations are such kernels. All stages are written in the same loops: those of the largest output, and
+those of the reductions.
 """
 
 from __future__ import annotations
@@ -28,10 +28,9 @@ from heterocc.compiler.lower.cpu.generate.read import Combination, Nest, combina
 
 @dataclass(frozen=True)
 class RowStage:
-    """What is written to `buffer` at `indices`: `value`, or `value` combined over the row if `combined` is given.
+    """The value written to `buffer` at `indices`: `value`, or its combination over the row if `combined` is given.
 
-    Both are expressions of the kernel's loops, which `loops` numbers. What `value` reads of other stages is at the same
-    place.
+    Both are expressions of the kernel's loops, which `loops` numbers. `value` reads other stages at the same place.
     """
 
     buffer: tirx.Buffer
@@ -53,7 +52,7 @@ class Rows(Nest):
 
 
 def read_rows(function: tirx.PrimFunc) -> Rows | None:
-    """Read a kernel; None if it does not reduce, or anything is not float32 along the same rows."""
+    """Read a kernel; None if it has no reduction, or a stage is not float32 along the same rows."""
     if not all(is_constant(p) for p in function.params):
         return None
     schedule = s_tir.Schedule(function, debug_mask="none")
@@ -78,7 +77,7 @@ def read_rows(function: tirx.PrimFunc) -> Rows | None:
 
 
 def _is_known(rows: Rows, stage: RowStage) -> bool:
-    """Whether all that a stage reads is float32 in memory at linear offsets, or another stage."""
+    """Whether a stage reads only float32 in memory at linear offsets, and other stages."""
     given = rows.argument(stage.buffer) is not None
     outer = set(rows.places)
     if given or stage.combined is not None:
@@ -101,7 +100,7 @@ def _is_known(rows: Rows, stage: RowStage) -> bool:
 
 @dataclass
 class _Reader:
-    """Finds the loops: those of the largest output first, then those of the reductions."""
+    """A reader of stages that assigns loops: those of the largest output first, then those of the reductions."""
 
     function: tirx.PrimFunc
     blocks: Sequence[BlockView]
@@ -109,10 +108,10 @@ class _Reader:
     extents: list[int] = field(default_factory=list)
     row: tuple[int, ...] = ()
     _places: list[tuple[tirx.Buffer, tuple[int | None, ...]]] = field(default_factory=list)
-    """Buffers with the number of the loop along each of their dimensions, None along one of a single element."""
+    """Buffers with the number of the loop of each dimension; None for dimensions of 1."""
 
     def stages(self) -> list[RowStage] | None:
-        """All blocks as stages; None if they do not lie along the same rows."""
+        """All blocks as stages; None if they do not have the same rows."""
         outputs = [b for b in self.blocks if any(p.same_as(b.store.buffer) for p in self.function.params)]
         if not outputs:
             return None
@@ -139,14 +138,14 @@ class _Reader:
         return len(self.loops) - 1
 
     def _place(self, buffer: tirx.Buffer, dimensions: tuple[int | None, ...]) -> bool:
-        """Note along which loops a buffer lies; False if it lies along others, too."""
+        """Record the loops of a buffer's dimensions; False if they contradict earlier ones."""
         known = next((d for b, d in self._places if b.same_as(buffer)), None)
         if known is None:
             self._places.append((buffer, dimensions))
         return known is None or known == dimensions
 
     def _beside(self, buffer: tirx.Buffer, largest: tirx.Buffer) -> bool:
-        """Place an output beside the largest."""
+        """Assign loops to an output other than the largest."""
         shape, other = shape_of(buffer) or (), shape_of(largest) or ()
         dimensions = next(d for b, d in self._places if b.same_as(largest))
         if len(shape) != len(other) or any(n not in (1, m) for n, m in zip(shape, other, strict=True)):
@@ -179,7 +178,7 @@ class _Reader:
         return RowStage(block.store.buffer, indices, loops, value, combined)
 
     def _terms(self, block: BlockView, used: frozenset[int]) -> list[tuple[tirx.Var, int | None]] | None:
-        """The loops along the row, for those of a reduction; None if it is over another row."""
+        """The row's loops for the loops of a reduction; None if it is over another row."""
         every = list(zip(block.iters, block.kinds, block.extents, strict=True))
         extents = [e for _, kind, e in every if kind == "R" and e > 1]
         if not self.row:
@@ -193,7 +192,7 @@ class _Reader:
         return [(v, next(left) if e > 1 else None) for v, kind, e in every if kind == "R"]
 
     def _reads(self, value: tirx.Expr) -> bool:
-        """Note where the stages lie that a value reads."""
+        """Record the loops of the stages that a value reads."""
         for load in loads(value):
             if not any(load.source.same_as(b.store.buffer) for b in self.blocks):
                 continue

@@ -1,4 +1,4 @@
-"""Values of stages along rows, as they are written into kernels: computed, loaded again, or kept in registers."""
+"""Values of stages in generated kernels of rows: computed, loaded again, or kept in registers."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from heterocc.compiler.lower.cpu.generate.rows.passes import Pass, is_row, plan_
 from heterocc.compiler.lower.cpu.generate.rows.stages import Rows
 
 PARALLEL_ELEMENTS = 1 << 16
-"""Elements, once for each pass, from where rows are shared between threads; a function counts as `FUNCTION` of them."""
+"""The smallest number of elements, times passes, that is divided among threads; a function counts as `FUNCTION`."""
 
 FUNCTION = 8
 TASKS = 64
-"""Shares of the rows, at most: each allocates its memory once."""
+"""The limit on parts of the rows; each part allocates its memory once."""
 
 
 @dataclass
 class Spot:
-    """Where a vector lies.
+    """The place of a vector, and its values in registers.
 
     `place` are the loops' values, `column` the number of the vector among neighbouring rows, `stored` the place in the
-    memory for stored rows. `kept` are values of this vector that are in registers, by stage; `rooms` are registers for
-    more. `reciprocals` are those of divisors, by stage.
+    memory for stored rows. `kept` are the values in registers, by stage; `rooms` are free registers. `reciprocals` are
+    those of divisors, by stage.
     """
 
     place: Place
@@ -46,7 +46,7 @@ class Spot:
 
 
 class RowWriter:
-    """What both forms share. `held` are the values of rows: a register for each vector of neighbouring rows."""
+    """The base class of both generators. `held` are values of rows: a register per vector of neighbouring rows."""
 
     def __init__(self, rows: Rows, lanes: int, axis: Axis) -> None:
         self.rows, self.axis = rows, axis
@@ -76,7 +76,7 @@ class RowWriter:
         return any(isinstance(n, Call | tirx.Div) for n in outside_loads(self.rows.stages[number].value))
 
     def share_rows(self, count: int, size: int, body: Callable[[tirx.Expr], None]) -> None:
-        """`body(row)` for `count` rows, shared by the threads, with memory for `size` elements of each stored stage."""
+        """Write `body(row)` for `count` rows, divided among threads, with memory for `size` elements a stored stage."""
         parallel = self.work >= PARALLEL_ELEMENTS
         tasks = min(count, TASKS) if parallel else 1
         with emit.loop(tasks, "parallel" if parallel else "serial") as task:
@@ -91,11 +91,11 @@ class RowWriter:
                     body(row)
 
     def single(self, number: int, value: tirx.Expr) -> tuple[Axis, tirx.Expr]:
-        """A loop as an axis of its own."""
+        """A single loop as an axis."""
         return Axis((number,), (self.rows.extents[number],)), value
 
     def over_terms(self, body: Callable[[list[tuple[Axis, tirx.Expr]], tirx.Expr], None]) -> None:
-        """`body(place, number)` in a nest of the loops along the row that vectors do not lie along."""
+        """Write `body(place, number)` in a nest of the row's loops other than the vectors' axis."""
         with ExitStack() as stack:
             place = []
             number: tirx.Expr = index(0)
@@ -111,7 +111,7 @@ class RowWriter:
     def write_vector(
         self, arguments: Arguments, step: Pass, spot: Spot, totals: dict[int, tirx.Buffer], repeated: int = 0
     ) -> None:
-        """One vector of a pass; `totals` are the accumulators of reductions, which do without `repeated` lanes."""
+        """Write one vector of a pass; `totals` are the accumulators of reductions, which exclude `repeated` lanes."""
         for number in step.stores:
             self.to_store(arguments, number, self.keep(arguments, number, spot), spot)
         for number, total in totals.items():
@@ -125,7 +125,7 @@ class RowWriter:
             self.to_store(arguments, number, self.value(arguments, number, spot), spot)
 
     def to_store(self, arguments: Arguments, number: int, value: tirx.Expr, spot: Spot) -> None:
-        """Store the value of an element where it belongs."""
+        """Store the value of an element in its output or in the memory for stored rows."""
         if number in self.scratch:
             build.buffer_store(self.scratch[number], value, [spot.stored])
         else:
@@ -179,7 +179,7 @@ class RowWriter:
         return tvm_ffi.structural_map(rows.stages[number].value, rules, order="post")
 
     def start(self, number: int, lanes: int = 1) -> tirx.Expr:
-        """The number that changes nothing when it is combined."""
+        """The neutral element of a reduction."""
         found = self.rows.stages[number].combined
         assert found is not None
         value = tirx.const(found.start, "float32")
@@ -204,7 +204,7 @@ class RowWriter:
         return found
 
     def held_value(self, number: int, spot: Spot) -> tirx.Expr:
-        """A value of the row that a vector or a single value belongs to."""
+        """The row's value for a vector or a single element."""
         raise NotImplementedError
 
 

@@ -24,7 +24,7 @@ TARGETS: Mapping[str, tuple[dict[str, Any], int]] = {
 
 STATED = dict.fromkeys(FUNCTIONS, 1.0) | {"tan": 1.1, "tanh": 2.0, "sigmoid": 2.0, "sinh": 2.0, "cosh": 2.0, "erf": 2.0}
 WITHOUT_FMA = STATED | {"exp": 1.2}
-"""Units in the last place by which a result may be off, where products and sums are rounded together and where not."""
+"""The largest errors in units in the last place, with fused multiply-adds and without."""
 
 BORDERS = np.array(
     [

@@ -13,8 +13,8 @@ from heterocc.compiler.lower.cpu.generate.convolution.filtered import FilteredPa
 from heterocc.compiler.lower.cpu.generate.convolution.filtering_model import filtering_pays
 from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, Window
 from heterocc.compiler.lower.cpu.generate.isa import Isa
+from tests.compiler.lower.cpu.generate.convolution.test_convolution import Case, reference
 from tests.compiler.lower.cpu.generate.generated import ARM, Generated, assert_near, runnable, target_of
-from tests.compiler.lower.cpu.generate.test_convolution import Case, reference
 from tests.compiler.lower.lowered import model, run_ort
 from tests.few_examples import few
 
@@ -26,7 +26,7 @@ SIZES = st.one_of(st.integers(1, 20), st.sampled_from([27, 28, 33, 56, 65, 70]))
 
 @pytest.fixture(autouse=True)
 def _always(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Filter every convolution that can be, also where the model says that it does not pay."""
+    """Filter every possible convolution, even if it is slower according to the model."""
     monkeypatch.setattr(winograd, "filtering_pays", lambda *_: True)
 
 

@@ -1,4 +1,4 @@
-"""Seeded inputs lie where the model's own nodes take them."""
+"""Seeded inputs are in the domains that the model's nodes require."""
 
 from pathlib import Path
 

@@ -22,7 +22,7 @@ from tests.artifacts.bundle_sample import CODE, write_sample
 def sample(tmp_path: Path) -> Path:
     path = tmp_path / "m.hcb"
     write_sample(path)
-    time.sleep(0.02)  # a tick of the file system's clock, so that what a test does has another time
+    time.sleep(0.02)  # a tick of the file system's clock, so that later changes have another time
     return path
 
 
@@ -34,7 +34,7 @@ def flip_weight(path: Path) -> None:
         file.write(bytes([byte[0] ^ 1]))
 
 
-def test_an_overwritten_file_is_told_each_time(sample: Path) -> None:
+def test_an_overwritten_file_is_reported_each_time(sample: Path) -> None:
     bundle = open_bundle(sample)
     bundle.check_unchanged()
     flip_weight(sample)
@@ -87,11 +87,13 @@ def test_a_bundle_that_was_replaced_by_renaming_is_not_hashed_again(
     assert bundle._watch is not None and not bundle._watch.differs()
 
 
-def test_a_closed_bundle_has_nothing_to_look_at(sample: Path) -> None:
-    bundle = open_bundle(sample)
-    bundle.close()
+def test_a_closed_bundle_is_not_checked_for_changes(sample: Path) -> None:
+    closed, still_open = open_bundle(sample), open_bundle(sample)
+    closed.close()
     flip_weight(sample)
-    bundle.check_unchanged()
+    closed.check_unchanged()
+    with pytest.raises(BundleChangedError):
+        still_open.check_unchanged()
 
 
 CUT = """

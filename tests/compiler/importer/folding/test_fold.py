@@ -1,4 +1,4 @@
-"""What the import computes or merges once: constants, and what follows a convolution."""
+"""Folding of constants, and of operations after a convolution, by the import."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The import of bodies inside bodies: how often each is simplified, and what is left of them."""
+"""The import of nested bodies: the number of simplifications of each, and the results."""
 
 from __future__ import annotations
 

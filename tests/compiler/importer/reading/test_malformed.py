@@ -38,7 +38,7 @@ def constant(**fields: object) -> NodeProto:
     return made
 
 
-# ---- where a tensor may stand -------------------------------------------------------------------------------------
+# ---- the places of tensors ----------------------------------------------------------------------------------------
 
 
 def as_initializer(tensor: TensorProto) -> onnx.ModelProto:
@@ -103,7 +103,7 @@ def test_a_malformed_tensor_is_named_wherever_it_stands(
     assert words in error.message and "'w'" in (error.where or "")
 
 
-def test_a_tensor_without_a_name_is_told_by_its_path(tmp_path: Path) -> None:
+def test_a_tensor_without_a_name_is_named_by_its_path(tmp_path: Path) -> None:
     error = refusal(tmp_path, as_constant(tensor(name="", raw_data=b"")))
     assert (error.where or "").endswith("model.graph.node[0].attribute[0].t")
 
@@ -284,7 +284,7 @@ def test_a_flag_of_no_or_two_elements_decides_nothing(tmp_path: Path, flag: np.n
     refusal(tmp_path, drop)
     choose = node("If", "c", "y", then_branch=branching("a"), else_branch=branching("d"))
     (left,) = import_model(save(tmp_path, model([choose], INPUTS, OUTPUTS, {"c": flag}))).graph.nodes
-    assert left.op_type == "If"  # ONNX Runtime says what it thinks of it when it runs
+    assert left.op_type == "If"  # ONNX Runtime reports it in a run
 
 
 @pytest.mark.parametrize("size", [0, 1, 3])
@@ -300,6 +300,9 @@ def test_a_normalisation_of_other_channels_than_its_convolution_is_not_merged_in
 def test_elements_of_six_bits_are_packed_only_where_they_are_raw(tmp_path: Path) -> None:
     for fields in {"int32_data": [1, 2, 3, 4]}, {"raw_data": b"\x81\x30\x10"}:
         check_model(as_initializer(tensor(data_type=TensorProto.FLOAT6E2M3, **fields)), "m.onnx")
+    for fields in {"int32_data": [1, 2, 3]}, {"raw_data": b"\x81\x30\x10\0"}:
+        with pytest.raises(InputError):
+            check_model(as_initializer(tensor(data_type=TensorProto.FLOAT6E2M3, **fields)), "m.onnx")
 
 
 @pytest.mark.parametrize("place", [using, in_a_function, in_a_branch], ids=lambda p: p.__name__)

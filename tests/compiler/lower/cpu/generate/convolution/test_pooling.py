@@ -52,7 +52,7 @@ def test_windows_of_any_size_stride_padding_and_dilation_agree(
     reach = [(k - 1) * d for k, d in zip(taps, dilations, strict=True)]
     pads = [data.draw(st.integers(0, min(k - 1, r))) for k, r in zip(taps * 2, reach * 2, strict=True)]
     assume(all(n + a + b > r for n, a, b, r in zip(shape[2:], pads[:rank], pads[rank:], reach, strict=True)))
-    assume(all(n > r for n, r in zip(shape[2:], reach, strict=True)))  # no window lies in the padding alone
+    assume(all(n > r for n, r in zip(shape[2:], reach, strict=True)))  # every window has an element outside the padding
     assume(max(taps) > 1)  # a window of one element is a copy of some
     x = RNG.standard_normal(shape).astype(np.float32)
     extra = {"count_include_pad": int(counted)} if kind == "AveragePool" else {}

@@ -1,4 +1,4 @@
-"""Which files an import may read: those in the model's folder, whatever the working directory holds."""
+"""Files that an import may read: those in the model's folder, independent of the working directory."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def test_external_data_of_a_model_in_memory_is_refused_without_a_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = external_net(tmp_path)
-    monkeypatch.chdir(tmp_path)  # where the data lies: it must not be found by chance
+    monkeypatch.chdir(tmp_path)  # the folder of the data, which must not be found by chance
     with pytest.raises(ExternalDataError) as caught:
         import_model(path.read_bytes())
     assert "base_dir" in str(caught.value.hint)

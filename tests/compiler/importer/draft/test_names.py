@@ -1,4 +1,4 @@
-"""What nodes are called that the model does not call anything a reader could use."""
+"""Names of nodes without a usable name in the model."""
 
 from pathlib import Path
 

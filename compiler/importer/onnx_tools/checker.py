@@ -1,0 +1,74 @@
+"""ONNX's checker, and rules that it does not check."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+import onnx
+
+from heterocc.artifacts.errors import InvalidGraphError
+from heterocc.compiler.importer.draft.draft import Draft, bodies, graphs_of
+
+
+def check(draft: Draft, where: str) -> None:
+    """Run ONNX's checker on the draft, and check rules that it omits.
+
+    Raises InvalidGraphError with the checker's message in one sentence.
+    """
+    for graph in graphs_of(draft.graph):
+        for node in graph.node:
+            _check_node(node, where)
+    proto = draft.to_proto()
+    # unlike ONNX Runtime, it requires that functions import the model's operator set; they are checked after expansion
+    del proto.functions[:]
+    for info in (*proto.graph.input, *proto.graph.output):
+        if info.type.HasField("tensor_type"):
+            info.type.tensor_type.shape.SetInParent()  # an unknown rank is legal, but the checker refuses it
+    repeated = [name for name, count in Counter(i.name for i in proto.graph.input).items() if count > 1]
+    if repeated:
+        raise InvalidGraphError(f"two inputs are called '{repeated[0]}'", where=where)
+    try:
+        onnx.checker.check_model(proto)
+    except (onnx.checker.ValidationError, UnicodeDecodeError) as error:
+        # if the checker quotes an attribute that is not UTF-8, decoding of its message fails
+        text = error.object.decode(errors="replace") if isinstance(error, UnicodeDecodeError) else str(error)
+        raise InvalidGraphError(condense(text), where=_place(text, where)) from error
+
+
+def _check_node(node: onnx.NodeProto, where: str) -> None:
+    place = f"{where}: node '{node.name or '(unnamed)'}' ({node.op_type})"
+    for attribute in node.attribute:
+        if attribute.ref_attr_name:
+            raise InvalidGraphError(
+                f"attribute '{attribute.name}' refers to an attribute of a function, and has no value", where=place
+            )
+    if node.op_type == "If" and not node.domain:
+        for body in bodies(node):
+            if body.input or len(body.output) != len(node.output):
+                found = f"{len(body.input)} inputs and {len(body.output)} outputs"
+                raise InvalidGraphError(f"a branch has {found}, not 0 and {len(node.output)}", where=place)
+    if node.op_type != "Constant" or node.domain:
+        return
+    if len(node.attribute) != 1:
+        raise InvalidGraphError(f"a Constant has {len(node.attribute)} attributes, not one", where=place)
+    try:
+        for text in (node.attribute[0].s, *node.attribute[0].strings):
+            text.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidGraphError("the text of a Constant is not UTF-8", where=place) from error
+
+
+def condense(text: str) -> str:
+    """The first sentence of a message of ONNX's tools, without prefix and full stop."""
+    line = next((part.strip() for part in text.splitlines() if part.strip()), "the model is invalid")
+    line = re.sub(r"^\[\w+(?: \w+)*\] ?:? ?", "", line).rstrip(" .")
+    return re.sub(r"\s+", " ", line)
+
+
+def _place(text: str, where: str) -> str:
+    found = re.search(r"Bad node spec for node\. Name: (.*?) OpType: (\w+)", text)
+    if not found:
+        return where
+    name = found[1].strip() or "(unnamed)"
+    return f"{where}: node '{name}' ({found[2]})"

@@ -1,0 +1,110 @@
+"""Runs of a loaded variant: inputs are copied or read in place, results are copied or written in place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from heterocc.artifacts.errors import DeviceError
+from heterocc.artifacts.manifest import Variant
+from heterocc.artifacts.reader import Bundle
+from heterocc.runtime import forks
+from heterocc.runtime.execute.chain import Context
+from heterocc.runtime.execute.direct import go_home, write_to
+from heterocc.runtime.execute.faults import offer
+from heterocc.runtime.execute.ort import to_python
+from heterocc.runtime.feeds import Array
+from heterocc.runtime.pool import ContextPool
+from heterocc.runtime.profile.recorder import Recorder
+from heterocc.runtime.select.select import labels, others_here
+
+
+class Runs:
+    """Runs of one variant, from checked inputs to outputs. Thread-safe; each run has its own context."""
+
+    def __init__(self, bundle: Bundle, variant: Variant, outputs: Sequence[str]) -> None:
+        """`outputs` are the model's names of the variant's outputs."""
+        self._bundle = bundle
+        self._variant = variant
+        self._names = tuple(outputs)
+        self._verified = False
+
+    def wait_verified(self) -> None:
+        """Wait until the SHA-256 of every weight is checked. Raises BundleHashError if one differs."""
+        if not self._verified:
+            self._bundle.verify_weights()
+            self._verified = True
+
+    def run(
+        self, pool: ContextPool, arrays: Sequence[Any], wanted: Sequence[int], targets: Mapping[str, Array]
+    ) -> list[Any]:
+        """Run on a context of the pool and return the outputs with these numbers. A context that fails is discarded.
+
+        `arrays` are the inputs, in the variant's order; `targets` are the caller's arrays for outputs, by name.
+        """
+        context = pool.take()
+        direct = self._place_results(context, arrays, wanted, targets) if context.direct else {}
+        self.run_on(context, arrays)
+        results = [direct[i] if i in direct else self._result(context, i, targets.get(self._names[i])) for i in wanted]
+        context.objects.clear()
+        go_home(context.direct)
+        pool.give_back(context)
+        return results
+
+    def _place_results(
+        self, context: Context, arrays: Sequence[Any], wanted: Sequence[int], targets: Mapping[str, Array]
+    ) -> dict[int, Array]:
+        """The results that code writes directly to the caller's or the returned array, by output."""
+        placed: dict[int, Array] = {}
+        for i in wanted:
+            direct = context.direct.get(self._variant.outputs[i])
+            target = targets.get(self._names[i])
+            if direct is None or i in placed:
+                continue
+            if target is None:
+                placed[i] = direct.result()
+            elif write_to(direct, target, [*arrays, *placed.values()]):
+                placed[i] = target
+        return placed
+
+    def run_on(self, context: Context, arrays: Sequence[Any]) -> None:
+        """Run on a context whose outputs the caller reads from it; without `arrays`, on the contents of its inputs."""
+        if not self._verified:
+            self.wait_verified()
+        entered = forks.enter()
+        try:
+            self._feed_and_execute(context, arrays)
+        finally:
+            if entered:
+                forks.leave()
+
+    def _feed_and_execute(self, context: Context, arrays: Sequence[Any]) -> None:
+        self._bundle.check_unchanged()
+        for value, array in zip(self._variant.inputs, arrays, strict=False):
+            direct = context.direct.get(value)
+            if direct is not None and direct.move(array):
+                continue
+            place = context.buffers.arrays.get(value)
+            if place is None:
+                context.objects[value] = array
+            else:
+                np.copyto(place, array)
+        try:
+            context.execute()
+        except DeviceError as error:
+            offer(error, labels(self._variant), others_here(self._bundle.manifest, self._variant))
+            raise
+        if isinstance(context.observer, Recorder):
+            context.observer.runs += 1
+
+    def _result(self, context: Context, index: int, target: Array | None) -> Any:
+        value = self._variant.outputs[index]
+        array = context.arrays.get(value)
+        if array is None:
+            return to_python(context.objects[value])
+        if target is None:
+            return array.copy()
+        np.copyto(target, array)
+        return target
