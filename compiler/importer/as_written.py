@@ -9,8 +9,8 @@ import onnx
 from heterocc.artifacts.errors import InvalidGraphError
 from heterocc.compiler.importer.draft.draft import Draft, reads, value_of
 from heterocc.compiler.importer.draft.order import sort_nodes
-from heterocc.compiler.importer.onnx_tools.infer import ask_onnx
-from heterocc.compiler.importer.reading.read import read_proto
+from heterocc.compiler.importer.onnx_tools.infer import infer_onnx
+from heterocc.compiler.importer.reading.parse import read_proto
 from heterocc.compiler.importer.reading.source import AnyModel, ModelSource, as_source
 from heterocc.compiler.importer.shapes.shapes import set_input_shapes
 from heterocc.passes.graph import Graph, Node, Value
@@ -71,7 +71,7 @@ def _name_nodes(graph: onnx.GraphProto, where: str) -> None:
 def _values(proto: onnx.ModelProto, where: str) -> dict[str, Value]:
     """Types and shapes by name; those that inference cannot tell are left out."""
     try:
-        proto = ask_onnx(proto, where)
+        proto = infer_onnx(proto, where)
     except onnx.shape_inference.InferenceError as error:
         raise InvalidGraphError(f"the model's shapes contradict each other: {error}", where=where) from error
     graph = proto.graph
