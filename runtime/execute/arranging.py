@@ -1,0 +1,139 @@
+"""Weights in the layouts that compiled code reads, made from the bundle's weights at load."""
+
+from __future__ import annotations
+
+import _thread
+import mmap
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from heterocc.artifacts.errors import BundleError, HeteroccError, InternalError
+from heterocc.artifacts.files.locks import renewed_lock
+from heterocc.artifacts.manifest import Layout, Variant
+from heterocc.artifacts.tensors import aligned
+from heterocc.artifacts.verify import Verification
+from heterocc.runtime.execute.faults import device_fault
+from heterocc.runtime.execute.memory import Allocations
+from heterocc.runtime.feeds import Array
+from heterocc.runtime.native import cpu_api
+
+Key = tuple[int, Layout]
+"""A weight and a layout of it."""
+
+HUGE = 1 << 22
+"""Bytes from which memory is asked for in huge pages: a page fault for 4 KiB takes longer than copying them."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    source: Array
+    layout: Layout
+    result: Array
+
+
+class Arranging:
+    """The weights of a variant in other layouts, in one piece of host memory, each made once.
+
+    `array` gives the place of one before it is filled. Nothing is made before `start` or `now`; `wait` returns when
+    everything is made. Thread-safe after construction.
+    """
+
+    def __init__(
+        self, variant: Variant, array_of: Callable[[int], Array], threads: int, allocations: Allocations
+    ) -> None:
+        """Raises DeviceMemoryError if there is not enough memory."""
+        self._threads = threads
+        self._tasks: dict[Key, _Task] = {}
+        self._lock = renewed_lock()
+        self._finished = threading.Event()
+        self._process: int | None = None
+        self._error: HeteroccError | None = None
+        keys = dict.fromkeys(
+            (part.params[int(place)], layout) for part in variant.partitions for place, layout in part.layouts.items()
+        )
+        sources = {key: array_of(key[0]) for key in keys}
+        sizes = [prod(layout.shape) * sources[index, layout].itemsize for index, layout in keys]
+        memory = _zeros(sum(map(aligned, sizes)), allocations)
+        start = 0
+        for key, size in zip(keys, sizes, strict=True):
+            source = sources[key]
+            result = memory[start : start + size].view(source.dtype).reshape(key[1].shape)
+            self._tasks[key] = _Task(source, key[1], result)
+            start += aligned(size)
+        if not keys:
+            self._finished.set()
+
+    def array(self, weight: int, layout: Layout) -> Array:
+        """The place of a weight in a layout, 64-byte aligned."""
+        return self._tasks[weight, layout].result
+
+    def now(self, weight: int, layout: Layout) -> Array:
+        """A weight in a layout, made by the caller. For devices that copy it while a bundle is loaded."""
+        self._make(self._tasks[weight, layout])
+        return self._tasks[weight, layout].result
+
+    def start(self, verification: Verification) -> None:
+        """Make everything in a background thread as soon as the weights are verified."""
+        with self._lock:
+            if self._finished.is_set() or self._process is not None:
+                return
+            self._process = os.getpid()
+        try:
+            _thread.start_new_thread(self._work, (verification,))
+        except RuntimeError:  # no thread can be started
+            self._work(verification)
+
+    def wait(self) -> None:
+        """Return when everything is made; the weights must be verified. Makes it here if no thread does."""
+        if self._finished.is_set() and self._error is None:
+            return
+        with self._lock:
+            # A forked child lacks the thread.
+            alone = not self._finished.is_set() and self._process != os.getpid()
+            if alone:
+                self._make_all()
+        self._finished.wait()
+        if self._error is not None:
+            raise type(self._error)(self._error.message, where=self._error.where, hint=self._error.hint)
+
+    def _work(self, verification: Verification) -> None:
+        try:
+            verification.wait()
+        except BundleError:  # which every run raises
+            self._finished.set()
+        else:
+            self._make_all()
+
+    def _make_all(self) -> None:
+        try:
+            # Largest first, so that threads share what takes long.
+            for task in sorted(self._tasks.values(), key=lambda t: -t.result.nbytes):
+                self._make(task)
+        except HeteroccError as error:
+            self._error = error
+        except BaseException as error:  # a failed thread must not look like success to those that wait
+            self._error = InternalError(f"weights could not be arranged: {error!r}")
+        self._finished.set()
+
+    def _make(self, task: _Task) -> None:
+        cpu_api.arrange(task.source, task.layout, task.result.reshape(-1), self._threads)
+
+
+def _zeros(nbytes: int, allocations: Allocations) -> Any:
+    """Zeroed host memory at the start of a page."""
+    if not nbytes:
+        return np.empty(0, np.uint8)
+    try:
+        memory = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        if nbytes >= HUGE and hasattr(mmap, "MADV_HUGEPAGE"):
+            memory.madvise(mmap.MADV_HUGEPAGE)
+    except (OSError, ValueError) as error:
+        raise device_fault(MemoryError(str(error)), f"allocating {nbytes} bytes for weights", "the host") from error
+    allocations.add(nbytes)
+    return np.frombuffer(memory, np.uint8)
