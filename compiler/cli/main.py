@@ -13,6 +13,7 @@ from heterocc.compiler.cli import bundles as cli_bundle
 from heterocc.compiler.cli.console import ConsoleReporter, errors, out, print_json, print_plain, run
 from heterocc.compiler.cli.options import (
     Affinity,
+    CpuTargets,
     DeviceFile,
     Devices,
     DotDir,
@@ -60,6 +61,7 @@ def compile(
     shape: Shape = None,
     device_file: DeviceFile = None,
     property_: Property = None,
+    cpu_targets: CpuTargets = None,
     affinity: Affinity = None,
     policy: Policy = "merge",
     passes: Passes = None,
@@ -99,6 +101,7 @@ def compile(
                 property_,
                 shape,
                 variants=tuple(variant or ()),
+                cpu_targets=() if cpu_targets is None else (cpu_targets,),
                 affinity=affinity,
                 policy=policy,
                 passes=passes,
