@@ -78,7 +78,7 @@ def load(
     try:
         session = Session(bundle, devices, threads=threads, profile=profile, allow_native=allow_native)
         # After loading, so that hashing does not compete with it for cores.
-        session.start_arranging(bundle.start_verification())
+        session._start_arranging(bundle.start_verification())
         if verify == "load":
             session.wait_verified()
         return session
@@ -215,7 +215,7 @@ class Session(Closing):
             self._bundle.verify_weights()
             self._verified = True
 
-    def start_arranging(self, verification: Verification) -> None:
+    def _start_arranging(self, verification: Verification) -> None:
         """Make the layouts of weights that code reads in the background, as `load` does. The first run waits for it."""
         self._alive().chain.arranging.start(verification)
 

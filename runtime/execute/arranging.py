@@ -6,7 +6,7 @@ import _thread
 import mmap
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -15,11 +15,11 @@ import numpy as np
 
 from heterocc.artifacts.errors import BundleError, HeteroccError, InternalError
 from heterocc.artifacts.files.locks import renewed_lock
-from heterocc.artifacts.manifest import Layout, Variant
+from heterocc.artifacts.manifest import Layout
 from heterocc.artifacts.tensors import aligned
 from heterocc.artifacts.verify import Verification
 from heterocc.runtime.execute.faults import device_fault
-from heterocc.runtime.execute.memory import Allocations
+from heterocc.runtime.execute.memory import Allocations, aligned_bytes
 from heterocc.runtime.feeds import Array
 from heterocc.runtime.native import cpu_api
 
@@ -38,45 +38,52 @@ class _Task:
 
 
 class Arranging:
-    """The weights of a variant in other layouts, in one piece of host memory, each made once.
+    """The weights of a variant in other layouts, each made once, in one piece of host memory.
 
-    `array` gives the place of one before it is filled. Nothing is made before `start` or `now`; `wait` returns when
-    everything is made. Thread-safe after construction.
+    `array` gives the place of one before it is filled. `start` makes all in the background, `wait` returns when that is
+    done. Thread-safe after construction.
     """
 
     def __init__(
-        self, variant: Variant, array_of: Callable[[int], Array], threads: int, allocations: Allocations
+        self, keys: Iterable[Key], array_of: Callable[[int], Array], threads: int, allocations: Allocations
     ) -> None:
-        """Raises DeviceMemoryError if there is not enough memory."""
+        """`keys` are those to keep. Raises DeviceMemoryError if there is not enough memory."""
+        self._array_of = array_of
         self._threads = threads
         self._tasks: dict[Key, _Task] = {}
         self._lock = renewed_lock()
         self._finished = threading.Event()
         self._process: int | None = None
         self._error: HeteroccError | None = None
-        keys = dict.fromkeys(
-            (part.params[int(place)], layout) for part in variant.partitions for place, layout in part.layouts.items()
-        )
         sources = {key: array_of(key[0]) for key in keys}
-        sizes = [prod(layout.shape) * sources[index, layout].itemsize for index, layout in keys]
+        sizes = [prod(layout.shape) * source.itemsize for (_, layout), source in sources.items()]
         memory = _zeros(sum(map(aligned, sizes)), allocations)
         start = 0
-        for key, size in zip(keys, sizes, strict=True):
-            source = sources[key]
+        for (key, source), size in zip(sources.items(), sizes, strict=True):
             result = memory[start : start + size].view(source.dtype).reshape(key[1].shape)
             self._tasks[key] = _Task(source, key[1], result)
             start += aligned(size)
-        if not keys:
+        if not self._tasks:
             self._finished.set()
 
     def array(self, weight: int, layout: Layout) -> Array:
-        """The place of a weight in a layout, 64-byte aligned."""
+        """The place of a kept weight in a layout, 64-byte aligned."""
         return self._tasks[weight, layout].result
 
     def now(self, weight: int, layout: Layout) -> Array:
-        """A weight in a layout, made by the caller. For devices that copy it while a bundle is loaded."""
-        self._make(self._tasks[weight, layout])
-        return self._tasks[weight, layout].result
+        """A weight in a layout, made by the caller, for a device that reads or copies it while a bundle is loaded.
+
+        In its place if it is kept, else as a new array.
+        """
+        task = self._tasks.get((weight, layout))
+        if task is None:
+            source = self._array_of(weight)
+            size = prod(layout.shape) * source.itemsize
+            result = aligned_bytes(size).view(source.dtype).reshape(layout.shape)
+            result[...] = 0
+            task = _Task(source, layout, result)
+        self._make(task)
+        return task.result
 
     def start(self, verification: Verification) -> None:
         """Make everything in a background thread as soon as the weights are verified."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from heterocc.artifacts.dtypes import COMPUTED, NARROW, is_text
-from heterocc.artifacts.manifest import Partition, Variant
+from heterocc.artifacts.manifest import Layout, Partition, Variant
 from heterocc.artifacts.reader import Bundle
 from heterocc.runtime import forks
 from heterocc.runtime.execute.arranging import Arranging
@@ -68,7 +68,7 @@ class Chain:
         self.schedule: Schedule = schedule(variant, shared_spaces(variant), direct_pairs(variant))
         self.allocations = allocations
         self.weights = Weights(bundle.weights_view, allocations, self.schedule.shared)
-        self.arranging = Arranging(variant, self.weights.array, options.threads, allocations)
+        self.arranging = Arranging(self._kept_layouts(), self.weights.array, options.threads, allocations)
         self.compiled: dict[int, Executable] = {}
         self.onnx: dict[int, OrtPartition] = {}
         if any(space.backend == "cuda" for space in self.schedule.spaces):
@@ -103,6 +103,15 @@ class Chain:
             library = self._load_library(part, space)
             self._libraries[part.code] = library
         return Executable(library.module, part.name, part.entry, space, params)
+
+    def _kept_layouts(self) -> dict[tuple[int, Layout], None]:
+        """The weights in other layouts that code reads in host memory."""
+        return {
+            (part.params[int(place)], layout): None
+            for part, space in zip(self.variant.partitions, self.schedule.spaces, strict=True)
+            if self.weights.in_place(space)
+            for place, layout in part.layouts.items()
+        }
 
     def _param(self, part: Partition, place: int, space: Space) -> Any:
         """A weight of a partition, in the layout in which its code reads it."""

@@ -130,6 +130,10 @@ class Weights:
             found = self._arrays[index] = self._array_of(index)
         return found
 
+    def in_place(self, space: Space) -> bool:
+        """Whether code of a memory's device reads weights in host memory."""
+        return space == HOST or (space in self._shared and space != self._lender)
+
     def tensor(self, index: int, space: Space) -> Any:
         """Weight `index` in a memory."""
         return self.placed(index, space, lambda: self.array(index))
@@ -140,7 +144,7 @@ class Weights:
         if found is None:
             array = array_of()
             found = host_tensor(array)
-            if space in self._shared and space != self._lender and array.nbytes:
+            if space != HOST and self.in_place(space) and array.nbytes:
                 found = alias(array, space)
             elif space != HOST:
                 there = device_tensor(space, array.shape, array.dtype.name, self._allocations)

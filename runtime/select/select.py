@@ -76,9 +76,10 @@ def shown(variant: Variant) -> str:
 
 
 def others_here(manifest: Manifest, variant: Variant) -> list[str]:
-    """The `device_list` of each other variant that can run on this machine."""
-    others = (v for v in manifest.variants if v is not variant)
-    return [device_list(v) for v in others if not why_not(v, manifest.producer, host(), driver_reason)]
+    """The `device_list` of each variant for other devices that can run on this machine."""
+    others = (v for v in manifest.variants if v is not variant and not _same_devices(v, variant))
+    able = (device_list(v) for v in others if not why_not(v, manifest.producer, host(), driver_reason))
+    return list(dict.fromkeys(able))
 
 
 def is_auto(devices: str | Sequence[str] | None) -> bool:
