@@ -6,13 +6,15 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 FORMAT_NAME: Literal["heterocc-bundle"] = "heterocc-bundle"
-FORMAT_MAJOR = 1
-FORMAT_MINOR = 2
+FORMAT_MAJOR = 2
+FORMAT_MINOR = 0
+PLAIN = (1, 2)
+"""The version of bundles without layouts, which earlier readers can read, too."""
 
 MANIFEST_NAME = "manifest.json"
 DIGEST_NAME = "manifest.sha256"
@@ -24,6 +26,9 @@ RESERVED_NAMES = frozenset([MANIFEST_NAME, DIGEST_NAME, SIGNATURE_NAME])
 MAX_DIM = 2**48
 MAX_RANK = 32
 MAX_NAME = 4096
+MAX_BLOCK_RANK = 8
+MAX_FILTER = 8
+"""Maximum of rows of a layout's matrix."""
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Size = Annotated[int, Field(ge=0, le=2**63 - 1)]
@@ -44,10 +49,10 @@ class Record(BaseModel):
 
 
 class Version(Record):
-    """Format version: a reader refuses another `major` and ignores unknown fields of a newer `minor`."""
+    """Format version: a reader refuses an unknown `major` and ignores unknown fields of a newer `minor`."""
 
-    major: Index = FORMAT_MAJOR
-    minor: Index = FORMAT_MINOR
+    major: Index = PLAIN[0]
+    minor: Index = PLAIN[1]
 
 
 class Producer(Record):
@@ -97,6 +102,39 @@ class Weight(Record):
     sha256: Sha256
 
 
+class Block(Record):
+    """Elements of a weight and their places in a layout, both counted in elements.
+
+    Element i, with 0 <= i[d] < extents[d], is at start + sum(i * strides) in the weight, and at
+    to + sum(i * to_strides) in the layout. With a matrix, element i is a group of nine, and plane p of its transform is
+    p * planes further.
+    """
+
+    extents: Annotated[tuple[Annotated[int, Field(ge=1, le=MAX_DIM)], ...], Field(max_length=MAX_BLOCK_RANK)]
+    start: Size
+    strides: Annotated[tuple[Size, ...], Field(max_length=MAX_BLOCK_RANK)]
+    to: Size
+    to_strides: Annotated[tuple[Size, ...], Field(max_length=MAX_BLOCK_RANK)]
+    planes: Size = 0
+
+
+class Layout(Record):
+    """A tensor of `shape` that a runtime makes from a weight when it loads code that reads the weight in this form.
+
+    Elements that no block reaches are zero. With a `matrix` G of three columns, each group g of nine elements, taken as
+    3 x 3, gives the planes G g Gᵀ, in row-major order, computed in float64.
+    """
+
+    shape: Annotated[tuple[StaticDim, ...], Field(max_length=MAX_RANK)]
+    blocks: Annotated[tuple[Block, ...], Field(max_length=64)]
+    matrix: (
+        Annotated[
+            tuple[Annotated[tuple[float, float, float], Field()], ...], Field(min_length=1, max_length=MAX_FILTER)
+        ]
+        | None
+    ) = None
+
+
 class Device(Record):
     """A device that a variant needs.
 
@@ -130,7 +168,8 @@ class Partition(Record):
     `code` names the member: an ELF shared object with a Relax executable (`kind` "tvm"), or an ONNX model whose
     initializers are external and named `param_names` (`kind` "onnx").
     The entry function of a "tvm" partition is `main(*inputs, *outputs, params)`, which writes into the given outputs;
-    `params` is one tuple of tensors.
+    `params` is one tuple of tensors. `layouts` maps places in it (as decimal text) to the layouts in which the code
+    reads these weights.
     The tensors passed to it start at multiples of `alignment` bytes.
     `binaries` names a member with a driver's binaries of the kernels, which are optional and are used only with the
     same device and driver.
@@ -147,6 +186,7 @@ class Partition(Record):
     outputs: tuple[Index, ...]
     params: tuple[Index, ...] = ()
     param_names: tuple[str, ...] = ()
+    layouts: dict[str, Layout] = {}
     nodes: tuple[str, ...]
     kernels: tuple[Kernel, ...] = ()
     checked: bool = False
@@ -212,8 +252,13 @@ class Manifest(Record):
         return f"the bundle was compiled with simulated failures ({', '.join(self.faults)}): its results may be wrong"
 
     def to_bytes(self) -> bytes:
-        """The JSON of the member `manifest.json`. Without `faults` it is what minor version 1 has."""
-        return self.model_dump_json(exclude=None if self.faults else {"faults"}).encode("utf-8")
+        """The JSON of the member `manifest.json`. Fields of later versions are left out if they are empty."""
+        unused: dict[str, Any] = {} if self.faults else {"faults": True}
+        plain = {
+            number: {"partitions": {place: {"layouts"} for place, p in enumerate(variant.partitions) if not p.layouts}}
+            for number, variant in enumerate(self.variants)
+        }
+        return self.model_dump_json(exclude={**unused, "variants": plain}).encode("utf-8")
 
 
 def manifest_schema() -> str:

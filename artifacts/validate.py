@@ -12,10 +12,12 @@ from pydantic import ValidationError
 from heterocc.artifacts.container import name_is_safe
 from heterocc.artifacts.dtypes import COMPUTED, NUMPY, STORAGE, is_value_dtype
 from heterocc.artifacts.errors import BundleManifestError, BundleVersionError
+from heterocc.artifacts.layouts import layout_problem
 from heterocc.artifacts.manifest import (
     FORMAT_MAJOR,
     FORMAT_MINOR,
     FORMAT_NAME,
+    PLAIN,
     RESERVED_NAMES,
     Device,
     Manifest,
@@ -36,8 +38,9 @@ MAX_MARKS = 2**20
 def read_version(data: bytes) -> tuple[int, int]:
     """Major and minor format version of manifest bytes, read before all other fields.
 
-    Raises BundleVersionError (HC302) for another major version, and BundleManifestError (HC304) for bytes that are not
-    a manifest: not JSON, a key twice in one object, nested too deeply, too many values, another `format`.
+    Raises BundleVersionError (HC302) for a major version that this reader does not know, and BundleManifestError
+    (HC304) for bytes that are not a manifest: not JSON, a key twice in one object, nested too deeply, too many values,
+    another `format`.
     """
     if count_marks(data) > MAX_MARKS:
         raise BundleManifestError(f"the manifest has more than {MAX_MARKS} fields and elements")
@@ -55,10 +58,11 @@ def read_version(data: bytes) -> tuple[int, int]:
         case (bool(), _) | (_, bool()):
             pass
         case (int(major), int(minor)) if major >= 0 and minor >= 0:
-            if major != FORMAT_MAJOR:
+            if not PLAIN[0] <= major <= FORMAT_MAJOR:
                 raise BundleVersionError(
-                    f"the bundle has format version {_short(major)}.{_short(minor)}, but "
-                    f"this heterocc reads {FORMAT_MAJOR}.x (it writes {FORMAT_MAJOR}.{FORMAT_MINOR})",
+                    f"the bundle has format version {_short(major)}.{_short(minor)}, but this heterocc reads "
+                    f"{PLAIN[0]}.x and {FORMAT_MAJOR}.x (it writes {PLAIN[0]}.{PLAIN[1]} and "
+                    f"{FORMAT_MAJOR}.{FORMAT_MINOR})",
                     hint="compile the model again with this heterocc, or use the one that wrote the bundle",
                 )
             return major, minor
@@ -170,8 +174,11 @@ def _check_variant(manifest: Manifest, variant: Variant, files: set[str]) -> Non
             _fail(f"{place} is of kind '{part.kind}' on a device of back end '{variant.devices[part.device].backend}'")
         if len(part.param_names) != len(part.params) and (part.kind == "onnx" or part.param_names):
             _fail(f"{place} has {len(part.params)} params but {len(part.param_names)} names for them")
+        if part.layouts and (part.kind != "tvm" or manifest.version.major == PLAIN[0]):
+            _fail(f"{place} has layouts, which its kind or the bundle's version does not allow")
         if part.kind == "tvm":
             _check_compiled(manifest, variant, part, place)
+            _check_layouts(manifest, part, place)
         for index in part.inputs:
             if index not in ready:
                 _fail(f"{place} reads {variant.values[index].name[:80]!r} before it is written")
@@ -214,6 +221,16 @@ def _check_compiled(manifest: Manifest, variant: Variant, part: Partition, place
         dtype = manifest.weights[index].dtype
         if dtype not in COMPUTED:
             _fail(f"{place} is compiled, but weight {index} is {dtype}, which no device computes")
+
+
+def _check_layouts(manifest: Manifest, part: Partition, place: str) -> None:
+    for key, layout in part.layouts.items():
+        if not key.isascii() or not key.isdecimal() or len(key) > 10 or str(int(key)) != key:
+            _fail(f"layouts of {place}: {key[:40]!r} is not an index")
+        _in_range((int(key),), len(part.params), f"layouts of {place}")
+        problem = layout_problem(manifest.weights[part.params[int(key)]], layout)
+        if problem is not None:
+            _fail(f"layout {key} of {place} {problem}")
 
 
 def _check_constants(manifest: Manifest, variant: Variant, where: str) -> list[int]:

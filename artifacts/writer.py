@@ -28,6 +28,8 @@ from heterocc.artifacts.errors import BundleError, InternalError
 from heterocc.artifacts.files.atomic import AtomicFile
 from heterocc.artifacts.manifest import (
     DIGEST_NAME,
+    FORMAT_MAJOR,
+    FORMAT_MINOR,
     MANIFEST_NAME,
     RESERVED_NAMES,
     WEIGHTS_NAME,
@@ -163,7 +165,7 @@ class BundleWriter:
             entries.append(entry)
             members.append(Member(name=name, size=entry.size, sha256=hashlib.sha256(data).hexdigest()))
         manifest = Manifest(
-            version=Version(),
+            version=_version(variants),
             producer=producer,
             model=model,
             members=tuple(members),
@@ -207,6 +209,12 @@ class BundleWriter:
         self._file.write(header)
         self._file.write(view)
         return Entry(name, view.nbytes, crc, start, start + len(header))
+
+
+def _version(variants: tuple[Variant, ...]) -> Version:
+    """The first version that has what the variants use."""
+    arranged = any(part.layouts for variant in variants for part in variant.partitions)
+    return Version(major=FORMAT_MAJOR, minor=FORMAT_MINOR) if arranged else Version()
 
 
 def _raw(array: npt.NDArray[np.generic]) -> memoryview:

@@ -19,6 +19,7 @@ from heterocc.compiler.build.pack import half_nodes, pack, weights_of
 from heterocc.compiler.build.tuning import left_out, remembered
 from heterocc.compiler.checking.check import Checker
 from heterocc.compiler.checking.vectors import Vectors, find_vectors, golden_vectors
+from heterocc.compiler.devices.cpu_targets import with_cpu_targets
 from heterocc.compiler.devices.names import ORT_IS_LAST, resolve_lists
 from heterocc.compiler.files.writing import atomic_write, make_folder, require_writable
 from heterocc.compiler.importer.as_written import graph_as_written
@@ -36,7 +37,7 @@ from heterocc.compiler.progress import Reporter, timed
 from heterocc.compiler.report import CompileReport, VariantReport
 from heterocc.compiler.support.query import QueryResult, precisions_of, query_model
 from heterocc.compiler.variant_build import BuiltVariant, VariantBuilder
-from heterocc.compiler.variants import MAIN, VariantSpec, all_devices, cpu_spec, variant_specs
+from heterocc.compiler.variants import MAIN, VariantSpec, all_devices, cpu_specs, one_for_each_code, variant_specs
 from heterocc.passes.base import parse_pipeline, policy_pipeline
 from heterocc.passes.dot import dot_files
 from heterocc.passes.plan import Plan
@@ -163,8 +164,9 @@ def _prepare(source: ModelSource, options: CompileOptions, reporter: Reporter, t
         options.properties,
         precisions=precisions_of(model.graph),
     )
+    lists, untargeted = with_cpu_targets(lists, options.cpu_targets, options.properties)
     specs, passed_over = variant_specs(lists, model.graph.nodes, affinity)
-    for note in (*model.notes, *notes, *passed_over):
+    for note in (*model.notes, *notes, *untargeted, *passed_over):
         if note != ORT_IS_LAST:
             reporter.note(note)
     for text in (*(note for note in notes if note == ORT_IS_LAST), *left_out(all_devices(lists))):
@@ -202,33 +204,34 @@ class _Job:
 
     def compile(self, target: Path) -> CompileReport:
         """Place, lower, check and pack all variants."""
-        placed = [VariantReport(spec.name, self.variants.place(spec)) for spec in self.specs]
+        plans = {spec.name: self.variants.place(spec) for spec in self.specs}
+        specs = one_for_each_code(self.specs, list(plans.values()))
+        placed = [VariantReport(spec.name, plans[spec.name]) for spec in specs]
         self.write_dots(placed)
         if self.options.stop_after == "partition":
-            cpu = self._cpu(placed)
-            return self.report(*placed, *([VariantReport(cpu[0].name, cpu[1])] if cpu is not None else []))
+            return self.report(*placed, *(VariantReport(spec.name, plan) for spec, plan in self._cpu(placed)))
         for variant in placed:
             require_placed(variant.plan)
         feed, outputs = self._vectors()
-        built = self._build(placed, feed)
-        plans = [variant.report for variant in built]
+        built = self._build(specs, placed, feed)
+        reports = [variant.report for variant in built]
         if self.options.dump_dir is not None:
             for made in built:
                 write_dumps(made.built, self.options.dump_dir, made.spec.name)
         if self.options.stop_after == "lower":
-            return self.report(*plans)
+            return self.report(*reports)
         parts = [variant.parts(self.model, self.unseen) for variant in built]
         packing = self.reporter.stage("packing weights", weights_of(parts))
         with packing as progress, timed(self.variants.seconds, "pack"):
-            asked = [plan for plan, variant in zip(plans, built, strict=True) if not variant.spec.automatic]
-            texts = {f"graphs/{name}": text for plan in asked for name, text in _graphs(plan)}
+            asked = [report for report, variant in zip(reports, built, strict=True) if not variant.spec.automatic]
+            texts = {f"graphs/{name}": text for report in asked for name, text in _graphs(report)}
             make_folder(target.parent)
             golden = None
             if feed is not None and outputs is not None:
                 golden = golden_vectors(self.model, self.options.seed, feed, outputs, half_nodes(parts))
             pack(target, self.model, parts, golden=golden, texts=texts, progress=progress)
-        names = tuple(plan.name for plan in plans)
-        return replace(self.report(*plans), output=target, size=target.stat().st_size, variants=names)
+        names = tuple(report.name for report in reports)
+        return replace(self.report(*reports), output=target, size=target.stat().st_size, variants=names)
 
     def _vectors(self) -> tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]:
         """Inputs for the check, and ONNX Runtime's outputs for the golden vectors.
@@ -286,17 +289,18 @@ class _Job:
             self.reporter.warn(self.unseen[-1] + ("" if given else hint))
         self.unchecked += self.unseen
 
-    def _build(self, placed: Sequence[VariantReport], feed: Mapping[str, Any] | None) -> list[BuiltVariant]:
-        """Build all variants, the CPU-only one last."""
+    def _build(
+        self, specs: Sequence[VariantSpec], placed: Sequence[VariantReport], feed: Mapping[str, Any] | None
+    ) -> list[BuiltVariant]:
+        """Build all variants, the CPU-only ones last."""
         devices = all_devices(spec.devices for spec in self.specs)
         builder = Builder(self.model, devices, self.reporter)
         checker = Checker(self.model, feed, self.reporter) if feed is not None and self.options.check else None
         built = []
-        for spec, variant in zip(self.specs, placed, strict=True):
+        for spec, variant in zip(specs, placed, strict=True):
             built.append(self.variants.build(spec, variant.plan, builder, checker))
             self._note(built[-1])
-        cpu = self._cpu([variant.report for variant in built])
-        if cpu is not None:
+        for cpu in self._cpu([variant.report for variant in built]):
             try:
                 built.append(self.variants.build(*cpu, builder, checker))
             except UnsupportedOpError as error:
@@ -305,20 +309,18 @@ class _Job:
                 self._note(built[-1])
         return built
 
-    def _cpu(self, beside: Sequence[VariantReport]) -> tuple[VariantSpec, Plan] | None:
-        """The placed CPU-only variant beside these; None if disabled or, with a note, if it cannot be placed."""
+    def _cpu(self, beside: Sequence[VariantReport]) -> list[tuple[VariantSpec, Plan]]:
+        """The placed CPU-only variants beside these; none if disabled or, with a note, if they cannot be placed."""
         if not self.options.cpu_variant:
-            return None
-        spec, why = cpu_spec(self.specs, [variant.plan for variant in beside])
+            return []
+        specs, why = cpu_specs(self.specs, [variant.plan for variant in beside])
         if why is not None:
             self.reporter.note(why)
-        if spec is None:
-            return None
         try:
-            return spec, self.variants.place(spec)
+            return [(spec, self.variants.place(spec)) for spec in specs]
         except UnsupportedOpError as error:
             self.reporter.note(f"no CPU variant: {error.message}")
-            return None
+            return []
 
     def _note(self, variant: BuiltVariant) -> None:
         """Note a variant's unchecked partitions, costs of half precision, missing binaries and tuned kernels."""

@@ -24,6 +24,7 @@ class CompileOptions:
     lists, each a separate variant of the bundle after the main one; a single string is one list. `shapes` fixes dynamic
     inputs by name. `affinity` is an affinity file or a mapping from node name to device, such as the result of
     `query_model`; a variant ignores entries for devices that only other variants list. `passes` overrides `policy`.
+    `cpu_targets` are CPUs to compile for, each in variants of its own: `x86-64-v3`, `armv8.2-a+dotprod`.
     `inputs` is an .npz file with inputs for the check and the golden vectors, instead of seeded ones. A path may be a
     string, and a single file or property needs no sequence.
 
@@ -34,6 +35,7 @@ class CompileOptions:
     variants: Sequence[str | Sequence[str]] = ()
     device_files: Sequence[Path | TargetDevice] = ()
     properties: Sequence[str] = ()
+    cpu_targets: Sequence[str] = ()
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
     affinity: Path | Mapping[str, str] | Affinity | None = None
     policy: str = "merge"
@@ -52,6 +54,8 @@ class CompileOptions:
         self._set("devices", _names("devices", self.devices))
         self._set("variants", tuple(_names("variants", v) for v in _listed("variants", self.variants)))
         self._set("properties", _names("properties", self.properties))
+        targets = _names("cpu_targets", self.cpu_targets)
+        self._set("cpu_targets", tuple(name for text in targets for name in text.split(",")))
         described = _listed(
             "device_files", (self.device_files,) if isinstance(self.device_files, TargetDevice) else self.device_files
         )

@@ -104,7 +104,7 @@ class VariantBuilder:
         while True:
             try:
                 with timed(self.seconds, "lower"):
-                    built = builder.build(plan)
+                    built = builder.build(plan, spec.devices)
             except DoesNotLower as failed:
                 plan = self._without(failed, plan, spec, moved)
                 continue

@@ -10,7 +10,7 @@ from heterocc.compiler.devices.device import TargetDevice
 from heterocc.passes.affinity import Affinity
 from heterocc.passes.graph import Node
 from heterocc.passes.plan import Plan
-from heterocc.runtime.select.ranking import GPU_BACKENDS
+from heterocc.runtime.select.ranking import CPU_PROPERTY, GPU_BACKENDS
 
 MAIN = "main"
 CPU = "cpu"
@@ -60,20 +60,30 @@ def variant_specs(
     return tuple(specs), tuple(notes)
 
 
-def cpu_spec(specs: Iterable[VariantSpec], plans: Iterable[Plan]) -> tuple[VariantSpec | None, str | None]:
-    """The CPU-only variant to add beside the placed `specs`: None if one of them runs on the CPU alone or, with a note,
-    if no CPU is listed."""
+def cpu_specs(specs: Iterable[VariantSpec], plans: Iterable[Plan]) -> tuple[tuple[VariantSpec, ...], str | None]:
+    """The CPU-only variants to add beside the placed `specs`, one for each CPU target of the first that lists a CPU.
+
+    None if one of them runs on the CPU alone or, with a note, if no CPU is listed.
+    """
     specs = tuple(specs)
     backend = {d.name: d.backend for spec in specs for d in spec.devices}
     if any({backend[name] for name in plan.device_of.values()} <= {"cpu", "ort"} for plan in plans):
-        return None, None
-    for spec in specs:
-        devices = tuple(d for d in spec.devices if d.backend in ("cpu", "ort"))
-        if any(d.backend == "cpu" for d in devices):
+        return (), None
+    lists = [tuple(d for d in spec.devices if d.backend in ("cpu", "ort")) for spec in specs]
+    lists = [devices for devices in lists if any(d.backend == "cpu" for d in devices)]
+    first = [devices for devices in lists if _labels(devices) == _labels(lists[0])]
+    taken = {spec.name for spec in specs}
+    found: list[VariantSpec] = []
+    for devices in first:
+        if devices not in [spec.devices for spec in found]:
+            name = _free_name(devices, taken) if found else CPU
+            taken.add(name)
             # Pins may name devices that this variant lacks.
-            return VariantSpec(CPU, devices, Affinity(mode="automatic"), automatic=True), None
+            found.append(VariantSpec(name, devices, Affinity(mode="automatic"), automatic=True))
+    if found:
+        return tuple(found), None
     return (
-        None,
+        (),
         "no CPU variant: CPU is not listed; if it is listed last, the bundle also runs without the other devices",
     )
 
@@ -82,6 +92,27 @@ def all_devices(lists: Iterable[tuple[TargetDevice, ...]]) -> tuple[TargetDevice
     """The devices of several lists, each name once, in order; devices of last resort come last."""
     found: Mapping[str, TargetDevice] = {d.name: d for devices in lists for d in devices}
     return tuple(sorted(found.values(), key=lambda d: d.last_resort))
+
+
+def one_for_each_code(specs: Sequence[VariantSpec], plans: Sequence[Plan]) -> tuple[VariantSpec, ...]:
+    """The specs without those that differ from an earlier one only in the target of a CPU that gets no node."""
+    kept: list[VariantSpec] = []
+    seen: list[tuple[TargetDevice, ...]] = []
+    for spec, plan in zip(specs, plans, strict=True):
+        used = set(plan.device_of.values())
+        idle = {d.name for d in spec.devices if d.backend == "cpu" and CPU_PROPERTY in d.properties} - used
+        plain = tuple(
+            replace(d, target={}, present=True, properties={}, flops=None) if d.name in idle else d
+            for d in spec.devices
+        )
+        if not idle or plain not in seen:
+            kept.append(spec)
+            seen.append(plain)
+    return tuple(kept)
+
+
+def _labels(devices: Iterable[TargetDevice]) -> list[str]:
+    return [d.name for d in devices]
 
 
 def _is_cpu(devices: tuple[TargetDevice, ...]) -> bool:
@@ -106,7 +137,8 @@ def _refuse_twice(lists: Sequence[tuple[TargetDevice, ...]]) -> None:
 
 
 def _free_name(devices: tuple[TargetDevice, ...], taken: set[str]) -> str:
-    base = "-".join(d.name.lower() for d in devices)[:MAX_NAME]
+    targets = [d.properties[CPU_PROPERTY] for d in devices if CPU_PROPERTY in d.properties]
+    base = "-".join((*(d.name.lower() for d in devices), *targets))[:MAX_NAME]
     name, number = base, 2
     while name in taken:
         name, number = f"{base}-{number}", number + 1

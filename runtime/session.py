@@ -10,6 +10,7 @@ from heterocc.artifacts.files.closing import Closing
 from heterocc.artifacts.files.source import Source
 from heterocc.artifacts.manifest import TensorSpec, Variant
 from heterocc.artifacts.reader import Bundle, open_bundle
+from heterocc.artifacts.verify import Verification
 from heterocc.runtime import forks
 from heterocc.runtime.binding import Binding
 from heterocc.runtime.execute.chain import Context
@@ -54,8 +55,8 @@ def load(
     without compiled code, that is, partitions in ONNX. `expect_digest` is the required SHA-256 of the bundle's manifest
     (`Bundle.digest`), which covers the whole content.
 
-    `load` checks the manifest and all code. Background threads hash the weights, and the first run waits for them;
-    `verify="load"` waits here.
+    `load` checks the manifest and all code. Background threads hash the weights, and then make those that code reads in
+    another layout. The first run waits for them; `verify="load"` waits for the hashes here.
 
     The file stays mapped, so a bundle must be replaced by renaming a new file over it. If it is overwritten or
     truncated in place, the next run raises BundleChangedError; a run in progress may return wrong results or crash the
@@ -71,7 +72,7 @@ def load(
     try:
         session = Session(bundle, devices, threads=threads, profile=profile, allow_native=allow_native)
         # After loading, so that hashing does not compete with it for cores.
-        bundle.start_verification()
+        session._start_arranging(bundle.start_verification())
         if verify == "load":
             session.wait_verified()
         return session
@@ -119,7 +120,7 @@ class Session(Closing):
         self._in_specs = _named(variant, variant.inputs, [t.name for t in model.inputs])
         self._out_specs = _named(variant, variant.outputs, [t.name for t in model.outputs])
         self._check = FeedCheck(self._in_specs, bundle.path)
-        self._runs = Runs(bundle, variant, [s.name for s in self._out_specs])
+        self._runs = Runs(bundle, variant, [s.name for s in self._out_specs], opened.pool.chain.arranging)
         self._generation = forks.generation
         self._portable = opened.pool.chain.portable
         self._allocations = opened.pool.chain.allocations
@@ -204,6 +205,10 @@ class Session(Closing):
     def wait_verified(self) -> None:
         """Wait until the SHA-256 of every weight is checked. Raises BundleHashError if one differs."""
         self._runs.wait_verified()
+
+    def _start_arranging(self, verification: Verification) -> None:
+        """Make the layouts of weights that code reads in the background, as `load` does. The first run waits for it."""
+        self._alive().chain.arranging.start(verification)
 
     def bind(self) -> Binding:
         """Return a new Binding: arrays over the session's memory for inputs and outputs."""

@@ -58,19 +58,25 @@ class DoesNotLower(Exception):  # noqa: N818  # caught by the driver, which plac
         self.device, self.nodes, self.message, self.error = device, nodes, message, error
 
 
+_Key = tuple[str, str | None, tuple[str, ...], tuple[str, ...], tuple[str, ...]]
+
+
 class Builder:
-    """Lowers partitions and caches them by device, nodes and interface."""
+    """Lowers partitions and caches them by device, target, nodes and interface."""
 
     def __init__(self, model: ImportedModel, devices: Iterable[TargetDevice], reporter: Reporter) -> None:
         self._model = model
         self._devices = tuple(devices)
         self._reporter = reporter
         self._records = open_records("tuning")
-        self._done: dict[tuple[str, tuple[str, ...], tuple[str, ...], tuple[str, ...]], LoweredPartition] = {}
+        self._done: dict[_Key, LoweredPartition] = {}
 
-    def build(self, plan: Plan) -> BuiltPlan:
-        """Lower every partition of `plan`. Raises DoesNotLower for the first that fails."""
-        jobs = jobs_of(plan, self._model, self._devices)
+    def build(self, plan: Plan, devices: Iterable[TargetDevice] | None = None) -> BuiltPlan:
+        """Lower every partition of `plan`, for `devices` if a variant's differ from the builder's.
+
+        Raises DoesNotLower for the first that fails.
+        """
+        jobs = jobs_of(plan, self._model, self._devices if devices is None else devices)
         todo = [job for job in jobs if self._key(job) not in self._done]
         with self._reporter.stage("lowering") as progress:
             for number, job in enumerate(todo, start=1):
@@ -100,8 +106,8 @@ class Builder:
             raise DoesNotLower(job.device.name, nodes, message or error.message, error) from error
 
     @staticmethod
-    def _key(job: PartitionJob) -> tuple[str, tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
-        return job.device.name, job.nodes, job.inputs, job.outputs
+    def _key(job: PartitionJob) -> _Key:
+        return job.device.name, job.device.target_json(), job.nodes, job.inputs, job.outputs
 
 
 def write_dumps(built: BuiltPlan, directory: Path, variant: str) -> None:

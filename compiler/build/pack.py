@@ -16,6 +16,7 @@ from heterocc.artifacts.errors import InvalidGraphError
 from heterocc.artifacts.names import file_name
 from heterocc.artifacts.version import __version__
 from heterocc.artifacts.writer import BundleWriter
+from heterocc.compiler.build.sharing import Stored, plain_weights
 from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.devices.host import target_arch
 from heterocc.compiler.importer.model import ImportedModel
@@ -83,7 +84,9 @@ def pack(
     inputs, outputs = _specs(model, variants[0].inputs), _specs(model, variants[0].outputs)
     with BundleWriter(path) as writer:
         codes: dict[tuple[str, int, str], str] = {}
-        records = tuple(_variant(writer, model, parts, codes, progress or Progress()) for parts in variants)
+        every = [piece.lowered for parts in variants for piece in parts.pieces]
+        plain = dict(zip(every, plain_weights(every), strict=True))
+        records = tuple(_variant(writer, model, parts, codes, plain, progress or Progress()) for parts in variants)
         for name, text in sorted((texts or {}).items()):
             writer.add_member(name, text)
         kinds = {piece.lowered.kind for parts in variants for piece in parts.pieces}
@@ -134,9 +137,13 @@ def _variant(
     model: ImportedModel,
     parts: VariantParts,
     codes: dict[tuple[str, int, str], str],
+    plain: Mapping[LoweredPartition, Stored],
     progress: Progress,
 ) -> m.Variant:
-    """A variant's record; `codes` has the members of code by device and hash, so that variants share them."""
+    """A variant's record; `codes` has the members of code by device and hash, so that variants share them.
+
+    `plain` are the weights that are stored in another layout than the code reads.
+    """
     folder = file_name(parts.name)
     names = (*parts.inputs, *parts.outputs, *(v for p in parts.pieces for v in (*p.job.inputs, *p.job.outputs)))
     values = tuple(dict.fromkeys(names))
@@ -153,8 +160,9 @@ def _variant(
         if key not in codes:
             codes[key] = writer.add_member(f"code/{folder}/{job.name}.{suffix}", lowered.code)
         params = []
-        for array in lowered.params:
-            params.append(writer.add_weight(array))
+        for number, array in enumerate(lowered.params):
+            found = plain[lowered].get(number)
+            params.append(writer.add_weight(array if found is None else found.source))
             progress.step()
         partitions.append(
             m.Partition(
@@ -168,6 +176,7 @@ def _variant(
                 outputs=tuple(index[v] for v in job.outputs),
                 params=tuple(params),
                 param_names=lowered.param_names,
+                layouts={str(number): found.layout for number, found in plain[lowered].items()},
                 nodes=tuple(model.graph.node_by_name[n].label for n in job.nodes),
                 kernels=tuple(_kernel(model, k.symbol, k.nodes, k.outputs) for k in lowered.kernels),
                 checked=piece.checked,

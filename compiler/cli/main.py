@@ -14,6 +14,7 @@ from heterocc.compiler.cli.console import ConsoleReporter, errors, out, print_js
 from heterocc.compiler.cli.options import (
     Affinity,
     CostTable,
+    CpuTargets,
     DeviceFile,
     Devices,
     DotDir,
@@ -63,6 +64,7 @@ def compile(
     shape: Shape = None,
     device_file: DeviceFile = None,
     property_: Property = None,
+    cpu_targets: CpuTargets = None,
     affinity: Affinity = None,
     policy: Policy = "merge",
     passes: Passes = None,
@@ -102,6 +104,7 @@ def compile(
                 property_,
                 shape,
                 variants=tuple(variant or ()),
+                cpu_targets=() if cpu_targets is None else (cpu_targets,),
                 affinity=affinity,
                 policy=policy,
                 passes=passes,

@@ -52,6 +52,15 @@ Property = Annotated[
         metavar="DEVICE.KEY=VALUE",
     ),
 ]
+CpuTargets = Annotated[
+    str | None,
+    typer.Option(
+        "--cpu-targets",
+        help="CPUs to compile for, each in variants of its own, of which the best that fits is loaded: "
+        "x86-64-v3,x86-64-v4, names of LLVM, armv8.2-a+dotprod, native.",
+        metavar="NAME,…",
+    ),
+]
 Affinity = Annotated[
     Path | None, typer.Option("--affinity", "-a", help="Affinity file (TOML): patterns of nodes → device.")
 ]

@@ -20,6 +20,7 @@ from heterocc.compiler.cli.console import err, out, print_line, print_plain
 from heterocc.runtime.execute.executable import is_detail
 from heterocc.runtime.select.compat import host, why_not
 from heterocc.runtime.select.devices import driver_reason
+from heterocc.runtime.select.ranking import CPU_PROPERTY
 from heterocc.runtime.select.select import is_auto, select_variants
 
 
@@ -132,7 +133,7 @@ def _print_variant(variant: Variant, *, kernels: bool) -> None:
     print_line(f"variant   {variant.name}: {variant.summary}")
     for device in variant.devices:
         precision = device.properties.get("precision", "f32")
-        needs = [device.arch or "", *device.cpu_features, *device.requires]
+        needs = [device.properties.get(CPU_PROPERTY, ""), device.arch or "", *device.cpu_features, *device.requires]
         needs += [f"precision={precision}"] if precision != "f32" else []
         print_line(
             f"  device  {device.name} ({device.backend}.{device.index}) {' '.join(n for n in needs if n)}".rstrip()
@@ -165,7 +166,11 @@ def check_bundle(path: Path, devices: str | None = None) -> dict[str, Any]:
             reasons = list(why_not(variant, bundle.manifest.producer, here, driver_reason))
             if any(part.kind == "onnx" for part in variant.partitions):
                 reasons += [refused[name] for name in (variant.name, "") if name in refused]
-            variants.append({"name": variant.name, "summary": variant.summary, "runs": not reasons, "reasons": reasons})
+            cpus = [d.properties[CPU_PROPERTY] for d in variant.devices if CPU_PROPERTY in d.properties]
+            about = {"cpus": cpus} if cpus else {}
+            variants.append(
+                {"name": variant.name, **about, "summary": variant.summary, "runs": not reasons, "reasons": reasons}
+            )
         try:
             able = [v["name"] for v in variants if v["runs"]]
             chosen = select_variants(bundle.manifest, devices, str(path)).variants
@@ -192,7 +197,8 @@ def print_check(report: Mapping[str, Any]) -> None:
     if report["warning"] is not None:
         print_plain(f"warning: {report['warning']}")
     for variant in report["variants"]:
-        print_line(f"variant {variant['name']}: {'can run here' if variant['runs'] else 'cannot run here'}")
+        cpus = f" ({', '.join(variant['cpus'])})" if "cpus" in variant else ""
+        print_line(f"variant {variant['name']}{cpus}: {'can run here' if variant['runs'] else 'cannot run here'}")
         for reason in variant["reasons"]:
             print_line(f"  - {reason}")
     if report["order"]:

@@ -162,9 +162,13 @@ def code_features(target: Mapping[str, TargetAttr]) -> tuple[str, ...]:
     """
     arch = target_arch(target)
     cpu = target.get("mcpu", "x86-64" if arch == "x86_64" else "generic")
-    features = set(X86_LEVELS[cpu]) if isinstance(cpu, str) and cpu in X86_LEVELS else set(_ask_llvm(arch, str(cpu)))
     mattr = target.get("mattr", ())
-    for attr in mattr if isinstance(mattr, tuple) else str(mattr).split(","):
+    attrs = mattr if isinstance(mattr, tuple) else tuple(str(mattr).split(","))
+    # A version of the architecture, such as +v8.2a, stands for many features.
+    versions = tuple(attr for attr in attrs if re.fullmatch(r"\+v[0-9.]+a", attr))
+    level = X86_LEVELS.get(str(cpu))
+    features = set(_ask_llvm(arch, str(cpu), versions) if level is None else level)
+    for attr in attrs:
         if attr.startswith("+"):
             features.add(attr[1:])
         elif attr.startswith("-"):
@@ -173,15 +177,16 @@ def code_features(target: Mapping[str, TargetAttr]) -> tuple[str, ...]:
 
 
 @functools.cache
-def _ask_llvm(arch: str, cpu: str) -> frozenset[str]:
-    if cpu == "generic":
+def _ask_llvm(arch: str, cpu: str, versions: tuple[str, ...] = ()) -> frozenset[str]:
+    if cpu == "generic" and not versions:
         return frozenset()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import tvm
         from tvm.target import codegen
 
-        target = tvm.target.Target({"kind": "llvm", "mtriple": f"{arch}-linux-gnu", "mcpu": cpu})
+        named = {"kind": "llvm", "mtriple": f"{arch}-linux-gnu", "mcpu": cpu}
+        target = tvm.target.Target({**named, "mattr": list(versions)} if versions else named)
         return frozenset(str(f) for f in codegen.llvm_get_cpu_features(target))
 
 

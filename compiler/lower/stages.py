@@ -43,6 +43,7 @@ class Stages:
             code=code,
             params=tuple(np.ascontiguousarray(a) for a in self.scheduled.arrays.values()),
             param_names=tuple(self.scheduled.arrays),
+            arranged=tuple(self.scheduled.arranged.get(name) for name in self.scheduled.arrays),
             kernels=self.scheduled.kernels,
             tuned=self.tuned,
             alignment=alignment,

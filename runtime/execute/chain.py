@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from heterocc.artifacts.dtypes import COMPUTED, NARROW, is_text
-from heterocc.artifacts.manifest import Partition, Variant
+from heterocc.artifacts.manifest import Layout, Partition, Variant
 from heterocc.artifacts.reader import Bundle
 from heterocc.runtime import forks
+from heterocc.runtime.execute.arranging import Arranging
 from heterocc.runtime.execute.cuda_streams import CudaStreams, device_keeper, hold
 from heterocc.runtime.execute.direct import direct_values
 from heterocc.runtime.execute.executable import (
@@ -24,7 +25,7 @@ from heterocc.runtime.execute.faults import device_fault, take_device_loss
 from heterocc.runtime.execute.inflight import InFlight, Settle
 from heterocc.runtime.execute.lending import Lending, copying_notes
 from heterocc.runtime.execute.loaded_code import close_unloaded, keep_open, let_go
-from heterocc.runtime.execute.memory import Allocations, Buffers, Weights, to_host
+from heterocc.runtime.execute.memory import Allocations, Buffers, Weights, host_tensor, to_host
 from heterocc.runtime.execute.ort import OrtPartition, to_python
 from heterocc.runtime.execute.transfer import bind_copy, bind_mark, direct_pairs, shared_spaces
 from heterocc.runtime.execute.tvm_api import release_pools
@@ -67,6 +68,7 @@ class Chain:
         self.schedule: Schedule = schedule(variant, shared_spaces(variant), direct_pairs(variant))
         self.allocations = allocations
         self.weights = Weights(bundle.weights_view, allocations, self.schedule.shared)
+        self.arranging = Arranging(self._kept_layouts(), self.weights.array, options.threads, allocations)
         self.compiled: dict[int, Executable] = {}
         self.onnx: dict[int, OrtPartition] = {}
         if any(space.backend == "cuda" for space in self.schedule.spaces):
@@ -95,12 +97,30 @@ class Chain:
         return (*origin_notes(self._libraries.values()), *copying_notes(self.schedule))
 
     def _load_compiled(self, part: Partition, space: Space) -> Executable:
-        params = [self.weights.tensor(index, space) for index in part.params]
+        params = [self._param(part, place, space) for place in range(len(part.params))]
         library = self._libraries.get(part.code)
         if library is None:
             library = self._load_library(part, space)
             self._libraries[part.code] = library
         return Executable(library.module, part.name, part.entry, space, params)
+
+    def _kept_layouts(self) -> dict[tuple[int, Layout], None]:
+        """The weights in other layouts that code reads in host memory."""
+        return {
+            (part.params[int(place)], layout): None
+            for part, space in zip(self.variant.partitions, self.schedule.spaces, strict=True)
+            if self.weights.in_place(space)
+            for place, layout in part.layouts.items()
+        }
+
+    def _param(self, part: Partition, place: int, space: Space) -> Any:
+        """A weight of a partition, in the layout in which its code reads it."""
+        index, layout = part.params[place], part.layouts.get(str(place))
+        if layout is None:
+            return self.weights.tensor(index, space)
+        if space == HOST:
+            return host_tensor(self.arranging.array(index, layout))
+        return self.weights.placed((index, layout), space, lambda: self.arranging.now(index, layout))
 
     def _load_library(self, part: Partition, space: Space) -> Library:
         binaries = self._binaries(part, space)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from math import prod
 from typing import Any
 
@@ -121,7 +121,7 @@ class Weights:
         self._lender = lender(shared)
         self._allocations = allocations
         self._arrays: dict[int, Array] = {}
-        self.tensors: dict[tuple[int, Space], Any] = {}
+        self.tensors: dict[tuple[Hashable, Space], Any] = {}
 
     def array(self, index: int) -> Array:
         """Weight `index` in host memory, 64-byte aligned."""
@@ -130,13 +130,21 @@ class Weights:
             found = self._arrays[index] = self._array_of(index)
         return found
 
+    def in_place(self, space: Space) -> bool:
+        """Whether code of a memory's device reads weights in host memory."""
+        return space == HOST or (space in self._shared and space != self._lender)
+
     def tensor(self, index: int, space: Space) -> Any:
         """Weight `index` in a memory."""
-        found = self.tensors.get((index, space))
+        return self.placed(index, space, lambda: self.array(index))
+
+    def placed(self, key: Hashable, space: Space, array_of: Callable[[], Array]) -> Any:
+        """An array that belongs to the weights, in a memory; `key` identifies it."""
+        found = self.tensors.get((key, space))
         if found is None:
-            array = self.array(index)
+            array = array_of()
             found = host_tensor(array)
-            if space in self._shared and space != self._lender and array.nbytes:
+            if space != HOST and self.in_place(space) and array.nbytes:
                 found = alias(array, space)
             elif space != HOST:
                 there = device_tensor(space, array.shape, array.dtype.name, self._allocations)
@@ -146,7 +154,7 @@ class Weights:
                     except Exception as error:
                         raise device_fault(error, f"uploading {array.nbytes} bytes of weights", str(space)) from error
                 found = there
-            self.tensors[index, space] = found
+            self.tensors[key, space] = found
         return found
 
 

@@ -1,4 +1,6 @@
-"""The threads of CPU kernels: the plug-in's pool in place of TVM's, set in each shared object that is loaded.
+"""The CPU plug-in: weights in other layouts, and the threads of CPU kernels.
+
+Its pool takes the place of TVM's in each shared object that is loaded.
 
 Generated code starts its parallel loops through a pointer of its shared object, `__TVMBackendParallelLaunch`.
 """
@@ -8,8 +10,14 @@ from __future__ import annotations
 import ctypes
 import os
 from functools import cache
+from typing import Any
 
-from heterocc.artifacts.errors import NativePluginError
+import numpy as np
+import numpy.typing as npt
+
+from heterocc.artifacts import layouts
+from heterocc.artifacts.errors import InternalError, NativePluginError
+from heterocc.artifacts.manifest import MAX_BLOCK_RANK, Block, Layout
 from heterocc.runtime.native.plugin import Plugin
 
 PLUGIN = Plugin(
@@ -20,6 +28,8 @@ PLUGIN = Plugin(
     build_hint="",
     plugin_hint="install g++ (Debian: g++), then reinstall heterocc",
 )
+
+Array = npt.NDArray[Any]
 
 _POINTER = "__TVMBackendParallelLaunch"
 _LAUNCHER = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int)
@@ -40,6 +50,33 @@ def launch_on(path: str, threads: int) -> None:
         ctypes.CDLL(None).dlclose(ctypes.c_void_p(library._handle))  # only counts down: the module has it, too
     found = _library()
     pointer.value = _ALONE_ADDRESS if found is None else found.heterocc_cpu_launcher(threads)
+
+
+def arrange(array: Array, layout: Layout, result: Array, threads: int) -> None:
+    """Write a weight to `result`, which is flat and holds zeros, in a layout that `layout_problem` accepts.
+
+    Uses up to `threads` threads of the pool; without the plug-in, numpy.
+    """
+    found = _library()
+    if found is None:
+        layouts.arrange(array, layout, result)
+        return
+    blocks = (_Block * len(layout.blocks))(*map(_Block.of, layout.blocks))
+    numbers = () if layout.matrix is None else tuple(v for row in layout.matrix for v in row)
+    matrix = (ctypes.c_double * len(numbers))(*numbers) if numbers else None
+    source = np.ascontiguousarray(array)
+    failed = found.heterocc_cpu_arrange(
+        source.ctypes.data,
+        result.ctypes.data,
+        result.itemsize,
+        blocks,
+        len(blocks),
+        matrix,
+        len(layout.matrix or ()),
+        threads,
+    )
+    if failed:
+        raise InternalError(f"the CPU plug-in cannot arrange a weight of {array.dtype}")
 
 
 def problem() -> str | None:
@@ -73,7 +110,34 @@ def _load() -> ctypes.CDLL:
         raise NativePluginError(f"{path.name} cannot be loaded: {error}", hint=PLUGIN.plugin_hint) from error
     library.heterocc_cpu_launcher.restype = ctypes.c_void_p
     library.heterocc_cpu_launcher.argtypes = [ctypes.c_int32]
+    library.heterocc_cpu_arrange.restype = ctypes.c_int32
+    library.heterocc_cpu_arrange.argtypes = [
+        ctypes.c_void_p,
+        ctypes.c_void_p,
+        ctypes.c_int32,
+        ctypes.c_void_p,
+        ctypes.c_int32,
+        ctypes.c_void_p,
+        ctypes.c_int32,
+        ctypes.c_int32,
+    ]
     return library
+
+
+class _Block(ctypes.Structure):
+    """A block of a layout; see arrange.h."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("rank", "start", "to", "planes")),
+        *((name, ctypes.c_int64 * MAX_BLOCK_RANK) for name in ("extents", "strides", "to_strides")),
+    )
+
+    @classmethod
+    def of(cls, block: Block) -> _Block:
+        """The block as the plug-in takes it."""
+        row = ctypes.c_int64 * MAX_BLOCK_RANK
+        lists = (row(*numbers) for numbers in (block.extents, block.strides, block.to_strides))
+        return cls(len(block.extents), block.start, block.to, block.planes, *lists)
 
 
 class _RegionSize(ctypes.Structure):

@@ -19,7 +19,7 @@ from heterocc.runtime.execute.tvm_api import release_pools, tvm_api
 from heterocc.runtime.native import opencl_api, vulkan_api
 from heterocc.runtime.plan.steps import Space
 from heterocc.runtime.pool import ContextPool
-from heterocc.runtime.select.select import Selection, choose_threads, device_list, labels, others_here, select_variants
+from heterocc.runtime.select.select import Selection, choose_threads, labels, others_here, select_variants, shown
 
 _log = logging.getLogger("heterocc.runtime")
 
@@ -59,7 +59,7 @@ def open_variant(
                 offer(error, labels(variant), others_here(bundle.manifest, variant))
                 raise
             # The text alone is kept: the exception holds the frames, and they hold what was loaded.
-            failed.append(f"the variant for {device_list(variant)} cannot be loaded: {error.message} ({error.code})")
+            failed.append(f"the variant for {shown(variant)} cannot be loaded: {error.message} ({error.code})")
             kinds.add(type(error))
         else:
             notes = _notes(bundle, selection, variant, failed, remarks)

@@ -23,7 +23,7 @@ from heterocc.runtime.native import cpu_api
 from heterocc.runtime.select.compat import host, why_not
 from heterocc.runtime.select.devices import device_here, driver_reason
 from heterocc.runtime.select.matching import answers, match_variants
-from heterocc.runtime.select.ranking import kind_text, rank
+from heterocc.runtime.select.ranking import CPU_PROPERTY, kind_text, rank
 
 How = Literal["asked", "first", "auto"]
 
@@ -47,11 +47,15 @@ class Selection:
 
     def note(self, variant: Variant) -> str:
         """The note on a variant that was loaded."""
-        name = device_list(variant)
+        name = shown(variant)
         if self.how == "asked":
             return f"runs on {name}, {self.remark or 'as asked'}"
         if self.how == "auto":
-            return f"AUTO chose {name} ({_first_device(variant)})"
+            return (
+                f"AUTO chose {name}, on {_first_device(variant)}"
+                if name != device_list(variant)
+                else (f"AUTO chose {name} ({_first_device(variant)})")
+            )
         return f"runs on {name}"
 
 
@@ -65,10 +69,17 @@ def device_list(variant: Variant) -> str:
     return ",".join(labels(variant))
 
 
+def shown(variant: Variant) -> str:
+    """The variant's devices, and the CPU that its code is for if the compile named several."""
+    cpus = [d.properties[CPU_PROPERTY] for d in variant.devices if CPU_PROPERTY in d.properties]
+    return device_list(variant) + (f" ({', '.join(cpus)})" if cpus else "")
+
+
 def others_here(manifest: Manifest, variant: Variant) -> list[str]:
-    """The `device_list` of each other variant that can run on this machine."""
-    others = (v for v in manifest.variants if v is not variant)
-    return [device_list(v) for v in others if not why_not(v, manifest.producer, host(), driver_reason)]
+    """The `device_list` of each variant for other devices that can run on this machine."""
+    others = (v for v in manifest.variants if v is not variant and not _same_devices(v, variant))
+    able = (device_list(v) for v in others if not why_not(v, manifest.producer, host(), driver_reason))
+    return list(dict.fromkeys(able))
 
 
 def is_auto(devices: str | Sequence[str] | None) -> bool:
@@ -142,6 +153,10 @@ def _asked(manifest: Manifest, wanted: list[str], where: str) -> Selection:
     fitting, remark = match_variants(manifest.variants, wanted)
     if not fitting:
         raise _no_variant(manifest, ",".join(wanted), where)
+    if len(fitting) > 1 and all(_same_devices(v, fitting[0]) for v in fitting):
+        # They differ in the CPU that their code is for; the bundle has the best first.
+        able = _that_run(manifest, fitting, "asked", where).variants
+        return Selection("asked", able[:1], remark=remark)
     if len(fitting) > 1:
         raise UnknownDeviceError(
             f"more than one variant of the bundle matches {','.join(wanted)}",
@@ -181,17 +196,26 @@ def _remedy(manifest: Manifest, reasons: Sequence[str]) -> str:
 
 def _that_run(manifest: Manifest, variants: Sequence[Variant], how: How, where: str) -> Selection:
     able: list[Variant] = []
-    passed: list[str] = []
+    refused: list[tuple[Variant, str]] = []
     for variant in variants:
         reasons = why_not(variant, manifest.producer, host(), driver_reason)
         if reasons:
-            passed.append(f"the variant for {device_list(variant)} cannot run here: {'; '.join(reasons)}")
+            refused.append((variant, f"the variant for {shown(variant)} cannot run here: {'; '.join(reasons)}"))
         else:
             able.append(variant)
+    # The same devices with code for another CPU are not worth a remark.
+    passed = [why for variant, why in refused if not any(_same_devices(variant, other) for other in able)]
     if not able:
         scope = "no variant of the bundle" if len(variants) == len(manifest.variants) else "none of those variants"
         raise IncompatibleBundleError(f"{scope} can run here", where=where, hint=" | ".join(passed))
     return Selection(how, tuple(able), tuple(passed))
+
+
+def _same_devices(one: Variant, other: Variant) -> bool:
+    """Whether two variants of one bundle are for the same devices, but for different CPUs."""
+    if not any(CPU_PROPERTY in d.properties for d in one.devices):
+        return False
+    return [(d.name, d.backend, d.index) for d in one.devices] == [(d.name, d.backend, d.index) for d in other.devices]
 
 
 def _ranked(selection: Selection, wanted: Sequence[str]) -> Selection:
@@ -253,7 +277,7 @@ def _no_variant(manifest: Manifest, wanted: str, where: str) -> UnknownDeviceErr
 
 def _shown(variant: Variant) -> str:
     """A variant for messages: its devices, and its name if that differs."""
-    listed = device_list(variant)
+    listed = shown(variant)
     return listed if listed.upper() == variant.name.upper() else f"{listed} ({variant.name})"
 
 

@@ -7,9 +7,11 @@ from pathlib import Path
 import numpy as np
 
 from heterocc.artifacts.manifest import (
+    Block,
     Device,
     Golden,
     Kernel,
+    Layout,
     Manifest,
     ModelInfo,
     Partition,
@@ -38,8 +40,19 @@ def weights() -> list[np.ndarray]:
     ]
 
 
-def write_sample(path: Path, code: bytes = CODE, name: str = "sample.onnx", faults: tuple[str, ...] = ()) -> Manifest:
-    """Write the sample: three partitions in the first variant, one in the second."""
+LAYOUT = Layout(
+    shape=(2, 3, 2), blocks=(Block(extents=(2, 3, 2), start=0, strides=(2, 4, 1), to=0, to_strides=(6, 2, 1)),)
+)
+"""The first weight in another layout: its columns in pairs."""
+
+
+def write_sample(
+    path: Path, code: bytes = CODE, name: str = "sample.onnx", faults: tuple[str, ...] = (), arranged: bool = False
+) -> Manifest:
+    """Write the sample: three partitions in the first variant, one in the second.
+
+    The code of the first reads its weight in another layout if `arranged`.
+    """
     with BundleWriter(path) as writer:
         index = [writer.add_weight(array) for array in weights()]
         for member, data in (("code/p0.so", code), ("code/p1.so", code + b"1"), ("code/p2.onnx", b"onnx")):
@@ -70,6 +83,7 @@ def write_sample(path: Path, code: bytes = CODE, name: str = "sample.onnx", faul
                     outputs=(1,),
                     params=(index[0],),
                     param_names=("w",),
+                    layouts={"0": LAYOUT} if arranged else {},
                     nodes=("conv",),
                     kernels=(Kernel(symbol="k0", nodes=("conv",), op_types=("Conv",), outputs=("a",)),),
                     checked=True,

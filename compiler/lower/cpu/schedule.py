@@ -10,6 +10,7 @@ import numpy as np
 import tvm
 from tvm import relax, s_tir, tirx
 
+from heterocc.compiler.lower.arranged import Arranged
 from heterocc.compiler.lower.cpu.alignment import at_any_address
 from heterocc.compiler.lower.cpu.blocks import BlockView, is_iters, is_plain_arithmetic, leaf_blocks, loads, view
 from heterocc.compiler.lower.cpu.contraction import Packing, choose_tile, find_contraction, schedule_contraction
@@ -20,6 +21,7 @@ from heterocc.compiler.lower.cpu.generate.isa import Isa, isa_of
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.rows.joins import joined_rows
 from heterocc.compiler.lower.cpu.generic import schedule_reduction, schedule_spatial
+from heterocc.compiler.lower.cpu.layouts import layout_of
 from heterocc.compiler.lower.pipeline import KernelModule
 from heterocc.compiler.lower.progress import counted
 from heterocc.compiler.lower.relax.kernels import always_among
@@ -179,6 +181,7 @@ def _with_kernels(
     builder = relax.BlockBuilder()
     gvars = {name: builder.add_func(function, name) for name, function in functions.items()}
     arrays: dict[str, np.ndarray] = dict(module.arrays)
+    arranged: dict[str, Arranged] = {}
     packed: dict[tuple[str, str], relax.Var] = {}
     bindings = []
     for binding in bindings_of(main):
@@ -194,6 +197,9 @@ def _with_kernels(
                     fresh = f"{old.name}_packed_{packing.key}"
                     packed[key] = relax.Var(fresh, relax.TensorType(array.shape, array.dtype.name))
                     arrays[fresh] = array
+                    found = layout_of(packing, module.arrays[old.name].shape)
+                    if found is not None:
+                        arranged[fresh] = Arranged(module.arrays[old.name], found)
                 arguments[packing.argument] = packed[key]
             call = with_kernel(call, gvars[name], arguments)
         bindings.append((binding.var, call, binding.var.name))
@@ -204,4 +210,4 @@ def _with_kernels(
     bound = [(b.var, b.value, b.var.name) for b in bindings_of(mod["main"])]
     mod = write_main(mod, params, bound, outputs_of(mod["main"]))
     left = {p.name: arrays[p.name] for p in params if p.name in arrays}
-    return dataclasses.replace(module, mod=mod, arrays=left)
+    return dataclasses.replace(module, mod=mod, arrays=left, arranged=arranged)

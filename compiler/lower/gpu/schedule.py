@@ -10,6 +10,8 @@ import tvm_ffi
 from tvm import relax, s_tir, tirx
 
 from heterocc.artifacts.errors import LoweringError
+from heterocc.compiler.lower.arranged import Arranged
+from heterocc.compiler.lower.gpu.layouts import layout_of
 from heterocc.compiler.lower.gpu.limits import Limits
 from heterocc.compiler.lower.gpu.packed import Packed
 from heterocc.compiler.lower.gpu.reduction.one_term import without_single_terms
@@ -124,9 +126,13 @@ def _rewritten(module: KernelModule, kernels: dict[str, Packed]) -> KernelModule
     gvars = {symbol: builder.add_func(kernel.function, symbol) for symbol, kernel in kernels.items()}
     replace: dict[relax.Var, relax.Var] = {}
     arrays = dict(module.arrays)
+    arranged: dict[str, Arranged] = {}
     for _, symbol, arguments in kernel_calls(module):
         for index, layout in kernels[symbol].layouts:
             old = arguments[index]
+            found = layout_of(layout, arrays[old.name].shape)
+            if found is not None:
+                arranged[old.name] = Arranged(arrays[old.name], found)
             arrays[old.name] = layout.apply(arrays[old.name])
             replace[old] = relax.Var(old.name, relax.TensorType(arrays[old.name].shape, arrays[old.name].dtype.name))
     bindings = []
@@ -137,7 +143,7 @@ def _rewritten(module: KernelModule, kernels: dict[str, Packed]) -> KernelModule
         bindings.append((binding.var, value, binding.var.name))
     params = [replace.get(p, p) for p in main.params]
     mod = write_main(builder.get(), params, bindings, outputs_of(main))
-    return dataclasses.replace(module, mod=mod, arrays=arrays)
+    return dataclasses.replace(module, mod=mod, arrays=arrays, arranged=arranged)
 
 
 def _ready_made(function: tirx.PrimFunc) -> tuple[list[str], list[str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,6 +13,7 @@ import tvm
 from tvm import relax, te, tirx, topi
 
 from heterocc.artifacts.errors import LoweringError
+from heterocc.compiler.lower.arranged import Arranged
 from heterocc.compiler.lower.backend import KernelInfo
 from heterocc.compiler.lower.relax.account import Account, carry_over, follow_fusion, open_account, values_written
 from heterocc.compiler.lower.relax.fusion import without_blowup
@@ -47,13 +48,14 @@ class KernelModule:
 
     Each output is written by a separate kernel call. `kernels[i]` describes the i-th call and has a unique symbol.
     Equal kernels are one function, named after the first of them. `arrays` are the parameters' values by name, in
-    their order.
+    their order; `arranged` has those that a runtime can make from other arrays.
     """
 
     mod: tvm.IRModule
     inputs: tuple[str, ...]
     arrays: Mapping[str, np.ndarray]
     kernels: tuple[KernelInfo, ...]
+    arranged: Mapping[str, Arranged] = field(default_factory=dict)
 
 
 def to_kernels(function: ImportedFunction, target: Target, before: Sequence[Pass] = ()) -> KernelModule:

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "arrange.h"
 #include "thread_pool.h"
 
 namespace {
@@ -32,6 +33,14 @@ extern "C" {
 __attribute__((visibility("default"))) void* heterocc_cpu_launcher(int32_t threads) {
   const int32_t index = threads < 1 ? 0 : threads > kMaxThreads ? kMaxThreads - 1 : threads - 1;
   return reinterpret_cast<void*>(kEntries[static_cast<size_t>(index)]);
+}
+
+// See Arrange in arrange.h.
+__attribute__((visibility("default"))) int32_t heterocc_cpu_arrange(const void* source, void* result, int32_t size,
+                                                                    const heterocc::cpu::Block* blocks, int32_t count,
+                                                                    const double* matrix, int32_t rows,
+                                                                    int32_t threads) {
+  return heterocc::cpu::Arrange(source, result, size, blocks, count, matrix, rows, threads);
 }
 
 __attribute__((visibility("default"))) int32_t heterocc_cpu_workers() {

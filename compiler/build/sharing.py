@@ -1,0 +1,92 @@
+"""Which weights a bundle stores as its code reads them, and which it stores plain, for a runtime to arrange.
+
+The reasons are in docs/decisions/0014-variants-share-plain-weights.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from heterocc.artifacts.layouts import layout_problem
+from heterocc.artifacts.manifest import Layout, Weight
+from heterocc.compiler.lower.arranged import Arranged
+from heterocc.runtime.native import cpu_api
+
+if TYPE_CHECKING:
+    from heterocc.compiler.lower.backend import LoweredPartition
+
+LEAST = 4096
+"""Bytes below which a weight is always stored as it is read."""
+
+GROWTH = 2.0
+"""How many times as large as the plain weight a layout may be that all readers share, for it to be stored: hashing the
+added bytes takes less time than making them."""
+
+Stored = dict[int, Arranged]
+"""By number of the parameter, those that the bundle holds plain."""
+
+
+def plain_weights(partitions: Sequence[LoweredPartition]) -> list[Stored]:
+    """For each partition of a bundle, the parameters that a runtime is to arrange.
+
+    A weight that is read in several layouts is stored once, plain; so is one that its layout makes much larger. All
+    others are stored as they are read.
+    """
+    digests = _Digests()
+    layouts: dict[str, set[Layout | None]] = {}
+    for part in partitions:
+        for number, array in enumerate(part.params):
+            arranged = _arranged(part, number)
+            source = array if arranged is None else arranged.source
+            if source.nbytes >= LEAST:
+                layouts.setdefault(digests.of(source), set()).add(None if arranged is None else arranged.layout)
+    found: list[Stored] = []
+    for part in partitions:
+        stored: Stored = {}
+        for number, array in enumerate(part.params):
+            arranged = _arranged(part, number)
+            if arranged is None or arranged.source.nbytes < LEAST:
+                continue
+            shared = len(layouts[digests.of(arranged.source)]) > 1
+            if (shared or array.nbytes > GROWTH * arranged.source.nbytes) and _gives(arranged, array):
+                stored[number] = arranged
+        found.append(stored)
+    return found
+
+
+def _arranged(part: LoweredPartition, number: int) -> Arranged | None:
+    return part.arranged[number] if part.arranged else None
+
+
+def _gives(arranged: Arranged, array: np.ndarray) -> bool:
+    """Whether a runtime gets the parameter from the plain weight; a layout may be too large for its weight."""
+    source = np.ascontiguousarray(arranged.source)
+    record = Weight(dtype=source.dtype.name, shape=source.shape, offset=0, nbytes=source.nbytes, sha256="0" * 64)
+    if layout_problem(record, arranged.layout) is not None or source.dtype != array.dtype:
+        return False
+    made = np.zeros(array.size, array.dtype)
+    cpu_api.arrange(source, arranged.layout, made, threads=2)
+    if arranged.layout.matrix is None:
+        return made.tobytes() == np.ascontiguousarray(array).tobytes()
+    return bool(np.allclose(made, array.reshape(-1), rtol=1e-5, atol=1e-6, equal_nan=True))
+
+
+class _Digests:
+    """SHA-256 of arrays, each hashed once."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[np.ndarray, str]] = {}
+
+    def of(self, array: np.ndarray) -> str:
+        """The digest of an array's dtype and bytes."""
+        found = self._known.get(id(array))
+        if found is None:
+            data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+            digest = hashlib.sha256(array.dtype.name.encode() + b" ")
+            digest.update(data)
+            found = self._known[id(array)] = (array, digest.hexdigest())
+        return found[1]

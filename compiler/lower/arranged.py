@@ -1,0 +1,53 @@
+"""Weights in other layouts: the plain array that a packed parameter comes from, and blocks that describe the way."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from heterocc.artifacts.manifest import MAX_BLOCK_RANK, Block, Layout
+
+Axis = tuple[int, int, int]
+"""Extent of an axis, and its strides in the source and in the result, in elements."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Arranged:
+    """A parameter that a runtime can make: from `source`, in `layout`."""
+
+    source: np.ndarray
+    layout: Layout
+
+
+def strides_of(shape: Sequence[int]) -> tuple[int, ...]:
+    """The strides of a row-major array, in elements."""
+    return tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
+
+
+def block(axes: Iterable[Axis], start: int = 0, to: int = 0, planes: int = 0) -> Block:
+    """A block from its axes, with neighbouring axes joined that are one in source and result."""
+    joined: list[Axis] = []
+    for extent, stride, to_stride in axes:
+        if extent == 1:
+            continue
+        if joined:
+            before, outer, to_outer = joined[-1]
+            if (outer, to_outer) == (extent * stride, extent * to_stride):
+                joined[-1] = (before * extent, stride, to_stride)
+                continue
+        joined.append((extent, stride, to_stride))
+    extents, strides, to_strides = zip(*joined, strict=True) if joined else ((), (), ())
+    return Block(extents=extents, start=start, strides=strides, to=to, to_strides=to_strides, planes=planes)
+
+
+def layout(
+    shape: Iterable[int], blocks: Sequence[Block], matrix: Sequence[Sequence[float]] | None = None
+) -> Layout | None:
+    """A layout of blocks, None if one has too many axes for a bundle."""
+    if any(len(b.extents) > MAX_BLOCK_RANK for b in blocks):
+        return None
+    rows = None if matrix is None else tuple((float(a), float(b), float(c)) for a, b, c in matrix)
+    return Layout(shape=tuple(int(n) for n in shape), blocks=tuple(blocks), matrix=rows)

@@ -1,0 +1,94 @@
+"""The layouts of packed weights of CPU kernels in the form in which a bundle describes them."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Sequence
+
+from heterocc.artifacts.manifest import Block, Layout
+from heterocc.compiler.lower.arranged import Axis, block, layout, strides_of
+from heterocc.compiler.lower.cpu.contraction import Packing
+from heterocc.compiler.lower.cpu.generate.convolution.filtered import PLANES, WEIGHTS, FilteredPanels
+from heterocc.compiler.lower.cpu.generate.panels import Panels
+
+
+@functools.singledispatch
+def layout_of(packing: object, shape: Sequence[int]) -> Layout | None:
+    """What `packing.apply` does to a weight of `shape`; None if blocks cannot describe it."""
+    return None
+
+
+@layout_of.register
+def _(packing: Packing, shape: Sequence[int]) -> Layout | None:
+    strides = strides_of(shape)
+    others = [i for i in range(len(shape)) if i != packing.axis]
+    packed = (shape[packing.axis] // packing.tile, *(shape[i] for i in others), packing.tile)
+    from_strides = (strides[packing.axis] * packing.tile, *(strides[i] for i in others), strides[packing.axis])
+    return layout(packed, [block(zip(packed, from_strides, strides_of(packed), strict=True))])
+
+
+@layout_of.register
+def _(packing: Panels, shape: Sequence[int]) -> Layout | None:
+    del shape  # the packing has its own view of the weight
+    strides = strides_of(packing.shape)
+    axes = [(packing.shape[i], strides[i]) for i in packing.order]
+    outer, rest = _first(axes, packing.outer)
+    terms, places = _first(rest, packing.terms)
+    step = _step(places)
+    if step is None:
+        return None
+    blocks: list[Block] = []
+    first = 0
+    for run in packing.runs:
+        width = run.size * packing.lanes
+        sizes = packing.terms * width
+        around = [*_grown(outer, packing.block), *_grown(terms, width)]
+        whole = max(0, min(run.count, (packing.places // packing.lanes - run.start) // run.size))
+        if whole:
+            tiles: Axis = (whole, width * step, sizes)
+            start = run.start * packing.lanes * step
+            blocks.append(block([*around[: len(outer)], tiles, *around[len(outer) :], (width, step, 1)], start, first))
+        for number in range(whole * run.size, run.count * run.size):
+            # A vector that would reach beyond the end starts earlier.
+            column = min((run.start + number) * packing.lanes, max(packing.places - packing.lanes, 0))
+            tile, place = divmod(number, run.size)
+            lanes = min(packing.lanes, packing.places)
+            to = first + tile * sizes + place * packing.lanes
+            blocks.append(block([*around, (lanes, step, 1)], column * step, to))
+        first += run.count * sizes
+    return layout((packing.size,), blocks)
+
+
+@layout_of.register
+def _(packing: FilteredPanels, shape: Sequence[int]) -> Layout | None:
+    outputs, inputs = shape[:2]
+    if packing.panels.lanes != 1 or sum(r.count * r.size for r in packing.panels.runs) != outputs:
+        return None
+    blocks = []
+    for run in packing.panels.runs:
+        size = run.size * inputs
+        axes = [(run.count, size * 9, PLANES * size), (inputs, 9, run.size), (run.size, inputs * 9, 1)]
+        blocks.append(block(axes, run.start * inputs * 9, PLANES * run.start * inputs, size))
+    return layout((packing.size,), blocks, WEIGHTS)
+
+
+def _first(axes: Sequence[tuple[int, int]], size: int) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+    """The axes that together have `size` places, and those that follow."""
+    count = next(i for i in range(len(axes) + 1) if math.prod(n for n, _ in axes[:i]) == size)
+    return list(axes[:count]), list(axes[count:])
+
+
+def _grown(axes: Sequence[tuple[int, int]], unit: int) -> list[Axis]:
+    """Axes with their strides in the result, in which one place has `unit` elements."""
+    inside = strides_of([n for n, _ in axes])
+    return [(n, stride, unit * within) for (n, stride), within in zip(axes, inside, strict=True)]
+
+
+def _step(axes: Sequence[tuple[int, int]]) -> int | None:
+    """The stride of axes that are one, None if they are not."""
+    several = [(n, stride) for n, stride in axes if n > 1]
+    if any(a != m * b for (_, a), (m, b) in itertools.pairwise(several)):
+        return None
+    return several[-1][1] if several else 1
