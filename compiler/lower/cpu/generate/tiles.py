@@ -27,9 +27,12 @@ class Run:
     size: int
 
 
-def runs(total: int, most: int) -> tuple[Run, ...]:
-    """`total` in as few tiles of at most `most` as possible, their sizes as equal as possible: one run or two."""
-    count = -(-total // most)
+def runs(total: int, most: int, multiple: int = 1) -> tuple[Run, ...]:
+    """`total` in as few tiles of at most `most` as possible, their sizes as equal as possible: one run or two.
+
+    The number of tiles is a multiple of `multiple`, if `total` is large enough.
+    """
+    count = min(total, -(-total // (most * multiple)) * multiple)
     small, more = divmod(total, count)
     found = [Run(0, 0, more, small + 1)] if more else []
     if count > more:
