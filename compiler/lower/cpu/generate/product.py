@@ -25,6 +25,7 @@ from heterocc.compiler.lower.cpu.generate.places import Axis, Place, at, index, 
 from heterocc.compiler.lower.cpu.generate.product_form import Product, Side, axis_of, find_product
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.tiles import (
+    LANES_USED,
     LANES_USED_IN_PLACE,
     Run,
     better_along_channels,
@@ -62,7 +63,9 @@ def is_narrow(found: Product, isa: Isa) -> bool:
         return False
     length, rows = found.columns.length, found.rows.length
     computed = -(-length // isa.lanes) * isa.lanes - isa.lanes + edge_lanes(rows, length, isa)
-    return better_along_channels(length / computed, rows, found.columns.extents[-1], isa, LANES_USED_IN_PLACE)
+    # Rows that are read with a stride are better copied many at a time, which is left to others, too.
+    least = LANES_USED_IN_PLACE if found.columns.step(found.vectors.form) == 1 else LANES_USED
+    return better_along_channels(length / computed, rows, found.columns.extents[-1], isa, least)
 
 
 class _Writer:
