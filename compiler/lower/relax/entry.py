@@ -94,8 +94,9 @@ def destination_passing(module: KernelModule) -> tvm.IRModule:
     entry = relax.Function(params, body, relax.TupleType([]), is_pure=False)
     entry = entry.with_attr("global_symbol", "main").with_attr("relax.force_pure", True)
     entry = entry.with_attr(SYMBOLS, [k.symbol for k in module.kernels])
-    called = {b.value.args[0].name_hint for b in bindings if is_kernel_call(b.value) and b.var.name not in wholes}
-    functions = {gv: f for gv, f in module.mod.functions_items() if gv.name_hint in called}
+    idle = {b.value.args[0].name_hint for b in bindings if b.var.name in wholes}
+    idle -= {b.value.args[0].name_hint for b in bindings if is_kernel_call(b.value) and b.var.name not in wholes}
+    functions = {gv: f for gv, f in module.mod.functions_items() if gv.name_hint not in {"main", *idle}}
     functions[relax.GlobalVar("main")] = entry
     return relax.transform.Normalize()(tvm.IRModule(functions))
 
