@@ -2,32 +2,56 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import tvm_ffi
 from tvm import tirx
+from tvm.ir import Call
 
 
-def at_any_address(function: tirx.PrimFunc) -> tirx.PrimFunc:
+def at_any_address(function: tirx.PrimFunc, parts: Collection[int] = ()) -> tirx.PrimFunc:
     """The kernel without TVM's assumption that its arguments start at multiples of 64 bytes.
 
-    Vectors are then loaded by instructions for any address, which are as fast if it is a multiple.
+    Vectors are then loaded by instructions that take any address; they are as fast if it is a multiple. Arguments
+    numbered in `parts` may begin inside a larger tensor.
     """
-    arguments = [(param, _unaligned(param)) for param in function.params if isinstance(param.ty, tirx.BufferType)]
+    replace: list[tuple[tirx.Var, tirx.Var]] = []
+    starts: list[tuple[tirx.Var, tirx.Var]] = []
+    for number, param in enumerate(function.params):
+        if not isinstance(param.ty, tirx.BufferType):
+            continue
+        start = None
+        if number in parts:
+            start = tirx.Var(f"start_{number}", "int64")
+            starts.append((param, start))
+        replace.append((param, _placed(param, start)))
+
+    def declared(statement: tirx.DeclBuffer) -> None:
+        data = statement.data
+        inside = data.args if isinstance(data, Call) else ()
+        start = next((s for param, s in starts if any(param.same_as(a) for a in inside)), None)
+        if start is not None:
+            replace.append((statement.buffer, _placed(statement.buffer, start)))
+
+    if starts:
+        tvm_ffi.structural_walk(function.body, [(tirx.DeclBuffer, declared)], order="post")
 
     def variable(var: tirx.Var) -> tirx.Var:
-        return next((new for old, new in arguments if old.same_as(var)), var)
+        return next((new for old, new in replace if old.same_as(var)), var)
 
     return tvm_ffi.structural_map(function, [(tirx.Var, variable)], order="post")
 
 
-def _unaligned(buffer: tirx.Buffer) -> tirx.Buffer:
+def _placed(buffer: tirx.Buffer, start: tirx.Var | None) -> tirx.Buffer:
+    """A buffer at any address, from an element of its memory on."""
     ty = buffer.ty
     return tirx.decl_buffer(
         ty.shape,
         ty.dtype,
         buffer.name,
         strides=list(ty.strides) or None,
-        elem_offset=ty.elem_offset,
+        elem_offset=ty.elem_offset if start is None else start,
         scope=ty.storage_scope,
         data_alignment=1,
-        offset_factor=ty.offset_factor,
+        offset_factor=ty.offset_factor if start is None else 1,
     )

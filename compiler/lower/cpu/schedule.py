@@ -15,12 +15,14 @@ from heterocc.compiler.lower.cpu.alignment import at_any_address
 from heterocc.compiler.lower.cpu.blocks import BlockView, is_iters, is_plain_arithmetic, leaf_blocks, loads, view
 from heterocc.compiler.lower.cpu.contraction import Packing, choose_tile, find_contraction, schedule_contraction
 from heterocc.compiler.lower.cpu.generate.attention.attention import WRITTEN
+from heterocc.compiler.lower.cpu.generate.computed import joined_products
 from heterocc.compiler.lower.cpu.generate.convolution.filtered import FilteredPanels
 from heterocc.compiler.lower.cpu.generate.generate import generate
 from heterocc.compiler.lower.cpu.generate.isa import Isa, isa_of
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.rows.joins import joined_rows
 from heterocc.compiler.lower.cpu.generic import schedule_reduction, schedule_spatial
+from heterocc.compiler.lower.cpu.in_place import joined_in_place, parts_among
 from heterocc.compiler.lower.cpu.layouts import layout_of
 from heterocc.compiler.lower.pipeline import KernelModule
 from heterocc.compiler.lower.progress import counted
@@ -46,8 +48,9 @@ Packed = Packing | Panels | FilteredPanels
 def schedule_kernels(module: KernelModule, target: Target) -> KernelModule:
     """The module with its kernels scheduled for `target` and its weights packed as the schedules require."""
     isa = isa_of(target)
-    module = joined_rows(module)
+    module = joined_in_place(joined_products(joined_rows(module), isa))
     weights = always_among(module, {p for p in module.mod["main"].params if p.name in module.arrays})
+    parts = parts_among(module)
     functions: dict[str, tirx.PrimFunc] = {}
     packings: dict[str, tuple[Packed, ...]] = {}
     with target:
@@ -55,7 +58,7 @@ def schedule_kernels(module: KernelModule, target: Target) -> KernelModule:
             if gvar.name_hint == "main":
                 continue
             scheduled, wanted = kernel_code(function, weights.get(gvar.name_hint, frozenset()), isa)
-            functions[gvar.name_hint] = at_any_address(scheduled)
+            functions[gvar.name_hint] = at_any_address(scheduled, parts.get(gvar.name_hint, ()))
             if wanted:
                 packings[gvar.name_hint] = wanted
     return _with_kernels(module, functions, packings)

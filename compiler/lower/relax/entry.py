@@ -47,7 +47,24 @@ def destination_passing(module: KernelModule) -> tvm.IRModule:
     for index, weight in enumerate(weights):
         replace[weight] = emit(weight.name, relax.TupleGetItem(tuple_param, index), weight.ty)
     fields: dict[relax.Var, list[relax.Var]] = {}
+    named = {b.var.name: b.var for b in bindings}
+    wholes = {home.whole for home in module.homes.values()}
+
+    def room(var: relax.Var) -> relax.Var:
+        """The tensor that a value is written to: its own, or a view of its home."""
+        home = module.homes.get(var.name)
+        if home is None:
+            alloc = relax.op.builtin.alloc_tensor(var.ty.shape, var.ty.dtype.dtype, 0)
+            return emit(var.name, alloc, var.ty)
+        whole = named[home.whole]
+        if whole not in replace:
+            replace[whole] = room(whole)
+        start = relax.prim_value(home.start)
+        return emit(var.name, relax.op.memory.view(replace[whole], var.ty.shape, var.ty.dtype.dtype, start), var.ty)
+
     for binding in bindings:
+        if binding.var.name in wholes:
+            continue
         value = binding.value
         if isinstance(value, relax.TupleGetItem):
             replace[binding.var] = fields[value.tuple_value][value.index]
@@ -61,6 +78,8 @@ def destination_passing(module: KernelModule) -> tvm.IRModule:
         for index, ty in enumerate(types):
             key = (binding.var, index) if len(types) > 1 else (binding.var, 0)
             destination = target.get(key)
+            if destination is None and binding.var.name in module.homes:
+                destination = room(binding.var)
             if destination is None:
                 alloc = relax.op.builtin.alloc_tensor(ty.shape, ty.dtype.dtype, 0)
                 destination = emit(f"{binding.var.name}_{index}" if len(types) > 1 else binding.var.name, alloc, ty)
@@ -75,7 +94,9 @@ def destination_passing(module: KernelModule) -> tvm.IRModule:
     entry = relax.Function(params, body, relax.TupleType([]), is_pure=False)
     entry = entry.with_attr("global_symbol", "main").with_attr("relax.force_pure", True)
     entry = entry.with_attr(SYMBOLS, [k.symbol for k in module.kernels])
-    functions = {gv: f for gv, f in module.mod.functions_items() if gv.name_hint != "main"}
+    idle = {b.value.args[0].name_hint for b in bindings if b.var.name in wholes}
+    idle -= {b.value.args[0].name_hint for b in bindings if is_kernel_call(b.value) and b.var.name not in wholes}
+    functions = {gv: f for gv, f in module.mod.functions_items() if gv.name_hint not in {"main", *idle}}
     functions[relax.GlobalVar("main")] = entry
     return relax.transform.Normalize()(tvm.IRModule(functions))
 

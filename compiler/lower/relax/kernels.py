@@ -42,13 +42,22 @@ SYMBOL_LENGTH = 100
 """The most characters of a kernel symbol."""
 
 
+@dataclass(frozen=True, slots=True)
+class Home:
+    """The value, by name, in whose memory another one lies, and its first byte there."""
+
+    whole: str
+    start: int
+
+
 @dataclass(frozen=True)
 class KernelModule:
     """A module whose `main(*inputs, *parameters)` consists of kernel calls (`call_tir`) and views (`reshape`).
 
     Each output is written by a separate kernel call. `kernels[i]` describes the i-th call and has a unique symbol.
     Equal kernels are one function, named after the first of them. `arrays` are the parameters' values by name, in
-    their order; `arranged` has those that a runtime can make from other arrays.
+    their order; `arranged` has those that a runtime can make from other arrays. A call whose result is the home of
+    others is not run, and has no entry in `kernels`: its arguments are written there.
     """
 
     mod: tvm.IRModule
@@ -56,6 +65,7 @@ class KernelModule:
     arrays: Mapping[str, np.ndarray]
     kernels: tuple[KernelInfo, ...]
     arranged: Mapping[str, Arranged] = field(default_factory=dict)
+    homes: Mapping[str, Home] = field(default_factory=dict)
 
 
 def to_kernels(function: ImportedFunction, target: Target, before: Sequence[Pass] = ()) -> KernelModule:

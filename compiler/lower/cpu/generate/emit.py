@@ -159,33 +159,35 @@ def product_tile(
     broadcast: Callable[[tirx.Expr, Any], tirx.Expr],
     loaded: Callable[[int, Any], tirx.Expr],
     walk: Callable[[int, Step], None] = in_turn,
+    edge: int = 0,
 ) -> Sequence[tirx.Buffer]:
     """Accumulate `rows` × `vectors` vectors over `terms`: one buffer per column of vectors, row by row.
 
-    `broadcast(row, term)` is a number, `loaded(column, term)` a vector; `walk(terms, step)` calls `step` for each term.
-    If there are few accumulators, several copies take terms in turn, because each addition waits for the previous one.
+    `broadcast(row, term)` is a number, `loaded(column, term)` a vector, for each term that `walk(terms, step)` calls
+    `step` with. The last column has vectors of `edge` lanes if that is not zero. Few accumulators are kept several
+    times, for terms in turn, because the next sum has to wait for the last.
     """
     chains = 1
     while rows * vectors * chains < 8 and chains < UNROLL and terms >= 4 * UNROLL:
         chains *= 2
-    lanes = isa.lanes
-    sums = [[registers(rows, lanes) for _ in range(vectors)] for _ in range(chains)]
+    widths = [isa.lanes] * (vectors - 1) + [edge or isa.lanes]
+    sums = [[registers(rows, lanes) for lanes in widths] for _ in range(chains)]
     with loop(rows, "unroll") as row:
         for chain in sums:
-            for buffer in chain:
+            for buffer, lanes in zip(chain, widths, strict=True):
                 put(buffer, zeros(lanes), row * index(lanes), lanes)
 
     def step(term: Any, number: int) -> None:
         # Broadcasts outside and vectors inside: the other order keeps all broadcasts live and spills.
         with loop(rows, "unroll") as row:
-            for column, buffer in enumerate(sums[number % chains]):
+            for column, (buffer, lanes) in enumerate(zip(sums[number % chains], widths, strict=True)):
                 place = row * index(lanes)
                 factor = build.broadcast(broadcast(row, term), lanes)
                 put(buffer, vector(buffer, place, lanes) + factor * loaded(column, term), place, lanes)
 
     walk(terms, step)
     for chain in sums[1:]:
-        for buffer, more in zip(sums[0], chain, strict=True):
+        for buffer, more, lanes in zip(sums[0], chain, widths, strict=True):
             with loop(rows, "unroll") as row:
                 place = row * index(lanes)
                 put(buffer, vector(buffer, place, lanes) + vector(more, place, lanes), place, lanes)

@@ -10,7 +10,7 @@ from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.cpu.blocks import dtype_of, loads, nodes
 from heterocc.compiler.lower.cpu.generate.emit import Arguments, loop, put, registers, vector
-from heterocc.compiler.lower.cpu.generate.places import Place, at, index, loop_values, offset, substituted
+from heterocc.compiler.lower.cpu.generate.places import Linear, Place, at, index, loop_values, offset, substituted
 from heterocc.compiler.lower.cpu.generate.read import Fold, Kernel, Nest, Stage
 
 _KEPT = ("float32", "int32")
@@ -33,6 +33,20 @@ def is_heavy(kernel: Nest) -> bool:
     return any(isinstance(n, Call) for stage in kernel.after for n in nodes(stage.value))
 
 
+def reads_by_element(kernel: Kernel) -> list[tuple[tirx.Buffer, Linear]]:
+    """What the stages after the sum read from arguments, as linear forms of the kernel's loops: a residual, a bias."""
+    found = []
+    for stage in kernel.after:
+        every = list(kernel.loops)
+        for number, var in zip(kernel.places, stage.iters, strict=True):
+            every[number] = var
+        for load in loads(stage.value):
+            form = offset(load.indices, load.source, every) if kernel.argument(load.source) is not None else None
+            if form is not None:
+                found.append((load.source, form))
+    return found
+
+
 def store_tile(
     kernel: Kernel,
     arguments: Arguments,
@@ -41,14 +55,17 @@ def store_tile(
     lanes: int,
     place: Callable[[tirx.Expr, int, tirx.Expr], Place],
     width: Callable[[int], int],
+    edge: int = 0,
 ) -> None:
     """Store a tile: `sums` has one buffer per column of vectors, with `rows` vectors of `lanes` numbers.
 
-    `place(row, column, lane)` is the place of a number in the output, `width(column)` the number of valid lanes of a
-    column's vectors.
+    `place(row, column, lane)` is where a number belongs, `width(column)` how many lanes of a column's vectors do. The
+    last column has vectors of `edge` lanes if that is not zero.
     """
     heavy = is_heavy(kernel)
     for column, buffer in enumerate(sums):
+        if edge and column == len(sums) - 1:
+            lanes = edge
         kept = {number: registers(1, lanes, dtype_of(s.value)) for number, s in kept_stages(kernel)}
         held = buffer
         if heavy and rows > 1:

@@ -11,7 +11,6 @@ multiplication" (2008).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from tvm import tirx
 from tvm.ir import TensorLoad
@@ -19,41 +18,28 @@ from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
-from heterocc.compiler.lower.cpu.generate.epilogue import can_store, reads_in_epilogue, store_tile
+from heterocc.compiler.lower.cpu.generate.epilogue import can_store, reads_by_element, store_tile
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.panels import Panels
-from heterocc.compiler.lower.cpu.generate.places import Axis, Linear, Place, at, index, offset, shape_of
+from heterocc.compiler.lower.cpu.generate.places import Axis, Place, at, index, offset, shape_of, substituted
+from heterocc.compiler.lower.cpu.generate.product_form import Product, Side, axis_of, find_product
 from heterocc.compiler.lower.cpu.generate.read import Kernel
-from heterocc.compiler.lower.cpu.generate.tiles import Run, better_along_channels, choose_tile, runs
+from heterocc.compiler.lower.cpu.generate.tiles import (
+    LANES_USED,
+    LANES_USED_IN_PLACE,
+    Run,
+    better_along_channels,
+    choose_tile,
+    edge_lanes,
+    edged_rows,
+    runs,
+)
+
+FETCH_TERMS = 32
+"""Terms of a product from which on what its epilogue reads is asked for before: in fewer it would not arrive."""
 
 ROWS_A_TASK = 64
 """The smallest number of rows for which a panel is copied."""
-
-
-@dataclass(frozen=True, slots=True)
-class Side:
-    """A factor: its load, its place in memory as a linear form of the loops, and its argument if it is a weight."""
-
-    load: TensorLoad
-    form: Linear
-    weight: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Product:
-    """out[outer, row, column] = Σ over terms of numbers[outer, row, term] · vectors[outer, term, column]."""
-
-    outer: tuple[Axis, ...]
-    rows: Axis
-    columns: Axis
-    terms: Axis
-    numbers: Side
-    vectors: Side
-
-    @property
-    def work(self) -> int:
-        """The number of multiply-adds."""
-        return math.prod(a.length for a in (*self.outer, self.rows, self.columns, self.terms))
 
 
 def generate_product(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tuple[Panels, ...]] | None:
@@ -67,70 +53,19 @@ def generate_product(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tuple[Pan
 
 
 def _along_channels(found: Product, isa: Isa) -> bool:
-    """Whether a convolution of a narrow map is scheduled instead."""
-    if found.vectors.weight is not None or found.numbers.weight is None or not found.columns.extents:
+    """Whether a convolution of a narrow map is left to the schedule."""
+    return found.vectors.weight is None and found.numbers.weight is not None and is_narrow(found, isa)
+
+
+def is_narrow(found: Product, isa: Isa) -> bool:
+    """Whether a product's columns are a map so narrow that the schedule's vectors along rows are faster."""
+    if not found.columns.extents:
         return False
-    used = found.columns.length / (-(-found.columns.length // isa.lanes) * isa.lanes)
-    return better_along_channels(used, found.rows.length, found.columns.extents[-1], isa)
-
-
-def find_product(kernel: Kernel) -> Product | None:
-    """Read a kernel as a matrix product."""
-    sides = [_side(kernel, load) for load in (kernel.left, kernel.right)]
-    if (
-        sides[0] is None
-        or sides[1] is None
-        or kernel.argument(sides[0].load.source) == kernel.argument(sides[1].load.source)
-    ):
-        return None
-    places = [i for i in kernel.places if kernel.extents[i] > 1]
-    terms = [i for i in kernel.terms if kernel.extents[i] > 1]
-    moving = [[bool(side.form.steps[i]) for side in sides if side is not None] for i in range(len(kernel.loops))]
-    if any(moving[i] == [False, False] for i in places) or any(moving[i] != [True, True] for i in terms):
-        return None
-    along = next((i for i in reversed(places) if moving[i] != [True, True]), None)
-    if along is None or (places and places[-1] != along):
-        return None
-    right = moving[along][1]
-    numbers, vectors = (sides[0], sides[1]) if right else (sides[1], sides[0])
-    assert numbers is not None and vectors is not None
-    written = offset([kernel.loops[i] for i in kernel.places], kernel.sum_, kernel.loops)
-    assert written is not None
-    only_vectors = [i for i in places if moving[i] == moving[along]]
-    only_numbers = [i for i in places if moving[i] not in (moving[along], [True, True])]
-    columns = kernel.last_run(only_vectors, [vectors.form, written])
-    rows = kernel.last_run(only_numbers, [numbers.form])
-    summed = kernel.axis(terms)
-    if any(s.weight is None and summed.step(s.form) is None for s in (numbers, vectors)):
-        return None
-    outer = tuple(kernel.axis([i]) for i in places if i not in (*columns.loops, *rows.loops))
-    found = Product(outer, rows, columns, summed, numbers, vectors)
-    return found if columns.step(written) == 1 and _worth_it(found) else None
-
-
-def _worth_it(found: Product) -> bool:
-    """Whether vectors are contiguous, packed, or used by enough rows to be copied."""
-    return found.vectors.weight is not None or found.columns.step(found.vectors.form) == 1 or found.rows.length >= 8
-
-
-def _side(kernel: Kernel, load: TensorLoad) -> Side | None:
-    """A factor read from an argument; a weight if it is a parameter, only read here, and each axis is one loop."""
-    load = kernel.through_copies(load)
-    argument = kernel.argument(load.source)
-    form = offset(load.indices, load.source, kernel.loops)
-    if argument is None or form is None:
-        return None
-    weight = argument in kernel.weights and not reads_in_epilogue(kernel, load.source)
-    weight = weight and all(_axis_of(kernel, i) is not None or _is_zero(i) for i in load.indices)
-    return Side(load, form, argument if weight else None)
-
-
-def _axis_of(kernel: Kernel, expr: tirx.Expr) -> int | None:
-    return next((n for n, v in enumerate(kernel.loops) if v.same_as(expr)), None)
-
-
-def _is_zero(expr: tirx.Expr) -> bool:
-    return isinstance(expr, tirx.IntImm) and int(expr) == 0
+    length, rows = found.columns.length, found.rows.length
+    computed = -(-length // isa.lanes) * isa.lanes - isa.lanes + edge_lanes(rows, length, isa)
+    # Rows that are read with a stride are better copied many at a time, which is left to others, too.
+    least = LANES_USED_IN_PLACE if found.columns.step(found.vectors.form) == 1 else LANES_USED
+    return better_along_channels(length / computed, rows, found.columns.extents[-1], isa, least)
 
 
 class _Writer:
@@ -141,6 +76,9 @@ class _Writer:
         self.length = found.columns.length
         count = -(-self.length // isa.lanes)
         tall, wide = choose_tile(found.rows.length, count, isa)
+        self.edge = edge_lanes(found.rows.length, self.length, isa) % isa.lanes
+        if self.edge:
+            tall, wide = edged_rows(found.rows.length, count, isa), count
         self.row_runs = runs(found.rows.length, tall)
         self.column_runs = runs(count, wide)
         self.packed = [self._packing(found.numbers, found.rows, 1, self.row_runs)]
@@ -155,7 +93,7 @@ class _Writer:
     def _packing(self, side: Side, places: Axis, lanes: int, tiles: tuple[Run, ...]) -> Panels | None:
         if side.weight is None:
             return None
-        axes = {n: i for i, e in enumerate(side.load.indices) if (n := _axis_of(self.kernel, e)) is not None}
+        axes = {n: i for i, e in enumerate(side.load.indices) if (n := axis_of(self.kernel, e)) is not None}
         outer = [a for a in self.found.outer if a.loops[0] in axes]
         ones = [i for i in range(len(side.load.indices)) if i not in axes.values()]
         ones += [axes[n] for n in axes if self.kernel.extents[n] == 1]
@@ -173,6 +111,8 @@ class _Writer:
         16 ways; more rows than these sets hold evict each other.
         """
         side, terms = self.found.vectors, self.found.terms
+        if side.value is not None:
+            return True
         if self.found.columns.step(side.form) != 1 or self.length < self.isa.lanes:
             return True
         pitch = 4 * abs(terms.step(side.form) or 0)
@@ -207,6 +147,8 @@ class _Writer:
         lanes = self.isa.lanes
         number = emit.start_of(run, group)
         starts = [self._start((number + index(v)) * index(lanes)) for v in range(run.size)]
+        if self.edge:
+            starts[-1] = index(self.length - self.edge)
         panel = self._copy(arguments, place, starts) if self.copies else None
         with emit.share_loop(*share) as tile:
             emit.either_run(
@@ -231,7 +173,10 @@ class _Writer:
     ) -> None:
         found, lanes = self.found, self.isa.lanes
         run, number, starts, copied = panel
-        first = emit.start_of(rows, tile)
+        first, terms = emit.start_of(rows, tile), found.terms.length
+
+        def used(column: int) -> int:
+            return self.edge if self.edge and column == run.size - 1 else lanes
 
         def broadcast(row: tirx.Expr, term: tirx.Expr) -> tirx.Expr:
             flat = arguments.flat(found.numbers.load.source)
@@ -245,17 +190,19 @@ class _Writer:
 
         def loaded(column: int, term: tirx.Expr) -> tirx.Expr:
             if copied is not None:
-                return emit.vector(copied, term * index(run.size * lanes) + index(column * lanes), lanes)
+                return emit.vector(copied, term * index(run.size * lanes) + index(column * lanes), used(column))
             flat = arguments.flat(found.vectors.load.source)
             packing = self.packed[1]
             if packing is not None:
                 base = self._packed_base(packing, place) + number * index(lanes * packing.terms)
-                return emit.vector(flat, base + term * index(run.size * lanes) + index(column * lanes), lanes)
+                first_lane = column * lanes + lanes - used(column)
+                return emit.vector(flat, base + term * index(run.size * lanes) + index(first_lane), used(column))
             where = at(found.vectors.form, [*place, (found.columns, starts[column]), (found.terms, term)])
             assert where is not None
-            return emit.vector(flat, where, lanes)
+            return emit.vector(flat, where, used(column))
 
-        sums = emit.product_tile(rows.size, run.size, found.terms.length, self.isa, broadcast, loaded)
+        self._fetch(arguments, place, rows.size, first, starts)
+        sums = emit.product_tile(rows.size, run.size, terms, self.isa, broadcast, loaded, edge=self.edge)
         store_tile(
             self.kernel,
             arguments,
@@ -267,8 +214,23 @@ class _Writer:
                 (found.rows, first + row),
                 (found.columns, starts[column] + lane),
             ],
-            lambda column: min(lanes, self.length),
+            lambda column: min(used(column), self.length),
+            self.edge,
         )
+
+    def _fetch(self, arguments: Arguments, place: Place, rows: int, first: tirx.Expr, starts: list[tirx.Expr]) -> None:
+        """Ask for what the epilogue reads at the places of a tile: it arrives while the sums are computed."""
+        found = self.found
+        if found.terms.length < FETCH_TERMS or found.work < emit.PARALLEL_WORK:
+            return
+        for buffer, form in reads_by_element(self.kernel):
+            if not found.rows.step(form) or found.columns.step(form) != 1:
+                continue
+            with emit.loop(rows, "unroll") as row:
+                for start in starts:
+                    where = at(form, [*place, (found.rows, first + row), (found.columns, start)])
+                    if where is not None:
+                        emit.prefetch(arguments.flat(buffer), where)
 
     def _packed_base(self, packing: Panels, place: Place) -> tirx.Expr:
         """The start of the panels of the outer place."""
@@ -285,15 +247,30 @@ class _Writer:
         width = len(starts) * lanes
         copied = emit.scratch(found.terms.length * width)
         flat = arguments.flat(found.vectors.load.source)
-        used = min(lanes, self.length)
         row = found.columns.step(found.vectors.form) == 1
         with emit.loop(found.terms.length) as term:
             for column, start in enumerate(starts):
                 to = term * index(width) + index(column * lanes)
-                if used < lanes:
+                used = self.edge if self.edge and column == len(starts) - 1 else min(lanes, self.length)
+                if self.length < lanes:
                     emit.put(copied, emit.zeros(lanes), to, lanes)
                 with emit.loop(used, "vectorized" if row else "serial") as lane:
-                    where = at(found.vectors.form, [*place, (found.columns, start + lane), (found.terms, term)])
+                    here = [*place, (found.columns, start + lane), (found.terms, term)]
+                    if found.vectors.value is not None:
+                        build.buffer_store(copied, self._value(arguments, found.vectors.value, here), [to + lane])
+                        continue
+                    where = at(found.vectors.form, here)
                     assert where is not None
                     build.buffer_store(copied, flat[where], [to + lane])
         return copied
+
+    def _value(self, arguments: Arguments, value: tirx.Expr, place: Place) -> tirx.Expr:
+        """A computed number of the vectors' side."""
+
+        def load(read: TensorLoad) -> tirx.Expr:
+            form = offset(read.indices, read.source, self.kernel.loops)
+            where = None if form is None else at(form, place)
+            assert where is not None
+            return arguments.flat(read.source)[where]
+
+        return substituted(value, [], load)

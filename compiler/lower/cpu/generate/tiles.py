@@ -27,9 +27,12 @@ class Run:
     size: int
 
 
-def runs(total: int, most: int) -> tuple[Run, ...]:
-    """`total` in as few tiles of at most `most` as possible, their sizes as equal as possible: one run or two."""
-    count = -(-total // most)
+def runs(total: int, most: int, multiple: int = 1) -> tuple[Run, ...]:
+    """`total` in as few tiles of at most `most` as possible, their sizes as equal as possible: one run or two.
+
+    The number of tiles is a multiple of `multiple`, if `total` is large enough.
+    """
+    count = min(total, -(-total // (most * multiple)) * multiple)
     small, more = divmod(total, count)
     found = [Run(0, 0, more, small + 1)] if more else []
     if count > more:
@@ -37,7 +40,7 @@ def runs(total: int, most: int) -> tuple[Run, ...]:
     return tuple(found)
 
 
-def step_cycles(rows: int, vectors: int) -> float:
+def step_cycles(rows: int, vectors: float) -> float:
     """Cycles of one step of the reduction in a tile of `rows` broadcast numbers times `vectors`.
 
     Two fused multiply-adds and two loads a cycle, at least the latency of one; and a charge for loads, of broadcasts
@@ -63,14 +66,42 @@ def choose_tile(rows: int, vectors: int, isa: Isa) -> tuple[int, int]:
     return best[1]
 
 
+MOST_EDGED = 5
+"""Vectors of a row that one tile may cover of which the last is half as wide."""
+
+
+def edge_lanes(rows: int, length: int, isa: Isa) -> int:
+    """Lanes of the last vector of a row of `length` numbers: half of the others where that is enough and pays.
+
+    It pays in registers of 16 lanes, half of which are computed in half the time, if one tile covers the row.
+    """
+    count = -(-length // isa.lanes)
+    narrow = isa.lanes >= 16 and 1 < count <= MOST_EDGED and 0 < length % isa.lanes <= isa.lanes // 2
+    if not narrow:
+        return isa.lanes
+    tall, wide = choose_tile(rows, count, isa)
+    whole = sum(r.count * v.count * step_cycles(r.size, v.size) for r in runs(rows, tall) for v in runs(count, wide))
+    edged = sum(r.count * step_cycles(r.size, count - 0.5) for r in runs(rows, edged_rows(rows, count, isa)))
+    return isa.lanes // 2 if edged < whole else isa.lanes
+
+
+def edged_rows(rows: int, vectors: int, isa: Isa) -> int:
+    """Rows of a tile that covers all vectors of a row."""
+    return max(1, min(rows, MOST_ROWS, (isa.registers - vectors - 1) // vectors))
+
+
 LANES_USED = 0.93
 """The share of lanes filled by pixels below which vectors along channels are faster."""
 
 
-def better_along_channels(used: float, channels: int, width: int, isa: Isa) -> bool:
-    """Whether a convolution is scheduled instead, with vectors along `channels` and tiles along `width`.
+LANES_USED_IN_PLACE = 0.8
+"""The same share for products, whose vectors are read where they are."""
 
-    `used` is the share of lanes that outputs fill in vectors along pixels, which is small for narrow maps. The schedule
-    needs whole vectors, and tiles that divide the width.
+
+def better_along_channels(used: float, channels: int, width: int, isa: Isa, least: float = LANES_USED) -> bool:
+    """Whether a convolution is left to the schedule, whose vectors lie along `channels` and tiles along `width`.
+
+    `used` is the share of the lanes that outputs fill with vectors along pixels: narrow maps waste some. The schedule
+    needs whole vectors, and tiles that divide the width. Below `least` it is preferred.
     """
-    return used < LANES_USED and channels % isa.lanes == 0 and divisor_up_to(width, MOST_ROWS) >= LEAST_ROWS
+    return used < least and channels % isa.lanes == 0 and divisor_up_to(width, MOST_ROWS) >= LEAST_ROWS

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from heterocc.compiler.lower.cpu.generate.convolution.filtered import PLANES
 from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution
+from heterocc.compiler.lower.cpu.generate.emit import PARALLEL_WORK
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.tiles import Run, choose_tile, runs, step_cycles
 
@@ -28,13 +29,30 @@ STREAM = 96.0
 FAR_STREAM = 16.0
 """Bytes from memory per unit of time."""
 
+REMOTE_STREAM = 5.0
+"""Bytes that one core reads, and writes again for the next block, in a unit of time of what another has written."""
+
+REGION = 1000.0
+"""Time to start a shared loop and to wait for its last task."""
+
+THREADS = ((1, 0.45), (2, 0.45), (4, 0.1))
+"""Numbers of threads for which the blocks should be good, and their weights: the number at run time is not known."""
+
+FORMS = tuple((parts, together) for parts in (1, 2, 4, 8) for together in (False, True))
+"""Numbers of parts that the output channels of a block may be cut into, and whether threads share a block."""
+
 GAIN = 1.1
 """The smallest modelled speed-up for which filtering is used; transformed weights need 16/9 of the memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """`count` blocks of `tall` rows of `wide` tiles; the register tiles that cover channels and vectors of one."""
+    """`count` blocks of `tall` rows of `wide` tiles; the register tiles that cover channels and vectors of one.
+
+    Threads work on different blocks, or on one of `parts` of the output channels of a block, for which each transforms
+    the block's inputs by itself; or, if `together`, on one block, whose transformed inputs they share. `cycles` is the
+    modelled time of all threads, in the mean over numbers of threads, `alone` that of one.
+    """
 
     isa: Isa
     count: int
@@ -43,7 +61,10 @@ class Blocks:
     vectors: int
     channel_runs: tuple[Run, ...]
     vector_runs: tuple[Run, ...]
+    parts: int
+    together: bool
     cycles: float
+    alone: float
 
 
 def filtering_pays(found: Convolution, isa: Isa) -> bool:
@@ -53,31 +74,46 @@ def filtering_pays(found: Convolution, isa: Isa) -> bool:
     step = step_cycles(*tile) / (tile[0] * tile[1])
     sums = places / isa.lanes * found.outputs * found.inputs * found.taps * step
     copies = 2 * found.inputs * found.rows.places * (found.columns.places / isa.lanes + 4)
-    return choose_blocks(found, isa).cycles * GAIN < found.batch * (sums + copies)
+    return choose_blocks(found, isa).alone * GAIN < found.batch * (sums + copies)
 
 
 def choose_blocks(found: Convolution, isa: Isa) -> Blocks:
     """The blocks with the least modelled time."""
     tall = -(-found.rows.places // 2)
     heights = sorted({-(-tall // count) for count in range(1, tall + 1)})
-    return min((_blocks(found, isa, height) for height in heights), key=lambda b: b.cycles)
+    forms = FORMS if found.work >= PARALLEL_WORK else ((1, False),)
+    return min((_blocks(found, isa, height, *form) for height in heights for form in forms), key=lambda b: b.cycles)
 
 
-def _blocks(found: Convolution, isa: Isa, height: int) -> Blocks:
+def _blocks(found: Convolution, isa: Isa, height: int, parts: int, together: bool) -> Blocks:
     wide = -(-found.columns.places // 2)
     isa = isa.narrowed(height * wide)
     narrow = isa.narrowed(wide).lanes
     # The last row of tiles may be narrower than the vector that transforms it.
     vectors = -(-max(height * wide, (height - 1) * wide + narrow) // isa.lanes)
-    tile = choose_tile(found.outputs, vectors, _spared(isa))
-    channels, columns = runs(found.outputs, tile[0]), runs(vectors, tile[1])
+    tile = choose_tile(-(-found.outputs // parts), vectors, _spared(isa))
+    channels, columns = runs(found.outputs, tile[0], parts), runs(vectors, tile[1])
     count = -(-found.rows.places // min(2 * height, found.rows.places))
     steps = sum(r.count * v.count * step_cycles(r.size, v.size) for r in channels for v in columns)
     turns = height * -(-wide // narrow)
-    transforms = turns * (INPUT_CYCLES * found.inputs + OUTPUT_CYCLES * found.outputs)
     streamed = _streaming(found, vectors * isa.lanes, channels)
-    cycles = found.batch * count * (PLANES * found.inputs * steps + transforms + streamed)
-    return Blocks(isa, count, height, wide, vectors, channels, columns, cycles)
+    tiles = sum(r.count for r in channels)
+    inputs = turns * INPUT_CYCLES * found.inputs
+    outputs = PLANES * found.inputs * steps + turns * OUTPUT_CYCLES * found.outputs + streamed
+    blocks = found.batch * count
+    remote = PLANES * 4 * found.inputs * vectors * isa.lanes / REMOTE_STREAM
+
+    def time(threads: int) -> float:
+        if together:
+            share = -(-tiles // threads) / tiles
+            waits = (remote * (1 - 1 / threads) + 2 * REGION) if threads > 1 else 0.0
+            return blocks * (inputs / threads + share * outputs + waits)
+        share = -(-tiles // parts) / tiles
+        return -(-blocks * parts // threads) * (inputs + share * outputs)
+
+    counts = THREADS if found.work >= PARALLEL_WORK else ((1, 1.0),)
+    cycles = sum(weight * threads * time(threads) for threads, weight in counts)
+    return Blocks(isa, count, height, wide, vectors, channels, columns, min(parts, tiles), together, cycles, time(1))
 
 
 def _streaming(found: Convolution, tiles: int, channels: tuple[Run, ...]) -> float:

@@ -94,26 +94,28 @@ class _Writer:
         return emit.spread(self.found.inputs * self.pitch)
 
     def write(self, arguments: Arguments) -> None:
-        """Write the kernel's body: threads share blocks, or the channels of each block if there are few blocks."""
+        """Write the kernel's body: threads share blocks and parts of their channels, or work on each block together."""
         found = self.found
         tiles = sum(r.count for r in self.blocks.channel_runs)
         tasks = found.batch * self.blocks.count
         size = PLANES * self.plane + self.pitch + self.narrow
-        if tasks >= emit.TASKS or found.work < emit.PARALLEL_WORK:
-            with emit.shared_loop(tasks, found.work) as task:
-                image, first = self._block(task)
+        if not self.blocks.together:
+            parts = self.blocks.parts
+            with emit.shared_loop(tasks * parts, found.work) as task:
+                number, part = emit.unpacked(task, (tasks, parts))
+                image, first = self._block(number)
                 inputs = emit.scratch(size)
                 self._transform(arguments, inputs, image, first, (index(0), 1))
                 products = self._products_scratch()
-                with emit.loop(tiles) as tile:
+                with emit.share_loop(part, parts, tiles) as tile:
                     self._channels(arguments, (inputs, products), tile, image, first)
             return
         inputs = emit.scratch(size)
-        parts = min(emit.TASKS, found.inputs)
+        shares = min(emit.TASKS, found.inputs)
         with emit.loop(tasks) as task:
             image, first = self._block(task)
-            with emit.shared_loop(parts, found.work) as part:
-                self._transform(arguments, inputs, image, first, (part, parts))
+            with emit.shared_loop(shares, found.work) as part:
+                self._transform(arguments, inputs, image, first, (part, shares))
             with emit.shared_loop(tiles, found.work) as tile:
                 self._channels(arguments, (inputs, self._products_scratch()), tile, image, first)
 

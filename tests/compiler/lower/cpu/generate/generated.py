@@ -9,6 +9,7 @@ import onnx
 import tvm
 
 from heterocc.compiler.devices.host import host_cpu
+from heterocc.compiler.lower.cpu.generate.computed import joined_products
 from heterocc.compiler.lower.cpu.generate.generate import generate
 from heterocc.compiler.lower.cpu.generate.isa import Isa, isa_of
 from heterocc.compiler.lower.cpu.generate.rows.joins import joined_rows
@@ -45,7 +46,7 @@ class Generated:
         target: tvm.target.Target,
     ) -> None:
         made = model(nodes, inputs, [nodes[-1].output[0]], dict(weights))
-        module = joined_rows(kernel_module(job(made), target))
+        module = joined_products(joined_rows(kernel_module(job(made), target)), isa_of(target))
         functions = [f for g, f in module.mod.functions_items() if g.name_hint != "main"]
         assert len(functions) == 1, "the model is not one kernel"
         self._arguments = _arguments(module, inputs)

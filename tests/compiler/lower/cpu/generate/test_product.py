@@ -100,6 +100,43 @@ def test_a_pointwise_convolution_agrees(cpu: str, batch: int, channels: int, out
     assert_near(kernel.run(), right, channels)
 
 
+@given(CPUS, st.integers(1, 2), SIZES, st.sampled_from([16, 17, 40, 70]), st.sampled_from([4, 13, 14, 33]), SIZES)
+@few(8, deadline=None)
+def test_a_normalisation_before_a_pointwise_convolution_agrees(
+    cpu: str, batch: int, channels: int, out: int, height: int, width: int
+) -> None:
+    x, w, s, b = (
+        floats(batch, channels, height, width),
+        floats(out, channels, 1, 1),
+        *(floats(channels, 1, 1) for _ in "sb"),
+    )
+    nodes = [
+        node("Mul", ["x", "s"], ["m"]),
+        node("Add", ["m", "b"], ["a"]),
+        node("Relu", ["a"], ["r"]),
+        node("Conv", ["r", "w"], ["y"]),
+    ]
+    kernel = Generated(nodes, {"x": x}, {"w": w, "s": s, "b": b}, target_of(cpu))
+    before = np.maximum(x.astype(np.float64) * s + b, 0)
+    assert_near(kernel.run(), np.einsum("ok,nkhw->nohw", w[:, :, 0, 0].astype(np.float64), before), channels)
+
+
+@pytest.mark.parametrize("size", [(7, 7), (5, 4), (1, 35), (6, 12)])
+@pytest.mark.parametrize("batch", [1, 3])
+def test_maps_that_end_in_half_a_vector_agree(size: tuple[int, int], batch: int) -> None:
+    x, w, z = floats(batch, 33, *size), floats(48, 33, 1, 1), floats(batch, 48, *size)
+    nodes = [node("Conv", ["x", "w"], ["c"]), node("Tanh", ["c"], ["t"]), node("Add", ["t", "z"], ["y"])]
+    kernel = Generated(nodes, {"x": x, "z": z}, {"w": w}, target_of(runnable()[0]))
+    right = np.tanh(np.einsum("ok,nkhw->nohw", *wide(w[:, :, 0, 0], x))) + z
+    assert_near(kernel.run(), right, 33)
+
+
+def test_a_weight_that_ends_in_half_a_vector_agrees() -> None:
+    x, w = floats(33, 20), floats(20, 49)
+    kernel = Generated([node("MatMul", ["x", "w"], ["y"])], {"x": x}, {"w": w}, target_of(runnable()[0]))
+    assert_near(kernel.run(), np.matmul(*wide(x, w)), 20)
+
+
 def test_rows_that_share_a_cache_set_are_copied() -> None:
     x, w = floats(1, 300, 32, 64), floats(20, 300, 1, 1)
     kernel = Generated([node("Conv", ["x", "w"], ["y"])], {"x": x}, {"w": w}, target_of(runnable()[0]))

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import helper
 
-from heterocc.compiler.lower.cpu.generate.convolution import winograd
+from heterocc.compiler.lower.cpu.generate.convolution import filtering_model, winograd
 from heterocc.compiler.lower.cpu.generate.convolution.filtered import FilteredPanels
-from heterocc.compiler.lower.cpu.generate.convolution.filtering_model import filtering_pays
+from heterocc.compiler.lower.cpu.generate.convolution.filtering_model import choose_blocks, filtering_pays
 from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, Window
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from tests.compiler.lower.cpu.generate.convolution.test_convolution import Case, reference
@@ -71,6 +71,19 @@ def test_a_filtered_convolution_of_any_shape_agrees(cpu: str, case: Case) -> Non
 @pytest.mark.parametrize(("batch", "size"), [(1, (23, 29)), (1, (7, 7)), (3, (14, 13)), (18, (9, 8))])
 def test_filtered_work_that_threads_share_agrees(cpu: str, batch: int, size: tuple[int, int]) -> None:
     check(cpu, Case(batch, 1, 24, 40, size, (3, 3), (1, 1), (1, 1), (1, 1), (1, 1)))
+
+
+@pytest.mark.parametrize("form", [(1, False), (2, False), (8, False), (1, True), (4, True)])
+def test_every_way_to_share_filtered_work_agrees(form: tuple[int, bool], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(filtering_model, "FORMS", (form,))
+    check(runnable()[0], Case(1, 1, 24, 40, (13, 14), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1)))
+
+
+def test_threads_find_equal_work_in_blocks_and_parts_of_channels() -> None:
+    for inputs, outputs, size in ((64, 64, 56), (128, 128, 28), (128, 32, 28), (256, 256, 14), (128, 32, 14)):
+        side = Window(size, 1, 3, 1, 1, size)
+        blocks = choose_blocks(Convolution(None, 1, 1, 1, inputs, outputs, side, side, (0, 1, 2, 3)), Isa(16, 32))  # type: ignore[arg-type]
+        assert blocks.cycles <= 1.15 * blocks.alone
 
 
 def test_filtered_code_for_arm_compiles() -> None:

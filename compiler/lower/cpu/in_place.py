@@ -1,0 +1,122 @@
+"""Concatenations without a kernel: what they join is written where the result lies.
+
+Parts of a concatenation along an axis that only ones precede follow each other in memory. Their kernels then write to
+views of the result, which may itself be part of another.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Collection, Mapping
+
+from tvm import relax, s_tir, tirx
+from tvm.ir import TensorLoad
+
+from heterocc.compiler.lower.backend import KernelInfo
+from heterocc.compiler.lower.cpu.blocks import BlockView, dtype_of, is_conditional, is_iters, leaf_blocks, view
+from heterocc.compiler.lower.cpu.generate.places import Linear, linear, shape_of
+from heterocc.compiler.lower.relax.importer import dtype_name, static_shape
+from heterocc.compiler.lower.relax.kernels import Home, KernelModule
+from heterocc.compiler.lower.straight import arguments_of, bindings_of, is_kernel_call, outputs_of
+
+_BYTES = {"float64": 8, "float32": 4, "float16": 2, "int64": 8, "int32": 4, "int8": 1, "uint8": 1}
+"""Bytes of an element of each type that is joined."""
+
+
+def joined_in_place(module: KernelModule) -> KernelModule:
+    """The module with homes for the parts of concatenations whose every part can have one."""
+    bindings = [b for b in bindings_of(module.mod["main"]) if is_kernel_call(b.value)]
+    outputs = outputs_of(module.mod["main"])
+    written = {b.var for b in bindings if isinstance(b.var.ty, relax.TensorType) and b.var not in outputs}
+    orders: dict[str, tuple[int, ...]] = {}
+    homes: dict[str, Home] = {}
+    kernels: dict[str, KernelInfo] = {}
+    for binding, kernel in zip(bindings, module.kernels, strict=True):
+        name = binding.value.args[0].name_hint
+        if name not in orders:
+            orders[name] = joined_arguments(module.mod[name])
+        given = arguments_of(binding.value)
+        parts = [given[n] for n in orders[name]]
+        free = all(p in written and p.name not in homes for p in parts) and len(set(parts)) == len(parts)
+        if not parts or not free or binding.var not in written:
+            kernels[binding.var.name] = kernel
+            continue
+        last = next(name for name in reversed(kernels) if _lies_in(name, {p.name for p in parts}, homes))
+        kernels[last] = dataclasses.replace(kernels[last], nodes=(*kernels[last].nodes, *kernel.nodes))
+        start = 0
+        for part in parts:
+            homes[part.name] = Home(binding.var.name, start)
+            start += math.prod(static_shape(part.ty) or ()) * _BYTES[dtype_name(part.ty)]
+    return dataclasses.replace(module, kernels=tuple(kernels.values()), homes=homes) if homes else module
+
+
+def _lies_in(name: str, parts: Collection[str], homes: Mapping[str, Home]) -> bool:
+    """Whether a value is one of `parts` or a part of one."""
+    while name not in parts and name in homes:
+        name = homes[name].whole
+    return name in parts
+
+
+def parts_among(module: KernelModule) -> dict[str, frozenset[int]]:
+    """For each kernel the numbers of the arguments, its output among them, that may lie inside another value."""
+    found: dict[str, frozenset[int]] = {}
+    for binding in bindings_of(module.mod["main"]) if module.homes else ():
+        if is_kernel_call(binding.value):
+            name = binding.value.args[0].name_hint
+            given = [*arguments_of(binding.value), binding.var]
+            here = frozenset(n for n, v in enumerate(given) if getattr(v, "name", None) in module.homes)
+            found[name] = found.get(name, frozenset()) | here
+    return found
+
+
+def joined_arguments(function: tirx.PrimFunc) -> tuple[int, ...]:
+    """The numbers of the arguments that a kernel only writes one after another in memory; none for other kernels."""
+    if len(function.params) < 3:
+        return ()
+    schedule = s_tir.Schedule(function, debug_mask="none")
+    blocks = [view(schedule, rv) for rv in leaf_blocks(schedule)]
+    block = blocks[0] if len(blocks) == 1 else None
+    if block is None or not is_iters(block.store.indices, block.iters) or "R" in block.kinds:
+        return ()
+    axis = next((n for n, extent in enumerate(block.extents) if extent > 1), None)
+    loads = _choices(block.store.value, block, axis) if axis is not None else None
+    if axis is None or loads is None:
+        return ()
+    found, end = [], 0
+    for start, load in loads:
+        number = next((n for n, p in enumerate(function.params) if p.same_as(load.source)), None)
+        shape = shape_of(load.source)
+        if number is None or shape is None or start != end or not _is_shifted(load, block, axis, start):
+            return ()
+        if any(n != extent for dim, (n, extent) in enumerate(zip(shape, block.extents, strict=True)) if dim != axis):
+            return ()
+        found.append(number)
+        end += shape[axis]
+    whole = end == block.extents[axis] and dtype_of(block.store.buffer) in _BYTES
+    return tuple(found) if whole else ()
+
+
+def _choices(value: tirx.Expr, block: BlockView, axis: int) -> list[tuple[int, TensorLoad]] | None:
+    """The loads between which conditions on the place along `axis` choose, and from where on each applies."""
+    if isinstance(value, TensorLoad):
+        return [(0, value)]
+    if not is_conditional(value):
+        return None
+    condition, then, otherwise = value.args
+    reached = isinstance(condition, tirx.LE) and isinstance(condition.a, tirx.IntImm)
+    if not reached or not condition.b.same_as(block.iters[axis]) or not isinstance(then, TensorLoad):
+        return None
+    before = _choices(otherwise, block, axis)
+    return None if before is None else [*before, (int(condition.a), then)]
+
+
+def _is_shifted(load: TensorLoad, block: BlockView, axis: int, start: int) -> bool:
+    """Whether a load reads the place of the block, counted from `start` along `axis`."""
+    if len(load.indices) != len(block.iters):
+        return False
+    forms = [linear(i, block.iters) for i in load.indices]
+    ones = [tuple(int(n == dim) for n in range(len(forms))) for dim in range(len(forms))]
+    right = [Linear(-start if dim == axis else 0, one) for dim, one in enumerate(ones)]
+    trivial = [block.extents[dim] == 1 and isinstance(i, tirx.IntImm) for dim, i in enumerate(load.indices)]
+    return all(f == r or t for f, r, t in zip(forms, right, trivial, strict=True))

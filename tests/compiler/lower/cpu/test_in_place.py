@@ -1,0 +1,108 @@
+"""Concatenations whose parts are written where the result lies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pytest
+from onnx import NodeProto, helper
+
+from heterocc.compiler.lower.cpu.in_place import joined_arguments
+from heterocc.compiler.lower.cpu.lowering import CpuLowering
+from heterocc.compiler.lower.pipeline import kernel_module
+from heterocc.compiler.lower.relax.kernels import KernelModule
+from tests.compiler.lower.cpu.generate.generated import runnable, target_of
+from tests.compiler.lower.lowered import assert_same, execute, job, model, run_ort
+
+node = helper.make_node
+RNG = np.random.default_rng(17)
+
+
+def floats(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def kernels_of(
+    nodes: Sequence[NodeProto], feeds: Mapping[str, np.ndarray], outputs: Sequence[str], weights: dict[str, np.ndarray]
+) -> tuple[list[str], list[str]]:
+    """The nodes of the kernels that run, each with that of its last; the results are as ONNX Runtime's."""
+    made = model(nodes, feeds, outputs, weights)
+    work = job(made)
+    lowered = CpuLowering().lower(work)
+    assert_same(execute(work, lowered, feeds), run_ort(made, feeds))
+    every = [n for k in lowered.kernels for n in k.nodes]
+    assert sorted(every) == sorted(n.name for n in made.graph.nodes)
+    return [k.nodes[0] for k in lowered.kernels], [k.nodes[-1] for k in lowered.kernels]
+
+
+def test_parts_of_nested_concatenations_are_written_in_place() -> None:
+    weights = {f"w{n}": floats(5, 3 if n == 0 else 5 * n, 1, 1) for n in range(4)}
+    nodes = [
+        node("Conv", ["x", "w0"], ["a"], name="a"),
+        node("Conv", ["a", "w1"], ["b"], name="b"),
+        node("Concat", ["a", "b"], ["ab"], axis=1, name="ab"),
+        node("Conv", ["ab", "w2"], ["c"], name="c"),
+        node("Concat", ["ab", "c"], ["abc"], axis=1, name="abc"),
+        node("Conv", ["abc", "w3"], ["y"], name="y"),
+        # A part that is read after all of the whole has been.
+        node("MaxPool", ["y"], ["p"], kernel_shape=[3, 3], pads=[1] * 4, name="p"),
+        node("Conv", ["p", "w1"], ["q"], name="q"),
+        node("Add", ["q", "b"], ["z"], name="z"),
+    ]
+    first, last = kernels_of(nodes, {"x": floats(1, 3, 7, 9)}, ["y", "z"], weights)
+    assert first == ["a", "b", "c", "y", "p", "q"] and last[1:3] == ["ab", "abc"]
+
+
+@pytest.mark.parametrize(
+    ("parts", "axis", "batch", "outputs"),
+    [
+        (["a", "x"], 1, 1, ["y"]),
+        (["a", "a"], 1, 1, ["y"]),
+        (["a", "b"], 1, 2, ["y"]),
+        (["a", "b"], 2, 1, ["y"]),
+        (["a", "b"], 1, 1, ["y", "c"]),
+        (["a", "b"], 1, 1, ["y", "a"]),
+    ],
+    ids=["an input", "one twice", "a batch", "rows", "an output", "an output as a part"],
+)
+def test_parts_that_lie_elsewhere_are_copied(parts: list[str], axis: int, batch: int, outputs: list[str]) -> None:
+    nodes = [
+        node("Conv", ["x", "w"], ["a"], name="a"),
+        node("Conv", ["x", "v"], ["b"], name="b"),
+        node("Concat", parts, ["c"], axis=axis, name="c"),
+        node("MaxPool", ["c"], ["y"], kernel_shape=[2, 2], name="y"),
+    ]
+    used = [n for n in nodes if n.name in {*parts, "c", "y"}]
+    weights = {n: floats(4, 4, 1, 1) for n, name in (("w", "a"), ("v", "b")) if name in parts}
+    first, _ = kernels_of(used, {"x": floats(batch, 4, 6, 5)}, outputs, weights)
+    assert "c" in first
+
+
+def _kernel(nodes: Sequence[NodeProto], feeds: Mapping[str, np.ndarray]) -> tuple[KernelModule, str]:
+    module = kernel_module(job(model(nodes, feeds, ["y"])), target_of(runnable()[0]))
+    (name,) = (g.name_hint for g, _ in module.mod.functions_items() if g.name_hint != "main")
+    return module, name
+
+
+@pytest.mark.parametrize(
+    ("nodes", "joined"),
+    [
+        ([node("Concat", ["x", "z", "x2"], ["y"], axis=1)], True),
+        ([node("Concat", ["x", "z", "x2"], ["c"], axis=1), node("Relu", ["c"], ["y"])], False),
+        ([node("Concat", ["x", "z", "x2"], ["y"], axis=3)], False),
+        ([node("Where", ["m", "x", "x2"], ["y"])], False),
+    ],
+    ids=["alone", "with an activation", "along columns", "a choice"],
+)
+def test_kernels_that_only_join_are_recognised(nodes: Sequence[NodeProto], joined: bool) -> None:
+    feeds = {
+        "x": floats(1, 3, 4, 5),
+        "z": floats(1, 3, 4, 5),
+        "x2": floats(1, 3, 4, 5),
+        "m": np.ones((1, 3, 4, 5), bool),
+    }
+    used = {n: feeds[n] for n in feeds if n in nodes[0].input}
+    module, name = _kernel(nodes, used)
+    order = joined_arguments(module.mod[name])
+    assert len(order) == (3 if joined else 0) and len(set(order)) == len(order)
