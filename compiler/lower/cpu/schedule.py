@@ -16,6 +16,7 @@ from heterocc.compiler.lower.cpu.contraction import Packing, choose_tile, find_c
 from heterocc.compiler.lower.cpu.generate.attention.attention import WRITTEN
 from heterocc.compiler.lower.cpu.generate.convolution.filtered import FilteredPanels
 from heterocc.compiler.lower.cpu.generate.generate import generate
+from heterocc.compiler.lower.cpu.generate.integers.panels import IntegerPanels
 from heterocc.compiler.lower.cpu.generate.isa import Isa, isa_of
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.rows.joins import joined_rows
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from tvm.s_tir.schedule import SBlockRV
     from tvm.target import Target
 
-Packed = Packing | Panels | FilteredPanels
+Packed = Packing | Panels | FilteredPanels | IntegerPanels
 
 
 def schedule_kernels(module: KernelModule, target: Target) -> KernelModule:
