@@ -54,10 +54,14 @@ def integer_convolution(
 ) -> relax.Expr | None:
     """The convolution by the node's attributes in int32, exactly; `weight` [out, in, rows, columns], data of 8 bits.
 
-    It is computed with the channels last. None if the device does not compute in integers, or for groups, another
-    rank, or a weight whose zero point does not go into its numbers.
+    It is computed with the channels last. None if the device does not compute in integers, or for groups of several
+    channels, another rank, or a weight whose zero point does not go into its numbers.
     """
-    if not ctx.integers or weight.ndim != 4 or ctx.attrs.get("group", 1) != 1 or 0 in shape_of(data):
+    if not ctx.integers or weight.ndim != 4 or 0 in shape_of(data):
+        return None
+    groups, channels = int(ctx.attrs.get("group", 1)), shape_of(data)[1]
+    depthwise = groups > 1 and groups == channels == weight.shape[0]
+    if groups != 1 and not depthwise:
         return None
     along = None if weight_zero is None else weight_zero.reshape((-1, 1, 1, 1) if weight_zero.size > 1 else ())
     kernel, shift = signed_weight(weight, along)
@@ -76,9 +80,10 @@ def integer_convolution(
             value = ctx.bb.emit(op.astype(op.reshape(zero, (1,)), "uint8"))
         last = ctx.bb.emit(ctx.bb.call_te(lambda x, v: _padded(x, v, window), last, value, primfunc_name_hint="padded"))
     turned = np.ascontiguousarray(kernel.transpose(2, 3, 1, 0))
+    write = _depthwise if depthwise else _convolution
+    given = (last, constant(turned[:, :, 0] if depthwise else turned))
     name = "integer_convolution"
-    given = (last, constant(turned))
-    sums = ctx.bb.emit(ctx.bb.call_te(lambda x, w: _convolution(x, w, window), *given, primfunc_name_hint=name))
+    sums = ctx.bb.emit(ctx.bb.call_te(lambda x, w: write(x, w, window), *given, primfunc_name_hint=name))
     weights = kernel.astype(np.int64).sum(axis=(1, 2, 3)).astype(np.int32)
     sums = without_offset(ctx, sums, zero, weights)
     return ctx.bb.normalize(op.permute_dims(sums, [0, 3, 1, 2]))
@@ -129,6 +134,17 @@ def _convolution(data: te.Tensor, weight: te.Tensor, window: _Window) -> te.Tens
         return te.sum(number.astype("int32") * weight[row, column, channel, o].astype("int32"), axis=terms)
 
     return te.compute((data.shape[0], *window.out, weight.shape[3]), value, name="integer_convolution")
+
+
+def _depthwise(data: te.Tensor, weight: te.Tensor, window: _Window) -> te.Tensor:
+    row, column = (te.reduce_axis((0, weight.shape[i]), name) for i, name in enumerate(("row", "column")))
+    (down, right), (apart_down, apart_right) = window.strides, window.dilations
+
+    def value(n: tirx.Var, y: tirx.Var, x: tirx.Var, c: tirx.Var) -> tirx.Expr:
+        number = data[n, y * down + row * apart_down, x * right + column * apart_right, c]
+        return te.sum(number.astype("int32") * weight[row, column, c].astype("int32"), axis=[row, column])
+
+    return te.compute((data.shape[0], *window.out, weight.shape[2]), value, name="integer_depthwise")
 
 
 def signed_weight(weight: np.ndarray, zero: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:

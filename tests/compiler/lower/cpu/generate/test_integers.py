@@ -31,6 +31,7 @@ def devices() -> list[dict[str, TargetAttr]]:
 
 
 DEVICES = st.sampled_from(devices())
+ZERO = np.array(131, np.uint8)
 TARGETS = DEVICES.map(lambda attributes: cpu_target(TargetDevice("CPU", "cpu", target=attributes)))
 
 
@@ -126,3 +127,18 @@ def test_a_convolution_of_integers_is_exact_with_padding_at_the_zero_point(
     wide = np.pad(x.astype(np.int64) - seed, ((0, 0), (0, 0), (pads[0], pads[2]), (pads[1], pads[3])))
     windows = np.lib.stride_tricks.sliding_window_view(wide, taps, axis=(2, 3))[:, :, :: strides[0], :: strides[1]]
     np.testing.assert_array_equal(found, np.einsum("nchwyx,ocyx->nohw", windows, w.astype(np.int64)))
+
+
+@given(DEVICES, st.integers(1, 40), st.integers(1, 3), st.integers(1, 2), st.integers(0, 2), st.integers(0, 99))
+@few(8, deadline=None)
+def test_a_depthwise_convolution_of_integers_is_exact(
+    target: dict[str, TargetAttr], channels: int, taps: int, stride: int, pad: int, seed: int
+) -> None:
+    x, w = drawn(seed, "uint8", 1, channels, 7, 19), drawn(seed + 1, "int8", channels, 1, taps, taps)
+    attributes = {"pads": [pad] * 4, "strides": [stride] * 2, "group": channels}
+    made = model([node("ConvInteger", ["x", "w", "z"], ["y"], **attributes)], {"x": x}, ["y"], {"w": w, "z": ZERO})
+    work = job(made, TargetDevice("CPU", "cpu", target=target))
+    found = execute(work, CpuLowering().lower(work), {"x": x})["y"]
+    wide = np.pad(x.astype(np.int64) - int(ZERO), ((0, 0), (0, 0), (pad, pad), (pad, pad)))
+    windows = np.lib.stride_tricks.sliding_window_view(wide, (taps, taps), axis=(2, 3))[:, :, ::stride, ::stride]
+    np.testing.assert_array_equal(found, np.einsum("nchwyx,cyx->nchw", windows, w[:, 0].astype(np.int64)))
