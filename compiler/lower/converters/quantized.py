@@ -1,7 +1,9 @@
-"""Converters of integer and quantised operators, computed in floating point if the error is zero or far below a step.
+"""Converters of integer and quantised operators.
 
-Vector units multiply 32-bit floats much faster than 32-bit integers. A sum of integer products is exact in float32 if
-it stays below 2**24, and in float64 if below 2**53. The bound of the sum is computed from the constant weights.
+Products by constant weights are computed in integers on devices that have instructions for them (integers.py), others
+in floating point if the error is zero or far below a step: vector units without such instructions multiply 32-bit
+floats much faster than 32-bit integers. A sum of integer products is exact in float32 if it stays below 2**24, and in
+float64 if below 2**53. The bound of the sum is computed from the constant weights.
 """
 
 from __future__ import annotations
@@ -12,9 +14,10 @@ import numpy as np
 from tvm import relax
 from tvm.relax.frontend.onnx import onnx_frontend
 
+from heterocc.compiler.lower.converters.dequantised import note_dequantised
+from heterocc.compiler.lower.converters.integers import integer_convolution, integer_product
 from heterocc.compiler.lower.converters.registry import Context, converter
 from heterocc.compiler.lower.converters.values import as_dtype, dtype_of, scalar, shape_of
-from heterocc.compiler.lower.converters.values import fixed as fixed_value
 from heterocc.compiler.lower.straight import constant
 
 op = relax.op
@@ -43,6 +46,7 @@ def dequantize_linear(
     ctx: Context, data: relax.Expr, scale: relax.Expr, zero_point: relax.Expr | None = None
 ) -> relax.Expr:
     """DequantizeLinear per tensor, axis or block. A constant input is dequantised when compiling."""
+    note_dequantised(ctx, data, scale, zero_point)
     dtype = dtype_of(scale)
     shape, axis = shape_of(data), ctx.attrs.get("axis", 1)
     values = []
@@ -64,6 +68,9 @@ def conv_integer(
     weight_zero: relax.Expr | None = None,
 ) -> relax.Expr:
     """Convolution of 8-bit integers to 32-bit integers."""
+    exact = _integer_convolution(ctx, data, data_zero, weight, weight_zero)
+    if exact is not None:
+        return exact
     kernel = _weight(ctx, weight, weight_zero, axis=0)
     dtype = _exact_dtype(ctx, data, kernel)
     number = _centred(ctx, data, data_zero, dtype)
@@ -79,6 +86,9 @@ def matmul_integer(
     right_zero: relax.Expr | None = None,
 ) -> relax.Expr:
     """Matrix product of 8-bit integers to 32-bit integers."""
+    exact = _integer_product(ctx, left, left_zero, right, right_zero)
+    if exact is not None:
+        return exact
     kernel = _weight(ctx, right, right_zero, axis=len(shape_of(right)) - 1)
     dtype = _exact_dtype(ctx, left, kernel, axis=-2)
     number = _centred(ctx, left, left_zero, dtype, rows=True)
@@ -98,12 +108,17 @@ def qlinear_conv(
     zero: relax.Expr,
     bias: relax.Expr | None = None,
 ) -> relax.Expr:
-    """Quantised convolution in float32. It is exact for sums up to 2**24; the error of others is far below one step."""
-    kernel = _cast(ctx, _weight(ctx, weight, weight_zero, axis=0), "float32")
-    result = _convolve(ctx, _centred(ctx, data, data_zero, "float32"), kernel)
+    """Quantised convolution, in integers or in float32, whose error is far below one step."""
     channels = (1, -1, *(1 for _ in shape_of(data)[2:]))
-    if bias is not None:
-        result = op.add(result, op.reshape(_cast(ctx, bias, "float32"), channels))
+    exact = _integer_convolution(ctx, data, data_zero, weight, weight_zero)
+    if exact is not None:
+        sums = exact if bias is None else op.add(exact, _reshaped(ctx, bias, channels))
+        result = op.astype(sums, "float32")
+    else:
+        kernel = _cast(ctx, _weight(ctx, weight, weight_zero, axis=0), "float32")
+        result = _convolve(ctx, _centred(ctx, data, data_zero, "float32"), kernel)
+        if bias is not None:
+            result = op.add(result, op.reshape(_cast(ctx, bias, "float32"), channels))
     factor = _arithmetic(ctx, np.multiply, op.multiply, data_scale, weight_scale)
     factor = _arithmetic(ctx, np.divide, op.divide, factor, scale)
     if _size(factor) > 1:
@@ -123,14 +138,40 @@ def qlinear_matmul(
     scale: relax.Expr,
     zero: relax.Expr,
 ) -> relax.Expr:
-    """Quantised matrix product in float32."""
-    kernel = _cast(ctx, _weight(ctx, right, right_zero, axis=len(shape_of(right)) - 1), "float32")
-    result = op.matmul(_centred(ctx, left, left_zero, "float32", rows=True), kernel)
+    """Quantised matrix product, in integers or in float32."""
+    exact = _integer_product(ctx, left, left_zero, right, right_zero)
+    if exact is not None:
+        result = op.astype(exact, "float32")
+    else:
+        kernel = _cast(ctx, _weight(ctx, right, right_zero, axis=len(shape_of(right)) - 1), "float32")
+        result = op.matmul(_centred(ctx, left, left_zero, "float32", rows=True), kernel)
     if _size(left_scale) > 1:
         left_scale = _reshaped(ctx, left_scale, (-1, 1))
     factor = _arithmetic(ctx, np.multiply, op.multiply, left_scale, right_scale)
     factor = _arithmetic(ctx, np.divide, op.divide, factor, scale)
     return _requantised(ctx, result, factor, zero)
+
+
+def _integer_product(
+    ctx: Context, left: relax.Expr, left_zero: relax.Expr | None, right: relax.Expr, right_zero: relax.Expr | None
+) -> relax.Expr | None:
+    """The product in int32 if it is computed in integers, which takes a constant right factor."""
+    weight = known_array(ctx, right)
+    zero = None if right_zero is None else known_array(ctx, right_zero)
+    if weight is None or (right_zero is not None and zero is None):
+        return None
+    return integer_product(ctx, left, left_zero, weight, zero)
+
+
+def _integer_convolution(
+    ctx: Context, data: relax.Expr, data_zero: relax.Expr | None, weight: relax.Expr, weight_zero: relax.Expr | None
+) -> relax.Expr | None:
+    """The convolution in int32 if it is computed in integers, which takes a constant weight."""
+    kernel = known_array(ctx, weight)
+    zero = None if weight_zero is None else known_array(ctx, weight_zero)
+    if kernel is None or (weight_zero is not None and zero is None):
+        return None
+    return integer_convolution(ctx, data, data_zero, kernel, zero)
 
 
 def _requantised(ctx: Context, result: relax.Expr, factor: relax.Expr, zero: relax.Expr) -> relax.Expr:
@@ -208,9 +249,7 @@ def _spread(ctx: Context, value: relax.Expr, shape: tuple[int, ...], axis: int) 
 
 def known_array(ctx: Context, value: relax.Expr) -> np.ndarray | None:
     """The array of a constant or a parameter of the partition; None for a computed value."""
-    if isinstance(value, relax.Var) and value.name in ctx.tables[1]:
-        return np.asarray(ctx.tables[1][value.name][1])
-    return fixed_value(value)
+    return ctx.array(value)
 
 
 def _size(value: relax.Expr) -> int:

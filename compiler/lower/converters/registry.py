@@ -7,7 +7,7 @@ one per output. All shapes are static. It raises NotImplementedError with the re
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,11 @@ MICROSOFT = "com.microsoft"
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """The arguments of a converter: block builder, node, parsed attributes, opset, number of outputs, TVM's tables."""
+    """The arguments of a converter: block builder, node, parsed attributes, opset, number of outputs, TVM's tables.
+
+    `integers` is true for a device that computes products of 8-bit integers in integers. `notes` are facts that
+    converters remember about values of the model, by name.
+    """
 
     bb: relax.BlockBuilder
     node: onnx.NodeProto
@@ -30,6 +34,8 @@ class Context:
     opset: int
     outputs: int
     tables: tuple[dict[str, relax.Expr], dict[str, tuple[relax.Expr, np.ndarray]]]
+    integers: bool = False
+    notes: dict[str, object] = field(default_factory=dict)
 
     def text(self, name: str, default: str) -> str:
         """The value of a string attribute."""
@@ -42,6 +48,12 @@ class Context:
         if not isinstance(found, tvm.ir.GenericConst):
             raise NotImplementedError("an input that must be constant is computed")
         return np.asarray(found.value.numpy())
+
+    def array(self, value: relax.Expr) -> np.ndarray | None:
+        """The array of a constant or a parameter of the partition; None for a computed value."""
+        if isinstance(value, relax.Var) and value.name in self.tables[1]:
+            return np.asarray(self.tables[1][value.name][1])
+        return np.asarray(value.value.numpy()) if isinstance(value, tvm.ir.GenericConst) else None
 
     def original(self, *inputs: relax.Expr | None) -> relax.Expr:
         """The result of TVM's converter for the node with these inputs."""

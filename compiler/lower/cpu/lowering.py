@@ -12,6 +12,7 @@ from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.lower.backend import LoweredPartition, PartitionJob
 from heterocc.compiler.lower.codegen.shared_object import build_executable, shared_object
 from heterocc.compiler.lower.cpu.attention import fuse_attention
+from heterocc.compiler.lower.cpu.channels_last import keep_channels_last
 from heterocc.compiler.lower.cpu.generate.isa import isa_of
 from heterocc.compiler.lower.cpu.maths.pipeline import PIPELINE
 from heterocc.compiler.lower.cpu.schedule import schedule_kernels
@@ -48,7 +49,7 @@ class CpuLowering:
 def _stages(job: PartitionJob, target: Target) -> Stages:
     isa = isa_of(target)
     before = [relax.backend.DispatchSortScan()]
-    module = kernel_module(job, target, before, rewrite=lambda function: fuse_attention(function, isa))
+    module = kernel_module(job, target, before, rewrite=lambda f: fuse_attention(keep_channels_last(f), isa))
     module = plant_fault(module, job)
     scheduled = schedule_kernels(module, target)
     return Stages(module, scheduled, destination_passing(scheduled))

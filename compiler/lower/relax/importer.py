@@ -19,6 +19,7 @@ from tvm.relax.frontend.onnx import onnx_frontend
 from heterocc.artifacts.errors import HeteroccError, LoweringError
 from heterocc.compiler.lower.backend import PartitionJob
 from heterocc.compiler.lower.converters import STANDARD_DOMAINS, Context, own_converter
+from heterocc.compiler.lower.converters.dequantised import in_integers
 from heterocc.compiler.lower.progress import counted
 from heterocc.compiler.lower.straight import bindings_of, constant, outputs_of, vars_of, write_main
 
@@ -69,6 +70,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
         self.job = job
         self.bb = _Builder()
         self.values: dict[str, list[str]] = {}
+        self.notes: dict[str, object] = {}
 
     def constant(self, name: str) -> None:
         """Define an initializer for the converters, as a variable or as a constant."""
@@ -155,10 +157,16 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
         self.bb.prefix, self.bb.node = f"n{index}_", node.name
         attrs = self._parse_attr(node.attribute)
         inputs = onnx_frontend.onnx_input([self._nodes[name] if name else None for name in node.input])
+        tables = (self._nodes, self._params)
+        integers = self.job.device.backend == "cpu"
+        context = Context(self.bb, node, attrs, self.opset, len(node.output), tables, integers, self.notes)
         own = own_converter(node.domain, node.op_type)
-        if own is not None:
-            context = Context(self.bb, node, attrs, self.opset, len(node.output), (self._nodes, self._params))
-            result = own(context, *(inputs[i] for i in range(len(node.input))))
+        given = [inputs[i] for i in range(len(node.input))]
+        exact = in_integers(context, given)
+        if exact is not None:
+            result = exact
+        elif own is not None:
+            result = own(context, *given)
         elif node.domain in STANDARD_DOMAINS and node.op_type in onnx_frontend._get_convert_map():
             attrs["tvm_custom"] = {"name": node.name, "num_outputs": len(node.output)}
             result = self._convert_operator(node.op_type, inputs, attrs, self.opset)

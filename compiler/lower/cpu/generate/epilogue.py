@@ -70,7 +70,7 @@ def store_tile(
         held = buffer
         if heavy and rows > 1:
             # Indexed by a loop, the accumulators themselves would have to live in memory.
-            held = registers(rows, lanes)
+            held = registers(rows, lanes, dtype_of(buffer))
             with loop(rows, "unroll") as row:
                 put(held, vector(buffer, row * index(lanes), lanes), row * index(lanes), lanes)
         with loop(rows, "serial" if heavy else "unroll") as row, loop(width(column), "vectorized") as lane:

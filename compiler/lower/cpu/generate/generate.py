@@ -11,11 +11,14 @@ from heterocc.compiler.lower.cpu.generate.convolution.direct import generate_dir
 from heterocc.compiler.lower.cpu.generate.convolution.filtered import FilteredPanels
 from heterocc.compiler.lower.cpu.generate.convolution.pooling import generate_pooling
 from heterocc.compiler.lower.cpu.generate.convolution.winograd import generate_winograd
+from heterocc.compiler.lower.cpu.generate.integers.depthwise import generate_integer_depthwise
+from heterocc.compiler.lower.cpu.generate.integers.panels import IntegerPanels
+from heterocc.compiler.lower.cpu.generate.integers.product import generate_integer_product
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.maps import generate_map
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.product import generate_product
-from heterocc.compiler.lower.cpu.generate.read import read_fold, read_kernel
+from heterocc.compiler.lower.cpu.generate.read import read_fold, read_integer_kernel, read_kernel
 from heterocc.compiler.lower.cpu.generate.reductions import generate_reduction
 from heterocc.compiler.lower.cpu.generate.rows.rows import generate_rows
 from heterocc.compiler.lower.cpu.generate.rows.stages import read_rows
@@ -26,7 +29,7 @@ KINDS = (generate_product, generate_depthwise, generate_winograd, generate_direc
 
 def generate(
     function: tirx.PrimFunc, weights: Collection[int], isa: Isa
-) -> tuple[tirx.PrimFunc, tuple[Panels | FilteredPanels, ...]] | None:
+) -> tuple[tirx.PrimFunc, tuple[Panels | FilteredPanels | IntegerPanels, ...]] | None:
     """Write a kernel for an instruction set; None if no generator supports its kind.
 
     `weights` are the numbers of the arguments that are parameters. Returns the kernel, with the same arguments, and
@@ -35,6 +38,9 @@ def generate(
     kernel = read_kernel(function, weights)
     if kernel is not None:
         return next((done for kind in KINDS if (done := kind(kernel, isa)) is not None), None)
+    integers = read_integer_kernel(function, weights)
+    if integers is not None:
+        return generate_integer_product(integers, isa) or generate_integer_depthwise(integers, isa)
     fold = read_fold(function)
     if fold is not None and (done := generate_pooling(fold, isa) or generate_reduction(fold, isa)) is not None:
         return done

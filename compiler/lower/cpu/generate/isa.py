@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
+
+import tvm
 
 from heterocc.compiler.lower.cpu.target import triple_of, vector_lanes
 
@@ -11,12 +13,17 @@ if TYPE_CHECKING:
     from tvm.target import Target
 
 
+Dot = Literal["bytes", "pairs", "single"]
+"""Products of integers that one instruction adds up in a 32-bit lane: of four bytes, two 16-bit numbers, or one."""
+
+
 @dataclass(frozen=True, slots=True)
 class Isa:
-    """An instruction set: `registers` is the number of vector registers, each of `lanes` float32."""
+    """An instruction set: `registers` vector registers, each of `lanes` float32, and its products of integers."""
 
     lanes: int
     registers: int
+    dot: Dot = "single"
 
     def narrowed(self, length: int) -> Isa:
         """The same registers with at most as many lanes as `length` numbers fill."""
@@ -30,4 +37,13 @@ def isa_of(target: Target) -> Isa:
     """The instruction set of a CPU target: 32 registers with AVX-512 and on 64-bit ARM, else 16."""
     lanes = vector_lanes(target)
     arm = (triple_of(target) or "").startswith(("aarch64", "arm64"))
-    return Isa(lanes, 32 if arm or lanes >= 16 else 16)
+    return Isa(lanes, 32 if arm or lanes >= 16 else 16, _dot(target, lanes, arm))
+
+
+def _dot(target: Target, lanes: int, arm: bool) -> Dot:
+    features = frozenset(map(str, tvm.target.codegen.llvm_get_cpu_features(target)))
+    if arm:
+        return "bytes" if "i8mm" in features else "single"
+    if lanes >= 16:
+        return "bytes" if "avx512vnni" in features else "pairs" if "avx512bw" in features else "single"
+    return "pairs" if "avx2" in features else "single"

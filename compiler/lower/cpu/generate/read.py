@@ -127,6 +127,15 @@ def read_kernel(function: tirx.PrimFunc, weights: Collection[int]) -> Kernel | N
     return Kernel(**parts.nest(function, weights), left=factors[0], right=factors[1])
 
 
+def read_integer_kernel(function: tirx.PrimFunc, weights: Collection[int]) -> Kernel | None:
+    """Read a kernel; None if it is anything but one product of 8-bit integers in 32 bits and an epilogue by element."""
+    parts = _parts(function)
+    factors = None if parts is None else _integer_factors(parts.block)
+    if parts is None or factors is None:
+        return None
+    return Kernel(**parts.nest(function, weights), left=factors[0], right=factors[1])
+
+
 def read_fold(function: tirx.PrimFunc) -> Fold | None:
     """Read a kernel; None unless it is one sum, maximum or minimum with padding before and an elementwise epilogue."""
     parts = _parts(function)
@@ -193,6 +202,9 @@ class _Parts:
 def _parts(function: tirx.PrimFunc) -> _Parts | None:
     """A kernel's only reduction and the stages around it."""
     schedule = s_tir.Schedule(function, debug_mask="none")
+    for rv in leaf_blocks(schedule):
+        if not schedule.get_loops(rv):
+            schedule.add_unit_loop(rv)
     views = [view(schedule, rv) for rv in leaf_blocks(schedule)]
     blocks = [b for b in views if b is not None]
     sums = [b for b in blocks if b.is_reduction]
@@ -206,8 +218,9 @@ def _parts(function: tirx.PrimFunc) -> _Parts | None:
     for other in blocks:
         if other is block:
             continue
-        stage = Stage(other.store.buffer, tuple(other.iters), other.store.value)
-        if not is_iters(other.store.indices, other.iters):
+        is_scalar = not other.store.indices
+        stage = Stage(other.store.buffer, () if is_scalar else tuple(other.iters), other.store.value)
+        if not is_scalar and not is_iters(other.store.indices, other.iters):
             return None
         tiled = [buffer, *(s.buffer for s in after)]
         reads = [r for r in loads(stage.value) if any(r.source.same_as(t) for t in tiled)]
@@ -246,6 +259,19 @@ def _factors(block: BlockView) -> tuple[TensorLoad, TensorLoad] | None:
         return None
     floats = all(dtype_of(e) == "float32" for e in (value, left, right))
     return (left, right) if floats else None
+
+
+def _integer_factors(block: BlockView) -> tuple[TensorLoad, TensorLoad] | None:
+    """The two loads of 8-bit integers whose product the block sums from zero in 32 bits."""
+    value, init = block.store.value, block.block.init
+    if init is None or not isinstance(value, tirx.Add) or not isinstance(value.b, tirx.Mul):
+        return None
+    if not (isinstance(init.value, tirx.IntImm) and int(init.value) == 0) or dtype_of(value) != "int32":
+        return None
+    sides = [side.value if isinstance(side, tirx.Cast) else side for side in (value.b.a, value.b.b)]
+    if not all(isinstance(s, TensorLoad) and dtype_of(s) in ("int8", "uint8") for s in sides):
+        return None
+    return (sides[0], sides[1]) if _accumulates(block, value.a) else None
 
 
 def is_constant(param: tirx.Var) -> bool:

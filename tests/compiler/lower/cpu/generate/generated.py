@@ -62,14 +62,14 @@ class Generated:
         with self._target:
             return tvm.compile(tvm.IRModule({"f": self.done[0].with_attr("global_symbol", "f")}), self._target)
 
-    def run(self) -> np.ndarray:
-        """The kernel's output. What it does not write stays NaN."""
+    def run(self, dtype: str = "float32") -> np.ndarray:
+        """The kernel's output, which has this dtype. What it does not write stays NaN, or 85 in integers."""
         code = self.code()
         assert self.done is not None
         values = [value for value, _ in self._arguments]
         for packing in self.done[1]:
             values[packing.argument] = packing.apply(values[packing.argument])
-        output = tvm.runtime.tensor(np.full(self._shape, np.nan, np.float32))
+        output = tvm.runtime.tensor(np.full(self._shape, np.nan if dtype == "float32" else 85, dtype))
         code["f"](*(tvm.runtime.tensor(np.array(v, order="C")) for v in values), output)
         return output.numpy()
 

@@ -1,0 +1,181 @@
+"""Nodes between DequantizeLinear and QuantizeLinear, computed in integers on devices that multiply integers.
+
+A node whose operands are dequantised integers reads these integers instead; what DequantizeLinear computes is left out
+if nothing else reads it. A QuantizeLinear that follows multiplies the exact sums by one factor, as ONNX Runtime does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from tvm import relax
+
+from heterocc.compiler.lower.converters.integers import integer_convolution, integer_product
+from heterocc.compiler.lower.converters.registry import STANDARD_DOMAINS, Context, own_converter
+from heterocc.compiler.lower.converters.values import dtype_of, scalar, shape_of
+from heterocc.compiler.lower.straight import constant
+
+op = relax.op
+
+
+@dataclass(frozen=True, eq=False)
+class Dequantised:
+    """(data - zero) · scale, with constant scales along `axis`; `array` is the data if it is constant."""
+
+    data: relax.Expr
+    array: np.ndarray | None
+    scale: np.ndarray
+    zero: np.ndarray
+    axis: int
+
+
+@dataclass(frozen=True, eq=False)
+class Scaled:
+    """sums · factor, where the sums are exact in int32 and the factors constant."""
+
+    sums: relax.Expr
+    factor: np.ndarray
+
+
+def in_integers(ctx: Context, inputs: list[relax.Expr | None]) -> relax.Expr | None:
+    """The node computed in integers, None if its operands are not dequantised integers."""
+    convert = _IN_INTEGERS.get(ctx.node.op_type) if ctx.node.domain in STANDARD_DOMAINS else None
+    return convert(ctx, inputs) if ctx.integers and convert is not None else None
+
+
+def _note(ctx: Context, number: int) -> Dequantised | None:
+    name = ctx.node.input[number] if number < len(ctx.node.input) else ""
+    found = ctx.notes.get(name)
+    return found if isinstance(found, Dequantised) else None
+
+
+def _operands(ctx: Context) -> tuple[Dequantised, Dequantised, np.ndarray] | None:
+    """The data with one scale, a constant weight, and the weight as an array."""
+    data, weight = _note(ctx, 0), _note(ctx, 1)
+    if data is None or weight is None or weight.array is None or data.array is not None or data.scale.size != 1:
+        return None
+    if dtype_of(data.data) not in ("int8", "uint8") or weight.array.dtype.itemsize != 1:
+        return None
+    return data, weight, weight.array
+
+
+def _finish(
+    ctx: Context, sums: relax.Expr | None, operands: tuple[Dequantised, Dequantised], channels: tuple[int, ...]
+) -> relax.Expr | None:
+    """The sums with the node's bias, times the scales, which differ along the axis that is -1 in `channels`."""
+    data, weight = operands
+    if sums is None:
+        return None
+    steps = data.scale.reshape(()).astype(np.float32) * weight.scale.astype(np.float32)
+    if len(ctx.node.input) > 2 and ctx.node.input[2]:
+        bias = _note(ctx, 2)
+        if bias is None or bias.array is None or np.any(bias.zero) or not np.allclose(bias.scale, steps, rtol=1e-5):
+            return None
+        shape = channels if bias.array.size > 1 else (1,)
+        sums = ctx.bb.emit(op.add(sums, constant(bias.array.astype(np.int32).reshape(shape))))
+    factor = steps.reshape(channels if steps.size > 1 else ())
+    ctx.notes[ctx.node.output[0]] = Scaled(sums, factor)
+    return op.multiply(op.astype(sums, "float32"), constant(factor))
+
+
+def _matmul(ctx: Context, _inputs: list[relax.Expr | None]) -> relax.Expr | None:
+    found = _operands(ctx)
+    if found is None:
+        return None
+    data, weight, array = found
+    if array.ndim != 2 or (weight.scale.size > 1 and weight.axis % 2 != 1):
+        return None
+    sums = integer_product(ctx, data.data, data.zero, array, weight.zero)
+    return _finish(ctx, sums, (data, weight), (-1,))
+
+
+def _gemm(ctx: Context, _inputs: list[relax.Expr | None]) -> relax.Expr | None:
+    found, attrs = _operands(ctx), ctx.attrs
+    if found is None or attrs.get("transA", 0) or attrs.get("alpha", 1.0) != 1.0 or attrs.get("beta", 1.0) != 1.0:
+        return None
+    data, weight, array = found
+    turned = bool(attrs.get("transB", 0))
+    if weight.scale.size > 1 and weight.axis % 2 != (0 if turned else 1):
+        return None
+    sums = integer_product(ctx, data.data, data.zero, array.T if turned else array, weight.zero)
+    return _finish(ctx, sums, (data, weight), (-1,))
+
+
+def _conv(ctx: Context, _inputs: list[relax.Expr | None]) -> relax.Expr | None:
+    found = _operands(ctx)
+    if found is None:
+        return None
+    data, weight, array = found
+    if weight.scale.size > 1 and weight.axis != 0:
+        return None
+    sums = integer_convolution(ctx, data.data, data.zero, array, weight.zero)
+    return _finish(ctx, sums, (data, weight), (1, -1, 1, 1))
+
+
+def _gather(ctx: Context, inputs: list[relax.Expr | None]) -> relax.Expr | None:
+    """Gather the integers of a constant table and dequantise what was gathered."""
+    table = _note(ctx, 0)
+    gather = own_converter("", "Gather")
+    if table is None or table.array is None or table.scale.size != 1 or table.zero.size != 1 or gather is None:
+        return None
+    rows = op.astype(ctx.bb.normalize(gather(ctx, constant(table.array), inputs[1])), "float32")
+    if np.any(table.zero):
+        rows = op.subtract(rows, scalar(float(table.zero.reshape(())), "float32"))
+    return op.multiply(rows, scalar(float(table.scale.reshape(())), "float32"))
+
+
+def _relu(ctx: Context, inputs: list[relax.Expr | None]) -> relax.Expr | None:
+    found = ctx.notes.get(ctx.node.input[0])
+    if isinstance(found, Scaled) and np.all(found.factor >= 0):
+        sums = ctx.bb.emit(op.maximum(found.sums, constant(np.zeros((), np.int32))))
+        ctx.notes[ctx.node.output[0]] = Scaled(sums, found.factor)
+        return op.nn.relu(inputs[0])
+    return None
+
+
+def _quantise(ctx: Context, inputs: list[relax.Expr | None]) -> relax.Expr | None:
+    found = ctx.notes.get(ctx.node.input[0])
+    scale = None if inputs[1] is None else ctx.array(inputs[1])
+    zero = None if len(inputs) < 3 or inputs[2] is None else ctx.array(inputs[2])
+    if scale is None or zero is None or scale.size != 1 or zero.size != 1 or scale.dtype != np.float32:
+        return None
+    if zero.dtype not in (np.uint8, np.int8) or inputs[0] is None or dtype_of(inputs[0]) != "float32":
+        return None
+    limits = np.iinfo(zero.dtype)
+    if isinstance(found, Scaled):
+        factor = constant(np.asarray(found.factor / scale.reshape(()), np.float32))
+        number = op.round(op.multiply(op.astype(found.sums, "float32"), factor))
+    else:
+        number = op.round(op.divide(inputs[0], constant(scale.reshape(()))))
+    number = op.add(number, scalar(float(zero.reshape(())), "float32"))
+    low, high = scalar(limits.min, "float32"), scalar(limits.max, "float32")
+    return op.astype(op.minimum(op.maximum(number, low), high), zero.dtype.name)
+
+
+def note_dequantised(ctx: Context, data: relax.Expr, scale: relax.Expr, zero: relax.Expr | None) -> None:
+    """Remember that the node's output is dequantised integers of 8 bits, or of 32 for a bias."""
+    factors, array = ctx.array(scale), ctx.array(data)
+    points = np.zeros((), np.int32) if zero is None else ctx.array(zero)
+    if not ctx.integers or ctx.attrs.get("block_size", 0) or factors is None or points is None:
+        return
+    if factors.dtype != np.float32 or dtype_of(data) not in ("int8", "uint8", "int32"):
+        return
+    axis = int(ctx.attrs.get("axis", 1)) % max(len(shape_of(data)), 1)
+    points = points if np.any(points) else np.zeros((), points.dtype)
+    if points.size == 1:
+        points = points.reshape(())
+    if factors.size == 1:
+        factors = factors.reshape(())
+    ctx.notes[ctx.node.output[0]] = Dequantised(data, array, factors, points, axis)
+
+
+_IN_INTEGERS: dict[str, Callable[[Context, list[relax.Expr | None]], relax.Expr | None]] = {
+    "Conv": _conv,
+    "Gather": _gather,
+    "Gemm": _gemm,
+    "MatMul": _matmul,
+    "QuantizeLinear": _quantise,
+    "Relu": _relu,
+}

@@ -1,0 +1,1 @@
+"""Products of 8-bit integers, summed in 32 bits."""

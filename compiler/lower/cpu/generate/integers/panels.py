@@ -1,0 +1,67 @@
+"""8-bit weights in the order in which a product of integers reads them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from heterocc.compiler.lower.cpu.generate.tiles import Run
+
+
+@dataclass(frozen=True, slots=True)
+class IntegerPanels:
+    """A weight argument is to be given as [tile][segment][group of terms][vector][lane][term], as one row of int8.
+
+    The array is viewed in `shape`; `order` is the transposition that brings its axes to (segments …, terms …,
+    columns …). The terms of a segment lie in a row on the other side of the product; zeros fill the last of their
+    groups of `group`. Columns come in vectors of `lanes`, in tiles of `runs`, which count vectors. A last vector that
+    would reach beyond the end starts earlier and overlaps the one before; if there is no other, zeros follow.
+    """
+
+    argument: int
+    shape: tuple[int, ...]
+    order: tuple[int, ...]
+    segments: int
+    terms: int
+    columns: int
+    group: int
+    lanes: int
+    runs: tuple[Run, ...]
+
+    @property
+    def key(self) -> str:
+        """A name for the layout."""
+        sizes = (*self.order, self.segments, self.terms, self.group, self.lanes, *(r.size for r in self.runs))
+        return "integers_" + "_".join(map(str, sizes))
+
+    @property
+    def groups(self) -> int:
+        """Groups of terms in a segment."""
+        return -(-self.terms // self.group)
+
+    @property
+    def pitch(self) -> int:
+        """Numbers of a vector of columns, over all terms."""
+        return self.segments * self.groups * self.group * self.lanes
+
+    @property
+    def size(self) -> int:
+        """Numbers in all."""
+        return sum(r.count * r.size for r in self.runs) * self.pitch
+
+    def apply(self, array: np.ndarray) -> np.ndarray:
+        """The packed copy of a weight."""
+        matrix = array.reshape(self.shape).transpose(self.order).reshape(self.segments, self.terms, self.columns)
+        vectors = sum(r.count * r.size for r in self.runs)
+        starts = np.minimum(np.arange(vectors) * self.lanes, max(self.columns - self.lanes, 0))
+        columns = (starts[:, None] + np.arange(self.lanes)).ravel()
+        more = (self.groups * self.group - self.terms, max(self.lanes - self.columns, 0))
+        spread = np.pad(matrix, ((0, 0), (0, more[0]), (0, more[1])))[:, :, columns]
+        spread = spread.reshape(self.segments, self.groups, self.group, vectors, self.lanes)
+        parts = []
+        for run in self.runs:
+            part = spread[:, :, :, run.start : run.start + run.count * run.size]
+            split = part.reshape(self.segments, self.groups, self.group, run.count, run.size, self.lanes)
+            parts.append(split.transpose(3, 0, 1, 4, 5, 2).ravel())
+        return np.ascontiguousarray(np.concatenate(parts))

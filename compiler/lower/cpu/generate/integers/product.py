@@ -1,0 +1,207 @@
+"""Products of 8-bit integers by a weight: matrix products, and convolutions of channels-last maps.
+
+Each output is a sum over terms of one unsigned number, which a row of outputs shares, and a vector of signed weights
+along the output's last axis. Terms that lie in a row in memory are taken in groups, as many as one instruction
+multiplies and adds.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from tvm import tirx
+
+from heterocc.compiler.lower.cpu.blocks import dtype_of
+from heterocc.compiler.lower.cpu.generate import emit
+from heterocc.compiler.lower.cpu.generate.emit import Arguments
+from heterocc.compiler.lower.cpu.generate.epilogue import reads_in_epilogue, store_tile
+from heterocc.compiler.lower.cpu.generate.integers.dot import dot, group_of, numbers
+from heterocc.compiler.lower.cpu.generate.integers.panels import IntegerPanels
+from heterocc.compiler.lower.cpu.generate.isa import Isa
+from heterocc.compiler.lower.cpu.generate.places import Axis, Linear, Place, at, index, offset, shape_of
+from heterocc.compiler.lower.cpu.generate.read import Kernel
+from heterocc.compiler.lower.cpu.generate.tiles import Run, choose_tile, runs
+
+_STORED = ("float32", "int32", "uint8", "int8")
+
+
+@dataclass(frozen=True, slots=True)
+class IntegerProduct:
+    """out[outer, row, column] = Σ over segments and terms of data[outer, row, segment, term] · weight[segment, term,
+    column], where the terms of a segment lie in a row. `data` is the place in memory as a linear form of the loops."""
+
+    outer: tuple[Axis, ...]
+    rows: Axis
+    columns: Axis
+    segments: tuple[Axis, ...]
+    terms: Axis
+    buffer: tirx.Buffer
+    data: Linear
+    panels: tuple[int, tuple[int, ...], tuple[int, ...]]
+
+    @property
+    def work(self) -> int:
+        """Multiply-adds."""
+        return math.prod(a.length for a in (*self.outer, self.rows, self.columns, *self.segments, self.terms))
+
+
+def generate_integer_product(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tuple[IntegerPanels, ...]] | None:
+    """The kernel written as a product of integers by a weight, None if it is not one."""
+    found = find_integer_product(kernel)
+    given = [b for b in (kernel.sum_, *(s.buffer for s in kernel.after)) if kernel.argument(b) is not None]
+    if found is None or not given or any(dtype_of(b) not in _STORED for b in given):
+        return None
+    writer = _Writer(kernel, found, isa if isa.dot == "bytes" else isa.narrowed(found.columns.length))
+    return emit.written(kernel, {writer.panels.argument: writer.panels.size}, writer.write), (writer.panels,)
+
+
+def find_integer_product(kernel: Kernel) -> IntegerProduct | None:
+    """Read a kernel as a product of unsigned numbers and a signed weight."""
+    data, weight = kernel.through_copies(kernel.left), kernel.through_copies(kernel.right)
+    if dtype_of(data) != "uint8" or dtype_of(weight) != "int8":
+        return None
+    argument = kernel.argument(weight.source)
+    form = offset(data.indices, data.source, kernel.loops)
+    written = offset([kernel.loops[i] for i in kernel.places], kernel.sum_, kernel.loops)
+    if kernel.argument(data.source) is None or argument not in kernel.weights or form is None or written is None:
+        return None
+    axes = {n: i for i, e in enumerate(weight.indices) if (n := _loop(kernel, e)) is not None}
+    ones = [i for i in range(len(weight.indices)) if i not in axes.values()]
+    if reads_in_epilogue(kernel, weight.source) or any(not _is_zero(weight.indices[i]) for i in ones):
+        return None
+    places = [i for i in kernel.places if kernel.extents[i] > 1]
+    across = [i for i in places if i in axes]
+    along = [i for i in places if i not in axes]
+    summed = [i for i in kernel.terms if kernel.extents[i] > 1]
+    if any(form.steps[i] for i in across) or any(i not in axes or not form.steps[i] for i in summed):
+        return None
+    columns = kernel.axis(across)
+    if (across and columns.step(written) != 1) or any(not form.steps[i] for i in along):
+        return None
+    terms = kernel.last_run(summed, [form])
+    if summed and terms.step(form) != 1:
+        terms = kernel.axis([])
+    rows = kernel.last_run(along, [form])
+    segments = tuple(kernel.axis([i]) for i in summed if i not in terms.loops)
+    outer = tuple(kernel.axis([i]) for i in along if i not in rows.loops)
+    left_out = [axes[n] for n in axes if kernel.extents[n] == 1]
+    order = (*ones, *left_out, *(axes[n] for a in (*segments, terms, columns) for n in a.loops))
+    shape = shape_of(weight.source)
+    assert shape is not None
+    return IntegerProduct(outer, rows, columns, segments, terms, data.source, form, (argument, shape, order))
+
+
+def _loop(kernel: Kernel, expr: tirx.Expr) -> int | None:
+    return next((n for n, v in enumerate(kernel.loops) if v.same_as(expr)), None)
+
+
+def _is_zero(expr: tirx.Expr) -> bool:
+    return isinstance(expr, tirx.IntImm) and int(expr) == 0
+
+
+class _Writer:
+    """Writes a product: tiles of columns, whose weights stay in a cache, each down all rows."""
+
+    def __init__(self, kernel: Kernel, found: IntegerProduct, isa: Isa) -> None:
+        self.kernel, self.found, self.isa = kernel, found, isa
+        length = found.columns.length
+        count = -(-length // isa.lanes)
+        tall, wide = choose_tile(found.rows.length, count, isa)
+        self.row_runs, self.column_runs = runs(found.rows.length, tall), runs(count, wide)
+        segments = math.prod(a.length for a in found.segments)
+        sizes = (segments, found.terms.length, length, group_of(isa), isa.lanes)
+        self.panels = IntegerPanels(*found.panels, *sizes, self.column_runs)
+
+    def write(self, arguments: Arguments) -> None:
+        """Write the kernel's body."""
+        found = self.found
+        outer = tuple(a.length for a in found.outer)
+        columns = sum(r.count for r in self.column_runs)
+        tiles = sum(r.count for r in self.row_runs)
+        parts = emit.shares(found.work, math.prod(outer) * columns, tiles)
+        with emit.shared_loop(columns * math.prod(outer) * parts, found.work) as task:
+            column, *places, part = emit.unpacked(task, (columns, *outer, parts))
+            place = list(zip(found.outer, places, strict=True))
+            emit.either_run(
+                self.column_runs, column, lambda run: self._down(arguments, place, run, column, (part, parts, tiles))
+            )
+
+    def _down(
+        self, arguments: Arguments, place: Place, run: Run, column: tirx.Expr, share: tuple[tirx.Expr, int, int]
+    ) -> None:
+        number = emit.start_of(run, column)
+        with emit.share_loop(*share) as tile:
+            emit.either_run(
+                self.row_runs,
+                tile,
+                lambda rows: self._tile(arguments, place, (run, number), rows.size, emit.start_of(rows, tile)),
+            )
+
+    def _tile(
+        self, arguments: Arguments, place: Place, panel: tuple[Run, tirx.Expr], rows: int, first: tirx.Expr
+    ) -> None:
+        run, number = panel
+        lanes, found = self.isa.lanes, self.found
+        sums = [emit.registers(rows, lanes, "int32") for _ in range(run.size)]
+        with emit.loop(rows, "unroll") as row:
+            for buffer in sums:
+                emit.put(buffer, tirx.const(0, f"int32x{lanes}"), row * index(lanes), lanes)
+        self._segments(arguments, [*place, (found.rows, first)], number * index(self.panels.pitch), sums, rows)
+        length = found.columns.length
+        starts = [self._start((number + index(v)) * index(lanes)) for v in range(run.size)]
+        store_tile(
+            self.kernel,
+            arguments,
+            sums,
+            rows,
+            lanes,
+            lambda row, column, lane: [
+                *place,
+                (found.rows, first + row),
+                (found.columns, starts[column] + lane),
+            ],
+            lambda column: min(lanes, length),
+        )
+
+    def _start(self, column: tirx.Expr) -> tirx.Expr:
+        """The start of a vector; a last one that would exceed the end overlaps the previous one."""
+        length, lanes = self.found.columns.length, self.isa.lanes
+        if length <= lanes:
+            return index(0)
+        return tirx.min(column, index(length - lanes)) if length % lanes else column
+
+    def _segments(
+        self, arguments: Arguments, place: Place, base: tirx.Expr, sums: list[tirx.Buffer], rows: int
+    ) -> None:
+        """Add up all terms, segment by segment."""
+        found, panels = self.found, self.panels
+        block = panels.groups * panels.group * self.isa.lanes * len(sums)
+        with emit.loop(panels.segments) as segment:
+            values = emit.unpacked(segment, [a.length for a in found.segments])
+            there = [*place, *zip(found.segments, values, strict=True)]
+            start = at(found.data, there)
+            assert start is not None
+            self._segment(arguments, start, base + segment * index(block), sums, rows)
+
+    def _segment(
+        self, arguments: Arguments, start: tirx.Expr, base: tirx.Expr, sums: list[tirx.Buffer], rows: int
+    ) -> None:
+        """Add up the terms of a segment: groups of them, then what is left."""
+        found, panels, lanes = self.found, self.panels, self.isa.lanes
+        data = arguments.flat(found.buffer)
+        weights = arguments.flat(self.kernel.function.params[panels.argument])
+        pitch = found.rows.step(found.data) or 0
+
+        def step(group: tirx.Expr, count: int) -> None:
+            with emit.loop(rows, "unroll") as row:
+                where = start + row * index(pitch) + group * index(panels.group)
+                number = numbers(data, where, count, self.isa)
+                for column, buffer in enumerate(sums):
+                    weight = base + (group * index(len(sums)) + index(column)) * index(lanes * panels.group)
+                    total = emit.vector(buffer, row * index(lanes), lanes)
+                    emit.put(buffer, dot(total, number, weights, weight, self.isa), row * index(lanes), lanes)
+
+        emit.in_turn(panels.terms // panels.group, lambda group, _: step(group, panels.group))
+        if panels.terms % panels.group:
+            step(index(panels.terms // panels.group), panels.terms % panels.group)

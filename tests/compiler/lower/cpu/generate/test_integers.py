@@ -1,0 +1,144 @@
+"""Products of 8-bit integers against exact sums, for each instruction set that this machine has."""
+
+from __future__ import annotations
+
+import numpy as np
+import tvm
+from hypothesis import given
+from hypothesis import strategies as st
+from onnx import helper
+
+from heterocc.compiler.devices.device import TargetAttr, TargetDevice
+from heterocc.compiler.devices.host import host_cpu
+from heterocc.compiler.lower.cpu.lowering import CpuLowering
+from heterocc.compiler.lower.cpu.target import cpu_target
+from tests.compiler.lower.cpu.generate.generated import AVX512, Generated, runnable
+from tests.compiler.lower.lowered import execute, job, model
+from tests.few_examples import few
+
+node = helper.make_node
+SIZES = st.one_of(st.integers(2, 9), st.sampled_from([15, 16, 17, 31, 33, 64, 100]))
+LEVELS: dict[str, tuple[str, ...]] = {"znver4": ("-prefer-256-bit",), AVX512: ("-prefer-256-bit",)}
+"""CPUs with attributes of their own: with products of four bytes, and with vectors as wide."""
+
+
+def devices() -> list[dict[str, TargetAttr]]:
+    """Attributes of a target for each form of the products that this machine runs, the portable one last."""
+    wide = ["znver4"] if "avx512vnni" in host_cpu().features else []
+    triple = {"mtriple": "x86_64-linux-gnu"}
+    names = dict.fromkeys([*wide, *runnable(), "x86-64"])
+    return [{**triple, "mcpu": n, **({"mattr": LEVELS[n]} if n in LEVELS else {})} for n in names]
+
+
+DEVICES = st.sampled_from(devices())
+ZERO = np.array(131, np.uint8)
+TARGETS = DEVICES.map(lambda attributes: cpu_target(TargetDevice("CPU", "cpu", target=attributes)))
+
+
+def drawn(seed: int, dtype: str, *shape: int) -> np.ndarray:
+    """Numbers of the whole range; half of them are its ends, which add up to the largest sums."""
+    rng, limits = np.random.default_rng(seed), np.iinfo(dtype)
+    numbers = rng.integers(limits.min, limits.max + 1, shape)
+    ends = np.where(rng.integers(0, 2, shape), limits.max, limits.min)
+    return np.where(rng.integers(0, 2, shape), numbers, ends).astype(dtype)
+
+
+def exact(x: np.ndarray, w: np.ndarray, x_zero: np.ndarray, w_zero: np.ndarray) -> np.ndarray:
+    return (x.astype(np.int64) - x_zero.astype(np.int64)) @ (w.astype(np.int64) - w_zero.astype(np.int64))
+
+
+@given(
+    TARGETS,
+    st.lists(st.integers(1, 3), max_size=1),
+    st.integers(1, 20),
+    SIZES,
+    SIZES,
+    st.integers(0, 255),
+    st.integers(0, 99),
+)
+@few(12, deadline=None)
+def test_a_product_of_integers_is_exact_at_the_ends_of_their_range(
+    target: tvm.target.Target, batch: list[int], rows: int, terms: int, columns: int, zero: int, seed: int
+) -> None:
+    x, w = drawn(seed, "uint8", *batch, rows, terms), drawn(seed + 1, "int8", terms, columns)
+    given = {"x": x, "z": np.array(zero, np.uint8)}
+    kernel = Generated([node("MatMulInteger", ["x", "w", "z"], ["y"])], given, {"w": w}, target)
+    np.testing.assert_array_equal(kernel.run("int32"), exact(x, w, given["z"], np.zeros((), np.int8)))
+
+
+@given(TARGETS, SIZES, SIZES, st.integers(0, 99))
+@few(6, deadline=None)
+def test_unsigned_weights_with_a_zero_point_per_column_that_makes_them_fit_are_exact(
+    target: tvm.target.Target, terms: int, columns: int, seed: int
+) -> None:
+    x, zero = drawn(seed, "uint8", 5, terms), np.full(columns, 128, np.uint8)
+    w = drawn(seed + 1, "uint8", terms, columns)
+    nodes = [node("MatMulInteger", ["x", "w", "z", "v"], ["y"])]
+    kernel = Generated(nodes, {"x": x, "z": np.array(3, np.uint8)}, {"w": w, "v": zero}, target)
+    np.testing.assert_array_equal(kernel.run("int32"), exact(x, w, np.array(3), zero))
+
+
+@given(TARGETS, SIZES, SIZES, SIZES, st.integers(0, 99))
+@few(6, deadline=None)
+def test_a_requantised_product_is_the_rounded_and_saturated_sum(
+    target: tvm.target.Target, rows: int, terms: int, columns: int, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    x, w = drawn(seed, "uint8", rows, terms), drawn(seed + 1, "int8", terms, columns)
+    scales = {
+        "xs": np.array(0.02, np.float32),
+        "ws": rng.uniform(0.01, 0.1, columns).astype(np.float32),
+        "ys": np.array(1.7, np.float32),
+    }
+    zeros = {"xz": np.array(117, np.uint8), "wz": np.zeros(columns, np.int8), "yz": np.array(11, np.uint8)}
+    names = ["x", "xs", "xz", "w", "ws", "wz", "ys", "yz"]
+    kernel = Generated([node("QLinearMatMul", names, ["y"])], {"x": x}, {"w": w, **scales, **zeros}, target)
+    factor = scales["xs"] * scales["ws"] / scales["ys"]
+    sums = exact(x, w, zeros["xz"], zeros["wz"]).astype(np.float32)
+    right = np.clip(np.round(sums * factor) + 11, 0, 255)
+    np.testing.assert_array_equal(kernel.run("uint8"), right.astype(np.uint8))
+
+
+@given(
+    DEVICES,
+    st.tuples(st.integers(1, 7), st.integers(1, 20)),
+    st.tuples(st.integers(3, 9), st.integers(3, 19)),
+    st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    st.tuples(st.integers(1, 2), st.integers(1, 2)),
+    st.lists(st.integers(0, 2), min_size=4, max_size=4),
+    st.integers(0, 99),
+)
+@few(12, deadline=None)
+def test_a_convolution_of_integers_is_exact_with_padding_at_the_zero_point(
+    target: dict[str, TargetAttr],
+    channels: tuple[int, int],
+    sizes: tuple[int, int],
+    taps: tuple[int, int],
+    strides: tuple[int, int],
+    pads: list[int],
+    seed: int,
+) -> None:
+    x, w = drawn(seed, "uint8", 2, channels[0], *sizes), drawn(seed + 1, "int8", channels[1], channels[0], *taps)
+    zero = np.array(seed, np.uint8)
+    given = node("ConvInteger", ["x", "w", "z"], ["y"], pads=pads, strides=list(strides))
+    made = model([given], {"x": x}, ["y"], {"w": w, "z": zero})
+    work = job(made, TargetDevice("CPU", "cpu", target=target))
+    found = execute(work, CpuLowering().lower(work), {"x": x})["y"]
+    wide = np.pad(x.astype(np.int64) - seed, ((0, 0), (0, 0), (pads[0], pads[2]), (pads[1], pads[3])))
+    windows = np.lib.stride_tricks.sliding_window_view(wide, taps, axis=(2, 3))[:, :, :: strides[0], :: strides[1]]
+    np.testing.assert_array_equal(found, np.einsum("nchwyx,ocyx->nohw", windows, w.astype(np.int64)))
+
+
+@given(DEVICES, st.integers(1, 40), st.integers(1, 3), st.integers(1, 2), st.integers(0, 2), st.integers(0, 99))
+@few(8, deadline=None)
+def test_a_depthwise_convolution_of_integers_is_exact(
+    target: dict[str, TargetAttr], channels: int, taps: int, stride: int, pad: int, seed: int
+) -> None:
+    x, w = drawn(seed, "uint8", 1, channels, 7, 19), drawn(seed + 1, "int8", channels, 1, taps, taps)
+    attributes = {"pads": [pad] * 4, "strides": [stride] * 2, "group": channels}
+    made = model([node("ConvInteger", ["x", "w", "z"], ["y"], **attributes)], {"x": x}, ["y"], {"w": w, "z": ZERO})
+    work = job(made, TargetDevice("CPU", "cpu", target=target))
+    found = execute(work, CpuLowering().lower(work), {"x": x})["y"]
+    wide = np.pad(x.astype(np.int64) - int(ZERO), ((0, 0), (0, 0), (pad, pad), (pad, pad)))
+    windows = np.lib.stride_tricks.sliding_window_view(wide, (taps, taps), axis=(2, 3))[:, :, ::stride, ::stride]
+    np.testing.assert_array_equal(found, np.einsum("nchwyx,cyx->nchw", windows, w[:, 0].astype(np.int64)))

@@ -1,0 +1,98 @@
+"""Quantised networks whose layers run in integers, against ONNX Runtime."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from heterocc.compiler.lower.cpu.lowering import CpuLowering
+from tests.compiler.lower.lowered import Model, execute, job, model, run_ort
+
+node = helper.make_node
+RNG = np.random.default_rng(5)
+
+
+def layer(
+    kind: str, name: str, source: str, weight: np.ndarray, constants: dict[str, np.ndarray], **attrs: object
+) -> list[onnx.NodeProto]:
+    """A layer that reads quantised `source` and writes `name`, in the form of ONNX Runtime's quantiser."""
+    axis = 0 if kind == "Conv" else 1
+    channels = weight.shape[axis]
+    scale = RNG.uniform(0.005, 0.02, channels).astype(np.float32)
+    constants |= {
+        f"{name}_w": weight,
+        f"{name}_ws": scale,
+        f"{name}_wz": np.zeros(channels, np.int8),
+        f"{name}_b": RNG.integers(-500, 500, channels).astype(np.int32),
+        f"{name}_bs": scale * constants["s"],
+        f"{name}_bz": np.zeros(channels, np.int32),
+    }
+    operands = [f"{name}_x", f"{name}_wf", f"{name}_bf"]
+    return [
+        node("DequantizeLinear", [source, "s", "z"], [f"{name}_x"]),
+        node("DequantizeLinear", [f"{name}_w", f"{name}_ws", f"{name}_wz"], [f"{name}_wf"], axis=axis),
+        node("DequantizeLinear", [f"{name}_b", f"{name}_bs", f"{name}_bz"], [f"{name}_bf"], axis=0),
+        node(kind, operands, [name], **attrs),
+    ]
+
+
+def integers(*shape: int) -> np.ndarray:
+    return RNG.integers(-127, 128, shape).astype(np.int8)
+
+
+def network() -> tuple[Model, dict[str, np.ndarray]]:
+    """Two convolutions, a residual sum, a maximum over windows and a product, each between quantised values."""
+    constants = {"s": np.array(0.05, np.float32), "z": np.array(119, np.uint8), "shape": np.array([1, -1], np.int64)}
+    nodes = [node("QuantizeLinear", ["x", "s", "z"], ["q0"])]
+    nodes += layer("Conv", "c1", "q0", integers(16, 3, 3, 3), constants, pads=[1] * 4, strides=[2, 2])
+    nodes += [node("Relu", ["c1"], ["r1"]), node("QuantizeLinear", ["r1", "s", "z"], ["q1"])]
+    nodes += layer("Conv", "c2", "q1", integers(16, 16, 1, 1), constants)
+    nodes += [
+        node("QuantizeLinear", ["c2", "s", "z"], ["q2"]),
+        node("DequantizeLinear", ["q2", "s", "z"], ["d2"]),
+        node("DequantizeLinear", ["q1", "s", "z"], ["d1"]),
+        node("Add", ["d1", "d2"], ["a"]),
+        node("Relu", ["a"], ["r2"]),
+        node("MaxPool", ["r2"], ["m"], kernel_shape=[2, 2], strides=[2, 2]),
+        node("Reshape", ["m", "shape"], ["f"]),
+        node("QuantizeLinear", ["f", "s", "z"], ["q3"]),
+    ]
+    nodes += layer("Gemm", "g", "q3", integers(16 * 4 * 4, 10), constants)
+    nodes += [node("QuantizeLinear", ["g", "s", "z"], ["y"])]
+    for number, made in enumerate(nodes):
+        made.name = f"n{number}"
+    inputs = {"x": RNG.standard_normal((1, 3, 16, 16)).astype(np.float32)}
+    return model(nodes, inputs, ["q1", "q2", "y"], constants), inputs
+
+
+def test_a_network_between_quantised_values_agrees_with_onnx_runtime_to_a_step() -> None:
+    made, inputs = network()
+    work = job(made)
+    found = execute(work, CpuLowering().lower(work), inputs)
+    for name, right in run_ort(made, inputs).items():
+        apart = np.abs(found[name].astype(int) - right.astype(int))
+        assert apart.max() <= 1 and np.mean(apart > 0) < 0.05, name
+
+
+def test_weights_of_quantised_layers_are_stored_in_8_bits() -> None:
+    made, _ = network()
+    lowered = CpuLowering().lower(job(made))
+    wide = [a for a in lowered.params if a.dtype.itemsize > 1]
+    assert max(a.size for a in wide) <= 32
+    assert sum(a.nbytes for a in lowered.params) < 1.5 * sum(a.nbytes for a in made.weights.values())
+
+
+def test_a_quantised_table_is_gathered_in_8_bits() -> None:
+    table = integers(50, 8)
+    nodes = [
+        node("DequantizeLinear", ["t", "s", "z"], ["f"], name="a"),
+        node("Gather", ["f", "i"], ["y"], name="b"),
+    ]
+    inputs = {"i": RNG.integers(0, 50, (2, 3))}
+    made = model(nodes, inputs, ["y"], {"t": table, "s": np.array(0.1, np.float32), "z": np.array(7, np.int8)})
+    work = job(made)
+    lowered = CpuLowering().lower(work)
+    assert [a.dtype.name for a in lowered.params] == ["int8"]
+    found = execute(work, lowered, inputs)["y"]
+    np.testing.assert_array_equal(found, run_ort(made, inputs)["y"])
