@@ -11,6 +11,7 @@ from heterocc.compiler.lower.cpu.generate.convolution.direct import generate_dir
 from heterocc.compiler.lower.cpu.generate.convolution.filtered import FilteredPanels
 from heterocc.compiler.lower.cpu.generate.convolution.pooling import generate_pooling
 from heterocc.compiler.lower.cpu.generate.convolution.winograd import generate_winograd
+from heterocc.compiler.lower.cpu.generate.gates import generate_gated
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.maps import generate_map
 from heterocc.compiler.lower.cpu.generate.panels import Panels
@@ -35,6 +36,9 @@ def generate(
     kernel = read_kernel(function, weights)
     if kernel is not None:
         return next((done for kind in KINDS if (done := kind(kernel, isa)) is not None), None)
+    gated = generate_gated(function, weights, isa)
+    if gated is not None:
+        return gated
     fold = read_fold(function)
     if fold is not None and (done := generate_pooling(fold, isa) or generate_reduction(fold, isa)) is not None:
         return done
