@@ -19,7 +19,7 @@ from tvm.ir import Call, Op, register_op_attr
 from heterocc.compiler.lower.cpu.maths.circular import acos, asin, atan, cos, sin, tan
 from heterocc.compiler.lower.cpu.maths.error_function import erf
 from heterocc.compiler.lower.cpu.maths.exponential import exp, log
-from heterocc.compiler.lower.cpu.maths.hyperbolic import cosh, sigmoid, sinh, tanh
+from heterocc.compiler.lower.cpu.maths.hyperbolic import cosh, sigmoid, silu, sinh, tanh
 from heterocc.compiler.lower.cpu.maths.inverse import acosh, asinh, atanh
 from heterocc.compiler.lower.cpu.maths.lanes import FLOAT32, Lanes, Value
 from heterocc.compiler.lower.cpu.maths.power import power
@@ -41,12 +41,13 @@ FUNCTIONS: Mapping[str, Callable[..., Value]] = {
     "log": log,
     "pow": power,
     "sigmoid": sigmoid,
+    "silu": silu,
     "sin": sin,
     "sinh": sinh,
     "tan": tan,
     "tanh": tanh,
 }
-"""By the names of TVM's operators; of float32."""
+"""By the names of TVM's operators; of float32. silu, x · sigmoid(x), is no operator of TVM."""
 
 _OURS = "heterocc."
 _LAZY = "prim.if_then_else"
@@ -55,7 +56,10 @@ _PURE = 1  # TVM's CallEffectKind
 
 
 def mark_functions(mod: tvm.IRModule) -> tvm.IRModule:
-    """The module with functions of float32 as calls of our operators, those of half precision as such between casts."""
+    """The module with functions of float32 as calls of our operators, those of half precision as such between casts.
+
+    A product of x and sigmoid(x), which networks have more often than sigmoid alone, is a function of its own.
+    """
     operators = _operators()
 
     def marked(call: tirx.Expr) -> tirx.Expr:
@@ -67,10 +71,15 @@ def mark_functions(mod: tvm.IRModule) -> tvm.IRModule:
             return Call(operator, [a.astype(FLOAT32) for a in call.args], ret_ty=FLOAT32).astype(dtype)
         return call
 
+    def product(found: tirx.Mul) -> tirx.Expr:
+        for factor, call in ((found.a, found.b), (found.b, found.a)):
+            if _is_sigmoid(call) and tvm_ffi.structural_equal(factor, call.args[0]):
+                return Call(operators["tirx.silu"], [factor], ret_ty=FLOAT32)
+        return found
+
+    steps = [(Call, marked), (tirx.Mul, product)]
     functions = {
-        gvar: tvm_ffi.structural_map(function, [(Call, marked)], order="post")
-        if isinstance(function, tirx.PrimFunc)
-        else function
+        gvar: tvm_ffi.structural_map(function, steps, order="post") if isinstance(function, tirx.PrimFunc) else function
         for gvar, function in mod.functions_items()
     }
     return tvm.IRModule(functions, attrs=mod.attrs)
@@ -137,6 +146,10 @@ def _guards_functions(statement: tirx.Stmt) -> bool:
 
 def _name(call: Call) -> str:
     return str(getattr(call.op, "name", "")).removeprefix(_OURS)
+
+
+def _is_sigmoid(expr: tirx.Expr) -> bool:
+    return isinstance(expr, Call) and getattr(expr.op, "name", "") == f"{_OURS}sigmoid"
 
 
 def _is_ours(call: Call) -> bool:
