@@ -32,6 +32,13 @@ def silu(x: Value) -> Value:
     return x / (scaled_exp((-x).at_least(-104.0).at_most(89.0), 0) + 1.0)
 
 
+def tanh_softplus(x: Value) -> Value:
+    """tanh(ln(1 + e^x)), within 4 ulp: n / (n + 2) for n = e^x · (e^x + 2); 1 from 20."""
+    power = exp_to(x, 20.0)
+    n = power * (power + 2.0)
+    return n / (n + 2.0)
+
+
 def sinh(x: Value) -> Value:
     """The hyperbolic sine, within 2 ulp."""
     size = x.magnitude()

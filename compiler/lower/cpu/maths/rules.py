@@ -19,7 +19,7 @@ from tvm.ir import Call, Op, register_op_attr
 from heterocc.compiler.lower.cpu.maths.circular import acos, asin, atan, cos, sin, tan
 from heterocc.compiler.lower.cpu.maths.error_function import erf
 from heterocc.compiler.lower.cpu.maths.exponential import exp, log
-from heterocc.compiler.lower.cpu.maths.hyperbolic import cosh, sigmoid, silu, sinh, tanh
+from heterocc.compiler.lower.cpu.maths.hyperbolic import cosh, sigmoid, silu, sinh, tanh, tanh_softplus
 from heterocc.compiler.lower.cpu.maths.inverse import acosh, asinh, atanh
 from heterocc.compiler.lower.cpu.maths.lanes import FLOAT32, Lanes, Value
 from heterocc.compiler.lower.cpu.maths.power import power
@@ -46,8 +46,12 @@ FUNCTIONS: Mapping[str, Callable[..., Value]] = {
     "sinh": sinh,
     "tan": tan,
     "tanh": tanh,
+    "tanh_softplus": tanh_softplus,
 }
-"""By the names of TVM's operators; of float32. silu, x · sigmoid(x), is no operator of TVM."""
+"""By the names of TVM's operators; of float32.
+
+Not TVM's are silu, x · sigmoid(x), and tanh_softplus, tanh(ln(1 + e^x)).
+"""
 
 _OURS = "heterocc."
 _LAZY = "prim.if_then_else"
@@ -58,7 +62,8 @@ _PURE = 1  # TVM's CallEffectKind
 def mark_functions(mod: tvm.IRModule) -> tvm.IRModule:
     """The module with functions of float32 as calls of our operators, those of half precision as such between casts.
 
-    A product of x and sigmoid(x), which networks have more often than sigmoid alone, is a function of its own.
+    A product of x and sigmoid(x), which networks have more often than sigmoid alone, is a function of its own, and so
+    is the part of Mish that is not a product.
     """
     operators = _operators()
 
@@ -66,6 +71,9 @@ def mark_functions(mod: tvm.IRModule) -> tvm.IRModule:
         operator = operators.get(getattr(call.op, "name", ""))
         dtype = str(call.ty.dtype) if operator is not None else ""
         if dtype == FLOAT32:
+            exponent = _softplus_of(call.args[0]) if operator.same_as(operators["tirx.tanh"]) else None
+            if exponent is not None:
+                return Call(operators["tirx.tanh_softplus"], [exponent], ret_ty=FLOAT32)
             return Call(operator, list(call.args), ret_ty=FLOAT32)
         if dtype in _NARROW:
             return Call(operator, [a.astype(FLOAT32) for a in call.args], ret_ty=FLOAT32).astype(dtype)
@@ -149,7 +157,22 @@ def _name(call: Call) -> str:
 
 
 def _is_sigmoid(expr: tirx.Expr) -> bool:
-    return isinstance(expr, Call) and getattr(expr.op, "name", "") == f"{_OURS}sigmoid"
+    return _calls(expr, "sigmoid")
+
+
+def _softplus_of(expr: tirx.Expr) -> tirx.Expr | None:
+    """The x of an expression ln(e^x + 1)."""
+    if not _calls(expr, "log") or not isinstance(expr.args[0], tirx.Add):
+        return None
+    power, one = expr.args[0].a, expr.args[0].b
+    if _calls(one, "exp"):
+        power, one = one, power
+    is_one = isinstance(one, tirx.FloatImm) and float(one.value) == 1.0
+    return power.args[0] if is_one and _calls(power, "exp") else None
+
+
+def _calls(expr: tirx.Expr, name: str) -> bool:
+    return isinstance(expr, Call) and getattr(expr.op, "name", "") == f"{_OURS}{name}"
 
 
 def _is_ours(call: Call) -> bool:

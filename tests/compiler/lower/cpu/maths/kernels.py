@@ -23,7 +23,7 @@ TARGETS: Mapping[str, tuple[dict[str, Any], int]] = {
 """Attributes of the target and lanes of its vectors."""
 
 _TWO = ("tanh", "sigmoid", "sinh", "cosh", "erf")
-STATED = dict.fromkeys(FUNCTIONS, 1.0) | {"tan": 1.1, **dict.fromkeys(_TWO, 2.0), "silu": 3.0}
+STATED = dict.fromkeys(FUNCTIONS, 1.0) | {"tan": 1.1, **dict.fromkeys(_TWO, 2.0), "silu": 3.0, "tanh_softplus": 4.0}
 WITHOUT_FMA = STATED | {"exp": 1.2}
 """Units in the last place by which a result may be off, where products and sums are rounded together and where not."""
 
@@ -67,7 +67,7 @@ def kernel(name: str, lanes: int, dtype: str = "float32") -> tirx.PrimFunc:
     """A kernel called `name` that computes the function in vectors, from one tensor or two."""
     count = 2 if name == "pow" else 1
     tensors = [te.placeholder((COUNT,), dtype, f"x{i}") for i in range(count)]
-    function = _silu if name == "silu" else getattr(tirx, name)
+    function = _COMPOSED.get(name) or getattr(tirx, name)
     result = te.compute((COUNT,), lambda i: function(*(t[i] for t in tensors)), "y")
     sch = s_tir.Schedule(te.create_prim_func([*tensors, result]))
     (loop,) = sch.get_loops(sch.get_sblock("y"))
@@ -77,8 +77,11 @@ def kernel(name: str, lanes: int, dtype: str = "float32") -> tirx.PrimFunc:
     return sch.mod["main"].with_attr("global_symbol", name)
 
 
-def _silu(x: tirx.Expr) -> tirx.Expr:
-    return x * tirx.sigmoid(x)
+_COMPOSED: Mapping[str, Callable[[tirx.Expr], tirx.Expr]] = {
+    "silu": lambda x: x * tirx.sigmoid(x),
+    "tanh_softplus": lambda x: tirx.tanh(tirx.log(tirx.exp(x) + tirx.const(1.0, "float32"))),
+}
+"""Functions of ours that TVM has no operators for."""
 
 
 def built(kernels: Sequence[tirx.PrimFunc], target: dict[str, Any]) -> Any:
@@ -106,6 +109,7 @@ REFERENCE: Mapping[str, Callable[..., np.ndarray]] = {
     "pow": np.power,
     "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
     "silu": lambda x: x / (1 + np.exp(-x)),
+    "tanh_softplus": lambda x: np.tanh(np.log1p(np.exp(x))),
 }
 
 
