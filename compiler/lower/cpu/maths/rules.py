@@ -68,10 +68,11 @@ def mark_functions(mod: tvm.IRModule) -> tvm.IRModule:
     operators = _operators()
 
     def marked(call: tirx.Expr) -> tirx.Expr:
-        operator = operators.get(getattr(call.op, "name", ""))
+        name = getattr(call.op, "name", "")
+        operator = operators.get(name)
         dtype = str(call.ty.dtype) if operator is not None else ""
         if dtype == FLOAT32:
-            exponent = _softplus_of(call.args[0]) if operator.same_as(operators["tirx.tanh"]) else None
+            exponent = _softplus_of(call.args[0]) if name == "tirx.tanh" else None
             if exponent is not None:
                 return Call(operators["tirx.tanh_softplus"], [exponent], ret_ty=FLOAT32)
             return Call(operator, list(call.args), ret_ty=FLOAT32)
