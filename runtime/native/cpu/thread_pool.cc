@@ -70,7 +70,9 @@ struct alignas(64) Region {
   RegionSize size{nullptr, 0};
   int helpers = 0;
 
-  alignas(64) std::atomic<int32_t> next{0};  // the next task
+  alignas(64) std::atomic<int32_t> claimed{0};  // tasks that somebody took, or tried to
+  std::atomic<int32_t> first{0};                // of these, from the front
+  std::atomic<int32_t> last{0};                 // of these, from the back
   // Workers inside; the caller's region, closure and results must stay as long as there are any.
   alignas(64) std::atomic<int32_t> inside{0};
   std::atomic<bool> awaited{false};  // the caller sleeps until nobody is inside
@@ -105,13 +107,14 @@ void KeepError(Region* region, int result) {
   }
 }
 
-// Takes tasks of a region until none is left.
-void Work(Region* region) {
+// Takes tasks of a region until none is left: from the front or from the back. A thread thus tends to get the same part
+// of every kernel's loop, whose data its own caches hold.
+void Work(Region* region, bool from_back) {
   current = region;
   const int32_t tasks = region->size.tasks;
-  for (;;) {
-    const int32_t number = region->next.fetch_add(1, std::memory_order_relaxed);
-    if (number >= tasks) break;
+  while (region->claimed.fetch_add(1, std::memory_order_relaxed) < tasks) {
+    const int32_t number = from_back ? tasks - 1 - region->last.fetch_add(1, std::memory_order_relaxed)
+                                     : region->first.fetch_add(1, std::memory_order_relaxed);
     RegionSize size = region->size;
     const int result = region->task(number, &size, region->closure);
     if (result != 0) KeepError(region, result);
@@ -120,15 +123,15 @@ void Work(Region* region) {
 }
 
 // Helps with a region, if it is open and wants help.
-bool Help(Region* region) {
+bool Help(Region* region, bool from_back) {
   if (!region->open.load(std::memory_order_relaxed)) return false;
   bool helped = false;
   // In this order: who is inside and sees an open region may read it until it leaves, because the caller closes it
   // first and then waits until nobody is inside.
   const int32_t others = region->inside.fetch_add(1);
   if (region->open.load() && others < region->helpers &&
-      region->next.load(std::memory_order_relaxed) < region->size.tasks) {
-    Work(region);
+      region->claimed.load(std::memory_order_relaxed) < region->size.tasks) {
+    Work(region, from_back);
     helped = true;
   }
   if (region->inside.fetch_sub(1) == 1 && region->awaited.load()) Wake(&region->inside, 1);
@@ -144,7 +147,7 @@ void* RunWorker(void* number) {
     const uint32_t seen = opened.load();
     bool helped = false;
     const int count = used_regions.load(std::memory_order_acquire);
-    for (int i = 0; i < count; ++i) helped |= Help(&regions[(start + i) % count]);
+    for (int i = 0; i < count; ++i) helped |= Help(&regions[(start + i) % count], start % 2 == 0);
     if (self->kept_away.load(std::memory_order_relaxed) && self->kept_away.exchange(false) && known) {
       sched_setaffinity(0, sizeof(allowed), &allowed);
     }
@@ -265,13 +268,15 @@ int RunRegion(Task task, void* closure, int tasks, int threads) {
   // tasks, the finer the parts, at some ten nanoseconds a task.
   region->size.tasks = tasks != 0 ? tasks : 24 + 4 * threads;
   region->helpers = threads - 1;
-  region->next.store(0, std::memory_order_relaxed);
+  region->claimed.store(0, std::memory_order_relaxed);
+  region->first.store(0, std::memory_order_relaxed);
+  region->last.store(0, std::memory_order_relaxed);
   region->result.store(0, std::memory_order_relaxed);
   region->error.store(nullptr, std::memory_order_relaxed);
   region->open.store(true);
   opened.fetch_add(1);
   if (sleepers.load() != 0) WakeElsewhere(threads - 1);
-  Work(region);
+  Work(region, false);
   Close(region);
   const int result = region->result.load();
   void* error = region->error.load();
