@@ -155,15 +155,20 @@ class FeedCheck:
 
     def __call__(self, feed: Mapping[str, Any]) -> list[Any]:
         """The inputs in model order."""
-        if not isinstance(feed, Mapping):
+        if type(feed) is not dict and not isinstance(feed, Mapping):  # the first is four times as fast
             raise FeedError(
                 f"a feed must map input names to arrays, got {type(feed).__name__}",
                 where=self.where,
                 hint="session.run({" + ", ".join(f"'{n}': array" for n in self.names[:3]) + "})",
             )
-        if len(feed) != len(self.names) or any(name not in feed for name in self.names):
+        if len(feed) != len(self.names):
             self._refuse_names(feed)
-        return [check(feed[check.info.name]) for check in self.checks]
+        try:
+            given = [feed[name] for name in self.names]
+        except KeyError:
+            self._refuse_names(feed)
+            raise
+        return [check(value) for check, value in zip(self.checks, given, strict=True)]
 
     def _refuse_names(self, feed: Mapping[str, Any]) -> None:
         for name in feed:

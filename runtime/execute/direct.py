@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 
 from heterocc.artifacts.manifest import Variant
-from heterocc.runtime.execute.memory import Buffers, aligned_bytes
+from heterocc.runtime.execute.memory import Buffers
 from heterocc.runtime.feeds import Array
 from heterocc.runtime.plan.schedule import HOST, Schedule
+from heterocc.runtime.plan.slots import ALIGNMENT
 
 MIN_BYTES = 1 << 14
 """The smallest size of such values in bytes; smaller ones are copied faster than an array can be checked."""
@@ -25,16 +26,33 @@ _DATA = 24
 """The offset of the data pointer in a tensor object of tvm_ffi: after the header (TVMFFIObject) of 24 bytes."""
 
 
+_HEAD = object.__basicsize__
+"""The offset of the data pointer in numpy's array objects, which is first after the header in its C API."""
+
+
+def _address_in_object(array: Array) -> int:
+    return ctypes.c_void_p.from_address(id(array) + _HEAD).value or 0
+
+
+def _address_by_name(array: Array) -> int:
+    return array.ctypes.data
+
+
+_sample = np.empty(1)
+_address = _address_in_object if _address_in_object(_sample) == _sample.ctypes.data else _address_by_name
+"""The address of an array's first element. `ctypes.data` takes over a microsecond."""
+
+
 class DirectValue:
     """The tensor of a value that can be pointed at other memory."""
 
-    __slots__ = ("_alignment", "_dtype", "_home", "_moved", "_pointer", "_shape")
+    __slots__ = ("_alignment", "_dtype", "_home", "_moved", "_nbytes", "_pointer", "_shape")
 
     def __init__(self, pointer: ctypes.c_void_p, array: Array, alignment: int) -> None:
         """`pointer` is the tensor's data pointer, `array` the context's own memory for it."""
         self._pointer = pointer
         self._home = array.ctypes.data
-        self._shape, self._dtype = array.shape, array.dtype
+        self._shape, self._dtype, self._nbytes = array.shape, array.dtype, array.nbytes
         self._alignment = alignment
         self._moved = False
 
@@ -43,7 +61,7 @@ class DirectValue:
         flags = array.flags
         if not (flags.c_contiguous and flags.aligned and array.dtype.isnative):
             return False
-        address = array.ctypes.data
+        address = _address(array)
         if address % self._alignment:
             return False
         self._pointer.value = address
@@ -58,10 +76,12 @@ class DirectValue:
 
     def result(self) -> Array:
         """A new array for the value, which the tensor then points at."""
-        size = self._dtype.itemsize * int(np.prod(self._shape))
-        array: Array = aligned_bytes(size).view(self._dtype).reshape(self._shape)
-        self.move(array)
-        return array
+        raw: Array = np.empty(self._nbytes + ALIGNMENT, np.uint8)
+        address = _address(raw)
+        skip = -address % ALIGNMENT
+        self._pointer.value = address + skip
+        self._moved = True
+        return np.ndarray(self._shape, self._dtype, raw, skip)
 
 
 def direct_values(variant: Variant, plan: Schedule, buffers: Buffers) -> dict[int, DirectValue]:

@@ -55,14 +55,17 @@ def apply_axis(
     dtype = str(data.ty.dtype.dtype)
     taps = index.shape[1]
     plain = taps == 1 and bool((weight == 1.0).all())
+    times = index.shape[0] // shape_of(data)[axis] if plain else 0
+    if times > 1 and np.array_equal(index[:, 0], np.arange(index.shape[0]) // times):
+        return bb.emit_te(_repeated, data, axis, times, primfunc_name_hint="resize")
 
     def compute(x: te.Tensor, positions: te.Tensor, weights: te.Tensor | None = None) -> te.Tensor:
         shape = [index.shape[0] if d == axis else x.shape[d] for d in range(len(x.shape))]
 
         def at(*i: tirx.Var) -> tirx.Expr:
             def tap(k: int) -> tirx.Expr:
-                value = x(*(positions[i[axis], k] if d == axis else i[d] for d in range(len(i))))
-                return value if weights is None else value.astype(work) * weights[i[axis], k]
+                value = x(*(positions[k, i[axis]] if d == axis else i[d] for d in range(len(i))))
+                return value if weights is None else value.astype(work) * weights[k, i[axis]]
 
             total = tap(0)
             for k in range(1, taps):
@@ -74,8 +77,20 @@ def apply_axis(
         return te.compute(shape, at, name="resize")
 
     work = dtype if dtype in ("float32", "float64") else "float32"
-    tables = [constant(index)] if plain else [constant(index), constant(weight.astype(work))]
+    # Tap by tap, so that neighbours in the output find theirs in a row.
+    rows = [np.ascontiguousarray(index.T), np.ascontiguousarray(weight.T.astype(work))]
+    tables = [constant(array) for array in (rows[:1] if plain else rows)]
     return bb.emit_te(compute, data, *tables, primfunc_name_hint="resize")
+
+
+def _repeated(x: te.Tensor, axis: int, times: int) -> te.Tensor:
+    """Each element of an axis several times in a row: an index without a table is no load, and fuses."""
+    shape = [n * times if d == axis else n for d, n in enumerate(x.shape)]
+    return te.compute(
+        shape,
+        lambda *i: x(*(tirx.floordiv(v, tirx.const(times, "int64")) if d == axis else v for d, v in enumerate(i))),
+        name="resize",
+    )
 
 
 def _sources(size: int, scale: float, out: int, attrs: Mapping[str, Any]) -> list[float]:

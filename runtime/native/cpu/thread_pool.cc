@@ -2,6 +2,7 @@
 
 #include <linux/futex.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/syscall.h>
 #include <tvm/ffi/c_api.h>
@@ -24,6 +25,8 @@ constexpr std::chrono::microseconds kCallerSpin{50};
 // Callers that may have regions at the same time; those beyond run theirs alone.
 constexpr int kRegions = 64;
 constexpr int kMaxWorkers = 1023;
+// Processors from where on a woken worker most likely finds an idle one by itself.
+constexpr int kManyProcessors = 16;
 
 void Pause() {
 #if defined(__x86_64__) || defined(__i386__)
@@ -67,7 +70,9 @@ struct alignas(64) Region {
   RegionSize size{nullptr, 0};
   int helpers = 0;
 
-  alignas(64) std::atomic<int32_t> next{0};  // the next task
+  alignas(64) std::atomic<int32_t> claimed{0};  // tasks that somebody took, or tried to
+  std::atomic<int32_t> first{0};                // of these, from the front
+  std::atomic<int32_t> last{0};                 // of these, from the back
   // Workers inside; the caller's region, closure and results must stay as long as there are any.
   alignas(64) std::atomic<int32_t> inside{0};
   std::atomic<bool> awaited{false};  // the caller sleeps until no worker is inside
@@ -81,6 +86,12 @@ std::atomic<int> used_regions{0};  // slots ever used: how far workers must look
 alignas(64) std::atomic<uint32_t> opened{0};
 alignas(64) std::atomic<int32_t> sleepers{0};
 std::atomic<int> workers{0};
+struct Worker {
+  pthread_t thread;
+  std::atomic<bool> asleep{false};
+  std::atomic<bool> kept_away{false};  // from the processor of the caller that wakes it, until it has woken
+};
+Worker all_workers[kMaxWorkers];
 pthread_mutex_t starting = PTHREAD_MUTEX_INITIALIZER;
 // The region that this thread works on.
 thread_local Region* current = nullptr;
@@ -96,13 +107,14 @@ void KeepError(Region* region, int result) {
   }
 }
 
-// Takes tasks of a region until none is left.
-void Work(Region* region) {
+// Takes tasks of a region until none is left: from the front or from the back. A thread thus tends to get the same part
+// of every kernel's loop, whose data its own caches hold.
+void Work(Region* region, bool from_back) {
   current = region;
   const int32_t tasks = region->size.tasks;
-  for (;;) {
-    const int32_t number = region->next.fetch_add(1, std::memory_order_relaxed);
-    if (number >= tasks) break;
+  while (region->claimed.fetch_add(1, std::memory_order_relaxed) < tasks) {
+    const int32_t number = from_back ? tasks - 1 - region->last.fetch_add(1, std::memory_order_relaxed)
+                                     : region->first.fetch_add(1, std::memory_order_relaxed);
     RegionSize size = region->size;
     const int result = region->task(number, &size, region->closure);
     if (result != 0) KeepError(region, result);
@@ -111,15 +123,15 @@ void Work(Region* region) {
 }
 
 // Takes tasks of a region if it is open and has some left.
-bool Help(Region* region) {
+bool Help(Region* region, bool from_back) {
   if (!region->open.load(std::memory_order_relaxed)) return false;
   bool helped = false;
   // In this order: a worker that is inside and sees an open region may read it until it leaves, because the caller
   // closes it first and then waits until no worker is inside.
   const int32_t others = region->inside.fetch_add(1);
   if (region->open.load() && others < region->helpers &&
-      region->next.load(std::memory_order_relaxed) < region->size.tasks) {
-    Work(region);
+      region->claimed.load(std::memory_order_relaxed) < region->size.tasks) {
+    Work(region, from_back);
     helped = true;
   }
   if (region->inside.fetch_sub(1) == 1 && region->awaited.load()) Wake(&region->inside, 1);
@@ -128,16 +140,24 @@ bool Help(Region* region) {
 
 void* RunWorker(void* number) {
   const auto start = static_cast<int>(reinterpret_cast<intptr_t>(number));
+  Worker* const self = &all_workers[start];
+  cpu_set_t allowed;
+  const bool known = sched_getaffinity(0, sizeof(allowed), &allowed) == 0;
   for (;;) {
     const uint32_t seen = opened.load();
     bool helped = false;
     const int count = used_regions.load(std::memory_order_acquire);
-    for (int i = 0; i < count; ++i) helped |= Help(&regions[(start + i) % count]);
+    for (int i = 0; i < count; ++i) helped |= Help(&regions[(start + i) % count], start % 2 == 0);
+    if (self->kept_away.load(std::memory_order_relaxed) && self->kept_away.exchange(false) && known) {
+      sched_setaffinity(0, sizeof(allowed), &allowed);
+    }
     if (helped) continue;
     if (Spin(kWorkerSpin, [seen] { return opened.load(std::memory_order_relaxed) != seen; })) continue;
+    self->asleep.store(true);
     sleepers.fetch_add(1);
     SleepWhile(&opened, seen);
     sleepers.fetch_sub(1);
+    self->asleep.store(false);
   }
   return nullptr;
 }
@@ -146,6 +166,10 @@ void* RunWorker(void* number) {
 void ForgetAll() {
   workers.store(0);
   sleepers.store(0);
+  for (Worker& worker : all_workers) {
+    worker.asleep.store(false);
+    worker.kept_away.store(false);
+  }
   pthread_mutex_init(&starting, nullptr);
   for (Region& region : regions) {
     region.inside.store(0);
@@ -174,12 +198,31 @@ void StartWorkers(int count) {
     const int failed =
         pthread_create(&thread, &attributes, RunWorker, reinterpret_cast<void*>(static_cast<intptr_t>(workers.load())));
     pthread_attr_destroy(&attributes);
+    if (failed == 0) all_workers[workers.load()].thread = thread;
     if (failed != 0) break;  // fewer threads than asked for do the same work
     pthread_setname_np(thread, "heterocc");
     workers.fetch_add(1);
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   pthread_mutex_unlock(&starting);
+}
+
+// Wakes `count` workers, on other processors than the caller's. If all others are busy, be it with threads that only
+// look for work, the system tends to wake a thread where its waker runs: it would wait there until the region is over.
+void WakeElsewhere(int count) {
+  cpu_set_t others;
+  const int here = sched_getcpu();
+  if (here >= 0 && here < CPU_SETSIZE && sched_getaffinity(0, sizeof(others), &others) == 0) {
+    CPU_CLR(here, &others);
+    const int processors = CPU_COUNT(&others);
+    for (int i = 0; processors > 0 && processors < kManyProcessors && i < std::min(count, workers.load()); ++i) {
+      Worker& worker = all_workers[i];
+      if (!worker.asleep.load()) continue;
+      worker.kept_away.store(true);
+      pthread_setaffinity_np(worker.thread, sizeof(others), &others);
+    }
+  }
+  Wake(&opened, count);
 }
 
 Region* TakeRegion() {
@@ -225,13 +268,15 @@ int RunRegion(Task task, void* closure, int tasks, int threads) {
   // tasks, the finer the parts, at some ten nanoseconds a task.
   region->size.tasks = tasks != 0 ? tasks : 24 + 4 * threads;
   region->helpers = threads - 1;
-  region->next.store(0, std::memory_order_relaxed);
+  region->claimed.store(0, std::memory_order_relaxed);
+  region->first.store(0, std::memory_order_relaxed);
+  region->last.store(0, std::memory_order_relaxed);
   region->result.store(0, std::memory_order_relaxed);
   region->error.store(nullptr, std::memory_order_relaxed);
   region->open.store(true);
   opened.fetch_add(1);
-  if (sleepers.load() != 0) Wake(&opened, threads - 1);
-  Work(region);
+  if (sleepers.load() != 0) WakeElsewhere(threads - 1);
+  Work(region, false);
   Close(region);
   const int result = region->result.load();
   void* error = region->error.load();

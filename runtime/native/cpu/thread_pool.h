@@ -4,8 +4,9 @@
 // until none is left, so that a thread that the operating system holds up delays a region by one task only. Regions of
 // different callers run at the same time and compete for the same workers.
 //
-// An idle worker polls for work for some time and then sleeps. Workers are never bound to cores.
-// They hold no lock, have no destructor to run, and end with the process. A forked child starts without any.
+// A worker that has nothing to do looks for work for some time and then sleeps. Workers are never bound to cores; one
+// that is woken is kept off its caller's until it runs. They hold no lock, have no destructor to run, and end with the
+// process. A forked child starts without any.
 //
 // Threading: all functions may be called from any thread.
 #ifndef HETEROCC_CPU_THREAD_POOL_H_

@@ -100,11 +100,13 @@ def store_vectors(
 
 
 def kept_stages(kernel: Nest) -> list[tuple[int, Stage]]:
-    """The numbers of stages whose values later stages read."""
+    """Stages whose values are used several times, by number: others are computed where they are read."""
     found = []
     for number, stage in enumerate(kernel.after):
         later = [load for s in kernel.after[number + 1 :] for load in loads(s.value)]
-        if dtype_of(stage.value) in _KEPT and any(load.source.same_as(stage.buffer) for load in later):
+        uses = sum(load.source.same_as(stage.buffer) for load in later)
+        given = kernel.argument(stage.buffer) is not None
+        if dtype_of(stage.value) in _KEPT and uses and (uses > 1 or given):
             found.append((number, stage))
     return found
 

@@ -11,6 +11,7 @@ from heterocc.compiler.lower.cpu.generate.convolution.direct import generate_dir
 from heterocc.compiler.lower.cpu.generate.convolution.filtered import FilteredPanels
 from heterocc.compiler.lower.cpu.generate.convolution.pooling import generate_pooling
 from heterocc.compiler.lower.cpu.generate.convolution.winograd import generate_winograd
+from heterocc.compiler.lower.cpu.generate.gates import generate_gated
 from heterocc.compiler.lower.cpu.generate.integers.depthwise import generate_integer_depthwise
 from heterocc.compiler.lower.cpu.generate.integers.panels import IntegerPanels
 from heterocc.compiler.lower.cpu.generate.integers.product import generate_integer_product
@@ -41,6 +42,9 @@ def generate(
     integers = read_integer_kernel(function, weights)
     if integers is not None:
         return generate_integer_product(integers, isa) or generate_integer_depthwise(integers, isa)
+    gated = generate_gated(function, weights, isa)
+    if gated is not None:
+        return gated
     fold = read_fold(function)
     if fold is not None and (done := generate_pooling(fold, isa) or generate_reduction(fold, isa)) is not None:
         return done

@@ -32,6 +32,7 @@ from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Axis, index, linear, offset, substituted
 from heterocc.compiler.lower.cpu.generate.read import Nest, Stage, is_constant
+from heterocc.compiler.lower.cpu.generate.repeats import find_repeated, write_repeated
 from heterocc.compiler.lower.cpu.generate.transposes import find_turned, write_turned
 
 PARALLEL_ELEMENTS = 1 << 16
@@ -181,6 +182,10 @@ class _Writer:
         turned = find_turned(self.nest, axis, self.lanes) if len(cuts) == 2 else None
         if turned is not None:
             write_turned(self.nest, arguments, turned, kind)
+            return
+        repeated = find_repeated(self.nest, axis, self.lanes) if len(cuts) == 2 else None
+        if repeated is not None:
+            write_repeated(self.nest, arguments, repeated, kind)
             return
         size, pieces = axis.length, 1
         if kind == "parallel" and len(cuts) == 2 and outer.length < TASKS:

@@ -136,6 +136,43 @@ def read_integer_kernel(function: tirx.PrimFunc, weights: Collection[int]) -> Ke
     return Kernel(**parts.nest(function, weights), left=factors[0], right=factors[1])
 
 
+def read_gated(function: tirx.PrimFunc, weights: Collection[int]) -> tuple[Kernel, Nest] | None:
+    """Read a kernel whose product, with stages of its own shape, is read by stages of another one.
+
+    Returns the product without those stages, and those as a Nest whose stages `before` are the product's. None if the
+    kernel is anything else, or gives out more than the stages of the other shape.
+    """
+    wide: list[tuple[Stage, tuple[int, ...]]] = []
+    parts = _parts(function, wide)
+    factors = None if parts is None else _factors(parts.block)
+    if parts is None or factors is None or not wide:
+        return None
+    kernel = Kernel(**parts.nest(function, weights), left=factors[0], right=factors[1])
+    stages, extents = tuple(s for s, _ in wide), wide[-1][1]
+    buffers = [s.buffer for s in stages]
+    for stage, own in wide:
+        reads = [r for r in loads(stage.value) if any(r.source.same_as(b) for b in buffers)]
+        if (
+            own != extents
+            or dtype_of(stage.value) != "float32"
+            or not all(is_iters(r.indices, list(stage.iters)) for r in reads)
+        ):
+            return None
+    if any(kernel.argument(b) is not None for b in (kernel.sum_, *(s.buffer for s in kernel.after))):
+        return None
+    kinds = "S" * len(extents)
+    map_ = Nest(
+        function=function,
+        weights=frozenset(weights),
+        loops=stages[-1].iters,
+        kinds=kinds,
+        extents=extents,
+        before=parts.before,
+        after=stages,
+    )
+    return kernel, map_
+
+
 def read_fold(function: tirx.PrimFunc) -> Fold | None:
     """Read a kernel; None unless it is one sum, maximum or minimum with padding before and an elementwise epilogue."""
     parts = _parts(function)
@@ -199,8 +236,11 @@ class _Parts:
         }
 
 
-def _parts(function: tirx.PrimFunc) -> _Parts | None:
-    """A kernel's only reduction and the stages around it."""
+def _parts(function: tirx.PrimFunc, wide: list[tuple[Stage, tuple[int, ...]]] | None = None) -> _Parts | None:
+    """A kernel's only reduction and the stages around it.
+
+    Stages of another shape that read it, and their extents, are added to `wide` if it is given.
+    """
     schedule = s_tir.Schedule(function, debug_mask="none")
     for rv in leaf_blocks(schedule):
         if not schedule.get_loops(rv):
@@ -222,12 +262,15 @@ def _parts(function: tirx.PrimFunc) -> _Parts | None:
         stage = Stage(other.store.buffer, () if is_scalar else tuple(other.iters), other.store.value)
         if not is_scalar and not is_iters(other.store.indices, other.iters):
             return None
-        tiled = [buffer, *(s.buffer for s in after)]
+        tiled = [buffer, *(s.buffer for s in after), *(s.buffer for s, _ in wide or ())]
         reads = [r for r in loads(stage.value) if any(r.source.same_as(t) for t in tiled)]
+        same = other.extents == extents and all(is_iters(r.indices, other.iters) for r in reads)
         if not reads:
             before.append(stage)
-        elif other.extents == extents and all(is_iters(r.indices, other.iters) for r in reads):
+        elif same and not wide:
             after.append(stage)
+        elif wide is not None:
+            wide.append((stage, other.extents))
         else:
             return None
     if any(p.same_as(stage.buffer) for stage in before for p in function.params):

@@ -27,6 +27,18 @@ def sigmoid(x: Value) -> Value:
     return (-z).fma(quotient, top)  # free of the division's rounding error
 
 
+def silu(x: Value) -> Value:
+    """x / (1 + e^-x), within 3 ulp where x > -88; below, where the result is less than 1e-36, it may be 0."""
+    return x / (scaled_exp((-x).at_least(-104.0).at_most(89.0), 0) + 1.0)
+
+
+def tanh_softplus(x: Value) -> Value:
+    """tanh(ln(1 + e^x)), within 4 ulp: n / (n + 2) for n = e^x · (e^x + 2); 1 from 20."""
+    power = exp_to(x, 20.0)
+    n = power * (power + 2.0)
+    return n / (n + 2.0)
+
+
 def sinh(x: Value) -> Value:
     """The hyperbolic sine, within 2 ulp."""
     size = x.magnitude()

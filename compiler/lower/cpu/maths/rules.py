@@ -19,7 +19,7 @@ from tvm.ir import Call, Op, register_op_attr
 from heterocc.compiler.lower.cpu.maths.circular import acos, asin, atan, cos, sin, tan
 from heterocc.compiler.lower.cpu.maths.error_function import erf
 from heterocc.compiler.lower.cpu.maths.exponential import exp, log
-from heterocc.compiler.lower.cpu.maths.hyperbolic import cosh, sigmoid, sinh, tanh
+from heterocc.compiler.lower.cpu.maths.hyperbolic import cosh, sigmoid, silu, sinh, tanh, tanh_softplus
 from heterocc.compiler.lower.cpu.maths.inverse import acosh, asinh, atanh
 from heterocc.compiler.lower.cpu.maths.lanes import FLOAT32, Lanes, Value
 from heterocc.compiler.lower.cpu.maths.power import power
@@ -41,12 +41,17 @@ FUNCTIONS: Mapping[str, Callable[..., Value]] = {
     "log": log,
     "pow": power,
     "sigmoid": sigmoid,
+    "silu": silu,
     "sin": sin,
     "sinh": sinh,
     "tan": tan,
     "tanh": tanh,
+    "tanh_softplus": tanh_softplus,
 }
-"""The functions of float32, by the names of TVM's operators."""
+"""By the names of TVM's operators; of float32.
+
+Not TVM's are silu, x · sigmoid(x), and tanh_softplus, tanh(ln(1 + e^x)).
+"""
 
 _OURS = "heterocc."
 _LAZY = "prim.if_then_else"
@@ -55,22 +60,35 @@ _PURE = 1  # TVM's CallEffectKind
 
 
 def mark_functions(mod: tvm.IRModule) -> tvm.IRModule:
-    """The module with functions of float32 as calls of our operators; half precision is cast to float32 and back."""
+    """The module with functions of float32 as calls of our operators, those of half precision as such between casts.
+
+    A product of x and sigmoid(x), which networks have more often than sigmoid alone, is a function of its own, and so
+    is the part of Mish that is not a product.
+    """
     operators = _operators()
 
     def marked(call: tirx.Expr) -> tirx.Expr:
-        operator = operators.get(getattr(call.op, "name", ""))
+        name = getattr(call.op, "name", "")
+        operator = operators.get(name)
         dtype = str(call.ty.dtype) if operator is not None else ""
         if dtype == FLOAT32:
+            exponent = _softplus_of(call.args[0]) if name == "tirx.tanh" else None
+            if exponent is not None:
+                return Call(operators["tirx.tanh_softplus"], [exponent], ret_ty=FLOAT32)
             return Call(operator, list(call.args), ret_ty=FLOAT32)
         if dtype in _NARROW:
             return Call(operator, [a.astype(FLOAT32) for a in call.args], ret_ty=FLOAT32).astype(dtype)
         return call
 
+    def product(found: tirx.Mul) -> tirx.Expr:
+        for factor, call in ((found.a, found.b), (found.b, found.a)):
+            if _is_sigmoid(call) and tvm_ffi.structural_equal(factor, call.args[0]):
+                return Call(operators["tirx.silu"], [factor], ret_ty=FLOAT32)
+        return found
+
+    steps = [(Call, marked), (tirx.Mul, product)]
     functions = {
-        gvar: tvm_ffi.structural_map(function, [(Call, marked)], order="post")
-        if isinstance(function, tirx.PrimFunc)
-        else function
+        gvar: tvm_ffi.structural_map(function, steps, order="post") if isinstance(function, tirx.PrimFunc) else function
         for gvar, function in mod.functions_items()
     }
     return tvm.IRModule(functions, attrs=mod.attrs)
@@ -137,6 +155,25 @@ def _guards_functions(statement: tirx.Stmt) -> bool:
 
 def _name(call: Call) -> str:
     return str(getattr(call.op, "name", "")).removeprefix(_OURS)
+
+
+def _is_sigmoid(expr: tirx.Expr) -> bool:
+    return _calls(expr, "sigmoid")
+
+
+def _softplus_of(expr: tirx.Expr) -> tirx.Expr | None:
+    """The x of an expression ln(e^x + 1)."""
+    if not _calls(expr, "log") or not isinstance(expr.args[0], tirx.Add):
+        return None
+    power, one = expr.args[0].a, expr.args[0].b
+    if _calls(one, "exp"):
+        power, one = one, power
+    is_one = isinstance(one, tirx.FloatImm) and float(one.value) == 1.0
+    return power.args[0] if is_one and _calls(power, "exp") else None
+
+
+def _calls(expr: tirx.Expr, name: str) -> bool:
+    return isinstance(expr, Call) and getattr(expr.op, "name", "") == f"{_OURS}{name}"
 
 
 def _is_ours(call: Call) -> bool:

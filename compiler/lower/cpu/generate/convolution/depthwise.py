@@ -6,7 +6,10 @@ rows of the tile and of the kernel that use it.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tvm import tirx
+from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, find_convolution
@@ -22,6 +25,9 @@ from heterocc.compiler.lower.cpu.generate.tiles import LATENCY, Run, runs
 COPY_BYTES = 24 << 10
 """The limit in bytes on copied rows, which are to stay in a first-level cache."""
 
+TASKS = 64
+"""Tasks at most that planes are dealt out to; a task clears what is around its planes once."""
+
 MOST_TAPS = 121
 """The limit on unrolled taps."""
 
@@ -34,12 +40,18 @@ def generate_depthwise(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tuple[P
     return emit.written(kernel, {}, _Writer(kernel, found, isa).write), ()
 
 
+def _narrowed(isa: Isa, places: int) -> Isa:
+    """The registers with the lanes that cover a row with the least modelled time: of a vector, and of each lane."""
+    sizes = [isa.lanes >> shift for shift in range(3) if isa.lanes >> shift >= min(4, isa.lanes)]
+    return replace(isa, lanes=min(sizes, key=lambda n: (-(-places // n) * (n / isa.lanes + 0.25), -n)))
+
+
 class _Writer:
     """A generator of a depthwise convolution: planes, chunks of their rows, tiles."""
 
     def __init__(self, kernel: Kernel, found: Convolution, isa: Isa) -> None:
         self.kernel, self.found = kernel, found
-        self.isa = isa.narrowed(found.columns.places)
+        self.isa = _narrowed(isa, found.columns.places)
         self.pitch = found.columns.extent
         self.phases = found.columns.phases
         count = -(-found.columns.places // self.isa.lanes)
@@ -50,6 +62,9 @@ class _Writer:
         self.chunks = -(-found.rows.places // self.rows)
         self.lines = (self.rows - 1) * found.rows.stride + found.rows.reach + 1
         self.row_runs, self.vector_runs = runs(self.rows, tall), runs(count, wide)
+        self.plane = self.lines * self.pitch + self.isa.lanes
+        planes = found.batch * found.groups
+        self.planes = -(-planes * self.chunks // TASKS) if found.work >= emit.PARALLEL_WORK else planes
 
     def _tile_size(self, count: int) -> tuple[int, int]:
         """Rows and vectors of a tile with the least modelled time.
@@ -77,22 +92,35 @@ class _Writer:
     def write(self, arguments: Arguments) -> None:
         """Write the kernel's body."""
         found = self.found
-        with emit.shared_loop(found.batch * found.groups * self.chunks, found.work) as task:
-            image, group, chunk = emit.unpacked(task, (found.batch, found.groups, self.chunks))
+        every = found.batch * found.groups
+        blocks = -(-every // self.planes)
+        with emit.shared_loop(blocks * self.chunks, found.work) as task:
+            block, chunk = emit.unpacked(task, (blocks, self.chunks))
             top = chunk * index(self.rows)
             if found.rows.places % self.rows:
                 top = tirx.min(top, index(found.rows.places - self.rows))
-            copied = emit.scratch(len(self.phases) * self.lines * self.pitch + self.isa.lanes)
-            self._copy(arguments, copied, image * index(found.groups) + group, top)
-            with emit.loop(found.outputs) as output:
-                channel = group * index(found.outputs) + output
-                for rows in self.row_runs:
-                    with emit.loop(rows.count) as tall:
-                        for vectors in self.vector_runs:
-                            with emit.loop(vectors.count) as wide:
-                                first = index(rows.start) + tall * index(rows.size)
-                                number = index(vectors.start) + wide * index(vectors.size)
-                                self._tile(arguments, copied, (rows, vectors), (first, number), (image, channel, top))
+            copied = emit.scratch(len(self.phases) * self.plane)
+            with emit.loop(len(self.phases) * self.plane) as place:
+                build.buffer_store(copied, build.float32(0.0), [place])
+            first = block * index(self.planes)
+            count = tirx.min(index(self.planes), index(every) - first) if every % self.planes else index(self.planes)
+            with build.serial(index(0), count) as number:
+                self._plane(arguments, copied, first + number, top)
+
+    def _plane(self, arguments: Arguments, copied: tirx.Buffer, plane: tirx.Expr, top: tirx.Expr) -> None:
+        """The outputs of one plane from row `top`."""
+        found = self.found
+        image, group = emit.unpacked(plane, (found.batch, found.groups))
+        self._copy(arguments, copied, plane, top)
+        with emit.loop(found.outputs) as output:
+            channel = group * index(found.outputs) + output
+            for rows in self.row_runs:
+                with emit.loop(rows.count) as tall:
+                    for vectors in self.vector_runs:
+                        with emit.loop(vectors.count) as wide:
+                            first = index(rows.start) + tall * index(rows.size)
+                            number = index(vectors.start) + wide * index(vectors.size)
+                            self._tile(arguments, copied, (rows, vectors), (first, number), (image, channel, top))
 
     def _copy(self, arguments: Arguments, copied: tirx.Buffer, plane: tirx.Expr, top: tirx.Expr) -> None:
         """Copy the rows that the outputs from row `top` read."""
@@ -107,9 +135,10 @@ class _Writer:
                 source,
                 copied,
                 line * index(self.pitch),
-                (columns, self.pitch, self.lines * self.pitch),
+                (columns, self.pitch, self.plane),
                 (rows, row, always),
                 self.isa.lanes,
+                cleared=True,
             )
 
     def _tile(
@@ -138,8 +167,8 @@ class _Writer:
             ]
             for tap in range(columns.taps if meets else 0):
                 across = tap * columns.dilation
-                plane = self.phases.index(across % columns.stride) * self.lines
-                begin = (first * index(rows.stride) + index(plane + line)) * index(self.pitch)
+                plane = self.phases.index(across % columns.stride) * self.plane
+                begin = (first * index(rows.stride) + index(line)) * index(self.pitch) + index(plane)
                 for buffer, start in zip(sums, starts, strict=True):
                     loaded = emit.vector(copied, begin + start + index(across // columns.stride), lanes)
                     for row, tap_row in meets:

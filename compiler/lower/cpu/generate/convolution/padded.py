@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from tvm import tirx
 from tvm.script.ir_builder import tirx as build
@@ -20,17 +21,29 @@ def padded_row(
     columns: tuple[Window, int, int],
     rows: tuple[Window, tirx.Expr, bool],
     lanes: int,
+    cleared: bool = False,
 ) -> None:
     """Copy the row that begins at `source` to `to`; a row outside the tensor is zeros.
 
     `columns` are the window, the length of a copied row, and the distance between the copies of its phases; `rows` the
-    window, the row's number, and whether it is never outside.
+    window, the row's number, and whether it is never outside. If the zeros are `cleared` they are there already.
     """
     window, pitch, plane = columns
 
     def take() -> None:
         for place, phase in enumerate(window.phases):
-            _take(flat, source, copied, to + index(place * plane), (window, pitch, phase), lanes)
+            here = to + index(place * plane)
+            if not cleared:
+                first, end = _inside(window, pitch, phase)
+                _clear(copied, here, first)
+                _clear(copied, here + index(end), pitch - end)
+            narrow = _narrow(window, pitch, phase, lanes) if cleared else None
+            whole = (flat, source, copied, here, (window, pitch, phase), lanes)
+            if narrow is None:
+                _take(*whole)
+            else:
+                before_last = rows[1] < index(rows[0].size - 1)
+                emit.either(before_last, partial(_take_narrow, *whole[:5], narrow), partial(_take, *whole))
 
     def clear() -> None:
         for place in range(len(window.phases)):
@@ -38,8 +51,55 @@ def padded_row(
 
     if rows[2]:
         take()
+    elif cleared:
+        with build.If(tirx.all(rows[1] >= index(0), rows[1] < index(rows[0].size))), build.Then():
+            take()
     else:
         emit.either(tirx.all(rows[1] >= index(0), rows[1] < index(rows[0].size)), take, clear)
+
+
+def _inside(window: Window, pitch: int, phase: int) -> tuple[int, int]:
+    """The places of a phase's row that are not zeros: from the first to before the second."""
+    shift = phase - window.before
+    first = max(0, -(shift // window.stride))
+    return first, max(first, min(pitch, -(-(window.size - shift) // window.stride)))
+
+
+def _narrow(window: Window, pitch: int, phase: int, lanes: int) -> int | None:
+    """The lanes of the one vector that holds a phase of a row narrower than `lanes`, with what follows in the plane."""
+    first, end = _inside(window, pitch, phase)
+    count, width = end - first, 2
+    while width < count:
+        width *= 2
+    begin = first * window.stride + phase - window.before
+    fits = begin + width * window.stride <= 2 * window.size
+    return width if window.stride <= 2 and 4 <= count < lanes and width > count and fits else None
+
+
+def _take_narrow(
+    flat: tirx.Buffer,
+    source: tirx.Expr,
+    copied: tirx.Buffer,
+    to: tirx.Expr,
+    columns: tuple[Window, int, int],
+    width: int,
+) -> None:
+    """Copy every column of one phase of a row by one vector, which reads into the next row: zeros follow.
+
+    Narrower vectors would make those that are read from here wait until they have left the store buffer.
+    """
+    window, pitch, phase = columns
+    first, end = _inside(window, pitch, phase)
+    source, to = source + index(first * window.stride + phase - window.before), to + index(first)
+    row = emit.registers(1, width)
+    value = emit.vector(flat, source, width)
+    if window.stride == 2:
+        pair = [value, emit.vector(flat, source + index(width), width)]
+        value = tirx.Shuffle(pair, list(range(0, 2 * width, 2)))
+    emit.put(row, value, index(0), width)
+    with emit.loop(width, "vectorized") as lane:
+        kept = tirx.Select(lane < index(end - first), row[lane], build.float32(0.0))
+        build.buffer_store(copied, kept, [to + lane])
 
 
 def _take(
@@ -52,14 +112,12 @@ def _take(
 ) -> None:
     """Copy all columns of one phase of a row, with zero padding."""
     window, pitch, phase = columns
-    shift = phase - window.before
-    first = max(0, -(shift // window.stride))
-    end = max(first, min(pitch, -(-(window.size - shift) // window.stride)))
-    _clear(copied, to, first)
-    _clear(copied, to + index(end), pitch - end)
-    source, to, count = source + index(first * window.stride + shift), to + index(first), end - first
+    first, end = _inside(window, pitch, phase)
+    begin = first * window.stride + phase - window.before
+    count = end - first
     if not count:
         return
+    source, to = source + index(begin), to + index(first)
     if window.stride == 1:
         _in_vectors(
             count,
@@ -67,7 +125,6 @@ def _take(
             lambda start, width: emit.put(copied, emit.vector(flat, source + start, width), to + start, width),
         )
         return
-    begin = first * window.stride + shift
     # Two vectors hold one of every other column; they have to end, or to begin, inside the row.
     earlier = 0 if begin + 2 * count <= window.size else 1
     if window.stride == 2 and count >= lanes and begin >= earlier:

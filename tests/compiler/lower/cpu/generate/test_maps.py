@@ -76,6 +76,16 @@ def test_transposition_agrees(cpu: str, order: list[int], a: int, b: int, c: int
     check(kernel, np.abs(x.transpose(order)))
 
 
+@pytest.mark.parametrize("cpu", runnable())
+@pytest.mark.parametrize(("times", "width"), [(2, 40), (2, 5), (3, 17), (5, 33), (8, 4), (2, 3), (9, 20)])
+def test_nearest_pixels_of_a_map_enlarged_by_a_whole_factor_agree(cpu: str, times: int, width: int) -> None:
+    x, r = floats(2, 3, 7, width), floats(2, 3, 7 * times, width * times)
+    scales = np.array([1, 1, times, times], np.float32)
+    nodes = [node("Resize", ["x", "", "s"], ["l"], mode="nearest"), node("Add", ["l", "r"], ["y"])]
+    kernel = Generated(nodes, {"x": x, "r": r}, {"s": scales}, target_of(cpu))
+    check(kernel, x.repeat(times, 2).repeat(times, 3).astype(np.float64) + r)
+
+
 def test_rows_chosen_by_number_are_read_in_vectors() -> None:
     table, rows = floats(50, 37), RNG.integers(0, 50, (3, 5))
     kernel = Generated([node("Gather", ["w", "i"], ["y"])], {"i": rows}, {"w": table}, target_of(runnable()[0]))

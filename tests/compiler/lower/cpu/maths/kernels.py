@@ -22,7 +22,8 @@ TARGETS: Mapping[str, tuple[dict[str, Any], int]] = {
 }
 """Attributes of the target and lanes of its vectors."""
 
-STATED = dict.fromkeys(FUNCTIONS, 1.0) | {"tan": 1.1, "tanh": 2.0, "sigmoid": 2.0, "sinh": 2.0, "cosh": 2.0, "erf": 2.0}
+_TWO = ("tanh", "sigmoid", "sinh", "cosh", "erf")
+STATED = dict.fromkeys(FUNCTIONS, 1.0) | {"tan": 1.1, **dict.fromkeys(_TWO, 2.0), "silu": 3.0, "tanh_softplus": 4.0}
 WITHOUT_FMA = STATED | {"exp": 1.2}
 """The largest errors in units in the last place, with fused multiply-adds and without."""
 
@@ -55,17 +56,32 @@ def exponents(x: np.ndarray) -> np.ndarray:
     return y
 
 
+def given(name: str, x: np.ndarray) -> tuple[np.ndarray, ...]:
+    """The arguments of a function for numbers of all kinds: silu is exact to the last places from -88 only."""
+    if name == "silu":
+        return (np.where(x < -88, -x, x),)
+    return (x, exponents(x)) if name == "pow" else (x,)
+
+
 def kernel(name: str, lanes: int, dtype: str = "float32") -> tirx.PrimFunc:
     """A kernel called `name` that computes the function in vectors, from one tensor or two."""
     count = 2 if name == "pow" else 1
     tensors = [te.placeholder((COUNT,), dtype, f"x{i}") for i in range(count)]
-    result = te.compute((COUNT,), lambda i: getattr(tirx, name)(*(t[i] for t in tensors)), "y")
+    function = _COMPOSED.get(name) or getattr(tirx, name)
+    result = te.compute((COUNT,), lambda i: function(*(t[i] for t in tensors)), "y")
     sch = s_tir.Schedule(te.create_prim_func([*tensors, result]))
     (loop,) = sch.get_loops(sch.get_sblock("y"))
     _, inner = sch.split(loop, [None, lanes])
     if lanes > 1:
         sch.vectorize(inner)
     return sch.mod["main"].with_attr("global_symbol", name)
+
+
+_COMPOSED: Mapping[str, Callable[[tirx.Expr], tirx.Expr]] = {
+    "silu": lambda x: x * tirx.sigmoid(x),
+    "tanh_softplus": lambda x: tirx.tanh(tirx.log(tirx.exp(x) + tirx.const(1.0, "float32"))),
+}
+"""Functions of ours that TVM has no operators for."""
 
 
 def built(kernels: Sequence[tirx.PrimFunc], target: dict[str, Any]) -> Any:
@@ -92,6 +108,8 @@ REFERENCE: Mapping[str, Callable[..., np.ndarray]] = {
     "erf": np.vectorize(math.erf),
     "pow": np.power,
     "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "silu": lambda x: x / (1 + np.exp(-x)),
+    "tanh_softplus": lambda x: np.tanh(np.log1p(np.exp(x))),
 }
 
 

@@ -24,7 +24,7 @@ from tests.compiler.lower.cpu.maths.kernels import (
     built,
     called,
     errors,
-    exponents,
+    given,
     kernel,
 )
 from tests.compiler.lower.lowered import job, model, run_cpu
@@ -46,11 +46,11 @@ def test_every_function_keeps_its_stated_error_for_all_kinds_of_numbers(isa: str
     stated = WITHOUT_FMA if isa == "sse2" else STATED
     wrong = {}
     for name in FUNCTIONS:
-        given = (x, exponents(x)) if name == "pow" else (x,)
-        error = errors(name, called(module, name, *given), *given)
+        numbers = given(name, x)
+        error = errors(name, called(module, name, *numbers), *numbers)
         if error.max() > stated[name]:
             at = int(error.argmax())
-            wrong[name] = (float(error[at]), [float(a[at]) for a in given])
+            wrong[name] = (float(error[at]), [float(a[at]) for a in numbers])
     assert wrong == {}
 
 
@@ -60,8 +60,8 @@ def test_other_numbers_of_lanes_give_the_same(lanes: int) -> None:
     module = built([kernel(name, lanes) for name in FUNCTIONS], target)
     x = arguments()
     for name in FUNCTIONS:
-        given = (x, exponents(x)) if name == "pow" else (x,)
-        assert errors(name, called(module, name, *given), *given).max() <= STATED[name], name
+        numbers = given(name, x)
+        assert errors(name, called(module, name, *numbers), *numbers).max() <= STATED[name], name
 
 
 def test_powers_treat_zeros_infinities_and_nan_as_c_does() -> None:

@@ -119,6 +119,14 @@ def test_a_depthwise_convolution_with_any_attributes_agrees(cpu: str, case: Case
 
 
 @pytest.mark.parametrize("cpu", runnable())
+@pytest.mark.parametrize("width", [5, 7, 10, 13, 14, 20])
+@pytest.mark.parametrize(("kernel", "stride"), [(3, 1), (5, 1), (3, 2), (5, 2)])
+def test_many_planes_of_narrow_rows_agree(cpu: str, width: int, kernel: int, stride: int) -> None:
+    pads = (kernel // 2,) * 2
+    check(cpu, Case(2, 67, 1, 1, (9, width), (kernel,) * 2, (stride,) * 2, (1, 1), pads, pads))
+
+
+@pytest.mark.parametrize("cpu", runnable())
 def test_work_that_threads_share_agrees(cpu: str) -> None:
     check(cpu, Case(2, 1, 24, 40, (23, 29), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1)))
     check(cpu, Case(1, 1, 3, 24, (65, 66), (7, 7), (2, 2), (1, 1), (3, 3), (3, 2)))
