@@ -52,7 +52,10 @@ cli_bundle.register(app)
 @app.command(
     epilog="Examples:  heterocc compile model.onnx   ·   heterocc compile model.onnx -d GPU,CPU -o model.hcb   ·   "
     "heterocc compile det.onnx --shape x=1,3,192,320 -d OPENCL,CPU,ORT --dump-dir dump   ·   "
-    "heterocc compile model.onnx -d CUDA,CPU --variant VULKAN,CPU -p VULKAN.precision=f16",
+    "heterocc compile model.onnx -d CUDA,CPU --variant VULKAN,CPU -p VULKAN.precision=f16\n\n"
+    "Compiled kernels are kept in $HETEROCC_CACHE (default: heterocc in the XDG cache directory), at most "
+    "$HETEROCC_CACHE_MB MiB of them (default 512; 0 keeps none). HETEROCC_CACHE=off disables all caches; to clear "
+    "them, delete the directory.",
 )
 def compile(
     model: Model,

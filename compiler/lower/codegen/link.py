@@ -25,6 +25,10 @@ _HINT = "install g++ or clang, or `pip install ziglang`"
 _FLAGS = ("-shared", "-nostdlib", "-Wl,--build-id=none", "-Wl,-s", "-Wl,-z,noexecstack")
 
 
+_JUMPS = {"x86_64": "jmp {}@PLT", "aarch64": "b {}", "arm": "b {}(PLT)", "riscv64": "tail {}@plt"}
+"""Jumps to another function, by the first part of a triple."""
+
+
 @dataclass(frozen=True, slots=True)
 class Linker:
     """A command that links shared objects for one architecture. `name` is used in messages."""
@@ -80,12 +84,17 @@ def link(
 
     Raises LinkerMissingError (HC406), and InternalError (HC902) with the linker's last message if it fails.
     """
-    linker = find_linker(triple, env)
+    linker, aliases = find_linker(triple, env), aliases or {}
     with scratch_folder("link") as folder:
         for name, content in objects.items():
             (folder / name).write_bytes(content)
-        names = [f"-Wl,--defsym={alias}={symbol}" for alias, symbol in (aliases or {}).items()]
-        command = [*linker.command, *_FLAGS, *names, "-o", "code.so", *objects, *linker.libraries]
+        names, files = [f"-Wl,--defsym={alias}={symbol}" for alias, symbol in aliases.items()], [*objects]
+        jump = _JUMPS.get(_plain_triple(triple).split("-")[0])
+        if linker.name == "ziglang" and names and jump is not None:  # it refuses --defsym
+            text = "".join(f".globl {a}\n.type {a},%function\n{a}: {jump.format(s)}\n" for a, s in aliases.items())
+            (folder / "aliases.s").write_text(f".text\n{text}")
+            names, files = [], [*files, "aliases.s"]
+        command = [*linker.command, *_FLAGS, *names, "-o", "code.so", *files, *linker.libraries]
         _run(linker, command, folder, env)
         return (folder / "code.so").read_bytes()
 

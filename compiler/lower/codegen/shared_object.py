@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,10 +12,10 @@ import tvm_ffi
 from tvm import relax, tirx
 
 from heterocc.compiler.files.scratch import scratch_folder
+from heterocc.compiler.lower.codegen.kernel_objects import kernel_objects
 from heterocc.compiler.lower.codegen.link import link
 from heterocc.compiler.lower.pipeline import call_by_symbol, memory_passes
 from heterocc.compiler.lower.progress import phase
-from heterocc.runtime.execute.tvm_api import available_cores
 
 if TYPE_CHECKING:
     from tvm.ir.transform import PassContext
@@ -27,11 +26,8 @@ _PREFIX = "__tvm_ffi_"
 """TVM's prefix of the symbols of exported functions."""
 
 
-PARTS = 4
-"""The most objects that the kernels of a partition are divided into, to compile them in parallel."""
-
-PART_KERNELS = 12
-"""The number of kernels for which one more object is worth its overhead."""
+_NOTHING = "heterocc_nothing"
+"""A function beside the entry of an executable without kernels, because TVM exports none without code."""
 
 
 @dataclass(frozen=True)
@@ -57,30 +53,30 @@ def build_executable(
     shared: dict[str, str] = {}
     passes = tvm.transform.Sequential(memory_passes())
     entry = _without_scopes(entry)
-    parts = _parts(entry) if target.kind.name == "llvm" else []
-    apart = frozenset(name for part in parts for name in part)
+    apart, objects, names = _kernels(entry, target, pipeline)
 
     def memory(mod: tvm.IRModule, _context: PassContext) -> tvm.IRModule:
         mod, found = call_by_symbol(passes(mod), apart)
         shared.update(found)
+        if apart:
+            mod.update_func(relax.GlobalVar(_NOTHING), _nothing())
         return mod
 
-    def context() -> PassContext:  # each thread has its own
-        return tvm.transform.PassContext(opt_level=3, config=dict(config or {}))
-
-    def compiled(part: tuple[str, ...]) -> bytes:
-        kernels = tvm.IRModule({entry.get_global_var(name): entry[name] for name in part})
-        with context(), scratch_folder("code") as folder:
-            path = folder / "kernels.o"
-            tvm.tirx.build(kernels, target=target, pipeline=pipeline).write_to_file(str(path), "o")
-            return path.read_bytes()
-
     last = tvm.transform.module_pass(memory, opt_level=0, name="heterocc_memory")
-    with ThreadPoolExecutor(max(1, min(len(parts), available_cores() - 1))) as pool:
-        objects = pool.map(compiled, parts)
-        with context():
-            vm = tvm.relax.build(entry, target=target, relax_pipeline=last, tir_pipeline=pipeline)
-        return Executable(vm, shared, tuple(objects))
+    with tvm.transform.PassContext(opt_level=3, config=dict(config or {})):
+        vm = tvm.relax.build(entry, target=target, relax_pipeline=last, tir_pipeline=pipeline)
+    aliases = {symbol: names.get(function, function) for symbol, function in {**names, **shared}.items()}
+    return Executable(vm, aliases, tuple(objects[name] for name in sorted(objects)))
+
+
+def _kernels(
+    entry: tvm.IRModule, target: Target, pipeline: str
+) -> tuple[frozenset[str], dict[str, bytes], dict[str, str]]:
+    """The kernels that are compiled apart from the entry, on a CPU all of them, and their `kernel_objects`."""
+    if target.kind.name != "llvm":
+        return frozenset(), {}, {}
+    kernels = {gvar.name_hint: f for gvar, f in entry.functions_items() if isinstance(f, tirx.PrimFunc)}
+    return frozenset(kernels), *kernel_objects(kernels, target, pipeline)
 
 
 def kernels_executable(functions: Mapping[str, tirx.PrimFunc], target: Target) -> Executable:
@@ -88,12 +84,8 @@ def kernels_executable(functions: Mapping[str, tirx.PrimFunc], target: Target) -
     return Executable(tvm.compile(_without_scopes(tvm.IRModule(dict(functions))), target), {})
 
 
-def _parts(entry: tvm.IRModule) -> list[tuple[str, ...]]:
-    """The kernels to compile apart from the entry, in groups. The number of cores must not change them, or the code
-    would depend on the machine."""
-    names = sorted(gvar.name_hint for gvar, f in entry.functions_items() if isinstance(f, tirx.PrimFunc))
-    count = min(PARTS, len(names) // PART_KERNELS)
-    return [tuple(names[i::count]) for i in range(1, count)]
+def _nothing() -> tirx.PrimFunc:
+    return tirx.PrimFunc([], tirx.Evaluate(tirx.IntImm("int32", 0))).with_attr("global_symbol", _NOTHING)
 
 
 def _without_scopes(mod: tvm.IRModule) -> tvm.IRModule:

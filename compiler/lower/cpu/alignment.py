@@ -13,7 +13,8 @@ def at_any_address(function: tirx.PrimFunc, parts: Collection[int] = ()) -> tirx
     """The kernel without TVM's assumption that its arguments start at multiples of 64 bytes.
 
     Vectors are then loaded by instructions that take any address; they are as fast if it is a multiple. Arguments
-    numbered in `parts` may begin inside a larger tensor.
+    numbered in `parts` may begin inside a larger tensor. Arguments are named by their numbers, so that the same kernel in
+    two places is equal code.
     """
     replace: list[tuple[tirx.Var, tirx.Var]] = []
     starts: list[tuple[tirx.Var, tirx.Var]] = []
@@ -24,14 +25,14 @@ def at_any_address(function: tirx.PrimFunc, parts: Collection[int] = ()) -> tirx
         if number in parts:
             start = tirx.Var(f"start_{number}", "int64")
             starts.append((param, start))
-        replace.append((param, _placed(param, start)))
+        replace.append((param, _placed(param, f"a{number}", start)))
 
     def declared(statement: tirx.DeclBuffer) -> None:
         data = statement.data
         inside = data.args if isinstance(data, Call) else ()
         start = next((s for param, s in starts if any(param.same_as(a) for a in inside)), None)
         if start is not None:
-            replace.append((statement.buffer, _placed(statement.buffer, start)))
+            replace.append((statement.buffer, _placed(statement.buffer, statement.buffer.name, start)))
 
     if starts:
         tvm_ffi.structural_walk(function.body, [(tirx.DeclBuffer, declared)], order="post")
@@ -42,13 +43,13 @@ def at_any_address(function: tirx.PrimFunc, parts: Collection[int] = ()) -> tirx
     return tvm_ffi.structural_map(function, [(tirx.Var, variable)], order="post")
 
 
-def _placed(buffer: tirx.Buffer, start: tirx.Var | None) -> tirx.Buffer:
+def _placed(buffer: tirx.Buffer, name: str, start: tirx.Var | None) -> tirx.Buffer:
     """A buffer at any address, from an element of its memory on."""
     ty = buffer.ty
     return tirx.decl_buffer(
         ty.shape,
         ty.dtype,
-        buffer.name,
+        name,
         strides=list(ty.strides) or None,
         elem_offset=ty.elem_offset if start is None else start,
         scope=ty.storage_scope,

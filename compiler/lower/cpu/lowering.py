@@ -18,7 +18,7 @@ from heterocc.compiler.lower.cpu.maths.pipeline import PIPELINE
 from heterocc.compiler.lower.cpu.schedule import schedule_kernels
 from heterocc.compiler.lower.cpu.target import cpu_target, triple_of
 from heterocc.compiler.lower.fault import plant_fault
-from heterocc.compiler.lower.pipeline import destination_passing, kernel_module
+from heterocc.compiler.lower.pipeline import KernelModule, destination_passing, kernel_module
 from heterocc.compiler.lower.stages import Stages, lowering, refusal, trial_job
 
 if TYPE_CHECKING:
@@ -41,15 +41,18 @@ class CpuLowering:
         )
 
     def trial(self, model: ImportedModel, node: str, device: TargetDevice) -> str | None:
-        """Import, legalise and schedule the node alone, without generating code."""
+        """Import and legalise the node alone, without writing its kernels: any kernel of arithmetic can be written."""
         job = trial_job(model, node, device, trial=False)
-        return refusal(lambda: _stages(job, cpu_target(device)))
+        return refusal(lambda: _kernels(job, cpu_target(device)))
+
+
+def _kernels(job: PartitionJob, target: Target) -> KernelModule:
+    isa = isa_of(target)
+    before = [relax.backend.DispatchSortScan()]
+    return kernel_module(job, target, before, rewrite=lambda f: fuse_attention(keep_channels_last(f), isa))
 
 
 def _stages(job: PartitionJob, target: Target) -> Stages:
-    isa = isa_of(target)
-    before = [relax.backend.DispatchSortScan()]
-    module = kernel_module(job, target, before, rewrite=lambda f: fuse_attention(keep_channels_last(f), isa))
-    module = plant_fault(module, job)
+    module = plant_fault(_kernels(job, target), job)
     scheduled = schedule_kernels(module, target)
     return Stages(module, scheduled, destination_passing(scheduled))

@@ -11,7 +11,6 @@ from onnx import helper
 
 from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.lower.backend import PartitionJob
-from heterocc.compiler.lower.codegen.shared_object import PART_KERNELS
 from heterocc.compiler.lower.cpu.lowering import CpuLowering
 from heterocc.runtime.fault_variables import WRONG_KERNEL
 from tests.compiler.lower.codegen.test_link import machine_of
@@ -182,8 +181,8 @@ def test_trial_says_why_not_without_raising() -> None:
     assert reason is not None and "Det" in reason
 
 
-def test_kernels_compiled_in_several_objects_run_and_give_the_same_bytes_every_time() -> None:
-    width = 3 * PART_KERNELS
+def test_kernels_compiled_in_objects_of_their_own_run_and_give_the_same_bytes_every_time() -> None:
+    width = 12
     weights = {f"w{i}": RNG.standard_normal((2, i + 2)).astype(np.float32) for i in range(width)}
     nodes = [node("MatMul", ["x", f"w{i}"], [f"y{i}"], name=f"product{i}") for i in range(width)]
     x = {"x": RNG.standard_normal((3, 2)).astype(np.float32)}
