@@ -13,8 +13,8 @@ Cases, each with as many threads as the process may use cores unless it says oth
 
 A round is the time from the start of all callers to the end of the last; `slowest` is the longest single request. The
 ratio is ONNX Runtime's time over ours: above 1 is faster. For the neighbour the slowdown, time beside it over time
-alone, is compared as well. Runners rest between rounds, so that the spinning of one's idle threads is not counted
-against the other.
+alone, is compared as well. Between rounds the process comes to rest, so that the spinning of one runner's idle threads
+is not counted against the other.
 """
 
 from __future__ import annotations
@@ -44,9 +44,6 @@ from heterocc.artifacts.reader import open_bundle  # noqa: E402
 from heterocc.compiler.cli.bench import onnxruntime_runner  # noqa: E402
 from heterocc.compiler.driver import compile_model  # noqa: E402
 from heterocc.runtime import load  # noqa: E402
-
-REST = 0.03
-"""Seconds between rounds: longer than idle threads of a runner spin."""
 
 Run = Callable[[], object]
 
@@ -121,8 +118,17 @@ def in_turns(runners: dict[str, Sequence[Run]], requests: int, rounds: int) -> d
                 if number:
                     times[name].rounds.append(took)
                     times[name].slowest.append(slowest)
-                time.sleep(REST)
+                rest()
     return times
+
+
+def rest() -> None:
+    """Wait until no thread of this process runs; at most a second."""
+    for _ in range(50):
+        before = time.process_time()
+        time.sleep(0.02)
+        if time.process_time() - before < 0.002:
+            return
 
 
 @contextmanager
