@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Print what the tests must find here, as HETEROCC_REQUIRE takes it: the drivers and tools that scripts/setup.sh installs
-# and that are installed, and an NVIDIA GPU. A test of theirs that is skipped is an error then.
+# and that are installed (aarch64: an emulator of 64-bit ARM), and an NVIDIA GPU. A test of theirs that is skipped is an
+# error then.
 set -euo pipefail
 
 installed() {
@@ -13,5 +14,6 @@ if command -v c++ >/dev/null; then # the plug-ins are built here
   installed mesa-vulkan-drivers libvulkan1 libvulkan-dev && found+=(vulkan)
 fi
 installed spirv-tools && found+=(spirv-val)
+installed qemu-user && found+=(aarch64)
 nvidia-smi -L >/dev/null 2>&1 && found+=(cuda)
 (IFS=, && echo "${found[*]-}")

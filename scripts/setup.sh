@@ -4,9 +4,9 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 # OpenCL and Vulkan drivers for the CPU, their loaders, and the headers for our plug-ins; the tests check SPIR-V with
-# spirv-tools. None of them is needed for CPU-only use.
+# spirv-tools, and run code for 64-bit ARM with qemu-user. None of them is needed for CPU-only use.
 packages=(pocl-opencl-icd ocl-icd-libopencl1 opencl-c-headers
-  mesa-vulkan-drivers libvulkan1 libvulkan-dev spirv-tools)
+  mesa-vulkan-drivers libvulkan1 libvulkan-dev spirv-tools qemu-user)
 missing=()
 for package in "${packages[@]}"; do
   dpkg -s "$package" >/dev/null 2>&1 || missing+=("$package")
@@ -15,9 +15,9 @@ if [ ${#missing[@]} -gt 0 ]; then
   if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
     echo "setup: installing ${missing[*]}"
     (apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}") \
-      >/dev/null || echo "setup: apt-get failed; going on without ${missing[*]} (no OpenCL or Vulkan device)"
+      >/dev/null || echo "setup: apt-get failed; going on without ${missing[*]} (their devices and tests are left out)"
   else
-    echo "setup: going on without ${missing[*]} (no OpenCL or Vulkan device); to have it: sudo apt-get install ${missing[*]}"
+    echo "setup: going on without ${missing[*]} (their devices and tests are left out); to have it: sudo apt-get install ${missing[*]}"
   fi
 fi
 

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, settings
 
 from heterocc.runtime.fault_variables import WRONG_KERNEL, honoured
 from heterocc.runtime.native import cuda_unavailable_reason, opencl_unavailable_reason, vulkan_unavailable_reason
+from tests.emulator import unavailable_reason as emulator_unavailable_reason
 from tests.golden_files import Golden
 
 # A busy machine is no defect of the code: examples have no deadline and may be slow to draw.
@@ -26,6 +27,7 @@ MISSING: Mapping[str, Callable[[], str | None]] = {
     "opencl": opencl_unavailable_reason,
     "vulkan": vulkan_unavailable_reason,
     "spirv-val": lambda: None if shutil.which("spirv-val") else "it is not on the PATH (Debian: spirv-tools)",
+    "aarch64": emulator_unavailable_reason,
     "cuda": cuda_unavailable_reason,
 }
 """The names that HETEROCC_REQUIRE accepts, each with a function that returns the reason if it is missing here."""

@@ -37,10 +37,16 @@ def test_a_required_gpu_that_is_missing_ends_the_run(tmp_path: Path) -> None:
     assert "asks for cuda, which the tests cannot use: CUDA cannot be used" in output
 
 
+def test_a_required_emulator_that_is_missing_ends_the_run() -> None:
+    status, told = collect(HETEROCC_REQUIRE="aarch64", PATH="/nowhere")
+    assert status == pytest.ExitCode.USAGE_ERROR
+    assert "asks for aarch64, which the tests cannot use: qemu-aarch64 is not on the PATH (Debian: qemu-user)" in told
+
+
 def test_a_requirement_that_nobody_knows_ends_the_run() -> None:
     status, output = collect(HETEROCC_REQUIRE="opencI")
     assert status == pytest.ExitCode.USAGE_ERROR
-    assert "it may name opencl, vulkan, spirv-val" in output
+    assert "it may name opencl, vulkan, spirv-val, aarch64" in output
 
 
 @pytest.mark.xdist_group("together")

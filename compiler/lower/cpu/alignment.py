@@ -13,8 +13,8 @@ def at_any_address(function: tirx.PrimFunc, parts: Collection[int] = ()) -> tirx
     """The kernel without TVM's assumption that its arguments start at multiples of 64 bytes.
 
     Vectors are then loaded by instructions that take any address; they are as fast if it is a multiple. Arguments
-    numbered in `parts` may begin inside a larger tensor. Arguments are named by their numbers, so that the same kernel in
-    two places is equal code.
+    numbered in `parts` may begin inside a larger tensor. All are named by their numbers, so that the same kernel in two
+    places is equal code.
     """
     replace: list[tuple[tirx.Var, tirx.Var]] = []
     starts: list[tuple[tirx.Var, tirx.Var]] = []

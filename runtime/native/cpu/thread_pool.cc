@@ -95,6 +95,9 @@ Worker all_workers[kMaxWorkers];
 pthread_mutex_t starting = PTHREAD_MUTEX_INITIALIZER;
 // The region that this thread works on.
 thread_local Region* current = nullptr;
+// Threads that are in a region which they started, and whether this thread is one of them.
+alignas(64) std::atomic<int32_t> callers{0};
+thread_local bool calling = false;
 
 void KeepError(Region* region, int result) {
   int none = 0;
@@ -170,6 +173,7 @@ void ForgetAll() {
     worker.asleep.store(false);
     worker.kept_away.store(false);
   }
+  callers.store(calling ? 1 : 0);
   pthread_mutex_init(&starting, nullptr);
   for (Region& region : regions) {
     region.inside.store(0);
@@ -254,14 +258,24 @@ int RunAlone(Task task, void* closure, int tasks) {
   return 0;
 }
 
-}  // namespace
+// The cores that the process may use, as far as the first caller could.
+int Cores() {
+  static const int cores = [] {
+    cpu_set_t set;
+    return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : CPU_SETSIZE;
+  }();
+  return cores;
+}
 
-int RunRegion(Task task, void* closure, int tasks, int threads) {
-  Region* region = nullptr;
-  if (threads <= 1 || tasks == 1 || current != nullptr || (region = TakeRegion()) == nullptr) {
-    return RunAlone(task, closure, tasks);
-  }
-  StartWorkers(threads - 1);
+// The threads that a region may use with so many callers at work, this one included. When there is a caller for every
+// core, help would come from a thread that shares its core: the region would wait whenever that thread is not running.
+int ThreadsFor(int wanted, int callers) {
+  return std::min(wanted, 1 + std::max(wanted, Cores()) - callers);
+}
+
+int RunShared(Task task, void* closure, int tasks, int threads) {
+  Region* region = threads > 1 ? TakeRegion() : nullptr;
+  if (region == nullptr) return RunAlone(task, closure, tasks);
   region->task = task;
   region->closure = closure;
   // Generated code deals a loop out in equal parts of whole iterations and leaves the last tasks without any: the more
@@ -285,6 +299,18 @@ int RunRegion(Task task, void* closure, int tasks, int threads) {
     TVMFFIErrorSetRaised(error);
     TVMFFIObjectDecRef(error);
   }
+  return result;
+}
+
+}  // namespace
+
+int RunRegion(Task task, void* closure, int tasks, int threads) {
+  if (threads <= 1 || tasks == 1 || calling || current != nullptr) return RunAlone(task, closure, tasks);
+  StartWorkers(threads - 1);
+  calling = true;
+  const int result = RunShared(task, closure, tasks, ThreadsFor(threads, callers.fetch_add(1) + 1));
+  callers.fetch_sub(1);
+  calling = false;
   return result;
 }
 

@@ -128,6 +128,51 @@ def test_the_pool_has_the_workers_of_the_largest_session_and_a_forked_child_its_
     assert done.stdout.split() == ["0", "3", "3", "0", "0", "0"], done.stdout + done.stderr
 
 
+HELD = """
+import ctypes, os, threading
+from heterocc.runtime.native import cpu_api
+
+cores = len(os.sched_getaffinity(0))
+LAUNCH = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int)
+TASK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+launch = LAUNCH(cpu_api._load().heterocc_cpu_launcher(cores))
+
+def region(work):
+    def task(number, size, closure):
+        work(number)
+        return 0
+    kept = TASK(task)
+    launch(ctypes.cast(kept, ctypes.c_void_p), None, 0)
+
+def own_region():
+    seen = []
+    region(lambda number: seen.append((number, threading.get_native_id())))
+    return len(seen), {t for _, t in seen} == {threading.get_native_id()}
+
+def held(callers):
+    inside, leave = threading.Semaphore(0), threading.Event()
+    def hold(number):
+        if number == 0:
+            inside.release()
+            leave.wait()
+    threads = [threading.Thread(target=region, args=(hold,)) for _ in range(callers)]
+    for thread in threads: thread.start()
+    for thread in threads: inside.acquire()
+    found = own_region()
+    leave.set()
+    for thread in threads: thread.join()
+    return found
+
+print(own_region()[0] > 1, *held(cores), own_region()[0] > 1)
+"""
+
+
+def test_a_caller_for_every_core_makes_each_run_its_regions_alone() -> None:
+    done = subprocess.run([sys.executable, "-c", HELD], capture_output=True, text=True, timeout=60, check=False)
+    several = len(os.sched_getaffinity(0)) > 1
+    assert done.stdout.split() == [str(several), "1", "True", str(several)], done.stdout + done.stderr
+
+
 def test_without_the_plug_in_loops_run_on_the_caller_and_a_note_says_so(
     bundle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

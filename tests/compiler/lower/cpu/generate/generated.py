@@ -15,10 +15,11 @@ from heterocc.compiler.lower.cpu.generate.isa import Isa, isa_of
 from heterocc.compiler.lower.cpu.generate.rows.joins import joined_rows
 from heterocc.compiler.lower.pipeline import KernelModule, kernel_module
 from heterocc.compiler.lower.straight import bindings_of
+from tests.compiler.lower.cpu.aarch64 import emulated
 from tests.compiler.lower.lowered import job, model
 
-AVX512, AVX2 = "x86-64-v4", "x86-64-v3"
-ARM = tvm.target.Target({"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mcpu": "cortex-a76"})
+AVX512, AVX2, NEON = "x86-64-v4", "x86-64-v3", "cortex-a76"
+ARM = tvm.target.Target({"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mcpu": NEON})
 
 
 def runnable() -> list[str]:
@@ -29,7 +30,9 @@ def runnable() -> list[str]:
 
 
 def target_of(mcpu: str) -> tvm.target.Target:
-    """The TVM target of an x86-64 level, with vectors as wide as the level has."""
+    """The TVM target of an x86-64 level, with vectors as wide as the level has, or of 64-bit ARM (NEON)."""
+    if mcpu == NEON:
+        return ARM
     attributes = ["-prefer-256-bit"] if mcpu == AVX512 else []
     target = {"kind": "llvm", "mtriple": "x86_64-linux-gnu", "mcpu": mcpu}
     return tvm.target.Target({**target, "mattr": attributes} if attributes else target)
@@ -63,13 +66,18 @@ class Generated:
             return tvm.compile(tvm.IRModule({"f": self.done[0].with_attr("global_symbol", "f")}), self._target)
 
     def run(self, dtype: str = "float32") -> np.ndarray:
-        """The kernel's output, which has this dtype. What it does not write stays NaN, or 85 in integers."""
-        code = self.code()
-        assert self.done is not None
+        """The kernel's output, which has this dtype. What it does not write stays NaN, or 85 in integers.
+
+        Code for ARM is emulated.
+        """
+        assert self.done is not None, "no generator supports the kernel's kind"
         values = [value for value, _ in self._arguments]
         for packing in self.done[1]:
             values[packing.argument] = packing.apply(values[packing.argument])
-        output = tvm.runtime.tensor(np.full(self._shape, np.nan if dtype == "float32" else 85, dtype))
+        result = np.full(self._shape, np.nan if dtype == "float32" else 85, dtype)
+        if self._target == ARM:
+            return emulated.run(self.done[0], ARM, values, [result])[0]
+        code, output = self.code(), tvm.runtime.tensor(result)
         code["f"](*(tvm.runtime.tensor(np.array(v, order="C")) for v in values), output)
         return output.numpy()
 

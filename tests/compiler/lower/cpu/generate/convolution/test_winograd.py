@@ -110,6 +110,19 @@ def test_a_map_of_magnified_numbers_agrees() -> None:
     assert_near(kernel.run(), reference(case, x, w), 72)
 
 
+@pytest.mark.parametrize("cpu", runnable())
+def test_an_infinity_spoils_only_the_tiles_of_outputs_that_read_it(cpu: str) -> None:
+    x, w = floats(1, 3, 12, 40), floats(5, 3, 3, 3)
+    nodes = [node("Conv", ["x", "w"], ["y"], pads=[1] * 4)]
+    usual = Generated(nodes, {"x": x}, {"w": w}, target_of(cpu)).run()
+    x[0, 1, 6, 17] = np.inf
+    found = Generated(nodes, {"x": x}, {"w": w}, target_of(cpu)).run()
+    near = np.zeros(found.shape, bool)
+    near[..., 4:8, 16:20] = True  # tiles of 2 x 2 whose 4 x 4 inputs have the place
+    assert np.array_equal(found[~near], usual[~near])
+    assert np.all(~np.isfinite(found[..., 5:8, 16:19]))
+
+
 def test_weights_fetched_ahead_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(winograd, "FAR_NUMBERS", 0)
     for outputs in (3, 13, 40):
