@@ -110,9 +110,6 @@ def _wants_definition(node: onnx.NodeProto) -> bool:
         return False
     if node.op_type == "LayerNormalization":
         return sum(map(bool, node.output)) > 1  # TVM's converter computes wrong statistics
-    if node.op_type == "Attention":
-        # TVM's converter takes the number of heads for granted; the fourth output marks masked entries in its own way
-        return not any(a.name == "q_num_heads" for a in node.attribute) and not any(node.output[3:])
     return node.op_type in EXPANDED
 
 
