@@ -11,7 +11,7 @@ from onnx import helper
 from tvm import relax, te, tirx
 
 from heterocc.compiler.lower.converters.registry import Context, converter
-from heterocc.compiler.lower.converters.values import as_dtype, dtype_of, is_float, scalar, shape_of
+from heterocc.compiler.lower.converters.values import as_dtype, dtype_of, fixed, is_float, scalar, shape_of
 from heterocc.compiler.lower.straight import constant
 
 op = relax.op
@@ -32,8 +32,14 @@ def _is_inf(ctx: Context, data: relax.Expr) -> relax.Expr:
 
 
 @converter("Dropout")
-def _dropout(ctx: Context, data: relax.Expr, *_rest: relax.Expr) -> list[relax.Expr]:
-    """Dropout in inference mode: the data, and a mask of true."""
+def _dropout(
+    ctx: Context, data: relax.Expr, ratio: relax.Expr | None = None, training: relax.Expr | None = None
+) -> list[relax.Expr]:
+    """Dropout in inference mode, or of a ratio of 0: the data, and a mask of true."""
+    if training is not None:
+        known = [fixed(v) for v in (ratio, training) if v is not None]
+        if not any(value is not None and not value.any() for value in known):
+            raise NotImplementedError("dropout in training mode is random")
     return [data] if ctx.outputs < 2 else [data, constant(np.ones(shape_of(data), dtype=bool))]
 
 

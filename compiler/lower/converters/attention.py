@@ -170,7 +170,8 @@ def attention(
     if joined:
         result = heads_joined(ctx, scores.result)
     else:
-        result = op.reshape(scores.result, (batch, heads, rows, shape_of(value)[3]))
+        shape = (batch, heads, rows, shape_of(value)[3])
+        result = scores.result if shape_of(scores.result) == shape else op.reshape(scores.result, shape)
     step = (scores.product, scores.capped, scores.masked, scores.shares)[ctx.attrs.get("qk_matmul_output_mode", 0)]
     if ctx.outputs > 3 and ctx.node.output[3]:
         step = op.broadcast_to(step, (batch, heads, rows, shape_of(key)[2]))

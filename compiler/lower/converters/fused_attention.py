@@ -265,6 +265,10 @@ def group_query_attention(
     offset = ctx.bb.emit(op.reshape(before, (batch, 1, 1, 1)))
     table = constant(ahead.reshape(1, 1, rows, keys).astype(np.int64))
     allowed = ctx.bb.emit(op.less_equal(table, offset))
+    if most == rows:  # the samples of a prompt may end in padding
+        numbers = constant(np.arange(keys, dtype=np.int64).reshape(1, 1, 1, keys))
+        inside = ctx.bb.emit(op.less_equal(numbers, ctx.bb.emit(op.reshape(valid, (batch, 1, 1, 1)))))
+        allowed = ctx.bb.emit(op.logical_and(allowed, inside))
     if window > 0:
         near = ctx.bb.emit(op.greater(table, op.subtract(offset, scalar(window, "int64"))))
         allowed = ctx.bb.emit(op.logical_and(allowed, near))

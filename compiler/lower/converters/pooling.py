@@ -32,9 +32,25 @@ def max_pool(ctx: Context, data: relax.Expr) -> relax.Expr | list[relax.Expr]:
     """Maxima over windows, and their indices if they are wanted."""
     if ctx.outputs == 1 and _covers(ctx, data):
         return op.max(data, list(range(2, len(shape_of(data)))), keepdims=True)
+    ctx = _padded(ctx, data)
     if ctx.outputs > 1 and ctx.node.output[1]:
         return _with_indices(ctx, data)
     return ctx.original(data)
+
+
+def _padded(ctx: Context, data: relax.Expr) -> Context:
+    """The context with `pads` in place of an `auto_pad` that determines them."""
+    auto = ctx.text("auto_pad", "NOTSET")
+    if auto not in ("SAME_UPPER", "SAME_LOWER"):
+        return ctx
+    sizes, kernel = shape_of(data)[2:], ctx.attrs["kernel_shape"]
+    strides, dilations = (ctx.attrs.get(k, None) or [1] * len(sizes) for k in ("strides", "dilations"))
+    axes = zip(sizes, kernel, strides, dilations, strict=True)
+    total = [max(0, (-(-n // s) - 1) * s + (k - 1) * d + 1 - n) for n, k, s, d in axes]
+    before = [(t + (auto == "SAME_LOWER")) // 2 for t in total]
+    pads = [*before, *(t - b for t, b in zip(total, before, strict=True))]
+    attrs = {k: v for k, v in ctx.attrs.items() if k not in ("auto_pad", "ceil_mode")}
+    return dataclasses.replace(ctx, attrs={**attrs, "pads": pads})
 
 
 MOST_TAPS = 128
@@ -54,13 +70,6 @@ def _with_indices(ctx: Context, data: relax.Expr) -> list[relax.Expr]:
     strides = ctx.attrs.get("strides", None) or [1] * rank
     dilations = ctx.attrs.get("dilations", None) or [1] * rank
     before = (ctx.attrs.get("pads", None) or [0] * 2 * rank)[:rank]
-    auto = ctx.text("auto_pad", "NOTSET")
-    if auto in ("SAME_UPPER", "SAME_LOWER"):
-        axes = zip(sizes, places, kernel, strides, dilations, strict=True)
-        total = [max(0, (m - 1) * s + (k - 1) * d + 1 - n) for n, m, k, s, d in axes]
-        before = [(t + (auto == "SAME_LOWER")) // 2 for t in total]
-    elif auto == "VALID":
-        before = [0] * rank
     steps = [1] * rank
     for d in range(1, rank):
         if by_column:

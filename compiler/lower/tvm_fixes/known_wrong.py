@@ -25,14 +25,6 @@ def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
     return {a.name: helper.get_attribute_value(a) for a in node.attribute}
 
 
-def _input(node: onnx.NodeProto, index: int) -> bool:
-    return len(node.input) > index and bool(node.input[index])
-
-
-def _dropout(node: onnx.NodeProto) -> str | None:
-    return "Dropout in training mode is random" if _input(node, 2) else None
-
-
 def _roi_align(node: onnx.NodeProto) -> str | None:
     if _attributes(node).get("mode", b"avg") == b"max":
         return "RoiAlign with mode=max: the importer takes the maximum of different samples than ONNX"
@@ -45,7 +37,6 @@ def _non_max_suppression(_node: onnx.NodeProto) -> str | None:
 
 _RULES: Mapping[str, Callable[[onnx.NodeProto], str | None]] = MappingProxyType(
     {
-        "Dropout": _dropout,
         "NonMaxSuppression": _non_max_suppression,
         "RoiAlign": _roi_align,
     }
