@@ -925,3 +925,47 @@ CASES["rotation of short heads"] = [
     )
     for size in (4, 8, 16, 32)
 ]
+
+TOKENS = ints(2, 5, d=np.int32, lo=0, hi=9)
+CASES["joined"] = [
+    case("FusedConv", IMAGE, weight(2, 4, 3, 3), weight(2), activation="Relu", **MICROSOFT),
+    case("FusedConv", IMAGE, weight(2, 4, 3, 3), activation="LeakyRelu", activation_params=[0.1], **MICROSOFT),
+    case("FusedConv", IMAGE, weight(2, 4, 3, 3), activation="Clip", activation_params=[-0.5, 0.5], **MICROSOFT),
+    case(
+        "FusedConv",
+        IMAGE,
+        weight(4, 4, 3, 3),
+        weight(4),
+        draw(1, 4, 6, 6, seed=8),
+        pads=[1, 1, 1, 1],
+        activation="Relu",
+        **MICROSOFT,
+    ),
+    case("FusedGemm", draw(3, 4), weight(4, 5), weight(5), activation="Relu", **MICROSOFT),
+    case("FusedGemm", draw(3, 4), weight(5, 4), weight(5), transB=1, alpha=0.5, activation="Tanh", **MICROSOFT),
+    case(
+        "EmbedLayerNormalization",
+        TOKENS,
+        ints(2, 5, d=np.int32, lo=0, hi=1),
+        weight(10, 8),
+        weight(6, 8),
+        weight(2, 8),
+        weight(8),
+        weight(8),
+        ints(2, 5, d=np.int32, lo=0, hi=1),
+        outputs=2,
+        **MICROSOFT,
+    ),
+    case(
+        "EmbedLayerNormalization",
+        TOKENS,
+        None,
+        weight(10, 8),
+        weight(6, 8),
+        None,
+        weight(8),
+        weight(8),
+        outputs=2,
+        **MICROSOFT,
+    ),
+]

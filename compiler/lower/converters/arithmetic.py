@@ -134,13 +134,17 @@ def _mod(ctx: Context, left: relax.Expr, right: relax.Expr) -> relax.Expr:
 
 
 def _float_mod(ctx: Context, left: relax.Expr, right: relax.Expr) -> relax.Expr:
-    """The exact remainder of floating-point numbers by the device's `fmod`."""
+    """The exact remainder of floating-point numbers by the C library's `fmod`."""
     if not ctx.attrs.get("fmod", 0):
         raise NotImplementedError("the remainder of floating-point numbers with the divisor's sign is not supported")
+    if ctx.backend != "cpu":
+        raise NotImplementedError("the remainder of floating-point numbers is not supported on GPUs")
     dtype = dtype_of(left)
     work = "float32" if dtype == "float16" else dtype
+    symbol = {"float32": "fmodf", "float64": "fmod"}[work]
     left, right = (ctx.bb.emit(as_dtype(v, work)) for v in (left, right))
-    return as_dtype(ctx.bb.emit_te(_elementwise(tirx.fmod), left, right, primfunc_name_hint="fmod"), dtype)
+    remainder = _elementwise(lambda a, b: tirx.call_pure_extern(work, symbol, a, b))
+    return as_dtype(ctx.bb.emit_te(remainder, left, right, primfunc_name_hint="fmod"), dtype)
 
 
 @converter("BitCast")

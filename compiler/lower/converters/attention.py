@@ -109,8 +109,11 @@ def attend(
     result = ctx.bb.emit(op.matmul(ctx.bb.normalize(shares), value))
     if group == 1:
         return Scores(product, capped, masked, shares, result)
-    steps = (ctx.bb.normalize(op.reshape(ctx.bb.normalize(v), flat)) for v in (product, capped, masked, shares))
-    return Scores(*steps, result)
+
+    def whole(value: relax.Expr) -> relax.Expr:
+        return ctx.bb.normalize(op.reshape(ctx.bb.normalize(value), flat))
+
+    return Scores(whole(product), whole(capped), whole(masked), whole(shares), result)
 
 
 def _grouped(ctx: Context, mask: relax.Expr, key_heads: int, group: int) -> relax.Expr:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 from tvm import relax, te, tirx
 
@@ -22,7 +25,7 @@ def tf_idf_vectorizer(ctx: Context, data: relax.Expr) -> relax.Expr:
     length, columns = shape[-1], list(attrs["ngram_indexes"])
     if len(set(columns)) != len(columns):
         raise NotImplementedError("several n-grams that are counted together are not supported")
-    if not 0 not in shape:
+    if 0 in shape:
         raise NotImplementedError("empty tensors are not supported")
     batch = shape[0] if len(shape) == 2 else 1
     tokens = ctx.bb.emit(op.reshape(data, (batch, length)))
@@ -50,7 +53,7 @@ def tf_idf_vectorizer(ctx: Context, data: relax.Expr) -> relax.Expr:
     return found if len(shape) == 2 else op.reshape(ctx.bb.emit(found), (width,))
 
 
-def _grams(attrs: dict[str, list[int]]) -> list[tuple[int, np.ndarray]]:
+def _grams(attrs: Mapping[str, Any]) -> list[tuple[int, np.ndarray]]:
     """The n-grams of the pool by length: (n, array [count, n]), in the pool's order."""
     pool, starts = np.array(attrs["pool_int64s"], np.int64), [*attrs["ngram_counts"]]
     found = []

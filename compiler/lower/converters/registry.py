@@ -22,7 +22,7 @@ MICROSOFT = "com.microsoft"
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """The arguments of a converter: block builder, node, parsed attributes, opset, number of outputs, TVM's tables."""
+    """The arguments of a converter: builder, node, attributes, opset, number of outputs, TVM's tables, back end."""
 
     bb: relax.BlockBuilder
     node: onnx.NodeProto
@@ -30,6 +30,7 @@ class Context:
     opset: int
     outputs: int
     tables: tuple[dict[str, relax.Expr], dict[str, tuple[relax.Expr, np.ndarray]]]
+    backend: str = "cpu"
 
     def text(self, name: str, default: str) -> str:
         """The value of a string attribute."""

@@ -157,7 +157,9 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
         inputs = onnx_frontend.onnx_input([self._nodes[name] if name else None for name in node.input])
         own = own_converter(node.domain, node.op_type)
         if own is not None:
-            context = Context(self.bb, node, attrs, self.opset, len(node.output), (self._nodes, self._params))
+            context = Context(
+                self.bb, node, attrs, self.opset, len(node.output), (self._nodes, self._params), self.job.device.backend
+            )
             result = own(context, *(inputs[i] for i in range(len(node.input))))
         elif node.domain in STANDARD_DOMAINS and node.op_type in onnx_frontend._get_convert_map():
             attrs["tvm_custom"] = {"name": node.name, "num_outputs": len(node.output)}
