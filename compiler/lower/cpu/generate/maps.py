@@ -50,10 +50,15 @@ _VECTOR_TYPES = ("float32", "float64", "int32", "int64")
 
 
 def generate_map(function: tirx.PrimFunc, isa: Isa) -> tuple[tirx.PrimFunc, tuple[Panels, ...]] | None:
-    """The kernel written in vectors; None for a kernel with sums, or of types without vectors."""
+    """The kernel written in vectors; None for a kernel with sums, or of types without vectors.
+
+    A kernel with a condition that changes within a vector stays as it is.
+    """
     nest = read_map(function)
-    if nest is None or not _has_vectors(nest) or _alternates(nest, isa.lanes):
+    if nest is None or not _has_vectors(nest):
         return None
+    if _alternates(nest, isa.lanes):
+        return function, ()
     return emit.written(nest, {}, _Writer(nest, isa).write), ()
 
 
@@ -105,7 +110,8 @@ def _has_vectors(nest: Nest) -> bool:
 def _alternates(nest: Nest, lanes: int) -> bool:
     """Whether a condition changes periodically within a vector.
 
-    TVM writes such a vector as a loop, which LLVM unrolls and joins to masked loads of wrong elements (AVX-512).
+    TVM writes such a vector as a loop, which LLVM unrolls and joins to masked loads of wrong elements (AVX-512). It
+    does not for the loops of an unscheduled kernel.
     """
     return any(
         isinstance(node, tirx.FloorMod) and isinstance(node.b, tirx.IntImm) and int(node.b) <= lanes
