@@ -867,6 +867,7 @@ TAPS = weight(3, 2, 3, 3)
 CASES["transposed by shape"] = [
     case("ConvTranspose", draw(1, 3, 4, 5), TAPS, strides=[3, 2], output_shape=[10, 8]),
     case("ConvTranspose", draw(1, 3, 4, 5), TAPS, strides=[3, 2], output_shape=[12, 9], output_padding=[1, 0]),
+    case("ConvTranspose", draw(1, 3, 3, 3), TAPS, strides=[3, 2], output_shape=[10, 8]),
     case("ConvTranspose", draw(1, 3, 4, 5), TAPS, strides=[2, 2], auto_pad="SAME_UPPER"),
     case("ConvTranspose", draw(1, 3, 4, 5), TAPS, strides=[2, 2], auto_pad="SAME_LOWER"),
     case("ConvTranspose", draw(1, 3, 4, 5), TAPS, strides=[2, 2], output_shape=[8, 9], auto_pad="SAME_UPPER"),

@@ -103,12 +103,13 @@ def _padded(ctx: Context, data: relax.Expr, weight: relax.Expr) -> Context:
     wanted = list(wanted)[-rank:] if wanted else [n * s for n, s in zip(sizes, strides, strict=True)]
     axes = zip(sizes, strides, more, taps, dilations, wanted, strict=True)
     total = [(n - 1) * s + extra + (k - 1) * d + 1 - goal for n, s, extra, k, d, goal in axes]
-    if min(total) < 0:
-        raise NotImplementedError("an output shape beyond what the input reaches is not supported")
+    # Places beyond what the input reaches are zeros after it, as output padding is.
+    more = [extra + max(0, -t) for extra, t in zip(more, total, strict=True)]
+    total = [max(0, t) for t in total]
     before = [t // 2 if auto == "SAME_UPPER" else t - t // 2 for t in total]
     pads = [*before, *(t - b for t, b in zip(total, before, strict=True))]
     attrs = {k: v for k, v in ctx.attrs.items() if k not in ("output_shape", "auto_pad")}
-    return dataclasses.replace(ctx, attrs={**attrs, "pads": pads})
+    return dataclasses.replace(ctx, attrs={**attrs, "pads": pads, "output_padding": more})
 
 
 def _axes(ctx: Context, data: relax.Expr, weight: relax.Expr) -> tuple[AxisConvolution, ...] | None:

@@ -14,15 +14,11 @@ RNG = np.random.default_rng(8)
 
 
 @pytest.mark.parametrize("run", DEVICES)
-def test_sums_along_a_computed_axis_and_determinants_agree(run: Run, tmp_path: Path) -> None:
+def test_determinants_agree(run: Run, tmp_path: Path) -> None:
     nodes = [
-        node("CumSum", "data", "axis", reverse=1),
-        node("CumSum", "data", "axis", exclusive=1, reverse=0),
         node("Det", "squares"),
     ]
     inputs = {
-        "data": RNG.standard_normal((2, 3, 4)).astype(np.float32),
-        "axis": np.array(-2),
         "squares": RNG.standard_normal((5, 3, 3)).astype(np.float32),
     }
     wanted = run_ort(model(nodes, inputs, [n.output[0] for n in nodes], opset=17), inputs)
