@@ -86,11 +86,11 @@ def attend(
     if group > 1:
         query = ctx.bb.emit(op.reshape(query, (batch, key_heads, group, rows, size)))
         key, value = (ctx.bb.emit(op.expand_dims(v, 2)) for v in (key, value))
-    root = scalar(math.sqrt(scale), dtype)
-    if scale != 1:
-        query, key = (ctx.bb.emit(op.multiply(v, root)) for v in (query, key))
     rank = len(shape_of(key))
     across = ctx.bb.emit(op.permute_dims(key, [*range(rank - 2), rank - 1, rank - 2]))
+    root = scalar(math.sqrt(scale), dtype)
+    if scale != 1:
+        query, across = (ctx.bb.emit(op.multiply(v, root)) for v in (query, across))
     product = ctx.bb.emit(op.matmul(query, across))
     capped = product
     if softcap:
