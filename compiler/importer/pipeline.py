@@ -12,6 +12,7 @@ from heterocc.compiler.importer.draft.draft import INLINE_BYTES, Draft, bodies, 
 from heterocc.compiler.importer.draft.names import Namer, rename_nodes, rename_values
 from heterocc.compiler.importer.estimates.work import Budget
 from heterocc.compiler.importer.folding.conv_fusion import fuse
+from heterocc.compiler.importer.folding.empty_inputs import know_empty_inputs
 from heterocc.compiler.importer.folding.simplify import simplify
 from heterocc.compiler.importer.model import ImportedModel, open_shapes
 from heterocc.compiler.importer.onnx_tools.complaint import complaint
@@ -73,6 +74,7 @@ def _normalised(draft: Draft, stem: str, digest: str, where: str) -> ImportedMod
     sources, namer = _rename(draft)
     expand_local(draft, namer, where)
     settle_opset(draft, where)
+    know_empty_inputs(draft, namer)
     simplify(draft, where)
     while expand_standard(draft, namer, where) or fuse(draft):
         simplify(draft, where)

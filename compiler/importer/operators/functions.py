@@ -113,9 +113,6 @@ def _wants_definition(node: onnx.NodeProto) -> bool:
         return False
     if node.op_type == "LayerNormalization":
         return sum(map(bool, node.output)) > 1  # TVM's converter computes wrong statistics
-    if node.op_type == "Attention":
-        # TVM's converter requires the number of heads; the fourth output represents masked entries differently
-        return not any(a.name == "q_num_heads" for a in node.attribute) and not any(node.output[3:])
     return node.op_type in EXPANDED
 
 

@@ -7,10 +7,11 @@ from collections.abc import Callable
 
 import numpy as np
 import tvm
+from onnx import helper
 from tvm import relax, te, tirx
 
 from heterocc.compiler.lower.converters.registry import Context, converter
-from heterocc.compiler.lower.converters.values import as_dtype, dtype_of, is_float, scalar, shape_of
+from heterocc.compiler.lower.converters.values import as_dtype, dtype_of, fixed, is_float, scalar, shape_of
 from heterocc.compiler.lower.straight import constant
 
 op = relax.op
@@ -31,8 +32,14 @@ def _is_inf(ctx: Context, data: relax.Expr) -> relax.Expr:
 
 
 @converter("Dropout")
-def _dropout(ctx: Context, data: relax.Expr, *_rest: relax.Expr) -> list[relax.Expr]:
-    """Dropout in inference mode: the data, and a mask of true."""
+def _dropout(
+    ctx: Context, data: relax.Expr, ratio: relax.Expr | None = None, training: relax.Expr | None = None
+) -> list[relax.Expr]:
+    """Dropout in inference mode, or of a ratio of 0: the data, and a mask of true."""
+    if training is not None:
+        known = [fixed(v) for v in (ratio, training) if v is not None]
+        if not any(value is not None and not value.any() for value in known):
+            raise NotImplementedError("dropout in training mode is random")
     return [data] if ctx.outputs < 2 else [data, constant(np.ones(shape_of(data), dtype=bool))]
 
 
@@ -109,9 +116,9 @@ def _pow(ctx: Context, base: relax.Expr, exponent: relax.Expr) -> relax.Expr:
 
 @converter("Mod")
 def _mod(ctx: Context, left: relax.Expr, right: relax.Expr) -> relax.Expr:
-    """Mod of integers. The result has the sign of the divisor, or that of the dividend if `fmod` is set."""
+    """Mod. The result has the sign of the divisor, or that of the dividend if `fmod` is set, as it is for floats."""
     if is_float(left):
-        raise NotImplementedError("TVM cannot generate code for the remainder of floating-point numbers")
+        return _float_mod(ctx, left, right)
     # TVM compiles it to `select`, which is ambiguous for short integers in OpenCL C.
     result = dtype_of(left)
     work = "int32" if result in ("int8", "int16", "uint8", "uint16") else result
@@ -124,6 +131,35 @@ def _mod(ctx: Context, left: relax.Expr, right: relax.Expr) -> relax.Expr:
         primfunc_name_hint="fmod" if fmod else "mod",
     )
     return as_dtype(value, result)
+
+
+def _float_mod(ctx: Context, left: relax.Expr, right: relax.Expr) -> relax.Expr:
+    """The exact remainder of floating-point numbers by the C library's `fmod`."""
+    if not ctx.attrs.get("fmod", 0):
+        raise NotImplementedError("the remainder of floating-point numbers with the divisor's sign is not supported")
+    if ctx.backend != "cpu":
+        raise NotImplementedError("the remainder of floating-point numbers is not supported on GPUs")
+    dtype = dtype_of(left)
+    work = "float32" if dtype == "float16" else dtype
+    symbol = {"float32": "fmodf", "float64": "fmod"}[work]
+    left, right = (ctx.bb.emit(as_dtype(v, work)) for v in (left, right))
+    remainder = _elementwise(lambda a, b: tirx.call_pure_extern(work, symbol, a, b))
+    return as_dtype(ctx.bb.emit_te(remainder, left, right, primfunc_name_hint="fmod"), dtype)
+
+
+@converter("BitCast")
+def bit_cast(ctx: Context, data: relax.Expr) -> relax.Expr:
+    """The same bits as another dtype of the same width."""
+    old, new = dtype_of(data), helper.tensor_dtype_to_np_dtype(ctx.attrs["to"]).name
+    if old == new:
+        return data
+    if "bool" in (old, new) or np.dtype(old).itemsize != np.dtype(new).itemsize:
+        raise NotImplementedError(f"the bits of {old} cannot be those of {new}")
+
+    def compute(x: te.Tensor) -> te.Tensor:
+        return te.compute(x.shape, lambda *i: tirx.reinterpret(new, x(*i)), name="bit_cast")
+
+    return ctx.bb.emit_te(compute, data, primfunc_name_hint="bit_cast")
 
 
 @converter("BitShift")

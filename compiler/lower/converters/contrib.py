@@ -114,7 +114,7 @@ def _global_average(ctx: Context, value: relax.Expr) -> relax.Expr:
 def _average(ctx: Context, value: relax.Expr) -> relax.Expr:
     if ctx.attrs.get("channels_last", 0):
         raise NotImplementedError("channels_last is not supported")
-    return _standard(ctx, "AveragePool", value)
+    return standard(ctx, "AveragePool", value)
 
 
 @converter("QLinearConcat", domain=MICROSOFT)
@@ -278,10 +278,10 @@ def _rms(ctx: Context, data: relax.Expr, scale: relax.Expr, axes: list[int]) -> 
     return op.multiply(as_dtype(ctx.bb.normalize(op.divide(wide, root)), dtype_of(data)), scale)
 
 
-def _standard(ctx: Context, op_type: str, *inputs: relax.Expr) -> relax.Expr:
+def standard(ctx: Context, op_type: str, *inputs: relax.Expr | None) -> relax.Expr:
     """The result of TVM's converter for a standard operator with this node's attributes."""
     convert = onnx_frontend._get_convert_map()[op_type].get_converter(17)
-    given = onnx_frontend.onnx_input([ctx.bb.normalize(v) for v in inputs])
+    given = onnx_frontend.onnx_input([None if v is None else ctx.bb.normalize(v) for v in inputs])
     return convert(ctx.bb, given, dict(ctx.attrs), list(ctx.tables))
 
 

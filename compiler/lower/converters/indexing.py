@@ -135,6 +135,31 @@ def reverse_sequence(ctx: Context, data: relax.Expr, lengths: relax.Expr) -> rel
     return ctx.bb.emit_te(compute, data, lengths, primfunc_name_hint="reverse_sequence")
 
 
+@converter("TensorScatter")
+def tensor_scatter(ctx: Context, past: relax.Expr, update: relax.Expr, starts: relax.Expr | None = None) -> relax.Expr:
+    """TensorScatter: a cache whose elements from a start on, one for each batch, are replaced."""
+    shape = shape_of(past)
+    axis = ctx.attrs.get("axis", -2) % len(shape)
+    size, count = shape[axis], shape_of(update)[axis]
+    if axis == 0 or count > size:
+        raise NotImplementedError("the axis of the cache must come after the batch and take the update")
+    circular = ctx.text("mode", "linear") == "circular"
+    if starts is None:
+        starts = constant(np.zeros(shape[0], np.int64))
+
+    def compute(old: te.Tensor, new: te.Tensor, begin: te.Tensor) -> te.Tensor:
+        def at(*i: tirx.Var) -> tirx.Expr:
+            place = i[axis].astype("int64") - begin[i[0]].astype("int64")
+            if circular:
+                place = tirx.floormod(place, tirx.const(size, "int64"))
+            replaced = tirx.all(place >= tirx.const(0, "int64"), place < tirx.const(count, "int64"))
+            return tirx.if_then_else(replaced, new(*i[:axis], place, *i[axis + 1 :]), old(*i))
+
+        return te.compute(shape, at, name="tensor_scatter")
+
+    return ctx.bb.emit_te(compute, past, update, starts, primfunc_name_hint="tensor_scatter")
+
+
 def _reduction(ctx: Context) -> str:
     reduction = ctx.text("reduction", "none")
     return "update" if reduction == "none" else reduction

@@ -10,7 +10,7 @@ from onnx import helper
 from tvm import relax
 
 from heterocc.compiler.lower.converters.registry import Context, converter
-from heterocc.compiler.lower.converters.values import dtype_of, scalar, shape_of
+from heterocc.compiler.lower.converters.values import as_dtype, dtype_of, scalar, shape_of
 
 op = relax.op
 
@@ -18,8 +18,26 @@ op = relax.op
 @converter("BatchNormalization")
 def _batch_normalization(
     ctx: Context, data: relax.Expr, scale: relax.Expr, bias: relax.Expr, mean: relax.Expr, variance: relax.Expr
-) -> relax.Expr:
-    """BatchNormalization in inference mode: one multiplication and one addition, whose operands are folded."""
+) -> relax.Expr | list[relax.Expr]:
+    """BatchNormalization: one multiplication and one addition, whose operands are folded in inference mode.
+
+    In training mode the statistics are those of the batch, and the running ones are outputs.
+    """
+    running: list[relax.Expr] = []
+    if ctx.attrs.get("training_mode", 0):
+        axes = [d for d in range(len(shape_of(data))) if d != 1]
+        wide = ctx.bb.emit(as_dtype(data, dtype_of(mean)))
+        now = ctx.bb.emit(op.mean(wide, axes, True))
+        centred = ctx.bb.emit(op.subtract(wide, now))
+        spread = ctx.bb.emit(op.mean(op.multiply(centred, centred), axes))
+        now = ctx.bb.emit(op.reshape(now, shape_of(mean)))
+        kept = scalar(ctx.attrs.get("momentum", 0.9), dtype_of(mean))
+        for old, new in ((mean, now), (variance, spread)):
+            part = op.multiply(new, op.subtract(scalar(1, dtype_of(mean)), kept))
+            running.append(ctx.bb.emit(op.add(op.multiply(old, kept), part)))
+        mean, variance = now, spread
+    elif ctx.outputs > 1:
+        raise NotImplementedError("further outputs are those of training mode")
     dtype = dtype_of(scale)
     epsilon = scalar(ctx.attrs.get("epsilon", 1e-5), dtype_of(variance))
     factor = op.divide(scale, op.astype(op.sqrt(op.add(variance, epsilon)), dtype))
@@ -27,7 +45,8 @@ def _batch_normalization(
     channels = shape_of(scale)[0]
     along = (1, channels, *(1 for _ in shape_of(data)[2:])) if len(shape_of(data)) > 1 else (channels,)
     factor, shift = (op.astype(op.reshape(v, along), dtype_of(data)) for v in (factor, shift))
-    return op.add(op.multiply(data, factor), shift)
+    result = op.add(op.multiply(data, factor), shift)
+    return [result, *running][: ctx.outputs] if running else result
 
 
 @converter("LayerNormalization")

@@ -1,17 +1,19 @@
-"""Pooling whose only window covers the input: a mean or maximum of the whole input.
+"""Converters of pooling, and of sums over windows that overlap.
 
-PyTorch exports a global average as a pool with as large a window as the model has channels; TVM would add up all the
-padding that such a window takes.
+A pool whose only window covers the input is a mean or maximum of the whole input. PyTorch exports a global average as a
+pool with as large a window as the model has channels; TVM would add up all the padding that such a window takes.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import math
 
-from tvm import relax
+from tvm import relax, te, tirx
 
 from heterocc.compiler.lower.converters.registry import Context, converter
-from heterocc.compiler.lower.converters.values import shape_of
+from heterocc.compiler.lower.converters.values import dtype_of, shape_of
 
 op = relax.op
 
@@ -26,11 +28,110 @@ def average_pool(ctx: Context, data: relax.Expr) -> relax.Expr:
 
 
 @converter("MaxPool")
-def max_pool(ctx: Context, data: relax.Expr) -> relax.Expr:
-    """Maxima over windows."""
+def max_pool(ctx: Context, data: relax.Expr) -> relax.Expr | list[relax.Expr]:
+    """Maxima over windows, and their indices if they are wanted."""
     if ctx.outputs == 1 and _covers(ctx, data):
         return op.max(data, list(range(2, len(shape_of(data)))), keepdims=True)
+    ctx = _padded(ctx, data)
+    if ctx.outputs > 1 and ctx.node.output[1]:
+        return _with_indices(ctx, data)
     return ctx.original(data)
+
+
+def _padded(ctx: Context, data: relax.Expr) -> Context:
+    """The context with `pads` in place of an `auto_pad` that determines them."""
+    auto = ctx.text("auto_pad", "NOTSET")
+    if auto not in ("SAME_UPPER", "SAME_LOWER"):
+        return ctx
+    sizes, kernel = shape_of(data)[2:], ctx.attrs["kernel_shape"]
+    strides, dilations = (ctx.attrs.get(k, None) or [1] * len(sizes) for k in ("strides", "dilations"))
+    axes = zip(sizes, kernel, strides, dilations, strict=True)
+    total = [max(0, (-(-n // s) - 1) * s + (k - 1) * d + 1 - n) for n, k, s, d in axes]
+    before = [(t + (auto == "SAME_LOWER")) // 2 for t in total]
+    pads = [*before, *(t - b for t, b in zip(total, before, strict=True))]
+    attrs = {k: v for k, v in ctx.attrs.items() if k not in ("auto_pad", "ceil_mode")}
+    return dataclasses.replace(ctx, attrs={**attrs, "pads": pads})
+
+
+MOST_TAPS = 128
+"""The most elements of a window among which that of the maximum is sought."""
+
+
+def _with_indices(ctx: Context, data: relax.Expr) -> list[relax.Expr]:
+    """Maxima, and for each the index of the first element of its window that equals it, in the flattened input."""
+    shape = shape_of(data)
+    sizes, rank = shape[2:], len(shape) - 2
+    kernel = ctx.attrs["kernel_shape"]
+    by_column = bool(ctx.attrs.get("storage_order", 0))
+    if math.prod(kernel) > MOST_TAPS or (by_column and rank > 2):
+        raise NotImplementedError("indices of the maxima of windows this large, or in column order, are not supported")
+    most = ctx.bb.emit(dataclasses.replace(ctx, outputs=1).original(data))
+    places = shape_of(most)[2:]
+    strides = ctx.attrs.get("strides", None) or [1] * rank
+    dilations = ctx.attrs.get("dilations", None) or [1] * rank
+    before = (ctx.attrs.get("pads", None) or [0] * 2 * rank)[:rank]
+    steps = [1] * rank
+    for d in range(1, rank):
+        if by_column:
+            steps[d] = steps[d - 1] * sizes[d - 1]
+        else:
+            steps[rank - 1 - d] = steps[rank - d] * sizes[rank - d]
+
+    def compute(x: te.Tensor, largest: te.Tensor) -> te.Tensor:
+        def at(*i: tirx.Var) -> tirx.Expr:
+            wide = [v.astype("int64") for v in i]
+            plane = (wide[0] * shape[1] + wide[1]) * math.prod(sizes)
+            found = plane
+            for taps in reversed(list(itertools.product(*map(range, kernel)))):
+                at = [wide[2 + d] * strides[d] + (taps[d] * dilations[d] - before[d]) for d in range(rank)]
+                inside = tirx.all(*(tirx.all(p >= 0, p < n) for p, n in zip(at, sizes, strict=True)))
+                near = [tirx.max(tirx.min(p, n - 1), tirx.const(0, "int64")) for p, n in zip(at, sizes, strict=True)]
+                here = plane
+                for p, step in zip(near, steps, strict=True):
+                    here = here + p * step
+                hit = tirx.all(inside, x(i[0], i[1], *near) == largest(*i))
+                found = tirx.Select(hit, here, found)
+            return found
+
+        return te.compute((*shape[:2], *places), at, name="places_of_maxima")
+
+    return [most, ctx.bb.emit_te(compute, data, most, primfunc_name_hint="places_of_maxima")]
+
+
+@converter("Col2Im")
+def col2im(ctx: Context, data: relax.Expr, image: relax.Expr, block: relax.Expr) -> relax.Expr:
+    """Col2Im: the sums of the columns' elements that overlap at each place of an image."""
+    sizes, kernel = ([int(n) for n in ctx.known(v)] for v in (image, block))
+    rank = len(sizes)
+    strides, dilations = (ctx.attrs.get(k, None) or [1] * rank for k in ("strides", "dilations"))
+    pads = ctx.attrs.get("pads", None) or [0] * 2 * rank
+    batch, rows, count = shape_of(data)
+    places = [
+        (n + p + q - d * (k - 1) - 1) // s + 1
+        for n, p, q, d, k, s in zip(sizes, pads[:rank], pads[rank:], dilations, kernel, strides, strict=True)
+    ]
+    if math.prod(places) != count or rows % math.prod(kernel):
+        raise NotImplementedError(f"{rows} by {count} columns do not make an image of {sizes}")
+    channels = rows // math.prod(kernel)
+    split = ctx.bb.emit(op.reshape(data, (batch, channels, *kernel, *places)))
+
+    def compute(x: te.Tensor) -> te.Tensor:
+        taps = [te.reduce_axis((0, k), f"tap{d}") for d, k in enumerate(kernel)]
+
+        def at(*i: tirx.Var) -> tirx.Expr:
+            conditions, where = [], []
+            for d in range(rank):
+                reach = i[2 + d] + pads[d] - taps[d] * dilations[d]
+                place = tirx.floordiv(reach, strides[d])
+                conditions += [reach >= 0, tirx.floormod(reach, strides[d]) == 0, place < places[d]]
+                where.append(place)
+            value = x(i[0], i[1], *taps, *where)
+            zero = tirx.const(0, dtype_of(data))
+            return te.sum(tirx.if_then_else(tirx.all(*conditions), value, zero), axis=taps)
+
+        return te.compute((batch, channels, *sizes), at, name="col2im")
+
+    return ctx.bb.emit_te(compute, split, primfunc_name_hint="col2im")
 
 
 def _covers(ctx: Context, data: relax.Expr) -> bool:

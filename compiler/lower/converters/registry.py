@@ -22,10 +22,9 @@ MICROSOFT = "com.microsoft"
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """The arguments of a converter: block builder, node, parsed attributes, opset, number of outputs, TVM's tables.
+    """The arguments of a converter: builder, node, attributes, opset, number of outputs, TVM's tables, back end.
 
-    `integers` is true for a device that computes products of 8-bit integers in integers. `notes` are facts that
-    converters remember about values of the model, by name.
+    `notes` are facts that converters remember about values of the model, by name.
     """
 
     bb: relax.BlockBuilder
@@ -34,8 +33,13 @@ class Context:
     opset: int
     outputs: int
     tables: tuple[dict[str, relax.Expr], dict[str, tuple[relax.Expr, np.ndarray]]]
-    integers: bool = False
+    backend: str = "cpu"
     notes: dict[str, object] = field(default_factory=dict)
+
+    @property
+    def integers(self) -> bool:
+        """Return whether the device computes products of 8-bit integers in integers."""
+        return self.backend == "cpu"
 
     def text(self, name: str, default: str) -> str:
         """The value of a string attribute."""

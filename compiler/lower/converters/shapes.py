@@ -47,8 +47,9 @@ def _space_to_depth(ctx: Context, data: relax.Expr) -> relax.Expr:
 
 @converter("Concat")
 def concat(ctx: Context, *inputs: relax.Expr) -> relax.Expr:
-    """Concat, also of weights only, for which TVM's converter expects its own arrays."""
-    return inputs[0] if len(inputs) == 1 else op.concat(list(inputs), ctx.attrs.get("axis", 1))
+    """Concat, also of weights only, for which TVM's converter expects arrays of its own. Empty parts are left out."""
+    parts = [i for i in inputs if 0 not in shape_of(i)] or [inputs[0]]
+    return parts[0] if len(parts) == 1 else op.concat(parts, ctx.attrs.get("axis", 1))
 
 
 @converter("Split")

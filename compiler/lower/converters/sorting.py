@@ -5,7 +5,7 @@ from __future__ import annotations
 from tvm import relax
 
 from heterocc.compiler.lower.converters.registry import Context, converter
-from heterocc.compiler.lower.converters.values import dtype_of, shape_of
+from heterocc.compiler.lower.converters.values import as_dtype, dtype_of, fixed, scalar, shape_of
 
 op = relax.op
 
@@ -26,10 +26,25 @@ def top_k(ctx: Context, data: relax.Expr, *rest: relax.Expr) -> relax.Expr | lis
     return ctx.original(data, *rest)
 
 
-@converter("CumProd")
-def _cum_prod(ctx: Context, data: relax.Expr, axis: relax.Expr) -> relax.Expr:
-    along = int(ctx.known(axis).flat[0]) % len(shape_of(data))
+@converter("CumProd", "CumSum")
+def accumulated(ctx: Context, data: relax.Expr, axis: relax.Expr) -> relax.Expr:
+    """CumProd and CumSum. If the axis is computed, the results of all axes are, and one is chosen."""
+    rank = len(shape_of(data))
+    known = fixed(axis)
+    if known is not None:
+        return _along(ctx, data, int(known.flat[0]) % rank)
+    wanted = ctx.bb.emit(op.reshape(as_dtype(axis, "int64"), ()))
+    result = _along(ctx, data, 0)
+    for number in range(1, rank):
+        chosen = (op.equal(wanted, scalar(n, "int64")) for n in (number, number - rank))
+        either = ctx.bb.emit(op.logical_or(*(ctx.bb.emit(c) for c in chosen)))
+        result = ctx.bb.emit(op.where(either, _along(ctx, data, number), result))
+    return result
+
+
+def _along(ctx: Context, data: relax.Expr, axis: int) -> relax.Expr:
     reverse = bool(ctx.attrs.get("reverse", 0))
-    value = op.flip(data, along) if reverse else data
-    value = op.cumprod(value, along, dtype_of(data), bool(ctx.attrs.get("exclusive", 0)))
-    return op.flip(value, along) if reverse else value
+    value = ctx.bb.emit(op.flip(data, axis)) if reverse else data
+    function = op.cumprod if ctx.node.op_type == "CumProd" else op.cumsum
+    value = ctx.bb.emit(function(value, axis, dtype_of(data), bool(ctx.attrs.get("exclusive", 0))))
+    return ctx.bb.emit(op.flip(value, axis)) if reverse else value

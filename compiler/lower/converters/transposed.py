@@ -8,6 +8,7 @@ layer?, https://arxiv.org/abs/1609.07009)
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
@@ -65,6 +66,7 @@ class AxisConvolution:
 @converter("ConvTranspose")
 def conv_transpose(ctx: Context, data: relax.Expr, weight: relax.Expr, bias: relax.Expr | None = None) -> relax.Expr:
     """ConvTranspose without dilation and with strides up to the kernel's size; TVM's converter handles others."""
+    ctx = _padded(ctx, data, weight)
     axes = _axes(ctx, data, weight)
     if axes is None:
         return ctx.original(data, weight, bias)
@@ -89,6 +91,27 @@ def conv_transpose(ctx: Context, data: relax.Expr, weight: relax.Expr, bias: rel
     return found if bias is None else op.add(found, op.reshape(bias, [1, outer, *[1] * rank]))
 
 
+def _padded(ctx: Context, data: relax.Expr, weight: relax.Expr) -> Context:
+    """The context with `pads` in place of `output_shape` and `auto_pad`, which determine them."""
+    auto, wanted = ctx.text("auto_pad", "NOTSET"), ctx.attrs.get("output_shape")
+    same = auto in ("SAME_UPPER", "SAME_LOWER")
+    if not wanted and not same:
+        return ctx
+    sizes, taps = shape_of(data)[2:], shape_of(weight)[2:]
+    rank = len(sizes)
+    strides, dilations, more = (ctx.attrs.get(k, None) or [d] * rank for k, d in _DEFAULTS)
+    wanted = list(wanted)[-rank:] if wanted else [n * s for n, s in zip(sizes, strides, strict=True)]
+    axes = zip(sizes, strides, more, taps, dilations, wanted, strict=True)
+    total = [(n - 1) * s + extra + (k - 1) * d + 1 - goal for n, s, extra, k, d, goal in axes]
+    # Places beyond what the input reaches are zeros after it, as output padding is.
+    more = [extra + max(0, -t) for extra, t in zip(more, total, strict=True)]
+    total = [max(0, t) for t in total]
+    before = [t // 2 if auto == "SAME_UPPER" else t - t // 2 for t in total]
+    pads = [*before, *(t - b for t, b in zip(total, before, strict=True))]
+    attrs = {k: v for k, v in ctx.attrs.items() if k not in ("output_shape", "auto_pad")}
+    return dataclasses.replace(ctx, attrs={**attrs, "pads": pads, "output_padding": more})
+
+
 def _axes(ctx: Context, data: relax.Expr, weight: relax.Expr) -> tuple[AxisConvolution, ...] | None:
     """The spatial axes; None if this conversion does not apply to the operator."""
     sizes, taps = shape_of(data)[2:], shape_of(weight)[2:]
@@ -96,9 +119,7 @@ def _axes(ctx: Context, data: relax.Expr, weight: relax.Expr) -> tuple[AxisConvo
     strides, dilations, more = (ctx.attrs.get(k, [d] * rank) for k, d in _DEFAULTS)
     if rank not in _CONVOLUTIONS or any(d != 1 for d in dilations):
         return None
-    if any(s > k for s, k in zip(strides, taps, strict=True)) or ctx.attrs.get("output_shape"):
-        return None
-    if ctx.text("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
+    if any(s > k for s, k in zip(strides, taps, strict=True)):
         return None
     pads = [0] * 2 * rank if ctx.text("auto_pad", "NOTSET") == "VALID" else ctx.attrs.get("pads", [0] * 2 * rank)
     found = []

@@ -158,8 +158,8 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
         attrs = self._parse_attr(node.attribute)
         inputs = onnx_frontend.onnx_input([self._nodes[name] if name else None for name in node.input])
         tables = (self._nodes, self._params)
-        integers = self.job.device.backend == "cpu"
-        context = Context(self.bb, node, attrs, self.opset, len(node.output), tables, integers, self.notes)
+        backend = self.job.device.backend
+        context = Context(self.bb, node, attrs, self.opset, len(node.output), tables, backend, self.notes)
         own = own_converter(node.domain, node.op_type)
         given = [inputs[i] for i in range(len(node.input))]
         exact = in_integers(context, given)

@@ -25,36 +25,9 @@ def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
     return {a.name: helper.get_attribute_value(a) for a in node.attribute}
 
 
-def _input(node: onnx.NodeProto, index: int) -> bool:
-    return len(node.input) > index and bool(node.input[index])
-
-
-def _output(node: onnx.NodeProto, index: int) -> bool:
-    return len(node.output) > index and bool(node.output[index])
-
-
-def _dropout(node: onnx.NodeProto) -> str | None:
-    return "Dropout in training mode is random" if _input(node, 2) else None
-
-
-def _batch_normalization(node: onnx.NodeProto) -> str | None:
-    if _attributes(node).get("training_mode", 0) or any(_output(node, i) for i in range(1, len(node.output))):
-        return "BatchNormalization in training mode: the importer ignores the batch statistics"
-    return None
-
-
 def _roi_align(node: onnx.NodeProto) -> str | None:
     if _attributes(node).get("mode", b"avg") == b"max":
         return "RoiAlign with mode=max: the importer takes the maximum of different samples than ONNX"
-    return None
-
-
-def _conv_transpose(node: onnx.NodeProto) -> str | None:
-    attributes = _attributes(node)
-    if attributes.get("output_shape"):
-        return "ConvTranspose with output_shape: the importer ignores it"
-    if attributes.get("auto_pad", b"NOTSET") not in (b"NOTSET", b"VALID"):
-        return "ConvTranspose with auto_pad: the importer pads differently"
     return None
 
 
@@ -64,9 +37,6 @@ def _non_max_suppression(_node: onnx.NodeProto) -> str | None:
 
 _RULES: Mapping[str, Callable[[onnx.NodeProto], str | None]] = MappingProxyType(
     {
-        "BatchNormalization": _batch_normalization,
-        "ConvTranspose": _conv_transpose,
-        "Dropout": _dropout,
         "NonMaxSuppression": _non_max_suppression,
         "RoiAlign": _roi_align,
     }

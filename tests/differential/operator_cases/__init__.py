@@ -9,11 +9,12 @@ from tests.differential.operator_cases import (
     others,
     quantized,
     reductions,
+    specials,
     windows,
 )
 from tests.differential.operators import Case
 
-_FAMILIES = (elementwise, movement, reductions, windows, operator_sets, quantized, others)
+_FAMILIES = (elementwise, movement, reductions, windows, operator_sets, quantized, others, specials)
 
 CASES: dict[str, list[Case]] = {theme: cases for family in _FAMILIES for theme, cases in family.CASES.items()}
 assert len(CASES) == sum(len(family.CASES) for family in _FAMILIES), "two families have a theme of one name"

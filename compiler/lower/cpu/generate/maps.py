@@ -21,6 +21,7 @@ from heterocc.compiler.lower.cpu.blocks import (
     itemsize,
     leaf_blocks,
     loads,
+    nodes,
     outside_loads,
     uses,
     view,
@@ -50,10 +51,15 @@ _VECTOR_TYPES = ("float32", "float64", "int32", "int64")
 
 
 def generate_map(function: tirx.PrimFunc, isa: Isa) -> tuple[tirx.PrimFunc, tuple[Panels, ...]] | None:
-    """The kernel written in vectors; None for a kernel with sums, or of types without vectors."""
+    """The kernel written in vectors; None for a kernel with sums, or of types without vectors.
+
+    A kernel with a condition that changes within a vector stays as it is.
+    """
     nest = read_map(function)
     if nest is None or not _has_vectors(nest):
         return None
+    if _alternates(nest, isa.lanes):
+        return function, ()
     return emit.written(nest, {}, _Writer(nest, isa).write), ()
 
 
@@ -100,6 +106,21 @@ def _has_vectors(nest: Nest) -> bool:
         return False
     calls = [n for s in nest.after for n in outside_loads(s.value) if is_function(n)]
     return all(dtype_of(call) == "float32" for call in calls)
+
+
+def _alternates(nest: Nest, lanes: int) -> bool:
+    """Whether a condition changes periodically within a vector.
+
+    TVM writes such a vector as a loop, which LLVM unrolls and joins to masked loads of wrong elements (AVX-512). It
+    does not for the loops of an unscheduled kernel.
+    """
+    return any(
+        isinstance(node, tirx.FloorMod) and isinstance(node.b, tirx.IntImm) and int(node.b) <= lanes
+        for stage in nest.after
+        for part in outside_loads(stage.value)
+        if isinstance(part, tirx.LT | tirx.LE | tirx.GT | tirx.GE | tirx.EQ | tirx.NE)
+        for node in nodes(part)
+    )
 
 
 @dataclass(frozen=True, slots=True)

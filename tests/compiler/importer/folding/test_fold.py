@@ -72,6 +72,15 @@ def test_what_has_no_elements_is_a_constant_and_nothing_computes_it(tmp_path: Pa
     assert found.weights["best"].shape == (0, 1) and found.weights["i"].dtype == np.float32
 
 
+def test_an_input_without_elements_is_a_constant_to_its_readers(tmp_path: Path) -> None:
+    nodes = [node("ReduceSum", "x axes", "y", keepdims=1)]
+    proto = model(nodes, [value("x", [2, 3]), value("axes", [0], TensorProto.INT64)], [value("y")], opset=18)
+    feeds = {"x": noise(2, 3), "axes": np.zeros(0, np.int64)}
+    found = imported_like(save(tmp_path, proto), feeds)
+    assert found.graph.inputs == ("x", "axes")
+    assert found.graph.values["y"].shape == (1, 1)
+
+
 def test_large_constants_are_folded_without_entering_a_proto(tmp_path: Path) -> None:
     proto = model(
         [node("Transpose", "w", "t"), node("MatMul", "x t", "y")],

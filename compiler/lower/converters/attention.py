@@ -1,0 +1,226 @@
+"""Converters of attention as two matrix products around a softmax.
+
+Heads are an axis of their own: [batch, heads, sequence, size]. If several query heads share a key head, the queries are
+[batch, key heads, queries per key head, sequence, size], so that no key is copied.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from onnx import helper
+from tvm import relax
+
+from heterocc.compiler.lower.converters.registry import Context, converter
+from heterocc.compiler.lower.converters.values import as_dtype, dtype_of, is_float, scalar, shape_of
+from heterocc.compiler.lower.straight import constant
+
+op = relax.op
+
+
+@dataclass(frozen=True, slots=True)
+class Masking:
+    """The keys that each query attends to.
+
+    `added` are numbers that are added to the scores, `allowed` booleans; both are of shapes that broadcast to the
+    scores. `whole` promises that every query attends to at least one key.
+    """
+
+    added: relax.Expr | None = None
+    allowed: relax.Expr | None = None
+    whole: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """The steps of an attention, each of shape [batch, query heads, queries, keys] but the result.
+
+    The result is [batch, key heads, queries per key head, queries, size], or without the third axis if that is 1.
+    """
+
+    product: relax.Expr
+    capped: relax.Expr
+    masked: relax.Expr
+    shares: relax.Expr
+    result: relax.Expr
+
+
+def heads_apart(ctx: Context, value: relax.Expr, heads: int) -> relax.Expr:
+    """[batch, sequence, heads · size] as [batch, heads, sequence, size]; a value of rank 4 as it is."""
+    shape = shape_of(value)
+    if len(shape) == 4:
+        return value
+    split = ctx.bb.emit(op.reshape(value, (*shape[:2], heads, shape[2] // heads)))
+    return ctx.bb.emit(op.permute_dims(split, [0, 2, 1, 3]))
+
+
+def heads_joined(ctx: Context, result: relax.Expr) -> relax.Expr:
+    """A result of `attend` as [batch, sequence, heads · size]."""
+    shape = shape_of(result)
+    inner = len(shape) - 2
+    moved = ctx.bb.emit(op.permute_dims(result, [0, inner, *range(1, inner), inner + 1]))
+    return op.reshape(moved, (shape[0], shape[inner], math.prod(shape[1:inner]) * shape[-1]))
+
+
+def attend(
+    ctx: Context,
+    query: relax.Expr,
+    key: relax.Expr,
+    value: relax.Expr,
+    scale: float,
+    masking: Masking,
+    softcap: float = 0.0,
+    softmax_dtype: str | None = None,
+) -> Scores:
+    """Attention of [batch, heads, sequence, size] tensors; the number of query heads is a multiple of the key heads."""
+    batch, heads, rows, size = shape_of(query)
+    key_heads, keys = shape_of(key)[1:3]
+    if heads % key_heads or shape_of(value)[1] != key_heads:
+        raise NotImplementedError(f"{heads} query heads cannot share {key_heads} key heads")
+    group = heads // key_heads
+    dtype = dtype_of(query)
+    flat = (batch, heads, rows, keys)
+    if group > 1:
+        query = ctx.bb.emit(op.reshape(query, (batch, key_heads, group, rows, size)))
+        key, value = (ctx.bb.emit(op.expand_dims(v, 2)) for v in (key, value))
+    rank = len(shape_of(key))
+    across = ctx.bb.emit(op.permute_dims(key, [*range(rank - 2), rank - 1, rank - 2]))
+    root = scalar(math.sqrt(scale), dtype)
+    if scale != 1:
+        query, across = (ctx.bb.emit(op.multiply(v, root)) for v in (query, across))
+    product = ctx.bb.emit(op.matmul(query, across))
+    capped = product
+    if softcap:
+        capped = ctx.bb.emit(op.divide(capped, scalar(softcap, dtype)))
+        capped = ctx.bb.emit(op.multiply(op.tanh(capped), scalar(softcap, dtype)))
+    added = None if masking.added is None else _grouped(ctx, masking.added, key_heads, group)
+    allowed = None if masking.allowed is None else _grouped(ctx, masking.allowed, key_heads, group)
+    masked = capped if added is None else ctx.bb.emit(op.add(capped, added))
+    if allowed is not None:
+        masked = ctx.bb.emit(op.where(allowed, masked, scalar(-math.inf, dtype)))
+    wide = masked if softmax_dtype is None else ctx.bb.emit(as_dtype(masked, softmax_dtype))
+    shares = ctx.bb.emit(op.nn.softmax(wide, -1))
+    if not masking.whole:
+        shares = ctx.bb.emit(op.where(_empty_rows(ctx, added, allowed), scalar(0, dtype_of(shares)), shares))
+    shares = as_dtype(shares, dtype)
+    result = ctx.bb.emit(op.matmul(ctx.bb.normalize(shares), value))
+    if group == 1:
+        return Scores(product, capped, masked, shares, result)
+
+    def whole(value: relax.Expr) -> relax.Expr:
+        return ctx.bb.normalize(op.reshape(ctx.bb.normalize(value), flat))
+
+    return Scores(whole(product), whole(capped), whole(masked), whole(shares), result)
+
+
+def _grouped(ctx: Context, mask: relax.Expr, key_heads: int, group: int) -> relax.Expr:
+    """A mask that broadcasts to [batch, heads, queries, keys], for scores whose heads are two axes."""
+    if group == 1:
+        return mask
+    shape = (1,) * (4 - len(shape_of(mask))) + shape_of(mask)
+    apart = (1, 1) if shape[1] == 1 else (key_heads, group)
+    return ctx.bb.emit(op.reshape(mask, (shape[0], *apart, *shape[2:])))
+
+
+def _empty_rows(ctx: Context, added: relax.Expr | None, allowed: relax.Expr | None) -> relax.Expr:
+    """Whether a query attends to no key: each is forbidden, or has minus infinity added to its score."""
+    if added is None:
+        most = ctx.bb.emit(op.max(op.astype(allowed, "int32"), -1, True))
+        return ctx.bb.emit(op.equal(most, scalar(0, "int32")))
+    nothing = scalar(-math.inf, dtype_of(added))
+    if allowed is not None:
+        added = ctx.bb.emit(op.where(allowed, added, nothing))
+    return ctx.bb.emit(op.equal(ctx.bb.emit(op.max(added, -1, True)), nothing))
+
+
+@converter("Attention")
+def attention(
+    ctx: Context,
+    query: relax.Expr,
+    key: relax.Expr,
+    value: relax.Expr,
+    mask: relax.Expr | None = None,
+    past_key: relax.Expr | None = None,
+    past_value: relax.Expr | None = None,
+    lengths: relax.Expr | None = None,
+) -> list[relax.Expr]:
+    """Attention with the outputs result, present keys, present values, and one of the steps between."""
+    if any(ctx.attrs.get(name, -1) != -1 for name in ("left_window_size", "right_window_size")):
+        raise NotImplementedError("a sliding window is not supported")
+    joined = len(shape_of(query)) == 3
+    heads = ctx.attrs.get("q_num_heads", 0)
+    query = heads_apart(ctx, query, heads)
+    key, value = (heads_apart(ctx, v, ctx.attrs.get("kv_num_heads", heads)) for v in (key, value))
+    if past_key is not None and past_value is not None:
+        key, value = (ctx.bb.emit(op.concat([p, v], 2)) for p, v in ((past_key, key), (past_value, value)))
+    past = 0 if past_key is None else shape_of(past_key)[2]
+    masking = _masking(ctx, (shape_of(query)[2], shape_of(key)[2]), mask, past, lengths)
+    precision = ctx.attrs.get("softmax_precision", 0)
+    scores = attend(
+        ctx,
+        query,
+        key,
+        value,
+        float(ctx.attrs.get("scale", 1 / math.sqrt(shape_of(query)[3]))),
+        masking,
+        float(ctx.attrs.get("softcap", 0.0)),
+        helper.tensor_dtype_to_np_dtype(precision).name if precision else None,
+    )
+    batch, heads, rows, _ = shape_of(query)
+    if joined:
+        result = heads_joined(ctx, scores.result)
+    else:
+        shape = (batch, heads, rows, shape_of(value)[3])
+        result = scores.result if shape_of(scores.result) == shape else op.reshape(scores.result, shape)
+    step = (scores.product, scores.capped, scores.masked, scores.shares)[ctx.attrs.get("qk_matmul_output_mode", 0)]
+    if ctx.outputs > 3 and ctx.node.output[3]:
+        step = op.broadcast_to(step, (batch, heads, rows, shape_of(key)[2]))
+    return [result, key, value, step][: ctx.outputs]
+
+
+def _masking(
+    ctx: Context, size: tuple[int, int], mask: relax.Expr | None, past: int, lengths: relax.Expr | None
+) -> Masking:
+    """The keys that ONNX's Attention allows, of `size` queries and keys."""
+    rows, keys = size
+    added, allowed, whole = None, [], True
+    if mask is not None:
+        mask = _padded(ctx, mask, keys)
+        whole = False
+        if is_float(mask):
+            added = mask
+        else:
+            allowed.append(mask)
+    causal = bool(ctx.attrs.get("is_causal", 0))
+    valid = None
+    if lengths is not None:
+        whole = False
+        count = ctx.bb.emit(op.reshape(as_dtype(lengths, "int64"), (shape_of(lengths)[0], 1, 1, 1)))
+        valid = op.less(constant(np.arange(keys, dtype=np.int64).reshape(1, 1, 1, keys)), count)
+        allowed.append(ctx.bb.emit(valid))
+        if causal:
+            # The last query is that of the last valid key.
+            behind = np.arange(keys).reshape(1, keys) - np.arange(rows).reshape(rows, 1) + rows
+            steps = constant(behind.reshape(1, 1, rows, keys).astype(np.int64))
+            allowed.append(ctx.bb.emit(op.less_equal(steps, count)))
+    elif causal:
+        table = np.tri(rows, keys, past, dtype=bool)
+        if not table.all():
+            allowed.append(constant(table))
+    together = None
+    for part in allowed:
+        together = part if together is None else ctx.bb.emit(op.logical_and(together, part))
+    return Masking(added, together, whole)
+
+
+def _padded(ctx: Context, mask: relax.Expr, keys: int) -> relax.Expr:
+    """A mask with entries for all keys; those that it lacks are forbidden. One of one column holds for all keys."""
+    shape = shape_of(mask)
+    if shape[-1] in (1, keys):
+        return mask
+    fill: float = -math.inf if is_float(mask) else 0
+    rest: Sequence[int] = (*shape[:-1], keys - shape[-1])
+    return ctx.bb.emit(op.concat([mask, op.full(rest, scalar(fill, dtype_of(mask)), dtype_of(mask))], -1))

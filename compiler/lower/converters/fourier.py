@@ -1,0 +1,68 @@
+"""Converters of Fourier transforms, as products with the transform's matrix.
+
+A product of n inputs with an n × n matrix takes n² operations, against n · log n of a fast transform, but runs at the
+speed of products. Its matrix is computed in float64.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from tvm import relax
+
+from heterocc.compiler.lower.converters.registry import Context, converter
+from heterocc.compiler.lower.converters.values import dtype_of, shape_of
+from heterocc.compiler.lower.straight import constant
+
+op = relax.op
+
+MOST = 2048
+"""The longest transform: its matrix has 4 · n² numbers."""
+
+
+@converter("DFT")
+def dft(ctx: Context, data: relax.Expr, length: relax.Expr | None = None, axis: relax.Expr | None = None) -> relax.Expr:
+    """DFT of real or complex numbers [batch, …, 1 or 2] along one axis, also inverse or one-sided."""
+    shape = shape_of(data)
+    rank = len(shape)
+    if axis is not None:
+        along = int(ctx.known(axis).flat[0])
+    else:
+        along = int(ctx.attrs.get("axis", -2 if ctx.opset >= 20 else 1))
+    along %= rank
+    if along == rank - 1:
+        raise NotImplementedError("the axis of real and imaginary parts cannot be transformed")
+    size = shape[along] if length is None else int(ctx.known(length).flat[0])
+    inverse, half = bool(ctx.attrs.get("inverse", 0)), bool(ctx.attrs.get("onesided", 0))
+    if inverse and half:
+        raise NotImplementedError("a one-sided inverse transform is not supported")
+    if half and shape[-1] != 1:
+        raise NotImplementedError("a one-sided transform of complex numbers is not supported")
+    if not 0 < size <= MOST:
+        raise NotImplementedError(f"a transform of length {size} is not supported, only those up to {MOST}")
+    taken = min(size, shape[along])  # a longer input is cut, a shorter one continued with zeros
+    if taken < shape[along]:
+        data = ctx.bb.emit(op.strided_slice(data, [along], [0], [taken]))
+    outputs = size // 2 + 1 if half else size
+    matrix = _matrix(size, taken, outputs, inverse)[: taken * shape[-1]] if shape[-1] == 2 else None
+    if matrix is None:
+        matrix = _matrix(size, taken, outputs, inverse).reshape(taken, 2, -1)[:, 0]
+    others = [d for d in range(rank - 1) if d != along]
+    rows = [shape[d] for d in others]
+    flat = ctx.bb.emit(op.permute_dims(data, [*others, along, rank - 1]))
+    flat = ctx.bb.emit(op.reshape(flat, (int(np.prod(rows, dtype=np.int64)), taken * shape[-1])))
+    product = ctx.bb.emit(op.matmul(flat, constant(matrix.astype(dtype_of(data)))))
+    split = ctx.bb.emit(op.reshape(product, (*rows, outputs, 2)))
+    order = [*range(along), rank - 2, *range(along, rank - 2), rank - 1]
+    return op.permute_dims(split, order)
+
+
+def _matrix(size: int, taken: int, outputs: int, inverse: bool) -> np.ndarray:
+    """The matrix [taken · 2, outputs · 2] from pairs of real and imaginary parts to pairs."""
+    # The remainder keeps angles small, and thereby exact.
+    turns = np.outer(np.arange(taken), np.arange(outputs)) % size / size
+    angle = 2 * np.pi * turns * (1 if inverse else -1)
+    cos, sin = np.cos(angle), np.sin(angle)
+    table = np.empty((taken, 2, outputs, 2))
+    table[:, 0, :, 0], table[:, 0, :, 1] = cos, sin
+    table[:, 1, :, 0], table[:, 1, :, 1] = -sin, cos
+    return table.reshape(taken * 2, outputs * 2) / (size if inverse else 1)
