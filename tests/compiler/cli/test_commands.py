@@ -225,7 +225,7 @@ def test_bad_input_is_one_explained_error(
     save(
         tmp_path / "loop.onnx",
         [helper.make_node("Det", ["x"], ["y"], name="det")],
-        {"x": [2, 3, 3]},
+        {"x": [2, 17, 17]},
         {"y": [2]},
     )
     (tmp_path / "nothing.toml").write_text('[nodes]\n"no_such_node" = "CPU"\n')

@@ -42,7 +42,7 @@ def test_a_hint_has_a_form_for_python_and_one_for_the_command_line() -> None:
 def test_a_device_that_was_asked_is_proposed_for_a_node_that_nobody_can_run(tmp_path: Path) -> None:
     (tmp_path / "no.toml").write_text('name = "BOX"\nbackend = "opencl"\nrefuses = ["Relu", "Det"]\n')
     relu = save(tmp_path / "relu.onnx", [helper.make_node("Relu", ["x"], ["y"])], {"x": [4]}, {"y": [4]})
-    det = save(tmp_path / "det.onnx", [helper.make_node("Det", ["x"], ["y"])], {"x": [2, 3, 3]}, {"y": [2]})
+    det = save(tmp_path / "det.onnx", [helper.make_node("Det", ["x"], ["y"])], {"x": [2, 17, 17]}, {"y": [2]})
     box = ["--device-file", tmp_path / "no.toml", "-d", "BOX"]
     for model, device in ((relu, "CPU"), (det, "ORT")):
         done = heterocc("compile", model, *box, "-o", tmp_path / "m.hcb")

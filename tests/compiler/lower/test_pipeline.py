@@ -138,10 +138,10 @@ def test_sixty_four_bit_constants_keep_their_width() -> None:
 
 
 def test_an_operator_without_converter_is_refused_by_the_nodes_own_name() -> None:
-    made = model([node("Det", ["x"], ["y"], name="det")], {"x": np.eye(3, dtype=np.float32)}, ["y"])
-    with pytest.raises(LoweringError, match="no converter for Det") as caught:
+    made = model([node("Bernoulli", ["x"], ["y"], name="drawn")], {"x": np.eye(3, dtype=np.float32)}, ["y"])
+    with pytest.raises(LoweringError, match="no converter for Bernoulli") as caught:
         kernels(made)
-    assert caught.value.where == "node 'model/det' (Det)"
+    assert caught.value.where == "node 'model/drawn' (Bernoulli)"
 
 
 def test_a_shape_that_depends_on_data_is_refused() -> None:

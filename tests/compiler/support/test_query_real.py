@@ -38,7 +38,7 @@ def mixed(tmp_path: Path) -> Path:
         nodes,
         "mixed",
         [
-            helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 6, 6]),
+            helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 17, 17]),
             helper.make_tensor_value_info("s", TensorProto.STRING, [2]),
         ],
         [

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from heterocc.artifacts import verify
 from heterocc.artifacts.errors import BundleHashError
 from heterocc.artifacts.manifest import Manifest
 from heterocc.artifacts.reader import open_bundle
-from heterocc.artifacts.verify import forget_all
 from heterocc.compiler import compile_model
 from heterocc.runtime import Session, load
 from heterocc.runtime.execute.arranging import Arranging
@@ -52,9 +52,9 @@ def check(session: Session, bundle: Path) -> None:
 def test_every_variant_makes_its_own_layouts(bundle: Path, variant: int, threads: int) -> None:
     with open_bundle(bundle) as opened:
         name = opened.manifest.variants[variant].name
-    for verify in ("background", "load"):
-        forget_all()
-        with load(bundle, name, threads=threads, verify=verify) as session:  # type: ignore[arg-type]
+    for moment in ("background", "load"):
+        verify._memo.clear()
+        with load(bundle, name, threads=threads, verify=moment) as session:  # type: ignore[arg-type]
             check(session, bundle)
             check(session, bundle)
 

@@ -176,7 +176,7 @@ def test_a_planted_fault_is_larger_than_any_tolerance_whatever_the_values(
 def test_trial_says_why_not_without_raising() -> None:
     made = model(NODES, {"x": X}, ["y"], WEIGHTS)
     assert all(CpuLowering().trial(made, n.name, CPU) is None for n in made.graph.nodes)
-    refused = model([node("Det", ["x"], ["y"], name="d")], {"x": np.eye(3, dtype=np.float32)}, ["y"])
+    refused = model([node("Det", ["x"], ["y"], name="d")], {"x": np.eye(17, dtype=np.float32)}, ["y"])
     reason = CpuLowering().trial(refused, "d", CPU)
     assert reason is not None and "Det" in reason
 

@@ -120,12 +120,21 @@ class _Writer:
                 self._channels(arguments, (inputs, self._products_scratch()), tile, image, first)
 
     def _block(self, task: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr]:
-        """A block's image and first row of outputs: the last block may repeat rows of the one before."""
+        """A block's image and first row of outputs: the last block may cover rows of the one before, see `_overlap`."""
         image, block = emit.unpacked(task, (self.found.batch, self.blocks.count))
         first = block * index(self.rows)
         if self.found.rows.places % self.rows:
             first = tirx.min(first, index(self.found.rows.places - self.rows))
         return image, first
+
+    @property
+    def _overlap(self) -> int:
+        """The number of rows that the last block has in common with the one before.
+
+        The last block does not store them: its tiles may start at odd rows, which gives sums that are rounded
+        differently, and threads finish blocks in any order.
+        """
+        return self.blocks.count * self.rows - self.found.rows.places
 
     def _start(self, step: tirx.Expr) -> tirx.Expr:
         """The start of a vector of a row of tiles; a last one that would exceed the end starts earlier."""
@@ -265,11 +274,21 @@ class _Writer:
                 source = row * index(self.pitch) + down * index(self.wide) + tile
                 self._output_tile(products, source, image_rows, down * index(2 * width) + tile * index(2))
 
-            def place(number: tirx.Expr) -> Place:
-                values = (image, channel + row, first * index(width) + number)
-                return list(zip(axes, values, strict=True))
+            def store(skipped: int) -> None:
+                left_out = index(skipped * width)
 
-            store_vectors(self.kernel, arguments, lambda n: image_rows[n], place, self.rows * width, self.isa.lanes)
+                def place(number: tirx.Expr) -> Place:
+                    values = (image, channel + row, first * index(width) + left_out + number)
+                    return list(zip(axes, values, strict=True))
+
+                length = (self.rows - skipped) * width
+                store_vectors(self.kernel, arguments, lambda n: image_rows[left_out + n], place, length, self.isa.lanes)
+
+            if self._overlap:
+                last = first == index(self.found.rows.places - self.rows)
+                emit.either(last, lambda: store(self._overlap), lambda: store(0))
+            else:
+                store(0)
 
     def _output_tile(self, products: tirx.Buffer, source: tirx.Expr, rows: tirx.Buffer, to: tirx.Expr) -> None:
         """Transform a vector of tiles of one channel to two rows, of which the second follows the first."""

@@ -18,16 +18,10 @@ from heterocc.compiler.lower.cpu.generate.isa import isa_of
 from heterocc.compiler.lower.cpu.maths.rules import FUNCTIONS
 from heterocc.compiler.lower.pipeline import kernel_module
 from tests.compiler.lower.cpu.aarch64 import emulated
-from tests.compiler.lower.cpu.generate import (
-    test_convolution,
-    test_maps,
-    test_pooling,
-    test_product,
-    test_reductions,
-    test_rows,
-    test_winograd,
-)
+from tests.compiler.lower.cpu.generate import test_maps, test_product, test_reductions
+from tests.compiler.lower.cpu.generate.convolution import test_convolution, test_pooling, test_winograd
 from tests.compiler.lower.cpu.generate.generated import ARM, NEON, assert_near
+from tests.compiler.lower.cpu.generate.rows import test_rows
 from tests.compiler.lower.cpu.maths import kernels
 from tests.compiler.lower.lowered import job, model
 from tests.emulator import unavailable_reason
@@ -45,7 +39,8 @@ def inner(test: Any) -> Callable[..., None]:
 
 def elementwise(name: str, arguments: Sequence[Any]) -> Any:
     """A function of real numbers of each element."""
-    return te.compute(arguments[0].shape, lambda i: getattr(tirx, name)(*(t[i] for t in arguments)), name)
+    function = kernels.COMPOSED.get(name) or getattr(tirx, name)
+    return te.compute(arguments[0].shape, lambda i: function(*(t[i] for t in arguments)), name)
 
 
 @given(test_convolution.cases())
@@ -121,7 +116,7 @@ def test_every_function_keeps_its_stated_error() -> None:
     exponents = kernels.exponents(x)
     moderate = np.where(np.isfinite(x) & (np.abs(x) >= 2.0**26), np.float32(0.75), x)  # the C library has sin(1e30)
     given = {name: [x] for name in FUNCTIONS} | {"pow": [x, exponents]}
-    given |= {name: [moderate] for name in ("sin", "cos", "tan")}
+    given |= {name: [moderate] for name in ("sin", "cos", "tan")} | {"silu": [*kernels.given("silu", x)]}
     inputs = {id(a): a for arrays in given.values() for a in arrays}
     places = {key: te.placeholder(a.shape, "float32", f"x{i}") for i, (key, a) in enumerate(inputs.items())}
     results = [elementwise(name, [places[id(a)] for a in given[name]]) for name in FUNCTIONS]

@@ -67,7 +67,7 @@ def kernel(name: str, lanes: int, dtype: str = "float32") -> tirx.PrimFunc:
     """A kernel called `name` that computes the function in vectors, from one tensor or two."""
     count = 2 if name == "pow" else 1
     tensors = [te.placeholder((COUNT,), dtype, f"x{i}") for i in range(count)]
-    function = _COMPOSED.get(name) or getattr(tirx, name)
+    function = COMPOSED.get(name) or getattr(tirx, name)
     result = te.compute((COUNT,), lambda i: function(*(t[i] for t in tensors)), "y")
     sch = s_tir.Schedule(te.create_prim_func([*tensors, result]))
     (loop,) = sch.get_loops(sch.get_sblock("y"))
@@ -77,7 +77,7 @@ def kernel(name: str, lanes: int, dtype: str = "float32") -> tirx.PrimFunc:
     return sch.mod["main"].with_attr("global_symbol", name)
 
 
-_COMPOSED: Mapping[str, Callable[[tirx.Expr], tirx.Expr]] = {
+COMPOSED: Mapping[str, Callable[[tirx.Expr], tirx.Expr]] = {
     "silu": lambda x: x * tirx.sigmoid(x),
     "tanh_softplus": lambda x: tirx.tanh(tirx.log(tirx.exp(x) + tirx.const(1.0, "float32"))),
 }

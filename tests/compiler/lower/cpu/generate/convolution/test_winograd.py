@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from onnx import helper
 
+from heterocc.compiler.driver import compile_model
 from heterocc.compiler.lower.cpu.generate.convolution import filtering_model, winograd
 from heterocc.compiler.lower.cpu.generate.convolution.filtered import FilteredPanels
 from heterocc.compiler.lower.cpu.generate.convolution.filtering_model import choose_blocks, filtering_pays
 from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, Window
 from heterocc.compiler.lower.cpu.generate.isa import Isa
+from heterocc.runtime import load
 from tests.compiler.lower.cpu.generate.convolution.test_convolution import Case, reference
 from tests.compiler.lower.cpu.generate.generated import ARM, Generated, assert_near, runnable, target_of
 from tests.compiler.lower.lowered import model, run_ort
+from tests.compiler.small import save
 from tests.few_examples import few
 
 node = helper.make_node
@@ -137,3 +142,16 @@ def test_filtering_pays_for_many_channels_and_not_for_few() -> None:
 
     assert pays(64, 64, 56) and pays(512, 512, 7) and pays(40, 40, 40)
     assert not pays(3, 32, 64) and not pays(1, 16, 28) and not pays(128, 128, 5)
+
+
+@pytest.mark.parametrize("size", [13, 27, 55])
+def test_results_are_the_same_bits_for_every_number_of_threads_and_every_run(size: int, tmp_path: Path) -> None:
+    x = RNG.standard_normal((1, 32, size, size)).astype(np.float32)
+    w = RNG.standard_normal((64, 32, 3, 3)).astype(np.float32)
+    shapes = {"x": x.shape}, {"y": (1, 64, size, size)}
+    made = save(tmp_path / "m.onnx", [node("Conv", ["x", "w"], ["y"], pads=[1] * 4)], *shapes, {"w": w})
+    compile_model(made, tmp_path / "m.hcb", devices="CPU", check=False)
+    with load(tmp_path / "m.hcb", threads=1) as alone, load(tmp_path / "m.hcb", threads=4) as several:
+        expected = alone.run({"x": x})["y"]
+        for _ in range(20):
+            np.testing.assert_array_equal(several.run({"x": x})["y"], expected)

@@ -121,7 +121,8 @@ def test_instance_normalisation_and_an_activation_agree(cpu: str, shape: list[in
 @pytest.mark.parametrize("cpu", runnable())
 @pytest.mark.parametrize("axes", [(0, 2), (0, 2, 3), (1,), (1, 2), (3,)])
 def test_variance_over_axes_apart_agrees(cpu: str, axes: tuple[int, ...]) -> None:
-    x = (3 + RNG.standard_normal((3, 5, 7, 21))).astype(np.float32)
+    # Its own numbers: five of them whose deviation happens to be tiny magnify rounding without bound.
+    x = (3 + np.random.default_rng(1).standard_normal((3, 5, 7, 21))).astype(np.float32)
     kernel = Generated([node("MeanVarianceNormalization", ["x"], ["y"], axes=list(axes))], {"x": x}, {}, target_of(cpu))
     _assert_normal(kernel.run(), _normal(x, axes, 0.0), x, axes, 1e-4)
 
