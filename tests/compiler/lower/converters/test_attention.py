@@ -31,7 +31,7 @@ def mask_of(kind: str, batch: int, heads: int, rows: int, keys: int) -> Array | 
 MASKS = st.sampled_from(["none", "bool", "float", "heads"])
 
 
-@few(6, deadline=None)
+@few(4, deadline=None)
 @given(st.integers(1, 2), st.integers(1, 2), st.integers(1, 3), st.integers(1, 5), st.integers(0, 4), MASKS, st.data())
 def test_attention_of_onnx_is_as_in_onnx_runtime(
     batch: int, key_heads: int, group: int, rows: int, past: int, kind: str, data: st.DataObject
@@ -63,7 +63,7 @@ def test_keys_beyond_a_sample_s_length_are_left_out(rows: int, causal: int, leng
     same(case("Attention", *given, np.array(lengths), is_causal=causal, opset=24))
 
 
-@few(5, deadline=None)
+@few(3, deadline=None)
 @given(st.integers(1, 2), st.integers(1, 4), st.integers(0, 3), st.integers(0, 1), st.booleans(), st.booleans())
 def test_multi_head_attention_is_as_in_onnx_runtime(
     batch: int, rows: int, past: int, causal: int, biased: bool, padded: bool
@@ -82,7 +82,7 @@ def test_multi_head_attention_is_as_in_onnx_runtime(
     )
 
 
-@few(5, deadline=None)
+@few(3, deadline=None)
 @given(st.integers(0, 5), st.lists(st.integers(0, 5), min_size=2, max_size=2), st.booleans(), st.booleans(), st.data())
 def test_group_query_attention_is_as_in_onnx_runtime(
     past: int, missing: list[int], packed: bool, turned: bool, data: st.DataObject
@@ -102,7 +102,7 @@ def test_group_query_attention_is_as_in_onnx_runtime(
     same(case("GroupQueryAttention", *given, *cache, lengths, total, *tables, outputs=3, **attrs))
 
 
-@few(6, deadline=None)
+@few(4, deadline=None)
 @given(st.integers(1, 3), st.integers(1, 4), st.sampled_from([2, 4, 8]), st.integers(0, 1), st.booleans())
 def test_rotary_embedding_is_as_in_onnx_runtime(
     heads: int, steps: int, half: int, interleaved: int, whole: bool
