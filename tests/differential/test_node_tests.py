@@ -28,8 +28,8 @@ RIGHT: Mapping[str, Mapping[str, int]] = {
     "OPENCL": {"operators": 80, "as they come": 54, "all": 1909},
     "VULKAN": {"operators": 76, "as they come": 46, "all": 1923},
 }
-"""Per device how many cases are right at least: of one for each operator (every other one on a GPU), of every sixteenth of
-ONNX's own, and of all."""
+"""The least number of right cases per device: of one for each operator (every other one on a GPU), of every sixteenth
+of ONNX's own, and of all."""
 
 FOUND_WRONG = (
     "test_resize_downsample_scales_linear frozen",
