@@ -39,8 +39,8 @@ from heterocc.compiler.support.query import QueryResult, precisions_of, query_mo
 from heterocc.compiler.variant_build import BuiltVariant, VariantBuilder
 from heterocc.compiler.variants import MAIN, VariantSpec, all_devices, cpu_specs, one_for_each_code, variant_specs
 from heterocc.passes.base import parse_pipeline, policy_pipeline
-from heterocc.passes.dot import dot_files
 from heterocc.passes.plan import Plan
+from heterocc.passes.show.dot import dot_files
 
 
 def compile_model(

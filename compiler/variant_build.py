@@ -22,7 +22,7 @@ from heterocc.compiler.support.remedy import add_device
 from heterocc.compiler.variants import MAIN, VariantSpec
 from heterocc.passes.base import Pass
 from heterocc.passes.plan import Plan
-from heterocc.passes.printer import print_plan
+from heterocc.passes.show.printer import print_plan
 
 
 @dataclass(frozen=True, slots=True)

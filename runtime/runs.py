@@ -11,7 +11,6 @@ from heterocc.artifacts.errors import DeviceError
 from heterocc.artifacts.manifest import Variant
 from heterocc.artifacts.reader import Bundle
 from heterocc.runtime import forks
-from heterocc.runtime.execute.arranging import Arranging
 from heterocc.runtime.execute.chain import Context
 from heterocc.runtime.execute.direct import go_home, write_to
 from heterocc.runtime.execute.faults import offer
@@ -25,12 +24,11 @@ from heterocc.runtime.select.select import labels, others_here
 class Runs:
     """Runs of one variant, from checked inputs to outputs. Thread-safe; each run has its own context."""
 
-    def __init__(self, bundle: Bundle, variant: Variant, outputs: Sequence[str], arranging: Arranging) -> None:
-        """`outputs` are the model's names of the variant's outputs; the first run waits for `arranging`."""
+    def __init__(self, bundle: Bundle, variant: Variant, outputs: Sequence[str]) -> None:
+        """`outputs` are the model's names of the variant's outputs."""
         self._bundle = bundle
         self._variant = variant
         self._names = tuple(outputs)
-        self._arranging = arranging
         self._verified = False
         self._ready = False
 
@@ -76,7 +74,7 @@ class Runs:
         """Run on a context whose outputs the caller reads from it; without `arrays`, on the contents of its inputs."""
         if not self._ready:
             self.wait_verified()
-            self._arranging.wait()
+            context.wait_arranged()
             self._ready = True
         entered = forks.enter()
         try:

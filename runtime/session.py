@@ -120,7 +120,7 @@ class Session(Closing):
         self._in_specs = _named(variant, variant.inputs, [t.name for t in model.inputs])
         self._out_specs = _named(variant, variant.outputs, [t.name for t in model.outputs])
         self._check = FeedCheck(self._in_specs, bundle.path)
-        self._runs = Runs(bundle, variant, [s.name for s in self._out_specs], opened.pool.chain.arranging)
+        self._runs = Runs(bundle, variant, [s.name for s in self._out_specs])
         self._generation = forks.generation
         self._portable = opened.pool.chain.portable
         self._allocations = opened.pool.chain.allocations

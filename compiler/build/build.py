@@ -20,7 +20,7 @@ from heterocc.compiler.lower.gpu.tuning.timing import interleaved
 from heterocc.compiler.lower.progress import watched
 from heterocc.compiler.progress import Progress, Reporter
 from heterocc.passes.plan import Plan
-from heterocc.passes.printer import count
+from heterocc.passes.show.printer import count
 
 
 @dataclass(frozen=True, slots=True)

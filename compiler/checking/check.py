@@ -26,7 +26,7 @@ from heterocc.compiler.lower import lowering_for
 from heterocc.compiler.lower.backend import LoweredPartition, PartitionJob
 from heterocc.compiler.lower.half.policy import LARGEST
 from heterocc.compiler.progress import Reporter
-from heterocc.passes.printer import count
+from heterocc.passes.show.printer import count
 from heterocc.runtime import load
 
 

@@ -22,7 +22,7 @@ from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.random_nodes import not_compared
 from heterocc.compiler.keywords import checked_keywords
 from heterocc.compiler.progress import Reporter
-from heterocc.passes.printer import count
+from heterocc.passes.show.printer import count
 from heterocc.runtime import load
 
 

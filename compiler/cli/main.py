@@ -125,7 +125,7 @@ def compile(
         if json:
             print_json(report.to_json())
             return
-        from heterocc.passes.printer import human_bytes
+        from heterocc.passes.show.printer import human_bytes
 
         if time_passes:
             _print_times(report.seconds, report.pass_seconds)
@@ -193,11 +193,11 @@ def partition(
             write_affinity=write_affinity,
         )
         if json:
-            from heterocc.passes.report import plan_report
+            from heterocc.passes.show.report import plan_report
 
             print_json({**report.to_json(), "plan": plan_report(report.plan)})
             return
-        from heterocc.passes.printer import partition_table, print_plan
+        from heterocc.passes.show.printer import partition_table, print_plan
 
         if time_passes:
             _print_times(report.seconds, report.pass_seconds)

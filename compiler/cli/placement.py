@@ -13,7 +13,10 @@ from heterocc.compiler.cli.options import parse_shapes
 
 OBJECTIVES = ("latency",)
 
-_UNUSED = ("devices", "device_file", "property_", "affinity", "dot", "write_affinity", "plan", "dump_dir", "pass_limit")
+_UNUSED = (
+    *("devices", "device_file", "property_", "affinity", "dot", "write_affinity", "plan"),
+    *("dump_dir", "pass_limit", "time_passes"),
+)
 """Parameters of the command that a table leaves without effect."""
 
 

@@ -13,7 +13,7 @@ from onnx import helper
 
 from heterocc.compiler.importer.draft.draft import np_type, reads
 from heterocc.passes.graph import Graph
-from heterocc.passes.printer import count, human_bytes
+from heterocc.passes.show.printer import count, human_bytes
 
 
 @dataclass(frozen=True)

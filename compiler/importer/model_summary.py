@@ -15,7 +15,7 @@ from heterocc.artifacts.errors import InvalidGraphError
 from heterocc.compiler.importer.draft.draft import nodes_of
 from heterocc.compiler.importer.reading.parse import read_proto
 from heterocc.compiler.importer.reading.source import as_source
-from heterocc.passes.printer import human_bytes
+from heterocc.passes.show.printer import human_bytes
 
 Dim = int | str | None
 """A dimension: its size, its name, or None for one that has neither."""

@@ -23,8 +23,8 @@ from heterocc.compiler.options import Stage
 from heterocc.compiler.printable import printable
 from heterocc.passes.base import Pass, parse_pipeline
 from heterocc.passes.plan import UNPLACED, Plan
-from heterocc.passes.printer import print_plan
-from heterocc.passes.serialize import read_reproducer, write_reproducer
+from heterocc.passes.show.printer import print_plan
+from heterocc.passes.show.serialize import read_reproducer, write_reproducer
 
 STAGES: tuple[Stage, ...] = get_args(Stage)
 """The stages of a compile in order; `--stop-after` names one."""

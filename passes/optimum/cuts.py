@@ -161,17 +161,17 @@ class _Cut:
         self._arc(_SOURCE, self.vertex[self.free], second - both)
 
     def _add_overheads(self) -> None:
+        """One overhead of each side that any node is on."""
         vertices = np.flatnonzero(np.bincount(self.vertex[self.moves], minlength=1))
-        (first,), (second,) = self._new(1), self._new(1)
-        for cost, middle in ((self.problem.overhead[self.first], first), (self.problem.overhead[self.second], second)):
-            if not cost:
-                continue
-            if middle == first:
-                self._arc(vertices, middle, float(cost))
-                self._arc(middle, _SINK, float(cost))
-            else:
-                self._arc(middle, vertices, float(cost))
-                self._arc(_SOURCE, middle, float(cost))
+        first, second = (float(self.problem.overhead[side]) for side in (self.first, self.second))
+        if first:
+            middle = self._new(1)
+            self._arc(vertices, middle, first)
+            self._arc(middle, _SINK, first)
+        if second:
+            middle = self._new(1)
+            self._arc(middle, vertices, second)
+            self._arc(_SOURCE, middle, second)
 
 
 def _distinct(labels: Labels) -> list[int]:

@@ -205,6 +205,10 @@ class Context:
         self._generation = forks.generation
         forks.keep_in_children(self, portable=chain.portable)
 
+    def wait_arranged(self) -> None:
+        """Return when the weights are in the layouts that code reads; they must be verified."""
+        self._chain.arranging.wait()
+
     def execute(self) -> None:
         """Run the chain on what the input arrays hold. Raises DeviceError naming the partition and the device."""
         with self._device_kept():

@@ -11,11 +11,11 @@ SCRIPT = """
 import random
 from heterocc.passes.base import policy_pipeline
 from heterocc.passes.cost import PlacementDevice, Machine
-from heterocc.passes.dot import dot_files
+from heterocc.passes.show.dot import dot_files
 from heterocc.passes.graph import Graph, Node, Value
 from heterocc.passes.plan import Plan
-from heterocc.passes.printer import print_plan
-from heterocc.passes.serialize import write_reproducer
+from heterocc.passes.show.printer import print_plan
+from heterocc.passes.show.serialize import write_reproducer
 
 random.seed(0)
 names = [f"v{i}" for i in range(120)]

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-import gc
 import logging
+import os
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -215,17 +215,20 @@ def test_a_closed_session_says_so(bundle_of: Write) -> None:
 
 
 def test_opening_and_closing_sessions_keeps_no_file_open_and_never_runs_old_code(bundle_of: Write) -> None:
-    gc.collect()  # sessions of other tests may be waiting for it
-    before = open_files()
+    closed, paths = [], set()
     for number in range(6):
         model = standin.chain(1 + number % 3)
-        with load(bundle_of(model)) as session:
+        path = bundle_of(model)
+        paths.add(str(path.resolve()))
+        with load(path) as session:
             np.testing.assert_array_equal(session.run({"x": X})[model.outputs[0]], X + 1 + number % 3)
-    assert open_files() <= before
+            assert paths & open_files()
+        closed.append(session)  # a closed session holds no file, even while the caller holds the session
+        assert not paths & open_files()
 
 
-def open_files() -> int:
-    return len(list(Path("/proc/self/fd").iterdir()))
+def open_files() -> set[str]:
+    return {os.path.realpath(link) for link in Path("/proc/self/fd").iterdir()}
 
 
 # ---- choosing a variant -------------------------------------------------------------------------------------------

@@ -15,7 +15,6 @@ from heterocc.compiler.lower.converters import (
     ngrams,
     normalization,
     pooling,
-    quantized,
     recurrent,
     reduction,
     resize,
@@ -23,6 +22,7 @@ from heterocc.compiler.lower.converters import (
     sorting,
     transposed,
 )
+from heterocc.compiler.lower.converters.quantised import operators as quantised_operators
 from heterocc.compiler.lower.converters.registry import STANDARD_DOMAINS, Context, own_converter
 
 __all__ = [
@@ -40,7 +40,7 @@ __all__ = [
     "normalization",
     "own_converter",
     "pooling",
-    "quantized",
+    "quantised_operators",
     "recurrent",
     "reduction",
     "resize",

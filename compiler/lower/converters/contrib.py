@@ -9,7 +9,7 @@ import numpy as np
 from tvm import relax
 from tvm.relax.frontend.onnx import onnx_frontend
 
-from heterocc.compiler.lower.converters.quantized import known_array
+from heterocc.compiler.lower.converters.quantised.operators import known_array
 from heterocc.compiler.lower.converters.registry import MICROSOFT, Context, Converter, converter
 from heterocc.compiler.lower.converters.values import as_dtype, dtype_of, scalar, shape_of
 from heterocc.compiler.lower.straight import constant

@@ -84,7 +84,7 @@ def apply_axis(
 
 
 def _repeated(x: te.Tensor, axis: int, times: int) -> te.Tensor:
-    """Each element of an axis several times in a row: an index without a table is no load, and fuses."""
+    """Each element of an axis several times in a row, by arithmetic on indices, which fuses, unlike a table."""
     shape = [n * times if d == axis else n for d, n in enumerate(x.shape)]
     return te.compute(
         shape,

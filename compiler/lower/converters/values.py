@@ -48,3 +48,8 @@ def inside(index: tirx.Expr, size: int) -> tirx.Expr:
     zero, count = tirx.const(0, "int64"), tirx.const(size, "int64")
     index = tirx.Select(index < zero, index + count, index)
     return tirx.max(zero, tirx.min(index, tirx.const(size - 1, "int64")))
+
+
+def clipped(value: relax.Expr, low: int, high: int, dtype: str) -> relax.Expr:
+    """The value limited to `low` and `high`; its dtype is `dtype`."""
+    return relax.op.minimum(relax.op.maximum(value, scalar(low, dtype)), scalar(high, dtype))

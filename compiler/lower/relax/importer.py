@@ -19,7 +19,7 @@ from tvm.relax.frontend.onnx import onnx_frontend
 from heterocc.artifacts.errors import HeteroccError, LoweringError
 from heterocc.compiler.lower.backend import PartitionJob
 from heterocc.compiler.lower.converters import STANDARD_DOMAINS, Context, own_converter
-from heterocc.compiler.lower.converters.dequantised import in_integers
+from heterocc.compiler.lower.converters.quantised.dequantised import in_integers
 from heterocc.compiler.lower.progress import counted
 from heterocc.compiler.lower.straight import bindings_of, constant, outputs_of, vars_of, write_main
 

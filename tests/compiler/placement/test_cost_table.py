@@ -133,7 +133,7 @@ def test_a_node_that_no_device_has_a_time_for_is_an_error(tmp_path: Path) -> Non
 
 def test_options_without_effect_and_unknown_objectives_are_refused(tmp_path: Path) -> None:
     arguments = ["partition", str(diamond(tmp_path / "m.onnx")), "--cost-table", str(table(tmp_path / "t.json"))]
-    for option in (["-d", "CPU"], ["--dot", str(tmp_path)], ["--objective", "beauty"]):
+    for option in (["-d", "CPU"], ["--dot", str(tmp_path)], ["--time-passes"], ["--objective", "beauty"]):
         done = CliRunner().invoke(app, [*arguments, *option])
         assert done.exit_code == 2 and "HC120" in done.output
 

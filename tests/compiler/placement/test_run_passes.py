@@ -26,8 +26,8 @@ from heterocc.passes.cost import Machine, PlacementDevice
 from heterocc.passes.graph import Graph, Node, Value
 from heterocc.passes.merge import Merge
 from heterocc.passes.plan import Plan
-from heterocc.passes.printer import print_plan
-from heterocc.passes.serialize import write_reproducer
+from heterocc.passes.show.printer import print_plan
+from heterocc.passes.show.serialize import write_reproducer
 from heterocc.passes.spec import SpecPass
 from tests.passes.plan_text import parse_plan
 

@@ -10,7 +10,7 @@ from heterocc.passes.affinity import Affinity, Rule
 from heterocc.passes.cost import Link, Machine, PlacementDevice
 from heterocc.passes.graph import Graph, Node, Value
 from heterocc.passes.plan import Partition, Plan
-from heterocc.passes.printer import print_plan
+from heterocc.passes.show.printer import print_plan
 
 PLAN_FORMAT = 1
 """Version of the JSON form; a reader refuses any other."""

@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 from heterocc.passes.estimate import plan_seconds
 from heterocc.passes.plan import Plan
-from heterocc.passes.printer import summary
+from heterocc.passes.show.printer import summary
 
 
 def plan_report(plan: Plan) -> dict[str, object]:

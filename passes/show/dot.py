@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from heterocc.artifacts.names import file_name
 from heterocc.passes.graph import Graph, Node
 from heterocc.passes.plan import Plan
-from heterocc.passes.printer import show_value
+from heterocc.passes.show.printer import show_value
 from heterocc.passes.text import escaped
 
 COLOURS = ("lightblue", "palegreen", "lightsalmon", "khaki", "plum", "lightcyan", "mistyrose", "lightgrey")

@@ -14,10 +14,10 @@ import numpy as np
 from tvm import relax
 from tvm.relax.frontend.onnx import onnx_frontend
 
-from heterocc.compiler.lower.converters.dequantised import note_dequantised
-from heterocc.compiler.lower.converters.integers import integer_convolution, integer_product
+from heterocc.compiler.lower.converters.quantised.dequantised import note_dequantised
+from heterocc.compiler.lower.converters.quantised.integers import integer_convolution, integer_product
 from heterocc.compiler.lower.converters.registry import Context, converter
-from heterocc.compiler.lower.converters.values import as_dtype, dtype_of, scalar, shape_of
+from heterocc.compiler.lower.converters.values import as_dtype, clipped, dtype_of, scalar, shape_of
 from heterocc.compiler.lower.straight import constant
 
 op = relax.op
@@ -36,8 +36,8 @@ def dynamic_quantize_linear(ctx: Context, data: relax.Expr) -> list[relax.Expr]:
     span = ctx.bb.emit(op.subtract(high, low))
     # For a tensor of zeros ONNX Runtime uses the scale 1.
     scale = ctx.bb.emit(op.where(op.equal(span, zero), scalar(1, dtype), op.divide(span, levels)))
-    offset = ctx.bb.emit(_clipped(op.round(op.negative(op.divide(low, scale))), 0, 255, dtype))
-    quantised = _clipped(op.add(op.round(op.divide(data, scale)), offset), 0, 255, dtype)
+    offset = ctx.bb.emit(clipped(op.round(op.negative(op.divide(low, scale))), 0, 255, dtype))
+    quantised = clipped(op.add(op.round(op.divide(data, scale)), offset), 0, 255, dtype)
     return [op.astype(quantised, "uint8"), scale, op.astype(offset, "uint8")]
 
 
@@ -68,7 +68,7 @@ def conv_integer(
     weight_zero: relax.Expr | None = None,
 ) -> relax.Expr:
     """Convolution of 8-bit integers to 32-bit integers."""
-    exact = _integer_convolution(ctx, data, data_zero, weight, weight_zero)
+    exact = _in_integers(integer_convolution, ctx, data, data_zero, weight, weight_zero)
     if exact is not None:
         return exact
     kernel = _weight(ctx, weight, weight_zero, axis=0)
@@ -86,7 +86,7 @@ def matmul_integer(
     right_zero: relax.Expr | None = None,
 ) -> relax.Expr:
     """Matrix product of 8-bit integers to 32-bit integers."""
-    exact = _integer_product(ctx, left, left_zero, right, right_zero)
+    exact = _in_integers(integer_product, ctx, left, left_zero, right, right_zero)
     if exact is not None:
         return exact
     kernel = _weight(ctx, right, right_zero, axis=len(shape_of(right)) - 1)
@@ -110,7 +110,7 @@ def qlinear_conv(
 ) -> relax.Expr:
     """Quantised convolution, in integers or in float32, whose error is far below one step."""
     channels = (1, -1, *(1 for _ in shape_of(data)[2:]))
-    exact = _integer_convolution(ctx, data, data_zero, weight, weight_zero)
+    exact = _in_integers(integer_convolution, ctx, data, data_zero, weight, weight_zero)
     if exact is not None:
         sums = exact if bias is None else op.add(exact, _reshaped(ctx, bias, channels))
         result = op.astype(sums, "float32")
@@ -139,7 +139,7 @@ def qlinear_matmul(
     zero: relax.Expr,
 ) -> relax.Expr:
     """Quantised matrix product, in integers or in float32."""
-    exact = _integer_product(ctx, left, left_zero, right, right_zero)
+    exact = _in_integers(integer_product, ctx, left, left_zero, right, right_zero)
     if exact is not None:
         result = op.astype(exact, "float32")
     else:
@@ -152,26 +152,23 @@ def qlinear_matmul(
     return _requantised(ctx, result, factor, zero)
 
 
-def _integer_product(
-    ctx: Context, left: relax.Expr, left_zero: relax.Expr | None, right: relax.Expr, right_zero: relax.Expr | None
+def _in_integers(
+    compute: Callable[
+        [Context, relax.Expr, relax.Expr | None, np.ndarray, np.ndarray | None],
+        relax.Expr | None,
+    ],
+    ctx: Context,
+    data: relax.Expr,
+    data_zero: relax.Expr | None,
+    weight: relax.Expr,
+    weight_zero: relax.Expr | None,
 ) -> relax.Expr | None:
-    """The product in int32 if it is computed in integers, which takes a constant right factor."""
-    weight = known_array(ctx, right)
-    zero = None if right_zero is None else known_array(ctx, right_zero)
-    if weight is None or (right_zero is not None and zero is None):
-        return None
-    return integer_product(ctx, left, left_zero, weight, zero)
-
-
-def _integer_convolution(
-    ctx: Context, data: relax.Expr, data_zero: relax.Expr | None, weight: relax.Expr, weight_zero: relax.Expr | None
-) -> relax.Expr | None:
-    """The convolution in int32 if it is computed in integers, which takes a constant weight."""
-    kernel = known_array(ctx, weight)
+    """The sums in int32 if `compute` has a form for them, which takes a constant weight; None if it has not."""
+    array = known_array(ctx, weight)
     zero = None if weight_zero is None else known_array(ctx, weight_zero)
-    if kernel is None or (weight_zero is not None and zero is None):
+    if array is None or (weight_zero is not None and zero is None):
         return None
-    return integer_convolution(ctx, data, data_zero, kernel, zero)
+    return compute(ctx, data, data_zero, array, zero)
 
 
 def _requantised(ctx: Context, result: relax.Expr, factor: relax.Expr, zero: relax.Expr) -> relax.Expr:
@@ -181,11 +178,7 @@ def _requantised(ctx: Context, result: relax.Expr, factor: relax.Expr, zero: rel
         factor = _cast(ctx, _flat(ctx, factor), "float32")
     offset = _cast(ctx, _flat(ctx, zero), "float32")
     number = op.add(op.round(op.multiply(result, factor)), offset)
-    return op.astype(_clipped(number, limits.min, limits.max, "float32"), dtype)
-
-
-def _clipped(value: relax.Expr, low: int, high: int, dtype: str) -> relax.Expr:
-    return op.minimum(op.maximum(value, scalar(low, dtype)), scalar(high, dtype))
+    return op.astype(clipped(number, limits.min, limits.max, "float32"), dtype)
 
 
 def _convolve(ctx: Context, data: relax.Expr, kernel: relax.Expr) -> relax.Expr:

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from tvm import relax
 
-from heterocc.compiler.lower.converters.integers import integer_convolution, integer_product
+from heterocc.compiler.lower.converters.quantised.integers import integer_convolution, integer_product
 from heterocc.compiler.lower.converters.registry import STANDARD_DOMAINS, Context, own_converter
-from heterocc.compiler.lower.converters.values import dtype_of, scalar, shape_of
+from heterocc.compiler.lower.converters.values import clipped, dtype_of, scalar, shape_of
 from heterocc.compiler.lower.straight import constant
 
 op = relax.op
@@ -147,11 +147,10 @@ def _quantise(ctx: Context, inputs: list[relax.Expr | None]) -> relax.Expr | Non
     if isinstance(found, Scaled):
         factor = constant(np.asarray(found.factor / scale.reshape(()), np.float32))
         number = op.round(op.multiply(op.astype(found.sums, "float32"), factor))
-    else:
+    else:  # by operations that can run with the channels last, unlike TVM's quantize
         number = op.round(op.divide(inputs[0], constant(scale.reshape(()))))
     number = op.add(number, scalar(float(zero.reshape(())), "float32"))
-    low, high = scalar(limits.min, "float32"), scalar(limits.max, "float32")
-    return op.astype(op.minimum(op.maximum(number, low), high), zero.dtype.name)
+    return op.astype(clipped(number, limits.min, limits.max, "float32"), zero.dtype.name)
 
 
 def note_dequantised(ctx: Context, data: relax.Expr, scale: relax.Expr, zero: relax.Expr | None) -> None:

@@ -12,11 +12,11 @@ from hypothesis import given
 
 from heterocc.passes.affinity import Affinity, Rule
 from heterocc.passes.cost import Link, Machine, PlacementDevice
-from heterocc.passes.dot import affinity_dot, dot_files, subgraphs_dot
 from heterocc.passes.graph import Graph, Node, Value
 from heterocc.passes.merge import Merge
 from heterocc.passes.plan import Partition, Plan
-from heterocc.passes.printer import (
+from heterocc.passes.show.dot import affinity_dot, dot_files, subgraphs_dot
+from heterocc.passes.show.printer import (
     human_bytes,
     human_seconds,
     partition_table,
@@ -24,13 +24,13 @@ from heterocc.passes.printer import (
     show_value,
     summary,
 )
-from heterocc.passes.report import plan_report
-from heterocc.passes.serialize import plan_from_json, plan_to_json, read_reproducer, write_reproducer
+from heterocc.passes.show.report import plan_report
+from heterocc.passes.show.serialize import plan_from_json, plan_to_json, read_reproducer, write_reproducer
 from tests.golden_files import Golden
 from tests.passes.graphs import LETTERS, arrows, chain, chain_graph, placed, plans, tensors
 from tests.passes.plan_text import parse_plan
 
-GOLDEN = Path(__file__).parent.parent / "golden" / "plans"
+GOLDEN = Path(__file__).parents[2] / "golden" / "plans"
 
 
 @pytest.mark.parametrize("devices", ["c", "cc", "cgc", "ccggc", "gcgcg", "vgcvo"])

@@ -1,0 +1,1 @@
+"""Quantised operators, and layers between DequantizeLinear and QuantizeLinear."""

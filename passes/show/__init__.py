@@ -1,0 +1,1 @@
+"""Plans as text, JSON, graphs and reproducers."""
