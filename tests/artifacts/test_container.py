@@ -219,7 +219,7 @@ def test_a_signature_is_ignored_and_another_stray_member_is_not(tmp_path: Path, 
         open_bundle(tmp_path / "s.hcb")
 
 
-def test_zip64_is_written_only_where_needed_and_read_everywhere(
+def test_zip64_is_written_only_if_needed_and_read_everywhere(
     tmp_path: Path, sample: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small = sample.read_bytes()

@@ -70,7 +70,7 @@ def test_inputs_and_outputs_keep_names_and_order(tmp_path: Path) -> None:
 
 
 @pytest.mark.opencl
-def test_a_bundle_for_a_gpu_falls_back_to_its_cpu_variant_where_the_driver_is_missing(tmp_path: Path) -> None:
+def test_a_bundle_for_a_gpu_falls_back_to_its_cpu_variant_if_the_driver_is_missing(tmp_path: Path) -> None:
     model, bundle = conv_net(tmp_path / "m.onnx"), tmp_path / "m.hcb"
     report = compile_model(model, bundle, devices="OPENCL,CPU", affinity={"conv1": "OPENCL", "fc": "CPU"})
     assert report.variants == ("main", "cpu") and set(placement(report).values()) == {"OPENCL", "CPU"}

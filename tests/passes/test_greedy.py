@@ -46,7 +46,7 @@ def test_a_node_that_nobody_can_run_names_every_device_and_its_reason() -> None:
     )
 
 
-def test_the_hint_does_not_name_ort_where_it_is_listed() -> None:
+def test_the_hint_does_not_name_ort_if_it_is_listed() -> None:
     machine = Machine((CPU, ORT), {"CPU": {"n0": "a"}, "ORT": {"n0": "b"}})
     with pytest.raises(UnsupportedOpError) as caught:
         greedy(chain_graph(1), machine)
@@ -104,7 +104,7 @@ def test_small_integer_nodes_that_compute_shapes_stay_on_the_cpu() -> None:
     [Machine((GPU,)), Machine((GPU, ORT)), Machine((GPU, CPU), {"CPU": {"gather": "no", "concat": "no"}})],
     ids=["no CPU", "ORT is no CPU", "refused"],
 )
-def test_shape_nodes_go_with_the_rest_where_no_cpu_takes_them(machine: Machine) -> None:
+def test_shape_nodes_go_with_the_rest_if_no_cpu_takes_them(machine: Machine) -> None:
     assert set(greedy(shape_graph(), machine).values()) == {"GPU"}
 
 

@@ -101,14 +101,14 @@ def test_three_devices_need_looking_ahead() -> None:
     assert len(JOIN.run(plan).partitions) == fewest_partitions(plan) == 4
 
 
-def test_a_node_runs_with_its_reader_where_that_keeps_a_value_inside() -> None:
+def test_a_node_runs_with_its_reader_if_that_keeps_a_value_inside() -> None:
     merged = JOIN.run(placed(arrows("p->A1->B1->C; k->B1; k->X->C"), {"B1": "B", "*": "A"}))
     assert merged.partitions[2].nodes == ("X", "C")
     assert merged.outputs_of(0) == ("A1",)
 
 
 @pytest.mark.parametrize("elements", [1, 100])
-def test_a_node_stays_early_where_its_input_is_no_smaller_than_its_output(elements: int) -> None:
+def test_a_node_stays_early_if_its_input_is_no_smaller_than_its_output(elements: int) -> None:
     values = {v: Value(v, "float32", (elements if v == "a" else 1,)) for v in ("p", "a", "t", "x", "b", "c")}
     nodes = (
         Node("a", "Op", ("p",), ("a", "t")),

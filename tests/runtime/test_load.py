@@ -228,7 +228,7 @@ def test_every_variant_is_found_by_its_labels_and_by_its_name() -> None:
             assert match_variants(variants, wanted) == ((one,), None)
 
 
-def test_the_note_says_where_the_variant_is_not_quite_what_was_asked(bundle_of: Write) -> None:
+def test_the_note_names_what_differs_from_the_devices_asked_for(bundle_of: Write) -> None:
     both = replace(standin.chain(1), devices=(CPU, ORT))
     with load(bundle_of(both), "CPU") as session:
         assert any("CPU,ORT, for this variant needs ONNX Runtime" in note for note in session.notes)

@@ -65,14 +65,14 @@ def in_a_fresh_process(path: Path, pocl_cache: Path) -> dict[str, Any]:
     return dict(json.loads(done.stdout))
 
 
-def test_the_bundles_binaries_are_used_where_driver_and_device_match(bundle: Path) -> None:
+def test_the_bundles_binaries_are_used_if_driver_and_device_match(bundle: Path) -> None:
     with load(bundle) as session:
         assert session.notes[-1] == "the OpenCL code of 'p0' comes from the bundle's binaries"
         session.run(FEED)
 
 
 @pytest.mark.skipif("Portable" not in opencl_devices()[0].platform, reason="looks into PoCL's own folder")
-def test_nothing_is_compiled_where_the_bundle_has_the_binaries(bundle: Path, tmp_path: Path) -> None:
+def test_nothing_is_compiled_if_the_bundle_has_the_binaries(bundle: Path, tmp_path: Path) -> None:
     found = in_a_fresh_process(bundle, tmp_path / "with")
     assert found["before"]
     assert found["after"] == found["before"]

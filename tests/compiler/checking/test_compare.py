@@ -29,7 +29,7 @@ def test_the_tolerance_grows_with_the_reference(error: float, ok: bool) -> None:
     assert compare("y", got, reference).ok is ok
 
 
-def test_a_nan_where_a_number_is_due_is_wrong() -> None:
+def test_a_nan_in_place_of_a_number_is_wrong() -> None:
     assert not compare("y", np.array([np.nan], np.float32), np.array([1.0], np.float32)).ok
     assert not compare("y", np.array([1.0], np.float32), np.array([np.nan], np.float32)).ok
     assert not compare("y", np.array([np.inf], np.float32), np.array([-np.inf], np.float32)).ok

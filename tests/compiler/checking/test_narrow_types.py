@@ -63,7 +63,7 @@ def test_inputs_and_outputs_that_numpy_lacks_run_and_are_verified(kind: str, tmp
     assert verify_bundle(bundle, path).ok
 
 
-def test_bfloat16_at_the_borders_runs_where_onnx_runtime_has_the_operators(tmp_path: Path) -> None:
+def test_bfloat16_at_the_borders_runs_if_onnx_runtime_has_the_operators(tmp_path: Path) -> None:
     bf16 = TensorProto.BFLOAT16
     nodes = [node("Cast", "a", "f", to=1), node("Sigmoid", "f", "g"), node("Cast", "g", "y", to=bf16)]
     path = save(tmp_path, model(nodes, [value("a", [4], bf16)], [value("y", [4], bf16)]))

@@ -85,7 +85,7 @@ def test_a_hint_proposes_only_shapes_with_which_the_model_runs(tmp_path: Path) -
     assert compile_model(path, tmp_path / "m.hcb", devices="CPU,ORT", shapes={"input": shape}).output is not None
 
 
-def test_a_hint_names_the_dimensions_alone_where_no_shape_runs(tmp_path: Path) -> None:
+def test_a_hint_names_the_dimensions_alone_if_no_shape_runs(tmp_path: Path) -> None:
     nodes = [node("Reshape", "x s", "y")]
     made = model(nodes, [value("x", ["n", "k"])], [value("y")], {"s": np.array([1009, 1013], np.int64)})
     with pytest.raises(DynamicShapeError) as caught:

@@ -91,7 +91,7 @@ def test_shapes_from_python_are_named_in_the_same_way(tmp_path: Path) -> None:
     assert "shapes={'x': (1, 3)}" in str(caught.value.hint) and "--shape x=1,3" in caught.value.hint.command
 
 
-def test_an_empty_shape_is_no_fault_where_the_model_can_compute_with_it(tmp_path: Path) -> None:
+def test_an_empty_shape_is_accepted_if_the_model_can_compute_with_it(tmp_path: Path) -> None:
     model = save(tmp_path / "m.onnx", [helper.make_node("Relu", ["x"], ["y"])], {"x": ["n", 3]}, {"y": ["n", 3]})
     assert heterocc("compile", model, "--shape", "x=0,3", "-o", tmp_path / "m.hcb").exit_code == 0
 
@@ -166,9 +166,7 @@ def test_every_onnx_model_of_the_suite_is_known_as_one(tmp_path: Path) -> None:
     assert file_kind(conv_net(tmp_path / "m.onnx").read_bytes()) == "an ONNX model"
 
 
-def test_a_hint_to_another_variant_is_given_only_where_that_can_run(
-    bundle: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_hint_to_another_variant_is_given_only_if_that_can_run(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bare = HostInfo(host().arch, host().cpu_features, None, host().onnxruntime)
     monkeypatch.setattr("heterocc.runtime.select.select.host", lambda: bare)
     with pytest.raises(HeteroccError) as caught:

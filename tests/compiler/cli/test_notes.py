@@ -8,7 +8,7 @@ USUAL = "the OpenCL code of 'p0' comes from source"
 AMISS = f"{USUAL}: the driver refused 3 binaries; compile the bundle again with this driver"
 
 
-def test_where_code_came_from_is_shown_only_where_something_is_amiss(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_origin_of_code_is_shown_only_if_something_is_amiss(capsys: pytest.CaptureFixture[str]) -> None:
     print_notes(["runs on GPU,CPU", USUAL], None)
     assert capsys.readouterr().err == ""
     print_notes(["runs on GPU,CPU", AMISS], None)

@@ -23,7 +23,7 @@ def test_the_summary_comes_first_then_a_line_for_each_partition(tmp_path: Path) 
     assert not any("conv1" in line for line in lines)
 
 
-def test_the_plan_of_every_node_comes_where_it_is_asked_for_and_in_json(tmp_path: Path) -> None:
+def test_the_plan_of_every_node_comes_if_it_is_asked_for_and_in_json(tmp_path: Path) -> None:
     model = conv_net(tmp_path / "m.onnx")
     shown = partition(model, "-d", "CPU", "--plan")
     assert shown.startswith("8 nodes: ") and "    conv1: Conv(x, w1) -> a" in shown

@@ -60,7 +60,7 @@ def test_a_full_standard_output_is_an_explained_error(arguments: list[str], bund
 
 
 @pytest.mark.parametrize("encoding", ["ascii", pytest.param("latin-1", marks=pytest.mark.slow)])
-def test_output_is_escaped_where_the_encoding_lacks_a_character(encoding: str, bundle: Path) -> None:
+def test_output_is_escaped_if_the_encoding_lacks_a_character(encoding: str, bundle: Path) -> None:
     environment = {**os.environ, "PYTHONIOENCODING": encoding}
     shown = heterocc("run", bundle, env=environment, encoding=encoding)
     assert shown.returncode == 0 and ("größe" if encoding == "latin-1" else "gr\\xf6\\xdfe") in shown.stdout

@@ -23,7 +23,7 @@ from heterocc.compiler.cli.main import app
         (["complie", "m.onnx"], "'complie'", "heterocc"),
     ],
 )
-def test_a_usage_error_is_one_of_ours_and_comes_as_json_where_that_is_asked(
+def test_a_usage_error_is_one_of_ours_and_comes_as_json_if_that_is_asked(
     arguments: list[str], words: str, where: str
 ) -> None:
     plain = CliRunner().invoke(app, arguments)

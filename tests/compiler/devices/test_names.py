@@ -102,7 +102,7 @@ def test_gpu_is_vulkan_hardware_before_opencl_hardware() -> None:
     assert (device.backend, notes) == ("vulkan", ())
 
 
-def test_gpu_is_opencl_before_vulkan_where_both_are_software() -> None:
+def test_gpu_is_opencl_before_vulkan_if_both_are_software() -> None:
     (device,), notes = resolve_devices("GPU", present=here(LAVAPIPE, POCL))
     assert (device.backend, len(notes)) == ("opencl", 1)
 

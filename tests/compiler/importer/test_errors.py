@@ -227,7 +227,7 @@ def test_an_input_with_a_negative_dimension_is_dynamic(tmp_path: Path) -> None:
     assert "'x' [?,3]" in refusal(save(tmp_path, proto), DynamicShapeError).message
 
 
-def test_a_shape_left_over_is_named_where_another_was_given(tmp_path: Path) -> None:
+def test_a_shape_left_over_is_named_if_another_was_given(tmp_path: Path) -> None:
     proto = model([node("Add", "a b", "y")], [value("a", ["n"]), value("b", ["m"])], [value("y")])
     error = refusal(save(tmp_path, proto), DynamicShapeError, shapes={"a": [4]})
     assert "'b'" in error.message and "'a'" not in error.message

@@ -56,7 +56,7 @@ def test_a_value_that_only_a_run_can_size_keeps_an_open_dimension(tmp_path: Path
     assert found.graph.values["y"].shape == (2, None)
 
 
-def test_shapes_are_those_of_onnx_runtime_where_the_two_differ(tmp_path: Path) -> None:
+def test_shapes_are_those_of_onnx_runtime_if_the_two_differ(tmp_path: Path) -> None:
     # ONNX's inference gives 512 instead of 257 frequencies when the attribute onesided is left to its default
     proto = model(
         [node("STFT", "x step window", "f"), node("Shape", "f", "y")],
@@ -159,7 +159,7 @@ def test_names_are_identifiers_unique_without_case_and_short(tmp_path: Path) -> 
     assert not {"float", "main"} & {n.name for n in found.graph.nodes}
 
 
-def test_names_stay_as_they_are_where_they_can(tmp_path: Path) -> None:
+def test_names_stay_as_they_are_if_possible(tmp_path: Path) -> None:
     proto = model(
         [node("Relu", "x", "act_out", "act"), node("Neg", "act_out", "y", "negate")], [value("x", [3])], [value("y")]
     )

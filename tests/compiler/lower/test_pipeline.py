@@ -172,7 +172,7 @@ def test_gather_counts_negative_indices_from_the_end_and_never_reads_outside() -
         kernels(model([node("Gather", ["x", "i"], ["y"])], {"x": x}, ["y"], {"i": where}))
 
 
-def test_a_reason_is_a_sentence_where_a_converter_misses_an_attribute() -> None:
+def test_a_reason_is_a_sentence_if_a_converter_misses_an_attribute() -> None:
     assert first_line(KeyError("num_heads")) == "missing key 'num_heads'"
     assert first_line(ValueError("\n  no such axis\nstack of TVM")) == "no such axis"
     assert first_line(NotImplementedError()) == "NotImplementedError"

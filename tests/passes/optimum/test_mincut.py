@@ -88,7 +88,7 @@ def test_pins_stay_and_the_rest_is_placed_best_around_them() -> None:
         assert close(plan_seconds(found) or 0.0, least_cost(graph, machine, pins))
 
 
-def test_memory_is_not_exceeded_where_the_fastest_device_has_too_little() -> None:
+def test_memory_is_not_exceeded_if_the_fastest_device_has_too_little() -> None:
     graph = chain_graph(12, elements=1_000)
     fast = {n.name: 1e-6 for n in graph.nodes}
     slow = {n.name: 5e-5 for n in graph.nodes}

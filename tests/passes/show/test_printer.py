@@ -164,7 +164,7 @@ def with_work(word: str, refusals: dict[str, dict[str, str]] | None = None) -> P
     return Plan(start.graph, Machine(start.machine.devices, refusals or {}, work), start.partitions)
 
 
-def test_the_summary_estimates_time_where_all_work_is_known() -> None:
+def test_the_summary_estimates_time_if_all_work_is_known() -> None:
     # GPU: 1e9 / 1e12 + 1e-5 = 1.01 ms; CPU: 1e9 / 1e11 + 1e-6 = 10.001 ms; one transfer of 16 B: 10 us.
     assert summary(with_work("gc")).endswith("; est. 11.0 ms (GPU alone: 2.0 ms)")
     assert summary(with_work("g")).endswith("; est. 1.0 ms")

@@ -188,7 +188,7 @@ def test_who_waits_for_a_gpu_that_another_one_feeds_has_waited_for_the_copies_of
     simulate(model, plan, 0, 1.0)
 
 
-def test_streams_wait_for_each_other_only_where_one_reads_what_the_other_wrote() -> None:
+def test_streams_wait_for_each_other_only_if_one_reads_what_the_other_wrote() -> None:
     """Kernels wait for no copy of a result, and copies to the device for no kernel."""
     model = variant([("n", "x", "a"), ("c", "z", "d"), ("n", "d", "b"), ("n", "d", "e")], inputs="xz", outputs="abe")
     plan = schedule(model)

@@ -127,7 +127,7 @@ def test_memory_that_the_driver_does_not_find_for_a_new_buffer_is_a_memory_error
     assert (values, waiting) == ([0, 1, 2], "")
 
 
-def test_idle_workspaces_are_freed_where_the_driver_does_not_find_memory() -> None:
+def test_idle_workspaces_are_freed_if_the_driver_does_not_find_memory() -> None:
     *_, failed, idle, waiting = evaluated("leave_idle_workspace(); fault('migrate:1'); failure(); trim(); fault('')")
     assert (failed, idle, waiting) == (None, 0, "")
 

@@ -51,7 +51,7 @@ def test_an_integer_may_be_passed_for_a_real_scalar() -> None:
     assert np.array_equal(run_scale(load(module_bytes()), x, 3, 1), x * 3 + 1)
 
 
-def test_bindings_and_scalars_go_where_the_module_says() -> None:
+def test_bindings_and_scalars_go_to_the_places_in_the_module() -> None:
     """The same kernel, its arguments in another order."""
     arguments = ((*INT32, 4), (0, 0, 0, 1), (*FLOAT32, 0), (0, 0, 0, 0))
     module = load(module_bytes(kernel_bytes(arguments=arguments, tags=("threadIdx.x", "blockIdx.x"))))

@@ -166,7 +166,7 @@ def test_tvm_is_compared_by_its_minor_series(wanted: str | None, here: str | Non
     assert found == () if reason is None else reason in found[0] and len(found) == 1
 
 
-def test_onnx_runtime_is_needed_only_where_a_partition_is_in_it_and_tvm_likewise() -> None:
+def test_onnx_runtime_is_needed_only_if_a_partition_is_in_it_and_tvm_likewise() -> None:
     bare = dataclasses.replace(HERE, tvm=None, onnxruntime=False)
     assert why_not(variant(ORT), TVM, bare, no_question) == (
         "device ORT needs onnxruntime 1.31 or later, which is not installed",

@@ -320,7 +320,7 @@ def test_what_a_failed_variant_held_is_freed(size: int, bundle_of: Write, monkey
 
 @pytest.mark.vulkan
 @pytest.mark.skipif(NO_VULKAN is not None, reason=f"no Vulkan here: {NO_VULKAN}")
-def test_where_no_memory_can_be_pinned_the_variant_runs_from_ordinary_memory(
+def test_the_variant_runs_from_ordinary_memory_if_none_can_be_pinned(
     bundle_of: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("heterocc.runtime.execute.chain.shared_spaces", lambda _: frozenset())

@@ -49,7 +49,7 @@ REALS = {
 
 
 @pytest.mark.parametrize("case", REALS)
-def test_real_numbers_lie_where_the_nodes_that_read_them_take_them(case: str) -> None:
+def test_real_numbers_lie_if_the_nodes_that_read_them_take_them(case: str) -> None:
     nodes, constants, (low, high) = REALS[case]
     found = draw(nodes, Value("x", "float32", (64, 64)), constants)
     assert low <= found.min() < found.max() <= high

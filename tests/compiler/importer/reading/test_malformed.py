@@ -297,7 +297,7 @@ def test_a_normalisation_of_other_channels_than_its_convolution_is_not_merged_in
     refusal(tmp_path, made)
 
 
-def test_elements_of_six_bits_are_packed_only_where_they_are_raw(tmp_path: Path) -> None:
+def test_elements_of_six_bits_are_packed_only_if_they_are_raw(tmp_path: Path) -> None:
     for fields in {"int32_data": [1, 2, 3, 4]}, {"raw_data": b"\x81\x30\x10"}:
         check_model(as_initializer(tensor(data_type=TensorProto.FLOAT6E2M3, **fields)), "m.onnx")
     for fields in {"int32_data": [1, 2, 3]}, {"raw_data": b"\x81\x30\x10\0"}:

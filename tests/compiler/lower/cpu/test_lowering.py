@@ -40,7 +40,7 @@ def net() -> object:
     return model(NODES, {"x": X}, ["y"], WEIGHTS)
 
 
-def test_functions_of_halves_run_where_a_trial_says_so() -> None:
+def test_functions_of_halves_run_if_a_trial_says_so() -> None:
     x = np.linspace(0.1, 0.9, 24).astype(np.float16)
     ops = ("Sinh", "Cosh", "Asin", "Acos", "Atan", "Asinh", "Atanh", "Acosh")
     feeds = {"x": x, "above": x + np.float16(1)}

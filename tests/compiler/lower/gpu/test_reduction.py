@@ -247,7 +247,7 @@ def test_sums_of_many_terms_are_shared_by_groups_and_round_little(place: str, tm
     assert place_of[0, 0] == 1_000_000
 
 
-def test_rows_are_shared_where_the_device_takes_the_results_of_the_parts_too() -> None:
+def test_rows_are_shared_if_the_device_takes_the_results_of_the_parts_too() -> None:
     function = rows_kernel((1, 1 << 20))
     for buffers, launches in ((3, 2), (2, 1)):
         packed = schedule_rows(function, Limits(64, False, NUMERIC_DTYPES, shared=16384, buffers=buffers))

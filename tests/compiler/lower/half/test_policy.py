@@ -30,7 +30,7 @@ from tests.compiler.small import conv_net, save
         ([1e-8, 1.0], True),
     ],
 )
-def test_a_weight_is_stored_as_half_where_it_neither_overflows_nor_vanishes(weight: list[float], right: bool) -> None:
+def test_a_weight_is_stored_as_half_if_it_neither_overflows_nor_vanishes(weight: list[float], right: bool) -> None:
     assert fits(np.array(weight, np.float32)) is right
 
 

@@ -30,7 +30,7 @@ def normal(*shape: int) -> np.ndarray:
     return RNG.standard_normal(shape, dtype=np.float32)
 
 
-def test_weights_are_repacked_only_where_one_kernel_reads_them(tmp_path: Path) -> None:
+def test_weights_are_repacked_only_if_one_kernel_reads_them(tmp_path: Path) -> None:
     x = {"x": normal(1, 8, 6, 6)}
     graph = Graph(
         x,

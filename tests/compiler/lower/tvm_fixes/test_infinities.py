@@ -127,7 +127,7 @@ def test_nan_held_against_a_number_stays_nan_on_every_device() -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_of_two_tensors_the_second_is_given_where_one_is_nan_on_every_device(dtype: type[np.floating]) -> None:
+def test_of_two_tensors_the_second_is_given_if_one_is_nan_on_every_device(dtype: type[np.floating]) -> None:
     first, second = np.array([NAN, 1, NAN, 3, INF], dtype), np.array([1, NAN, NAN, 2, NAN], dtype)
     nodes = [helper.make_node(op, ["first", "second"], [op]) for op in ("Max", "Min")]
     feeds = {"first": first, "second": second}

@@ -92,7 +92,7 @@ def test_a_device_file_says_whether_the_device_keeps_nan(tmp_path: Path) -> None
 
 @pytest.mark.vulkan
 @on_device
-def test_code_for_the_device_here_asks_for_nan_where_its_driver_says_that_it_can(tmp_path: Path) -> None:
+def test_code_for_the_device_here_asks_for_nan_if_its_driver_says_that_it_can(tmp_path: Path) -> None:
     device = first_device()
     (kernel,) = kernels(Graph({"x": values("float32")}, [node("Relu", "x")]), tmp_path, device)
     assert kept(kernel) == ({32} if device.target["supports_nan32"] else set())

@@ -117,7 +117,7 @@ def test_a_dtype_that_the_device_lacks_is_refused_and_names_the_node(tmp_path: P
 
 
 @on_device
-def test_kernels_are_not_fused_where_fused_ones_have_too_many_buffers(tmp_path: Path) -> None:
+def test_kernels_are_not_fused_if_fused_ones_have_too_many_buffers(tmp_path: Path) -> None:
     names = [f"x{i}" for i in range(6)]
     nodes = [node("Add", "x0", "x1", outputs=["s1"])]
     nodes += [node("Add", f"s{i - 1}", f"x{i}", outputs=[f"s{i}"]) for i in range(2, 6)]

@@ -168,7 +168,7 @@ def test_classes_of_floats_are_determined_from_their_bits() -> None:
 
 
 @pytest.mark.parametrize("corrected", [True, False])
-def test_a_quotient_that_is_rounded_is_exact_where_a_device_multiplies_by_reciprocals(
+def test_a_quotient_that_is_rounded_is_exact_if_a_device_multiplies_by_reciprocals(
     corrected: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     divide = Scalar.__truediv__
