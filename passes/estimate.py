@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+import numpy as np
+import numpy.typing as npt
+
 from heterocc.passes.cost import Machine
 from heterocc.passes.graph import Graph, Node
 from heterocc.passes.placement import overfull
@@ -19,6 +22,17 @@ def node_seconds(graph: Graph, machine: Machine, device: str, node: Node) -> flo
     model = machine.device(device)
     moved = sum(graph.values[v].nbytes for v in (*dict.fromkeys(node.inputs), *node.outputs))
     return model.launch + max(machine.work.get(node.name, 0.0) / model.flops, moved / model.bandwidth)
+
+
+def node_times(graph: Graph, machine: Machine) -> npt.NDArray[np.float64]:
+    """Seconds as of `node_seconds` for each node, in graph order, on each device."""
+    rows = np.empty((len(graph.nodes), len(machine.devices)))
+    for column, device in enumerate(machine.devices):
+        stated = machine.seconds.get(device.name, {})
+        rows[:, column] = [
+            stated[n.name] if n.name in stated else node_seconds(graph, machine, device.name, n) for n in graph.nodes
+        ]
+    return rows
 
 
 def transfer_seconds(machine: Machine, source: str, target: str, nbytes: int) -> float:

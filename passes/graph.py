@@ -56,9 +56,10 @@ class Value:
     @property
     def nbytes(self) -> int:
         """Bytes of the tensor; 0 if they are known only at run time."""
-        if self.shape is None or self.is_opaque or not self.is_static:
+        size = DTYPE_BYTES.get(self.dtype)
+        if size is None or self.shape is None or None in self.shape:
             return 0
-        return math.prod(d for d in self.shape if d is not None) * DTYPE_BYTES[self.dtype]
+        return math.prod(self.shape) * size  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True)

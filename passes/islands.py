@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
-from heterocc.passes.cost import Machine
-from heterocc.passes.estimate import knows_time, node_seconds, transfer_seconds
-from heterocc.passes.graph import Graph, Node
+import numpy as np
+import numpy.typing as npt
+
+from heterocc.passes.cost import Machine, PlacementDevice
+from heterocc.passes.estimate import knows_time, node_times, transfer_seconds
+from heterocc.passes.graph import Graph
 from heterocc.passes.placement import Budget
 from heterocc.passes.plan import UNPLACED
-from heterocc.passes.schedule import fewest_runs
+from heterocc.passes.schedule import fewest_turns
+from heterocc.passes.sent import Sent
 from heterocc.passes.shapes import shape_nodes
 
 WORTH = 1e-9
@@ -28,140 +33,186 @@ def pull_islands(
     Nodes that compute shapes stay on the CPU. Sweeps are repeated until nothing moves; within a sweep, the move that
     saves most comes first.
     """
-    current = dict(device_of)
-    search = _Search(graph, machine, pins)
-    while search.sweep(current, [list(g) for g in fewest_runs(graph, current)]):
+    if len(set(device_of.values())) == 1:
+        return dict(device_of)
+    search = _Search(graph, machine, pins, device_of)
+    while search.sweep():
         pass
-    return current
+    return {n.name: search.names[label] for n, label in zip(graph.nodes, search.labels, strict=True)}
+
+
+@dataclass(frozen=True, slots=True)
+class _Island:
+    """Connected nodes of a group, and the numbers of the values that they exchange with others."""
+
+    turn: int
+    nodes: list[int]
+    border: list[int]
 
 
 @dataclass(frozen=True, slots=True)
 class _Move:
     saving: float
-    target: str
-    turn: int
+    target: int
     into: int
-    nodes: tuple[Node, ...]
+    island: _Island
 
 
 class _Search:
-    def __init__(self, graph: Graph, machine: Machine, pins: Mapping[str, str]) -> None:
-        self._graph, self._machine, self._pins = graph, machine, pins
-        self._shapes = shape_nodes(graph)
-        self._position = {n.name: i for i, n in enumerate(graph.nodes)}
-        self._bounded = any(d.memory is not None for d in machine.devices)
-        self._eligible = {
-            d.name: {n.name for n in graph.nodes if self._may_run(d.name, n)}
-            for d in machine.devices
-            if not d.last_resort
-        }
+    """Devices are numbers, those of the machine's list and one for UNPLACED; nodes are positions in graph order."""
 
-    def _may_run(self, device: str, node: Node) -> bool:
-        return (
-            knows_time(self._machine, node, device)
-            and self._machine.refusal(device, node.name) is None
-            and self._pins.get(node.name, device) == device
-            and (node.name not in self._shapes or self._machine.device(device).kind == "cpu")
+    def __init__(self, graph: Graph, machine: Machine, pins: Mapping[str, str], device_of: Mapping[str, str]) -> None:
+        self._graph, self._machine = graph, machine
+        self.names = [*(d.name for d in machine.devices), UNPLACED]
+        self._unplaced = len(machine.devices)
+        number = {name: i for i, name in enumerate(self.names)}
+        self.labels = [number[device_of[n.name]] for n in graph.nodes]
+        self._bounded = any(d.memory is not None for d in machine.devices)
+        self._seconds = np.pad(node_times(graph, machine), ((0, 0), (0, 1)))
+        self._able = [self._may_move(d, pins) for d in machine.devices]
+        self._sent = Sent.of(graph)
+        readers, first = self._sent.readers.tolist(), self._sent.first.tolist()
+        self._ends = [
+            (source, nbytes, readers[start:end])
+            for source, nbytes, start, end in zip(
+                self._sent.producer.tolist(), self._sent.nbytes.tolist(), first, first[1:], strict=False
+            )
+        ]
+
+    def _may_move(self, device: PlacementDevice, pins: Mapping[str, str]) -> npt.NDArray[np.bool_]:
+        """For each node whether an island with it may move to a device."""
+        graph, machine, name = self._graph, self._machine, device.name
+        if device.last_resort:
+            return np.zeros(len(graph.nodes), bool)
+        refusals, shapes = machine.refusals.get(name, {}), self._shapes if device.kind != "cpu" else frozenset()
+        return np.array(
+            [
+                n.name not in refusals
+                and n.name not in shapes
+                and pins.get(n.name, name) == name
+                and knows_time(machine, n, name)
+                for n in graph.nodes
+            ]
         )
 
-    def sweep(self, device_of: dict[str, str], groups: list[list[str]]) -> bool:
+    @cached_property
+    def _shapes(self) -> frozenset[str]:
+        return shape_nodes(self._graph)
+
+    def sweep(self) -> bool:
         """Make the profitable moves while groups stay valid, and return whether there was one."""
-        moves = [m for turn in range(len(groups)) for m in self._moves(device_of, groups, turn)]
-        moves.sort(key=lambda m: (-m.saving, self._position[m.nodes[0].name], m.target))
+        groups = fewest_turns(self._graph, self.labels, [1] * len(self.names))
+        islands = self._islands(groups)
+        moves = sorted(self._moves(groups, islands), key=lambda m: (-m.saving, m.island.nodes[0], self.names[m.target]))
         gave: set[int] = set()
         received: set[int] = set()
         moved = False
         for move in moves:
             # Groups that lose and gain nodes could form a cycle; a group that only changes its device cannot.
-            if move.turn in received or move.into in gave:
+            if move.island.turn in received or move.into in gave:
                 continue
-            if self._saving(device_of, move.nodes, move.target) < WORTH:
+            if self._saving(move.island, move.target) < WORTH or not self._has_room(move.island, move.target):
                 continue
-            if not self._has_room(device_of, move.nodes, move.target):
-                continue
-            device_of.update((n.name, move.target) for n in move.nodes)
-            gave.add(move.turn)
+            for node in move.island.nodes:
+                self.labels[node] = move.target
+            gave.add(move.island.turn)
             received.add(move.into)
             moved = True
         return moved
 
-    def _moves(self, device_of: Mapping[str, str], groups: Sequence[Sequence[str]], turn: int) -> Iterable[_Move]:
-        own = device_of[groups[turn][0]]
-        if own == UNPLACED or len(groups) == 1:
-            return
-        for island in self._islands(groups[turn]):
-            for target in self._neighbours(device_of, island):
-                if target == own or not self._eligible.get(target, set()).issuperset(n.name for n in island):
-                    continue
-                into = self._joins(device_of, groups, turn, target, len(island))
-                if into is None:
-                    continue
-                saving = self._saving(device_of, island, target)
-                if saving >= WORTH:
-                    yield _Move(saving, target, turn, into, island)
+    def _islands(self, groups: Sequence[Sequence[int]]) -> list[_Island]:
+        """The connected components of all groups, ordered by group and first node."""
+        turn_of = [0] * len(self.labels)
+        for turn, group in enumerate(groups):
+            for node in group:
+                turn_of[node] = turn
+        # A union of sets of our own: networkx takes ten times as long, which is most of the time on a large graph.
+        root = list(range(len(turn_of)))
+        for node, sources in enumerate(self._graph.sources):
+            for source in sources:
+                if turn_of[source] == turn_of[node]:
+                    one, other = _root(root, source), _root(root, node)
+                    root[max(one, other)] = min(one, other)
+        number: dict[int, _Island] = {}
+        island_of = []
+        for node, turn in enumerate(turn_of):
+            island = number.setdefault(_root(root, node), _Island(turn, [], []))
+            island.nodes.append(node)
+            island_of.append(island)
+        sent = self._sent
+        turns = np.array(turn_of)
+        for value in np.flatnonzero(sent.any_reader(turns[sent.readers] != turns[sent.producer][sent.value])).tolist():
+            source, _, readers = self._ends[value]
+            for island in {id(island_of[n]): island_of[n] for n in (source, *readers)}.values():
+                island.border.append(value)
+        return sorted(number.values(), key=lambda island: (island.turn, island.nodes[0]))
 
-    def _joins(
-        self, device_of: Mapping[str, str], groups: Sequence[Sequence[str]], turn: int, target: str, size: int
-    ) -> int | None:
+    def _moves(self, groups: Sequence[Sequence[int]], islands: Sequence[_Island]) -> Iterable[_Move]:
+        if len(groups) == 1:
+            return
+        for island in islands:
+            own = self.labels[island.nodes[0]]
+            if own == self._unplaced:
+                continue
+            for target in self._neighbours(island) - {own, self._unplaced}:
+                into = self._joins(groups, island, target)
+                if into is None or not self._able[target][island.nodes].all():
+                    continue
+                saving = self._saving(island, target)
+                if saving >= WORTH:
+                    yield _Move(saving, target, into, island)
+
+    def _neighbours(self, island: _Island) -> set[int]:
+        """The devices with which the island exchanges values."""
+        inside = set(island.nodes)
+        found: set[int] = set()
+        for source, _, readers in (self._ends[value] for value in island.border):
+            found.update(self.labels[n] for n in (readers if source in inside else (source,)))
+        return found
+
+    def _joins(self, groups: Sequence[Sequence[int]], island: _Island, target: int) -> int | None:
         """The group that the island can join without an additional partition; None if there is no such group.
 
         If the island is a whole group, the group changes its device. Otherwise it has no edge to the rest of its group,
         so it can run just before or after it, and joins the neighbouring group if that is on the target.
         """
-        if size == len(groups[turn]):
-            return turn
-        beside = (t for t in (turn - 1, turn + 1) if 0 <= t < len(groups))
-        return next((t for t in beside if device_of[groups[t][0]] == target), None)
+        if len(island.nodes) == len(groups[island.turn]):
+            return island.turn
+        beside = (t for t in (island.turn - 1, island.turn + 1) if 0 <= t < len(groups))
+        return next((t for t in beside if self.labels[groups[t][0]] == target), None)
 
-    def _islands(self, group: Sequence[str]) -> list[tuple[Node, ...]]:
-        """The connected components of a group, ordered by first node."""
-        import networkx as nx  # here: it takes 0.1 s, and a plan on one device has no islands
-
-        inside = set(group)
-        links = nx.Graph()
-        links.add_nodes_from(group)
-        for name in group:
-            sources = (self._graph.producer.get(v) for v in self._graph.node_by_name[name].inputs)
-            links.add_edges_from((source, name) for source in sources if source in inside)
-        pieces = (sorted(piece, key=self._position.__getitem__) for piece in nx.connected_components(links))
-        return [tuple(self._graph.node_by_name[name] for name in piece) for piece in pieces]
-
-    def _neighbours(self, device_of: Mapping[str, str], island: Sequence[Node]) -> list[str]:
-        """The devices with which the island exchanges values, in order of the device list."""
-        found: set[str] = set()
-        for node in island:
-            found.update(device_of[self._graph.producer[v]] for v in node.inputs if v in self._graph.producer)
-            found.update(device_of[c] for v in node.outputs for c in self._graph.consumers.get(v, ()))
-        return [d.name for d in self._machine.devices if d.name in found]
-
-    def _saving(self, device_of: Mapping[str, str], island: Sequence[Node], target: str) -> float:
+    def _saving(self, island: _Island, target: int) -> float:
         """Seconds that the move saves; also negative if it adds a transfer."""
-        inside = {n.name for n in island}
+        inside, own = set(island.nodes), self.labels[island.nodes[0]]
         saved = 0.0
         count = 0
-        for value in dict.fromkeys(v for n in island for v in (*n.inputs, *n.outputs)):
-            source = self._graph.producer.get(value)
-            if source is None:
-                continue
-            readers = self._graph.consumers.get(value, ())
-            nbytes = self._graph.values[value].nbytes
-            for sign, moved in ((1, False), (-1, True)):
-                start = target if moved and source in inside else device_of[source]
-                ends = {target if moved and r in inside else device_of[r] for r in readers} - {start, UNPLACED}
+        for source, nbytes, readers in (self._ends[value] for value in island.border):
+            for sign, moved in ((1, own), (-1, target)):
+                start = moved if source in inside else self.labels[source]
+                ends = {moved if r in inside else self.labels[r] for r in readers} - {start, self._unplaced}
                 count += sign * len(ends)
-                saved += sign * sum(transfer_seconds(self._machine, start, end, nbytes) for end in sorted(ends))
+                for end in ends:
+                    saved += sign * self._transfer(start, end, nbytes)
         if count < 0:
             return -1.0
-        for node in island:
-            saved += node_seconds(self._graph, self._machine, device_of[node.name], node)
-            saved -= node_seconds(self._graph, self._machine, target, node)
-        return saved
+        return saved + float(self._seconds[island.nodes, own].sum() - self._seconds[island.nodes, target].sum())
 
-    def _has_room(self, device_of: Mapping[str, str], island: Sequence[Node], target: str) -> bool:
+    def _transfer(self, source: int, target: int, nbytes: float) -> float:
+        return transfer_seconds(self._machine, self.names[source], self.names[target], int(nbytes))
+
+    def _has_room(self, island: _Island, target: int) -> bool:
         if not self._bounded:
             return True
         budget = Budget(self._graph, self._machine)
-        for node in self._graph.nodes:
-            if device_of[node.name] == target:
-                budget.add(target, node)
-        return budget.fits(target, *island)
+        for label, node in zip(self.labels, self._graph.nodes, strict=True):
+            if label == target:
+                budget.add(self.names[target], node)
+        return budget.fits(self.names[target], *(self._graph.nodes[i] for i in island.nodes))
+
+
+def _root(root: list[int], node: int) -> int:
+    """The smallest member of a node's set; shortens the path to it."""
+    while root[node] != node:
+        root[node] = root[root[node]]
+        node = root[node]
+    return node

@@ -3,10 +3,10 @@
 A cover by acyclic partitions on one device each, in run order, is a sequence of devices in which each node runs after
 its inputs; conversely, such a sequence is a cover. So the fewest partitions correspond to the shortest sequence of
 devices that executes the graph, in which each device in its turn runs everything that is ready or becomes ready;
-running more never makes the rest harder. With two devices turns alternate, and only the first is a choice. With more
-devices the problem is a shortest common supersequence, NP-hard in general. A* with an exact bound solves it within a
-fixed amount of work (all small graphs, and most large ones after contraction of nodes that always run together); beyond
-that a beam search is used. Work is counted, not timed, so the result is reproducible.
+running more never makes the rest harder. With two devices turns alternate, so only the first is a choice, and both are
+tried. With more devices the problem is a shortest common supersequence, NP-hard in general. A* with an exact bound
+solves it within a fixed amount of work (all small graphs, and most large ones after contraction of nodes that always
+run together); beyond that a beam search is used. Work is counted, not timed, so the result is reproducible.
 """
 
 from __future__ import annotations
@@ -44,12 +44,36 @@ def fewest_turns(graph: Graph, labels: Sequence[int], weights: Sequence[float]) 
     """As `fewest_runs`, by numbers: the device of each node, the weight of each device, and nodes by position."""
     if not graph.nodes:
         return []
+    used = sorted(set(labels))
+    if len(used) <= 2:
+        starts = [_alternating(graph, labels, first) for first in used]
+        return min((turns for turns in starts if turns), key=lambda turns: sum(weights[labels[t[0]]] for t in turns))
     blocks = _contract(graph, labels, weights)
     turn_of = _play(blocks, _shortest(blocks))
     groups: dict[int, list[int]] = {}
     for position, block in enumerate(blocks.block_of):
         groups.setdefault(turn_of[block], []).append(position)
     return [groups[turn] for turn in sorted(groups)]
+
+
+def _alternating(graph: Graph, labels: Sequence[int], first: int) -> list[list[int]]:
+    """The turns of up to two devices if `first` begins, each node as early as possible; empty if it has nothing to run.
+
+    Turns alternate, so a node runs one turn after a source on the other device, and with one on its own.
+    """
+    turn_of: list[int] = []
+    turns: list[list[int]] = []
+    for position, (device, reads) in enumerate(zip(labels, graph.sources, strict=True)):
+        turn = 0 if device == first else 1
+        for source in reads:
+            after = turn_of[source] + (labels[source] != device)
+            if after > turn:
+                turn = after
+        turn_of.append(turn)
+        while turn >= len(turns):
+            turns.append([])
+        turns[turn].append(position)
+    return turns if turns[0] else []
 
 
 def settled(graph: Graph, device_of: Mapping[str, str], groups: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], ...]:

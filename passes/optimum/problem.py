@@ -12,10 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from heterocc.passes.cost import Machine
-from heterocc.passes.estimate import node_seconds
+from heterocc.passes.estimate import node_times
 from heterocc.passes.graph import Graph
 from heterocc.passes.placement import overfull
 from heterocc.passes.schedule import fewest_turns
+from heterocc.passes.sent import Sent
 from heterocc.passes.shapes import shape_nodes
 
 Labels = npt.NDArray[np.int64]
@@ -25,52 +26,6 @@ Floats = npt.NDArray[np.float64]
 
 _MEMORISED = 8
 """Labels whose partitions are kept: the best ones are asked for again."""
-
-
-@dataclass(frozen=True)
-class Sent:
-    """The values that may be transferred: those that other nodes read than the one that writes them.
-
-    `producer[i]` is the node that writes value i, `nbytes[i]` its size; the nodes that read it are
-    `readers[first[i]:first[i + 1]]`, and `value` is the number of the value for each entry of `readers`.
-    """
-
-    producer: npt.NDArray[np.int64]
-    nbytes: Floats
-    first: npt.NDArray[np.int64]
-    readers: npt.NDArray[np.int64]
-    value: npt.NDArray[np.int64]
-
-    @classmethod
-    def of(cls, graph: Graph) -> Sent:
-        """The values of a graph."""
-        position = {n.name: i for i, n in enumerate(graph.nodes)}
-        producer, nbytes, counts, readers = [], [], [], []
-        for value, consumers in graph.consumers.items():
-            source = graph.producer.get(value)
-            if source is None:
-                continue
-            producer.append(position[source])
-            nbytes.append(graph.values[value].nbytes)
-            counts.append(len(consumers))
-            readers += [position[c] for c in consumers]
-        numbers = np.repeat(np.arange(len(counts)), counts)
-        first = np.concatenate(([0], np.cumsum(counts, dtype=np.int64))).astype(np.int64)
-        return cls(np.array(producer, np.int64), np.array(nbytes, float), first, np.array(readers, np.int64), numbers)
-
-    def any_reader(self, which: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-        """For each value whether `which`, given for each entry of `readers`, holds for any of its readers."""
-        if not len(self.producer):
-            return np.zeros(0, bool)
-        found: npt.NDArray[np.bool_] = np.logical_or.reduceat(which, self.first[:-1])
-        return found
-
-    def count_readers(self, which: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
-        """For each value the number of its readers for which `which` holds."""
-        if not len(self.producer):
-            return np.zeros(0, np.int64)
-        found: npt.NDArray[np.int64] = np.add.reduceat(which.astype(np.int64), self.first[:-1])
-        return found
 
 
 @dataclass(frozen=True)
@@ -202,17 +157,11 @@ class Problem:
 def _seconds(graph: Graph, machine: Machine, pins: Mapping[str, str]) -> Floats:
     hosts = [i for i, d in enumerate(machine.devices) if d.kind == "cpu" and not d.last_resort]
     last = [i for i, d in enumerate(machine.devices) if d.last_resort]
-    rows = np.empty((len(graph.nodes), len(machine.devices)))
+    rows = node_times(graph, machine)
     for column, device in enumerate(machine.devices):
-        refusals, stated = machine.refusals.get(device.name, {}), machine.seconds.get(device.name, {})
-        rows[:, column] = [
-            math.inf
-            if n.name in refusals
-            else stated[n.name]
-            if n.name in stated
-            else node_seconds(graph, machine, device.name, n)
-            for n in graph.nodes
-        ]
+        refusals = machine.refusals.get(device.name)
+        if refusals:
+            rows[[n.name in refusals for n in graph.nodes], column] = math.inf
     pinned = [n.name in pins for n in graph.nodes] if pins else np.zeros(len(rows), bool)
     _prefer(rows, [d for d in range(len(machine.devices)) if d not in last], ~np.array(pinned))
     if hosts:
