@@ -17,6 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 
+from heterocc.compiler.placement.run_passes import run_pipeline  # noqa: E402
 from heterocc.passes.base import policy_pipeline  # noqa: E402
 from heterocc.passes.cost import Link, Machine, PlacementDevice  # noqa: E402
 from heterocc.passes.estimate import plan_seconds  # noqa: E402
@@ -58,8 +59,7 @@ def main() -> None:
         for policy in ("optimal", "merge", "greedy"):
             plan = Plan.initial(graph, machine)
             started = time.perf_counter()
-            for pass_ in policy_pipeline(policy):
-                plan = pass_.run(plan)
+            plan = run_pipeline(plan, policy_pipeline(policy))
             seconds = time.perf_counter() - started
             cost = plan_seconds(plan) or 0.0
             bound = plan.bound or bound or cost

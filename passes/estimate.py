@@ -43,7 +43,10 @@ def transfer_seconds(machine: Machine, source: str, target: str, nbytes: int) ->
 
 def is_costed(plan: Plan) -> bool:
     """Return whether the time or the work of every node is known, so that estimates are meaningful."""
-    return bool(plan.graph.nodes) and all(knows_time(plan.machine, n, plan.device_of[n.name]) for n in plan.graph.nodes)
+    device_of, work, seconds = plan.device_of, plan.machine.work, plan.machine.seconds
+    return bool(plan.graph.nodes) and all(
+        n.name in work or n.name in seconds.get(device_of[n.name], {}) for n in plan.graph.nodes
+    )
 
 
 def knows_time(machine: Machine, node: Node, device: str) -> bool:

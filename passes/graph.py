@@ -163,3 +163,12 @@ class Graph:
             found.append(tuple(dict.fromkeys([position[v] for v in node.inputs if v in position])))
             position.update(dict.fromkeys(node.outputs, index))
         return tuple(found)
+
+    @cached_property
+    def readers(self) -> tuple[tuple[int, ...], ...]:
+        """For each node the positions of the nodes that read its results, without repetition."""
+        found: list[list[int]] = [[] for _ in self.nodes]
+        for index, sources in enumerate(self.sources):
+            for source in sources:
+                found[source].append(index)
+        return tuple(map(tuple, found))

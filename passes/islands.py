@@ -126,17 +126,29 @@ class _Search:
         for turn, group in enumerate(groups):
             for node in group:
                 turn_of[node] = turn
-        # A union of sets of our own: networkx takes ten times as long, which is most of the time on a large graph.
-        root = list(range(len(turn_of)))
+        # Sets of our own: networkx takes ten times as long, which is most of the time on a large graph.
+        parent: list[int] = []
+        piece_of: list[int] = []
         for node, sources in enumerate(self._graph.sources):
+            turn, piece = turn_of[node], -1
             for source in sources:
-                if turn_of[source] == turn_of[node]:
-                    one, other = _root(root, source), _root(root, node)
-                    root[max(one, other)] = min(one, other)
+                if turn_of[source] == turn:
+                    if piece < 0:
+                        piece = piece_of[source]
+                    elif piece_of[source] != piece:
+                        parent[_root(parent, piece)] = _root(parent, piece_of[source])
+            if piece < 0:
+                piece = len(parent)
+                parent.append(piece)
+            piece_of.append(piece)
+        roots = [_root(parent, piece) for piece in range(len(parent))]
         number: dict[int, _Island] = {}
         island_of = []
-        for node, turn in enumerate(turn_of):
-            island = number.setdefault(_root(root, node), _Island(turn, [], []))
+        for node, piece in enumerate(piece_of):
+            root = roots[piece]
+            if root not in number:
+                number[root] = _Island(turn_of[node], [], [])
+            island = number[root]
             island.nodes.append(node)
             island_of.append(island)
         sent = self._sent
@@ -210,9 +222,9 @@ class _Search:
         return budget.fits(self.names[target], *(self._graph.nodes[i] for i in island.nodes))
 
 
-def _root(root: list[int], node: int) -> int:
-    """The smallest member of a node's set; shortens the path to it."""
-    while root[node] != node:
-        root[node] = root[root[node]]
-        node = root[node]
-    return node
+def _root(parent: list[int], piece: int) -> int:
+    """The piece that stands for a set of joined pieces; shortens the path to it."""
+    while parent[piece] != piece:
+        parent[piece] = parent[parent[piece]]
+        piece = parent[piece]
+    return piece

@@ -61,13 +61,16 @@ def _is_torn(graph: Graph, machine: Machine, device_of: Mapping[str, str]) -> bo
 
 def _checked_pins(plan: Plan) -> dict[str, str]:
     graph = plan.graph
-    index = _NameIndex(graph)
     strongest: dict[str, tuple[int, Rule]] = {
         n.name: (0, Rule("name", n.label, n.affinity, "the model's metadata 'affinity'"))
         for n in graph.nodes
         if n.affinity is not None and n.affinity.upper() not in plan.affinity.without
     }
-    for rule in plan.affinity.rules:
+    rules = plan.affinity.rules
+    if not rules and not strongest:
+        return {}
+    index = _NameIndex(graph)
+    for rule in rules:
         kind, matched = index.match(rule)
         for node in matched:
             if node not in strongest or strongest[node][0] <= STRENGTH[kind]:

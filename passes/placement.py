@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from heterocc.artifacts.errors import Hint, PinnedDeviceError, UnsupportedOpError
-from heterocc.passes.cost import Machine, PlacementDevice
+from heterocc.passes.cost import Machine
 from heterocc.passes.graph import Graph, Node
 from heterocc.passes.plan import UNPLACED
 from heterocc.passes.shapes import shape_nodes
@@ -58,6 +58,7 @@ def place(graph: Graph, machine: Machine, pins: Mapping[str, str]) -> dict[str, 
     budget = Budget(graph, machine)
     partial = not machine.is_connected
     bounded = any(d.memory is not None for d in machine.devices)
+    refusals = {d.name: machine.refusals.get(d.name, {}) for d in machine.devices}
     device_of: dict[str, str] = {}
     for node in graph.nodes:
         if node.name in pins:
@@ -74,12 +75,14 @@ def place(graph: Graph, machine: Machine, pins: Mapping[str, str]) -> dict[str, 
     for node in graph.nodes:
         if node.name in device_of:
             continue
-        candidates = [*host[:1], *ranked] if node.name in shapes else ranked
+        candidates = [*host[:1], *ranked] if shapes and node.name in shapes else ranked
         if partial:
             candidates = [d for d in candidates if unlinked(graph, machine, device_of, d.name, node) is None]
-        able = (d.name for d in candidates if _can(machine, d, node))
-        chosen = next((d for d in able if not bounded or budget.fits(d, node)), None)
-        if chosen is None:
+        for candidate in candidates:
+            chosen = candidate.name
+            if node.name not in refusals[chosen] and (not bounded or budget.fits(chosen, node)):
+                break
+        else:
             raise _unsupported(graph, machine, budget, device_of, node)
         if bounded:
             budget.add(chosen, node)
@@ -108,10 +111,6 @@ def unlinked(graph: Graph, machine: Machine, device_of: Mapping[str, str], devic
             if target != device and machine.link(device, target) is None:
                 return f"nothing can be sent from it to {target}"
     return None
-
-
-def _can(machine: Machine, device: PlacementDevice, node: Node) -> bool:
-    return machine.refusal(device.name, node.name) is None
 
 
 def _unsupported(

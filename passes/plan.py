@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
@@ -66,40 +66,47 @@ class Plan:
         object.__setattr__(self, "pins", MappingProxyType(dict(self.pins)))
         order = {n.name: i for i, n in enumerate(self.graph.nodes)}
         devices = {d.name for d in self.machine.devices} | {UNPLACED}
-        owner: dict[str, int] = {}
+        owner = [-1] * len(order)
         for index, part in enumerate(self.partitions):
             if not part.nodes:
                 raise ValueError(f"p{index} is empty")
             if part.device not in devices:
                 raise ValueError(f"p{index} is on unknown device '{part.device}'")
+            refusals = self.machine.refusals.get(part.device, {})
+            last = -1
             for name in part.nodes:
-                if name not in order:
+                position = order.get(name)
+                if position is None:
                     raise ValueError(f"p{index} names unknown node '{name}'")
-                if name in owner:
-                    raise ValueError(f"node '{name}' is in p{owner[name]} and p{index}")
-                owner[name] = index
-                reason = self.machine.refusal(part.device, name)
-                if reason is not None:
-                    raise ValueError(f"'{part.device}' cannot run node '{name}': {reason}")
-                if part.device != UNPLACED and self.pins.get(name, part.device) != part.device:
-                    raise ValueError(f"node '{name}' is pinned to {self.pins[name]} but placed on {part.device}")
-            if list(part.nodes) != sorted(part.nodes, key=order.__getitem__):
-                raise ValueError(f"nodes of p{index} are not in graph order")
-        for name in self.pins:
+                if owner[position] >= 0:
+                    raise ValueError(f"node '{name}' is in p{owner[position]} and p{index}")
+                if position < last:
+                    raise ValueError(f"nodes of p{index} are not in graph order")
+                last = position
+                owner[position] = index
+                if name in refusals:
+                    raise ValueError(f"'{part.device}' cannot run node '{name}': {refusals[name]}")
+        for name, device in self.pins.items():
             if name not in order:
                 raise ValueError(f"unknown node '{name}' is pinned")
-        missing = [n for n in order if n not in owner]
-        if missing:
-            raise ValueError(f"node '{missing[0]}' is in no partition")
-        for node in self.graph.nodes:
-            for value in node.inputs:
-                producer = self.graph.producer.get(value)
-                if producer is not None and owner[producer] > owner[node.name]:
-                    raise ValueError(f"p{owner[node.name]} reads '{value}' from the later p{owner[producer]}")
+            placed = self.partitions[owner[order[name]]].device if owner[order[name]] >= 0 else UNPLACED
+            if placed not in (UNPLACED, device):
+                raise ValueError(f"node '{name}' is pinned to {device} but placed on {placed}")
+        if -1 in owner:
+            raise ValueError(f"node '{self.graph.nodes[owner.index(-1)].name}' is in no partition")
+        for position, sources in enumerate(self.graph.sources):
+            for source in sources:
+                if owner[source] > owner[position]:
+                    raise ValueError(self._late(source, position, owner))
         if not self.machine.is_connected:
             for sent in self.transfers:
                 if UNPLACED not in (sent.source, sent.target) and self.machine.link(sent.source, sent.target) is None:
                     raise ValueError(f"'{sent.value}' cannot be sent from {sent.source} to {sent.target}")
+
+    def _late(self, source: int, reader: int, owner: Sequence[int]) -> str:
+        node = self.graph.nodes[reader]
+        value = next(v for v in node.inputs if v in self.graph.nodes[source].outputs)
+        return f"p{owner[reader]} reads '{value}' from the later p{owner[source]}"
 
     @classmethod
     def initial(cls, graph: Graph, machine: Machine, affinity: Affinity | None = None) -> Plan:

@@ -44,10 +44,8 @@ def fewest_turns(graph: Graph, labels: Sequence[int], weights: Sequence[float]) 
     """As `fewest_runs`, by numbers: the device of each node, the weight of each device, and nodes by position."""
     if not graph.nodes:
         return []
-    used = sorted(set(labels))
-    if len(used) <= 2:
-        starts = [_alternating(graph, labels, first) for first in used]
-        return min((turns for turns in starts if turns), key=lambda turns: sum(weights[labels[t[0]]] for t in turns))
+    if len(set(labels)) <= 2:
+        return _alternating(graph, labels, weights)
     blocks = _contract(graph, labels, weights)
     turn_of = _play(blocks, _shortest(blocks))
     groups: dict[int, list[int]] = {}
@@ -56,24 +54,32 @@ def fewest_turns(graph: Graph, labels: Sequence[int], weights: Sequence[float]) 
     return [groups[turn] for turn in sorted(groups)]
 
 
-def _alternating(graph: Graph, labels: Sequence[int], first: int) -> list[list[int]]:
-    """The turns of up to two devices if `first` begins, each node as early as possible; empty if it has nothing to run.
+def _alternating(graph: Graph, labels: Sequence[int], weights: Sequence[float]) -> list[list[int]]:
+    """The turns of up to two devices, begun by the one with which they cost less, each node as early as possible.
 
     Turns alternate, so a node runs one turn after a source on the other device, and with one on its own.
     """
-    turn_of: list[int] = []
-    turns: list[list[int]] = []
-    for position, (device, reads) in enumerate(zip(labels, graph.sources, strict=True)):
-        turn = 0 if device == first else 1
+    first = min(labels)
+    turns_of: tuple[list[int], list[int]] = ([], [])  # if `first` begins, and if the other does
+    one, other = turns_of
+    for device, reads in zip(labels, graph.sources, strict=True):
+        early, late = (0, 1) if device == first else (1, 0)
         for source in reads:
-            after = turn_of[source] + (labels[source] != device)
-            if after > turn:
-                turn = after
-        turn_of.append(turn)
-        while turn >= len(turns):
-            turns.append([])
-        turns[turn].append(position)
-    return turns if turns[0] else []
+            change = labels[source] != device
+            if one[source] + change > early:
+                early = one[source] + change
+            if other[source] + change > late:
+                late = other[source] + change
+        one.append(early)
+        other.append(late)
+    found = []
+    for turn_of in turns_of:
+        turns: list[list[int]] = [[] for _ in range(max(turn_of) + 1)]
+        for position, turn in enumerate(turn_of):
+            turns[turn].append(position)
+        if turns[0]:  # else this is the other one, a turn later
+            found.append(turns)
+    return min(found, key=lambda turns: sum(weights[labels[turn[0]]] for turn in turns))
 
 
 def settled(graph: Graph, device_of: Mapping[str, str], groups: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], ...]:
@@ -81,30 +87,34 @@ def settled(graph: Graph, device_of: Mapping[str, str], groups: Sequence[Sequenc
 
     `fewest_runs` runs every node as early as possible; a node that only a later group reads should run there.
     """
-    turn_of = {name: turn for turn, group in enumerate(groups) for name in group}
+    turn_named = {name: turn for turn, group in enumerate(groups) for name in group}
+    turn_of = [turn_named[n.name] for n in graph.nodes]
+    device_at = [device_of[group[0]] for group in groups]
     left = [len(g) for g in groups]
+    position = {n.name: i for i, n in enumerate(graph.nodes)}
 
     def crossing(value: str) -> int:
-        source = turn_of[graph.producer[value]]
-        crosses = any(turn_of[c] != source for c in graph.consumers.get(value, ()))
+        source = turn_of[position[graph.producer[value]]]
+        crosses = any(turn_of[position[c]] != source for c in graph.consumers.get(value, ()))
         return max(graph.values[value].nbytes, 1) if crosses else 0
 
-    for node in reversed(graph.nodes):
-        turn = turn_of[node.name]
-        later = min((turn_of[c] for v in node.outputs for c in graph.consumers.get(v, ())), default=turn)
-        if later == turn or left[turn] == 1 or device_of[groups[later][0]] != device_of[node.name]:
+    for index in range(len(turn_of) - 1, -1, -1):
+        turn = turn_of[index]
+        later = min([turn_of[reader] for reader in graph.readers[index]], default=turn)
+        if later == turn or left[turn] == 1 or device_at[later] != device_at[turn]:
             continue
+        node = graph.nodes[index]
         values = [v for v in dict.fromkeys((*node.inputs, *node.outputs)) if v in graph.producer]
         before = sum(map(crossing, values))
-        turn_of[node.name] = later
+        turn_of[index] = later
         if sum(map(crossing, values)) < before:
             left[turn] -= 1
             left[later] += 1
         else:
-            turn_of[node.name] = turn
+            turn_of[index] = turn
     found: list[list[str]] = [[] for _ in groups]
-    for node in graph.nodes:
-        found[turn_of[node.name]].append(node.name)
+    for node, turn in zip(graph.nodes, turn_of, strict=True):
+        found[turn].append(node.name)
     return tuple(tuple(g) for g in found)
 
 
