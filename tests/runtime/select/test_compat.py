@@ -155,7 +155,7 @@ def test_a_drivers_reason_is_passed_on() -> None:
         ("0.27.0", "0.27.9", None),
         ("0.27.0", "0.28.0", "compiled with TVM 0.27.0, but TVM 0.28.0 is installed"),
         ("0.27.0", "1.27.0", "but TVM 1.27.0 is installed"),
-        ("0.27.0", None, "is not installed"),
+        ("0.27.0", None, "are not installed"),
         (None, "0.27.0", "does not state"),
     ],
 )
