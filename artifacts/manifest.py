@@ -1,14 +1,12 @@
-"""The bundle's manifest as strict pydantic models; FORMAT.md is the specification.
+"""The bundle's manifest as records with checked fields; FORMAT.md is the specification.
 
 `python -m heterocc.artifacts.manifest` prints the JSON schema, which is stored beside this file.
 """
 
-from __future__ import annotations
-
 import json
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from heterocc.artifacts.records import Limit, Record, compact
 
 FORMAT_NAME: Literal["heterocc-bundle"] = "heterocc-bundle"
 FORMAT_MAJOR = 2
@@ -30,22 +28,16 @@ MAX_BLOCK_RANK = 8
 MAX_FILTER = 8
 """Maximum of rows of a layout's matrix."""
 
-Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-Size = Annotated[int, Field(ge=0, le=2**63 - 1)]
-Index = Annotated[int, Field(ge=0, le=2**31 - 1)]
-Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME)]
-Opset = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
-StaticDim = Annotated[int, Field(ge=0, le=MAX_DIM)]
+Sha256 = Annotated[str, Limit(pattern=r"^[0-9a-f]{64}$")]
+Size = Annotated[int, Limit(ge=0, le=2**63 - 1)]
+Index = Annotated[int, Limit(ge=0, le=2**31 - 1)]
+Name = Annotated[str, Limit(min_length=1, max_length=MAX_NAME)]
+Opset = Annotated[int, Limit(ge=-(2**63), le=2**63 - 1)]
+StaticDim = Annotated[int, Limit(ge=0, le=MAX_DIM)]
 Dim = StaticDim | None
-FaultVariable = Annotated[str, Field(pattern=r"^[A-Z][A-Z0-9_]{0,63}$")]
-MemberName = Annotated[str, Field(max_length=255, pattern=r"^[A-Za-z0-9_+=,@-][A-Za-z0-9_.+=,@/-]*$")]
+FaultVariable = Annotated[str, Limit(pattern=r"^[A-Z][A-Z0-9_]{0,63}$")]
+MemberName = Annotated[str, Limit(max_length=255, pattern=r"^[A-Za-z0-9_+=,@-][A-Za-z0-9_.+=,@/-]*$")]
 """A name in the zip; the reader also refuses components that are empty or begin with a full stop."""
-
-
-class Record(BaseModel):
-    """Base of all manifest records: frozen; a reader ignores fields of a newer minor version."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore", strict=True, allow_inf_nan=False)
 
 
 class Version(Record):
@@ -68,7 +60,7 @@ class TensorSpec(Record):
 
     name: Name
     dtype: Name
-    shape: Annotated[tuple[Dim, ...], Field(max_length=MAX_RANK)] | None
+    shape: Annotated[tuple[Dim, ...], Limit(max_length=MAX_RANK)] | None
 
 
 class ModelInfo(Record):
@@ -96,7 +88,7 @@ class Weight(Record):
     """
 
     dtype: Name
-    shape: Annotated[tuple[StaticDim, ...], Field(max_length=MAX_RANK)]
+    shape: Annotated[tuple[StaticDim, ...], Limit(max_length=MAX_RANK)]
     offset: Size
     nbytes: Size
     sha256: Sha256
@@ -110,11 +102,11 @@ class Block(Record):
     p * planes further.
     """
 
-    extents: Annotated[tuple[Annotated[int, Field(ge=1, le=MAX_DIM)], ...], Field(max_length=MAX_BLOCK_RANK)]
+    extents: Annotated[tuple[Annotated[int, Limit(ge=1, le=MAX_DIM)], ...], Limit(max_length=MAX_BLOCK_RANK)]
     start: Size
-    strides: Annotated[tuple[Size, ...], Field(max_length=MAX_BLOCK_RANK)]
+    strides: Annotated[tuple[Size, ...], Limit(max_length=MAX_BLOCK_RANK)]
     to: Size
-    to_strides: Annotated[tuple[Size, ...], Field(max_length=MAX_BLOCK_RANK)]
+    to_strides: Annotated[tuple[Size, ...], Limit(max_length=MAX_BLOCK_RANK)]
     planes: Size = 0
 
 
@@ -125,14 +117,9 @@ class Layout(Record):
     3 x 3, gives the planes G g Gᵀ, in row-major order, computed in float64.
     """
 
-    shape: Annotated[tuple[StaticDim, ...], Field(max_length=MAX_RANK)]
-    blocks: Annotated[tuple[Block, ...], Field(max_length=64)]
-    matrix: (
-        Annotated[
-            tuple[Annotated[tuple[float, float, float], Field()], ...], Field(min_length=1, max_length=MAX_FILTER)
-        ]
-        | None
-    ) = None
+    shape: Annotated[tuple[StaticDim, ...], Limit(max_length=MAX_RANK)]
+    blocks: Annotated[tuple[Block, ...], Limit(max_length=64)]
+    matrix: Annotated[tuple[tuple[float, float, float], ...], Limit(min_length=1, max_length=MAX_FILTER)] | None = None
 
 
 class Device(Record):
@@ -222,10 +209,10 @@ class Golden(Record):
     seed: Index
     inputs: dict[str, MemberName]
     outputs: dict[str, MemberName]
-    rtol: Annotated[float, Field(ge=0)]
-    atol: Annotated[float, Field(ge=0)]
+    rtol: Annotated[float, Limit(ge=0)]
+    atol: Annotated[float, Limit(ge=0)]
     steps: Index = 0
-    snr: Annotated[float, Field(ge=0)] | None = None
+    snr: Annotated[float, Limit(ge=0)] | None = None
 
 
 class Manifest(Record):
@@ -241,9 +228,9 @@ class Manifest(Record):
     members: tuple[Member, ...]
     weights_member: MemberName = WEIGHTS_NAME
     weights: tuple[Weight, ...]
-    variants: Annotated[tuple[Variant, ...], Field(min_length=1)]
+    variants: Annotated[tuple[Variant, ...], Limit(min_length=1)]
     golden: Golden | None = None
-    faults: Annotated[tuple[FaultVariable, ...], Field(max_length=16)] = ()
+    faults: Annotated[tuple[FaultVariable, ...], Limit(max_length=16)] = ()
 
     def faults_warning(self) -> str | None:
         """The warning about a bundle that was compiled with simulated failures, in one sentence; None for others."""
@@ -253,17 +240,21 @@ class Manifest(Record):
 
     def to_bytes(self) -> bytes:
         """The JSON of the member `manifest.json`. Fields of later versions are left out if they are empty."""
-        unused: dict[str, Any] = {} if self.faults else {"faults": True}
-        plain = {
-            number: {"partitions": {place: {"layouts"} for place, p in enumerate(variant.partitions) if not p.layouts}}
-            for number, variant in enumerate(self.variants)
-        }
-        return self.model_dump_json(exclude={**unused, "variants": plain}).encode("utf-8")
+        data = self.model_dump(mode="json")
+        if not data["faults"]:
+            del data["faults"]
+        partitions = (part for variant in data["variants"] for part in variant["partitions"])
+        for part in partitions:
+            if not part["layouts"]:
+                del part["layouts"]
+        return compact(data).encode("utf-8")
 
 
 def manifest_schema() -> str:
     """JSON schema of the manifest, as `manifest.schema.json` holds it (UTF-8 text, ends with a newline)."""
-    return json.dumps(Manifest.model_json_schema(), indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+    from heterocc.artifacts.schema import schema_of
+
+    return json.dumps(schema_of(Manifest), indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
 
 if __name__ == "__main__":

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
-
-from pydantic import ValidationError
 
 from heterocc.artifacts.container import name_is_safe
 from heterocc.artifacts.dtypes import COMPUTED, NUMPY, STORAGE, is_value_dtype
@@ -26,10 +25,14 @@ from heterocc.artifacts.manifest import (
     Variant,
     Weight,
 )
+from heterocc.artifacts.records import MalformedError
 from heterocc.artifacts.tensors import ALIGNMENT, aligned, tensor_bytes
 from heterocc.artifacts.threads import MAX_THREADS, parse_threads
 
 _MAX_BYTES = 2**62
+
+_HALF = re.compile(rb"\\u[dD][89a-fA-F]")
+"""Escape sequences of halves of surrogate pairs, which the JSON parser accepts alone, too."""
 
 MAX_MARKS = 2**20
 """Maximum of commas and opening brackets in a manifest, which bounds its parsed size: enough for 40,000 nodes."""
@@ -77,11 +80,14 @@ def count_marks(data: bytes) -> int:
 def parse_manifest(data: bytes) -> Manifest:
     """The manifest in `data` with checked types; unknown fields are ignored. Call `read_version` first."""
     try:
+        if _HALF.search(data) and (content := json.loads(data)):
+            json.dumps(content, ensure_ascii=False).encode("utf-8")
         return Manifest.model_validate_json(data)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        place = ".".join(str(part) for part in first["loc"]) or "the top"
-        raise BundleManifestError(f"the manifest is malformed at {place[:200]!r}: {first['msg'][:200]}") from None
+    except UnicodeEncodeError:
+        raise BundleManifestError("the manifest is malformed: a text has half of a surrogate pair") from None
+    except MalformedError as error:
+        place = ".".join(map(str, error.place)) or "the top"
+        raise BundleManifestError(f"the manifest is malformed at {place[:200]!r}: {error.message[:200]}") from None
 
 
 def check_manifest(manifest: Manifest, members: Mapping[str, int]) -> None:

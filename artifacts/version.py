@@ -14,7 +14,7 @@ def __getattr__(name: str) -> str:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     metadata = import_module("importlib.metadata")
     try:
-        found: str = metadata.version("heterocc")
+        found: str = metadata.version("heterocc-runtime")
     except metadata.PackageNotFoundError:
         found = "0+unknown"
     globals()["__version__"] = found

@@ -37,11 +37,11 @@ sys.path.insert(0, str(ROOT))
 
 from heterocc.artifacts.errors import HeteroccError  # noqa: E402
 from heterocc.artifacts.reader import open_bundle  # noqa: E402
-from heterocc.compiler.cli.bench import interleave, onnxruntime_runner  # noqa: E402
 from heterocc.compiler.driver import compile_model  # noqa: E402
 from heterocc.compiler.importer.estimates.flops import node_flops  # noqa: E402
 from heterocc.compiler.importer.pipeline import import_model  # noqa: E402
 from heterocc.runtime import load  # noqa: E402
+from heterocc.runtime.cli.bench import interleave, onnxruntime_runner  # noqa: E402
 
 NETWORKS = ("resnet50", "squeezenet", "densenet121", "inception_v2", "shufflenet", "vgg19")
 REAL = (

@@ -20,9 +20,9 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from heterocc.artifacts.reader import open_bundle  # noqa: E402
-from heterocc.compiler.cli.bench import interleave, onnxruntime_runner  # noqa: E402
 from heterocc.compiler.driver import compile_model  # noqa: E402
 from heterocc.runtime import load  # noqa: E402
+from heterocc.runtime.cli.bench import interleave, onnxruntime_runner  # noqa: E402
 
 DEFAULT = ("squeezenet", "shufflenet", "resnet50", "inception_v2", "densenet121", "vgg19")
 

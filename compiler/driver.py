@@ -13,6 +13,7 @@ import numpy as np
 from heterocc.artifacts.dtypes import is_narrow
 from heterocc.artifacts.errors import Hint, InputError, ModelRunError, UnsupportedOpError
 from heterocc.artifacts.files.reading import reading
+from heterocc.artifacts.files.writing import atomic_write, make_folder, require_writable
 from heterocc.artifacts.names import file_name
 from heterocc.compiler.build.build import Builder, write_dumps
 from heterocc.compiler.build.pack import half_nodes, pack, weights_of
@@ -21,7 +22,6 @@ from heterocc.compiler.checking.check import Checker
 from heterocc.compiler.checking.vectors import Vectors, find_vectors, golden_vectors
 from heterocc.compiler.devices.cpu_targets import with_cpu_targets
 from heterocc.compiler.devices.names import ORT_IS_LAST, resolve_lists
-from heterocc.compiler.files.writing import atomic_write, make_folder, require_writable
 from heterocc.compiler.importer.as_written import graph_as_written
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.pipeline import import_model

@@ -39,10 +39,13 @@ extras=dev,linker
 if nvidia-smi -L >/dev/null 2>&1; then extras+=,cuda; fi
 
 stamp=.venv/.heterocc-stamp
-digest=$extras-$(cat pyproject.toml CMakeLists.txt scripts/setup.sh $(find runtime/native -name '*.cc' -o -name '*.h' | sort) | sha256sum)
+digest=$extras-$(cat pyproject.toml packaging/runtime/pyproject.toml packaging/runtime/CMakeLists.txt scripts/setup.sh $(find runtime/native -name '*.cc' -o -name '*.h' | sort) | sha256sum)
 if [ "$(cat "$stamp" 2>/dev/null)" != "$digest" ]; then
   echo "setup: installing heterocc and what it needs into .venv (a few minutes the first time)"
   .venv/bin/python -m pip install -q --disable-pip-version-check "scikit-build-core>=1.0" cmake ninja "apache-tvm==0.27.*"
-  .venv/bin/python -m pip install -q --disable-pip-version-check --no-build-isolation -e ".[$extras]"
+  # An older installation of heterocc owns the plug-ins: removed after heterocc-runtime is installed, it would take them.
+  .venv/bin/python -m pip uninstall -q -y heterocc 2>/dev/null
+  .venv/bin/python -m pip install -q --disable-pip-version-check --no-build-isolation \
+    -e packaging/runtime -e ".[$extras]"
   printf '%s\n' "$digest" >"$stamp"
 fi

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from heterocc.artifacts.errors import LoweringError
+from heterocc.artifacts.files.writing import atomic_write
 from heterocc.artifacts.names import file_name
 from heterocc.compiler.build.bisect_lowering import at_fault
 from heterocc.compiler.build.tuning import TunedPartition
 from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.files.records import open_records
-from heterocc.compiler.files.writing import atomic_write
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.lower import lowering_for
 from heterocc.compiler.lower.backend import LoweredPartition, PartitionJob, Tuning

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from heterocc.artifacts.errors import FeedError
-from heterocc.compiler.files.inputs import read_npz
 from heterocc.compiler.importer.inputs.seeded import draw_inputs
 from heterocc.compiler.importer.model import ImportedModel
+from heterocc.runtime.files.inputs import read_npz
 
 
 def feed_for(model: ImportedModel, path: Path | None, seed: int, way: int = 0) -> dict[str, np.ndarray[Any, Any]]:

@@ -17,13 +17,13 @@ from heterocc.artifacts.reader import Bundle, open_bundle
 from heterocc.compiler.checking.bisect import Culprit, find_culprit, half_nodes
 from heterocc.compiler.checking.compare import Difference, Tolerance, blindness, compare
 from heterocc.compiler.checking.judge import Judge
-from heterocc.compiler.files.inputs import read_files
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.random_nodes import not_compared
 from heterocc.compiler.keywords import checked_keywords
 from heterocc.compiler.progress import Reporter
 from heterocc.passes.show.printer import count
 from heterocc.runtime import load
+from heterocc.runtime.files.inputs import read_files
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from heterocc.compiler.cli.console import ConsoleReporter, errors, out, print_json, print_plain
+from heterocc.compiler.cli.console import ConsoleReporter, errors, out
+from heterocc.runtime.cli.output import print_json, print_plain
 
 Bundle = Annotated[Path, typer.Argument(help="The bundle (.hcb).", show_default=False)]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
@@ -37,9 +37,6 @@ Seed = Annotated[
     int, typer.Option("--seed", min=0, help="Seed of the generated inputs, for inputs that are not given.")
 ]
 
-PROFILED_RUNS = 5
-"""Runs averaged by the profile of `bench`, after one warm-up run."""
-
 
 def run(
     bundle: Bundle,
@@ -58,34 +55,22 @@ def run(
 ) -> None:
     """Run a bundle once and write or summarise its outputs."""
     with errors(json):
-        from heterocc.artifacts.files.reading import reading
-        from heterocc.compiler.cli import reports as cli_report
-        from heterocc.compiler.files import inputs as bundle_io
-        from heterocc.compiler.files.outputs import require_place, write_outputs
-        from heterocc.runtime import load
+        from heterocc.compiler.cli.tables import print_notes, rich_table
+        from heterocc.runtime.cli import actions
+        from heterocc.runtime.cli.reports import outputs_table
 
-        with (
-            reading({**bundle_io.input_files(tuple(inputs or ())), bundle: "the bundle"}),
-            contextlib.ExitStack() as stack,
-        ):
-            if outputs is not None:
-                require_place(outputs, ())
-            session = stack.enter_context(load(bundle, devices, threads=threads, profile=profile))
-            if outputs is not None:
-                require_place(outputs, [spec.name for spec in session.outputs])
-            cli_report.print_notes(session.notes, devices)
-            feed = bundle_io.read_inputs(bundle, session, tuple(inputs or ()), seed)
-            results = session.run(feed)
-            if outputs is not None:
-                write_outputs(outputs, results)
-            if json:
-                print_json(cli_report.outputs_json(session, results, profile))
-                return
-            out.print(cli_report.outputs_table(results))
-            if profile:
-                print_plain(session.profile().to_table())
-            if outputs is not None:
-                print_plain(f"wrote {outputs}")
+        done = actions.run_bundle(
+            bundle, tuple(inputs or ()), outputs, devices=devices, threads=threads, seed=seed, profile=profile,
+            show_notes=print_notes,
+        )  # fmt: skip
+        if json:
+            print_json(done.report)
+            return
+        out.print(rich_table(outputs_table(done.outputs)))
+        if done.profile is not None:
+            print_plain(done.profile.to_table())
+        if outputs is not None:
+            print_plain(f"wrote {outputs}")
 
 
 def bench(
@@ -109,37 +94,20 @@ def bench(
 ) -> None:
     """Time a bundle: latency min, median, p90, p99 and throughput."""
     with errors(json):
-        from heterocc.compiler.cli import bench as bencher
-        from heterocc.compiler.cli import reports as cli_report
-        from heterocc.compiler.cli.tables import bench_table
-        from heterocc.compiler.files import inputs as bundle_io
-        from heterocc.runtime import load
+        from heterocc.compiler.cli.tables import print_notes, rich_table
+        from heterocc.runtime.cli import actions
+        from heterocc.runtime.cli.bench import bench_table
 
-        with load(bundle, devices, threads=threads) as session:
-            cli_report.print_notes(session.notes, devices)
-            feed = bundle_io.read_inputs(bundle, session, tuple(inputs or ()), seed)
-            result = bencher.bench(
-                session, feed, seconds=time, iterations=iterations, requests=requests, warmup=warmup, against=model,
-                threads=threads,
-            )  # fmt: skip
-        table = None
-        if profile:
-            # In a separate session: the hooks of the profile would slow down the measurement above.
-            with load(bundle, devices, threads=threads, profile=True) as profiled:
-                profiled.run(feed)
-                profiled.clear_profile()
-                for _ in range(PROFILED_RUNS):
-                    profiled.run(feed)
-                table = profiled.profile()
+        done = actions.bench_bundle(
+            bundle, tuple(inputs or ()), devices=devices, threads=threads, seconds=time, iterations=iterations,
+            requests=requests, warmup=warmup, seed=seed, profile=profile, show_notes=print_notes, against=model,
+        )  # fmt: skip
         if json:
-            data = {**result.to_json(), "notes": list(session.notes)}
-            if table is not None:
-                data["profile"] = table.to_json()
-            print_json(data)
+            print_json(done.report)
             return
-        out.print(bench_table(result))
-        if table is not None:
-            print_plain(table.to_table())
+        out.print(rich_table(bench_table(done.result)))
+        if done.profile is not None:
+            print_plain(done.profile.to_table())
 
 
 def inspect(
@@ -159,7 +127,7 @@ def inspect(
             _inspect_model(bundle, [option for option, given in asked.items() if given], json)
             return
         from heterocc.artifacts.reader import open_bundle
-        from heterocc.compiler.cli import reports as cli_report
+        from heterocc.runtime.cli import reports as cli_report
 
         with open_bundle(bundle) as opened:
             if json:
@@ -198,7 +166,7 @@ def _inspect_model(path: Path, options: list[str], json: bool) -> None:
 def check(bundle: Bundle, devices: On = None, json: Json = False) -> None:
     """Show which variants of a bundle can run on this machine, with reasons if not, and check all hashes."""
     with errors(json):
-        from heterocc.compiler.cli import reports as cli_report
+        from heterocc.runtime.cli import reports as cli_report
 
         report = cli_report.check_bundle(bundle, devices)
         if json:
@@ -228,14 +196,13 @@ def verify(
     """Check a bundle's numbers: its golden vectors on this machine or, with the model, fresh inputs."""
     with errors(json):
         from heterocc.compiler.checking.verify import verify_bundle
-        from heterocc.compiler.cli import reports as cli_report
-        from heterocc.compiler.cli.tables import verify_table
+        from heterocc.compiler.cli.tables import print_notes, verify_table
 
         report = verify_bundle(
             bundle, model, inputs=tuple(inputs or ()), devices=devices, threads=threads, seed=seed, bisect=bisect,
             reporter=ConsoleReporter(quiet=quiet or json),
         )  # fmt: skip
-        cli_report.print_notes(report.notes, devices)
+        print_notes(report.notes, devices)
         if json:
             print_json(report.to_json())
         else:

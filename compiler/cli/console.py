@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -16,12 +15,15 @@ from rich.markup import escape
 from rich.segment import Segment
 from rich.text import Text
 
-from heterocc.artifacts.errors import HeteroccError, InternalError, OutputFileError, command_form
+from heterocc.artifacts.errors import HeteroccError, command_form
 from heterocc.artifacts.one_line import one_line
-from heterocc.compiler.cli.process import end_on_signals, is_ending, prepare_streams, yield_to_signal
+from heterocc.artifacts.printable import printable
+from heterocc.compiler import tools
 from heterocc.compiler.cli.progress import Lines, bar
-from heterocc.compiler.printable import encodes_all, printable, printable_json
+from heterocc.compiler.files import scratch
 from heterocc.compiler.progress import Progress, Reporter
+from heterocc.runtime.cli.output import abandon_stdout, flush_stdout, internal_error, print_json, stdout_errors
+from heterocc.runtime.cli.process import end_on_signals, is_ending, prepare_streams, yield_to_signal
 
 _PIPE_WIDTH = 200
 """Columns of a table that is written to a file or a pipe; rich would assume 80."""
@@ -63,28 +65,6 @@ class _Terminal(Console):
         raise BrokenPipeError
 
 
-@contextmanager
-def stdout_errors() -> Iterator[None]:
-    """Turn a failure to write to standard output into OutputFileError (HC111), except BrokenPipeError."""
-    try:
-        yield
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        abandon_stdout()
-        raise OutputFileError(
-            f"cannot write to standard output: {error.strerror or error}", hint="redirect the output to another place"
-        ) from error
-
-
-def abandon_stdout() -> None:
-    """Discard the rest of standard output, so that the interpreter does not fail on exit."""
-    with contextlib.suppress(OSError, ValueError):
-        handle = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(handle, sys.stdout.fileno())
-        os.close(handle)
-
-
 out = _Terminal(stderr=False)
 err = _Terminal(stderr=True)
 
@@ -121,24 +101,6 @@ class ConsoleReporter(Reporter):
             yield progress
 
 
-def print_json(data: Any) -> None:
-    """Print data as JSON on standard output; equal data prints equal text."""
-    text = json.dumps(data, indent=2, ensure_ascii=not encodes_all(sys.stdout), allow_nan=False)
-    with stdout_errors():
-        print(printable_json(text))
-
-
-def print_plain(text: str) -> None:
-    """Print text on standard output without markup, wrapping or control characters."""
-    with stdout_errors():
-        print(printable(text))
-
-
-def print_line(text: str) -> None:
-    """Print one line on standard output; line breaks in names are escaped."""
-    print_plain(one_line(text))
-
-
 @contextmanager
 def errors(as_json: bool = False) -> Iterator[None]:
     """Print every exception as an error and exit with its code; show a traceback only with HETEROCC_DEBUG=1."""
@@ -146,9 +108,7 @@ def errors(as_json: bool = False) -> Iterator[None]:
         try:
             yield
         finally:
-            with stdout_errors():
-                if sys.stdout is not None:
-                    sys.stdout.flush()
+            flush_stdout()
     except HeteroccError as error:
         fail(error, as_json)
     except (typer.Exit, typer.Abort, KeyboardInterrupt):
@@ -160,8 +120,7 @@ def errors(as_json: bool = False) -> Iterator[None]:
     except Exception as error:
         if os.environ.get("HETEROCC_DEBUG"):
             raise
-        message = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}"
-        fail(InternalError(message, hint="a heterocc bug; run again with HETEROCC_DEBUG=1 for the traceback"), as_json)
+        fail(internal_error(error), as_json)
 
 
 def fail(error: HeteroccError, as_json: bool) -> NoReturn:
@@ -181,7 +140,7 @@ def fail(error: HeteroccError, as_json: bool) -> NoReturn:
 def run(command: Callable[[], object]) -> NoReturn:
     """Run the command line as a process: prepare streams, handle signals and failures outside `errors`, and exit."""
     prepare_streams()
-    end_on_signals(_print_end)
+    end_on_signals(_print_end, tools.kill_all, scratch.remove_all)
     try:
         # Help and the version are also written to standard output, which may be full.
         with errors(), stdout_errors():

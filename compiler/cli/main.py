@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from heterocc.compiler.cli import bundles as cli_bundle
-from heterocc.compiler.cli.console import ConsoleReporter, errors, out, print_json, print_plain, run
+from heterocc.compiler.cli.console import ConsoleReporter, errors, out, run
 from heterocc.compiler.cli.options import (
     Affinity,
     CostTable,
@@ -34,6 +34,7 @@ from heterocc.compiler.cli.options import (
 )
 from heterocc.compiler.cli.placement import print_placement, require_objective
 from heterocc.compiler.cli.usage import Commands
+from heterocc.runtime.cli.output import print_json, print_plain
 
 app = typer.Typer(
     name="heterocc",

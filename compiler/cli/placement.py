@@ -8,8 +8,9 @@ from typing import Any
 import typer
 
 from heterocc.artifacts.errors import UsageError
-from heterocc.compiler.cli.console import ConsoleReporter, print_json, print_plain
+from heterocc.compiler.cli.console import ConsoleReporter
 from heterocc.compiler.cli.options import parse_shapes
+from heterocc.runtime.cli.output import print_json, print_plain
 
 OBJECTIVES = ("latency",)
 
@@ -17,6 +18,7 @@ _UNUSED = (
     *("devices", "device_file", "property_", "affinity", "dot", "write_affinity", "plan"),
     *("dump_dir", "pass_limit", "time_passes"),
 )
+
 """Parameters of the command that a table leaves without effect."""
 
 

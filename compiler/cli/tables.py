@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rich import box
 from rich.console import Group
+from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
 from heterocc.artifacts.errors import command_form
-from heterocc.compiler.cli.bench import PERCENTILES, BenchResult
+from heterocc.compiler.cli.console import err
+from heterocc.runtime.cli.reports import notes_to_show
+from heterocc.runtime.cli.table import TextTable
 
 if TYPE_CHECKING:  # a command loads only what it needs
     from heterocc.compiler.checking.verify import VerifyReport
@@ -58,14 +62,17 @@ def verify_table(report: VerifyReport) -> Table:
     return table
 
 
-def bench_table(result: BenchResult) -> Table:
-    """Latencies and throughput of each runner, and the ratio of their medians if there are two."""
-    table = Table(title=None, box=None, pad_edge=False)
-    for column in ("", "runs", *(f"{name} ms" for name, _ in PERCENTILES), "runs/s"):
-        table.add_column(column, justify="left" if not column else "right")
-    for timing in result.timings:
-        cells = [f"{timing.percentile(q):.3f}" for _, q in PERCENTILES]
-        table.add_row(timing.name, str(len(timing.latencies)), *cells, f"{timing.throughput:.1f}")
-    if result.ratio is not None:
-        table.add_row("ratio of medians", "", "", f"{result.ratio:.2f}")
-    return table
+def rich_table(table: TextTable) -> Table:
+    """A table of `heterocc-run` for a terminal that may be narrower than its rows."""
+    shown = Table(box=None, pad_edge=False)
+    for column, title in enumerate(table.titles):
+        shown.add_column(title, justify="right" if column in table.right else "left")
+    for row in table.rows:
+        shown.add_row(*row)
+    return shown
+
+
+def print_notes(notes: Sequence[str], devices: str | None) -> None:
+    """Print a session's notes, except details, if there are several or the variant was chosen by AUTO."""
+    for note in notes_to_show(notes, devices):
+        err.print(f"[cyan]note:[/] {escape(note)}")

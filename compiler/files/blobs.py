@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from heterocc.artifacts.errors import OutputFileError
+from heterocc.artifacts.files.writing import atomic_write
 from heterocc.compiler.files.records import cache_dir
-from heterocc.compiler.files.writing import atomic_write
 
 FORMAT = 1
 DEFAULT_MB = 512

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from heterocc.artifacts.errors import OutputFileError
-from heterocc.compiler.files.writing import atomic_write
+from heterocc.artifacts.files.writing import atomic_write
 
 FORMAT = 1
 MAX_PER_SHARD = 64

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from heterocc.artifacts.errors import AffinityFileError, FileMissingError
 from heterocc.artifacts.files.filetype import HEAD, file_kind
 from heterocc.artifacts.files.reading import note_read
-from heterocc.compiler.files.writing import atomic_write
+from heterocc.artifacts.files.writing import atomic_write
 from heterocc.passes.affinity import Affinity, AffinityMode, Rule, RuleKind
 from heterocc.passes.plan import UNPLACED, Plan
 from heterocc.passes.text import escaped, quoted

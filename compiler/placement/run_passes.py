@@ -20,9 +20,9 @@ from heterocc.artifacts.errors import (
     PassError,
     UsageError,
 )
-from heterocc.compiler.files.writing import atomic_write
+from heterocc.artifacts.files.writing import atomic_write
+from heterocc.artifacts.printable import printable
 from heterocc.compiler.options import Stage
-from heterocc.compiler.printable import printable
 from heterocc.passes.base import Pass, parse_pipeline
 from heterocc.passes.plan import UNPLACED, Plan
 from heterocc.passes.show.printer import print_plan

@@ -17,7 +17,8 @@ from typing import Any
 
 from heterocc.artifacts.errors import DriverMissingError, HeteroccError, NativePluginError
 from heterocc.runtime.forks import open_driver
-from heterocc.runtime.native.tvm_runtime import find_tvm_library, has_global, load_tvm_runtime
+from heterocc.runtime.native.tvm_libraries import REINSTALL, tvm_libraries
+from heterocc.runtime.native.tvm_runtime import has_global, load_tvm_runtime
 
 DRIVER = "libcuda.so.1"
 CUDART = "libcudart.so.13"
@@ -32,7 +33,7 @@ Source: NVIDIA's lists "CUDA GPU Compute Capability" and "Legacy CUDA GPU Comput
 
 _LOCK = threading.Lock()
 _DRIVER_HINT = "install NVIDIA's driver, release 580 or later, and see that `nvidia-smi` lists the GPU"
-_CUDART_HINT = "pip install 'heterocc[cuda]', or install the CUDA 13 toolkit"
+_CUDART_HINT = "pip install 'heterocc-runtime[cuda]', or install the CUDA 13 toolkit"
 
 # CUdevice_attribute of cuda.h.
 _THREADS_PER_BLOCK, _SHARED_PER_BLOCK, _CLOCK_KHZ, _MULTIPROCESSORS, _INTEGRATED = 1, 8, 13, 16, 18
@@ -125,16 +126,16 @@ def load_cuda() -> None:
         if has_global("device_api.cuda"):
             return
         _load_cudart()
-        path = find_tvm_library(SIDECAR)
+        libraries = tvm_libraries()
+        path = libraries.find(SIDECAR)
         try:
             ctypes.CDLL(str(path), ctypes.RTLD_LOCAL)
         except OSError as error:
-            raise NativePluginError(f"{SIDECAR} of apache-tvm cannot be loaded: {error}", hint=_CUDART_HINT) from error
-        if not has_global("device_api.cuda"):
             raise NativePluginError(
-                f"{SIDECAR} was loaded but brought no CUDA device",
-                hint="reinstall it: pip install 'apache-tvm==0.27.*'",
-            )
+                f"{SIDECAR} of {libraries.owner} cannot be loaded: {error}", hint=_CUDART_HINT
+            ) from error
+        if not has_global("device_api.cuda"):
+            raise NativePluginError(f"{SIDECAR} was loaded but brought no CUDA device", hint=REINSTALL)
 
 
 def cuda_unavailable_reason() -> str | None:

@@ -24,7 +24,8 @@ from heterocc.artifacts.errors import (
 )
 from heterocc.runtime.fault_variables import honour, native_variable
 from heterocc.runtime.forks import open_driver
-from heterocc.runtime.native.tvm_runtime import check_tvm_version, has_global, load_tvm_runtime
+from heterocc.runtime.native.tvm_libraries import check_tvm_version
+from heterocc.runtime.native.tvm_runtime import has_global, load_tvm_runtime
 
 BUILD_NOTE = "native_build.txt"
 

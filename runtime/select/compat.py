@@ -7,12 +7,13 @@ import platform
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib import metadata, util
+from importlib import util
 from pathlib import Path
 from types import MappingProxyType
 
 from heterocc.artifacts.manifest import Device, Producer, Variant
 from heterocc.runtime.execute.ort import OLDEST_TEXT, too_old
+from heterocc.runtime.native.tvm_libraries import tvm_version
 
 DriverReason = Callable[[Device], str | None]
 """The reason why a device cannot be used here (no driver, no such index, a capability missing), or None if it can.
@@ -121,13 +122,15 @@ def host() -> HostInfo:
     path = Path("/proc/cpuinfo")
     text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
     arch = plain_arch(platform.machine())
-    return HostInfo(arch, cpu_features(text, arch), _tvm_version(), has_onnxruntime())
+    return HostInfo(arch, cpu_features(text, arch), tvm_version(), has_onnxruntime())
 
 
 def has_onnxruntime() -> bool:
     """Return whether an onnxruntime that is new enough is installed, without importing it."""
     if util.find_spec("onnxruntime") is None:
         return False
+    from importlib import metadata  # not at the top: takes long to import
+
     try:
         return not too_old(metadata.version("onnxruntime"))
     except metadata.PackageNotFoundError:  # other distributions of the same package, such as onnxruntime-gpu
@@ -191,17 +194,10 @@ def _cpu_reasons(device: Device, machine: HostInfo) -> list[str]:
 
 def _tvm_reason(wanted: str | None, found: str | None) -> str | None:
     if found is None:
-        return "the TVM runtime (apache-tvm) is not installed"
+        return "TVM's runtime libraries are not installed"
     if wanted is None:
         return "the bundle does not state the TVM version that it was compiled with"
     # Versions of one minor series share their binary interface; the wheels are pinned to it.
     if wanted.split(".")[:2] != found.split(".")[:2]:
         return f"the bundle was compiled with TVM {wanted}, but TVM {found} is installed"
     return None
-
-
-def _tvm_version() -> str | None:
-    try:
-        return metadata.version("apache-tvm")
-    except metadata.PackageNotFoundError:
-        return None

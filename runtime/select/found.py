@@ -6,7 +6,6 @@ import os
 import platform
 import re
 from dataclasses import asdict, dataclass, field, fields
-from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
@@ -211,6 +210,8 @@ def found_cuda(index: int, device: CudaDevice) -> FoundDevice:
 
 def found_ort() -> FoundDevice:
     """ONNX Runtime as a device; it must be installed."""
+    from importlib import metadata  # not at the top: takes long to import
+
     try:
         version = metadata.version("onnxruntime")
     except metadata.PackageNotFoundError:  # other distributions of the same package, such as onnxruntime-gpu

@@ -20,6 +20,7 @@ from heterocc.artifacts.threads import parse_threads
 from heterocc.runtime.execute.chain import Options
 from heterocc.runtime.execute.tvm_api import available_cores, max_threads
 from heterocc.runtime.native import cpu_api
+from heterocc.runtime.native.tvm_libraries import REINSTALL
 from heterocc.runtime.select.compat import host, why_not
 from heterocc.runtime.select.devices import device_here, driver_reason
 from heterocc.runtime.select.matching import answers, match_variants
@@ -187,8 +188,10 @@ def _remedy(manifest: Manifest, reasons: Sequence[str]) -> str:
     """The hint if no variant can run."""
     said = " ".join(reasons)
     series = ".".join((manifest.producer.tvm or "").split(".")[:2])
-    if series and ("apache-tvm" in said or "compiled with TVM" in said):
-        return f"pip install 'apache-tvm=={series}.*'"
+    if "TVM's runtime libraries" in said:
+        return REINSTALL
+    if series and "compiled with TVM" in said:
+        return f"compile the model again, or install the release of heterocc-runtime that runs code of TVM {series}"
     if "onnxruntime" in said:
         return "pip install onnxruntime"
     return "no variant of the bundle can run here: compile the model on this machine, or for its devices"

@@ -11,9 +11,9 @@ import onnx
 
 from heterocc.artifacts.dtypes import NARROW
 from heterocc.artifacts.errors import Hint, InputError
-from heterocc.compiler.files.inputs import draw_narrow
 from heterocc.compiler.importer.inputs.domains import Domains, draw
 from heterocc.passes.graph import Value
+from heterocc.runtime.files.inputs import draw_narrow
 
 DRAWS = 4
 """The number of ways to draw an input of unknown domain, tried in order if the results of earlier ones show little.

@@ -15,10 +15,10 @@ from heterocc.artifacts.errors import FeedError, OutputFileError
 from heterocc.compiler.checking.verify import verify_bundle
 from heterocc.compiler.cli.main import app
 from heterocc.compiler.driver import compile_model
-from heterocc.compiler.files.inputs import read_inputs
-from heterocc.compiler.files.outputs import write_outputs
 from heterocc.runtime import load
 from heterocc.runtime.execute.narrow import from_ort, to_ort
+from heterocc.runtime.files.inputs import read_inputs
+from heterocc.runtime.files.outputs import write_outputs
 from tests.compiler.onnx_build import model, node, save, value
 
 KINDS = {

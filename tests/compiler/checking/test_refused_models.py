@@ -9,13 +9,13 @@ import onnx
 import pytest
 
 from heterocc.artifacts.errors import DeviceError, DynamicShapeError, Hint, InvalidGraphError, ModelRunError
-from heterocc.compiler.cli.reports import check_bundle
 from heterocc.compiler.driver import compile_model
 from heterocc.compiler.importer.onnx_tools.complaint import complaint
 from heterocc.compiler.importer.pipeline import import_model
 from heterocc.compiler.lower.backend import LoweredPartition, PartitionJob
 from heterocc.compiler.lower.ort.lowering import OrtLowering
 from heterocc.runtime import load
+from heterocc.runtime.cli.reports import check_bundle
 from tests.compiler.onnx_build import model, node, noise, save, value
 
 

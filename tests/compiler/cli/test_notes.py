@@ -2,7 +2,7 @@
 
 import pytest
 
-from heterocc.compiler.cli.reports import print_notes
+from heterocc.compiler.cli.tables import print_notes
 
 USUAL = "the OpenCL code of 'p0' comes from source"
 AMISS = f"{USUAL}: the driver refused 3 binaries; compile the bundle again with this driver"

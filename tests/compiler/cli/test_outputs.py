@@ -16,9 +16,9 @@ from heterocc.artifacts.files.atomic import AtomicFile
 from heterocc.artifacts.files.reading import reading
 from heterocc.compiler import compile_model, partition_model
 from heterocc.compiler.cli.main import app
-from heterocc.compiler.files.inputs import read_npz
-from heterocc.compiler.files.outputs import NAMES, file_names, write_outputs
 from heterocc.compiler.placement.affinity_file import write_affinity_file
+from heterocc.runtime.files.inputs import read_npz
+from heterocc.runtime.files.outputs import NAMES, file_names, write_outputs
 from tests.compiler.small import conv_net, save
 
 ODD_NAMES = [

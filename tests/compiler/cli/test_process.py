@@ -16,10 +16,10 @@ import pytest
 from onnx import helper
 
 from heterocc.artifacts.manifest import Manifest
+from heterocc.artifacts.printable import printable, printable_json
 from heterocc.artifacts.reader import open_bundle
 from heterocc.compiler import compile_model
 from heterocc.compiler.files.scratch import remove_stale, scratch_folder
-from heterocc.compiler.printable import printable, printable_json
 from heterocc.compiler.tools import run_tool
 from tests.compiler.small import save
 
@@ -97,15 +97,16 @@ def test_no_command_prints_a_control_character(bundle: Path, tmp_path: Path) -> 
         "from heterocc.artifacts.manifest import Manifest\n"
         "from heterocc.artifacts.errors import BundleError\n"
         "from heterocc.compiler.cli import console\n"
-        "from heterocc.compiler.cli import reports as cli_report\n"
+        "from heterocc.compiler.cli.tables import print_notes, rich_table\n"
+        "from heterocc.runtime.cli import reports as cli_report\n"
         "class Opened:\n"
         "    manifest = Manifest.model_validate_json(Path(sys.argv[1]).read_text())\n"
         "    def text(self, name): return self.manifest.model.name\n"
         "evil = Opened.manifest.model.name\n"
         "cli_report.print_bundle(Opened(), plan=True, members=True, kernels=True)\n"
         "import numpy as np\n"
-        "console.out.print(cli_report.outputs_table({evil: np.zeros(2), '[/x]': np.array([evil])}))\n"
-        "cli_report.print_notes([evil, evil], None)\n"
+        "console.out.print(rich_table(cli_report.outputs_table({evil: np.zeros(2), '[/x]': np.array([evil])})))\n"
+        "print_notes([evil, evil], None)\n"
         "console.print_json({evil: evil})\n"
         "reporter = console.ConsoleReporter()\n"
         "reporter.note(evil); reporter.warn(evil)\n"

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
-from heterocc.runtime.native import OpenCLDevice, opencl_devices, tvm_runtime
+from heterocc.runtime.native import OpenCLDevice, opencl_devices, tvm_libraries
 from tests.fresh_process import fresh
 
 REPORT = """
@@ -103,9 +105,10 @@ print(get("device_api.opencl")(), get("heterocc.opencl.view", allow_missing=True
 def test_another_series_of_tvm_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     from heterocc.artifacts.errors import NativePluginError
 
-    monkeypatch.setattr(tvm_runtime.importlib.metadata, "version", lambda name: "0.28.1")
+    monkeypatch.setattr(tvm_libraries, "package_version", lambda: "0.28.1")
+    monkeypatch.setitem(sys.modules, "tvm", ModuleType("tvm"))
     with pytest.raises(NativePluginError, match=r"apache-tvm 0\.28\.1 is installed"):
-        tvm_runtime.check_tvm_version()
+        tvm_libraries.check_tvm_version()
 
 
 @pytest.mark.opencl

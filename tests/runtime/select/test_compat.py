@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import pytest
 
 from heterocc.artifacts.manifest import Device, Partition, Producer, TensorSpec, Variant
-from heterocc.runtime.select import compat
+from heterocc.runtime.native import tvm_libraries
 from heterocc.runtime.select.compat import HostInfo, cpu_features, host, known_features, plain_arch, why_not
 
 ZEN5 = """\
@@ -155,7 +155,7 @@ def test_a_drivers_reason_is_passed_on() -> None:
         ("0.27.0", "0.27.9", None),
         ("0.27.0", "0.28.0", "compiled with TVM 0.27.0, but TVM 0.28.0 is installed"),
         ("0.27.0", "1.27.0", "but TVM 1.27.0 is installed"),
-        ("0.27.0", None, "is not installed"),
+        ("0.27.0", None, "are not installed"),
         (None, "0.27.0", "does not state"),
     ],
 )
@@ -180,9 +180,12 @@ def test_a_device_without_partitions_is_not_needed() -> None:
     )
 
 
-def test_a_machine_without_the_tvm_wheel_has_no_tvm(monkeypatch: pytest.MonkeyPatch) -> None:
-    def absent(name: str) -> str:
-        raise compat.metadata.PackageNotFoundError(name)
-
-    monkeypatch.setattr(compat.metadata, "version", absent)
-    assert compat._tvm_version() is None
+def test_without_a_copy_of_its_libraries_and_without_the_package_there_is_no_tvm(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tvm_libraries, "_package_folders", lambda: ())
+    monkeypatch.setattr(tvm_libraries, "package_version", lambda: None)
+    assert tvm_libraries.tvm_version() == "0.27.0.post1"  # the copy that heterocc-runtime brings
+    assert tvm_libraries.tvm_libraries().owner == "heterocc-runtime"
+    monkeypatch.setattr(tvm_libraries, "_own_folders", lambda: iter(()))
+    assert tvm_libraries.tvm_version() is None

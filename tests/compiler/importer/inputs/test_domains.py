@@ -8,10 +8,10 @@ import pytest
 from onnx import TensorProto, helper
 
 from heterocc.compiler.driver import compile_model
-from heterocc.compiler.files.inputs import read_inputs
 from heterocc.compiler.importer.inputs.seeded import draw_inputs
 from heterocc.passes.graph import Value
 from heterocc.runtime import load
+from heterocc.runtime.files.inputs import read_inputs
 from tests.compiler.onnx_build import model, node, save, value
 
 TEN, SCALE, HALF, MEANS, POINT = (np.array(v, np.float32) for v in (10, 1 / 255, 0.5, [[[123]], [[117]], [[104]]], 3))

@@ -14,6 +14,7 @@ import numpy as np
 
 from heterocc.artifacts.errors import FileMissingError, NotOnnxError, UsageError
 from heterocc.artifacts.files.filetype import HEAD, ONNX, file_kind
+from heterocc.runtime.cli.table import TextTable
 
 PERCENTILES = (("min", 0.0), ("median", 50.0), ("p90", 90.0), ("p99", 99.0), ("max", 100.0))
 
@@ -71,6 +72,18 @@ class BenchResult:
             "results": [t.to_json() for t in self.timings],
             "median_ratio": None if self.ratio is None else round(self.ratio, 4),
         }
+
+
+def bench_table(result: BenchResult) -> TextTable:
+    """Latencies and throughput of each runner, and the ratio of their medians if there are two."""
+    titles = ("", "runs", *(f"{name} ms" for name, _ in PERCENTILES), "runs/s")
+    rows: list[tuple[str, ...]] = []
+    for timing in result.timings:
+        cells = [f"{timing.percentile(q):.3f}" for _, q in PERCENTILES]
+        rows.append((timing.name, str(len(timing.latencies)), *cells, f"{timing.throughput:.1f}"))
+    if result.ratio is not None:
+        rows.append(("ratio of medians", "", "", f"{result.ratio:.2f}", "", "", "", ""))
+    return TextTable(titles, tuple(rows), frozenset(range(1, len(titles))))
 
 
 def bench(

@@ -1,4 +1,4 @@
-"""Reports of the bundle commands: outputs, the contents of a bundle, whether it can run on this machine."""
+"""Reports of the commands on bundles: outputs, the contents of a bundle, whether it can run on this machine."""
 
 from __future__ import annotations
 
@@ -7,51 +7,48 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.markup import escape
-from rich.table import Table
 
 from heterocc.artifacts.dtypes import is_narrow
 from heterocc.artifacts.errors import BundleError, HeteroccError, IncompatibleBundleError, command_form
 from heterocc.artifacts.manifest import TensorSpec, Variant
 from heterocc.artifacts.one_line import one_line
 from heterocc.artifacts.reader import Bundle, open_bundle
-from heterocc.compiler.checking.ort_trial import refusals
-from heterocc.compiler.cli.console import err, out, print_line, print_plain
+from heterocc.runtime.cli.output import print_line, print_plain
+from heterocc.runtime.cli.table import TextTable
 from heterocc.runtime.execute.executable import is_detail
 from heterocc.runtime.select.compat import host, why_not
 from heterocc.runtime.select.devices import driver_reason
+from heterocc.runtime.select.ort_trial import refusals
 from heterocc.runtime.select.ranking import CPU_PROPERTY
 from heterocc.runtime.select.select import is_auto, select_variants
 
 
-def print_notes(notes: Sequence[str], devices: str | None) -> None:
-    """Print a session's notes, except details, if there are several or the variant was chosen by AUTO."""
+def notes_to_show(notes: Sequence[str], devices: str | None) -> list[str]:
+    """A session's notes, except details, if there are several or the variant was chosen by AUTO; each one line."""
     shown = [note for note in notes if not is_detail(note)]
-    if len(shown) > 1 or is_auto(devices):
-        for note in shown:
-            err.print(f"[cyan]note:[/] {escape(one_line(command_form(note)))}")
+    return [one_line(command_form(note)) for note in shown] if len(shown) > 1 or is_auto(devices) else []
 
 
-def outputs_table(results: Mapping[str, Any]) -> Table:
+def outputs_table(results: Mapping[str, Any]) -> TextTable:
     """Name, type and a few statistics of each output."""
-    table = Table(box=None, pad_edge=False)
-    for column in ("output", "type", "min", "max", "mean", "first values"):
-        table.add_column(column, justify="left" if column in ("output", "type", "first values") else "right")
+    rows: list[tuple[str, ...]] = []
     for name, value in results.items():
         if not isinstance(value, np.ndarray):
-            table.add_row(name, type(value).__name__, "", "", "", repr(value)[:60])
+            rows.append((name, type(value).__name__, "", "", "", repr(value)[:60]))
             continue
         stats = ["", "", ""]
         if value.size and (value.dtype.kind in "fiub" or is_narrow(value)):
             wide = value.astype(np.float64)
             stats = [f"{wide.min():.6g}", f"{wide.max():.6g}", f"{wide.mean():.6g}"]
         first = ", ".join(f"{v:.6g}" if value.dtype.kind == "f" else str(v) for v in value.ravel()[:4])
-        table.add_row(name, f"{value.dtype}{list(value.shape)}", *stats, first + (" …" if value.size > 4 else ""))
-    return table
+        more = " …" if value.size > 4 else ""
+        rows.append((name, f"{value.dtype}{list(value.shape)}", *stats, first + more))
+    titles = ("output", "type", "min", "max", "mean", "first values")
+    return TextTable(titles, tuple(rows), frozenset([2, 3, 4]))
 
 
 def outputs_json(session: Any, results: Mapping[str, Any], profile: bool) -> dict[str, object]:
-    """Outputs as `heterocc run --json` prints them, with the values of tensors of up to 10,000 elements."""
+    """Outputs as `run --json` prints them, with the values of tensors of up to 10,000 elements."""
     shown: dict[str, object] = {}
     for name, value in results.items():
         if isinstance(value, np.ndarray):
@@ -119,14 +116,9 @@ def print_bundle(bundle: Bundle, *, plan: bool, members: bool, kernels: bool) ->
             print_plain("")
             print_plain(bundle.text(variant.plan))
     if members:
-        table = Table(box=None, pad_edge=False)
-        table.add_column("member")
-        table.add_column("bytes", justify="right")
-        table.add_column("SHA-256")
-        for member in manifest.members:
-            table.add_row(member.name, str(member.size), member.sha256 or "by tensor")
+        rows = tuple((member.name, str(member.size), member.sha256 or "by tensor") for member in manifest.members)
         print_plain("")
-        out.print(table)
+        print_plain(TextTable(("member", "bytes", "SHA-256"), rows, frozenset([1])).text())
 
 
 def _print_variant(variant: Variant, *, kernels: bool) -> None:
@@ -150,7 +142,7 @@ def _print_variant(variant: Variant, *, kernels: bool) -> None:
 
 
 def check_bundle(path: Path, devices: str | None = None) -> dict[str, Any]:
-    """The answer of `heterocc check`: whether each variant can run on this machine, with reasons if not, the order in
+    """The answer of `check`: whether each variant can run on this machine, with reasons if not, the order in
     which variants would be tried, and whether all hashes match."""
     with open_bundle(path) as bundle:
         damage: HeteroccError | None = None
@@ -189,7 +181,7 @@ def check_bundle(path: Path, devices: str | None = None) -> dict[str, Any]:
 
 
 def print_check(report: Mapping[str, Any]) -> None:
-    """Print the answer of `heterocc check`."""
+    """Print the answer of `check`."""
     if report["intact"]:
         print_plain("intact: all hashes match")
     else:

@@ -18,7 +18,7 @@ MEMORY = 8 << 30
 
 def refusals(path: str | os.PathLike[str]) -> dict[str, str]:
     """The reason of each variant with a refused partition, by name. The bundle's hashes must be correct."""
-    command = [sys.executable, "-m", "heterocc.compiler.checking.ort_trial", os.fspath(path)]
+    command = [sys.executable, "-m", "heterocc.runtime.select.ort_trial", os.fspath(path)]
     try:
         done = subprocess.run(command, capture_output=True, timeout=SECONDS, check=False)
         found: dict[str, str] = json.loads(done.stdout)

@@ -16,7 +16,7 @@ import numpy as np
 from heterocc.artifacts.dtypes import is_narrow
 from heterocc.artifacts.errors import OutputFileError
 from heterocc.artifacts.files.reading import refuse_input
-from heterocc.compiler.files.writing import atomic_write, require_writable
+from heterocc.artifacts.files.writing import atomic_write, require_writable
 
 NAMES = "names.json"
 """The file beside the arrays that maps changed file names to names of outputs, as JSON."""

@@ -17,9 +17,9 @@ from heterocc.artifacts.files.filetype import HEAD, file_kind
 from heterocc.artifacts.files.reading import note_read
 from heterocc.artifacts.manifest import TensorSpec
 from heterocc.artifacts.reader import open_bundle
-from heterocc.compiler.files.outputs import NAMES, read_names
 from heterocc.runtime.execute.narrow import narrow_dtype
 from heterocc.runtime.feeds import native
+from heterocc.runtime.files.outputs import NAMES, read_names
 from heterocc.runtime.plan.schedule import numpy_dtype
 
 Array = np.ndarray[Any, Any]

@@ -7,12 +7,10 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from heterocc.artifacts.files import atomic
-from heterocc.compiler import tools
-from heterocc.compiler.files import scratch
-from heterocc.compiler.printable import ENCODING_ERRORS
+from heterocc.artifacts.printable import ENCODING_ERRORS
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _ending = threading.Event()
@@ -31,10 +29,10 @@ def prepare_streams() -> None:
             stream.reconfigure(errors=ENCODING_ERRORS)
 
 
-def end_on_signals(show: Callable[[str], None]) -> None:
+def end_on_signals(show: Callable[[str], None], *leave: Callable[[], None]) -> None:
     """Make SIGINT, SIGTERM and SIGHUP end the process with the exit code 128 plus their number.
 
-    Unfinished files are removed, programs that the process started are ended, and `show` prints a line for the user.
+    Before that `leave` is called, unfinished files are removed, and `show` prints a line for the user.
     No exception is raised: libraries and `except Exception` would treat it as an error of the model.
     """
     caught = [s for s in _SIGNALS if signal.getsignal(s) is not signal.SIG_IGN]  # nohup and `&` ignore some
@@ -44,7 +42,7 @@ def end_on_signals(show: Callable[[str], None]) -> None:
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     for number in caught:
         signal.signal(number, lambda _number, _frame: None)
-    threading.Thread(target=_watch, args=(reader, frozenset(caught), show), name="signals", daemon=True).start()
+    threading.Thread(target=_watch, args=(reader, frozenset(caught), show, leave), name="signals", daemon=True).start()
 
 
 def is_ending() -> bool:
@@ -58,12 +56,14 @@ def yield_to_signal() -> None:
         threading.Event().wait()
 
 
-def _watch(reader: int, caught: frozenset[int], show: Callable[[str], None]) -> None:
+def _watch(
+    reader: int, caught: frozenset[int], show: Callable[[str], None], leave: Sequence[Callable[[], None]]
+) -> None:
     while (number := os.read(reader, 1)[0]) not in caught:
         pass
     _ending.set()
-    for leave in (tools.kill_all, scratch.remove_all, atomic.discard_all):
-        _within(10.0, leave)
+    for act in (*leave, atomic.discard_all):
+        _within(10.0, act)
     _within(1.0, lambda: show("interrupted" if number == signal.SIGINT else f"ended by {signal.Signals(number).name}"))
     os._exit(128 + number)
 

@@ -1,0 +1,1 @@
+"""The command `heterocc-run`, and what it shares with `heterocc`."""

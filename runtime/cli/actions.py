@@ -1,0 +1,109 @@
+"""The steps of `run` and `bench`, which `heterocc` and `heterocc-run` share."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from heterocc.artifacts.files.reading import reading
+from heterocc.runtime import load
+from heterocc.runtime.cli.bench import BenchResult, bench
+from heterocc.runtime.cli.reports import outputs_json
+from heterocc.runtime.files.inputs import input_files, read_inputs
+from heterocc.runtime.files.outputs import require_place, write_outputs
+from heterocc.runtime.profile.profile import Profile
+
+PROFILED_RUNS = 5
+"""Runs averaged by the profile of `bench`, after one warm-up run."""
+
+ShowNotes = Callable[[Sequence[str], str | None], None]
+"""Shows a session's notes, given those and the requested devices."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """The outputs of a run by name, `report` as `--json` prints it, and times if they were measured."""
+
+    outputs: dict[str, Any]
+    report: dict[str, object]
+    profile: Profile | None
+
+
+@dataclass(frozen=True, slots=True)
+class BenchReport:
+    """The timings of `bench`, `report` as `--json` prints it, and times per kernel if they were measured."""
+
+    result: BenchResult
+    report: dict[str, object]
+    profile: Profile | None
+
+
+def run_bundle(
+    bundle: Path,
+    inputs: Sequence[str],
+    outputs: Path | None,
+    *,
+    devices: str | None,
+    threads: int | None,
+    seed: int,
+    profile: bool,
+    show_notes: ShowNotes,
+) -> RunResult:
+    """Run a bundle once, and write its outputs if a place is given. Raises the errors of reading, running, writing."""
+    with reading({**input_files(inputs), bundle: "the bundle"}), contextlib.ExitStack() as stack:
+        if outputs is not None:
+            require_place(outputs, ())
+        session = stack.enter_context(load(bundle, devices, threads=threads, profile=profile))
+        if outputs is not None:
+            require_place(outputs, [spec.name for spec in session.outputs])
+        show_notes(session.notes, devices)
+        results = session.run(read_inputs(bundle, session, inputs, seed))
+        if outputs is not None:
+            write_outputs(outputs, results)
+        report = outputs_json(session, results, profile)
+        return RunResult(results, report, session.profile() if profile else None)
+
+
+def bench_bundle(
+    bundle: Path,
+    inputs: Sequence[str],
+    *,
+    devices: str | None,
+    threads: int | None,
+    seconds: float,
+    iterations: int | None,
+    requests: int,
+    warmup: int,
+    seed: int,
+    profile: bool,
+    show_notes: ShowNotes,
+    against: Path | None = None,
+) -> BenchReport:
+    """Time a bundle, as `heterocc.runtime.cli.bench.bench` does."""
+    with load(bundle, devices, threads=threads) as session:
+        show_notes(session.notes, devices)
+        feed = read_inputs(bundle, session, inputs, seed)
+        result = bench(
+            session,
+            feed,
+            seconds=seconds,
+            iterations=iterations,
+            requests=requests,
+            warmup=warmup,
+            against=against,
+            threads=threads,
+        )
+    report = {**result.to_json(), "notes": list(session.notes)}
+    if not profile:
+        return BenchReport(result, report, None)
+    # In a separate session: the hooks of the profile would slow down the measurement above.
+    with load(bundle, devices, threads=threads, profile=True) as profiled:
+        profiled.run(feed)
+        profiled.clear_profile()
+        for _ in range(PROFILED_RUNS):
+            profiled.run(feed)
+        times = profiled.profile()
+    return BenchReport(result, {**report, "profile": times.to_json()}, times)

@@ -1,0 +1,259 @@
+"""The command `heterocc-run`: run, bench, check and inspect bundles where the compiler is not installed."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import logging
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from heterocc.artifacts.errors import HeteroccError, UsageError
+from heterocc.artifacts.printable import printable
+from heterocc.runtime.cli.output import (
+    abandon_stdout,
+    flush_stdout,
+    internal_error,
+    print_json,
+    print_plain,
+    stdout_errors,
+)
+from heterocc.runtime.cli.process import end_on_signals, prepare_streams, yield_to_signal
+
+PROGRAM = "heterocc-run"
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors are HC120."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise UsageError for a command line at fault."""
+        raise UsageError(message, where=self.prog, hint=f"`{self.prog} --help` shows the options")
+
+
+def main() -> NoReturn:
+    """Entry point of the command."""
+    prepare_streams()
+    end_on_signals(_show)
+    sys.exit(run_command(sys.argv[1:]))
+
+
+def run_command(arguments: Sequence[str]) -> int:
+    """Run the command with these arguments and return its exit code; errors are printed, never raised."""
+    as_json = "--json" in (arguments[: arguments.index("--")] if "--" in arguments else arguments)
+    try:
+        try:
+            return _run(arguments)
+        finally:
+            flush_stdout()
+    except HeteroccError as error:
+        return _fail(error, as_json)
+    except BrokenPipeError:
+        # The reader of the output is gone (`| head`), which is not an error.
+        abandon_stdout()
+        return 0
+    except Exception as error:
+        if os.environ.get("HETEROCC_DEBUG"):
+            raise
+        return _fail(internal_error(error), as_json)
+
+
+def _run(arguments: Sequence[str]) -> int:
+    # The commands print a session's notes themselves; without a handler the runtime's log would repeat them.
+    logging.getLogger("heterocc.runtime").addHandler(logging.NullHandler())
+    try:
+        with stdout_errors():  # help and the version are written by argparse
+            options = _parser().parse_args(arguments)
+    except SystemExit:
+        return 0
+    command: Callable[[argparse.Namespace], int] = options.command
+    return command(options)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog=PROGRAM, description="Run bundles that heterocc compiled.", allow_abbrev=False)
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def add(name: str, help_text: str, command: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
+        added: argparse.ArgumentParser = commands.add_parser(
+            name, help=help_text, description=help_text, allow_abbrev=False
+        )
+        added.set_defaults(command=command)
+        added.add_argument("bundle", type=Path, help="the bundle (.hcb)")
+        added.add_argument("--json", action="store_true", help="print the result as JSON")
+        return added
+
+    run = add("run", "Run a bundle once and write or summarise its outputs.", _run_once)
+    bench = add("bench", "Time a bundle: latency min, median, p90, p99 and throughput.", _bench)
+    for command in (run, bench):
+        command.add_argument(
+            "-i",
+            "--inputs",
+            action="append",
+            default=[],
+            help="in.npz, NAME=file.npy, NAME=file.bin (raw little-endian bytes), or a directory of .npy files; a "
+            "single-input model needs no NAME; default: seeded inputs",
+        )
+        command.add_argument("-t", "--threads", type=_positive, help="CPU threads; default: all usable cores")
+        command.add_argument("--seed", type=_natural, default=0, help="seed of the generated inputs")
+        command.add_argument("--profile", action="store_true", help="print time per partition, kernel and transfer")
+    run.add_argument(
+        "-o", "--outputs", type=Path, help="out.npz, or a directory for one .npy file per output, created if missing"
+    )
+    bench.add_argument("--time", type=_seconds, default=5.0, help="duration of the measurement in seconds")
+    bench.add_argument("-n", "--iterations", type=_positive, help="number of runs, instead of --time")
+    bench.add_argument("-r", "--requests", type=_positive, default=1, help="requests in flight, one thread each")
+    bench.add_argument("--warmup", type=_natural, default=3, help="warm-up runs before the measurement")
+    check = add("check", "Show which variants can run on this machine, with reasons if not; check all hashes.", _check)
+    for command in (run, bench, check):
+        command.add_argument(
+            "-d",
+            "--devices",
+            help="variant to run, by its devices (CPU: the CPU-only one) or name; AUTO for the one on the most capable "
+            "device; default: the first that can run",
+        )
+    inspect = add("inspect", "Show the contents of a bundle: model, variants, partitions, weights.", _inspect)
+    inspect.add_argument("--plan", action="store_true", help="print the plan of every variant")
+    inspect.add_argument("--members", action="store_true", help="list the members with size and hash")
+    inspect.add_argument("--kernels", action="store_true", help="list the kernels and the nodes they compute")
+    return parser
+
+
+class _Version(argparse.Action):
+    """Print the version, which is read only then."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        """Print the version and exit."""
+        from heterocc.artifacts.version import __version__
+
+        print_plain(f"{PROGRAM} {__version__}")
+        parser.exit()
+
+
+def _run_once(options: argparse.Namespace) -> int:
+    from heterocc.runtime.cli.actions import run_bundle
+    from heterocc.runtime.cli.reports import outputs_table
+
+    done = run_bundle(
+        options.bundle,
+        options.inputs,
+        options.outputs,
+        devices=options.devices,
+        threads=options.threads,
+        seed=options.seed,
+        profile=options.profile,
+        show_notes=_show_notes,
+    )
+    if options.json:
+        print_json(done.report)
+        return 0
+    print_plain(outputs_table(done.outputs).text())
+    if done.profile is not None:
+        print_plain(done.profile.to_table())
+    if options.outputs is not None:
+        print_plain(f"wrote {options.outputs}")
+    return 0
+
+
+def _bench(options: argparse.Namespace) -> int:
+    from heterocc.runtime.cli.actions import bench_bundle
+    from heterocc.runtime.cli.bench import bench_table
+
+    done = bench_bundle(
+        options.bundle,
+        options.inputs,
+        devices=options.devices,
+        threads=options.threads,
+        seconds=options.time,
+        iterations=options.iterations,
+        requests=options.requests,
+        warmup=options.warmup,
+        seed=options.seed,
+        profile=options.profile,
+        show_notes=_show_notes,
+    )
+    if options.json:
+        print_json(done.report)
+        return 0
+    print_plain(bench_table(done.result).text())
+    if done.profile is not None:
+        print_plain(done.profile.to_table())
+    return 0
+
+
+def _check(options: argparse.Namespace) -> int:
+    from heterocc.runtime.cli.reports import check_bundle, print_check
+
+    report = check_bundle(options.bundle, options.devices)
+    if options.json:
+        print_json(report)
+    else:
+        print_check(report)
+    return 0 if report["runs"] else 1
+
+
+def _inspect(options: argparse.Namespace) -> int:
+    from heterocc.artifacts.reader import open_bundle
+    from heterocc.runtime.cli.reports import print_bundle
+
+    with open_bundle(options.bundle) as opened:
+        if options.json:
+            print_json(opened.manifest.model_dump(mode="json"))
+        else:
+            print_bundle(opened, plan=options.plan, members=options.members, kernels=options.kernels)
+    return 0
+
+
+def _show_notes(notes: Sequence[str], devices: str | None) -> None:
+    from heterocc.runtime.cli.reports import notes_to_show
+
+    for note in notes_to_show(notes, devices):
+        _show(f"note: {note}")
+
+
+def _show(text: str) -> None:
+    """Print a line on standard error, which may be closed."""
+    with contextlib.suppress(OSError, ValueError):
+        print(printable(text), file=sys.stderr, flush=True)
+
+
+def _fail(error: HeteroccError, as_json: bool) -> int:
+    yield_to_signal()
+    if as_json:
+        with contextlib.suppress(HeteroccError):  # standard output may be what failed
+            print_json({"error": error.to_json()})
+            flush_stdout()
+    _show(error.command_text())
+    return error.exit_code
+
+
+def _positive(text: str) -> int:
+    return _whole(text, 1)
+
+
+def _natural(text: str) -> int:
+    return _whole(text, 0)
+
+
+def _whole(text: str, least: int) -> int:
+    if not text.isascii() or not text.isdecimal() or len(text) > 9 or int(text) < least:
+        raise argparse.ArgumentTypeError(f"'{text}' is not an integer of at least {least}")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 1e9:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number of seconds")
+    return value
+
+
+if __name__ == "__main__":
+    main()

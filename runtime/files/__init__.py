@@ -1,0 +1,1 @@
+"""Files that a run reads inputs from and writes outputs to."""
