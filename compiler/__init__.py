@@ -15,6 +15,9 @@ data of a model without a file.
     partition_model   place a model's nodes only; returns a CompileReport
     query_model       query which device can run which node; returns a QueryResult
     import_model      normalise a model; returns an ImportedModel, which query_model also accepts
+    sign_bundle       add a signature to a bundle; returns a SignReport
+    create_key_pair   create the files of a private and a public key; returns the key and the public file
+    read_signing_key  read a private key, which sign_bundle and `sign` of CompileOptions accept
     verify_bundle     compare a bundle with its golden vectors or its model; returns a VerifyReport
 
 Arguments and results.
@@ -22,6 +25,8 @@ Arguments and results.
     CompileOptions    the options of a compile; their names are also keywords of compile_model and partition_model
     CompileReport     summary, plan, output, notes, warnings, times; `to_json()`
     QueryResult       a mapping node → device, with the reason for every refusal; `to_json()`, `to_text()`
+    SignReport        the digest, and the keys of the signatures; `to_json()`
+    SigningKey        a private key
     VerifyReport      `ok`, and the difference of each output; `to_json()`
     ImportedModel     the normalised model
     Reporter          base class of receivers of notes, warnings and progress
@@ -55,6 +60,8 @@ if TYPE_CHECKING:
         UnsupportedOpError,
         UsageError,
     )
+    from heterocc.artifacts.sign import SignReport, sign_bundle
+    from heterocc.artifacts.signing.keys import SigningKey, create_key_pair, read_signing_key
     from heterocc.artifacts.version import __version__
     from heterocc.compiler.checking.verify import VerifyReport, verify_bundle
     from heterocc.compiler.driver import compile_model, partition_model
@@ -67,6 +74,8 @@ if TYPE_CHECKING:
 
 _ERRORS = "heterocc.artifacts.errors"
 
+_KEYS = "heterocc.artifacts.signing.keys"
+
 _HOMES = {
     "BundleError": _ERRORS,
     "CompileOptions": "heterocc.compiler.options",
@@ -78,14 +87,19 @@ _HOMES = {
     "InternalError": _ERRORS,
     "QueryResult": "heterocc.compiler.support.query",
     "Reporter": "heterocc.compiler.progress",
+    "SignReport": "heterocc.artifacts.sign",
+    "SigningKey": _KEYS,
     "UnsupportedOpError": _ERRORS,
     "UsageError": _ERRORS,
     "VerifyReport": "heterocc.compiler.checking.verify",
     "__version__": "heterocc.artifacts.version",
     "compile_model": "heterocc.compiler.driver",
+    "create_key_pair": _KEYS,
     "import_model": "heterocc.compiler.importer.pipeline",
     "partition_model": "heterocc.compiler.driver",
     "query_model": "heterocc.compiler.support.query",
+    "read_signing_key": _KEYS,
+    "sign_bundle": "heterocc.artifacts.sign",
     "verify_bundle": "heterocc.compiler.checking.verify",
 }
 
@@ -100,14 +114,19 @@ __all__ = [
     "InternalError",
     "QueryResult",
     "Reporter",
+    "SignReport",
+    "SigningKey",
     "UnsupportedOpError",
     "UsageError",
     "VerifyReport",
     "__version__",
     "compile_model",
+    "create_key_pair",
     "import_model",
     "partition_model",
     "query_model",
+    "read_signing_key",
+    "sign_bundle",
     "verify_bundle",
 ]
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from heterocc.compiler.cli.console import ConsoleReporter, errors, out, print_json, print_plain
+from heterocc.compiler.cli.signing import RequireSignature, TrustedKeys, print_signatures, signature_states
 
 Bundle = Annotated[Path, typer.Argument(help="The bundle (.hcb).", show_default=False)]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
@@ -54,6 +56,8 @@ def run(
     threads: Threads = None,
     seed: Seed = 0,
     profile: Annotated[bool, typer.Option("--profile", help="Print time per partition, kernel and transfer.")] = False,
+    trusted: TrustedKeys = None,
+    require_signature: RequireSignature = False,
     json: Json = False,
 ) -> None:
     """Run a bundle once and write or summarise its outputs."""
@@ -70,7 +74,11 @@ def run(
         ):
             if outputs is not None:
                 require_place(outputs, ())
-            session = stack.enter_context(load(bundle, devices, threads=threads, profile=profile))
+            opening = load(
+                bundle, devices, threads=threads, profile=profile,
+                trusted_keys=trusted, require_signature=require_signature,
+            )  # fmt: skip
+            session = stack.enter_context(opening)
             if outputs is not None:
                 require_place(outputs, [spec.name for spec in session.outputs])
             cli_report.print_notes(session.notes, devices)
@@ -105,6 +113,8 @@ def bench(
     ] = None,
     profile: Annotated[bool, typer.Option("--profile", help="Print time per partition, kernel and transfer.")] = False,
     seed: Seed = 0,
+    trusted: TrustedKeys = None,
+    require_signature: RequireSignature = False,
     json: Json = False,
 ) -> None:
     """Time a bundle: latency min, median, p90, p99 and throughput."""
@@ -115,7 +125,10 @@ def bench(
         from heterocc.compiler.files import inputs as bundle_io
         from heterocc.runtime import load
 
-        with load(bundle, devices, threads=threads) as session:
+        open_session = functools.partial(
+            load, bundle, devices, threads=threads, trusted_keys=trusted, require_signature=require_signature
+        )
+        with open_session() as session:
             cli_report.print_notes(session.notes, devices)
             feed = bundle_io.read_inputs(bundle, session, tuple(inputs or ()), seed)
             result = bencher.bench(
@@ -125,7 +138,7 @@ def bench(
         table = None
         if profile:
             # In a separate session: the hooks of the profile would slow down the measurement above.
-            with load(bundle, devices, threads=threads, profile=True) as profiled:
+            with open_session(profile=True) as profiled:
                 profiled.run(feed)
                 profiled.clear_profile()
                 for _ in range(PROFILED_RUNS):
@@ -147,6 +160,10 @@ def inspect(
     plan: Annotated[bool, typer.Option("--plan", help="Print the plan of every variant.")] = False,
     members: Annotated[bool, typer.Option("--members", help="List the members with size and hash.")] = False,
     kernels: Annotated[bool, typer.Option("--kernels", help="List the kernels and the nodes they compute.")] = False,
+    trusted: Annotated[
+        list[str] | None,
+        typer.Option("--trusted-key", help="Say whether this key signed the bundle. Repeatable.", metavar="FILE"),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Show the contents of a bundle: model, variants, partitions, weights; --json prints the whole manifest.
@@ -155,16 +172,19 @@ def inspect(
     """
     with errors(json):
         if _is_model(bundle):
-            asked = {"--plan": plan, "--members": members, "--kernels": kernels}
+            asked = {"--plan": plan, "--members": members, "--kernels": kernels, "--trusted-key": bool(trusted)}
             _inspect_model(bundle, [option for option, given in asked.items() if given], json)
             return
         from heterocc.artifacts.reader import open_bundle
         from heterocc.compiler.cli import reports as cli_report
 
         with open_bundle(bundle) as opened:
+            signed = signature_states(opened, trusted)
             if json:
-                print_json(opened.manifest.model_dump(mode="json"))
+                manifest = opened.manifest.model_dump(mode="json")
+                print_json({**manifest, "digest": opened.digest, "signatures": signed})
                 return
+            print_signatures(signed)
             cli_report.print_bundle(opened, plan=plan, members=members, kernels=kernels)
 
 
@@ -195,12 +215,18 @@ def _inspect_model(path: Path, options: list[str], json: bool) -> None:
         print_plain(line)
 
 
-def check(bundle: Bundle, devices: On = None, json: Json = False) -> None:
+def check(
+    bundle: Bundle,
+    devices: On = None,
+    trusted: TrustedKeys = None,
+    require_signature: RequireSignature = False,
+    json: Json = False,
+) -> None:
     """Show which variants of a bundle can run on this machine, with reasons if not, and check all hashes."""
     with errors(json):
         from heterocc.compiler.cli import reports as cli_report
 
-        report = cli_report.check_bundle(bundle, devices)
+        report = cli_report.check_bundle(bundle, devices, trusted, require_signature)
         if json:
             print_json(report)
         else:
@@ -222,6 +248,8 @@ def verify(
     bisect: Annotated[
         bool, typer.Option("--bisect", help="Name the first partition and node that differ; requires the model.")
     ] = False,
+    trusted: TrustedKeys = None,
+    require_signature: RequireSignature = False,
     json: Json = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Hide progress.")] = False,
 ) -> None:
@@ -233,6 +261,7 @@ def verify(
 
         report = verify_bundle(
             bundle, model, inputs=tuple(inputs or ()), devices=devices, threads=threads, seed=seed, bisect=bisect,
+            trusted_keys=trusted, require_signature=require_signature,
             reporter=ConsoleReporter(quiet=quiet or json),
         )  # fmt: skip
         cli_report.print_notes(report.notes, devices)

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from heterocc.artifacts.files import atomic
 from heterocc.compiler import tools
@@ -16,6 +16,7 @@ from heterocc.compiler.printable import ENCODING_ERRORS
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _ending = threading.Event()
+_undo: list[Callable[[], None]] = []
 
 
 def prepare_streams() -> None:
@@ -47,6 +48,16 @@ def end_on_signals(show: Callable[[str], None]) -> None:
     threading.Thread(target=_watch, args=(reader, frozenset(caught), show), name="signals", daemon=True).start()
 
 
+@contextlib.contextmanager
+def at_end(undo: Callable[[], None]) -> Iterator[None]:
+    """Call `undo` if a signal ends the process within the block, which is not left otherwise."""
+    _undo.append(undo)
+    try:
+        yield
+    finally:
+        _undo.remove(undo)
+
+
 def is_ending() -> bool:
     """Return whether a signal is ending the process."""
     return _ending.is_set()
@@ -62,7 +73,7 @@ def _watch(reader: int, caught: frozenset[int], show: Callable[[str], None]) -> 
     while (number := os.read(reader, 1)[0]) not in caught:
         pass
     _ending.set()
-    for leave in (tools.kill_all, scratch.remove_all, atomic.discard_all):
+    for leave in (tools.kill_all, scratch.remove_all, atomic.discard_all, *_undo):
         _within(10.0, leave)
     _within(1.0, lambda: show("interrupted" if number == signal.SIGINT else f"ended by {signal.Signals(number).name}"))
     os._exit(128 + number)
