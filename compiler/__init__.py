@@ -18,10 +18,12 @@ data of a model without a file.
     sign_bundle       add a signature to a bundle; returns a SignReport
     create_key_pair   create the files of a private and a public key; returns the key and the public file
     read_signing_key  read a private key, which sign_bundle and `sign` of CompileOptions accept
+    diff_bundles      compare two bundles; returns a BundleDiff
     verify_bundle     compare a bundle with its golden vectors or its model; returns a VerifyReport
 
 Arguments and results.
 
+    BundleDiff        the differences by kind; `to_json()`
     CompileOptions    the options of a compile; their names are also keywords of compile_model and partition_model
     CompileReport     summary, plan, output, notes, warnings, times; `to_json()`
     QueryResult       a mapping node → device, with the reason for every refusal; `to_json()`, `to_text()`
@@ -69,6 +71,7 @@ if TYPE_CHECKING:
     from heterocc.compiler.importer.pipeline import import_model
     from heterocc.compiler.options import CompileOptions
     from heterocc.compiler.progress import Reporter
+    from heterocc.compiler.regression.bundle_diff import BundleDiff, diff_bundles
     from heterocc.compiler.report import CompileReport
     from heterocc.compiler.support.query import QueryResult, query_model
 
@@ -77,6 +80,7 @@ _ERRORS = "heterocc.artifacts.errors"
 _KEYS = "heterocc.artifacts.signing.keys"
 
 _HOMES = {
+    "BundleDiff": "heterocc.compiler.regression.bundle_diff",
     "BundleError": _ERRORS,
     "CompileOptions": "heterocc.compiler.options",
     "CompileReport": "heterocc.compiler.report",
@@ -95,6 +99,7 @@ _HOMES = {
     "__version__": "heterocc.artifacts.version",
     "compile_model": "heterocc.compiler.driver",
     "create_key_pair": _KEYS,
+    "diff_bundles": "heterocc.compiler.regression.bundle_diff",
     "import_model": "heterocc.compiler.importer.pipeline",
     "partition_model": "heterocc.compiler.driver",
     "query_model": "heterocc.compiler.support.query",
@@ -104,6 +109,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "BundleDiff",
     "BundleError",
     "CompileOptions",
     "CompileReport",
@@ -122,6 +128,7 @@ __all__ = [
     "__version__",
     "compile_model",
     "create_key_pair",
+    "diff_bundles",
     "import_model",
     "partition_model",
     "query_model",

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from heterocc.compiler.cli import bundles as cli_bundle
-from heterocc.compiler.cli import signing
+from heterocc.compiler.cli import regression, signing
 from heterocc.compiler.cli.console import ConsoleReporter, errors, out, print_json, print_plain, run
 from heterocc.compiler.cli.options import (
     Affinity,
@@ -49,6 +49,7 @@ app = typer.Typer(
 )
 cli_bundle.register(app)
 signing.register(app)
+regression.register(app)
 
 
 @app.command(
