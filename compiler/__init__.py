@@ -19,6 +19,7 @@ data of a model without a file.
     create_key_pair   create the files of a private and a public key; returns the key and the public file
     read_signing_key  read a private key, which sign_bundle and `sign` of CompileOptions accept
     diff_bundles      compare two bundles; returns a BundleDiff
+    reduce_model      reduce a failing model to the fewest nodes; returns a ReduceReport
     verify_bundle     compare a bundle with its golden vectors or its model; returns a VerifyReport
 
 Arguments and results.
@@ -31,6 +32,7 @@ Arguments and results.
     SigningKey        a private key
     VerifyReport      `ok`, and the difference of each output; `to_json()`
     ImportedModel     the normalised model
+    ReduceReport      the sizes before and after, and the file; `to_json()`
     Reporter          base class of receivers of notes, warnings and progress
 
 Errors. All are HeteroccError with `code`, `message`, `where` and `hint`; `heterocc.compiler.errors` has every class,
@@ -72,6 +74,7 @@ if TYPE_CHECKING:
     from heterocc.compiler.options import CompileOptions
     from heterocc.compiler.progress import Reporter
     from heterocc.compiler.regression.bundle_diff import BundleDiff, diff_bundles
+    from heterocc.compiler.regression.reduction.reduce import ReduceReport, reduce_model
     from heterocc.compiler.report import CompileReport
     from heterocc.compiler.support.query import QueryResult, query_model
 
@@ -90,6 +93,7 @@ _HOMES = {
     "InputError": _ERRORS,
     "InternalError": _ERRORS,
     "QueryResult": "heterocc.compiler.support.query",
+    "ReduceReport": "heterocc.compiler.regression.reduction.reduce",
     "Reporter": "heterocc.compiler.progress",
     "SignReport": "heterocc.artifacts.sign",
     "SigningKey": _KEYS,
@@ -104,6 +108,7 @@ _HOMES = {
     "partition_model": "heterocc.compiler.driver",
     "query_model": "heterocc.compiler.support.query",
     "read_signing_key": _KEYS,
+    "reduce_model": "heterocc.compiler.regression.reduction.reduce",
     "sign_bundle": "heterocc.artifacts.sign",
     "verify_bundle": "heterocc.compiler.checking.verify",
 }
@@ -119,6 +124,7 @@ __all__ = [
     "InputError",
     "InternalError",
     "QueryResult",
+    "ReduceReport",
     "Reporter",
     "SignReport",
     "SigningKey",
@@ -133,6 +139,7 @@ __all__ = [
     "partition_model",
     "query_model",
     "read_signing_key",
+    "reduce_model",
     "sign_bundle",
     "verify_bundle",
 ]

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from heterocc.compiler.cli.console import errors, print_json, print_line
+from heterocc.compiler.cli.console import ConsoleReporter, errors, print_json, print_line
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
@@ -67,6 +67,49 @@ def diff(
             raise typer.Exit(1)
 
 
+def reduce(
+    model: Annotated[Path, typer.Argument(help="The ONNX model that fails.", show_default=False)],
+    test: Annotated[
+        str,
+        typer.Option(
+            "--test",
+            "-t",
+            help="Command that ends with exit status 0 while the model still fails in the way that is looked for. The "
+            "model's path is appended, or replaces {}.",
+            metavar="CMD",
+            show_default=False,
+        ),
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="The reduced model.", show_default="model name with .reduced.onnx"),
+    ] = None,
+    timeout: Annotated[
+        float, typer.Option("--timeout", min=0.1, help="Seconds after which a test counts as a no.")
+    ] = 600.0,
+    max_tests: Annotated[int | None, typer.Option("--max-tests", min=1, help="Stop after this many tests.")] = None,
+    json: Json = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Hide progress.")] = False,
+) -> None:
+    """Reduce a failing model to the fewest nodes that still fail.
+
+    The smallest model so far is always in the output file: to stop early, interrupt the command.
+    """
+    with errors(json):
+        from heterocc.compiler.regression.reduction.reduce import reduce_model
+
+        report = reduce_model(
+            model, test, output, timeout=timeout, max_tests=max_tests, reporter=ConsoleReporter(quiet=quiet or json)
+        )
+        if json:
+            print_json(report.to_json())
+            return
+        print_line(f"before  {report.before}")
+        print_line(f"after   {report.after}")
+        end = "" if report.complete else "; not finished: --max-tests was reached"
+        print_line(f"wrote {report.output} after {report.tests} tests{end}")
+
+
 def _time(first: Path, second: Path, devices: str | None, threads: int | None, seconds: float) -> dict[str, Any]:
     """Median times of one run of each bundle in milliseconds, measured in turns, and their ratio."""
     from heterocc.compiler.cli.bench import interleave
@@ -99,3 +142,7 @@ def register(app: typer.Typer) -> None:
         epilog="Examples:  heterocc diff good.hcb new.hcb   ·   heterocc diff good.hcb new.hcb --fail-on plan,golden   "
         "·   heterocc diff good.hcb new.hcb --bench --slower 1.05"
     )(diff)
+    app.command(
+        epilog="Examples:  heterocc reduce model.onnx --test ./fails.sh   ·   "
+        "heterocc reduce model.onnx --test 'python check.py {}' -o small.onnx --timeout 60"
+    )(reduce)
