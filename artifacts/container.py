@@ -138,6 +138,10 @@ class Container:
         self._size = size
         self._start, self._listed = self._read_directory()
 
+    def has(self, name: str) -> bool:
+        """Return whether the directory lists a member `name`."""
+        return name in self._listed
+
     def locate(self, name: str) -> Entry:
         """The member `name`, its local header checked against the directory; BundleError if absent or malformed."""
         listed = self._listed.get(name)

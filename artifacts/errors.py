@@ -176,10 +176,22 @@ class CostTableError(InputError):
     code = "HC113"
 
 
+class KeyFileError(InputError):
+    """A file of a key does not hold an Ed25519 key of the required kind, or its passphrase is wrong or missing."""
+
+    code = "HC114"
+
+
 class ModelRunError(InputError):
     """ONNX Runtime, the reference, rejects the model at the given input shapes or fails to run it."""
 
     code = "HC115"
+
+
+class MissingPackageError(InputError):
+    """An optional package that the requested feature needs is not installed; the hint names the command."""
+
+    code = "HC116"
 
 
 class UsageError(InputError):
@@ -253,6 +265,18 @@ class BundleChangedError(BundleError):
     """The bundle's file was overwritten or cut short while it was open; replace a bundle by renaming."""
 
     code = "HC305"
+
+
+class UntrustedBundleError(BundleError):
+    """A trusted signature is required, but the bundle is not signed, or only by keys that are not trusted."""
+
+    code = "HC306"
+
+
+class SignatureError(BundleError):
+    """A bundle's signature does not match its manifest, or the member `manifest.sig` is malformed."""
+
+    code = "HC307"
 
 
 class IncompatibleBundleError(BundleError):

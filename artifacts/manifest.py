@@ -19,7 +19,7 @@ DIGEST_NAME = "manifest.sha256"
 SIGNATURE_NAME = "manifest.sig"
 WEIGHTS_NAME = "weights.bin"
 RESERVED_NAMES = frozenset([MANIFEST_NAME, DIGEST_NAME, SIGNATURE_NAME])
-"""Members that the manifest does not list; the signature is reserved and ignored by this version."""
+"""Members that the manifest does not list."""
 
 MAX_DIM = 2**48
 MAX_RANK = 32

@@ -9,7 +9,9 @@ import os
 import re
 import shlex
 import stat
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -23,10 +25,14 @@ from heterocc.artifacts.files.locks import renewed_lock
 from heterocc.artifacts.files.sealed import SealedFile, hint_for, sealed_memfd
 from heterocc.artifacts.files.source import Source, open_source
 from heterocc.artifacts.files.watch import FileWatch, changed, copy_of
-from heterocc.artifacts.manifest import DIGEST_NAME, MANIFEST_NAME, Manifest
+from heterocc.artifacts.manifest import DIGEST_NAME, MANIFEST_NAME, SIGNATURE_NAME, Manifest
 from heterocc.artifacts.npy import parse_npy
 from heterocc.artifacts.validate import check_manifest, parse_manifest, read_version
 from heterocc.artifacts.verify import Extent, FileKey, Verification, is_remembered, is_settled, remember, wrong_hash
+
+if TYPE_CHECKING:
+    from heterocc.artifacts.signing.keys import AnyKey
+    from heterocc.artifacts.signing.signatures import Signature, Trust
 
 
 class Bundle(Closing):
@@ -110,6 +116,30 @@ class Bundle(Closing):
         if hashlib.sha256(data).hexdigest() != self._hashes[name]:
             raise self._placed(wrong_hash(f"member '{name}'"))
         return data
+
+    def signatures(self) -> tuple[Signature, ...]:
+        """The signatures in the bundle, which are not verified; empty if it is not signed.
+
+        Raises SignatureError (HC307) if they are malformed.
+        """
+        from heterocc.artifacts.signing.signatures import from_member
+
+        entry = self._entries.get(SIGNATURE_NAME)
+        try:
+            return () if entry is None else from_member(bytes(self._content(entry)))
+        except BundleError as error:
+            raise self._placed(error) from error.__cause__
+
+    def unsigned(self) -> tuple[memoryview, tuple[Entry, ...]]:
+        """The file's bytes before its signatures and the directory, and the members in them.
+
+        Raises BundleError if the signatures are not the last member, where writers put them.
+        """
+        entries = tuple(self._entries.values())
+        kept = tuple(entry for entry in entries if entry.name != SIGNATURE_NAME)
+        if kept != entries[: len(kept)]:
+            raise self._placed(BundleError(f"'{SIGNATURE_NAME}' is not the last member", hint="do not repack a bundle"))
+        return self._mapped()[: kept[-1].end].toreadonly(), kept
 
     def text(self, name: str) -> str:
         """A member as UTF-8 text."""
@@ -197,6 +227,9 @@ class Bundle(Closing):
         entry = self._entries.get(name)
         if entry is None or self._hashes.get(name) is None:
             raise self._placed(BundleError(f"the bundle has no member {name!r}"))
+        return self._content(entry)
+
+    def _content(self, entry: Entry) -> memoryview:
         watch, view = self._watch, self._mapped()
         if watch is None:
             return view[entry.data : entry.end].toreadonly()
@@ -238,23 +271,36 @@ class Bundle(Closing):
         return error
 
 
-def open_bundle(path: Source, *, copy: bool = False, expect_digest: str | None = None) -> Bundle:
+def open_bundle(
+    path: Source,
+    *,
+    copy: bool = False,
+    expect_digest: str | None = None,
+    trusted_keys: AnyKey | Sequence[AnyKey] | None = None,
+    require_signature: bool = False,
+) -> Bundle:
     """Open a bundle and check its structure, manifest and every reference; members are hashed when they are used.
 
     `path` may also be bytes or a binary file. With `expect_digest` (64 hexadecimal digits) the bundle must have this
     digest, which is compared before the manifest is parsed.
 
+    With `trusted_keys` one of these keys must have signed the bundle, which is verified before the manifest is parsed;
+    each is a file of public keys, a directory of `.pub` files, or a text `ed25519:…`. `require_signature` without
+    `trusted_keys` reads them from the file or directory that the environment variable `HETEROCC_TRUSTED_KEYS` names.
+
     With `copy` the whole file is read into memory, and later changes of it have no effect. Otherwise it is mapped,
     which uses memory only for the parts that are used, and shares them with other processes.
 
-    Raises FileMissingError (HC101) if the file cannot be opened, UsageError (HC120) for another type of `path` or a
-    malformed `expect_digest`, else a BundleError: BundleVersionError (HC302), BundleHashError (HC303, the manifest's
-    hash or `expect_digest` differs), BundleManifestError (HC304), or HC301 for a file that is not a bundle.
+    Raises FileMissingError (HC101) if the file cannot be opened, UsageError (HC120) for another type of `path`, a
+    malformed `expect_digest` or no trusted key, KeyFileError (HC114), else a BundleError: BundleVersionError (HC302),
+    BundleHashError (HC303, the manifest's hash or `expect_digest` differs), BundleManifestError (HC304),
+    UntrustedBundleError (HC306), SignatureError (HC307), or HC301 for a file that is not a bundle.
     """
     expected = None if expect_digest is None else _digest(expect_digest)
+    trust = _trust(trusted_keys, require_signature)
     fd, shown = open_source(path)
     try:
-        return _open(fd, shown, copy, expected)
+        return _open(fd, shown, copy, expected, trust)
     except BundleError as error:
         error.where = error.where or shown
         error.hint = error.hint or "copy the file again, or compile the model again"
@@ -275,7 +321,16 @@ def _digest(text: object) -> str:
     return text.strip().lower()
 
 
-def _open(fd: int, shown: str, copy: bool, expected: str | None) -> Bundle:
+def _trust(keys: AnyKey | Sequence[AnyKey] | None, required: bool) -> Trust | None:
+    if keys is None and not required:
+        return None
+    # Imported on use, because most processes need no keys.
+    from heterocc.artifacts.signing.signatures import trust_in
+
+    return trust_in(keys, required)
+
+
+def _open(fd: int, shown: str, copy: bool, expected: str | None, trust: Trust | None) -> Bundle:
     info = os.fstat(fd)
     if not stat.S_ISREG(info.st_mode):
         kind = "a directory" if stat.S_ISDIR(info.st_mode) else "a special file"
@@ -295,6 +350,8 @@ def _open(fd: int, shown: str, copy: bool, expected: str | None) -> Bundle:
         raise BundleHashError(
             f"the bundle's digest is {digest}, not {expected}", hint="the file is another bundle than the expected one"
         )
+    if trust is not None:
+        trust.check(digest, _read_signatures(container))
     read_version(text)
     entries = dict(container.entries())
     manifest = parse_manifest(text)
@@ -329,6 +386,17 @@ def _read_manifest(container: Container) -> tuple[bytes, str]:
     if container.read(digest.data, digest.size) != f"{found}\n".encode("ascii"):
         raise wrong_hash(f"'{MANIFEST_NAME}'")
     return text, found
+
+
+def _read_signatures(container: Container) -> bytes | None:
+    """The bytes of the member `manifest.sig`, None if the bundle has none."""
+    from heterocc.artifacts.signing.signatures import MAX_SIZE
+
+    if not container.has(SIGNATURE_NAME):
+        return None
+    entry = container.locate(SIGNATURE_NAME)
+    # One byte more than is allowed suffices to refuse it.
+    return container.read(entry.data, min(entry.size, MAX_SIZE + 1))
 
 
 def weight_label(manifest: Manifest, index: int) -> str:

@@ -9,7 +9,7 @@ import os
 import sys
 import zlib
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +32,7 @@ from heterocc.artifacts.manifest import (
     FORMAT_MINOR,
     MANIFEST_NAME,
     RESERVED_NAMES,
+    SIGNATURE_NAME,
     WEIGHTS_NAME,
     Golden,
     Manifest,
@@ -44,6 +45,9 @@ from heterocc.artifacts.manifest import (
 )
 from heterocc.artifacts.tensors import aligned
 from heterocc.artifacts.validate import MAX_MARKS, check_manifest, count_marks
+
+if TYPE_CHECKING:
+    from heterocc.artifacts.signing.keys import SigningKey
 
 _CHUNK = 16 * 2**20
 
@@ -122,7 +126,7 @@ class BundleWriter:
             raise InternalError(f"a bundle's member cannot be named {name!r}")
         if self._members.setdefault(name, raw) != raw:
             raise InternalError(f"two different members are named '{name}'")
-        if len(self._members) > MAX_MEMBERS - 3:
+        if len(self._members) > MAX_MEMBERS - len(RESERVED_NAMES) - 1:
             raise BundleError(f"a bundle cannot have more than {MAX_MEMBERS} members")
         return name
 
@@ -148,8 +152,11 @@ class BundleWriter:
         variants: tuple[Variant, ...],
         golden: Golden | None = None,
         faults: tuple[str, ...] = (),
+        key: SigningKey | None = None,
     ) -> Manifest:
         """Write members and manifest, check every reference as a reader does, and move the file to its path.
+
+        With `key` the bundle is signed.
 
         Raises BundleManifestError (HC304), a bug in the caller, for an invalid reference or size.
         """
@@ -183,8 +190,12 @@ class BundleWriter:
                 hint="compile fewer variants",
             )
         entries.append(self._append_member(MANIFEST_NAME, text))
-        digest = hashlib.sha256(text).hexdigest() + "\n"
-        entries.append(self._append_member(DIGEST_NAME, digest.encode("ascii")))
+        digest = hashlib.sha256(text).hexdigest()
+        entries.append(self._append_member(DIGEST_NAME, f"{digest}\n".encode("ascii")))
+        if key is not None:
+            from heterocc.artifacts.signing.signatures import sign, to_member
+
+            entries.append(self._append_member(SIGNATURE_NAME, to_member([sign(key, digest)])))
         self._file.write(directory(entries, self._file.position))
         self._file.commit()
         self._finished = True

@@ -15,15 +15,24 @@ data of a model without a file.
     partition_model   place a model's nodes only; returns a CompileReport
     query_model       query which device can run which node; returns a QueryResult
     import_model      normalise a model; returns an ImportedModel, which query_model also accepts
+    sign_bundle       add a signature to a bundle; returns a SignReport
+    create_key_pair   create the files of a private and a public key; returns the key and the public file
+    read_signing_key  read a private key, which sign_bundle and `sign` of CompileOptions accept
+    diff_bundles      compare two bundles; returns a BundleDiff
+    reduce_model      reduce a failing model to the fewest nodes; returns a ReduceReport
     verify_bundle     compare a bundle with its golden vectors or its model; returns a VerifyReport
 
 Arguments and results.
 
+    BundleDiff        the differences by kind; `to_json()`
     CompileOptions    the options of a compile; their names are also keywords of compile_model and partition_model
     CompileReport     summary, plan, output, notes, warnings, times; `to_json()`
     QueryResult       a mapping node → device, with the reason for every refusal; `to_json()`, `to_text()`
+    SignReport        the digest, and the keys of the signatures; `to_json()`
+    SigningKey        a private key
     VerifyReport      `ok`, and the difference of each output; `to_json()`
     ImportedModel     the normalised model
+    ReduceReport      the sizes before and after, and the file; `to_json()`
     Reporter          base class of receivers of notes, warnings and progress
 
 Errors. All are HeteroccError with `code`, `message`, `where` and `hint`; `heterocc.compiler.errors` has every class,
@@ -55,6 +64,8 @@ if TYPE_CHECKING:
         UnsupportedOpError,
         UsageError,
     )
+    from heterocc.artifacts.sign import SignReport, sign_bundle
+    from heterocc.artifacts.signing.keys import SigningKey, create_key_pair, read_signing_key
     from heterocc.artifacts.version import __version__
     from heterocc.compiler.checking.verify import VerifyReport, verify_bundle
     from heterocc.compiler.driver import compile_model, partition_model
@@ -62,12 +73,17 @@ if TYPE_CHECKING:
     from heterocc.compiler.importer.pipeline import import_model
     from heterocc.compiler.options import CompileOptions
     from heterocc.compiler.progress import Reporter
+    from heterocc.compiler.regression.bundle_diff import BundleDiff, diff_bundles
+    from heterocc.compiler.regression.reduction.reduce import ReduceReport, reduce_model
     from heterocc.compiler.report import CompileReport
     from heterocc.compiler.support.query import QueryResult, query_model
 
 _ERRORS = "heterocc.artifacts.errors"
 
+_KEYS = "heterocc.artifacts.signing.keys"
+
 _HOMES = {
+    "BundleDiff": "heterocc.compiler.regression.bundle_diff",
     "BundleError": _ERRORS,
     "CompileOptions": "heterocc.compiler.options",
     "CompileReport": "heterocc.compiler.report",
@@ -77,19 +93,28 @@ _HOMES = {
     "InputError": _ERRORS,
     "InternalError": _ERRORS,
     "QueryResult": "heterocc.compiler.support.query",
+    "ReduceReport": "heterocc.compiler.regression.reduction.reduce",
     "Reporter": "heterocc.compiler.progress",
+    "SignReport": "heterocc.artifacts.sign",
+    "SigningKey": _KEYS,
     "UnsupportedOpError": _ERRORS,
     "UsageError": _ERRORS,
     "VerifyReport": "heterocc.compiler.checking.verify",
     "__version__": "heterocc.artifacts.version",
     "compile_model": "heterocc.compiler.driver",
+    "create_key_pair": _KEYS,
+    "diff_bundles": "heterocc.compiler.regression.bundle_diff",
     "import_model": "heterocc.compiler.importer.pipeline",
     "partition_model": "heterocc.compiler.driver",
     "query_model": "heterocc.compiler.support.query",
+    "read_signing_key": _KEYS,
+    "reduce_model": "heterocc.compiler.regression.reduction.reduce",
+    "sign_bundle": "heterocc.artifacts.sign",
     "verify_bundle": "heterocc.compiler.checking.verify",
 }
 
 __all__ = [
+    "BundleDiff",
     "BundleError",
     "CompileOptions",
     "CompileReport",
@@ -99,15 +124,23 @@ __all__ = [
     "InputError",
     "InternalError",
     "QueryResult",
+    "ReduceReport",
     "Reporter",
+    "SignReport",
+    "SigningKey",
     "UnsupportedOpError",
     "UsageError",
     "VerifyReport",
     "__version__",
     "compile_model",
+    "create_key_pair",
+    "diff_bundles",
     "import_model",
     "partition_model",
     "query_model",
+    "read_signing_key",
+    "reduce_model",
+    "sign_bundle",
     "verify_bundle",
 ]
 

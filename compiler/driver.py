@@ -15,6 +15,7 @@ from heterocc.artifacts.errors import Hint, InputError, ModelRunError, Unsupport
 from heterocc.artifacts.files.reading import reading
 from heterocc.artifacts.files.writing import atomic_write, make_folder, require_writable
 from heterocc.artifacts.names import file_name
+from heterocc.artifacts.signing.keys import SigningKey, read_signing_key
 from heterocc.compiler.build.build import Builder, write_dumps
 from heterocc.compiler.build.pack import half_nodes, pack, weights_of
 from heterocc.compiler.build.tuning import left_out, remembered
@@ -63,6 +64,8 @@ def compile_model(
     source = as_source(model, base_dir)
     target = Path(output) if output is not None else source.default_output()
     packs = options.stop_after is None or options.stop_after == "pack"
+    if isinstance(options.sign, Path):
+        options = replace(options, sign=read_signing_key(options.sign))
     with reading(_files(source, options)):
         job = _prepare(source, options, reporter or Reporter(), target if packs else None)
         if options.stop_after == "import":
@@ -229,7 +232,8 @@ class _Job:
             golden = None
             if feed is not None and outputs is not None:
                 golden = golden_vectors(self.model, self.options.seed, feed, outputs, half_nodes(parts))
-            pack(target, self.model, parts, golden=golden, texts=texts, progress=progress)
+            key = self.options.sign if isinstance(self.options.sign, SigningKey) else None
+            pack(target, self.model, parts, golden=golden, texts=texts, progress=progress, key=key)
         names = tuple(report.name for report in reports)
         return replace(self.report(*reports), output=target, size=target.stat().st_size, variants=names)
 

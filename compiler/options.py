@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from heterocc.artifacts.errors import UsageError
+from heterocc.artifacts.signing.keys import SigningKey
 from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.keywords import keywords_of, refuse_unknown
 from heterocc.passes.affinity import Affinity
@@ -25,6 +26,7 @@ class CompileOptions:
     inputs by name. `affinity` is an affinity file or a mapping from node name to device, such as the result of
     `query_model`; a variant ignores entries for devices that only other variants list. `passes` overrides `policy`.
     `cpu_targets` are CPUs to compile for, each in variants of its own: `x86-64-v3`, `armv8.2-a+dotprod`.
+    `sign` is the private key, or its file, that signs the bundle.
     `inputs` is an .npz file with inputs for the check and the golden vectors, instead of seeded ones. A path may be a
     string, and a single file or property needs no sequence.
 
@@ -48,6 +50,7 @@ class CompileOptions:
     dump_dir: Path | None = None
     dot_dir: Path | None = None
     pass_limit: int | None = None
+    sign: Path | SigningKey | None = None
 
     def __post_init__(self) -> None:
         """Check the types, and normalise strings and sequences to tuples and paths."""
@@ -64,6 +67,8 @@ class CompileOptions:
         )
         if not isinstance(self.affinity, (Mapping, Affinity)):
             self._set("affinity", _path("affinity", self.affinity))
+        if not isinstance(self.sign, SigningKey):
+            self._set("sign", _path("sign", self.sign))
         for name in ("inputs", "dump_dir", "dot_dir"):
             self._set(name, _path(name, getattr(self, name)))
         _require("shapes", self.shapes, Mapping, "a mapping of input name to dimensions")

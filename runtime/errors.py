@@ -15,9 +15,13 @@ from heterocc.artifacts.errors import (
     IncompatibleBundleError,
     InputError,
     InternalError,
+    KeyFileError,
+    MissingPackageError,
     NativeCodeError,
     NativePluginError,
+    SignatureError,
     UnknownDeviceError,
+    UntrustedBundleError,
     UsageError,
 )
 
@@ -36,8 +40,12 @@ __all__ = [
     "IncompatibleBundleError",
     "InputError",
     "InternalError",
+    "KeyFileError",
+    "MissingPackageError",
     "NativeCodeError",
     "NativePluginError",
+    "SignatureError",
     "UnknownDeviceError",
+    "UntrustedBundleError",
     "UsageError",
 ]

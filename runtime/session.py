@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from heterocc.artifacts.errors import FeedError, HeteroccError, UsageError
 from heterocc.artifacts.files.closing import Closing
@@ -23,6 +23,9 @@ from heterocc.runtime.profile.trace import Tap, TraceCallback
 from heterocc.runtime.runs import Runs
 from heterocc.runtime.select.opening import open_variant
 
+if TYPE_CHECKING:
+    from heterocc.artifacts.signing.keys import AnyKey
+
 Feed = Mapping[str, Any]
 Results = dict[str, Any]
 
@@ -37,6 +40,8 @@ def load(
     copy: bool = False,
     allow_native: bool = True,
     expect_digest: str | None = None,
+    trusted_keys: AnyKey | Sequence[AnyKey] | None = None,
+    require_signature: bool = False,
 ) -> Session:
     """Open a bundle and prepare it for running. Instead of its path, bytes or an open binary file are accepted.
 
@@ -53,7 +58,11 @@ def load(
 
     Loading a bundle with compiled code is equivalent to running a program. `allow_native=False` accepts only variants
     without compiled code, that is, partitions in ONNX. `expect_digest` is the required SHA-256 of the bundle's manifest
-    (`Bundle.digest`), which covers the whole content.
+    (`Bundle.digest`), which covers the whole content. With `trusted_keys` one of these Ed25519 keys must have signed
+    the bundle, which is verified before the manifest is parsed: files of public keys, as `heterocc keygen` writes them,
+    directories of `.pub` files, or texts `ed25519:…`. A service sets `require_signature=True`: without `trusted_keys`
+    the file or directory in the environment variable `HETEROCC_TRUSTED_KEYS` is used, and without both nothing is
+    loaded. Signatures need the package cryptography (`pip install 'heterocc[sign]'`).
 
     `load` checks the manifest and all code. Background threads hash the weights, and then make those that code reads in
     another layout. The first run waits for them; `verify="load"` waits for the hashes here.
@@ -63,12 +72,14 @@ def load(
     process. `copy=True` first reads the whole file into private memory of this process (as many bytes as the file has),
     and later changes of the file have no effect.
 
-    Raises FileMissingError, UsageError, BundleError and its kinds (IncompatibleBundleError, NativeCodeError),
-    UnknownDeviceError, DeviceError.
+    Raises FileMissingError, UsageError, KeyFileError, MissingPackageError, BundleError and its kinds
+    (IncompatibleBundleError, NativeCodeError, UntrustedBundleError, SignatureError), UnknownDeviceError, DeviceError.
     """
     if verify not in ("background", "load"):
         raise UsageError(f"verify must be 'background' or 'load', not {verify!r}")
-    bundle = open_bundle(path, copy=copy, expect_digest=expect_digest)
+    bundle = open_bundle(
+        path, copy=copy, expect_digest=expect_digest, trusted_keys=trusted_keys, require_signature=require_signature
+    )
     try:
         session = Session(bundle, devices, threads=threads, profile=profile, allow_native=allow_native)
         # After loading, so that hashing does not compete with it for cores.

@@ -14,6 +14,7 @@ import numpy as np
 from heterocc.artifacts import manifest as m
 from heterocc.artifacts.errors import InvalidGraphError
 from heterocc.artifacts.names import file_name
+from heterocc.artifacts.signing.keys import SigningKey
 from heterocc.artifacts.version import __version__
 from heterocc.artifacts.writer import BundleWriter
 from heterocc.compiler.build.sharing import Stored, plain_weights
@@ -76,8 +77,10 @@ def pack(
     golden: GoldenVectors | None = None,
     texts: Mapping[str, str] | None = None,
     progress: Progress | None = None,
+    key: SigningKey | None = None,
 ) -> m.Manifest:
     """Write the bundle; `texts` are further members such as `.dot` graphs. `progress` counts `weights_of(variants)`.
+    With `key` the bundle is signed.
 
     The same input gives the same bytes. Raises OutputFileError (HC111) if the file cannot be written.
     """
@@ -106,6 +109,7 @@ def pack(
             variants=records,
             golden=None if golden is None else _golden(writer, model, golden),
             faults=honoured(),
+            key=key,
         )
 
 

@@ -14,6 +14,7 @@ from heterocc.artifacts.errors import Hint, UsageError, VerifyError
 from heterocc.artifacts.manifest import Golden, Variant
 from heterocc.artifacts.one_line import one_line
 from heterocc.artifacts.reader import Bundle, open_bundle
+from heterocc.artifacts.signing.keys import AnyKey
 from heterocc.compiler.checking.bisect import Culprit, find_culprit, half_nodes
 from heterocc.compiler.checking.compare import Difference, Tolerance, blindness, compare
 from heterocc.compiler.checking.judge import Judge
@@ -77,10 +78,13 @@ def verify_bundle(
     threads: int | None = None,
     seed: int = 1,
     bisect: bool = False,
+    trusted_keys: AnyKey | Sequence[AnyKey] | None = None,
+    require_signature: bool = False,
     reporter: Reporter | None = None,
 ) -> VerifyReport:
     """Run a bundle and compare it with its golden vectors or, with `model`, with ONNX Runtime on new inputs.
 
+    `trusted_keys` and `require_signature` are as for `heterocc.runtime.load`.
     Raises VerifyError if the bundle holds no golden vectors and no model is given, or if the bundle was compiled from
     another model.
     """
@@ -93,7 +97,7 @@ def verify_bundle(
         )
     if inputs and model is None:
         raise UsageError("inputs are given, but not the model to compare with", where=Hint("`inputs`", "--inputs"))
-    with open_bundle(path) as bundle:
+    with open_bundle(path, trusted_keys=trusted_keys, require_signature=require_signature) as bundle:
         if model is None:
             return _against_golden(path, bundle, devices, threads)
         return _against_model(path, bundle, model, inputs, devices, threads, seed, bisect, reporter)
@@ -110,7 +114,7 @@ def _against_golden(path: Path, bundle: Bundle, devices: str | None, threads: in
             ),
         )
     feed, expected = _arrays(bundle, golden.inputs), _arrays(bundle, golden.outputs)
-    with load(path, devices, threads=threads) as session:
+    with load(path, devices, threads=threads, expect_digest=bundle.digest) as session:
         results = session.run(feed)
         tolerance = _golden_tolerance(golden, session.variant)
         found = tuple(
@@ -181,7 +185,7 @@ def _against_model(
             vectors = find_vectors(model, None, seed)
         feed, expected = dict(vectors.inputs), vectors.outputs
     outer = {source: feed[name] for name, source in _sources(model, model.graph.inputs) if name in feed}
-    with load(path, devices, threads=threads) as session:
+    with load(path, devices, threads=threads, expect_digest=bundle.digest) as session:
         judge = Judge(model, feed, model.graph.outputs, half=half_nodes(session.variant, model))
         with reporter.stage("running the bundle"):
             results = session.run(outer)

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from heterocc.compiler.cli.console import ConsoleReporter, errors, out
+from heterocc.compiler.cli.signing import RequireSignature, TrustedKeys, print_signatures, signature_states
 from heterocc.runtime.cli.output import print_json, print_plain
 
 Bundle = Annotated[Path, typer.Argument(help="The bundle (.hcb).", show_default=False)]
@@ -51,6 +52,8 @@ def run(
     threads: Threads = None,
     seed: Seed = 0,
     profile: Annotated[bool, typer.Option("--profile", help="Print time per partition, kernel and transfer.")] = False,
+    trusted: TrustedKeys = None,
+    require_signature: RequireSignature = False,
     json: Json = False,
 ) -> None:
     """Run a bundle once and write or summarise its outputs."""
@@ -60,8 +63,8 @@ def run(
         from heterocc.runtime.cli.reports import outputs_table
 
         done = actions.run_bundle(
-            bundle, tuple(inputs or ()), outputs, devices=devices, threads=threads, seed=seed, profile=profile,
-            show_notes=print_notes,
+            actions.Opening(bundle, devices, threads, trusted, require_signature), tuple(inputs or ()), outputs,
+            seed=seed, profile=profile, show_notes=print_notes,
         )  # fmt: skip
         if json:
             print_json(done.report)
@@ -90,6 +93,8 @@ def bench(
     ] = None,
     profile: Annotated[bool, typer.Option("--profile", help="Print time per partition, kernel and transfer.")] = False,
     seed: Seed = 0,
+    trusted: TrustedKeys = None,
+    require_signature: RequireSignature = False,
     json: Json = False,
 ) -> None:
     """Time a bundle: latency min, median, p90, p99 and throughput."""
@@ -99,8 +104,9 @@ def bench(
         from heterocc.runtime.cli.bench import bench_table
 
         done = actions.bench_bundle(
-            bundle, tuple(inputs or ()), devices=devices, threads=threads, seconds=time, iterations=iterations,
-            requests=requests, warmup=warmup, seed=seed, profile=profile, show_notes=print_notes, against=model,
+            actions.Opening(bundle, devices, threads, trusted, require_signature), tuple(inputs or ()), seconds=time,
+            iterations=iterations, requests=requests, warmup=warmup, seed=seed, profile=profile,
+            show_notes=print_notes, against=model,
         )  # fmt: skip
         if json:
             print_json(done.report)
@@ -115,6 +121,10 @@ def inspect(
     plan: Annotated[bool, typer.Option("--plan", help="Print the plan of every variant.")] = False,
     members: Annotated[bool, typer.Option("--members", help="List the members with size and hash.")] = False,
     kernels: Annotated[bool, typer.Option("--kernels", help="List the kernels and the nodes they compute.")] = False,
+    trusted: Annotated[
+        list[str] | None,
+        typer.Option("--trusted-key", help="Say whether this key signed the bundle. Repeatable.", metavar="FILE"),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Show the contents of a bundle: model, variants, partitions, weights; --json prints the whole manifest.
@@ -123,16 +133,19 @@ def inspect(
     """
     with errors(json):
         if _is_model(bundle):
-            asked = {"--plan": plan, "--members": members, "--kernels": kernels}
+            asked = {"--plan": plan, "--members": members, "--kernels": kernels, "--trusted-key": bool(trusted)}
             _inspect_model(bundle, [option for option, given in asked.items() if given], json)
             return
         from heterocc.artifacts.reader import open_bundle
         from heterocc.runtime.cli import reports as cli_report
 
         with open_bundle(bundle) as opened:
+            signed = signature_states(opened, trusted)
             if json:
-                print_json(opened.manifest.model_dump(mode="json"))
+                manifest = opened.manifest.model_dump(mode="json")
+                print_json({**manifest, "digest": opened.digest, "signatures": signed})
                 return
+            print_signatures(signed)
             cli_report.print_bundle(opened, plan=plan, members=members, kernels=kernels)
 
 
@@ -163,12 +176,18 @@ def _inspect_model(path: Path, options: list[str], json: bool) -> None:
         print_plain(line)
 
 
-def check(bundle: Bundle, devices: On = None, json: Json = False) -> None:
+def check(
+    bundle: Bundle,
+    devices: On = None,
+    trusted: TrustedKeys = None,
+    require_signature: RequireSignature = False,
+    json: Json = False,
+) -> None:
     """Show which variants of a bundle can run on this machine, with reasons if not, and check all hashes."""
     with errors(json):
         from heterocc.runtime.cli import reports as cli_report
 
-        report = cli_report.check_bundle(bundle, devices)
+        report = cli_report.check_bundle(bundle, devices, trusted, require_signature)
         if json:
             print_json(report)
         else:
@@ -190,6 +209,8 @@ def verify(
     bisect: Annotated[
         bool, typer.Option("--bisect", help="Name the first partition and node that differ; requires the model.")
     ] = False,
+    trusted: TrustedKeys = None,
+    require_signature: RequireSignature = False,
     json: Json = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Hide progress.")] = False,
 ) -> None:
@@ -200,6 +221,7 @@ def verify(
 
         report = verify_bundle(
             bundle, model, inputs=tuple(inputs or ()), devices=devices, threads=threads, seed=seed, bisect=bisect,
+            trusted_keys=trusted, require_signature=require_signature,
             reporter=ConsoleReporter(quiet=quiet or json),
         )  # fmt: skip
         print_notes(report.notes, devices)

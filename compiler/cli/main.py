@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from heterocc.compiler.cli import bundles as cli_bundle
+from heterocc.compiler.cli import regression, signing
 from heterocc.compiler.cli.console import ConsoleReporter, errors, out, run
 from heterocc.compiler.cli.options import (
     Affinity,
@@ -48,6 +49,8 @@ app = typer.Typer(
     "heterocc bench model.hcb",
 )
 cli_bundle.register(app)
+signing.register(app)
+regression.register(app)
 
 
 @app.command(
@@ -86,6 +89,10 @@ def compile(
     ] = False,
     dot: DotDir = None,
     dump_dir: DumpDir = None,
+    sign: Annotated[
+        Path | None,
+        typer.Option("--sign", help="Sign the bundle with this private key, as `heterocc keygen` writes it."),
+    ] = None,
     stop_after: Annotated[
         str | None, typer.Option("--stop-after", help="Stop after a stage: import, partition, lower or pack.")
     ] = None,
@@ -96,6 +103,8 @@ def compile(
 ) -> None:
     """Compile a model into a bundle: place, lower, check against ONNX Runtime, pack."""
     with errors(json):
+        # Before any work, because its passphrase may be asked for.
+        key = None if sign is None else signing.private_key(sign)
         from heterocc.compiler.driver import compile_model
         from heterocc.compiler.placement.run_passes import parse_stage
 
@@ -120,6 +129,7 @@ def compile(
                 dump_dir=dump_dir,
                 dot_dir=dot,
                 pass_limit=pass_limit,
+                sign=key,
             ),
             ConsoleReporter(quiet=quiet or json),
         )

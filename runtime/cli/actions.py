@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from heterocc.artifacts.files.reading import reading
-from heterocc.runtime import load
+from heterocc.runtime import Session, load
 from heterocc.runtime.cli.bench import BenchResult, bench
 from heterocc.runtime.cli.reports import outputs_json
 from heterocc.runtime.files.inputs import input_files, read_inputs
@@ -21,6 +21,28 @@ PROFILED_RUNS = 5
 
 ShowNotes = Callable[[Sequence[str], str | None], None]
 """Shows a session's notes, given those and the requested devices."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """How a command opens a bundle: arguments of `heterocc.runtime.load`."""
+
+    bundle: Path
+    devices: str | None = None
+    threads: int | None = None
+    trusted_keys: Sequence[str] | None = None
+    require_signature: bool = False
+
+    def session(self, *, profile: bool = False) -> Session:
+        """A session of the bundle."""
+        return load(
+            self.bundle,
+            self.devices,
+            threads=self.threads,
+            profile=profile,
+            trusted_keys=self.trusted_keys,
+            require_signature=self.require_signature,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,25 +64,23 @@ class BenchReport:
 
 
 def run_bundle(
-    bundle: Path,
+    opening: Opening,
     inputs: Sequence[str],
     outputs: Path | None,
     *,
-    devices: str | None,
-    threads: int | None,
     seed: int,
     profile: bool,
     show_notes: ShowNotes,
 ) -> RunResult:
     """Run a bundle once, and write its outputs if a place is given. Raises the errors of reading, running, writing."""
-    with reading({**input_files(inputs), bundle: "the bundle"}), contextlib.ExitStack() as stack:
+    with reading({**input_files(inputs), opening.bundle: "the bundle"}), contextlib.ExitStack() as stack:
         if outputs is not None:
             require_place(outputs, ())
-        session = stack.enter_context(load(bundle, devices, threads=threads, profile=profile))
+        session = stack.enter_context(opening.session(profile=profile))
         if outputs is not None:
             require_place(outputs, [spec.name for spec in session.outputs])
-        show_notes(session.notes, devices)
-        results = session.run(read_inputs(bundle, session, inputs, seed))
+        show_notes(session.notes, opening.devices)
+        results = session.run(read_inputs(opening.bundle, session, inputs, seed))
         if outputs is not None:
             write_outputs(outputs, results)
         report = outputs_json(session, results, profile)
@@ -68,11 +88,9 @@ def run_bundle(
 
 
 def bench_bundle(
-    bundle: Path,
+    opening: Opening,
     inputs: Sequence[str],
     *,
-    devices: str | None,
-    threads: int | None,
     seconds: float,
     iterations: int | None,
     requests: int,
@@ -83,9 +101,9 @@ def bench_bundle(
     against: Path | None = None,
 ) -> BenchReport:
     """Time a bundle, as `heterocc.runtime.cli.bench.bench` does."""
-    with load(bundle, devices, threads=threads) as session:
-        show_notes(session.notes, devices)
-        feed = read_inputs(bundle, session, inputs, seed)
+    with opening.session() as session:
+        show_notes(session.notes, opening.devices)
+        feed = read_inputs(opening.bundle, session, inputs, seed)
         result = bench(
             session,
             feed,
@@ -94,13 +112,13 @@ def bench_bundle(
             requests=requests,
             warmup=warmup,
             against=against,
-            threads=threads,
+            threads=opening.threads,
         )
     report = {**result.to_json(), "notes": list(session.notes)}
     if not profile:
         return BenchReport(result, report, None)
     # In a separate session: the hooks of the profile would slow down the measurement above.
-    with load(bundle, devices, threads=threads, profile=True) as profiled:
+    with opening.session(profile=True) as profiled:
         profiled.run(feed)
         profiled.clear_profile()
         for _ in range(PROFILED_RUNS):

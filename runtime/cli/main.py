@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from heterocc.artifacts.errors import HeteroccError, UsageError
 from heterocc.artifacts.printable import printable
@@ -22,6 +22,9 @@ from heterocc.runtime.cli.output import (
     stdout_errors,
 )
 from heterocc.runtime.cli.process import end_on_signals, prepare_streams, yield_to_signal
+
+if TYPE_CHECKING:
+    from heterocc.runtime.cli.actions import Opening
 
 PROGRAM = "heterocc-run"
 
@@ -116,6 +119,18 @@ def _parser() -> argparse.ArgumentParser:
             help="variant to run, by its devices (CPU: the CPU-only one) or name; AUTO for the one on the most capable "
             "device; default: the first that can run",
         )
+        command.add_argument(
+            "--trusted-key",
+            action="append",
+            metavar="FILE",
+            help="refuse the bundle unless this key signed it: a file of public keys, a directory of .pub files, or "
+            "ed25519:…; one of several suffices",
+        )
+        command.add_argument(
+            "--require-signature",
+            action="store_true",
+            help="refuse a bundle that no key of --trusted-key, or else of $HETEROCC_TRUSTED_KEYS, signed",
+        )
     inspect = add("inspect", "Show the contents of a bundle: model, variants, partitions, weights.", _inspect)
     inspect.add_argument("--plan", action="store_true", help="print the plan of every variant")
     inspect.add_argument("--members", action="store_true", help="list the members with size and hash")
@@ -134,16 +149,20 @@ class _Version(argparse.Action):
         parser.exit()
 
 
+def _opening(options: argparse.Namespace) -> Opening:
+    from heterocc.runtime.cli.actions import Opening
+
+    return Opening(options.bundle, options.devices, options.threads, options.trusted_key, options.require_signature)
+
+
 def _run_once(options: argparse.Namespace) -> int:
     from heterocc.runtime.cli.actions import run_bundle
     from heterocc.runtime.cli.reports import outputs_table
 
     done = run_bundle(
-        options.bundle,
+        _opening(options),
         options.inputs,
         options.outputs,
-        devices=options.devices,
-        threads=options.threads,
         seed=options.seed,
         profile=options.profile,
         show_notes=_show_notes,
@@ -164,10 +183,8 @@ def _bench(options: argparse.Namespace) -> int:
     from heterocc.runtime.cli.bench import bench_table
 
     done = bench_bundle(
-        options.bundle,
+        _opening(options),
         options.inputs,
-        devices=options.devices,
-        threads=options.threads,
         seconds=options.time,
         iterations=options.iterations,
         requests=options.requests,
@@ -188,7 +205,7 @@ def _bench(options: argparse.Namespace) -> int:
 def _check(options: argparse.Namespace) -> int:
     from heterocc.runtime.cli.reports import check_bundle, print_check
 
-    report = check_bundle(options.bundle, options.devices)
+    report = check_bundle(options.bundle, options.devices, options.trusted_key, options.require_signature)
     if options.json:
         print_json(report)
     else:

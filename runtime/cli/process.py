@@ -7,13 +7,14 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from heterocc.artifacts.files import atomic
 from heterocc.artifacts.printable import ENCODING_ERRORS
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _ending = threading.Event()
+_undo: list[Callable[[], None]] = []
 
 
 def prepare_streams() -> None:
@@ -45,6 +46,16 @@ def end_on_signals(show: Callable[[str], None], *leave: Callable[[], None]) -> N
     threading.Thread(target=_watch, args=(reader, frozenset(caught), show, leave), name="signals", daemon=True).start()
 
 
+@contextlib.contextmanager
+def at_end(undo: Callable[[], None]) -> Iterator[None]:
+    """Call `undo` if a signal ends the process within the block, which is not left otherwise."""
+    _undo.append(undo)
+    try:
+        yield
+    finally:
+        _undo.remove(undo)
+
+
 def is_ending() -> bool:
     """Return whether a signal is ending the process."""
     return _ending.is_set()
@@ -62,7 +73,7 @@ def _watch(
     while (number := os.read(reader, 1)[0]) not in caught:
         pass
     _ending.set()
-    for act in (*leave, atomic.discard_all):
+    for act in (*leave, atomic.discard_all, *_undo):
         _within(10.0, act)
     _within(1.0, lambda: show("interrupted" if number == signal.SIGINT else f"ended by {signal.Signals(number).name}"))
     os._exit(128 + number)

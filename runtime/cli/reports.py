@@ -141,10 +141,12 @@ def _print_variant(variant: Variant, *, kernels: bool) -> None:
                 print_line(f"          {kernel.symbol}: {', '.join(kernel.nodes)}")
 
 
-def check_bundle(path: Path, devices: str | None = None) -> dict[str, Any]:
+def check_bundle(
+    path: Path, devices: str | None = None, trusted_keys: Sequence[str] | None = None, require_signature: bool = False
+) -> dict[str, Any]:
     """The answer of `check`: whether each variant can run on this machine, with reasons if not, the order in
-    which variants would be tried, and whether all hashes match."""
-    with open_bundle(path) as bundle:
+    which variants would be tried, and whether all hashes match. Trust is as for `open_bundle`."""
+    with open_bundle(path, trusted_keys=trusted_keys, require_signature=require_signature) as bundle:
         damage: HeteroccError | None = None
         try:
             bundle.verify()
@@ -152,7 +154,7 @@ def check_bundle(path: Path, devices: str | None = None) -> dict[str, Any]:
             damage = error
         here = host()
         onnx = damage is None and any(p.kind == "onnx" for v in bundle.manifest.variants for p in v.partitions)
-        refused = refusals(path) if onnx and here.onnxruntime else {}
+        refused = refusals(path, bundle.digest) if onnx and here.onnxruntime else {}
         variants = []
         for variant in bundle.manifest.variants:
             reasons = list(why_not(variant, bundle.manifest.producer, here, driver_reason))

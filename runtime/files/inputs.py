@@ -35,13 +35,13 @@ def read_inputs(bundle: Path, session: Any, given: Sequence[str], seed: int) -> 
     specs: dict[str, TensorSpec] = {s.name: s for s in session.inputs}
     if given:
         return read_files(specs, given)
-    golden = golden_inputs(bundle)
+    golden = golden_inputs(bundle, session.bundle.digest)
     return {name: _seeded(spec, golden.get(name), seed) for name, spec in specs.items()}
 
 
-def golden_inputs(bundle: Path) -> dict[str, Array]:
-    """The golden inputs in a bundle by input name; empty if it has none."""
-    with open_bundle(bundle) as opened:
+def golden_inputs(bundle: Path, digest: str) -> dict[str, Array]:
+    """The golden inputs in the bundle with this digest by input name; empty if it has none."""
+    with open_bundle(bundle, expect_digest=digest) as opened:
         golden = opened.manifest.golden
         if golden is None:
             return {}

@@ -16,9 +16,12 @@ MEMORY = 8 << 30
 """The limit on address space in bytes, in addition to the space for the bundle's file."""
 
 
-def refusals(path: str | os.PathLike[str]) -> dict[str, str]:
-    """The reason of each variant with a refused partition, by name. The bundle's hashes must be correct."""
-    command = [sys.executable, "-m", "heterocc.runtime.select.ort_trial", os.fspath(path)]
+def refusals(path: str | os.PathLike[str], digest: str) -> dict[str, str]:
+    """The reason of each variant with a refused partition, by name, of the bundle with this digest.
+
+    The bundle's hashes must be correct.
+    """
+    command = [sys.executable, "-m", "heterocc.runtime.select.ort_trial", os.fspath(path), digest]
     try:
         done = subprocess.run(command, capture_output=True, timeout=SECONDS, check=False)
         found: dict[str, str] = json.loads(done.stdout)
@@ -29,7 +32,7 @@ def refusals(path: str | os.PathLike[str]) -> dict[str, str]:
     return found
 
 
-def _main(path: str) -> None:
+def _main(path: str, digest: str) -> None:
     import resource
 
     from heterocc.artifacts.errors import HeteroccError
@@ -40,7 +43,7 @@ def _main(path: str) -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
     found: dict[str, str] = {}
-    with open_bundle(path) as bundle:
+    with open_bundle(path, expect_digest=digest) as bundle:
         for variant in bundle.manifest.variants:
             for part in (p for p in variant.partitions if p.kind == "onnx"):
                 weights = {
@@ -56,4 +59,4 @@ def _main(path: str) -> None:
 
 
 if __name__ == "__main__":
-    _main(sys.argv[1])
+    _main(sys.argv[1], sys.argv[2])

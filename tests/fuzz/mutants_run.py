@@ -52,7 +52,7 @@ def run(path: Path) -> None:
         session.run(feed)
 
 
-def forked_trial(path: str | os.PathLike[str]) -> dict[str, str]:
+def forked_trial(path: str | os.PathLike[str], digest: str) -> dict[str, str]:
     """The result of `ort_trial.refusals`, from a fork instead of a new interpreter, which takes a second per mutant."""
     reader, writer = os.pipe()
     sys.stdout.flush()  # or the child would write it once more
@@ -61,7 +61,7 @@ def forked_trial(path: str | os.PathLike[str]) -> dict[str, str]:
         os.dup2(writer, 1)
         signal.alarm(SECONDS)
         try:
-            ort_trial._main(os.fspath(path))
+            ort_trial._main(os.fspath(path), digest)
             sys.stdout.flush()
         finally:
             os._exit(0)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from heterocc.compiler.cli import reports as cli_report
 from heterocc.compiler.cli.main import app
+from heterocc.runtime.cli import reports as cli_report
 from heterocc.runtime.select.compat import host
 from tests.compiler.small import conv_net
 

@@ -1,0 +1,1 @@
+"""Signatures of bundles: Ed25519 keys, the member `manifest.sig`, and the keys that a reader trusts."""

@@ -1,0 +1,380 @@
+"""Comparison of two bundles by kind: versions, model, plan, kernels, code, weights, golden vectors, size, estimate."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from heterocc.artifacts.errors import UsageError
+from heterocc.artifacts.manifest import Device, Partition, Variant
+from heterocc.artifacts.one_line import one_line
+from heterocc.artifacts.reader import Bundle, open_bundle
+from heterocc.passes.show.printer import count, human_bytes
+
+KINDS = ("versions", "model", "plan", "kernels", "code", "weights", "golden", "other", "size", "estimate", "time")
+"""The kinds of differences, in the order of the report. `other` are notes and members, `time` needs a measurement."""
+
+DEFAULT_KINDS = tuple(kind for kind in KINDS if kind not in ("size", "estimate"))
+"""The kinds that count as a difference by default; the others follow from them."""
+
+MAX_LINES = 60
+"""Maximum number of lines of one text's differences."""
+_NAMED = 20
+_ESTIMATE = re.compile(r"\best\. ([0-9.]+) (us|ms|s)\b")
+_SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One difference: its place (`variant main, p0`), one sentence, and details such as the lines of a text."""
+
+    where: str
+    text: str
+    details: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, object]:
+        """As `heterocc diff --json` prints it."""
+        return {"where": self.where, "text": self.text, "details": list(self.details)}
+
+
+@dataclass(frozen=True)
+class BundleDiff:
+    """The differences of two bundles by kind; a kind without any is left out.
+
+    `digests` and `sizes` (bytes) are of the two files, `estimates` their estimated seconds by variant, None if unknown.
+    """
+
+    paths: tuple[str, str]
+    digests: tuple[str, str]
+    sizes: tuple[int, int]
+    estimates: Mapping[str, tuple[float | None, float | None]]
+    differences: Mapping[str, tuple[Difference, ...]] = field(default_factory=dict)
+
+    @property
+    def same(self) -> bool:
+        """Return whether the two bundles have the same content."""
+        return self.digests[0] == self.digests[1]
+
+    def failed(self, kinds: Sequence[str] = DEFAULT_KINDS) -> tuple[str, ...]:
+        """The kinds of these that differ."""
+        return tuple(kind for kind in KINDS if kind in kinds and self.differences.get(kind))
+
+    def __repr__(self) -> str:
+        found = ", ".join(self.differences) or "no difference"
+        return f"<BundleDiff of {self.paths[0]} and {self.paths[1]}: {found}>"
+
+    def lines(self) -> Iterator[str]:
+        """The differences as text, a line for each and indented lines for details."""
+        if not self.differences:
+            yield "the bundles have the same content"
+        for kind, found in self.differences.items():
+            for difference in found:
+                place = f"{difference.where}: " if difference.where else ""
+                yield f"{kind:<9} {place}{difference.text}"
+                yield from (f"            {line}" for line in difference.details)
+
+    def to_json(self) -> dict[str, object]:
+        """As `heterocc diff --json` prints it."""
+        return {
+            "bundles": list(self.paths),
+            "digests": list(self.digests),
+            "bytes": list(self.sizes),
+            "estimated_seconds": {name: list(pair) for name, pair in self.estimates.items()},
+            "same": self.same,
+            "differences": {kind: [d.to_json() for d in found] for kind, found in self.differences.items()},
+        }
+
+
+def parse_kinds(text: str) -> tuple[str, ...]:
+    """Parse `--fail-on`: kinds with commas between, `all` or `none`. Raises UsageError (HC120)."""
+    if text == "all":
+        return KINDS
+    names = () if text == "none" else tuple(name.strip() for name in text.split(","))
+    for name in names:
+        if name not in KINDS:
+            raise UsageError(
+                f"there is no kind of difference '{name}'", where=f"--fail-on {text}", hint=f"kinds: {', '.join(KINDS)}"
+            )
+    return names
+
+
+def diff_bundles(first: str | Path, second: str | Path) -> BundleDiff:
+    """Compare two bundles without running them.
+
+    Variants are compared by name, partitions by name, kernels by the nodes and values they compute, weights by content.
+    Raises the errors of `open_bundle`, and BundleHashError (HC303) if a text or a weight that is compared is damaged.
+    """
+    with open_bundle(str(first)) as a, open_bundle(str(second)) as b:
+        sizes = Path(first).stat().st_size, Path(second).stat().st_size
+        pairs = _pairs(a, b)
+        estimates = {name: (_estimate(one), _estimate(other)) for name, (one, other) in pairs.items() if one and other}
+        found: dict[str, tuple[Difference, ...]] = {}
+        if a.digest != b.digest:
+            found = {
+                "versions": tuple(_versions(a, b)),
+                "model": tuple(_model(a, b)),
+                "plan": tuple(_plans(a, b, pairs)),
+                "kernels": tuple(_each_partition(pairs, _kernels)),
+                "code": tuple(_each_partition(pairs, lambda p, q: _code(a, b, p, q))),
+                "weights": tuple(_weights(a, b)),
+                "golden": tuple(_golden(a, b)),
+                "other": tuple(_others(a, b, pairs)),
+                "size": tuple(_sizes(a, b, sizes)),
+                "estimate": tuple(_estimates(estimates)),
+            }
+            if not any(found.values()):
+                found["other"] = (Difference("", "the manifests differ in fields that are not compared"),)
+        differences = {kind: listed for kind, listed in found.items() if listed}
+        return BundleDiff((str(first), str(second)), (a.digest, b.digest), sizes, estimates, differences)
+
+
+Pairs = Mapping[str, tuple[Variant | None, Variant | None]]
+
+
+def _pairs(a: Bundle, b: Bundle) -> Pairs:
+    ours, theirs = ({v.name: v for v in bundle.manifest.variants} for bundle in (a, b))
+    return {name: (ours.get(name), theirs.get(name)) for name in dict.fromkeys((*ours, *theirs))}
+
+
+def _changed(what: str, one: object, other: object) -> Iterator[Difference]:
+    if one != other:
+        yield Difference("", f"{what}: {_shown(one)} → {_shown(other)}")
+
+
+def _shown(value: object) -> str:
+    return "none" if value is None else one_line(str(value))[:200]
+
+
+def _versions(a: Bundle, b: Bundle) -> Iterator[Difference]:
+    ours, theirs = (bundle.manifest.producer.model_dump() for bundle in (a, b))
+    for name in ours:
+        yield from _changed(name, ours[name], theirs[name])
+    formats = [f"{m.manifest.version.major}.{m.manifest.version.minor}" for m in (a, b)]
+    yield from _changed("format", *formats)
+
+
+def _model(a: Bundle, b: Bundle) -> Iterator[Difference]:
+    ours, theirs = a.manifest.model, b.manifest.model
+    yield from _changed("name", ours.name, theirs.name)
+    yield from _changed("SHA-256", ours.sha256, theirs.sha256)
+    yield from _changed("operator sets", dict(sorted(ours.opsets.items())), dict(sorted(theirs.opsets.items())))
+    for what in ("inputs", "outputs"):
+        shown = [
+            ", ".join(f"{t.name}: {t.dtype}{'' if t.shape is None else list(t.shape)}" for t in getattr(model, what))
+            for model in (ours, theirs)
+        ]
+        yield from _changed(what, *shown)
+
+
+def _device(device: Device) -> str:
+    """A device as JSON without its empty fields."""
+    return json.dumps({key: value for key, value in device.model_dump(mode="json").items() if value})
+
+
+def _plans(a: Bundle, b: Bundle, pairs: Pairs) -> Iterator[Difference]:
+    for name, (one, other) in pairs.items():
+        where = f"variant {one_line(name)}"
+        if one is None or other is None:
+            yield Difference(where, "only in the second bundle" if one is None else "only in the first bundle")
+            continue
+        devices = _unified(*([_device(d) for d in v.devices] for v in (one, other)))
+        if devices:
+            yield Difference(where, "the devices differ", devices)
+        moved = _moved(one, other)
+        if moved:
+            yield Difference(where, f"{count(len(moved), 'node')} moved", _first(moved))
+        lines = _unified(a.text(one.plan).splitlines(), b.text(other.plan).splitlines())
+        if lines:
+            yield Difference(where, "the plan differs", lines)
+        unchecked = [[p.name for p in v.partitions if not p.checked] for v in (one, other)]
+        if unchecked[0] != unchecked[1]:
+            yield Difference(
+                where, f"partitions that were not checked: {_listed(unchecked[0])} → {_listed(unchecked[1])}"
+            )
+
+
+def _moved(one: Variant, other: Variant) -> list[str]:
+    """The nodes of both variants that are on another device."""
+    ours, theirs = (
+        {node: v.devices[part.device].name for part in v.partitions for node in part.nodes} for v in (one, other)
+    )
+    return [
+        one_line(f"{node}: {device} → {theirs[node]}")
+        for node, device in ours.items()
+        if node in theirs and theirs[node] != device
+    ]
+
+
+def _each_partition(pairs: Pairs, compare: Any) -> Iterator[Difference]:
+    for name, (one, other) in pairs.items():
+        if one is None or other is None:
+            continue
+        theirs = {part.name: part for part in other.partitions}
+        for part in one.partitions:
+            if part.name in theirs:
+                for text, details in compare(part, theirs[part.name]):
+                    yield Difference(f"variant {one_line(name)}, {one_line(part.name)}", text, details)
+
+
+def _kernels(one: Partition, other: Partition) -> Iterator[tuple[str, tuple[str, ...]]]:
+    ours, theirs = (
+        [one_line(f"{k.symbol}: {', '.join(k.nodes)} -> {', '.join(k.outputs)}") for k in part.kernels]
+        for part in (one, other)
+    )
+    lines = _unified(ours, theirs)
+    if lines:
+        gone, new = (sum(line.startswith(sign) for line in lines) for sign in "-+")
+        yield f"{len(ours)} → {count(len(theirs), 'kernel')} ({gone} removed, {new} added)", lines
+
+
+def _code(a: Bundle, b: Bundle, one: Partition, other: Partition) -> Iterator[tuple[str, tuple[str, ...]]]:
+    records = [{m.name: m for m in bundle.manifest.members} for bundle in (a, b)]
+    ours, theirs = records[0][one.code], records[1][other.code]
+    if ours.sha256 != theirs.sha256:
+        yield f"{human_bytes(ours.size)} → {human_bytes(theirs.size)}", ()
+    if (one.kind, one.alignment, len(one.layouts)) != (other.kind, other.alignment, len(other.layouts)):
+        yield f"kind, alignment or layouts: {one.kind}, {one.alignment} → {other.kind}, {other.alignment}", ()
+
+
+def _weights(a: Bundle, b: Bundle) -> Iterator[Difference]:
+    """Weights that only one bundle has; those of one name, dtype and shape with their largest difference."""
+    named = [_names_of_weights(bundle) for bundle in (a, b)]
+    hashes = [{w.sha256 for w in bundle.manifest.weights} for bundle in (a, b)]
+    paired: set[str] = set()
+    lines = []
+    for name, index in named[0].items():
+        ours = a.manifest.weights[index]
+        place = named[1].get(name)
+        if place is None or ours.sha256 == b.manifest.weights[place].sha256:
+            continue
+        theirs = b.manifest.weights[place]
+        paired |= {ours.sha256, theirs.sha256}
+        if (ours.dtype, ours.shape) != (theirs.dtype, theirs.shape):
+            lines.append(one_line(f"{name}: {ours.dtype}{list(ours.shape)} → {theirs.dtype}{list(theirs.shape)}"))
+        else:
+            # Only now, because most comparisons need no weight's content.
+            a.verify_weights()
+            b.verify_weights()
+            lines.append(one_line(f"{name}: {_distance(a.weights_view(index), b.weights_view(place))}"))
+    if lines:
+        yield Difference("", f"{count(len(lines), 'weight')} changed", _first(lines))
+    for bundle, here, there, label in ((a, 0, 1, "first"), (b, 1, 0, "second")):
+        only = {w.sha256: w for w in bundle.manifest.weights if w.sha256 not in hashes[there] | paired}
+        if only:
+            total = sum(w.nbytes for w in only.values())
+            names = {bundle.manifest.weights[i].sha256: n for n, i in named[here].items()}
+            shown = [one_line(f"{names.get(h, '')}: {w.dtype}{list(w.shape)}") for h, w in only.items()]
+            text = f"{count(len(only), 'weight')}, {human_bytes(total)}, only in the {label} bundle"
+            yield Difference("", text, _first(shown))
+
+
+def _names_of_weights(bundle: Bundle) -> dict[str, int]:
+    """The weights by variant, partition and name, the names that code and models have for them."""
+    return {
+        f"{variant.name}, {part.name}, {name}": index
+        for variant in bundle.manifest.variants
+        for part in variant.partitions
+        for name, index in zip(part.param_names, part.params, strict=False)
+    }
+
+
+def _distance(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> str:
+    differ = int(np.count_nonzero(one != other))
+    text = f"{differ} of {one.size} elements differ"
+    if one.dtype.kind in "fiu" and one.dtype.itemsize > 1 and one.size:
+        with np.errstate(invalid="ignore", over="ignore"):
+            text += f", at most by {float(np.nanmax(np.abs(one.astype(np.float64) - other.astype(np.float64)))):.3g}"
+    return text
+
+
+def _golden(a: Bundle, b: Bundle) -> Iterator[Difference]:
+    ours, theirs = a.manifest.golden, b.manifest.golden
+    if ours is None or theirs is None:
+        if ours is not theirs:
+            yield Difference("", "only in the second bundle" if ours is None else "only in the first bundle")
+        return
+    for what in ("seed", "rtol", "atol", "steps", "snr"):
+        yield from _changed(what, getattr(ours, what), getattr(theirs, what))
+    for kind in ("inputs", "outputs"):
+        here, there = getattr(ours, kind), getattr(theirs, kind)
+        for name in dict.fromkeys((*here, *there)):
+            if name not in here or name not in there:
+                side = "second" if name not in here else "first"
+                yield Difference("", one_line(f"{kind[:-1]} {name!r} only in the {side} bundle"))
+                continue
+            one, other = a.array(here[name]), b.array(there[name])
+            if (one.dtype, one.shape) != (other.dtype, other.shape):
+                text = f"{one.dtype}{list(one.shape)} → {other.dtype}{list(other.shape)}"
+            elif one.tobytes() != other.tobytes():
+                text = _distance(one, other)
+            else:
+                continue
+            yield Difference("", one_line(f"{kind[:-1]} {name!r}: {text}"))
+
+
+def _others(a: Bundle, b: Bundle, pairs: Pairs) -> Iterator[Difference]:
+    for name, (one, other) in pairs.items():
+        lines = _unified(one.notes, other.notes) if one and other else ()
+        if lines:
+            yield Difference(f"variant {one_line(name)}", "the notes differ", tuple(map(one_line, lines)))
+    kept = [{m.name: m.sha256 for m in bundle.manifest.members if m.name.startswith("graphs/")} for bundle in (a, b)]
+    differing = [name for name in dict.fromkeys((*kept[0], *kept[1])) if kept[0].get(name) != kept[1].get(name)]
+    if differing:
+        yield Difference("", f"members that differ: {', '.join(differing)}")
+    if a.manifest.faults != b.manifest.faults:
+        yield Difference("", f"simulated failures: {_listed(a.manifest.faults)} → {_listed(b.manifest.faults)}")
+
+
+def _sizes(a: Bundle, b: Bundle, sizes: tuple[int, int]) -> Iterator[Difference]:
+    def of(bundle: Bundle) -> dict[str, int]:
+        codes = {p.code for v in bundle.manifest.variants for p in v.partitions}
+        parts = {m.name: m.size for m in bundle.manifest.members}
+        return {
+            "code": sum(parts[name] for name in codes),
+            "weights": sum({w.sha256: w.nbytes for w in bundle.manifest.weights}.values()),
+        }
+
+    rows = {"file": sizes, **{name: (of(a)[name], of(b)[name]) for name in ("code", "weights")}}
+    for name, (one, other) in rows.items():
+        if one != other:
+            yield Difference("", f"{name}: {human_bytes(one)} → {human_bytes(other)}{_percent(one, other)}")
+
+
+def _estimate(variant: Variant) -> float | None:
+    found = _ESTIMATE.search(variant.summary)
+    return None if found is None else float(found[1]) * _SECONDS[found[2]]
+
+
+def _estimates(estimates: Mapping[str, tuple[float | None, float | None]]) -> Iterator[Difference]:
+    for name, (one, other) in estimates.items():
+        if one != other:
+            shown = ["unknown" if e is None else f"{e * 1e3:.4g} ms" for e in (one, other)]
+            percent = "" if one is None or other is None else _percent(one, other)
+            yield Difference(f"variant {one_line(name)}", f"{shown[0]} → {shown[1]}{percent}")
+
+
+def _percent(one: float, other: float) -> str:
+    return f" ({(other - one) / one:+.1%})" if one else ""
+
+
+def _unified(one: Sequence[str], other: Sequence[str]) -> tuple[str, ...]:
+    """The lines that differ, with a sign in front; context where it shows the place."""
+    lines = list(difflib.unified_diff(one, other, lineterm="", n=1))[2:]
+    return _first(lines, MAX_LINES)
+
+
+def _first(lines: Iterable[str], most: int = _NAMED) -> tuple[str, ...]:
+    listed = list(lines)
+    more = len(listed) - most
+    return (*listed[:most], f"… {more} more") if more > 0 else tuple(listed)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names) or "none"

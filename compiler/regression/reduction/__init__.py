@@ -1,0 +1,1 @@
+"""Reduction of a failing model to the fewest nodes that still fail."""
