@@ -1,11 +1,14 @@
 """From the start of a process to its first result: with nothing cached, and again; ONNX Runtime's start beside it.
 
-Usage: python benchmarks/start.py [--devices VULKAN,OPENCL] [--rounds 5] [MODEL …]
-MODEL is a light network (squeezenet) or an .onnx file; the default is four light networks. Each start is a process of
-its own with a cache folder of its own, where drivers keep what they compile too: empty for `cold`, as the first process
-left it for `second`. `binaries` is a cold start of a bundle that holds OpenCL's binaries. The least of the rounds
-counts; the goal is for `second`. `cpu` is processor time, which a busy machine inflates less. Prints a table and writes
-benchmarks/results/start.json.
+Usage: python benchmarks/start.py [--devices VULKAN,OPENCL,CPU] [--rounds 5] [--runtime PYTHON] [MODEL …]
+MODEL is a light network (squeezenet), an .onnx file, or a bundle, which is not compiled then and is compared with the
+.onnx file beside it if there is one; the default is four light networks. PYTHON is the interpreter of an environment
+with heterocc-runtime alone (`make wheels` makes one), whose starts are further rows, marked `alone`.
+
+Each start is a process of its own with a cache folder of its own, where drivers keep what they compile too: empty for
+`cold`, as the first process left it for `second`. `binaries` is a cold start of a bundle that holds OpenCL's binaries.
+The least of the rounds counts; the goal is for `second`. `cpu` is processor time, which a busy machine inflates less.
+Prints a table and writes benchmarks/results/start.json.
 """
 
 from __future__ import annotations
@@ -81,6 +84,7 @@ class Row:
 
     model: str
     device: str | None
+    alone: bool = False
     second: list[Start] = field(default_factory=list)
     cold: Start | None = None
     binaries: Start | None = None
@@ -97,13 +101,13 @@ def processor_time() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def start(program: str, path: Path, cache: Path) -> Start:
-    """Start one process. Raises CalledProcessError with what it said."""
+def start(program: str, path: Path, cache: Path, python: str = sys.executable) -> Start:
+    """Start one process. Raises SystemExit with what it said."""
     env = {**os.environ, "XDG_CACHE_HOME": str(cache), "HETEROCC_CACHE": str(cache / "heterocc")}
     env.pop("POCL_CACHE_DIR", None)
     spent = processor_time()
     before = time.time()
-    done = subprocess.run([sys.executable, "-c", program, str(path)], env=env, capture_output=True, text=True)
+    done = subprocess.run([python, "-c", program, str(path)], env=env, capture_output=True, text=True)
     if done.returncode != 0:
         raise SystemExit(f"{path.name}: {(done.stderr.strip().splitlines() or ['failed'])[-1]}")
     begun, imported, loaded, first, second = json.loads(done.stdout.splitlines()[-1])
@@ -131,10 +135,19 @@ def model_path(name: str) -> Path:
     return models.light(name)
 
 
-def measure(names: list[str], devices: list[str], rounds: int, folder: Path) -> list[Row]:
+def measure(names: list[str], devices: list[str], rounds: int, folder: Path, runtime: str | None) -> list[Row]:
     """All rows; later starts take turns, so that a busy machine is busy for all."""
-    rows: list[tuple[Row, str, Path, Path]] = []
+    rows: list[tuple[Row, str, Path, Path, str]] = []
+    pythons = [sys.executable, *([] if runtime is None else [runtime])]
     for name in names:
+        if name.endswith(".hcb"):
+            cache = folder / f"cache-{Path(name).stem}"
+            for python in pythons:
+                rows.append((Row(Path(name).stem, "as built", python == runtime), HETEROCC, Path(name), cache, python))
+            if Path(name).with_suffix(".onnx").is_file():
+                model = Path(name).with_suffix(".onnx")
+                rows.append((Row(model.stem, None), ONNXRUNTIME, model, folder / "cache-onnxruntime", sys.executable))
+            continue
         model = model_path(name)
         for device in devices:
             print(f"{name} on {device} …", file=sys.stderr)
@@ -145,11 +158,13 @@ def measure(names: list[str], devices: list[str], rounds: int, folder: Path) -> 
                 output = folder / f"{model.stem}-{device}-binaries.hcb"
                 with_binaries = compiled(model, f"{device},CPU", output, f"{device}.binaries=on")
                 row.binaries = start(HETEROCC, with_binaries, folder / f"cache-{model.stem}-binaries")
-            rows.append((row, HETEROCC, bundle, cache))
-        rows.append((Row(name, None), ONNXRUNTIME, model, folder / "cache-onnxruntime"))
+            rows.append((row, HETEROCC, bundle, cache, sys.executable))
+            if runtime is not None:
+                rows.append((Row(name, device, alone=True), HETEROCC, bundle, cache, runtime))
+        rows.append((Row(name, None), ONNXRUNTIME, model, folder / "cache-onnxruntime", sys.executable))
     for _ in range(rounds):
-        for row, program, path, cache in rows:
-            row.second.append(start(program, path, cache))
+        for row, program, path, cache, python in rows:
+            row.second.append(start(program, path, cache, python))
     return [row for row, *_ in rows]
 
 
@@ -163,7 +178,7 @@ def table(rows: list[Row]) -> str:
         binaries = "" if row.binaries is None else f"{row.binaries.total:.2f}"
         parts = (best.cpu, best.python, best.imports, best.load, best.first, best.run)
         over = " over the goal" if row.device is not None and best.total > GOAL else ""
-        label = f"{row.model} {row.device or 'ONNX Runtime'}"
+        label = f"{row.model} {row.device or 'ONNX Runtime'}{' alone' if row.alone else ''}"
         lines.append(
             f"{label:<28}{cold:>10}{binaries:>10}{best.total:>10.2f}" + "".join(f"{p:>10.3f}" for p in parts) + over
         )
@@ -173,12 +188,13 @@ def table(rows: list[Row]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("models", nargs="*", default=list(DEFAULT))
-    parser.add_argument("--devices", default="VULKAN,OPENCL")
+    parser.add_argument("--devices", default="VULKAN,OPENCL,CPU")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--runtime", metavar="PYTHON", help="interpreter of an environment with heterocc-runtime alone")
     parser.add_argument("--json", type=Path, default=ROOT / "benchmarks" / "results" / "start.json")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="heterocc-start-") as folder:
-        rows = measure(options.models, options.devices.split(","), options.rounds, Path(folder))
+        rows = measure(options.models, options.devices.split(","), options.rounds, Path(folder), options.runtime)
     print(table(rows))
     options.json.parent.mkdir(parents=True, exist_ok=True)
     options.json.write_text(json.dumps([asdict(row) for row in rows], indent=2) + "\n", encoding="utf-8")

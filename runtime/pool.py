@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from typing import TYPE_CHECKING
 
 from heterocc.runtime.execute.chain import Chain, Context
-from heterocc.runtime.profile.recorder import Recorder
-from heterocc.runtime.profile.timestamps import Timestamps
+
+if TYPE_CHECKING:  # imported when a session profiles
+    from heterocc.runtime.profile.recorder import Recorder
+    from heterocc.runtime.profile.timestamps import Timestamps
 
 
 class ContextPool:
@@ -17,7 +20,11 @@ class ContextPool:
         """Raises DeviceError or DeviceMemoryError if there is not enough memory for the first context."""
         self.chain = chain
         spaces = [space for i, space in enumerate(chain.schedule.spaces) if i in chain.compiled]
-        self.timestamps = Timestamps(spaces) if profiling else None
+        self.timestamps: Timestamps | None = None
+        if profiling:
+            from heterocc.runtime.profile.timestamps import Timestamps
+
+            self.timestamps = Timestamps(spaces)
         self._lock = threading.Lock()
         self._recorders: list[Recorder] = []
         self._closed = False
@@ -33,6 +40,8 @@ class ContextPool:
         """A new context, owned by the caller."""
         if self.timestamps is None:
             return Context(self.chain)
+        from heterocc.runtime.profile.recorder import Recorder
+
         recorder = Recorder(self.chain.schedule, self.timestamps)
         context = Context(self.chain, observer=recorder)
         with self._lock:

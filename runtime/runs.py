@@ -17,7 +17,6 @@ from heterocc.runtime.execute.faults import offer
 from heterocc.runtime.execute.ort import to_python
 from heterocc.runtime.feeds import Array
 from heterocc.runtime.pool import ContextPool
-from heterocc.runtime.profile.recorder import Recorder
 from heterocc.runtime.select.select import labels, others_here
 
 
@@ -99,8 +98,11 @@ class Runs:
         except DeviceError as error:
             offer(error, labels(self._variant), others_here(self._bundle.manifest, self._variant))
             raise
-        if isinstance(context.observer, Recorder):
-            context.observer.runs += 1
+        if context.observer is not None:
+            from heterocc.runtime.profile.recorder import Recorder  # sessions that do not profile never import it
+
+            if isinstance(context.observer, Recorder):
+                context.observer.runs += 1
 
     def _result(self, context: Context, index: int, target: Array | None) -> Any:
         value = self._variant.outputs[index]

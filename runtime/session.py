@@ -18,13 +18,13 @@ from heterocc.runtime.execute.cuda_streams import device_keeper
 from heterocc.runtime.execute.loaded_code import close_unloaded
 from heterocc.runtime.feeds import Array, FeedCheck, TensorInfo, check_out, nearest
 from heterocc.runtime.pool import ContextPool
-from heterocc.runtime.profile.profile import Profile, build_profile
-from heterocc.runtime.profile.trace import Tap, TraceCallback
 from heterocc.runtime.runs import Runs
 from heterocc.runtime.select.opening import open_variant
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # imported when they are used: most sessions neither profile nor trace
     from heterocc.artifacts.signing.keys import AnyKey
+    from heterocc.runtime.profile.profile import Profile
+    from heterocc.runtime.profile.trace import TraceCallback
 
 Feed = Mapping[str, Any]
 Results = dict[str, Any]
@@ -241,6 +241,8 @@ class Session(Closing):
             raise UsageError(
                 "this session does not profile", hint="load the bundle with profile=True: load(path, profile=True)"
             )
+        from heterocc.runtime.profile.profile import build_profile
+
         return build_profile(self._variant, pool.chain.schedule, pool.recorders, pool.timestamps)
 
     def clear_profile(self) -> None:
@@ -267,6 +269,8 @@ class Session(Closing):
             if partition not in names:
                 raise UsageError(f"the variant has no partition '{partition}'", hint=nearest(partition, names))
             partition = names.index(partition)
+        from heterocc.runtime.profile.trace import Tap
+
         tap = Tap(self._variant, chain.schedule, partition, callback)
         arrays = self._check(feed)
         try:

@@ -15,9 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any
 
-import tvm_ffi
-
 from heterocc.artifacts.manifest import Variant
+from heterocc.runtime import ffi as tvm_ffi
 from heterocc.runtime import forks
 from heterocc.runtime.execute.inflight import Settle
 from heterocc.runtime.native.cuda_driver import Event, Stream, kept_context

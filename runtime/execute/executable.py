@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
-
-import tvm_ffi
+from typing import TYPE_CHECKING, Any
 
 from heterocc.artifacts.errors import HeteroccError
+from heterocc.runtime import ffi as tvm_ffi
 from heterocc.runtime.execute.cuda_streams import kernel_stream
 from heterocc.runtime.execute.faults import device_fault
 from heterocc.runtime.execute.tvm_api import POOLED, tvm_api
-from heterocc.runtime.native import cpu_api, opencl_api, vulkan_api
+from heterocc.runtime.native import cpu_api
 from heterocc.runtime.plan.schedule import HOST, Space
+
+if TYPE_CHECKING:
+    from heterocc.runtime.native.opencl_api import Origins
 
 _BOUND = "heterocc.bound"
 
@@ -58,6 +60,8 @@ class Executable:
         if self.space.backend != "opencl":
             return b""
         try:
+            from heterocc.runtime.native import opencl_api
+
             return opencl_api.program_binaries(self._module, self.space.index)
         except Exception as error:
             raise device_fault(error, f"reading the binaries of '{self.name}'", str(self.space)) from error
@@ -105,12 +109,16 @@ def load_library(path: str, name: str, space: Space, binaries: bytes = b"", thre
     api = tvm_api()
     try:
         if space.backend == "vulkan":
+            from heterocc.runtime.native import vulkan_api
+
             vulkan_api.load_vulkan()
         library = api.load_module(path, "so")
         cpu_api.launch_on(path, threads)
         if space.backend == "vulkan":
             vulkan_api.build_kernels(library, space.index)
         elif space.backend == "opencl":
+            from heterocc.runtime.native import opencl_api
+
             opencl_api.build_kernels(library, space.index, binaries)
             return Library(library, name, _origin_text(opencl_api.origins(library, space.index), bool(binaries)))
         return Library(library, name)
@@ -118,7 +126,7 @@ def load_library(path: str, name: str, space: Space, binaries: bytes = b"", thre
         raise device_fault(error, f"loading partition '{name}'", str(space)) from error
 
 
-def _origin_text(found: opencl_api.Origins, offered: bool) -> str | None:
+def _origin_text(found: Origins, offered: bool) -> str | None:
     """The origin of OpenCL code, as the end of a sentence; None if it was loaded by TVM's own OpenCL runtime."""
     places = ((found.bundle, "the bundle's binaries"), (found.disk, "binaries kept on disk"), (found.source, "source"))
     used = [place for count, place in places if count]

@@ -7,14 +7,13 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-import tvm_ffi
-
 from heterocc.artifacts.errors import HeteroccError
 from heterocc.artifacts.manifest import Variant
+from heterocc.runtime import ffi as tvm_ffi
 from heterocc.runtime.execute.faults import device_fault
 from heterocc.runtime.execute.inflight import InFlight, Settle
 from heterocc.runtime.execute.transfer import lender, turner
-from heterocc.runtime.native import opencl_devices, plugin_function
+from heterocc.runtime.native import plugin_function
 from heterocc.runtime.plan.lending_turns import Borders, Side, Turns, plan_borders
 from heterocc.runtime.plan.schedule import Call, Copy, Schedule, Space, Wait
 
@@ -29,6 +28,8 @@ def copying_notes(plan: Schedule) -> tuple[str, ...]:
         lends = plugin_function("opencl", "lends") if space.backend == "opencl" and space not in plan.shared else None
         if lends is None:
             continue
+        from heterocc.runtime.native import opencl_devices
+
         device = opencl_devices()[space.index]
         if device.unified and not device.shares_host_memory and not lends(space.index):
             notes.append(f"{space} shares the host's memory, but its driver moves what it maps: values are copied")

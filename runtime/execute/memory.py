@@ -8,11 +8,11 @@ from math import prod
 from typing import Any
 
 import numpy as np
-import tvm_ffi
 
 from heterocc.artifacts.dtypes import COMPUTED
 from heterocc.artifacts.errors import HeteroccError
 from heterocc.artifacts.manifest import TensorSpec
+from heterocc.runtime import ffi as tvm_ffi
 from heterocc.runtime.execute.faults import device_fault
 from heterocc.runtime.execute.pinned import lent_bytes, pinned_bytes, pinning_device
 from heterocc.runtime.execute.transfer import lender, turner

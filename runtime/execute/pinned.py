@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import tvm_ffi
 
 from heterocc.artifacts.errors import DeviceMemoryError
 from heterocc.artifacts.manifest import TensorSpec
+from heterocc.runtime import ffi as tvm_ffi
 from heterocc.runtime.execute.faults import device_fault
 from heterocc.runtime.execute.tvm_api import tvm_api
 from heterocc.runtime.feeds import Array

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from heterocc.artifacts.manifest import Variant
 from heterocc.runtime.execute.executable import synchronizer
 from heterocc.runtime.execute.inflight import Settle
 from heterocc.runtime.execute.tvm_api import tvm_api
-from heterocc.runtime.native import OpenCLDevice, VulkanDevice, opencl_devices, plugin_function, vulkan_devices
+from heterocc.runtime.native import plugin_function
 from heterocc.runtime.plan.schedule import Copy, Space
+
+if TYPE_CHECKING:
+    from heterocc.runtime.native import OpenCLDevice, VulkanDevice
 
 
 def shared_spaces(variant: Variant) -> frozenset[Space]:
@@ -36,9 +39,21 @@ def shared_spaces(variant: Variant) -> frozenset[Space]:
     )
 
 
+def _opencl_devices() -> Sequence[OpenCLDevice]:
+    from heterocc.runtime.native import opencl_devices
+
+    return opencl_devices()
+
+
+def _vulkan_devices() -> Sequence[VulkanDevice]:
+    from heterocc.runtime.native import vulkan_devices
+
+    return vulkan_devices()
+
+
 _SHARERS: Mapping[str, Callable[[], Sequence[OpenCLDevice | VulkanDevice]]] = {
-    "opencl": opencl_devices,
-    "vulkan": vulkan_devices,
+    "opencl": _opencl_devices,
+    "vulkan": _vulkan_devices,
 }
 
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-import tvm_ffi
-
+from heterocc.runtime import ffi as tvm_ffi
 from heterocc.runtime import native
 
 POOLED = 2

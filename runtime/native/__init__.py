@@ -4,26 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
-
-import tvm_ffi
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from heterocc.artifacts.errors import HeteroccError
-from heterocc.runtime.native import opencl_api, vulkan_api
-from heterocc.runtime.native.cuda_api import CudaDevice, cuda_devices, cuda_unavailable_reason, load_cuda
-from heterocc.runtime.native.opencl_api import (
-    OpenCLDevice,
-    load_opencl,
-    opencl_devices,
-    opencl_unavailable_reason,
-)
+from heterocc.runtime import ffi as tvm_ffi
 from heterocc.runtime.native.tvm_runtime import load_tvm_runtime
-from heterocc.runtime.native.vulkan_api import (
-    VulkanDevice,
-    load_vulkan,
-    vulkan_devices,
-    vulkan_unavailable_reason,
-)
+
+if TYPE_CHECKING:
+    from heterocc.runtime.native.cuda_api import CudaDevice, cuda_devices, cuda_unavailable_reason, load_cuda
+    from heterocc.runtime.native.opencl_api import (
+        OpenCLDevice,
+        load_opencl,
+        opencl_devices,
+        opencl_unavailable_reason,
+    )
+    from heterocc.runtime.native.vulkan_api import (
+        VulkanDevice,
+        load_vulkan,
+        vulkan_devices,
+        vulkan_unavailable_reason,
+    )
 
 __all__ = [
     "CudaDevice",
@@ -45,11 +46,22 @@ __all__ = [
 ]
 
 
+def __getattr__(name: str) -> Any:
+    """Names of the APIs of GPUs, which are imported on first use: a bundle for CPUs needs none of them."""
+    if name in __all__:
+        for backend in ("opencl", "vulkan", "cuda"):
+            if backend in name.lower():
+                return getattr(import_module(f"heterocc.runtime.native.{backend}_api"), name)
+    raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+
+
 def register() -> None:
     """Load the plug-ins that can be loaded: the entry point of group `tvm.backends`, called by `import tvm`.
 
     Errors are left to later calls.
     """
+    from heterocc.runtime.native import opencl_api, vulkan_api
+
     for module in (opencl_api, vulkan_api):
         with suppress(HeteroccError):
             module.PLUGIN.load()
@@ -63,4 +75,6 @@ def plugin_function(backend: str, name: str) -> Callable[..., Any] | None:
 
 def typed_error(error: BaseException, where: str | None = None) -> HeteroccError | None:
     """The typed error for an exception that a plug-in raised, or None if it came from elsewhere."""
+    from heterocc.runtime.native import opencl_api, vulkan_api
+
     return opencl_api.PLUGIN.typed_error(error, where) or vulkan_api.PLUGIN.typed_error(error, where)

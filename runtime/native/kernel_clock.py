@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 
-import tvm_ffi
+from heterocc.runtime import ffi as tvm_ffi
 
 _LOCK = threading.Lock()
 _USERS: Counter[str] = Counter()

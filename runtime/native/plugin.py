@@ -12,8 +12,6 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-import tvm_ffi
-
 from heterocc.artifacts.errors import (
     BundleError,
     DeviceError,
@@ -22,6 +20,7 @@ from heterocc.artifacts.errors import (
     HeteroccError,
     NativePluginError,
 )
+from heterocc.runtime import ffi as tvm_ffi
 from heterocc.runtime.fault_variables import honour, native_variable
 from heterocc.runtime.forks import open_driver
 from heterocc.runtime.native.tvm_libraries import check_tvm_version

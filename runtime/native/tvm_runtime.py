@@ -5,9 +5,8 @@ from __future__ import annotations
 import ctypes
 import threading
 
-import tvm_ffi
-
 from heterocc.artifacts.errors import NativePluginError
+from heterocc.runtime import ffi as tvm_ffi
 from heterocc.runtime.native.tvm_libraries import REINSTALL, check_tvm_version, tvm_libraries
 
 _LOCK = threading.Lock()

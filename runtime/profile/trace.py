@@ -6,9 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import tvm_ffi
-
 from heterocc.artifacts.manifest import Kernel, Variant
+from heterocc.runtime import ffi as tvm_ffi
 from heterocc.runtime import forks
 from heterocc.runtime.execute.executable import Instrument, synchronizer
 from heterocc.runtime.execute.memory import to_host

@@ -16,7 +16,6 @@ from heterocc.runtime.execute.executable import synchronizer
 from heterocc.runtime.execute.faults import device_fault, offer
 from heterocc.runtime.execute.memory import Allocations
 from heterocc.runtime.execute.tvm_api import release_pools, tvm_api
-from heterocc.runtime.native import opencl_api, vulkan_api
 from heterocc.runtime.plan.steps import Space
 from heterocc.runtime.pool import ContextPool
 from heterocc.runtime.select.select import Selection, choose_threads, labels, others_here, select_variants, shown
@@ -114,6 +113,8 @@ def _free_unused(variant: Variant) -> None:
     with suppress(HeteroccError):  # no runtime, no driver: nothing is kept
         tvm_api()
         release_pools()
+    from heterocc.runtime.native import opencl_api, vulkan_api
+
     trims = {"opencl": opencl_api.trim, "vulkan": vulkan_api.trim}
     for backend in {d.backend for d in variant.devices} & trims.keys():
         with suppress(HeteroccError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from heterocc.artifacts.errors import (
     HeteroccError,
@@ -22,15 +22,31 @@ from heterocc.runtime.execute.tvm_api import available_cores, max_threads
 from heterocc.runtime.native import cpu_api
 from heterocc.runtime.native.tvm_libraries import REINSTALL
 from heterocc.runtime.select.compat import host, why_not
-from heterocc.runtime.select.devices import device_here, driver_reason
 from heterocc.runtime.select.matching import answers, match_variants
 from heterocc.runtime.select.ranking import CPU_PROPERTY, kind_text, rank
+
+if TYPE_CHECKING:
+    from heterocc.runtime.select.found import FoundDevice
 
 How = Literal["asked", "first", "auto"]
 
 _MAX_INT = 2**31 - 1
 _FLOATS = frozenset(["float64", "float32", "float16", "bfloat16"])
 _KNOWN = re.compile(r"(CPU|ORT)|(GPU|OPENCL|VULKAN|CUDA)(\.[0-9]{1,3})?")
+
+
+def driver_reason(device: Device) -> str | None:
+    """As `heterocc.runtime.select.devices.driver_reason`, which is imported when a variant needs a GPU."""
+    from heterocc.runtime.select import devices
+
+    return devices.driver_reason(device)
+
+
+def device_here(device: Device) -> FoundDevice:
+    """As `heterocc.runtime.select.devices.device_here`, which is imported for AUTO only."""
+    from heterocc.runtime.select import devices
+
+    return devices.device_here(device)
 
 
 @dataclass(frozen=True, slots=True)

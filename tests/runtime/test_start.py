@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.fresh_process import fresh
+from tests.runtime import standin
+
+LATER = ("tvm_ffi", "pydantic", "onnxruntime", "heterocc.runtime.profile.profile", "heterocc.runtime.native.vulkan_api")
+
+
+def test_importing_the_runtime_leaves_what_only_some_programs_need_for_later() -> None:
+    program = f"import json, sys, heterocc.runtime; print(json.dumps([m for m in {LATER!r} if m in sys.modules]))"
+    assert json.loads(fresh(program)) == []
+
+
+def test_the_names_that_are_imported_later_are_there() -> None:
+    program = """
+import heterocc.runtime as runtime
+from heterocc.runtime import native
+assert all(getattr(runtime, name) for name in (*runtime.__all__, "__version__"))
+assert all(getattr(native, name) for name in native.__all__)
+for module in (runtime, native):
+    try:
+        module.nothing
+    except AttributeError as error:
+        print(error)
+"""
+    assert fresh(program).splitlines() == [
+        "module 'heterocc.runtime' has no attribute 'nothing'",
+        "module 'heterocc.runtime.native' has no attribute 'nothing'",
+    ]
+
+
+@pytest.mark.parametrize("threads", [1, 8])
+def test_package_metadata_that_a_load_put_off_is_whole_when_it_is_read(threads: int, tmp_path: Path) -> None:
+    standin.write_bundle(tmp_path / "m.hcb", standin.chain(1))
+    program = f"""
+import sys, threading
+from heterocc.runtime import load
+session = load({str(tmp_path / "m.hcb")!r})
+from importlib import metadata
+names = []
+def read(): names.append(metadata.metadata("numpy")["Name"])
+workers = [threading.Thread(target=read) for _ in range({threads})]
+[w.start() for w in workers]; [w.join() for w in workers]
+print(set(names), len(names), metadata.version("numpy") != "", "email.message" in sys.modules)
+"""
+    assert fresh(program).split() == ["{'numpy'}", str(threads), "True", "True"]
