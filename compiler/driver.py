@@ -103,6 +103,7 @@ def partition_by_table(
     policy: str = "optimal",
     passes: str | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
+    dims: Mapping[str, int] | None = None,
 ) -> tuple[dict[str, Any], list[str]]:
     """Place the nodes of a model, taken as it is written, by a table of costs, without any device.
 
@@ -115,7 +116,7 @@ def partition_by_table(
     files: dict[str | os.PathLike[str], str] = {path: "the cost table"}
     with reading(files if source.data is not None else {**files, source.path: "the model"}):
         table = load_cost_table(path)
-        graph, unknown = graph_as_written(source, shapes, table.node_us)
+        graph, unknown = graph_as_written(source, shapes, table.node_us, dims)
         return place_by_table(graph, table, pipeline, policy if passes is None else passes), unknown
 
 
@@ -156,7 +157,7 @@ def _prepare(source: ModelSource, options: CompileOptions, reporter: Reporter, t
     passes = policy_pipeline(options.policy) if options.passes is None else parse_pipeline(options.passes)
     trace = Trace(options.dump_dir, options.pass_limit)
     with reporter.stage(f"importing {source.path.name}"), timed(seconds, "import"):
-        model = import_model(source, shapes=options.shapes)
+        model = import_model(source, shapes=options.shapes, dims=options.dims)
     _require_places(options, target)  # again, because the model's external data is known now
     lists, notes = resolve_lists(
         (tuple(options.devices), *options.variants),
@@ -244,7 +245,7 @@ class _Job:
             with self.reporter.stage("running ONNX Runtime"), timed(self.variants.seconds, "reference"):
                 found = find_vectors(self.model, self.options.inputs, self.options.seed)
         except InputError as error:
-            blamed = empty_at_fault(self.options.shapes, error)
+            blamed = empty_at_fault(self.options.shapes, error, self.options.dims)
             if blamed is not None:
                 raise blamed from error
             refused = isinstance(error, ModelRunError)
@@ -266,12 +267,12 @@ class _Job:
 
     def _refused_hint(self) -> str:
         inputs = Hint("inputs that the model accepts (`inputs`), ", "inputs that the model accepts with --inputs, ")
-        shapes = Hint("other `shapes`, ", "another --shape, ")
+        shapes = Hint("other `shapes` or `dims`, ", "another --shape or --dim, ")
         unchecked = Hint("or check=False to compile", "or --no-check to compile") + " without running the model"
         if self.options.inputs is not None:
             inputs = Hint("other `inputs`, ", "other --inputs, ")
         hint: str = "give "
-        for part in (inputs, shapes if self.options.shapes else "", unchecked):
+        for part in (inputs, shapes if self.options.shapes or self.options.dims else "", unchecked):
             hint = hint + part
         return hint
 

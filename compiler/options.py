@@ -22,8 +22,9 @@ class CompileOptions:
 
     `devices` is in order of priority, as in `--devices`: "GPU,CPU" or ["GPU", "CPU"]. `variants` are further such
     lists, each a separate variant of the bundle after the main one; a single string is one list. `shapes` fixes dynamic
-    inputs by name. `affinity` is an affinity file or a mapping from node name to device, such as the result of
-    `query_model`; a variant ignores entries for devices that only other variants list. `passes` overrides `policy`.
+    inputs by name, `dims` dimensions by name, in all inputs that have them. `affinity` is an affinity file or a mapping
+    from node name to device, such as the result of `query_model`; a variant ignores entries for devices that only other
+    variants list. `passes` overrides `policy`.
     `cpu_targets` are CPUs to compile for, each in variants of its own: `x86-64-v3`, `armv8.2-a+dotprod`.
     `inputs` is an .npz file with inputs for the check and the golden vectors, instead of seeded ones. A path may be a
     string, and a single file or property needs no sequence.
@@ -37,6 +38,7 @@ class CompileOptions:
     properties: Sequence[str] = ()
     cpu_targets: Sequence[str] = ()
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    dims: Mapping[str, int] = field(default_factory=dict)
     affinity: Path | Mapping[str, str] | Affinity | None = None
     policy: str = "merge"
     passes: str | None = None
@@ -70,6 +72,7 @@ class CompileOptions:
         for name, shape in self.shapes.items():
             if isinstance(shape, (str, bytes)) or not isinstance(shape, Sequence):
                 raise _wrong(f"shapes[{name!r}]", shape, "a sequence of integers, such as (1, 3, 224, 224)")
+        _require("dims", self.dims, Mapping, "a mapping of dimension name to size")
         _require("policy", self.policy, str, "the name of a policy")
         for name in ("check", "cpu_variant"):
             _require(name, getattr(self, name), bool, "True or False")

@@ -17,6 +17,7 @@ from heterocc.compiler.cli.options import (
     CpuTargets,
     DeviceFile,
     Devices,
+    Dim,
     DotDir,
     DumpDir,
     Json,
@@ -65,6 +66,7 @@ def compile(
     devices: Devices = "CPU,ORT",
     variant: Variant = None,
     shape: Shape = None,
+    dim: Dim = None,
     device_file: DeviceFile = None,
     property_: Property = None,
     cpu_targets: CpuTargets = None,
@@ -106,6 +108,7 @@ def compile(
                 device_file,
                 property_,
                 shape,
+                dim,
                 variants=tuple(variant or ()),
                 cpu_targets=() if cpu_targets is None else (cpu_targets,),
                 affinity=affinity,
@@ -146,6 +149,7 @@ def partition(
     model: Model,
     devices: Devices = "CPU,ORT",
     shape: Shape = None,
+    dim: Dim = None,
     device_file: DeviceFile = None,
     property_: Property = None,
     affinity: Affinity = None,
@@ -171,7 +175,7 @@ def partition(
     with errors(json):
         require_objective(objective)
         if cost_table is not None:
-            print_placement(context, model, cost_table, shape, policy, passes, as_json=json)
+            print_placement(context, model, cost_table, shape, dim, policy, passes, as_json=json)
             return
         from heterocc.compiler.driver import partition_model
 
@@ -182,6 +186,7 @@ def partition(
                 device_file,
                 property_,
                 shape,
+                dim,
                 affinity=affinity,
                 policy=policy,
                 passes=passes,
@@ -211,6 +216,7 @@ def query(
     model: Model,
     devices: Devices = "CPU,ORT",
     shape: Shape = None,
+    dim: Dim = None,
     device_file: DeviceFile = None,
     property_: Property = None,
     json: Json = False,
@@ -227,6 +233,7 @@ def query(
                 device_file,
                 property_,
                 shape,
+                dim,
             ),
             ConsoleReporter(quiet=quiet or json),
         )

@@ -34,6 +34,15 @@ Shape = Annotated[
     list[str] | None,
     typer.Option("--shape", help="Fix a dynamic input: NAME=1,3,224,224. Repeatable.", metavar="NAME=DIMS"),
 ]
+Dim = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--dim",
+        help="Fix a named dimension wherever the inputs have it: batch=8; `heterocc inspect model.onnx` lists the "
+        "names. Repeatable.",
+        metavar="NAME=SIZE",
+    ),
+]
 DeviceFile = Annotated[
     list[Path] | None,
     typer.Option(
@@ -128,6 +137,26 @@ def parse_shapes(options: list[str] | None) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
+def parse_dims(options: list[str] | None) -> dict[str, int]:
+    """Parse `--dim` options `NAME=8`. Raises ShapeOptionError (HC106) for malformed text."""
+    dims: dict[str, int] = {}
+    for option in options or ():
+        name, sign, text = option.rpartition("=")
+        where = f"--dim {option}"
+        if not sign or not name:
+            raise ShapeOptionError(
+                f"'{option}' is not of the form NAME=8", where=where, hint="one name and one whole number"
+            )
+        if not (text.isascii() and text.isdigit() and len(text) < 20):
+            raise ShapeOptionError(
+                f"dimension '{name}' cannot be '{text[:40]}'", where=where, hint="sizes are whole numbers, 0 or more"
+            )
+        if name in dims:
+            raise ShapeOptionError(f"dimension '{name}' is given twice", where=where)
+        dims[name] = int(text)
+    return dims
+
+
 def split_devices(text: str) -> tuple[str, ...]:
     """Split `--devices` at commas, except after `AUTO:`, whose candidates are the rest of the text."""
     if text.upper().startswith("AUTO:"):
@@ -136,7 +165,12 @@ def split_devices(text: str) -> tuple[str, ...]:
 
 
 def compile_options(
-    devices: str, files: list[Path] | None, properties: list[str] | None, shapes: list[str] | None, **others: Any
+    devices: str,
+    files: list[Path] | None,
+    properties: list[str] | None,
+    shapes: list[str] | None,
+    dims: list[str] | None,
+    **others: Any,
 ) -> CompileOptions:
     """CompileOptions from the options of every command on a model, and from `others` unchanged."""
     return CompileOptions(
@@ -144,5 +178,6 @@ def compile_options(
         device_files=tuple(files or ()),
         properties=tuple(properties or ()),
         shapes=parse_shapes(shapes),
+        dims=parse_dims(dims),
         **others,
     )

@@ -33,18 +33,20 @@ def import_model(
     model: AnyModel | ModelSource,
     *,
     shapes: Mapping[str, Sequence[int]] | None = None,
+    dims: Mapping[str, int] | None = None,
     base_dir: str | Path | None = None,
 ) -> ImportedModel:
     """Read, check and normalise an ONNX model: a path, a ModelProto, or the bytes of one.
 
-    `shapes` fixes dynamic input shapes by the input's name in the model. `base_dir` is the folder of the external data
+    `shapes` fixes dynamic input shapes by the input's name in the model, `dims` dimensions by their names, wherever the
+    inputs have them. `base_dir` is the folder of the external data
     of a model without a file; without it such data is refused.
 
     Raises an InputError (HC1xx) for any error in the model, its external data or the shapes.
     """
     source = as_source(model, base_dir)
     try:
-        return _import(source, shapes or {})
+        return _import(source, shapes or {}, dims or {})
     except MemoryError as error:
         raise InputError(
             "the model needs more memory than is available",
@@ -53,18 +55,18 @@ def import_model(
         ) from error
 
 
-def _import(source: ModelSource, shapes: Mapping[str, Sequence[int]]) -> ImportedModel:
+def _import(source: ModelSource, shapes: Mapping[str, Sequence[int]], dims: Mapping[str, int]) -> ImportedModel:
     path = source.path
     draft, digest = read_model(source)
     draft.budget = Budget.for_weights(draft.weights)
     where = path.name
-    fix_inputs(draft, shapes, where)
+    fix_inputs(draft, shapes, where, dims)
     # A name that is not UTF-8 has lone surrogates in Python, which cannot be written to text files.
     stem = os.fsencode(path.stem).decode("utf-8", "replace")
     try:
         return _normalised(draft, stem, digest, where)
     except InvalidGraphError as error:
-        empty = empty_at_fault(shapes, error)
+        empty = empty_at_fault(shapes, error, dims)
         if empty is None:
             raise
         raise empty from error

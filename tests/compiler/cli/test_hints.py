@@ -88,7 +88,7 @@ def test_shapes_from_python_are_named_in_the_same_way(tmp_path: Path) -> None:
     with pytest.raises(InputError) as caught:
         compile_model(model, tmp_path / "m.hcb")
     assert isinstance(caught.value.hint, Hint)
-    assert "shapes={'x': (1, 3)}" in str(caught.value.hint) and "--shape x=1,3" in caught.value.hint.command
+    assert "dims={'n': 1}" in str(caught.value.hint) and "--dim n=1" in caught.value.hint.command
 
 
 def test_an_empty_shape_is_no_fault_where_the_model_can_compute_with_it(tmp_path: Path) -> None:
