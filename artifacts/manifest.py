@@ -11,10 +11,12 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 FORMAT_NAME: Literal["heterocc-bundle"] = "heterocc-bundle"
-FORMAT_MAJOR = 2
+FORMAT_MAJOR = 3
 FORMAT_MINOR = 0
 PLAIN = (1, 2)
-"""The version of bundles without layouts, which earlier readers can read, too."""
+"""The version of bundles without layouts and dynamic dimensions, which earlier readers can read, too."""
+ARRANGED = (2, 0)
+"""The version of bundles with layouts, without dynamic dimensions."""
 
 MANIFEST_NAME = "manifest.json"
 DIGEST_NAME = "manifest.sha256"
@@ -36,7 +38,9 @@ Index = Annotated[int, Field(ge=0, le=2**31 - 1)]
 Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME)]
 Opset = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
 StaticDim = Annotated[int, Field(ge=0, le=MAX_DIM)]
-Dim = StaticDim | None
+DimName = Annotated[str, Field(min_length=1, max_length=MAX_NAME)]
+Dim = StaticDim | DimName | None
+"""A dimension: its size, its name, or None for one that has neither."""
 FaultVariable = Annotated[str, Field(pattern=r"^[A-Z][A-Z0-9_]{0,63}$")]
 MemberName = Annotated[str, Field(max_length=255, pattern=r"^[A-Za-z0-9_+=,@-][A-Za-z0-9_.+=,@/-]*$")]
 """A name in the zip; the reader also refuses components that are empty or begin with a full stop."""
@@ -64,7 +68,10 @@ class Producer(Record):
 
 
 class TensorSpec(Record):
-    """A named tensor; `dtype` is numpy's name, or ONNX's type text if it is not a numeric tensor."""
+    """A named tensor; `dtype` is numpy's name, or ONNX's type text if it is not a numeric tensor.
+
+    A dimension that is known only at run time is a name or None. Dimensions of one name are equal in each run.
+    """
 
     name: Name
     dtype: Name
@@ -170,6 +177,8 @@ class Partition(Record):
     The entry function of a "tvm" partition is `main(*inputs, *outputs, params)`, which writes into the given outputs;
     `params` is one tuple of tensors. `layouts` maps places in it (as decimal text) to the layouts in which the code
     reads these weights.
+    The entry of one that reads or writes a value without a static shape is `main(*inputs, params)`, which returns a
+    tuple of new tensors, one for each output.
     The tensors passed to it start at multiples of `alignment` bytes.
     `binaries` names a member with a driver's binaries of the kernels, which are optional and are used only with the
     same device and driver.
@@ -192,6 +201,13 @@ class Partition(Record):
     checked: bool = False
 
 
+class Bounds(Record):
+    """The least and the largest size of a dimension; `max` None: any size."""
+
+    min: StaticDim = 0
+    max: StaticDim | None = None
+
+
 class Variant(Record):
     """A way to run the model: devices, values, and partitions in run order.
 
@@ -199,6 +215,8 @@ class Variant(Record):
     entry in `values` like any other. `constants` maps a value index (as decimal text, because JSON keys are texts) to a
     weight index. `plan` names the member that holds the plan as text; `summary` is one line, and `notes` are the
     compile's remarks on this variant (partitions that were not checked, nodes that moved to another device).
+    `bounds` are the sizes that its code allows for named dimensions. `shapes_of` is the variant whose choice of devices
+    it is for other shapes of inputs.
     """
 
     name: Name
@@ -211,6 +229,8 @@ class Variant(Record):
     plan: MemberName
     summary: str
     notes: tuple[str, ...] = ()
+    bounds: dict[DimName, Bounds] = {}
+    shapes_of: Name | None = None
 
 
 class Golden(Record):
@@ -231,7 +251,8 @@ class Golden(Record):
 class Manifest(Record):
     """The whole manifest; `variants` in order of preference.
 
-    `faults` are environment variables that simulated failures while the bundle was compiled: it is for tests.
+    `goldens` are golden vectors for further shapes of inputs. `faults` are environment variables that simulated
+    failures while the bundle was compiled: it is for tests.
     """
 
     format: Literal["heterocc-bundle"] = FORMAT_NAME
@@ -243,6 +264,7 @@ class Manifest(Record):
     weights: tuple[Weight, ...]
     variants: Annotated[tuple[Variant, ...], Field(min_length=1)]
     golden: Golden | None = None
+    goldens: Annotated[tuple[Golden, ...], Field(max_length=64)] = ()
     faults: Annotated[tuple[FaultVariable, ...], Field(max_length=16)] = ()
 
     def faults_warning(self) -> str | None:
@@ -251,13 +273,28 @@ class Manifest(Record):
             return None
         return f"the bundle was compiled with simulated failures ({', '.join(self.faults)}): its results may be wrong"
 
+    @property
+    def choices(self) -> tuple[Variant, ...]:
+        """One variant for each choice of devices, without those for further shapes."""
+        return tuple(variant for variant in self.variants if variant.shapes_of is None)
+
+    def with_shapes(self, choice: Variant) -> tuple[Variant, ...]:
+        """A variant, and those for further shapes of inputs on the same choice of devices."""
+        return (choice, *(variant for variant in self.variants if variant.shapes_of == choice.name))
+
+    @property
+    def all_goldens(self) -> tuple[Golden, ...]:
+        """The golden vectors for all shapes of inputs."""
+        return self.goldens if self.golden is None else (self.golden, *self.goldens)
+
     def to_bytes(self) -> bytes:
         """The JSON of the member `manifest.json`. Fields of later versions are left out if they are empty."""
-        unused: dict[str, Any] = {} if self.faults else {"faults": True}
-        plain = {
-            number: {"partitions": {place: {"layouts"} for place, p in enumerate(variant.partitions) if not p.layouts}}
-            for number, variant in enumerate(self.variants)
-        }
+        unused = {name: True for name in ("faults", "goldens") if not getattr(self, name)}
+        plain: dict[int, Any] = {}
+        for number, variant in enumerate(self.variants):
+            later = {name: True for name in ("bounds", "shapes_of") if not getattr(variant, name)}
+            layouts = {place: {"layouts"} for place, p in enumerate(variant.partitions) if not p.layouts}
+            plain[number] = {**later, "partitions": layouts}
         return self.model_dump_json(exclude={**unused, "variants": plain}).encode("utf-8")
 
 

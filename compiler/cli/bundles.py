@@ -37,6 +37,21 @@ Seed = Annotated[
     int, typer.Option("--seed", min=0, help="Seed of the generated inputs, for inputs that are not given.")
 ]
 
+Shape = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--shape",
+        help="Shape of a seeded input: NAME=8,3,224,224, if the bundle allows several. Repeatable.",
+        metavar="NAME=DIMS",
+    ),
+]
+Dim = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--dim", help="Size of a dynamic dimension of seeded inputs: batch=8. Repeatable.", metavar="NAME=SIZE"
+    ),
+]
+
 PROFILED_RUNS = 5
 """Runs averaged by the profile of `bench`, after one warm-up run."""
 
@@ -53,6 +68,8 @@ def run(
     devices: On = None,
     threads: Threads = None,
     seed: Seed = 0,
+    shape: Shape = None,
+    dim: Dim = None,
     profile: Annotated[bool, typer.Option("--profile", help="Print time per partition, kernel and transfer.")] = False,
     json: Json = False,
 ) -> None:
@@ -60,6 +77,7 @@ def run(
     with errors(json):
         from heterocc.artifacts.files.reading import reading
         from heterocc.compiler.cli import reports as cli_report
+        from heterocc.compiler.cli.options import parse_dims, parse_shapes
         from heterocc.compiler.files import inputs as bundle_io
         from heterocc.compiler.files.outputs import require_place, write_outputs
         from heterocc.runtime import load
@@ -74,7 +92,9 @@ def run(
             if outputs is not None:
                 require_place(outputs, [spec.name for spec in session.outputs])
             cli_report.print_notes(session.notes, devices)
-            feed = bundle_io.read_inputs(bundle, session, tuple(inputs or ()), seed)
+            feed = bundle_io.read_inputs(
+                bundle, session, tuple(inputs or ()), seed, shapes=parse_shapes(shape), dims=parse_dims(dim)
+            )
             results = session.run(feed)
             if outputs is not None:
                 write_outputs(outputs, results)
@@ -105,19 +125,24 @@ def bench(
     ] = None,
     profile: Annotated[bool, typer.Option("--profile", help="Print time per partition, kernel and transfer.")] = False,
     seed: Seed = 0,
+    shape: Shape = None,
+    dim: Dim = None,
     json: Json = False,
 ) -> None:
     """Time a bundle: latency min, median, p90, p99 and throughput."""
     with errors(json):
         from heterocc.compiler.cli import bench as bencher
         from heterocc.compiler.cli import reports as cli_report
+        from heterocc.compiler.cli.options import parse_dims, parse_shapes
         from heterocc.compiler.cli.tables import bench_table
         from heterocc.compiler.files import inputs as bundle_io
         from heterocc.runtime import load
 
         with load(bundle, devices, threads=threads) as session:
             cli_report.print_notes(session.notes, devices)
-            feed = bundle_io.read_inputs(bundle, session, tuple(inputs or ()), seed)
+            feed = bundle_io.read_inputs(
+                bundle, session, tuple(inputs or ()), seed, shapes=parse_shapes(shape), dims=parse_dims(dim)
+            )
             result = bencher.bench(
                 session, feed, seconds=time, iterations=iterations, requests=requests, warmup=warmup, against=model,
                 threads=threads,

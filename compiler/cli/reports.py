@@ -11,8 +11,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from heterocc.artifacts.dtypes import is_narrow
+from heterocc.artifacts.dynamic import is_dynamic
 from heterocc.artifacts.errors import BundleError, HeteroccError, IncompatibleBundleError, command_form
-from heterocc.artifacts.manifest import TensorSpec, Variant
+from heterocc.artifacts.manifest import Manifest, TensorSpec, Variant
 from heterocc.artifacts.one_line import one_line
 from heterocc.artifacts.reader import Bundle, open_bundle
 from heterocc.compiler.checking.ort_trial import refusals
@@ -22,6 +23,7 @@ from heterocc.runtime.select.compat import host, why_not
 from heterocc.runtime.select.devices import driver_reason
 from heterocc.runtime.select.ranking import CPU_PROPERTY
 from heterocc.runtime.select.select import is_auto, select_variants
+from heterocc.runtime.shapes import shapes_text
 
 
 def print_notes(notes: Sequence[str], devices: str | None) -> None:
@@ -111,10 +113,12 @@ def print_bundle(bundle: Bundle, *, plan: bool, members: bool, kernels: bool) ->
             print_line(f"{label:<9} {spec.name}: {spec_text(spec)}")
     weights = sum({(w.offset, w.nbytes): w.nbytes for w in manifest.weights}.values())
     print_plain(f"weights   {len(manifest.weights)} tensors, {weights / 1e6:.1f} MB")
-    print_plain(f"golden    {'none' if manifest.golden is None else f'seed {manifest.golden.seed}'}")
+    goldens = manifest.all_goldens
+    more = f", for {len(goldens)} shapes of inputs" if len(goldens) > 1 else ""
+    print_plain(f"golden    {f'seed {goldens[0].seed}{more}' if goldens else 'none'}")
     for variant in manifest.variants:
         print_plain("")
-        _print_variant(variant, kernels=kernels)
+        _print_variant(manifest, variant, kernels=kernels)
         if plan:
             print_plain("")
             print_plain(bundle.text(variant.plan))
@@ -129,8 +133,10 @@ def print_bundle(bundle: Bundle, *, plan: bool, members: bool, kernels: bool) ->
         out.print(table)
 
 
-def _print_variant(variant: Variant, *, kernels: bool) -> None:
+def _print_variant(manifest: Manifest, variant: Variant, *, kernels: bool) -> None:
     print_line(f"variant   {variant.name}: {variant.summary}")
+    if is_dynamic(manifest):
+        print_line(f"  shapes  {_shapes_of(manifest, variant)}")
     for device in variant.devices:
         precision = device.properties.get("precision", "f32")
         needs = [device.properties.get(CPU_PROPERTY, ""), device.arch or "", *device.cpu_features, *device.requires]
@@ -147,6 +153,16 @@ def _print_variant(variant: Variant, *, kernels: bool) -> None:
         if kernels:
             for kernel in part.kernels:
                 print_line(f"          {kernel.symbol}: {', '.join(kernel.nodes)}")
+
+
+def _shapes_of(manifest: Manifest, variant: Variant) -> str:
+    """The shapes of a variant's inputs, with bounds of dynamic dimensions."""
+    text = shapes_text(variant, [spec.name for spec in manifest.model.inputs])
+    bounds = [
+        f"{name} {found.min} to {'any size' if found.max is None else found.max}"
+        for name, found in variant.bounds.items()
+    ]
+    return f"{text} ({', '.join(bounds)})" if bounds else text
 
 
 def check_bundle(path: Path, devices: str | None = None) -> dict[str, Any]:
@@ -167,7 +183,9 @@ def check_bundle(path: Path, devices: str | None = None) -> dict[str, Any]:
             if any(part.kind == "onnx" for part in variant.partitions):
                 reasons += [refused[name] for name in (variant.name, "") if name in refused]
             cpus = [d.properties[CPU_PROPERTY] for d in variant.devices if CPU_PROPERTY in d.properties]
-            about = {"cpus": cpus} if cpus else {}
+            about: dict[str, Any] = {"cpus": cpus} if cpus else {}
+            if is_dynamic(bundle.manifest):
+                about["shapes"] = _shapes_of(bundle.manifest, variant)
             variants.append(
                 {"name": variant.name, **about, "summary": variant.summary, "runs": not reasons, "reasons": reasons}
             )
@@ -198,6 +216,7 @@ def print_check(report: Mapping[str, Any]) -> None:
         print_plain(f"warning: {report['warning']}")
     for variant in report["variants"]:
         cpus = f" ({', '.join(variant['cpus'])})" if "cpus" in variant else ""
+        cpus += f" for {variant['shapes']}" if "shapes" in variant else ""
         print_line(f"variant {variant['name']}{cpus}: {'can run here' if variant['runs'] else 'cannot run here'}")
         for reason in variant["reasons"]:
             print_line(f"  - {reason}")
