@@ -20,6 +20,7 @@ from heterocc.compiler.cli.options import (
     Dim,
     DotDir,
     DumpDir,
+    HintedSizes,
     Json,
     Model,
     Objective,
@@ -29,9 +30,12 @@ from heterocc.compiler.cli.options import (
     Property,
     Quiet,
     Shape,
+    Shapes,
     TimePasses,
     Variant,
     compile_options,
+    parse_hints,
+    parse_shape_sets,
 )
 from heterocc.compiler.cli.placement import print_placement, require_objective
 from heterocc.compiler.cli.usage import Commands
@@ -53,6 +57,7 @@ cli_bundle.register(app)
 @app.command(
     epilog="Examples:  heterocc compile model.onnx   ·   heterocc compile model.onnx -d GPU,CPU -o model.hcb   ·   "
     "heterocc compile det.onnx --shape x=1,3,192,320 -d OPENCL,CPU,ORT --dump-dir dump   ·   "
+    "heterocc compile model.onnx --hint batch=1,8   ·   "
     "heterocc compile model.onnx -d CUDA,CPU --variant VULKAN,CPU -p VULKAN.precision=f16\n\n"
     "Compiled kernels are kept in $HETEROCC_CACHE (default: heterocc in the XDG cache directory), at most "
     "$HETEROCC_CACHE_MB MiB of them (default 512; 0 keeps none). HETEROCC_CACHE=off disables all caches; to clear "
@@ -67,6 +72,8 @@ def compile(
     variant: Variant = None,
     shape: Shape = None,
     dim: Dim = None,
+    shapes: Shapes = None,
+    hint: HintedSizes = None,
     device_file: DeviceFile = None,
     property_: Property = None,
     cpu_targets: CpuTargets = None,
@@ -110,6 +117,8 @@ def compile(
                 shape,
                 dim,
                 variants=tuple(variant or ()),
+                shape_sets=parse_shape_sets(shapes),
+                hints=parse_hints(hint),
                 cpu_targets=() if cpu_targets is None else (cpu_targets,),
                 affinity=affinity,
                 policy=policy,

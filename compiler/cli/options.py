@@ -43,6 +43,24 @@ Dim = Annotated[
         metavar="NAME=SIZE",
     ),
 ]
+Shapes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--shapes",
+        help="Compile for these shapes of inputs, too: NAME=1,3,224,224, several inputs separated by semicolons. The "
+        "runtime uses the code that fits a request. Repeatable, once for each set of shapes.",
+        metavar="NAME=DIMS;…",
+    ),
+]
+HintedSizes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--hint",
+        help="Compile for each of these sizes of a named dimension: batch=1,8. Several --hint give every combination. "
+        "Repeatable.",
+        metavar="NAME=SIZES",
+    ),
+]
 DeviceFile = Annotated[
     list[Path] | None,
     typer.Option(
@@ -155,6 +173,38 @@ def parse_dims(options: list[str] | None) -> dict[str, int]:
             raise ShapeOptionError(f"dimension '{name}' is given twice", where=where)
         dims[name] = int(text)
     return dims
+
+
+def parse_shape_sets(options: list[str] | None) -> tuple[dict[str, tuple[int, ...]], ...]:
+    """Parse `--shapes` options `NAME=1,3,224,224;NAME=1`. Raises ShapeOptionError (HC106) for malformed text."""
+    sets = []
+    for option in options or ():
+        found = parse_shapes([text.strip() for text in option.split(";") if text.strip()])
+        if not found:
+            raise ShapeOptionError(
+                "a set of shapes is empty", where=f"--shapes {option}", hint="write --shapes NAME=1,3,224,224"
+            )
+        sets.append(found)
+    return tuple(sets)
+
+
+def parse_hints(options: list[str] | None) -> dict[str, tuple[int, ...]]:
+    """Parse `--hint` options `NAME=1,8`. Raises ShapeOptionError (HC106) for malformed text."""
+    hints: dict[str, tuple[int, ...]] = {}
+    for option in options or ():
+        name, sign, texts = option.rpartition("=")
+        where = f"--hint {option}"
+        sizes = [text.strip() for text in texts.split(",")]
+        if not sign or not name or not all(t.isascii() and t.isdigit() and len(t) < 20 for t in sizes):
+            raise ShapeOptionError(
+                f"'{option}' is not of the form NAME=1,8", where=where, hint="one name and whole numbers"
+            )
+        if name in hints:
+            raise ShapeOptionError(
+                f"dimension '{name}' has hints twice", where=where, hint=f"write --hint {name}=… once, with all sizes"
+            )
+        hints[name] = tuple(map(int, sizes))
+    return hints
 
 
 def split_devices(text: str) -> tuple[str, ...]:

@@ -24,6 +24,7 @@ from heterocc.runtime.select.devices import driver_reason
 from heterocc.runtime.select.ranking import CPU_PROPERTY
 from heterocc.runtime.select.select import is_auto, select_variants
 from heterocc.runtime.shapes import shapes_text
+from heterocc.runtime.sizes import input_places
 
 
 def print_notes(notes: Sequence[str], devices: str | None) -> None:
@@ -109,8 +110,9 @@ def print_bundle(bundle: Bundle, *, plan: bool, members: bool, kernels: bool) ->
     if warning is not None:
         print_plain(f"warning   {warning}")
     for label, specs in (("input", manifest.model.inputs), ("output", manifest.model.outputs)):
-        for spec in specs:
-            print_line(f"{label:<9} {spec.name}: {spec_text(spec)}")
+        for place, spec in enumerate(specs):
+            sizes = _sizes(manifest, place) if label == "input" else ""
+            print_line(f"{label:<9} {spec.name}: {spec_text(spec)}{sizes}")
     weights = sum({(w.offset, w.nbytes): w.nbytes for w in manifest.weights}.values())
     print_plain(f"weights   {len(manifest.weights)} tensors, {weights / 1e6:.1f} MB")
     goldens = manifest.all_goldens
@@ -153,6 +155,14 @@ def _print_variant(manifest: Manifest, variant: Variant, *, kernels: bool) -> No
         if kernels:
             for kernel in part.kernels:
                 print_line(f"          {kernel.symbol}: {', '.join(kernel.nodes)}")
+
+
+def _sizes(manifest: Manifest, place: int) -> str:
+    """The sizes that dynamic dimensions of an input may have, on the first choice of devices."""
+    group, spec = manifest.with_shapes(manifest.choices[0]), manifest.model.inputs[place]
+    found = enumerate(input_places(group, place, spec.shape) or ())
+    sizes = [f"{p.dim or f'dimension {index}'} {p.sizes}" for index, p in found if p.sizes is not None]
+    return f" ({', '.join(sizes)})" if sizes else ""
 
 
 def _shapes_of(manifest: Manifest, variant: Variant) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
 
@@ -25,7 +25,8 @@ class ImportedModel:
     name (read-only arrays, external data mapped). `sources` are the original input and output names in model order,
     by internal name. `sha256` is that of the source file and of its external data, if any. `notes` are
     sentences for the user about unexpected steps of the import. `loose` are nodes whose bodies contradict the fixed
-    input shapes: a `subgraph` with one of them has inputs of unknown dimensions.
+    input shapes: a `subgraph` with one of them has inputs of unknown dimensions. `dimensions` are the names of
+    dimensions in the file, None for those without one, by the model's own names of inputs and outputs.
     """
 
     name: str
@@ -37,6 +38,7 @@ class ImportedModel:
     opsets: Mapping[str, int]
     notes: tuple[str, ...] = ()
     loose: frozenset[str] = frozenset()
+    dimensions: Mapping[str, tuple[str | None, ...]] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         """One short line; the fields hold all weights."""

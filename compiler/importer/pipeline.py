@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -22,6 +23,7 @@ from heterocc.compiler.importer.operators.functions import expand_local, expand_
 from heterocc.compiler.importer.operators.opset import drop_unused_domains, lower_opset, settle_opset
 from heterocc.compiler.importer.reading.read import read_model
 from heterocc.compiler.importer.reading.source import AnyModel, ModelSource, as_source
+from heterocc.compiler.importer.shapes.named import dims_of, is_symbol
 from heterocc.compiler.importer.shapes.shape_rules import empty_at_fault
 from heterocc.compiler.importer.shapes.shapes import dims_text, fix_inputs, infer
 from heterocc.compiler.keywords import checked_keywords
@@ -60,11 +62,13 @@ def _import(source: ModelSource, shapes: Mapping[str, Sequence[int]], dims: Mapp
     draft, digest = read_model(source)
     draft.budget = Budget.for_weights(draft.weights)
     where = path.name
+    ends = (*draft.graph.input, *draft.graph.output)
+    names = {i.name: tuple(d.dim_param if is_symbol(d) else None for d in dims_of(i)) for i in ends}
     fix_inputs(draft, shapes, where, dims)
     # A name that is not UTF-8 has lone surrogates in Python, which cannot be written to text files.
     stem = os.fsencode(path.stem).decode("utf-8", "replace")
     try:
-        return _normalised(draft, stem, digest, where)
+        return replace(_normalised(draft, stem, digest, where), dimensions=MappingProxyType(names))
     except InvalidGraphError as error:
         empty = empty_at_fault(shapes, error, dims)
         if empty is None:
