@@ -64,6 +64,7 @@ def compile_model(
             _prepare(source, options, show, target if packs else None, request, further=number > 0)
             for number, request in enumerate(shape_requests(options))
         ]
+        jobs = [job for job in jobs if not job.is_idle]
         require_different([(job.request, job.model) for job in jobs])
         if options.stop_after == "import":
             job = jobs[0]
@@ -168,7 +169,7 @@ def _prepare(
     trace = Trace(options.dump_dir, options.pass_limit)
     importing = reporter.stage(f"importing {source.path.name}{request.at}")
     with importing, timed(seconds, "import"), request.naming():
-        model = import_model(source, shapes=request.shapes, dims=request.dims)
+        model = import_model(source, shapes=request.shapes, dims=request.dims, keep_dims=request.keep_dims)
     _require_places(options, target)  # again, because the model's external data is known now
     lists, notes = resolve_lists(
         (tuple(options.devices), *options.variants),

@@ -30,6 +30,7 @@ from heterocc.compiler.variant_build import BuiltVariant, VariantBuilder
 from heterocc.compiler.variants import MAIN, VariantSpec, all_devices, cpu_specs
 from heterocc.passes.plan import Plan
 from heterocc.passes.show.dot import dot_files
+from heterocc.passes.show.printer import count
 
 
 @dataclass
@@ -61,10 +62,17 @@ class Job:
     @property
     def shapes(self) -> dict[str, tuple[int | str | None, ...]]:
         """The shapes of the model's inputs, by their names in the model."""
-        values = [
-            (self.model.sources.get(name, name), self.model.graph.values[name]) for name in self.model.graph.inputs
-        ]
-        return {source: value.shape for source, value in values if value.shape is not None}
+        found = {}
+        for name in self.model.graph.inputs:
+            shape = self.model.input_shape(name)
+            if shape is not None:
+                found[self.model.sources.get(name, name)] = shape
+        return found
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it is for all other sizes of a model that has no dynamic dimension left."""
+        return self.further and self.request.is_open and not self.model.dynamic_inputs
 
     def place(self) -> None:
         """Place all requested variants. Raises UnsupportedOpError for a node that no device can run."""
@@ -72,6 +80,28 @@ class Job:
             self.placed = [
                 VariantReport(spec.name, self.variants.place(spec), shapes=spec.shapes) for spec in self.specs
             ]
+        for spec, report in zip(self.specs, self.placed, strict=True):
+            self._note_dynamic(spec, report)
+
+    def _note_dynamic(self, spec: VariantSpec, report: VariantReport) -> None:
+        """Note that dynamic dimensions are the reason why nodes run in ONNX Runtime and not on another device."""
+        last = {device.name for device in spec.devices if device.last_resort}
+        nodes = sum(device in last for device in report.plan.device_of.values())
+        dynamic = self.model.dynamic_inputs
+        if not dynamic or not nodes or len(last) == len(spec.devices):
+            return
+        shapes = [self.model.input_shape(name) or () for name in dynamic]
+        names = list(dict.fromkeys(dim for shape in shapes for dim in shape if isinstance(dim, str)))
+        what = f"dimension{'s' * (len(names) > 1)} {', '.join(names)}" if names else "dimensions without a name"
+        stay = "stay" if len(names) != 1 else "stays"
+        self.reporter.note(
+            f"{what} {stay} dynamic: {count(nodes, 'node')} of variant {spec.name} run in ONNX Runtime; "
+            + (
+                Hint(f"dims={{'{names[0]}': …}} fixes it", f"--dim {names[0]}=… fixes it")
+                if len(names) == 1
+                else Hint("`dims` and `shapes` fix them", "--dim and --shape fix them")
+            )
+        )
 
     def keep(self, choices: Collection[str]) -> None:
         """Drop the variants whose choice of devices is not one of these."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import product
@@ -20,11 +20,17 @@ _MAX_LABEL = 60
 
 @dataclass(frozen=True, slots=True)
 class ShapeRequest:
-    """Shapes of inputs and sizes of named dimensions for one import; `label` is what distinguishes it from others."""
+    """Shapes of inputs and sizes of named dimensions for one import; `label` is what distinguishes it from others.
+
+    With `keep_dims`, dimensions that are not fixed stay dynamic; otherwise they are an error. `is_open` marks the
+    request for all sizes that no other fixes.
+    """
 
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
     dims: Mapping[str, int] = field(default_factory=dict)
     label: str = ""
+    keep_dims: bool = False
+    is_open: bool = False
 
     @property
     def at(self) -> str:
@@ -48,6 +54,9 @@ class ShapeRequest:
 
 def shape_requests(options: CompileOptions) -> tuple[ShapeRequest, ...]:
     """The requests of a compile, at least one, each set of shapes with each combination of hinted sizes.
+
+    If every list of devices has one that takes dynamic dimensions, those that are not fixed stay dynamic, and a last
+    request with hints and sets leaves all of these dynamic, for sizes that no other request fixes.
 
     Raises ShapeOptionError (HC106) for a name or shape that is given twice, and for more than MAX_REQUESTS.
     """
@@ -76,6 +85,7 @@ def shape_requests(options: CompileOptions) -> tuple[ShapeRequest, ...]:
                 "name the combinations that matter with `shape_sets`", "name the combinations that matter with --shapes"
             ),
         )
+    keep = takes_dynamic((tuple(options.devices), *options.variants))
     found = []
     for shapes in sets:
         for sizes in product(*options.hints.values()):
@@ -83,16 +93,24 @@ def shape_requests(options: CompileOptions) -> tuple[ShapeRequest, ...]:
             label = ",".join(f"{name}={size}" for name, size in dims.items())
             texts = [f"{name}={'x'.join(map(str, shape))}" for name, shape in shapes.items()]
             label = ";".join([*texts, *([label] if label else [])])
-            label = label if number > 1 else ""
-            found.append(ShapeRequest({**options.shapes, **shapes}, {**options.dims, **dims}, label))
+            label = label if number > 1 or keep else ""
+            found.append(ShapeRequest({**options.shapes, **shapes}, {**options.dims, **dims}, label, keep))
+    if keep and (options.shape_sets or options.hints):
+        found.append(ShapeRequest(options.shapes, options.dims, "any", keep_dims=True, is_open=True))
     return tuple(found)
+
+
+def takes_dynamic(lists: Iterable[str | Sequence[str]]) -> bool:
+    """Whether each list of devices has one that runs nodes of any shape, which is ONNX Runtime."""
+    names = [[listed] if isinstance(listed, str) else listed for listed in lists]
+    return all(any(name.strip().upper() == "ORT" for text in some for name in text.split(",")) for some in names)
 
 
 def require_different(models: Sequence[tuple[ShapeRequest, ImportedModel]]) -> None:
     """Raise ShapeOptionError (HC106) if two requests fix the same shapes."""
     seen: dict[tuple[object, ...], ShapeRequest] = {}
     for request, model in models:
-        shapes = tuple(model.graph.values[name].shape for name in model.graph.inputs)
+        shapes = tuple(model.input_shape(name) for name in model.graph.inputs)
         other = seen.setdefault(shapes, request)
         if other is not request:
             raise ShapeOptionError(

@@ -144,7 +144,15 @@ def _specs(model: ImportedModel, names: Sequence[str]) -> tuple[m.TensorSpec, ..
                 where=f"{model.name}: '{name[:60]}…'",
                 hint="rename it in the model",
             )
-    return tuple(m.TensorSpec(name=model.sources.get(v.name, v.name), dtype=v.dtype, shape=v.shape) for v in values)
+    inputs = frozenset(model.graph.inputs)
+    return tuple(
+        m.TensorSpec(
+            name=model.sources.get(v.name, v.name),
+            dtype=v.dtype,
+            shape=model.input_shape(v.name) if v.name in inputs else v.shape,
+        )
+        for v in values
+    )
 
 
 def _variant(

@@ -33,13 +33,20 @@ def fix_inputs(
     Raises ShapeOptionError as `set_input_shapes` does, and DynamicShapeError if a dimension is still dynamic.
     """
     set_input_shapes(draft, shapes, where, dims)
-    left = [i for i in draft.graph.input if i.type.HasField("tensor_type") and not _is_static(i)]
+    left = dynamic_inputs(draft)
     if left:
         named = "; ".join(f"'{i.name}' [{dims_text(i)}]" for i in left)
         plural = "inputs have" if len(left) > 1 else "input has"
         raise DynamicShapeError(
-            f"{len(left)} {plural} dynamic dimensions: {named}", where=where, hint=_proposal(draft, left)
+            f"{len(left)} {plural} dynamic dimensions: {named}",
+            where=where,
+            hint=_proposal(draft, left) + Hint("; or add ORT to `devices`", "; or add ORT to --devices"),
         )
+
+
+def dynamic_inputs(draft: Draft) -> list[onnx.ValueInfoProto]:
+    """The tensors among the inputs that have a dynamic dimension."""
+    return [i for i in draft.graph.input if i.type.HasField("tensor_type") and not _is_static(i)]
 
 
 def set_input_shapes(

@@ -79,7 +79,9 @@ def test_a_hint_proposes_only_shapes_with_which_the_model_runs(tmp_path: Path) -
     with pytest.raises(DynamicShapeError) as caught:
         import_model(path)
     assert isinstance(caught.value.hint, Hint)
-    proposed = re.fullmatch(r"fix them, for example --dim (\w+)=(\d+) --dim (\w+)=(\d+)", caught.value.hint.command)
+    proposed = re.fullmatch(
+        r"fix them, for example --dim (\w+)=(\d+) --dim (\w+)=(\d+); or .*", caught.value.hint.command
+    )
     assert proposed is not None
     first, rows, second, columns = proposed.groups()
     dims = {first: int(rows), second: int(columns)}

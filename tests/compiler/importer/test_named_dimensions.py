@@ -48,8 +48,10 @@ def test_the_hint_for_a_dynamic_model_gives_names_and_asks_once_for_each(path: P
         import_model(path)
     hint = caught.value.hint
     assert isinstance(hint, Hint)
-    assert hint.command == "fix them, for example --dim batch=1 --dim time=128 --shape c=1,2"
-    assert str(hint) == "fix them, for example dims={'batch': 1, 'time': 128}, shapes={'c': (1, 2)}"
+    assert hint.command == "fix them, for example --dim batch=1 --dim time=128 --shape c=1,2; or add ORT to --devices"
+    assert str(hint) == (
+        "fix them, for example dims={'batch': 1, 'time': 128}, shapes={'c': (1, 2)}; or add ORT to `devices`"
+    )
 
 
 @pytest.mark.parametrize("text", ["batch", "=8", "batch=", "batch=1..64", "batch=-1", "batch=eight", "batch=1,8"])
