@@ -28,7 +28,13 @@ from heterocc.compiler.placement.machine import build_machine
 from heterocc.compiler.placement.run_passes import Trace, require_placed
 from heterocc.compiler.progress import Reporter, timed
 from heterocc.compiler.report import CompileReport, VariantReport
-from heterocc.compiler.shape_requests import ShapeRequest, require_different, shape_requests
+from heterocc.compiler.shape_requests import (
+    ShapeRequest,
+    require_bounds,
+    require_different,
+    shape_requests,
+    with_samples_in_bounds,
+)
 from heterocc.compiler.support.query import QueryResult, precisions_of, query_model
 from heterocc.compiler.variant_build import VariantBuilder
 from heterocc.compiler.variants import MAIN, VariantSpec, all_devices, one_for_each_code, variant_specs
@@ -170,6 +176,8 @@ def _prepare(
     importing = reporter.stage(f"importing {source.path.name}{request.at}")
     with importing, timed(seconds, "import"), request.naming():
         model = import_model(source, shapes=request.shapes, dims=request.dims, keep_dims=request.keep_dims)
+    require_bounds(request, model)
+    model = with_samples_in_bounds(model, request.bounds)
     _require_places(options, target)  # again, because the model's external data is known now
     lists, notes = resolve_lists(
         (tuple(options.devices), *options.variants),

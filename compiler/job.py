@@ -158,9 +158,10 @@ class Job:
 
     def at_shapes(self, spec: VariantSpec) -> VariantSpec:
         """A spec at the job's shapes, with a name of its own if they are not the bundle's first."""
-        if not self.further:
-            return replace(spec, shapes=self.shapes)
-        return replace(spec, name=self.request.named(spec.name), shapes=self.shapes, choice=spec.name)
+        names = {dim for shape in self.shapes.values() for dim in shape if isinstance(dim, str)}
+        bounds = {name: found for name, found in self.request.bounds.items() if name in names}
+        spec = replace(spec, shapes=self.shapes, bounds=bounds)
+        return replace(spec, name=self.request.named(spec.name), choice=spec.name) if self.further else spec
 
     def golden(self, parts: Sequence[VariantParts]) -> GoldenVectors | None:
         """The golden vectors for the job's shapes, and its packed variants."""

@@ -22,8 +22,9 @@ class CompileOptions:
 
     `devices` is in order of priority, as in `--devices`: "GPU,CPU" or ["GPU", "CPU"]. `variants` are further such
     lists, each a separate variant of the bundle after the main one; a single string is one list. `shapes` fixes dynamic
-    inputs by name, `dims` dimensions by name, in all inputs that have them. With `shape_sets`, each a mapping as
-    `shapes`, and `hints`, sizes by name of dimension, the bundle has code for each set with each combination of sizes.
+    inputs by name, `dims` dimensions by name, in all inputs that have them: to a size, or to (least, largest). With
+    `shape_sets`, each a mapping as `shapes`, and `hints`, sizes by name of dimension, the bundle has code for each set
+    with each combination of sizes.
     `affinity` is an affinity file or a mapping from node name to device, such as the result of `query_model`; a variant
     ignores entries for devices that only other variants list. `passes` overrides `policy`.
     `cpu_targets` are CPUs to compile for, each in variants of its own: `x86-64-v3`, `armv8.2-a+dotprod`.
@@ -39,7 +40,7 @@ class CompileOptions:
     properties: Sequence[str] = ()
     cpu_targets: Sequence[str] = ()
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    dims: Mapping[str, int] = field(default_factory=dict)
+    dims: Mapping[str, int | tuple[int, int]] = field(default_factory=dict)
     shape_sets: Sequence[Mapping[str, Sequence[int]]] = ()
     hints: Mapping[str, Sequence[int]] = field(default_factory=dict)
     affinity: Path | Mapping[str, str] | Affinity | None = None

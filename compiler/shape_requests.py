@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from math import prod
 
 from heterocc.artifacts.errors import HeteroccError, Hint, ShapeOptionError
 from heterocc.compiler.importer.model import ImportedModel
+from heterocc.compiler.importer.shapes.shape_rules import MAX_ELEMENTS
 from heterocc.compiler.options import CompileOptions
+from heterocc.runtime.feeds import nearest
 
 MAX_REQUESTS = 16
 """Maximum number of shapes of one bundle. Each is compiled and checked in turn, which takes its own time and code."""
@@ -22,12 +24,13 @@ _MAX_LABEL = 60
 class ShapeRequest:
     """Shapes of inputs and sizes of named dimensions for one import; `label` is what distinguishes it from others.
 
-    With `keep_dims`, dimensions that are not fixed stay dynamic; otherwise they are an error. `is_open` marks the
-    request for all sizes that no other fixes.
+    `bounds` are the least and largest size of named dimensions that stay dynamic. With `keep_dims`, dimensions that are
+    not fixed stay dynamic; otherwise they are an error. `is_open` marks the request for all sizes that no other fixes.
     """
 
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
     dims: Mapping[str, int] = field(default_factory=dict)
+    bounds: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     label: str = ""
     keep_dims: bool = False
     is_open: bool = False
@@ -61,13 +64,30 @@ def shape_requests(options: CompileOptions) -> tuple[ShapeRequest, ...]:
     Raises ShapeOptionError (HC106) for a name or shape that is given twice, and for more than MAX_REQUESTS.
     """
     sets: Sequence[Mapping[str, Sequence[int]]] = options.shape_sets or ({},)
-    for name in options.hints:
-        if name in options.dims:
+    fixed = {name: size for name, size in options.dims.items() if not isinstance(size, tuple)}
+    bounds = {name: _bounds(name, size) for name, size in options.dims.items() if isinstance(size, tuple)}
+    keep = takes_dynamic((tuple(options.devices), *options.variants))
+    if bounds and not keep:
+        raise ShapeOptionError(
+            f"the bounds of '{next(iter(bounds))}' need a device that takes dynamic dimensions",
+            where=Hint("dims=…", "--dim"),
+            hint=Hint("add ORT to `devices`, or give a size", "add ORT to --devices, or give a size"),
+        )
+    for name, sizes in options.hints.items():
+        if name in fixed:
             raise ShapeOptionError(
-                f"dimension '{name}' is fixed to {options.dims[name]} and has hints",
+                f"dimension '{name}' is fixed to {fixed[name]} and has hints",
                 where=Hint(f"hints={{'{name}': …}}", f"--hint {name}=…"),
                 hint=Hint("leave it out of `dims` or `hints`", "leave out --dim or --hint"),
             )
+        least, largest = bounds.get(name, (0, MAX_ELEMENTS))
+        for size in sizes:
+            if isinstance(size, int) and not least <= size <= largest:
+                raise ShapeOptionError(
+                    f"the hint {size} for dimension '{name}' is not in its bounds, {least} to {largest}",
+                    where=Hint(f"hints={{'{name}': …}}", f"--hint {name}=…"),
+                    hint="leave it out, or widen the bounds",
+                )
     for shapes in sets:
         for name in shapes:
             if name in options.shapes:
@@ -85,7 +105,6 @@ def shape_requests(options: CompileOptions) -> tuple[ShapeRequest, ...]:
                 "name the combinations that matter with `shape_sets`", "name the combinations that matter with --shapes"
             ),
         )
-    keep = takes_dynamic((tuple(options.devices), *options.variants))
     found = []
     for shapes in sets:
         for sizes in product(*options.hints.values()):
@@ -94,10 +113,46 @@ def shape_requests(options: CompileOptions) -> tuple[ShapeRequest, ...]:
             texts = [f"{name}={'x'.join(map(str, shape))}" for name, shape in shapes.items()]
             label = ";".join([*texts, *([label] if label else [])])
             label = label if number > 1 or keep else ""
-            found.append(ShapeRequest({**options.shapes, **shapes}, {**options.dims, **dims}, label, keep))
+            found.append(ShapeRequest({**options.shapes, **shapes}, {**fixed, **dims}, bounds, label, keep_dims=keep))
     if keep and (options.shape_sets or options.hints):
-        found.append(ShapeRequest(options.shapes, options.dims, "any", keep_dims=True, is_open=True))
+        found.append(ShapeRequest(options.shapes, fixed, bounds, "any", keep_dims=True, is_open=True))
     return tuple(found)
+
+
+def require_bounds(request: ShapeRequest, model: ImportedModel) -> None:
+    """Raise ShapeOptionError (HC106) for bounds of a dimension that no input has."""
+    known = list(dict.fromkeys(d for n in model.graph.inputs for d in model.names_of(n) if d is not None))
+    for name in request.bounds:
+        if name not in known:
+            raise ShapeOptionError(
+                f"no dimension of the model's inputs is named '{name}'",
+                where=model.name,
+                hint=nearest(name, known) if known else "its inputs have no named dimensions",
+            )
+
+
+def with_samples_in_bounds(model: ImportedModel, bounds: Mapping[str, tuple[int, int]]) -> ImportedModel:
+    """The model with shapes of seeded inputs within the bounds of dimensions."""
+    if not bounds or not model.samples:
+        return model
+    samples = {}
+    for source, shape in model.samples.items():
+        names = model.dimensions.get(source, (None,) * len(shape))
+        limits = [bounds.get(name or "", (0, MAX_ELEMENTS)) for name in names]
+        samples[source] = tuple(min(max(d, low), high) for d, (low, high) in zip(shape, limits, strict=True))
+    return replace(model, samples=samples)
+
+
+def _bounds(name: str, given: tuple[object, ...]) -> tuple[int, int]:
+    if len(given) == 2:
+        least, largest = given
+        if isinstance(least, int) and isinstance(largest, int) and 0 <= least <= largest <= MAX_ELEMENTS:
+            return least, largest
+    raise ShapeOptionError(
+        f"the bounds of dimension '{name}' cannot be {given!r}"[:120],
+        where=Hint(f"dims={{'{name}': …}}", f"--dim {name}=…"),
+        hint=Hint("give the least and the largest size: (1, 64)", "give the least and the largest size: 1..64"),
+    )
 
 
 def takes_dynamic(lists: Iterable[str | Sequence[str]]) -> bool:

@@ -67,6 +67,7 @@ class BuiltVariant:
             summary=report.summary,
             model=model,
             choice=self.spec.choice,
+            bounds=self.spec.bounds,
             notes=tuple(map(one_line, (*notes, *unchecked, *report.check_notes, *tuned, *moved))),
         )
 

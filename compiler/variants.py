@@ -23,8 +23,8 @@ class VariantSpec:
     """A variant to compile: its name in the bundle, the devices it may use, and the user's affinity for it.
 
     `automatic` marks the CPU-only variant that is added by default, which may fail without an error. `shapes` are those
-    of the model's inputs, by the model's names. `choice` is the name of the variant for the first shapes on the same
-    choice of devices.
+    of the model's inputs, by the model's names, `bounds` those of their dynamic dimensions. `choice` is the name of the
+    variant for the first shapes on the same choice of devices.
     """
 
     name: str
@@ -33,6 +33,7 @@ class VariantSpec:
     automatic: bool = False
     shapes: Mapping[str, tuple[int | str | None, ...]] = field(default_factory=dict)
     choice: str | None = None
+    bounds: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     @property
     def is_main(self) -> bool:

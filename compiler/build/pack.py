@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -44,7 +44,7 @@ class VariantParts:
     """The contents of a variant of the bundle: pieces in run order, the plan as text, and notes.
 
     `model` is the model at the variant's shapes; None is that of the bundle. `choice` is the name of an earlier variant
-    that this one extends by other shapes.
+    that this one extends by other shapes. `bounds` are the least and largest sizes of its dynamic dimensions.
     """
 
     name: str
@@ -57,6 +57,7 @@ class VariantParts:
     notes: tuple[str, ...] = ()
     model: ImportedModel | None = None
     choice: str | None = None
+    bounds: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +222,7 @@ def _variant(
         summary=parts.summary,
         notes=parts.notes,
         shapes_of=parts.choice,
+        bounds={name: m.Bounds(min=least, max=largest) for name, (least, largest) in parts.bounds.items()},
     )
 
 

@@ -38,8 +38,8 @@ Dim = Annotated[
     list[str] | None,
     typer.Option(
         "--dim",
-        help="Fix a named dimension wherever the inputs have it: batch=8; `heterocc inspect model.onnx` lists the "
-        "names. Repeatable.",
+        help="Fix a named dimension wherever the inputs have it: batch=8, or bound it where ORT runs any size: "
+        "batch=1..64; `heterocc inspect model.onnx` lists the names. Repeatable.",
         metavar="NAME=SIZE",
     ),
 ]
@@ -157,21 +157,38 @@ def parse_shapes(options: list[str] | None) -> dict[str, tuple[int, ...]]:
 
 def parse_dims(options: list[str] | None) -> dict[str, int]:
     """Parse `--dim` options `NAME=8`. Raises ShapeOptionError (HC106) for malformed text."""
-    dims: dict[str, int] = {}
+    found: dict[str, int] = {}
+    for option, (name, size) in zip(options or (), parse_sizes(options).items(), strict=True):
+        if isinstance(size, tuple):
+            raise ShapeOptionError(
+                f"dimension '{name}' cannot be '{size[0]}..{size[1]}' here",
+                where=f"--dim {option}",
+                hint="give one size; bounds are for compiling",
+            )
+        found[name] = size
+    return found
+
+
+def parse_sizes(options: list[str] | None) -> dict[str, int | tuple[int, int]]:
+    """Parse `--dim` options `NAME=8` or `NAME=1..64`. Raises ShapeOptionError (HC106) for malformed text."""
+    dims: dict[str, int | tuple[int, int]] = {}
     for option in options or ():
         name, sign, text = option.rpartition("=")
         where = f"--dim {option}"
         if not sign or not name:
             raise ShapeOptionError(
-                f"'{option}' is not of the form NAME=8", where=where, hint="one name and one whole number"
+                f"'{option}' is not of the form NAME=8", where=where, hint="a name and a whole number, or bounds: 1..64"
             )
-        if not (text.isascii() and text.isdigit() and len(text) < 20):
+        numbers = [part.strip() for part in text.split("..")]
+        if len(numbers) > 2 or not all(n.isascii() and n.isdigit() and len(n) < 20 for n in numbers):
             raise ShapeOptionError(
-                f"dimension '{name}' cannot be '{text[:40]}'", where=where, hint="sizes are whole numbers, 0 or more"
+                f"dimension '{name}' cannot be '{text[:40]}'",
+                where=where,
+                hint="sizes are whole numbers, 0 or more, and bounds two of them: 1..64",
             )
         if name in dims:
             raise ShapeOptionError(f"dimension '{name}' is given twice", where=where)
-        dims[name] = int(text)
+        dims[name] = int(numbers[0]) if len(numbers) == 1 else (int(numbers[0]), int(numbers[1]))
     return dims
 
 
@@ -228,6 +245,6 @@ def compile_options(
         device_files=tuple(files or ()),
         properties=tuple(properties or ()),
         shapes=parse_shapes(shapes),
-        dims=parse_dims(dims),
+        dims=parse_sizes(dims),
         **others,
     )

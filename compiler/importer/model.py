@@ -98,10 +98,13 @@ class ImportedModel:
         dims = [(source, value.shape) for source, value in values if value.shape is not None]
         return [f"{source}={','.join('?' if d is None else str(d) for d in shape)}" for source, shape in dims]
 
+    def names_of(self, name: str) -> tuple[str | None, ...]:
+        """The names that the model gives to the dimensions of a graph input."""
+        return self.dimensions.get(self.sources.get(name, name), ())
+
     def input_shape(self, name: str) -> tuple[int | str | None, ...] | None:
         """The shape of a graph input, with names of dynamic dimensions."""
-        shape, source = self.graph.values[name].shape, self.sources.get(name, name)
-        names = self.dimensions.get(source, ())
+        shape, names = self.graph.values[name].shape, self.names_of(name)
         if shape is None or len(names) != len(shape):
             return shape
         return tuple(known if dim is None else dim for dim, known in zip(shape, names, strict=True))

@@ -12,7 +12,7 @@ import pytest
 from onnx import helper
 from typer.testing import CliRunner
 
-from heterocc.artifacts.errors import DynamicShapeError, FeedError
+from heterocc.artifacts.errors import DynamicShapeError, FeedError, ShapeOptionError
 from heterocc.artifacts.reader import open_bundle
 from heterocc.compiler import Reporter, compile_model, verify_bundle
 from heterocc.compiler.cli.main import app
@@ -169,3 +169,37 @@ def test_a_model_of_integers_and_shape_arithmetic_is_taken_as_it_comes(tmp_path:
         for batch, time in ((1, 7), (3, 64), (2, 1)):
             ids = np.arange(batch * time, dtype=np.int64).reshape(batch, time) % 11
             np.testing.assert_array_equal(session.run({"ids": ids})["y"], reference(path, {"ids": ids})[0])
+
+
+def test_bounds_are_checked_before_a_run_and_limit_the_seeded_inputs(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    save(path, [helper.make_node("Relu", ["x"], ["y"])], {"x": ["n", 4]}, {"y": ["n", 4]})
+    done = CliRunner().invoke(
+        app, ["compile", str(path), "-d", "ORT", "--dim", "n=2..6", "-o", str(tmp_path / "m.hcb")]
+    )
+    assert done.exit_code == 0, done.output
+    assert "(n 2 to 6)" in CliRunner().invoke(app, ["inspect", str(tmp_path / "m.hcb")]).output
+    with load(tmp_path / "m.hcb") as session:
+        assert str(session.inputs[0]) == "x: float32 [n (2 to 6), 4]"
+        assert session.run({"x": noise(6, 4)})["y"].shape == (6, 4)
+        for size in (1, 7):
+            with pytest.raises(FeedError, match=f"dimension 'n' of input 'x' must be 2 to 6, got {size}"):
+                session.run({"x": noise(size, 4)})
+    assert verify_bundle(tmp_path / "m.hcb", None).ok
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"devices": "CPU", "dims": {"n": (1, 4)}}, "need a device that takes dynamic dimensions"),
+        ({"dims": {"n": (4, 1)}}, "cannot be"),
+        ({"dims": {"n": (1, 2, 3)}}, "cannot be"),
+        ({"dims": {"m": (1, 4)}}, "named 'm'"),
+        ({"dims": {"n": (1, 4)}, "hints": {"n": (2, 8)}}, "the hint 8 for dimension 'n' is not in its bounds, 1 to 4"),
+    ],
+)
+def test_bounds_that_cannot_hold_are_errors(tmp_path: Path, options: dict[str, Any], words: str) -> None:
+    path = tmp_path / "m.onnx"
+    save(path, [helper.make_node("Relu", ["x"], ["y"])], {"x": ["n", 4]}, {"y": ["n", 4]})
+    with pytest.raises(ShapeOptionError, match=words):
+        compile_model(path, tmp_path / "m.hcb", **{"devices": "ORT", **options})
