@@ -116,7 +116,7 @@ class InvalidGraphError(InputError):
 
 
 class DynamicShapeError(InputError):
-    """A graph input still has a dynamic dimension; fix it with `--shape NAME=1,3,224,224`."""
+    """A graph input still has a dynamic dimension; fix it with `--dim NAME=8` or `--shape INPUT=1,3,224,224`."""
 
     code = "HC104"
 
@@ -128,7 +128,7 @@ class ExternalDataError(InputError):
 
 
 class ShapeOptionError(InputError):
-    """`--shape` names an unknown input, has the wrong rank, or contradicts a fixed dimension."""
+    """`--shape` or `--dim` names an unknown input or dimension, or contradicts the model."""
 
     code = "HC106"
     exit_code = 2

@@ -4,15 +4,17 @@
 """
 
 import json
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from heterocc.artifacts.records import Limit, Record, compact
 
 FORMAT_NAME: Literal["heterocc-bundle"] = "heterocc-bundle"
-FORMAT_MAJOR = 2
+FORMAT_MAJOR = 3
 FORMAT_MINOR = 0
 PLAIN = (1, 2)
-"""The version of bundles without layouts, which earlier readers can read, too."""
+"""The version of bundles without layouts and dynamic dimensions, which earlier readers can read, too."""
+ARRANGED = (2, 0)
+"""The version of bundles with layouts, without dynamic dimensions."""
 
 MANIFEST_NAME = "manifest.json"
 DIGEST_NAME = "manifest.sha256"
@@ -34,7 +36,9 @@ Index = Annotated[int, Limit(ge=0, le=2**31 - 1)]
 Name = Annotated[str, Limit(min_length=1, max_length=MAX_NAME)]
 Opset = Annotated[int, Limit(ge=-(2**63), le=2**63 - 1)]
 StaticDim = Annotated[int, Limit(ge=0, le=MAX_DIM)]
-Dim = StaticDim | None
+DimName = Annotated[str, Limit(min_length=1, max_length=MAX_NAME)]
+Dim = StaticDim | DimName | None
+"""A dimension: its size, its name, or None for one that has neither."""
 FaultVariable = Annotated[str, Limit(pattern=r"^[A-Z][A-Z0-9_]{0,63}$")]
 MemberName = Annotated[str, Limit(max_length=255, pattern=r"^[A-Za-z0-9_+=,@-][A-Za-z0-9_.+=,@/-]*$")]
 """A name in the zip; the reader also refuses components that are empty or begin with a full stop."""
@@ -56,7 +60,10 @@ class Producer(Record):
 
 
 class TensorSpec(Record):
-    """A named tensor; `dtype` is numpy's name, or ONNX's type text if it is not a numeric tensor."""
+    """A named tensor; `dtype` is numpy's name, or ONNX's type text if it is not a numeric tensor.
+
+    A dimension that is known only at run time is a name or None. Dimensions of one name are equal in each run.
+    """
 
     name: Name
     dtype: Name
@@ -157,6 +164,8 @@ class Partition(Record):
     The entry function of a "tvm" partition is `main(*inputs, *outputs, params)`, which writes into the given outputs;
     `params` is one tuple of tensors. `layouts` maps places in it (as decimal text) to the layouts in which the code
     reads these weights.
+    The entry of one that reads or writes a value without a static shape is `main(*inputs, params)`, which returns a
+    tuple of new tensors, one for each output.
     The tensors passed to it start at multiples of `alignment` bytes.
     `binaries` names a member with a driver's binaries of the kernels, which are optional and are used only with the
     same device and driver.
@@ -179,6 +188,13 @@ class Partition(Record):
     checked: bool = False
 
 
+class Bounds(Record):
+    """The least and the largest size of a dimension; `max` None: any size."""
+
+    min: StaticDim = 0
+    max: StaticDim | None = None
+
+
 class Variant(Record):
     """A way to run the model: devices, values, and partitions in run order.
 
@@ -186,6 +202,8 @@ class Variant(Record):
     entry in `values` like any other. `constants` maps a value index (as decimal text, because JSON keys are texts) to a
     weight index. `plan` names the member that holds the plan as text; `summary` is one line, and `notes` are the
     compile's remarks on this variant (partitions that were not checked, nodes that moved to another device).
+    `bounds` are the sizes that its code allows for named dimensions. `shapes_of` is the variant whose choice of devices
+    it is for other shapes of inputs.
     """
 
     name: Name
@@ -198,6 +216,8 @@ class Variant(Record):
     plan: MemberName
     summary: str
     notes: tuple[str, ...] = ()
+    bounds: dict[DimName, Bounds] = {}
+    shapes_of: Name | None = None
 
 
 class Golden(Record):
@@ -218,7 +238,8 @@ class Golden(Record):
 class Manifest(Record):
     """The whole manifest; `variants` in order of preference.
 
-    `faults` are environment variables that simulated failures while the bundle was compiled: it is for tests.
+    `goldens` are golden vectors for further shapes of inputs. `faults` are environment variables that simulated
+    failures while the bundle was compiled: it is for tests.
     """
 
     format: Literal["heterocc-bundle"] = FORMAT_NAME
@@ -230,6 +251,7 @@ class Manifest(Record):
     weights: tuple[Weight, ...]
     variants: Annotated[tuple[Variant, ...], Limit(min_length=1)]
     golden: Golden | None = None
+    goldens: Annotated[tuple[Golden, ...], Limit(max_length=64)] = ()
     faults: Annotated[tuple[FaultVariable, ...], Limit(max_length=16)] = ()
 
     def faults_warning(self) -> str | None:
@@ -238,16 +260,36 @@ class Manifest(Record):
             return None
         return f"the bundle was compiled with simulated failures ({', '.join(self.faults)}): its results may be wrong"
 
+    @property
+    def choices(self) -> tuple[Variant, ...]:
+        """One variant for each choice of devices, without those for further shapes."""
+        return tuple(variant for variant in self.variants if variant.shapes_of is None)
+
+    def with_shapes(self, choice: Variant) -> tuple[Variant, ...]:
+        """A variant, and those for further shapes of inputs on the same choice of devices."""
+        return (choice, *(variant for variant in self.variants if variant.shapes_of == choice.name))
+
+    @property
+    def all_goldens(self) -> tuple[Golden, ...]:
+        """The golden vectors for all shapes of inputs."""
+        return self.goldens if self.golden is None else (self.golden, *self.goldens)
+
     def to_bytes(self) -> bytes:
         """The JSON of the member `manifest.json`. Fields of later versions are left out if they are empty."""
         data = self.model_dump(mode="json")
-        if not data["faults"]:
-            del data["faults"]
-        partitions = (part for variant in data["variants"] for part in variant["partitions"])
-        for part in partitions:
-            if not part["layouts"]:
-                del part["layouts"]
+        _leave_out(data, "faults", "goldens")
+        for variant in data["variants"]:
+            _leave_out(variant, "bounds", "shapes_of")
+            for part in variant["partitions"]:
+                _leave_out(part, "layouts")
         return compact(data).encode("utf-8")
+
+
+def _leave_out(data: dict[str, Any], *names: str) -> None:
+    """Remove these fields if they are empty."""
+    for name in names:
+        if not data[name]:
+            del data[name]
 
 
 def manifest_schema() -> str:

@@ -177,8 +177,9 @@ def _check(hint: Any, limit: Limit | None = None) -> Check:
     if origin is Annotated:
         return _check(arguments[0], arguments[1])
     if origin is UnionType or origin is Union:
-        (inner,) = (a for a in arguments if a is not NoneType)
-        return _optional(_check(inner))
+        inner = [_check(a) for a in arguments if a is not NoneType]
+        check = inner[0] if len(inner) == 1 else _any_of(inner)
+        return _optional(check) if NoneType in arguments else check
     if origin is Literal:
         return _one_of(arguments)
     if origin is tuple:
@@ -198,6 +199,21 @@ def _check(hint: Any, limit: Limit | None = None) -> Check:
 
 def _optional(inner: Check) -> Check:
     return lambda value: None if value is None else inner(value)
+
+
+def _any_of(checks: list[Check]) -> Check:
+    """The first of several checks of different types that accepts a value."""
+
+    def check(value: Any) -> Any:
+        messages = []
+        for single in checks:
+            try:
+                return single(value)
+            except MalformedError as error:
+                messages.append(error.message)
+        raise MalformedError(" or ".join(messages))
+
+    return check
 
 
 def _one_of(choices: tuple[Any, ...]) -> Check:

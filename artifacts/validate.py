@@ -6,19 +6,23 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
 from typing import Any, NoReturn
 
 from heterocc.artifacts.container import name_is_safe
 from heterocc.artifacts.dtypes import COMPUTED, NUMPY, STORAGE, is_value_dtype
+from heterocc.artifacts.dynamic import check_dynamic, is_static
 from heterocc.artifacts.errors import BundleManifestError, BundleVersionError
 from heterocc.artifacts.layouts import layout_problem
 from heterocc.artifacts.manifest import (
+    ARRANGED,
     FORMAT_MAJOR,
     FORMAT_MINOR,
     FORMAT_NAME,
     PLAIN,
     RESERVED_NAMES,
     Device,
+    Dim,
     Manifest,
     Partition,
     TensorSpec,
@@ -64,8 +68,8 @@ def read_version(data: bytes) -> tuple[int, int]:
             if not PLAIN[0] <= major <= FORMAT_MAJOR:
                 raise BundleVersionError(
                     f"the bundle has format version {_short(major)}.{_short(minor)}, but this heterocc reads "
-                    f"{PLAIN[0]}.x and {FORMAT_MAJOR}.x (it writes {PLAIN[0]}.{PLAIN[1]} and "
-                    f"{FORMAT_MAJOR}.{FORMAT_MINOR})",
+                    f"{PLAIN[0]}.x to {FORMAT_MAJOR}.x (it writes {PLAIN[0]}.{PLAIN[1]}, {ARRANGED[0]}.{ARRANGED[1]} "
+                    f"and {FORMAT_MAJOR}.{FORMAT_MINOR})",
                     hint="compile the model again with this heterocc, or use the one that wrote the bundle",
                 )
             return major, minor
@@ -106,6 +110,9 @@ def check_manifest(manifest: Manifest, members: Mapping[str, int]) -> None:
     for variant in manifest.variants:
         _check_variant(manifest, variant, files)
     _check_golden(manifest, files)
+    problem = check_dynamic(manifest)
+    if problem is not None:
+        _fail(problem)
 
 
 def _check_members(manifest: Manifest, members: Mapping[str, int]) -> None:
@@ -206,22 +213,26 @@ def _check_values(values: Sequence[TensorSpec], where: str) -> None:
     for value in values:
         if not is_value_dtype(value.dtype):
             _fail(f"value {value.name[:80]!r} {where} has unknown dtype {value.dtype[:40]!r}")
-        if math.prod(max(d, 1) for d in value.shape or () if d is not None) > _MAX_BYTES // 16:
+        if math.prod(max(d, 1) for d in value.shape or () if isinstance(d, int)) > _MAX_BYTES // 16:
             _fail(f"value {value.name[:80]!r} {where} has dimensions that are too large")
         storage = NUMPY.get(value.dtype)
         if storage is not None and value.shape is not None:
-            total += aligned(math.prod(0 if d is None else d for d in value.shape) * storage.itemsize)
+            total += aligned(math.prod(d if isinstance(d, int) else 0 for d in value.shape) * storage.itemsize)
     if total > _MAX_BYTES:
         _fail(f"the values {where} have {total} bytes in total, more than {_MAX_BYTES}")
 
 
 def _check_compiled(manifest: Manifest, variant: Variant, part: Partition, place: str) -> None:
-    """Check that compiled code has tensors of static shape and computed dtypes; others would crash the process."""
+    """Check that compiled code has tensors of computed dtypes; others would crash the process.
+
+    Code for CPUs may have dynamic shapes, from version 3 on; their rank must be known.
+    """
+    dynamic = manifest.version.major > ARRANGED[0] and variant.devices[part.device].backend == "cpu"
     for index in (*part.inputs, *part.outputs):
         value = variant.values[index]
         if value.dtype not in COMPUTED:
             _fail(f"{place} is compiled, but value {value.name[:80]!r} is {value.dtype[:40]}, which no device computes")
-        if value.shape is None or None in value.shape:
+        if not (is_static(value) or (dynamic and value.shape is not None)):
             _fail(f"{place} is compiled, but value {value.name[:80]!r} has no static shape")
     for index in part.params:
         dtype = manifest.weights[index].dtype
@@ -261,9 +272,13 @@ def _same_specs(specs: Sequence[TensorSpec], variant: Variant, indices: Sequence
         same = spec.dtype == value.dtype
         if spec.shape is not None and value.shape is not None:
             same = same and len(spec.shape) == len(value.shape)
-            same = same and all(a == b or None in (a, b) for a, b in zip(spec.shape, value.shape, strict=False))
+            same = same and all(_may_be_equal(a, b) for a, b in zip(spec.shape, value.shape, strict=False))
         if not same:
             _fail(f"{where}: {value.name[:80]!r} differs in dtype or shape from the model's {spec.name[:80]!r}")
+
+
+def _may_be_equal(one: Dim, other: Dim) -> bool:
+    return one == other or not (isinstance(one, int) and isinstance(other, int))
 
 
 def _write(ready: set[int], new: Iterable[int], variant: Variant, where: str) -> None:
@@ -274,11 +289,9 @@ def _write(ready: set[int], new: Iterable[int], variant: Variant, where: str) ->
 
 
 def _check_golden(manifest: Manifest, files: set[str]) -> None:
-    if manifest.golden is None:
-        return
-    specs = (("inputs", manifest.model.inputs), ("outputs", manifest.model.outputs))
-    for kind, tensors in specs:
-        named: Mapping[str, str] = getattr(manifest.golden, kind)
+    kinds = (("inputs", manifest.model.inputs), ("outputs", manifest.model.outputs))
+    for golden, (kind, tensors) in product(manifest.all_goldens, kinds):
+        named: Mapping[str, str] = getattr(golden, kind)
         # Outputs that are maps or sequences have no golden vectors; a run needs all inputs.
         left_out = {t.name for t in tensors} - set(named)
         if not set(named) <= {t.name for t in tensors} or (left_out and kind == "inputs"):

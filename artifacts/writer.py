@@ -24,9 +24,11 @@ from heterocc.artifacts.container import (
     name_is_safe,
 )
 from heterocc.artifacts.dtypes import STORAGE
+from heterocc.artifacts.dynamic import is_dynamic
 from heterocc.artifacts.errors import BundleError, InternalError
 from heterocc.artifacts.files.atomic import AtomicFile
 from heterocc.artifacts.manifest import (
+    ARRANGED,
     DIGEST_NAME,
     FORMAT_MAJOR,
     FORMAT_MINOR,
@@ -151,6 +153,7 @@ class BundleWriter:
         model: ModelInfo,
         variants: tuple[Variant, ...],
         golden: Golden | None = None,
+        goldens: tuple[Golden, ...] = (),
         faults: tuple[str, ...] = (),
         key: SigningKey | None = None,
     ) -> Manifest:
@@ -172,15 +175,16 @@ class BundleWriter:
             entries.append(entry)
             members.append(Member(name=name, size=entry.size, sha256=hashlib.sha256(data).hexdigest()))
         manifest = Manifest(
-            version=_version(variants),
             producer=producer,
             model=model,
             members=tuple(members),
             weights=tuple(self._weights),
             variants=variants,
             golden=golden,
+            goldens=goldens,
             faults=faults,
         )
+        manifest = manifest.model_copy(update={"version": _version(manifest)})
         check_manifest(manifest, {entry.name: entry.size for entry in entries})
         text = manifest.to_bytes()
         if len(text) > MAX_MANIFEST or count_marks(text) > MAX_MARKS:
@@ -222,10 +226,12 @@ class BundleWriter:
         return Entry(name, view.nbytes, crc, start, start + len(header))
 
 
-def _version(variants: tuple[Variant, ...]) -> Version:
-    """The first version that has what the variants use."""
-    arranged = any(part.layouts for variant in variants for part in variant.partitions)
-    return Version(major=FORMAT_MAJOR, minor=FORMAT_MINOR) if arranged else Version()
+def _version(manifest: Manifest) -> Version:
+    """The first version that has what the manifest uses."""
+    if is_dynamic(manifest):
+        return Version(major=FORMAT_MAJOR, minor=FORMAT_MINOR)
+    arranged = any(part.layouts for variant in manifest.variants for part in variant.partitions)
+    return Version(major=ARRANGED[0], minor=ARRANGED[1]) if arranged else Version()
 
 
 def _raw(array: npt.NDArray[np.generic]) -> memoryview:

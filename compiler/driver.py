@@ -3,32 +3,25 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-import numpy as np
-
-from heterocc.artifacts.dtypes import is_narrow
-from heterocc.artifacts.errors import Hint, InputError, ModelRunError, UnsupportedOpError
+from heterocc.artifacts.errors import Hint, ShapeOptionError
 from heterocc.artifacts.files.reading import reading
-from heterocc.artifacts.files.writing import atomic_write, make_folder, require_writable
-from heterocc.artifacts.names import file_name
+from heterocc.artifacts.files.writing import make_folder, require_writable
 from heterocc.artifacts.signing.keys import SigningKey, read_signing_key
-from heterocc.compiler.build.build import Builder, write_dumps
-from heterocc.compiler.build.pack import half_nodes, pack, weights_of
-from heterocc.compiler.build.tuning import left_out, remembered
-from heterocc.compiler.checking.check import Checker
-from heterocc.compiler.checking.vectors import Vectors, find_vectors, golden_vectors
+from heterocc.compiler.build.build import write_dumps
+from heterocc.compiler.build.pack import VariantParts, pack, weights_of
+from heterocc.compiler.build.tuning import left_out
 from heterocc.compiler.devices.cpu_targets import with_cpu_targets
 from heterocc.compiler.devices.names import ORT_IS_LAST, resolve_lists
 from heterocc.compiler.importer.as_written import graph_as_written
-from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.pipeline import import_model
-from heterocc.compiler.importer.random_nodes import not_compared
 from heterocc.compiler.importer.reading.source import AnyModel, ModelSource, as_source
-from heterocc.compiler.importer.shapes.shape_rules import empty_at_fault
+from heterocc.compiler.job import Job, graphs
 from heterocc.compiler.options import CompileOptions, with_overrides
 from heterocc.compiler.placement.affinity_file import affinity_from, write_affinity_file
 from heterocc.compiler.placement.cost_table import load_cost_table, place_by_table
@@ -36,12 +29,20 @@ from heterocc.compiler.placement.machine import build_machine
 from heterocc.compiler.placement.run_passes import Trace, require_placed
 from heterocc.compiler.progress import Reporter, timed
 from heterocc.compiler.report import CompileReport, VariantReport
+from heterocc.compiler.shape_requests import (
+    ShapeRequest,
+    require_bounds,
+    require_different,
+    shape_requests,
+    with_samples_in_bounds,
+)
 from heterocc.compiler.support.query import QueryResult, precisions_of, query_model
-from heterocc.compiler.variant_build import BuiltVariant, VariantBuilder
-from heterocc.compiler.variants import MAIN, VariantSpec, all_devices, cpu_specs, one_for_each_code, variant_specs
+from heterocc.compiler.variant_build import VariantBuilder
+from heterocc.compiler.variants import MAIN, VariantSpec, all_devices, one_for_each_code, variant_specs
 from heterocc.passes.base import parse_pipeline, policy_pipeline
 from heterocc.passes.plan import Plan
-from heterocc.passes.show.dot import dot_files
+
+T = TypeVar("T")
 
 
 def compile_model(
@@ -67,15 +68,21 @@ def compile_model(
     if isinstance(options.sign, Path):
         options = replace(options, sign=read_signing_key(options.sign))
     with reading(_files(source, options)):
-        job = _prepare(source, options, reporter or Reporter(), target if packs else None)
+        show = reporter or Reporter()
+        jobs = [
+            _prepare(source, options, show, target if packs else None, request, further=number > 0)
+            for number, request in enumerate(shape_requests(options))
+        ]
+        jobs = [job for job in jobs if not job.is_idle]
+        require_different([(job.request, job.model) for job in jobs])
         if options.stop_after == "import":
+            job = jobs[0]
             plan = Plan.initial(
                 job.model.graph, build_machine(job.model, job.specs[0].devices, job.variants.query.reasons())
             )
-            return replace(
-                job.report(VariantReport(MAIN, plan)), plans=(), summary=f"{len(job.model.graph.nodes)} nodes imported"
-            )
-        return job.compile(target)
+            nodes = f"{len(job.model.graph.nodes)} nodes imported"
+            return replace(_report(jobs, [VariantReport(MAIN, plan)]), plans=(), summary=nodes)
+        return _compile(jobs, target)
 
 
 def partition_model(
@@ -92,11 +99,11 @@ def partition_model(
     source, place = as_source(model, base_dir), None if write_affinity is None else Path(write_affinity)
     with reading(_files(source, options)):
         job = _prepare(source, options, reporter or Reporter(), place)
-        main = VariantReport(MAIN, job.variants.place(job.specs[0]))
+        main = VariantReport(MAIN, job.variants.place(job.specs[0]), shapes=job.shapes)
         job.write_dots([main])
         if place is not None:
             write_affinity_file(main.plan, place)
-        return job.report(main)
+        return _report([job], [main])
 
 
 def partition_by_table(
@@ -106,6 +113,7 @@ def partition_by_table(
     policy: str = "optimal",
     passes: str | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
+    dims: Mapping[str, int] | None = None,
 ) -> tuple[dict[str, Any], list[str]]:
     """Place the nodes of a model, taken as it is written, by a table of costs, without any device.
 
@@ -118,7 +126,7 @@ def partition_by_table(
     files: dict[str | os.PathLike[str], str] = {path: "the cost table"}
     with reading(files if source.data is not None else {**files, source.path: "the model"}):
         table = load_cost_table(path)
-        graph, unknown = graph_as_written(source, shapes, table.node_us)
+        graph, unknown = graph_as_written(source, shapes, table.node_us, dims)
         return place_by_table(graph, table, pipeline, policy if passes is None else passes), unknown
 
 
@@ -148,18 +156,31 @@ def _require_places(options: CompileOptions, target: Path | None) -> None:
             require_writable(folder, folder=True)
 
 
-def _prepare(source: ModelSource, options: CompileOptions, reporter: Reporter, target: Path | None = None) -> _Job:
+def _prepare(
+    source: ModelSource,
+    options: CompileOptions,
+    reporter: Reporter,
+    target: Path | None = None,
+    request: ShapeRequest | None = None,
+    *,
+    further: bool = False,
+) -> Job:
     """Import the model, resolve the devices and query them. Options are checked before the import.
 
-    `target` is the file that the command will write.
+    `target` is the file that the command will write. `request` are the shapes, by default the only ones that the
+    options request; `further` marks those after the first.
     """
+    request = request or _only_request(options)
     _require_places(options, target)
     seconds: dict[str, float] = {}
     affinity = affinity_from(options.affinity)
     passes = policy_pipeline(options.policy) if options.passes is None else parse_pipeline(options.passes)
     trace = Trace(options.dump_dir, options.pass_limit)
-    with reporter.stage(f"importing {source.path.name}"), timed(seconds, "import"):
-        model = import_model(source, shapes=options.shapes)
+    importing = reporter.stage(f"importing {source.path.name}{request.at}")
+    with importing, timed(seconds, "import"), request.naming():
+        model = import_model(source, shapes=request.shapes, dims=request.dims, keep_dims=request.keep_dims)
+    require_bounds(request, model)
+    model = with_samples_in_bounds(model, request.bounds)
     _require_places(options, target)  # again, because the model's external data is known now
     lists, notes = resolve_lists(
         (tuple(options.devices), *options.variants),
@@ -178,192 +199,120 @@ def _prepare(source: ModelSource, options: CompileOptions, reporter: Reporter, t
         query = query_model(model, all_devices(lists), on_node=progress.step)
     for note in query.notes:
         reporter.note(note)
-    return _Job(
-        source.path.name,
-        options,
-        reporter,
-        model,
-        specs,
-        VariantBuilder(model, query, passes, trace, reporter, seconds),
-    )
+    builder = VariantBuilder(model, query, passes, trace, reporter, seconds)
+    job = Job(source.path.name, options, reporter, model, specs, builder, request, further)
+    job.specs = tuple(map(job.at_shapes, specs))
+    return job
 
 
-@dataclass
-class _Job:
-    """A running command on the model file `where`.
-
-    `unseen` are outputs of the model that no check compares, with the reason; they are in every variant's notes.
-    `unchecked` is the same for the report, or the reason why nothing is compared.
-    """
-
-    where: str
-    options: CompileOptions
-    reporter: Reporter
-    model: ImportedModel
-    specs: tuple[VariantSpec, ...]
-    variants: VariantBuilder
-    unseen: list[str] = field(default_factory=list)
-    unchecked: list[str] = field(default_factory=list)
-
-    def compile(self, target: Path) -> CompileReport:
-        """Place, lower, check and pack all variants."""
-        plans = {spec.name: self.variants.place(spec) for spec in self.specs}
-        specs = one_for_each_code(self.specs, list(plans.values()))
-        placed = [VariantReport(spec.name, plans[spec.name]) for spec in specs]
-        self.write_dots(placed)
-        if self.options.stop_after == "partition":
-            return self.report(*placed, *(VariantReport(spec.name, plan) for spec, plan in self._cpu(placed)))
-        for variant in placed:
-            require_placed(variant.plan)
-        feed, outputs = self._vectors()
-        built = self._build(specs, placed, feed)
-        reports = [variant.report for variant in built]
-        if self.options.dump_dir is not None:
-            for made in built:
-                write_dumps(made.built, self.options.dump_dir, made.spec.name)
-        if self.options.stop_after == "lower":
-            return self.report(*reports)
-        parts = [variant.parts(self.model, self.unseen) for variant in built]
-        packing = self.reporter.stage("packing weights", weights_of(parts))
-        with packing as progress, timed(self.variants.seconds, "pack"):
-            asked = [report for report, variant in zip(reports, built, strict=True) if not variant.spec.automatic]
-            texts = {f"graphs/{name}": text for report in asked for name, text in _graphs(report)}
-            make_folder(target.parent)
-            golden = None
-            if feed is not None and outputs is not None:
-                golden = golden_vectors(self.model, self.options.seed, feed, outputs, half_nodes(parts))
-            key = self.options.sign if isinstance(self.options.sign, SigningKey) else None
-            pack(target, self.model, parts, golden=golden, texts=texts, progress=progress, key=key)
-        names = tuple(report.name for report in reports)
-        return replace(self.report(*reports), output=target, size=target.stat().st_size, variants=names)
-
-    def _vectors(self) -> tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]:
-        """Inputs for the check, and ONNX Runtime's outputs for the golden vectors.
-
-        Both are None, with a warning, if ONNX Runtime cannot run the model; the outputs are None if an input cannot be
-        stored. Raises InputError for any failure with given inputs, and ModelRunError (HC115) for a model that ONNX
-        Runtime rejects, unless the check is disabled.
-        """
-        try:
-            with self.reporter.stage("running ONNX Runtime"), timed(self.variants.seconds, "reference"):
-                found = find_vectors(self.model, self.options.inputs, self.options.seed)
-        except InputError as error:
-            blamed = empty_at_fault(self.options.shapes, error)
-            if blamed is not None:
-                raise blamed from error
-            refused = isinstance(error, ModelRunError)
-            if refused:
-                error.where, error.hint = self.where, self._refused_hint()
-            if self.options.inputs is not None or (refused and self.options.check):
-                raise
-            self.reporter.warn(f"no partition is checked, and the bundle has no golden vectors: {error.message}")
-            self.unchecked.append(f"all: {error.message}")
-            return None, None
-        self._report_unseen(found)
-        tensors = {n: v for n, v in found.outputs.items() if isinstance(v, np.ndarray) and v.dtype != object}
-        golden = {n: v for n, v in tensors.items() if n not in found.random and not is_narrow(v)}
-        narrow = [self.model.sources.get(n, n) for n, v in found.inputs.items() if is_narrow(v)]
-        if narrow:
-            self.reporter.note(f"the bundle has no golden vectors: .npy cannot store the input '{narrow[0]}'")
-            return found.inputs, None
-        return found.inputs, golden
-
-    def _refused_hint(self) -> str:
-        inputs = Hint("inputs that the model accepts (`inputs`), ", "inputs that the model accepts with --inputs, ")
-        shapes = Hint("other `shapes`, ", "another --shape, ")
-        unchecked = Hint("or check=False to compile", "or --no-check to compile") + " without running the model"
-        if self.options.inputs is not None:
-            inputs = Hint("other `inputs`, ", "other --inputs, ")
-        hint: str = "give "
-        for part in (inputs, shapes if self.options.shapes else "", unchecked):
-            hint = hint + part
-        return hint
-
-    def _report_unseen(self, found: Vectors) -> None:
-        """Report outputs that are not compared, and outputs whose values the check cannot judge."""
-        sources = self.model.sources
-        for name, reason in found.random.items():
-            self.unseen.append(not_compared(sources.get(name, name), reason))
-            self.reporter.note(self.unseen[-1])
-        given = self.options.inputs is not None
-        for name, reason in found.blind.items():
-            on = "the given inputs" if given else "every seeded input that was tried"
-            self.unseen.append(f"the check cannot judge output '{sources.get(name, name)}': {reason} on {on}")
-            hint = Hint("; give real inputs (`inputs`)", "; give real inputs with --inputs")
-            self.reporter.warn(self.unseen[-1] + ("" if given else hint))
-        self.unchecked += self.unseen
-
-    def _build(
-        self, specs: Sequence[VariantSpec], placed: Sequence[VariantReport], feed: Mapping[str, Any] | None
-    ) -> list[BuiltVariant]:
-        """Build all variants, the CPU-only ones last."""
-        devices = all_devices(spec.devices for spec in self.specs)
-        builder = Builder(self.model, devices, self.reporter)
-        checker = Checker(self.model, feed, self.reporter) if feed is not None and self.options.check else None
-        built = []
-        for spec, variant in zip(specs, placed, strict=True):
-            built.append(self.variants.build(spec, variant.plan, builder, checker))
-            self._note(built[-1])
-        for cpu in self._cpu([variant.report for variant in built]):
-            try:
-                built.append(self.variants.build(*cpu, builder, checker))
-            except UnsupportedOpError as error:
-                self.reporter.note(f"no CPU variant: {error.message}")
-            else:
-                self._note(built[-1])
-        return built
-
-    def _cpu(self, beside: Sequence[VariantReport]) -> list[tuple[VariantSpec, Plan]]:
-        """The placed CPU-only variants beside these; none if disabled or, with a note, if they cannot be placed."""
-        if not self.options.cpu_variant:
-            return []
-        specs, why = cpu_specs(self.specs, [variant.plan for variant in beside])
-        if why is not None:
-            self.reporter.note(why)
-        try:
-            return [(spec, self.variants.place(spec)) for spec in specs]
-        except UnsupportedOpError as error:
-            self.reporter.note(f"no CPU variant: {error.message}")
-            return []
-
-    def _note(self, variant: BuiltVariant) -> None:
-        """Note a variant's unchecked partitions, costs of half precision, missing binaries and tuned kernels."""
-        report = variant.report
-        for text in report.check_notes:
-            self.reporter.note(text)
-        for piece in variant.pieces:
-            device = piece.job.device
-            if device.keeps_binaries and not piece.binaries:
-                self.reporter.note(
-                    f"{device.name}.binaries=on has no effect on {piece.job.name}: its kernels did not run here, so "
-                    "the driver compiles them when the bundle is first loaded"
-                )
-        for part in report.tuned:
-            self.reporter.note(part.sentence() + remembered([part]))
-
-    def write_dots(self, placed: Sequence[VariantReport]) -> None:
-        """Write two graphs per variant to the folder of `--dot`, if given; further variants have subfolders."""
-        if self.options.dot_dir is None:
-            return
-        for variant in placed:
-            for name, text in _graphs(variant):
-                atomic_write(self.options.dot_dir / name, text)
-
-    def report(self, main: VariantReport, *others: VariantReport) -> CompileReport:
-        """The report on the work done so far."""
-        return CompileReport(
-            plan=main.plan,
-            summary=main.summary,
-            plans=(main, *others),
-            unseen=tuple(self.unchecked),
-            notes=tuple(self.reporter.notes),
-            warnings=tuple(self.reporter.warnings),
-            seconds=self.variants.seconds,
-            pass_seconds=tuple(self.variants.trace.timings),
+def _only_request(options: CompileOptions) -> ShapeRequest:
+    """The request of a command that works at one set of shapes. Raises ShapeOptionError (HC106) for several."""
+    requests = shape_requests(options)
+    if len(requests) > 1:
+        raise ShapeOptionError(
+            f"{len(requests)} combinations of shapes are requested, and this command works with one",
+            where=Hint("hints=…", "--hint"),
+            hint=Hint("give `shapes` or `dims`", "give --shape or --dim"),
         )
+    return requests[0]
 
 
-def _graphs(variant: VariantReport) -> list[tuple[str, str]]:
-    """Names and texts of a variant's graphs; names of variants other than the main one begin with a folder."""
-    folder = "" if variant.name == MAIN else f"{file_name(variant.name)}/"
-    return [(f"{folder}{name}", text) for name, text in dot_files(variant.plan).items()]
+def _compile(jobs: Sequence[Job], target: Path) -> CompileReport:
+    """Place, lower, check and pack the variants of all jobs, of which the first has the bundle's first shapes."""
+    options, reporter = jobs[0].options, jobs[0].reporter
+    for job in jobs:
+        job.place()
+    kept = {
+        spec.choice or spec.name
+        for job in jobs
+        for spec in one_for_each_code(job.specs, [variant.plan for variant in job.placed])
+    }
+    for job in jobs:
+        job.keep(kept)
+        job.write_dots(job.placed)
+    if options.stop_after == "partition":
+        return _report(jobs, _in_order(jobs, lambda job: job.placed, _placed_cpu(jobs)))
+    given = options.inputs
+    taking = [] if given is None else [job for job in jobs if len(jobs) == 1 or job.takes(given)] or [jobs[0]]
+    for job in jobs:
+        for variant in job.placed:
+            require_placed(variant.plan)
+        job.inputs = given if job in taking else None
+        job.prepare_check()
+    for job in jobs:
+        job.build()
+    for job, specs in zip(jobs, _cpu(jobs, lambda job: [built.report for built in job.built]), strict=True):
+        job.build_cpu(specs)
+    built = _in_order(jobs, lambda job: job.built, [[] for _ in jobs])
+    reports = [variant.report for variant in built]
+    if options.dump_dir is not None:
+        for made in built:
+            write_dumps(made.built, options.dump_dir, made.spec.name)
+    if options.stop_after == "lower":
+        return _report(jobs, reports)
+    owner = {id(variant): job for job in jobs for variant in job.built}
+    parts = _with_choices([variant.parts(owner[id(variant)].model, owner[id(variant)].unseen) for variant in built])
+    packing = reporter.stage("packing weights", weights_of(parts))
+    with packing as progress, timed(jobs[0].variants.seconds, "pack"):
+        asked = [report for report, variant in zip(reports, built, strict=True) if not variant.spec.automatic]
+        texts = {f"graphs/{name}": text for report in asked for name, text in graphs(report)}
+        make_folder(target.parent)
+        vectors = [job.golden([p for p in parts if p.model is job.model]) for job in jobs]
+        goldens = [found for found in vectors if found is not None]
+        key = options.sign if isinstance(options.sign, SigningKey) else None
+        pack(target, jobs[0].model, parts, goldens=goldens, texts=texts, progress=progress, key=key)
+    names = tuple(report.name for report in reports)
+    return replace(_report(jobs, reports), output=target, size=target.stat().st_size, variants=names)
+
+
+def _cpu(jobs: Sequence[Job], reports: Callable[[Job], list[VariantReport]]) -> list[list[tuple[VariantSpec, Plan]]]:
+    """The placed CPU-only variants of each job beside these; all jobs have them if one needs them."""
+    found = [reports(job) for job in jobs]
+    used = [
+        frozenset(device for report in same for device in report.plan.device_of.values())
+        for same in zip(*found, strict=True)
+    ]
+    return [job.place_cpu(used) for job in jobs]
+
+
+def _placed_cpu(jobs: Sequence[Job]) -> list[list[VariantReport]]:
+    return [
+        [VariantReport(spec.name, plan, shapes=spec.shapes) for spec, plan in specs]
+        for specs in _cpu(jobs, lambda job: job.placed)
+    ]
+
+
+def _in_order(jobs: Sequence[Job], of: Callable[[Job], Sequence[T]], more: Sequence[Sequence[T]]) -> list[T]:
+    """The variants in the bundle's order: those of one choice of devices together, in the order of the shapes."""
+    lists = [[*of(job), *rest] for job, rest in zip(jobs, more, strict=True)]
+    return [variant for same in zip_longest(*lists) for variant in same if variant is not None]
+
+
+def _with_choices(parts: Sequence[VariantParts]) -> list[VariantParts]:
+    """The parts, of which the first of each choice of devices has no `choice`, and the others its name."""
+    first: dict[str, str] = {}
+    found = []
+    for part in parts:
+        choice = part.choice or part.name
+        leader = first.setdefault(choice, part.name)
+        found.append(replace(part, choice=None if leader == part.name else leader))
+    return found
+
+
+def _report(jobs: Sequence[Job], variants: Sequence[VariantReport]) -> CompileReport:
+    """The report on the work done so far; the first variant is the main one."""
+    first = jobs[0]
+    seconds: dict[str, float] = {}
+    for job in jobs:
+        for stage, spent in job.variants.seconds.items():
+            seconds[stage] = seconds.get(stage, 0.0) + spent
+    return CompileReport(
+        plan=variants[0].plan,
+        summary=variants[0].summary,
+        plans=tuple(variants),
+        unseen=tuple(dict.fromkeys(text for job in jobs for text in job.unchecked)),
+        notes=tuple(first.reporter.notes),
+        warnings=tuple(first.reporter.warnings),
+        seconds=seconds,
+        pass_seconds=tuple(timing for job in jobs for timing in job.variants.trace.timings),
+    )

@@ -23,8 +23,11 @@ class CompileOptions:
 
     `devices` is in order of priority, as in `--devices`: "GPU,CPU" or ["GPU", "CPU"]. `variants` are further such
     lists, each a separate variant of the bundle after the main one; a single string is one list. `shapes` fixes dynamic
-    inputs by name. `affinity` is an affinity file or a mapping from node name to device, such as the result of
-    `query_model`; a variant ignores entries for devices that only other variants list. `passes` overrides `policy`.
+    inputs by name, `dims` dimensions by name, in all inputs that have them: to a size, or to (least, largest). With
+    `shape_sets`, each a mapping as `shapes`, and `hints`, sizes by name of dimension, the bundle has code for each set
+    with each combination of sizes.
+    `affinity` is an affinity file or a mapping from node name to device, such as the result of `query_model`; a variant
+    ignores entries for devices that only other variants list. `passes` overrides `policy`.
     `cpu_targets` are CPUs to compile for, each in variants of its own: `x86-64-v3`, `armv8.2-a+dotprod`.
     `sign` is the private key, or its file, that signs the bundle.
     `inputs` is an .npz file with inputs for the check and the golden vectors, instead of seeded ones. A path may be a
@@ -39,6 +42,9 @@ class CompileOptions:
     properties: Sequence[str] = ()
     cpu_targets: Sequence[str] = ()
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    dims: Mapping[str, int | tuple[int, int]] = field(default_factory=dict)
+    shape_sets: Sequence[Mapping[str, Sequence[int]]] = ()
+    hints: Mapping[str, Sequence[int]] = field(default_factory=dict)
     affinity: Path | Mapping[str, str] | Affinity | None = None
     policy: str = "merge"
     passes: str | None = None
@@ -71,10 +77,16 @@ class CompileOptions:
             self._set("sign", _path("sign", self.sign))
         for name in ("inputs", "dump_dir", "dot_dir"):
             self._set(name, _path(name, getattr(self, name)))
-        _require("shapes", self.shapes, Mapping, "a mapping of input name to dimensions")
-        for name, shape in self.shapes.items():
-            if isinstance(shape, (str, bytes)) or not isinstance(shape, Sequence):
-                raise _wrong(f"shapes[{name!r}]", shape, "a sequence of integers, such as (1, 3, 224, 224)")
+        _require_shapes("shapes", self.shapes)
+        _require("dims", self.dims, Mapping, "a mapping of dimension name to size")
+        sets = (self.shape_sets,) if isinstance(self.shape_sets, Mapping) else _listed("shape_sets", self.shape_sets)
+        self._set("shape_sets", sets)
+        for number, shapes in enumerate(sets):
+            _require_shapes(f"shape_sets[{number}]", shapes)
+        _require("hints", self.hints, Mapping, "a mapping of dimension name to sizes")
+        for name, sizes in self.hints.items():
+            if isinstance(sizes, (str, bytes)) or not isinstance(sizes, Sequence) or not sizes:
+                raise _wrong(f"hints[{name!r}]", sizes, "a sequence of integers, such as (1, 8)")
         _require("policy", self.policy, str, "the name of a policy")
         for name in ("check", "cpu_variant"):
             _require(name, getattr(self, name), bool, "True or False")
@@ -128,6 +140,13 @@ def _path(name: str, value: Any) -> Path | None:
     if not isinstance(value, (str, os.PathLike)):
         raise _wrong(name, value, "a path")
     return Path(value)
+
+
+def _require_shapes(name: str, shapes: Any) -> None:
+    _require(name, shapes, Mapping, "a mapping of input name to dimensions")
+    for source, shape in shapes.items():
+        if isinstance(shape, (str, bytes)) or not isinstance(shape, Sequence):
+            raise _wrong(f"{name}[{source!r}]", shape, "a sequence of integers, such as (1, 3, 224, 224)")
 
 
 def _require(name: str, value: Any, kind: type, what: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -35,7 +36,7 @@ class VariantReport:
 
     `moved` are nodes that were moved to another device by the build or the check. `unchecked` are partitions that were
     not compared, or only in part, with the reason. `costs` are the errors that half precision adds, `tuned` the
-    partitions with tuned kernels.
+    partitions with tuned kernels. `shapes` are those of the model's inputs.
     """
 
     name: str
@@ -44,6 +45,7 @@ class VariantReport:
     unchecked: tuple[str, ...] = ()
     costs: tuple[PrecisionCost, ...] = ()
     tuned: tuple[TunedPartition, ...] = ()
+    shapes: Mapping[str, tuple[int | str | None, ...]] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return f"<VariantReport {self.name}: {self.summary}>"
@@ -64,6 +66,7 @@ class VariantReport:
         return {
             "name": self.name,
             "devices": [d.name for d in plan.machine.devices],
+            "shapes": {name: list(shape) for name, shape in self.shapes.items()},
             "summary": self.summary,
             "partitions": [
                 {"name": f"p{i}", "device": p.device, "nodes": len(p.nodes)} for i, p in enumerate(plan.partitions)

@@ -19,7 +19,7 @@ from heterocc.compiler.progress import Reporter, timed
 from heterocc.compiler.report import Moved, VariantReport
 from heterocc.compiler.support.query import QueryResult
 from heterocc.compiler.support.remedy import add_device
-from heterocc.compiler.variants import MAIN, VariantSpec
+from heterocc.compiler.variants import VariantSpec
 from heterocc.passes.base import Pass
 from heterocc.passes.plan import Plan
 from heterocc.passes.show.printer import print_plan
@@ -38,7 +38,9 @@ class BuiltVariant:
     def report(self) -> VariantReport:
         """The final plan, and the results of the build and the check."""
         unchecked, costs = (self.checks.unchecked, self.checks.costs) if self.checks is not None else ((), ())
-        return VariantReport(self.spec.name, self.built.plan, self.moved, unchecked, costs, self.built.tuned)
+        return VariantReport(
+            self.spec.name, self.built.plan, self.moved, unchecked, costs, self.built.tuned, self.spec.shapes
+        )
 
     @property
     def pieces(self) -> tuple[Piece, ...]:
@@ -63,6 +65,9 @@ class BuiltVariant:
             outputs=model.graph.outputs,
             plan=print_plan(report.plan),
             summary=report.summary,
+            model=model,
+            choice=self.spec.choice,
+            bounds=self.spec.bounds,
             notes=tuple(map(one_line, (*notes, *unchecked, *report.check_notes, *tuned, *moved))),
         )
 
@@ -161,6 +166,6 @@ def _naming(spec: VariantSpec) -> Iterator[None]:
     try:
         yield
     except UnsupportedOpError as error:
-        if spec.name != MAIN and not spec.automatic:
+        if not spec.is_main and not spec.automatic:
             error.message = f"variant {spec.name}: {error.message}"
         raise

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from heterocc.artifacts.errors import Hint, UsageError
 from heterocc.compiler.devices.device import TargetDevice
@@ -22,13 +22,23 @@ MAX_NAME = 100
 class VariantSpec:
     """A variant to compile: its name in the bundle, the devices it may use, and the user's affinity for it.
 
-    `automatic` marks the CPU-only variant that is added by default, which may fail without an error.
+    `automatic` marks the CPU-only variant that is added by default, which may fail without an error. `shapes` are those
+    of the model's inputs, by the model's names, `bounds` those of their dynamic dimensions. `choice` is the name of the
+    variant for the first shapes on the same choice of devices.
     """
 
     name: str
     devices: tuple[TargetDevice, ...]
     affinity: Affinity
     automatic: bool = False
+    shapes: Mapping[str, tuple[int | str | None, ...]] = field(default_factory=dict)
+    choice: str | None = None
+    bounds: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+
+    @property
+    def is_main(self) -> bool:
+        """Whether it is the main variant, for whatever shapes."""
+        return MAIN in (self.name, self.choice)
 
     @property
     def prefix(self) -> str:
@@ -60,14 +70,17 @@ def variant_specs(
     return tuple(specs), tuple(notes)
 
 
-def cpu_specs(specs: Iterable[VariantSpec], plans: Iterable[Plan]) -> tuple[tuple[VariantSpec, ...], str | None]:
+def cpu_specs(
+    specs: Iterable[VariantSpec], used: Iterable[Collection[str]]
+) -> tuple[tuple[VariantSpec, ...], str | None]:
     """The CPU-only variants to add beside the placed `specs`, one for each CPU target of the first that lists a CPU.
 
-    None if one of them runs on the CPU alone or, with a note, if no CPU is listed.
+    `used` are the devices of each spec's nodes, for all shapes. None if one of them runs on the CPU alone or, with a
+    note, if no CPU is listed.
     """
     specs = tuple(specs)
     backend = {d.name: d.backend for spec in specs for d in spec.devices}
-    if any({backend[name] for name in plan.device_of.values()} <= {"cpu", "ort"} for plan in plans):
+    if any({backend[name] for name in names} <= {"cpu", "ort"} for names in used):
         return (), None
     lists = [tuple(d for d in spec.devices if d.backend in ("cpu", "ort")) for spec in specs]
     lists = [devices for devices in lists if any(d.backend == "cpu" for d in devices)]

@@ -13,28 +13,55 @@ from heterocc.artifacts.dtypes import NARROW, is_text
 from heterocc.artifacts.errors import FeedError, Hint
 from heterocc.artifacts.manifest import TensorSpec
 from heterocc.runtime.plan.schedule import numpy_dtype, static_shape
+from heterocc.runtime.sizes import Place, Sizes
 
 Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class TensorInfo:
-    """A model input or output: `dtype` is numpy's name, or ONNX's type text; an unknown entry of `shape` is None."""
+    """A model input or output: `dtype` is numpy's name, or ONNX's type text.
+
+    A dynamic dimension in `shape` is its name, or None if it has none. `sizes` has the allowed sizes of each dynamic
+    dimension of an input, and None for the others.
+    """
 
     name: str
     dtype: str
-    shape: tuple[int | None, ...] | None
+    shape: tuple[int | str | None, ...] | None
+    sizes: tuple[Sizes | None, ...] = ()
 
     @classmethod
     def of(cls, spec: TensorSpec) -> TensorInfo:
         """From a manifest record."""
         return cls(spec.name, spec.dtype, spec.shape)
 
-    def __str__(self) -> str:
-        shape = (
-            "any shape" if self.shape is None else f"[{', '.join('?' if d is None else str(d) for d in self.shape)}]"
+    @classmethod
+    def of_input(cls, spec: TensorSpec, places: Sequence[Place] | None) -> TensorInfo:
+        """From a manifest record, and the dimensions of the input over all variants."""
+        if places is None:
+            return cls(spec.name, spec.dtype, spec.shape)
+        sizes = tuple(place.sizes for place in places)
+        return cls(
+            spec.name,
+            spec.dtype,
+            tuple(place.dim for place in places),
+            sizes if any(s is not None for s in sizes) else (),
         )
-        return f"{self.name}: {self.dtype} {shape}"
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.dtype} {self.shape_text()}"
+
+    def shape_text(self) -> str:
+        """`[batch (1 or 8), 3, ?]`, or `any shape`."""
+        if self.shape is None:
+            return "any shape"
+        sizes = self.sizes or (None,) * len(self.shape)
+        dims = (
+            ("?" if dim is None else str(dim)) + (f" ({allowed})" if allowed is not None else "")
+            for dim, allowed in zip(self.shape, sizes, strict=True)
+        )
+        return f"[{', '.join(dims)}]"
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -57,11 +84,11 @@ class InputCheck:
 
     __slots__ = ("dtype", "info", "shape", "where")
 
-    def __init__(self, spec: TensorSpec, where: str) -> None:
-        self.info = TensorInfo.of(spec)
+    def __init__(self, info: TensorInfo, where: str) -> None:
+        self.info = info
         self.where = where
-        self.dtype = numpy_dtype(spec.dtype)
-        self.shape = static_shape(spec)
+        self.dtype = numpy_dtype(info.dtype)
+        self.shape = info.shape if self.dtype is not None and _is_static(info.shape) else None
 
     def __call__(self, given: Any) -> Any:
         """The array itself, or a view of another library's tensor in host memory; native byte order, never a cast."""
@@ -73,12 +100,7 @@ class InputCheck:
         if array.dtype != self.dtype:
             self._refuse("dtype", self.info.dtype, array.dtype.name, self._dtype_hint(array))
         if not self._fits(array.shape):
-            self._refuse(
-                "shape",
-                str(self.info).split(f"{self.info.dtype} ", 1)[1],
-                str(list(array.shape)),
-                self._shape_hint(array),
-            )
+            self._refuse_shape(array)
         return array
 
     def _as_array(self, given: Any) -> Array:
@@ -100,7 +122,7 @@ class InputCheck:
         if text and not (isinstance(given, np.ndarray) and given.dtype.kind in "UOST"):
             self._refuse("a numpy array of strings", "", type(given).__name__, "np.array([...], dtype=object)")
         if text and not self._fits(given.shape):
-            self._refuse("shape", str(list(self.info.shape or ())), str(list(given.shape)), None)
+            self._refuse("shape", self.info.shape_text(), str(list(given.shape)), None)
         return native(given) if isinstance(given, np.ndarray) else given
 
     def _check_narrow(self, given: Any) -> Array:
@@ -109,13 +131,33 @@ class InputCheck:
             got = given.dtype.name if isinstance(given, np.ndarray) else type(given).__name__
             self._refuse("dtype", self.info.dtype, got, f"array.astype(ml_dtypes.{self.info.dtype})")
         if not self._fits(given.shape):
-            self._refuse("shape", str(list(self.info.shape or ())), str(list(given.shape)), self._shape_hint(given))
+            self._refuse_shape(given)
         return given
 
     def _fits(self, shape: Sequence[int]) -> bool:
         want = self.info.shape
-        return want is None or (
-            len(want) == len(shape) and all(w is None or w == s for w, s in zip(want, shape, strict=True))
+        return want is None or (len(want) == len(shape) and self._wrong(shape) is None)
+
+    def _wrong(self, shape: Sequence[int]) -> int | None:
+        """The first dimension whose size is not allowed."""
+        allowed = self.info.sizes
+        for index, (want, size) in enumerate(zip(self.info.shape or (), shape, strict=True)):
+            if want != size if isinstance(want, int) else allowed and size not in (allowed[index] or (size,)):
+                return index
+        return None
+
+    def _refuse_shape(self, array: Array) -> NoReturn:
+        want, sizes = self.info.shape or (), self.info.sizes
+        wrong = self._wrong(array.shape) if len(want) == len(array.shape) else None
+        allowed = sizes[wrong] if wrong is not None and sizes else None
+        if wrong is None or allowed is None:
+            self._refuse("shape", self.info.shape_text(), str(list(array.shape)), self._shape_hint(array))
+        name, size = want[wrong], array.shape[wrong]
+        label = f"dimension {wrong}" if name is None else f"dimension '{name}'"
+        raise FeedError(
+            f"{label} of input '{self.info.name}' must be {allowed}, got {size}",
+            where=self.where,
+            hint=another_size(self.info, wrong, size),
         )
 
     def _dtype_hint(self, array: Array) -> str:
@@ -123,9 +165,10 @@ class InputCheck:
 
     def _shape_hint(self, array: Array) -> str | None:
         want = self.info.shape or ()
+        given = [d for d in want if isinstance(d, int)]
         if len(array.shape) + 1 == len(want) and tuple(array.shape) == tuple(want[1:]) and want[0] == 1:
             return "the batch dimension is missing: array[None]"
-        if sorted(d for d in want if d is not None) == sorted(array.shape):
+        if len(given) == len(want) and sorted(given) == sorted(array.shape):
             return "the dimensions are in another order: np.transpose"
         return Hint(
             f"compile the model again for another size: compile_model(…, shapes={{'{self.info.name}': …}})",
@@ -146,12 +189,13 @@ class InputCheck:
 class FeedCheck:
     """Checks a feed: all inputs are present, all names are known, and all dtypes and shapes are correct."""
 
-    __slots__ = ("checks", "names", "where")
+    __slots__ = ("_ties", "checks", "names", "where")
 
-    def __init__(self, specs: Sequence[TensorSpec], where: str) -> None:
+    def __init__(self, infos: Sequence[TensorInfo], where: str) -> None:
         self.where = where
-        self.names = tuple(s.name for s in specs)
-        self.checks = tuple(InputCheck(s, where) for s in specs)
+        self.names = tuple(i.name for i in infos)
+        self.checks = tuple(InputCheck(i, where) for i in infos)
+        self._ties = _ties(infos)
 
     def __call__(self, feed: Mapping[str, Any]) -> list[Any]:
         """The inputs in model order."""
@@ -168,7 +212,22 @@ class FeedCheck:
         except KeyError:
             self._refuse_names(feed)
             raise
-        return [check(value) for check, value in zip(self.checks, given, strict=True)]
+        arrays = [check(value) for check, value in zip(self.checks, given, strict=True)]
+        if self._ties:
+            self._check_ties(arrays)
+        return arrays
+
+    def _check_ties(self, arrays: Sequence[Any]) -> None:
+        for name, ((first, place), *others) in self._ties.items():
+            size = arrays[first].shape[place]
+            for other, index in others:
+                there = arrays[other].shape[index]
+                if there != size:
+                    raise FeedError(
+                        f"dimension '{name}' is {size} in '{self.names[first]}' and {there} in '{self.names[other]}'",
+                        where=self.where,
+                        hint="dimensions of one name have the same size in all inputs",
+                    )
 
     def _refuse_names(self, feed: Mapping[str, Any]) -> None:
         for name in feed:
@@ -184,6 +243,34 @@ class FeedCheck:
                 where=self.where,
                 hint="the model's inputs: " + "; ".join(infos[n] for n in self.names),
             )
+
+
+def another_size(info: TensorInfo, place: int, size: int) -> Hint:
+    """The hint for a size of an input's dimension for which the bundle has no code."""
+    name = (info.shape or ())[place]
+    if isinstance(name, str):
+        return Hint(
+            f"compile the model again for this size, too: hints={{'{name}': (…, {size})}}",
+            f"compile the model again for this size, too: --hint {name}=…,{size}",
+        )
+    return Hint(
+        f"compile the model again for this size, too: shape_sets=[{{'{info.name}': …}}, …]",
+        f"compile the model again for this size, too: --shapes {info.name}=…",
+    )
+
+
+def _ties(infos: Sequence[TensorInfo]) -> dict[str, list[tuple[int, int]]]:
+    """The names of dimensions that occur more than once, with the numbers of their inputs and places."""
+    found: dict[str, list[tuple[int, int]]] = {}
+    for number, info in enumerate(infos):
+        for place, dim in enumerate(info.shape or ()):
+            if isinstance(dim, str):
+                found.setdefault(dim, []).append((number, place))
+    return {name: places for name, places in found.items() if len(places) > 1}
+
+
+def _is_static(shape: Sequence[int | str | None] | None) -> bool:
+    return shape is not None and all(isinstance(d, int) for d in shape)
 
 
 def check_out(name: str, out: Any, spec: TensorSpec, where: str) -> Array:

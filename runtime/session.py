@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from heterocc.artifacts.errors import FeedError, HeteroccError, UsageError
 from heterocc.artifacts.files.closing import Closing
 from heterocc.artifacts.files.source import Source
-from heterocc.artifacts.manifest import TensorSpec, Variant
+from heterocc.artifacts.manifest import Variant
 from heterocc.artifacts.reader import Bundle, open_bundle
 from heterocc.artifacts.verify import Verification
 from heterocc.runtime import forks
@@ -17,9 +17,9 @@ from heterocc.runtime.execute.chain import Context
 from heterocc.runtime.execute.cuda_streams import device_keeper
 from heterocc.runtime.execute.loaded_code import close_unloaded
 from heterocc.runtime.feeds import Array, FeedCheck, TensorInfo, check_out, nearest
-from heterocc.runtime.pool import ContextPool
-from heterocc.runtime.runs import Runs
 from heterocc.runtime.select.opening import open_variant
+from heterocc.runtime.shapes import Ready, ShapeVariants, named
+from heterocc.runtime.sizes import input_places
 
 if TYPE_CHECKING:  # imported when they are used: most sessions neither profile nor trace
     from heterocc.artifacts.signing.keys import AnyKey
@@ -128,31 +128,49 @@ class Session(Closing):
         variant, model = opened.variant, bundle.manifest.model
         self._bundle = bundle
         self._variant = variant
-        self._in_specs = _named(variant, variant.inputs, [t.name for t in model.inputs])
-        self._out_specs = _named(variant, variant.outputs, [t.name for t in model.outputs])
-        self._check = FeedCheck(self._in_specs, bundle.path)
-        self._runs = Runs(bundle, variant, [s.name for s in self._out_specs])
+        first = Ready.of(bundle, variant, opened.pool)
+        self._outputs = tuple(map(TensorInfo.of, first.outputs))
+        group = bundle.manifest.with_shapes(variant)
+        self._inputs = tuple(
+            TensorInfo.of_input(spec, input_places(group, place, declared.shape))
+            for place, (spec, declared) in enumerate(
+                zip(named(variant, variant.inputs, [t.name for t in model.inputs]), model.inputs, strict=True)
+            )
+        )
+        self._output_names = tuple(t.name for t in model.outputs)
+        self._check = FeedCheck(self._inputs, bundle.path)
+        self._shapes: ShapeVariants | None = None
+        if len(group) > 1:
+            self._shapes = ShapeVariants(bundle, first, self._inputs, profile=profile)
+            self._outputs = tuple(map(TensorInfo.of, model.outputs))
         self._generation = forks.generation
-        self._portable = opened.pool.chain.portable
         self._allocations = opened.pool.chain.allocations
-        self._pool: ContextPool | None = opened.pool
+        self._variants = group
+        self._first: Ready | None = first
+        self._last: Ready | None = first
 
     # ---- properties -----------------------------------------------------------------------------------------------
 
     @property
     def inputs(self) -> tuple[TensorInfo, ...]:
-        """The model's inputs, in its order."""
-        return tuple(TensorInfo.of(s) for s in self._in_specs)
+        """The model's inputs, in its order, with the sizes that dynamic dimensions may have."""
+        return self._inputs
 
     @property
     def outputs(self) -> tuple[TensorInfo, ...]:
-        """The model's outputs, in its order."""
-        return tuple(TensorInfo.of(s) for s in self._out_specs)
+        """The model's outputs, in its order; dimensions that differ by the shapes of the inputs are names or None."""
+        return self._outputs
 
     @property
     def variant(self) -> Variant:
-        """The manifest record of the variant that runs."""
-        return self._variant
+        """The manifest record of the variant that runs; of those for several shapes, that of the last run."""
+        last = self._last
+        return self._variant if last is None else last.variant
+
+    @property
+    def variants(self) -> tuple[Variant, ...]:
+        """The records of the variants for all shapes on the chosen devices; `run` uses the one that fits its inputs."""
+        return self._variants
 
     @property
     def devices(self) -> tuple[str, ...]:
@@ -167,7 +185,7 @@ class Session(Closing):
     @property
     def threads(self) -> int:
         """The number of threads for the CPU partitions of one run."""
-        return self._alive().chain.options.threads
+        return self._alive().pool.chain.options.threads
 
     @property
     def allocations(self) -> int:
@@ -180,7 +198,7 @@ class Session(Closing):
         return self._allocations.nbytes
 
     def __repr__(self) -> str:
-        state = "closed " if self._pool is None else ""
+        state = "closed " if self._first is None else ""
         ins = ", ".join(str(i) for i in self.inputs)
         outs = ", ".join(str(o) for o in self.outputs)
         parts = len(self._variant.partitions)
@@ -209,72 +227,83 @@ class Session(Closing):
         """
         if second is not None:
             return self._run_list(first, second)
-        arrays, targets = self._check(first), self._targets(out)
-        results = self._runs.run(self._alive(), arrays, range(len(self._out_specs)), targets)
-        return {s.name: result for s, result in zip(self._out_specs, results, strict=True)}
+        arrays = self._check(first)
+        ready = self._alive() if self._shapes is None else self._fitting(arrays)
+        names = self._output_names
+        results = ready.runs.run(ready.pool, arrays, range(len(names)), self._targets(ready, out) if out else {})
+        return dict(zip(names, results, strict=True))
 
     def wait_verified(self) -> None:
         """Wait until the SHA-256 of every weight is checked. Raises BundleHashError if one differs."""
-        self._runs.wait_verified()
+        self._alive().runs.wait_verified()
 
     def _start_arranging(self, verification: Verification) -> None:
         """Make the layouts of weights that code reads in the background, as `load` does. The first run waits for it."""
-        self._alive().chain.arranging.start(verification)
+        self._alive().pool.chain.arranging.start(verification)
 
-    def bind(self) -> Binding:
-        """Return a new Binding: arrays over the session's memory for inputs and outputs."""
-        pool, variant = self._alive(), self._variant
+    def bind(self, shapes: Mapping[str, Sequence[int]] | None = None) -> Binding:
+        """Return a new Binding: arrays over the session's memory for inputs and outputs.
+
+        Of a bundle for several shapes, `shapes` by input selects one; the default is the first.
+        """
+        ready = self._matching(shapes)
         with forks.working(self._bundle.path):
+            variant = ready.variant
             inputs = zip(self.inputs, variant.inputs, strict=True)
             outputs = zip(self.outputs, variant.outputs, strict=True)
-            return Binding(pool.new(), inputs, outputs, self._alive, self._runs.run_on)
+            return Binding(ready.pool.new(), inputs, outputs, self._alive, ready.runs.run_on)
 
     # ---- looking inside -------------------------------------------------------------------------------------------
 
     def profile(self) -> Profile:
         """The times of partitions, kernels and transfers, averaged over all runs so far.
 
-        Raises UsageError unless the bundle was loaded with `profile=True`.
+        Of a bundle for several shapes, it covers the variant of the last run. Raises UsageError unless the bundle was
+        loaded with `profile=True`.
         """
-        pool = self._alive()
+        ready = self._last or self._alive()
+        pool = ready.pool
         if pool.timestamps is None:
             raise UsageError(
                 "this session does not profile", hint="load the bundle with profile=True: load(path, profile=True)"
             )
         from heterocc.runtime.profile.profile import build_profile
 
-        return build_profile(self._variant, pool.chain.schedule, pool.recorders, pool.timestamps)
+        return build_profile(ready.variant, pool.chain.schedule, pool.recorders, pool.timestamps)
 
     def clear_profile(self) -> None:
         """Discard the times of all runs so far, such as a warm-up. No run may be in progress."""
-        for recorder in self._alive().recorders:
-            recorder.clear()
+        for ready in self._all_ready(self._alive()):
+            for recorder in ready.pool.recorders:
+                recorder.clear()
 
     def run_traced(self, feed: Feed) -> Results:
         """Run once and return every value at a partition's boundary, by the variant's value names.
 
         Inputs, outputs, constants and values between partitions are all copies.
         """
-        chain = self._alive().chain
+        arrays = self._check(feed)
+        ready = self._fitting(arrays)
         with forks.working(self._bundle.path):
-            context = Context(chain, reuse=False)
-        self._runs.run_on(context, self._check(feed))
-        return {self._variant.values[v].name: value for v, value in context.values().items()}
+            context = Context(ready.pool.chain, reuse=False)
+        ready.runs.run_on(context, arrays)
+        return {ready.variant.values[v].name: value for v, value in context.values().items()}
 
     def trace_kernels(self, feed: Feed, callback: TraceCallback, partition: int | str | None = None) -> None:
         """Run once and call `callback` after every kernel of `partition` (name or number; None: all), in run order."""
-        chain = self._alive().chain
-        names = [p.name for p in self._variant.partitions]
+        arrays = self._check(feed)
+        ready = self._fitting(arrays)
+        chain = ready.pool.chain
+        names = [p.name for p in ready.variant.partitions]
         if isinstance(partition, str):
             if partition not in names:
                 raise UsageError(f"the variant has no partition '{partition}'", hint=nearest(partition, names))
             partition = names.index(partition)
         from heterocc.runtime.profile.trace import Tap
 
-        tap = Tap(self._variant, chain.schedule, partition, callback)
-        arrays = self._check(feed)
+        tap = Tap(ready.variant, chain.schedule, partition, callback)
         try:
-            self._runs.run_on(Context(chain, observer=tap), arrays)
+            ready.runs.run_on(Context(chain, observer=tap), arrays)
         except HeteroccError:
             if tap.error is not None:
                 raise tap.error from None
@@ -286,7 +315,7 @@ class Session(Closing):
         They are complete after a run, because some drivers compile for the sizes of a launch. May take as long as
         compiling.
         """
-        chain = self._alive().chain
+        chain = self._alive().pool.chain
         with forks.working(self._bundle.path):
             found = {e.name: e.binaries() for e in chain.compiled.values()}
         return {name: data for name, data in found.items() if data}
@@ -298,14 +327,18 @@ class Session(Closing):
 
         In a forked child that cannot use the session, its memory is freed when the process ends.
         """
-        pool, self._pool = self._pool, None
-        here = self._generation == forks.generation or (self._portable and not forks.interrupted())
-        if pool is not None and here:
+        first, self._first, self._last = self._first, None, None
+        every = () if first is None else self._all_ready(first)
+        here = self._generation == forks.generation or (_portable(every) and not forks.interrupted())
+        if self._shapes is not None:
+            self._shapes.forget()
+        if every and here:
             entered = forks.enter()
             try:
                 with device_keeper(self._variant)():
-                    pool.close()
-                    del pool  # and with it the weights
+                    for ready in every:
+                        ready.pool.close()
+                    del first, every, ready  # and with them the weights
                 close_unloaded()
             finally:
                 if entered:
@@ -314,35 +347,52 @@ class Session(Closing):
 
     # ---- steps of a run -------------------------------------------------------------------------------------------
 
-    def _alive(self) -> ContextPool:
-        if self._pool is None:
+    def _alive(self) -> Ready:
+        first = self._first
+        if first is None:
             raise UsageError("the session is closed", where=self._bundle.path)
         if self._generation != forks.generation:
-            self._go_on_in_child()
-        return self._pool
+            self._go_on_in_child(first)
+        return first
 
-    def _go_on_in_child(self) -> None:
+    def _go_on_in_child(self, first: Ready) -> None:
         forks.check_interrupted(self._bundle.path)
-        if not self._portable:
+        if not _portable(self._all_ready(first)):
             raise forks.refusal(
                 "this process was forked from the one that loaded the session, and lacks its threads and drivers",
                 f"{self._bundle.path}, on {','.join(self.devices)}",
             )
         self._generation = forks.generation
 
+    def _all_ready(self, first: Ready) -> tuple[Ready, ...]:
+        return (first,) if self._shapes is None else self._shapes.ready
+
+    def _fitting(self, arrays: Sequence[Any]) -> Ready:
+        """The variant for the shapes of checked inputs."""
+        found = self._alive()
+        if self._shapes is not None:
+            self._last = found = self._shapes.of(arrays)
+        return found
+
+    def _matching(self, shapes: Mapping[str, Sequence[int]] | None) -> Ready:
+        first = self._alive()
+        if not shapes:
+            return first
+        variants = self._shapes or ShapeVariants(self._bundle, first, self._inputs, profile=False)
+        return variants.matching(shapes)
+
     def _run_list(self, names: Sequence[str] | None, feed: Feed) -> list[Any]:
-        known = [s.name for s in self._out_specs]
+        known = self._output_names
         for name in names or ():
             if name not in known:
                 raise FeedError(f"the model has no output '{name}'", where=self._bundle.path, hint=nearest(name, known))
         wanted = range(len(known)) if names is None else [known.index(name) for name in names]
         arrays = self._check(feed)
-        return self._runs.run(self._alive(), arrays, wanted, {})
+        ready = self._fitting(arrays)
+        return ready.runs.run(ready.pool, arrays, wanted, {})
 
-    def _targets(self, out: Mapping[str, Array] | None) -> Mapping[str, Array]:
-        if not out:
-            return {}
-        specs = {s.name: s for s in self._out_specs}
+    def _targets(self, ready: Ready, out: Mapping[str, Array]) -> Mapping[str, Array]:
+        specs = {s.name: s for s in ready.outputs}
         for name, array in out.items():
             if name not in specs:
                 raise FeedError(f"the model has no output '{name}'", where=self._bundle.path, hint=nearest(name, specs))
@@ -350,6 +400,5 @@ class Session(Closing):
         return out
 
 
-def _named(variant: Variant, values: Sequence[int], names: Sequence[str]) -> tuple[TensorSpec, ...]:
-    """The variant's specs under the model's names."""
-    return tuple(variant.values[v].model_copy(update={"name": n}) for v, n in zip(values, names, strict=True))
+def _portable(every: Sequence[Ready]) -> bool:
+    return all(ready.pool.chain.portable for ready in every)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from heterocc.artifacts.names import file_name
 from heterocc.artifacts.signing.keys import SigningKey
 from heterocc.artifacts.version import __version__
 from heterocc.artifacts.writer import BundleWriter
+from heterocc.compiler.build.ends import ends
 from heterocc.compiler.build.sharing import Stored, plain_weights
 from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.devices.host import target_arch
@@ -41,7 +42,11 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class VariantParts:
-    """The contents of a variant of the bundle: pieces in run order, the plan as text, and notes."""
+    """The contents of a variant of the bundle: pieces in run order, the plan as text, and notes.
+
+    `model` is the model at the variant's shapes; None is that of the bundle. `choice` is the name of an earlier variant
+    that this one extends by other shapes. `bounds` are the least and largest sizes of its dynamic dimensions.
+    """
 
     name: str
     devices: tuple[TargetDevice, ...]
@@ -51,6 +56,9 @@ class VariantParts:
     plan: str
     summary: str
     notes: tuple[str, ...] = ()
+    model: ImportedModel | None = None
+    choice: str | None = None
+    bounds: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +82,7 @@ def pack(
     model: ImportedModel,
     variants: Sequence[VariantParts],
     *,
-    golden: GoldenVectors | None = None,
+    goldens: Sequence[GoldenVectors] = (),
     texts: Mapping[str, str] | None = None,
     progress: Progress | None = None,
     key: SigningKey | None = None,
@@ -84,14 +92,21 @@ def pack(
 
     The same input gives the same bytes. Raises OutputFileError (HC111) if the file cannot be written.
     """
-    inputs, outputs = _specs(model, variants[0].inputs), _specs(model, variants[0].outputs)
+    inputs, outputs = ends(
+        model.dimensions,
+        [_specs(parts.model or model, parts.inputs) for parts in variants],
+        [_specs(parts.model or model, parts.outputs) for parts in variants],
+    )
     with BundleWriter(path) as writer:
         codes: dict[tuple[str, int, str], str] = {}
         every = [piece.lowered for parts in variants for piece in parts.pieces]
         plain = dict(zip(every, plain_weights(every), strict=True))
-        records = tuple(_variant(writer, model, parts, codes, plain, progress or Progress()) for parts in variants)
+        records = tuple(
+            _variant(writer, parts.model or model, parts, codes, plain, progress or Progress()) for parts in variants
+        )
         for name, text in sorted((texts or {}).items()):
             writer.add_member(name, text)
+        stored = tuple(_golden(writer, model, golden, number) for number, golden in enumerate(goldens))
         kinds = {piece.lowered.kind for parts in variants for piece in parts.pieces}
         return writer.finish(
             producer=m.Producer(
@@ -107,7 +122,8 @@ def pack(
                 outputs=outputs,
             ),
             variants=records,
-            golden=None if golden is None else _golden(writer, model, golden),
+            golden=stored[0] if stored else None,
+            goldens=stored[1:],
             faults=honoured(),
             key=key,
         )
@@ -133,7 +149,15 @@ def _specs(model: ImportedModel, names: Sequence[str]) -> tuple[m.TensorSpec, ..
                 where=f"{model.name}: '{name[:60]}…'",
                 hint="rename it in the model",
             )
-    return tuple(m.TensorSpec(name=model.sources.get(v.name, v.name), dtype=v.dtype, shape=v.shape) for v in values)
+    inputs = frozenset(model.graph.inputs)
+    return tuple(
+        m.TensorSpec(
+            name=model.sources.get(v.name, v.name),
+            dtype=v.dtype,
+            shape=model.input_shape(v.name) if v.name in inputs else v.shape,
+        )
+        for v in values
+    )
 
 
 def _variant(
@@ -201,6 +225,8 @@ def _variant(
         plan=writer.add_member(f"plan/{folder}.txt", parts.plan),
         summary=parts.summary,
         notes=parts.notes,
+        shapes_of=parts.choice,
+        bounds={name: m.Bounds(min=least, max=largest) for name, (least, largest) in parts.bounds.items()},
     )
 
 
@@ -237,11 +263,13 @@ def _host_arch(device: TargetDevice) -> str:
     return platform.machine()
 
 
-def _golden(writer: BundleWriter, model: ImportedModel, golden: GoldenVectors) -> m.Golden:
+def _golden(writer: BundleWriter, model: ImportedModel, golden: GoldenVectors, number: int) -> m.Golden:
+    folder = f"golden/{number + 1}" if number else "golden"
+
     def store(kind: str, arrays: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, str]:
         names = {}
         for i, (name, array) in enumerate(arrays.items()):
-            names[model.sources.get(name, name)] = writer.add_array(f"golden/{kind}{i}.npy", array)
+            names[model.sources.get(name, name)] = writer.add_array(f"{folder}/{kind}{i}.npy", array)
         return names
 
     return m.Golden(

@@ -243,7 +243,7 @@ class Checker:
 
     def _plain(self) -> ImportedModel:
         """The model with internal names only, because values between partitions have no user-visible names."""
-        return replace(self._model, sources={})
+        return replace(self._model, sources={}, dimensions={})
 
     def _pack(self, folder: Path, job: PartitionJob, lowered: LoweredPartition) -> Path:
         return self._packed(folder, [Piece(job, lowered)], job.inputs, job.outputs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ def feed_for(model: ImportedModel, path: Path | None, seed: int, way: int = 0) -
 
     Raises FeedError if `path` lacks an input or has another dtype or shape, InputError if none can be drawn.
     """
-    values = {name: model.graph.values[name] for name in model.graph.inputs}
+    values = {name: model.sample(name) for name in model.graph.inputs}
     if path is None:
         return draw_inputs(model.proto, values, model.weights, seed, sources=model.sources, way=way)
     given = read_npz(path)
@@ -30,8 +31,16 @@ def feed_for(model: ImportedModel, path: Path | None, seed: int, way: int = 0) -
                 f"input '{source}' is missing", where=str(path), hint=f"it has: {', '.join(given) or 'none'}"
             )
         array = given[source]
-        if str(array.dtype) != value.dtype or array.shape != value.shape:
-            got, expected = f"{array.dtype}{list(array.shape)}", f"{value.dtype}{list(value.shape or ())}"
+        shape = model.input_shape(name)
+        if str(array.dtype) != value.dtype or not _fits(array.shape, shape):
+            got = f"{array.dtype}{list(array.shape)}"
+            expected = f"{value.dtype}[{', '.join('?' if d is None else str(d) for d in shape or ())}]"
             raise FeedError(f"input '{source}' is {got}, expected {expected}", where=str(path))
         feed[name] = array
     return feed
+
+
+def _fits(shape: Sequence[int], wanted: Sequence[int | str | None] | None) -> bool:
+    return wanted is None or (
+        len(shape) == len(wanted) and all(w == s or not isinstance(w, int) for s, w in zip(shape, wanted, strict=True))
+    )

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from heterocc.artifacts.errors import Hint, UsageError, VerifyError
+from heterocc.artifacts.dynamic import is_static
+from heterocc.artifacts.errors import FeedError, Hint, UsageError, VerifyError
 from heterocc.artifacts.manifest import Golden, Variant
 from heterocc.artifacts.one_line import one_line
 from heterocc.artifacts.reader import Bundle, open_bundle
@@ -104,8 +105,8 @@ def verify_bundle(
 
 
 def _against_golden(path: Path, bundle: Bundle, devices: str | None, threads: int | None) -> VerifyReport:
-    golden = bundle.manifest.golden
-    if golden is None:
+    goldens = bundle.manifest.all_goldens
+    if not goldens:
         raise VerifyError(
             "the bundle holds no golden vectors",
             where=str(path),
@@ -113,22 +114,36 @@ def _against_golden(path: Path, bundle: Bundle, devices: str | None, threads: in
                 "give the model, too: verify_bundle(bundle, model)", "give the model: heterocc verify m.hcb model.onnx"
             ),
         )
-    feed, expected = _arrays(bundle, golden.inputs), _arrays(bundle, golden.outputs)
     with load(path, devices, threads=threads, expect_digest=bundle.digest) as session:
-        results = session.run(feed)
-        tolerance = _golden_tolerance(golden, session.variant)
-        found = tuple(
-            _golden_difference(name, results[name], expected[name], tolerance)
-            if name in expected
-            else _not_compared(name, session.variant)
-            for name in (output.name for output in bundle.manifest.model.outputs)
-        )
-        reference = f"the golden vectors (seed {golden.seed})"
-        return VerifyReport(session.variant.name, reference, found, notes=session.notes)
+        found: list[Difference] = []
+        for golden in goldens:
+            feed, expected = _arrays(bundle, golden.inputs), _arrays(bundle, golden.outputs)
+            try:
+                results = session.run(feed)
+            except FeedError:
+                if len(goldens) == 1:
+                    raise
+                continue  # the chosen devices have no code for these shapes
+            tolerance = _golden_tolerance(golden, session.variant)
+            at = _at_shapes(_shapes(feed)) if len(goldens) > 1 else ""
+            for name in (output.name for output in bundle.manifest.model.outputs):
+                if name in expected:
+                    found.append(_golden_difference(name, results[name], expected[name], tolerance, at))
+                else:
+                    found.append(_not_compared(name, session.variant))
+        reference = f"the golden vectors (seed {goldens[0].seed})"
+        return VerifyReport(session.variants[0].name, reference, tuple(found), notes=session.notes)
 
 
-def _golden_difference(name: str, got: Any, expected: np.ndarray[Any, Any], tolerance: Tolerance) -> Difference:
-    found = compare(name, got, expected, tolerance)
+def _at_shapes(shapes: Mapping[str, Sequence[int]]) -> str:
+    """The shapes of inputs as the end of an output's name: ` at x=8,3,224,224`."""
+    return " at " + "; ".join(f"{name}={','.join(map(str, shape))}" for name, shape in shapes.items())
+
+
+def _golden_difference(
+    name: str, got: Any, expected: np.ndarray[Any, Any], tolerance: Tolerance, at: str
+) -> Difference:
+    found = compare(name + at, got, expected, tolerance)
     return replace(found, unchecked=blindness(expected)) if found.ok else found
 
 
@@ -161,45 +176,92 @@ def _against_model(
     bisect: bool,
     reporter: Reporter,
 ) -> VerifyReport:
+    given = read_files({s.name: s for s in bundle.manifest.model.inputs}, inputs) if inputs else None
+    with load(path, devices, threads=threads, expect_digest=bundle.digest) as session:
+        requests = _requests(bundle, session.variants, given)
+        found: list[Difference] = []
+        culprit: Culprit | None = None
+        for shapes in requests:
+            at = _at_shapes(shapes) if len(requests) > 1 else ""
+            model, feed, expected = _expected(bundle, model_path, shapes, given, seed, reporter)
+            outer = {source: feed[name] for name, source in _sources(model, model.graph.inputs) if name in feed}
+            with reporter.stage("running the bundle"):
+                results = session.run(outer)
+            judge = Judge(model, feed, model.graph.outputs, half=half_nodes(session.variant, model))
+            here = [
+                judge.compare(name, results[source], expected[name], label=source + at)
+                for name, source in _sources(model, model.graph.outputs)
+            ]
+            found += here
+            if bisect and culprit is None and not all(d.ok for d in here):
+                with reporter.stage("looking for the first wrong kernel"):
+                    culprit = find_culprit(session, model, feed)
+        reference = "ONNX Runtime" + ("" if inputs else f" (seed {seed})")
+        return VerifyReport(session.variants[0].name, reference, tuple(found), culprit, session.notes)
+
+
+def _requests(
+    bundle: Bundle, variants: Sequence[Variant], given: Mapping[str, Any] | None
+) -> list[dict[str, tuple[int, ...]]]:
+    """The shapes of inputs to verify: those of static variants, and for dynamic ones those of the golden vectors.
+
+    With `given` inputs their shapes. Raises VerifyError if there are none.
+    """
+    names = [spec.name for spec in bundle.manifest.model.inputs]
+    found: list[dict[str, tuple[int, ...]]] = []
+    for variant in variants:
+        specs = [variant.values[index] for index in variant.inputs]
+        if all(is_static(spec) or spec.shape is None for spec in specs):
+            found.append({n: _numbers(s.shape) for n, s in zip(names, specs, strict=True) if s.shape is not None})
+        else:
+            found += [_shapes(_arrays(bundle, golden.inputs)) for golden in bundle.manifest.all_goldens]
+    if not found and not given:
+        raise VerifyError(
+            "the bundle has dynamic inputs, and no golden vectors that give them shapes",
+            where=str(bundle.path),
+            hint=Hint("give inputs of the shapes to verify (`inputs`)", "give inputs with --inputs"),
+        )
+    if given is not None:
+        own = {name: shape for name, shape in _shapes(given).items() if name in names}
+        return [{**(found[0] if found else {}), **own}]
+    return [shapes for place, shapes in enumerate(found) if shapes not in found[:place]]
+
+
+def _expected(
+    bundle: Bundle,
+    path: Path,
+    shapes: Mapping[str, tuple[int, ...]],
+    given: Mapping[str, Any] | None,
+    seed: int,
+    reporter: Reporter,
+) -> tuple[ImportedModel, dict[str, Any], Mapping[str, Any]]:
+    """The model at these shapes, inputs by name of its graph, and ONNX Runtime's outputs for them."""
     from heterocc.compiler.checking.reference import Reference
     from heterocc.compiler.checking.vectors import find_vectors
     from heterocc.compiler.importer.pipeline import import_model
 
-    manifest = bundle.manifest
-    shapes = {s.name: [d or 0 for d in s.shape or ()] for s in manifest.model.inputs if s.shape is not None}
     with reporter.stage("importing the model"):
-        model = import_model(model_path, shapes=shapes)
-    if model.sha256 != manifest.model.sha256:
+        model = import_model(path, shapes=shapes)
+    if model.sha256 != bundle.manifest.model.sha256:
         raise VerifyError(
             "the bundle was compiled from another model",
-            where=str(model_path),
+            where=str(path),
             hint="give the file that the bundle was compiled from",
         )
-    if inputs:
-        by_source = read_files({s.name: s for s in manifest.model.inputs}, inputs)
-        feed = {name: by_source[source] for name, source in _sources(model, model.graph.inputs) if source in by_source}
-        with reporter.stage("running ONNX Runtime"):
-            expected: Mapping[str, Any] = Reference(model, model.graph.outputs).run(feed)
-    else:
-        with reporter.stage("running ONNX Runtime"):
+    with reporter.stage("running ONNX Runtime"):
+        if given is None:
             vectors = find_vectors(model, None, seed)
-        feed, expected = dict(vectors.inputs), vectors.outputs
-    outer = {source: feed[name] for name, source in _sources(model, model.graph.inputs) if name in feed}
-    with load(path, devices, threads=threads, expect_digest=bundle.digest) as session:
-        judge = Judge(model, feed, model.graph.outputs, half=half_nodes(session.variant, model))
-        with reporter.stage("running the bundle"):
-            results = session.run(outer)
-        found = tuple(
-            judge.compare(name, results[source], expected[name], label=source)
-            for name, source in _sources(model, model.graph.outputs)
-        )
-        variant = session.variant.name
-        culprit = None
-        if bisect and not all(d.ok for d in found):
-            with reporter.stage("looking for the first wrong kernel"):
-                culprit = find_culprit(session, model, feed)
-        reference = "ONNX Runtime" + ("" if inputs else f" (seed {seed})")
-        return VerifyReport(variant, reference, found, culprit, session.notes)
+            return model, dict(vectors.inputs), vectors.outputs
+        feed = {name: given[source] for name, source in _sources(model, model.graph.inputs) if source in given}
+        return model, feed, Reference(model, model.graph.outputs).run(feed)
+
+
+def _shapes(arrays: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    return {name: array.shape for name, array in arrays.items() if isinstance(array, np.ndarray)}
+
+
+def _numbers(shape: Sequence[int | str | None]) -> tuple[int, ...]:
+    return tuple(d for d in shape if isinstance(d, int))
 
 
 def _sources(model: ImportedModel, names: Sequence[str]) -> list[tuple[str, str]]:

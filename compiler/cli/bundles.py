@@ -38,6 +38,21 @@ Seed = Annotated[
     int, typer.Option("--seed", min=0, help="Seed of the generated inputs, for inputs that are not given.")
 ]
 
+Shape = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--shape",
+        help="Shape of a seeded input: NAME=8,3,224,224, if the bundle allows several. Repeatable.",
+        metavar="NAME=DIMS",
+    ),
+]
+Dim = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--dim", help="Size of a dynamic dimension of seeded inputs: batch=8. Repeatable.", metavar="NAME=SIZE"
+    ),
+]
+
 
 def run(
     bundle: Bundle,
@@ -51,6 +66,8 @@ def run(
     devices: On = None,
     threads: Threads = None,
     seed: Seed = 0,
+    shape: Shape = None,
+    dim: Dim = None,
     profile: Annotated[bool, typer.Option("--profile", help="Print time per partition, kernel and transfer.")] = False,
     trusted: TrustedKeys = None,
     require_signature: RequireSignature = False,
@@ -61,10 +78,12 @@ def run(
         from heterocc.compiler.cli.tables import print_notes, rich_table
         from heterocc.runtime.cli import actions
         from heterocc.runtime.cli.reports import outputs_table
+        from heterocc.runtime.files.shape_options import parse_dims, parse_shapes
 
         done = actions.run_bundle(
-            actions.Opening(bundle, devices, threads, trusted, require_signature), tuple(inputs or ()), outputs,
-            seed=seed, profile=profile, show_notes=print_notes,
+            actions.Opening(bundle, devices, threads, trusted, require_signature),
+            actions.Feeding(tuple(inputs or ()), seed, parse_shapes(shape), parse_dims(dim)),
+            outputs, profile=profile, show_notes=print_notes,
         )  # fmt: skip
         if json:
             print_json(done.report)
@@ -93,6 +112,8 @@ def bench(
     ] = None,
     profile: Annotated[bool, typer.Option("--profile", help="Print time per partition, kernel and transfer.")] = False,
     seed: Seed = 0,
+    shape: Shape = None,
+    dim: Dim = None,
     trusted: TrustedKeys = None,
     require_signature: RequireSignature = False,
     json: Json = False,
@@ -102,10 +123,12 @@ def bench(
         from heterocc.compiler.cli.tables import print_notes, rich_table
         from heterocc.runtime.cli import actions
         from heterocc.runtime.cli.bench import bench_table
+        from heterocc.runtime.files.shape_options import parse_dims, parse_shapes
 
         done = actions.bench_bundle(
-            actions.Opening(bundle, devices, threads, trusted, require_signature), tuple(inputs or ()), seconds=time,
-            iterations=iterations, requests=requests, warmup=warmup, seed=seed, profile=profile,
+            actions.Opening(bundle, devices, threads, trusted, require_signature),
+            actions.Feeding(tuple(inputs or ()), seed, parse_shapes(shape), parse_dims(dim)),
+            seconds=time, iterations=iterations, requests=requests, warmup=warmup, profile=profile,
             show_notes=print_notes, against=model,
         )  # fmt: skip
         if json:

@@ -18,8 +18,10 @@ from heterocc.compiler.cli.options import (
     CpuTargets,
     DeviceFile,
     Devices,
+    Dim,
     DotDir,
     DumpDir,
+    HintedSizes,
     Json,
     Model,
     Objective,
@@ -29,9 +31,12 @@ from heterocc.compiler.cli.options import (
     Property,
     Quiet,
     Shape,
+    Shapes,
     TimePasses,
     Variant,
     compile_options,
+    parse_hints,
+    parse_shape_sets,
 )
 from heterocc.compiler.cli.placement import print_placement, require_objective
 from heterocc.compiler.cli.usage import Commands
@@ -56,6 +61,7 @@ regression.register(app)
 @app.command(
     epilog="Examples:  heterocc compile model.onnx   ·   heterocc compile model.onnx -d GPU,CPU -o model.hcb   ·   "
     "heterocc compile det.onnx --shape x=1,3,192,320 -d OPENCL,CPU,ORT --dump-dir dump   ·   "
+    "heterocc compile model.onnx --hint batch=1,8   ·   "
     "heterocc compile model.onnx -d CUDA,CPU --variant VULKAN,CPU -p VULKAN.precision=f16\n\n"
     "Compiled kernels are kept in $HETEROCC_CACHE (default: heterocc in the XDG cache directory), at most "
     "$HETEROCC_CACHE_MB MiB of them (default 512; 0 keeps none). HETEROCC_CACHE=off disables all caches; to clear "
@@ -69,6 +75,9 @@ def compile(
     devices: Devices = "CPU,ORT",
     variant: Variant = None,
     shape: Shape = None,
+    dim: Dim = None,
+    shapes: Shapes = None,
+    hint: HintedSizes = None,
     device_file: DeviceFile = None,
     property_: Property = None,
     cpu_targets: CpuTargets = None,
@@ -116,7 +125,10 @@ def compile(
                 device_file,
                 property_,
                 shape,
+                dim,
                 variants=tuple(variant or ()),
+                shape_sets=parse_shape_sets(shapes),
+                hints=parse_hints(hint),
                 cpu_targets=() if cpu_targets is None else (cpu_targets,),
                 affinity=affinity,
                 policy=policy,
@@ -157,6 +169,7 @@ def partition(
     model: Model,
     devices: Devices = "CPU,ORT",
     shape: Shape = None,
+    dim: Dim = None,
     device_file: DeviceFile = None,
     property_: Property = None,
     affinity: Affinity = None,
@@ -182,7 +195,7 @@ def partition(
     with errors(json):
         require_objective(objective)
         if cost_table is not None:
-            print_placement(context, model, cost_table, shape, policy, passes, as_json=json)
+            print_placement(context, model, cost_table, shape, dim, policy, passes, as_json=json)
             return
         from heterocc.compiler.driver import partition_model
 
@@ -193,6 +206,7 @@ def partition(
                 device_file,
                 property_,
                 shape,
+                dim,
                 affinity=affinity,
                 policy=policy,
                 passes=passes,
@@ -222,6 +236,7 @@ def query(
     model: Model,
     devices: Devices = "CPU,ORT",
     shape: Shape = None,
+    dim: Dim = None,
     device_file: DeviceFile = None,
     property_: Property = None,
     json: Json = False,
@@ -238,6 +253,7 @@ def query(
                 device_file,
                 property_,
                 shape,
+                dim,
             ),
             ConsoleReporter(quiet=quiet or json),
         )

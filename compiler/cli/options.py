@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from heterocc.artifacts.errors import ShapeOptionError
-from heterocc.compiler.importer.shapes.shape_rules import check_dims
 from heterocc.compiler.options import CompileOptions
+from heterocc.runtime.files.shape_options import parse_shapes, parse_sizes
 
 Model = Annotated[Path, typer.Argument(help="The ONNX model.", show_default=False)]
 Devices = Annotated[
@@ -33,6 +33,33 @@ Variant = Annotated[
 Shape = Annotated[
     list[str] | None,
     typer.Option("--shape", help="Fix a dynamic input: NAME=1,3,224,224. Repeatable.", metavar="NAME=DIMS"),
+]
+Dim = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--dim",
+        help="Fix a named dimension wherever the inputs have it: batch=8, or bound it where ORT runs any size: "
+        "batch=1..64; `heterocc inspect model.onnx` lists the names. Repeatable.",
+        metavar="NAME=SIZE",
+    ),
+]
+Shapes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--shapes",
+        help="Compile for these shapes of inputs, too: NAME=1,3,224,224, several inputs separated by semicolons. The "
+        "runtime uses the code that fits a request. Repeatable, once for each set of shapes.",
+        metavar="NAME=DIMS;…",
+    ),
+]
+HintedSizes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--hint",
+        help="Compile for each of these sizes of a named dimension: batch=1,8. Several --hint give every combination. "
+        "Repeatable.",
+        metavar="NAME=SIZES",
+    ),
 ]
 DeviceFile = Annotated[
     list[Path] | None,
@@ -99,33 +126,36 @@ PassLimit = Annotated[int | None, typer.Option("--pass-limit", min=0, help="Run 
 TimePasses = Annotated[bool, typer.Option("--time-passes", help="Print the time of every pass and stage.")]
 
 
-def parse_shapes(options: list[str] | None) -> dict[str, tuple[int, ...]]:
-    """Parse `--shape` options `NAME=1,3,224,224`. The name may contain `=` and `:`; `NAME=` is a scalar.
-
-    Raises ShapeOptionError (HC106) for malformed text.
-    """
-    shapes: dict[str, tuple[int, ...]] = {}
+def parse_shape_sets(options: list[str] | None) -> tuple[dict[str, tuple[int, ...]], ...]:
+    """Parse `--shapes` options `NAME=1,3,224,224;NAME=1`. Raises ShapeOptionError (HC106) for malformed text."""
+    sets = []
     for option in options or ():
-        name, sign, dims = option.rpartition("=")
-        where = f"--shape {option}"
-        if not sign or not name:
+        found = parse_shapes([text.strip() for text in option.split(";") if text.strip()])
+        if not found:
             raise ShapeOptionError(
-                f"'{option}' is not of the form NAME=1,3,224,224", where=where, hint="dimensions are integers"
+                "a set of shapes is empty", where=f"--shapes {option}", hint="write --shapes NAME=1,3,224,224"
             )
-        listed = [d.strip() for d in dims.strip("[]() ").replace("x", ",").split(",") if d.strip()]
-        for index, text in enumerate(listed):
-            if not (text.isascii() and text.isdigit() and len(text) < 20):
-                raise ShapeOptionError(
-                    f"dimension {index} of '{name}' cannot be '{text[:40]}'",
-                    where=where,
-                    hint="dimensions are integers, 0 or more",
-                )
-        shape = tuple(int(text) for text in listed)
-        check_dims(name, shape, where)
-        if name in shapes:
-            raise ShapeOptionError(f"input '{name}' is given twice", where=f"--shape {option}")
-        shapes[name] = shape
-    return shapes
+        sets.append(found)
+    return tuple(sets)
+
+
+def parse_hints(options: list[str] | None) -> dict[str, tuple[int, ...]]:
+    """Parse `--hint` options `NAME=1,8`. Raises ShapeOptionError (HC106) for malformed text."""
+    hints: dict[str, tuple[int, ...]] = {}
+    for option in options or ():
+        name, sign, texts = option.rpartition("=")
+        where = f"--hint {option}"
+        sizes = [text.strip() for text in texts.split(",")]
+        if not sign or not name or not all(t.isascii() and t.isdigit() and len(t) < 20 for t in sizes):
+            raise ShapeOptionError(
+                f"'{option}' is not of the form NAME=1,8", where=where, hint="one name and whole numbers"
+            )
+        if name in hints:
+            raise ShapeOptionError(
+                f"dimension '{name}' has hints twice", where=where, hint=f"write --hint {name}=… once, with all sizes"
+            )
+        hints[name] = tuple(map(int, sizes))
+    return hints
 
 
 def split_devices(text: str) -> tuple[str, ...]:
@@ -136,7 +166,12 @@ def split_devices(text: str) -> tuple[str, ...]:
 
 
 def compile_options(
-    devices: str, files: list[Path] | None, properties: list[str] | None, shapes: list[str] | None, **others: Any
+    devices: str,
+    files: list[Path] | None,
+    properties: list[str] | None,
+    shapes: list[str] | None,
+    dims: list[str] | None,
+    **others: Any,
 ) -> CompileOptions:
     """CompileOptions from the options of every command on a model, and from `others` unchanged."""
     return CompileOptions(
@@ -144,5 +179,6 @@ def compile_options(
         device_files=tuple(files or ()),
         properties=tuple(properties or ()),
         shapes=parse_shapes(shapes),
+        dims=parse_sizes(dims),
         **others,
     )

@@ -9,8 +9,8 @@ import typer
 
 from heterocc.artifacts.errors import UsageError
 from heterocc.compiler.cli.console import ConsoleReporter
-from heterocc.compiler.cli.options import parse_shapes
 from heterocc.runtime.cli.output import print_json, print_plain
+from heterocc.runtime.files.shape_options import parse_dims, parse_shapes
 
 OBJECTIVES = ("latency",)
 
@@ -35,6 +35,7 @@ def print_placement(
     model: Path,
     table: Path,
     shape: list[str] | None,
+    dim: list[str] | None,
     policy: str,
     passes: str | None,
     *,
@@ -51,11 +52,13 @@ def print_placement(
             where=f"--{option}",
             hint="the table names devices, costs and pins; leave the option out",
         )
-    plan, unknown = partition_by_table(model, table, policy=policy, passes=passes, shapes=parse_shapes(shape))
+    plan, unknown = partition_by_table(
+        model, table, policy=policy, passes=passes, shapes=parse_shapes(shape), dims=parse_dims(dim)
+    )
     if unknown:
         more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
         ConsoleReporter().warn(
-            f"the size of '{unknown[0]}'{more} is not known and counts as 0 bytes; --shape fixes dynamic inputs"
+            f"the size of '{unknown[0]}'{more} is not known and counts as 0 bytes; --shape and --dim fix dynamic inputs"
         )
     if as_json:
         print_json(plan)

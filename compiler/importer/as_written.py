@@ -20,17 +20,18 @@ def graph_as_written(
     model: AnyModel | ModelSource,
     shapes: Mapping[str, Sequence[int]] | None = None,
     timed: Container[str] = frozenset(),
+    dims: Mapping[str, int] | None = None,
 ) -> tuple[Graph, list[str]]:
     """The graph with nodes as the model names them, and the values between nodes whose size is not known.
 
     Nodes without a name are called by type and number in the file, `Relu_3`. Nodes of type Constant whose names are not
-    in `timed` are constants. Sizes come from the model, `shapes` of inputs and ONNX's shape inference.
+    in `timed` are constants. Sizes come from the model, `shapes` of inputs, `dims` by name, and ONNX's shape inference.
     Raises an InputError (HC1xx) for an error in the model or the shapes.
     """
     source = as_source(model, None)
     where = source.path.name
     proto, _ = read_proto(source)
-    set_input_shapes(Draft(proto, {}), shapes or {}, where)
+    set_input_shapes(Draft(proto, {}), shapes or {}, where, dims)
     _name_nodes(proto.graph, where)
     sort_nodes(proto.graph, where)
     values = _values(proto, where)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
 
@@ -12,7 +12,7 @@ import onnx
 from onnx import helper
 
 from heterocc.compiler.importer.draft.draft import np_type, reads
-from heterocc.passes.graph import Graph
+from heterocc.passes.graph import Graph, Value
 from heterocc.passes.show.printer import count, human_bytes
 
 
@@ -25,7 +25,9 @@ class ImportedModel:
     name (read-only arrays, external data mapped). `sources` are the original input and output names in model order,
     by internal name. `sha256` is that of the source file and of its external data, if any. `notes` are
     sentences for the user about unexpected steps of the import. `loose` are nodes whose bodies contradict the fixed
-    input shapes: a `subgraph` with one of them has inputs of unknown dimensions.
+    input shapes: a `subgraph` with one of them has inputs of unknown dimensions. `dimensions` are the names of
+    dimensions in the file, None for those without one, by the model's own names of inputs and outputs. `samples` are
+    shapes for inputs with dynamic dimensions, by the model's own names, with which ONNX Runtime runs the model.
     """
 
     name: str
@@ -37,6 +39,8 @@ class ImportedModel:
     opsets: Mapping[str, int]
     notes: tuple[str, ...] = ()
     loose: frozenset[str] = frozenset()
+    dimensions: Mapping[str, tuple[str | None, ...]] = field(default_factory=dict)
+    samples: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         """One short line; the fields hold all weights."""
@@ -93,6 +97,29 @@ class ImportedModel:
         values = [(self.sources.get(name, name), self.graph.values[name]) for name in self.graph.inputs]
         dims = [(source, value.shape) for source, value in values if value.shape is not None]
         return [f"{source}={','.join('?' if d is None else str(d) for d in shape)}" for source, shape in dims]
+
+    def names_of(self, name: str) -> tuple[str | None, ...]:
+        """The names that the model gives to the dimensions of a graph input."""
+        return self.dimensions.get(self.sources.get(name, name), ())
+
+    def input_shape(self, name: str) -> tuple[int | str | None, ...] | None:
+        """The shape of a graph input, with names of dynamic dimensions."""
+        shape, names = self.graph.values[name].shape, self.names_of(name)
+        if shape is None or len(names) != len(shape):
+            return shape
+        return tuple(known if dim is None else dim for dim, known in zip(shape, names, strict=True))
+
+    @property
+    def dynamic_inputs(self) -> tuple[str, ...]:
+        """The tensors among the graph's inputs that have dynamic dimensions."""
+        values = [self.graph.values[name] for name in self.graph.inputs]
+        return tuple(v.name for v in values if not v.is_static and (v.shape is not None or not v.is_opaque))
+
+    def sample(self, name: str) -> Value:
+        """A graph input with the shape that seeded inputs have."""
+        value = self.graph.values[name]
+        shape = self.samples.get(self.sources.get(name, name))
+        return value if value.is_static or shape is None else Value(value.name, value.dtype, shape)
 
     def _info(self, name: str) -> onnx.ValueInfoProto:
         value = self.graph.values[name]

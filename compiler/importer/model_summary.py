@@ -15,6 +15,7 @@ from heterocc.artifacts.errors import InvalidGraphError
 from heterocc.compiler.importer.draft.draft import nodes_of
 from heterocc.compiler.importer.reading.parse import read_proto
 from heterocc.compiler.importer.reading.source import as_source
+from heterocc.compiler.importer.shapes.named import is_name, quoted
 from heterocc.passes.show.printer import human_bytes
 
 Dim = int | str | None
@@ -39,6 +40,16 @@ class End:
         """`x: float32[batch, 3, ?]`."""
         shape = "[...]" if self.dims is None else f"[{', '.join('?' if d is None else str(d) for d in self.dims)}]"
         return f"{self.name}: {self.dtype}{'' if '(' in self.dtype else shape}"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of its dimensions."""
+        return tuple(d for d in self.dims or () if isinstance(d, str) and is_name(d)) if self.is_dynamic else ()
+
+    @property
+    def fixed_by_names(self) -> bool:
+        """Whether sizes of its named dimensions fix its shape."""
+        return self.dims is not None and all(isinstance(d, int) or d in self.names for d in self.dims)
 
     def option(self) -> str:
         """The `--shape` option that fixes it, with names in place of the sizes to choose."""
@@ -72,6 +83,12 @@ class ModelSummary:
         """The `--shape` options that a compile needs."""
         return tuple(end.option() for end in self.inputs if end.is_dynamic)
 
+    @property
+    def dimensions(self) -> dict[str, tuple[str, ...]]:
+        """The named dimensions of the inputs, each with the inputs that have it."""
+        names = dict.fromkeys(name for end in self.inputs for name in end.names)
+        return {name: tuple(end.name for end in self.inputs if name in end.names) for name in names}
+
     def to_json(self) -> dict[str, object]:
         """The form of `heterocc inspect --json`; a dimension is a number, a name, or null."""
 
@@ -92,6 +109,7 @@ class ModelSummary:
             "functions": self.functions,
             "weights": {"count": self.weights, "bytes": self.weight_bytes, "external": list(self.external)},
             "dynamic": [e.name for e in self.inputs if e.is_dynamic],
+            "dimensions": {name: list(found) for name, found in self.dimensions.items()},
             "shape_options": list(self.shape_options),
         }
 
@@ -113,7 +131,16 @@ class ModelSummary:
         if self.shape_options:
             yield ""
             yield "dynamic dimensions; a compile needs numbers for them:"
-            yield f"  {' '.join(self.shape_options)}"
+            yield f"  {' '.join(self._options())}"
+            for name, owners in self.dimensions.items():
+                yield f"  {name} is a dimension of {', '.join(owners)}"
+
+    def _options(self) -> Iterator[str]:
+        """The fewest options that fix all inputs: `--dim` for names, `--shape` for inputs that need more."""
+        others = [end for end in self.inputs if end.is_dynamic and not end.fixed_by_names]
+        fixed = {name for end in others for name in end.names}
+        yield from (f"--dim {quoted(name)}=SIZE" for name in self.dimensions if name not in fixed)
+        yield from (end.option() for end in others)
 
 
 def summarise(path: Path) -> ModelSummary:

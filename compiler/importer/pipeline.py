@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -22,8 +23,10 @@ from heterocc.compiler.importer.operators.functions import expand_local, expand_
 from heterocc.compiler.importer.operators.opset import drop_unused_domains, lower_opset, settle_opset
 from heterocc.compiler.importer.reading.read import read_model
 from heterocc.compiler.importer.reading.source import AnyModel, ModelSource, as_source
+from heterocc.compiler.importer.shapes.named import dims_of, is_symbol
+from heterocc.compiler.importer.shapes.propose import propose_shapes
 from heterocc.compiler.importer.shapes.shape_rules import empty_at_fault
-from heterocc.compiler.importer.shapes.shapes import dims_text, fix_inputs, infer
+from heterocc.compiler.importer.shapes.shapes import dims_text, dynamic_inputs, fix_inputs, infer, set_input_shapes
 from heterocc.compiler.keywords import checked_keywords
 from heterocc.passes.graph import Graph, Node, Value
 
@@ -33,18 +36,21 @@ def import_model(
     model: AnyModel | ModelSource,
     *,
     shapes: Mapping[str, Sequence[int]] | None = None,
+    dims: Mapping[str, int] | None = None,
     base_dir: str | Path | None = None,
+    keep_dims: bool = False,
 ) -> ImportedModel:
     """Read, check and normalise an ONNX model: a path, a ModelProto, or the bytes of one.
 
-    `shapes` fixes dynamic input shapes by the input's name in the model. `base_dir` is the folder of the external data
+    `shapes` fixes dynamic input shapes by the input's name in the model, `dims` dimensions by their names, wherever the
+    inputs have them; with `keep_dims` others stay dynamic. `base_dir` is the folder of the external data
     of a model without a file; without it such data is refused.
 
     Raises an InputError (HC1xx) for any error in the model, its external data or the shapes.
     """
     source = as_source(model, base_dir)
     try:
-        return _import(source, shapes or {})
+        return _import(source, shapes or {}, dims or {}, keep_dims=keep_dims)
     except MemoryError as error:
         raise InputError(
             "the model needs more memory than is available",
@@ -53,18 +59,29 @@ def import_model(
         ) from error
 
 
-def _import(source: ModelSource, shapes: Mapping[str, Sequence[int]]) -> ImportedModel:
+def _import(
+    source: ModelSource, shapes: Mapping[str, Sequence[int]], dims: Mapping[str, int], *, keep_dims: bool
+) -> ImportedModel:
     path = source.path
     draft, digest = read_model(source)
     draft.budget = Budget.for_weights(draft.weights)
     where = path.name
-    fix_inputs(draft, shapes, where)
+    ends = (*draft.graph.input, *draft.graph.output)
+    names = {i.name: tuple(d.dim_param if is_symbol(d) else None for d in dims_of(i)) for i in ends}
+    samples: Mapping[str, Sequence[int]] | None = {}
+    if keep_dims:
+        set_input_shapes(draft, shapes, where, dims)
+        samples = propose_shapes(draft) if dynamic_inputs(draft) else {}
+    else:
+        fix_inputs(draft, shapes, where, dims)
     # A name that is not UTF-8 has lone surrogates in Python, which cannot be written to text files.
     stem = os.fsencode(path.stem).decode("utf-8", "replace")
     try:
-        return _normalised(draft, stem, digest, where)
+        model = _normalised(draft, stem, digest, where)
+        tried = {name: tuple(shape) for name, shape in (samples or {}).items()}
+        return replace(model, dimensions=MappingProxyType(names), samples=MappingProxyType(tried))
     except InvalidGraphError as error:
-        empty = empty_at_fault(shapes, error)
+        empty = empty_at_fault(shapes, error, dims)
         if empty is None:
             raise
         raise empty from error

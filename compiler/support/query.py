@@ -159,6 +159,7 @@ def query_model(
     devices: str | Sequence[str] | Sequence[TargetDevice] | None = None,
     *,
     shapes: Mapping[str, Sequence[int]] | None = None,
+    dims: Mapping[str, int] | None = None,
     base_dir: str | Path | None = None,
     device_files: Sequence[Path] = (),
     properties: Sequence[str] = (),
@@ -170,9 +171,9 @@ def query_model(
     """Query every device about every node of `model`, ignoring affinities.
 
     `model` is an ImportedModel, a path, a ModelProto or the bytes of one. Unless it is imported, `shapes` fixes its
-    inputs, and `base_dir` is the folder of the external data of a model without a file. `devices` are Device objects or
-    a priority list as in `--devices`. `lowering`, `known_wrong` and `cache` replace heterocc's own in tests. `on_node`
-    is called with the label of each node after all devices were queried about it.
+    inputs, `dims` dimensions by name, and `base_dir` is the folder of the external data of a model without a file.
+    `devices` are Device objects or a priority list as in `--devices`. `lowering`, `known_wrong` and `cache` replace
+    heterocc's own in tests. `on_node` is called with the label of each node after all devices were queried about it.
 
     Raises the errors of the import and of resolving devices, but none for a node that no device can run; see
     `QueryResult.nowhere`.
@@ -180,7 +181,7 @@ def query_model(
     if not isinstance(model, ImportedModel):
         from heterocc.compiler.importer.pipeline import import_model
 
-        model = import_model(model, shapes=shapes, base_dir=base_dir)
+        model = import_model(model, shapes=shapes, dims=dims, base_dir=base_dir)
     notes: tuple[str, ...] = ()
     names, resolved = _names_or_devices(devices)
     if not resolved:

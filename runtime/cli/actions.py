@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,20 @@ class Opening:
 
 
 @dataclass(frozen=True, slots=True)
+class Feeding:
+    """The inputs of a command: files, else values from a seed at these shapes; see `read_inputs`."""
+
+    files: Sequence[str] = ()
+    seed: int = 0
+    shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    dims: Mapping[str, int] = field(default_factory=dict)
+
+    def read(self, opening: Opening, session: Session) -> dict[str, Any]:
+        """The inputs by name."""
+        return read_inputs(opening.bundle, session, self.files, self.seed, shapes=self.shapes, dims=self.dims)
+
+
+@dataclass(frozen=True, slots=True)
 class RunResult:
     """The outputs of a run by name, `report` as `--json` prints it, and times if they were measured."""
 
@@ -65,22 +79,21 @@ class BenchReport:
 
 def run_bundle(
     opening: Opening,
-    inputs: Sequence[str],
+    feeding: Feeding,
     outputs: Path | None,
     *,
-    seed: int,
     profile: bool,
     show_notes: ShowNotes,
 ) -> RunResult:
     """Run a bundle once, and write its outputs if a place is given. Raises the errors of reading, running, writing."""
-    with reading({**input_files(inputs), opening.bundle: "the bundle"}), contextlib.ExitStack() as stack:
+    with reading({**input_files(feeding.files), opening.bundle: "the bundle"}), contextlib.ExitStack() as stack:
         if outputs is not None:
             require_place(outputs, ())
         session = stack.enter_context(opening.session(profile=profile))
         if outputs is not None:
             require_place(outputs, [spec.name for spec in session.outputs])
         show_notes(session.notes, opening.devices)
-        results = session.run(read_inputs(opening.bundle, session, inputs, seed))
+        results = session.run(feeding.read(opening, session))
         if outputs is not None:
             write_outputs(outputs, results)
         report = outputs_json(session, results, profile)
@@ -89,13 +102,12 @@ def run_bundle(
 
 def bench_bundle(
     opening: Opening,
-    inputs: Sequence[str],
+    feeding: Feeding,
     *,
     seconds: float,
     iterations: int | None,
     requests: int,
     warmup: int,
-    seed: int,
     profile: bool,
     show_notes: ShowNotes,
     against: Path | None = None,
@@ -103,7 +115,7 @@ def bench_bundle(
     """Time a bundle, as `heterocc.runtime.cli.bench.bench` does."""
     with opening.session() as session:
         show_notes(session.notes, opening.devices)
-        feed = read_inputs(opening.bundle, session, inputs, seed)
+        feed = feeding.read(opening, session)
         result = bench(
             session,
             feed,

@@ -24,7 +24,7 @@ from heterocc.runtime.cli.output import (
 from heterocc.runtime.cli.process import end_on_signals, prepare_streams, yield_to_signal
 
 if TYPE_CHECKING:
-    from heterocc.runtime.cli.actions import Opening
+    from heterocc.runtime.cli.actions import Feeding, Opening
 
 PROGRAM = "heterocc-run"
 
@@ -103,6 +103,15 @@ def _parser() -> argparse.ArgumentParser:
         )
         command.add_argument("-t", "--threads", type=_positive, help="CPU threads; default: all usable cores")
         command.add_argument("--seed", type=_natural, default=0, help="seed of the generated inputs")
+        command.add_argument(
+            "--shape",
+            action="append",
+            metavar="NAME=DIMS",
+            help="shape of a seeded input, NAME=8,3,224,224, if the bundle allows several",
+        )
+        command.add_argument(
+            "--dim", action="append", metavar="NAME=SIZE", help="size of a dynamic dimension of seeded inputs: batch=8"
+        )
         command.add_argument("--profile", action="store_true", help="print time per partition, kernel and transfer")
     run.add_argument(
         "-o", "--outputs", type=Path, help="out.npz, or a directory for one .npy file per output, created if missing"
@@ -155,15 +164,21 @@ def _opening(options: argparse.Namespace) -> Opening:
     return Opening(options.bundle, options.devices, options.threads, options.trusted_key, options.require_signature)
 
 
+def _feeding(options: argparse.Namespace) -> Feeding:
+    from heterocc.runtime.cli.actions import Feeding
+    from heterocc.runtime.files.shape_options import parse_dims, parse_shapes
+
+    return Feeding(options.inputs, options.seed, parse_shapes(options.shape), parse_dims(options.dim))
+
+
 def _run_once(options: argparse.Namespace) -> int:
     from heterocc.runtime.cli.actions import run_bundle
     from heterocc.runtime.cli.reports import outputs_table
 
     done = run_bundle(
         _opening(options),
-        options.inputs,
+        _feeding(options),
         options.outputs,
-        seed=options.seed,
         profile=options.profile,
         show_notes=_show_notes,
     )
@@ -184,12 +199,11 @@ def _bench(options: argparse.Namespace) -> int:
 
     done = bench_bundle(
         _opening(options),
-        options.inputs,
+        _feeding(options),
         seconds=options.time,
         iterations=options.iterations,
         requests=options.requests,
         warmup=options.warmup,
-        seed=options.seed,
         profile=options.profile,
         show_notes=_show_notes,
     )

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from heterocc.artifacts.dtypes import is_narrow
+from heterocc.artifacts.dynamic import is_dynamic
 from heterocc.artifacts.errors import BundleError, HeteroccError, IncompatibleBundleError, command_form
-from heterocc.artifacts.manifest import TensorSpec, Variant
+from heterocc.artifacts.manifest import Manifest, TensorSpec, Variant
 from heterocc.artifacts.one_line import one_line
 from heterocc.artifacts.reader import Bundle, open_bundle
 from heterocc.runtime.cli.output import print_line, print_plain
@@ -21,6 +22,8 @@ from heterocc.runtime.select.devices import driver_reason
 from heterocc.runtime.select.ort_trial import refusals
 from heterocc.runtime.select.ranking import CPU_PROPERTY
 from heterocc.runtime.select.select import is_auto, select_variants
+from heterocc.runtime.shapes import shapes_text
+from heterocc.runtime.sizes import input_places
 
 
 def notes_to_show(notes: Sequence[str], devices: str | None) -> list[str]:
@@ -104,14 +107,17 @@ def print_bundle(bundle: Bundle, *, plan: bool, members: bool, kernels: bool) ->
     if warning is not None:
         print_plain(f"warning   {warning}")
     for label, specs in (("input", manifest.model.inputs), ("output", manifest.model.outputs)):
-        for spec in specs:
-            print_line(f"{label:<9} {spec.name}: {spec_text(spec)}")
+        for place, spec in enumerate(specs):
+            sizes = _sizes(manifest, place) if label == "input" else ""
+            print_line(f"{label:<9} {spec.name}: {spec_text(spec)}{sizes}")
     weights = sum({(w.offset, w.nbytes): w.nbytes for w in manifest.weights}.values())
     print_plain(f"weights   {len(manifest.weights)} tensors, {weights / 1e6:.1f} MB")
-    print_plain(f"golden    {'none' if manifest.golden is None else f'seed {manifest.golden.seed}'}")
+    goldens = manifest.all_goldens
+    more = f", for {len(goldens)} shapes of inputs" if len(goldens) > 1 else ""
+    print_plain(f"golden    {f'seed {goldens[0].seed}{more}' if goldens else 'none'}")
     for variant in manifest.variants:
         print_plain("")
-        _print_variant(variant, kernels=kernels)
+        _print_variant(manifest, variant, kernels=kernels)
         if plan:
             print_plain("")
             print_plain(bundle.text(variant.plan))
@@ -121,8 +127,10 @@ def print_bundle(bundle: Bundle, *, plan: bool, members: bool, kernels: bool) ->
         print_plain(TextTable(("member", "bytes", "SHA-256"), rows, frozenset([1])).text())
 
 
-def _print_variant(variant: Variant, *, kernels: bool) -> None:
+def _print_variant(manifest: Manifest, variant: Variant, *, kernels: bool) -> None:
     print_line(f"variant   {variant.name}: {variant.summary}")
+    if is_dynamic(manifest):
+        print_line(f"  shapes  {_shapes_of(manifest, variant)}")
     for device in variant.devices:
         precision = device.properties.get("precision", "f32")
         needs = [device.properties.get(CPU_PROPERTY, ""), device.arch or "", *device.cpu_features, *device.requires]
@@ -139,6 +147,24 @@ def _print_variant(variant: Variant, *, kernels: bool) -> None:
         if kernels:
             for kernel in part.kernels:
                 print_line(f"          {kernel.symbol}: {', '.join(kernel.nodes)}")
+
+
+def _sizes(manifest: Manifest, place: int) -> str:
+    """The sizes that dynamic dimensions of an input may have, on the first choice of devices."""
+    group, spec = manifest.with_shapes(manifest.choices[0]), manifest.model.inputs[place]
+    found = enumerate(input_places(group, place, spec.shape) or ())
+    sizes = [f"{p.dim or f'dimension {index}'} {p.sizes}" for index, p in found if p.sizes is not None]
+    return f" ({', '.join(sizes)})" if sizes else ""
+
+
+def _shapes_of(manifest: Manifest, variant: Variant) -> str:
+    """The shapes of a variant's inputs, with bounds of dynamic dimensions."""
+    text = shapes_text(variant, [spec.name for spec in manifest.model.inputs])
+    bounds = [
+        f"{name} {found.min} to {'any size' if found.max is None else found.max}"
+        for name, found in variant.bounds.items()
+    ]
+    return f"{text} ({', '.join(bounds)})" if bounds else text
 
 
 def check_bundle(
@@ -161,7 +187,9 @@ def check_bundle(
             if any(part.kind == "onnx" for part in variant.partitions):
                 reasons += [refused[name] for name in (variant.name, "") if name in refused]
             cpus = [d.properties[CPU_PROPERTY] for d in variant.devices if CPU_PROPERTY in d.properties]
-            about = {"cpus": cpus} if cpus else {}
+            about: dict[str, Any] = {"cpus": cpus} if cpus else {}
+            if is_dynamic(bundle.manifest):
+                about["shapes"] = _shapes_of(bundle.manifest, variant)
             variants.append(
                 {"name": variant.name, **about, "summary": variant.summary, "runs": not reasons, "reasons": reasons}
             )
@@ -192,6 +220,7 @@ def print_check(report: Mapping[str, Any]) -> None:
         print_plain(f"warning: {report['warning']}")
     for variant in report["variants"]:
         cpus = f" ({', '.join(variant['cpus'])})" if "cpus" in variant else ""
+        cpus += f" for {variant['shapes']}" if "shapes" in variant else ""
         print_line(f"variant {variant['name']}{cpus}: {'can run here' if variant['runs'] else 'cannot run here'}")
         for reason in variant["reasons"]:
             print_line(f"  - {reason}")

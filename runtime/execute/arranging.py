@@ -6,7 +6,7 @@ import _thread
 import mmap
 import os
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -45,9 +45,18 @@ class Arranging:
     """
 
     def __init__(
-        self, keys: Iterable[Key], array_of: Callable[[int], Array], threads: int, allocations: Allocations
+        self,
+        keys: Iterable[Key],
+        array_of: Callable[[int], Array],
+        threads: int,
+        allocations: Allocations,
+        beside: Sequence[Arranging] = (),
     ) -> None:
-        """`keys` are those to keep. Raises DeviceMemoryError if there is not enough memory."""
+        """`keys` are those to keep; those that the ones `beside` keep are shared.
+
+        Raises DeviceMemoryError if there is not enough memory.
+        """
+        self._others = {key: other for other in reversed(beside) for key in other._tasks}
         self._array_of = array_of
         self._threads = threads
         self._tasks: dict[Key, _Task] = {}
@@ -55,7 +64,14 @@ class Arranging:
         self._finished = threading.Event()
         self._process: int | None = None
         self._error: HeteroccError | None = None
-        sources = {key: array_of(key[0]) for key in keys}
+        self._used: dict[Arranging, None] = {}
+        own = []
+        for key in keys:
+            if key in self._others:
+                self._used[self._others[key]] = None
+            else:
+                own.append(key)
+        sources = {key: array_of(key[0]) for key in own}
         sizes = [prod(layout.shape) * source.itemsize for (_, layout), source in sources.items()]
         memory = _zeros(sum(map(aligned, sizes)), allocations)
         start = 0
@@ -68,14 +84,16 @@ class Arranging:
 
     def array(self, weight: int, layout: Layout) -> Array:
         """The place of a kept weight in a layout, 64-byte aligned."""
-        return self._tasks[weight, layout].result
+        other = self._others.get((weight, layout))
+        return (self if other is None else other)._tasks[weight, layout].result
 
     def now(self, weight: int, layout: Layout) -> Array:
         """A weight in a layout, made by the caller, for a device that reads or copies it while a bundle is loaded.
 
         In its place if it is kept, else as a new array.
         """
-        task = self._tasks.get((weight, layout))
+        other = self._others.get((weight, layout), self)
+        task = other._tasks.get((weight, layout))
         if task is None:
             source = self._array_of(weight)
             size = prod(layout.shape) * source.itemsize
@@ -98,6 +116,8 @@ class Arranging:
 
     def wait(self) -> None:
         """Return when everything is made; the weights must be verified. Makes it here if no thread does."""
+        for other in self._used:
+            other.wait()
         if self._finished.is_set() and self._error is None:
             return
         with self._lock:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -13,6 +13,7 @@ from heterocc.runtime import forks
 from heterocc.runtime.execute.arranging import Arranging
 from heterocc.runtime.execute.cuda_streams import CudaStreams, device_keeper, hold
 from heterocc.runtime.execute.direct import direct_values
+from heterocc.runtime.execute.dynamic import call_on_objects
 from heterocc.runtime.execute.executable import (
     Executable,
     Instrument,
@@ -57,7 +58,15 @@ class Options:
 class Chain:
     """Code and weights of a variant, placed on its devices; immutable once built, shared by all contexts."""
 
-    def __init__(self, bundle: Bundle, variant: Variant, options: Options, allocations: Allocations) -> None:
+    def __init__(
+        self,
+        bundle: Bundle,
+        variant: Variant,
+        options: Options,
+        allocations: Allocations,
+        beside: Sequence[Chain] = (),
+    ) -> None:
+        """`beside` are chains of the same bundle for other shapes, which share weights with this one."""
         self.variant = variant
         self.options = options
         on_device = any(device.backend not in ("cpu", "ort") for device in variant.devices)
@@ -67,11 +76,15 @@ class Chain:
         forks.keep_in_children(self, portable=self.portable)
         self.schedule: Schedule = schedule(variant, shared_spaces(variant), direct_pairs(variant))
         self.allocations = allocations
-        self.weights = Weights(bundle.weights_view, allocations, self.schedule.shared)
-        self.arranging = Arranging(self._kept_layouts(), self.weights.array, options.threads, allocations)
+        sharing: Weights | None = next((c.weights for c in beside if c.schedule.shared == self.schedule.shared), None)
+        self.weights: Weights = sharing or Weights(bundle.weights_view, allocations, self.schedule.shared)
+        arranged: list[Arranging] = [chain.arranging for chain in beside]
+        self.arranging: Arranging = Arranging(
+            self._kept_layouts(), self.weights.array, options.threads, allocations, arranged
+        )
         self.compiled: dict[int, Executable] = {}
         self.onnx: dict[int, OrtPartition] = {}
-        if any(space.backend == "cuda" for space in self.schedule.spaces):
+        if sharing is None and any(space.backend == "cuda" for space in self.schedule.spaces):
             hold(self.weights, self.weights.tensors)
         self._bundle = bundle
         close_unloaded()  # code of chains that were not closed
@@ -271,13 +284,16 @@ class Context:
 
     def _bind_call(self, index: int, space: Space, observer: Observer | None) -> Action:
         part = self._chain.variant.partitions[index]
+        dynamic = self._chain.schedule.objects.intersection((*part.inputs, *part.outputs))
+        if part.kind == "tvm" and dynamic:
+            hook = None if observer is None else observer.instrument(index)
+            return call_on_objects(self._chain.compiled[index], part, self.tensors, self.arrays, self.objects, hook)
         if part.kind == "tvm":
             arguments = [self.tensors[value, space] for value in (*part.inputs, *part.outputs)]
             hook = None if observer is None else observer.instrument(index)
             return self._chain.compiled[index].bind(arguments, hook)
         session = self._chain.onnx[index]
-        dynamic = self._chain.schedule.objects
-        if not dynamic.intersection((*part.inputs, *part.outputs)):
+        if not dynamic:
             return session.bind([self.arrays[v] for v in part.inputs], [self.arrays[v] for v in part.outputs])
         return session.call_on_objects(
             part.inputs, part.outputs, self.arrays, self.objects, as_python=not self._needs_ort_values(part)

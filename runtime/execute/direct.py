@@ -90,7 +90,7 @@ def direct_values(variant: Variant, plan: Schedule, buffers: Buffers) -> dict[in
     alignments: dict[int, int] = {}
     for index, part in enumerate(variant.partitions):
         values = (*part.inputs, *part.outputs)
-        if part.kind != "tvm" or plan.spaces[index] != HOST:
+        if part.kind != "tvm" or plan.spaces[index] != HOST or plan.objects.intersection(values):
             elsewhere.update(values)
         for value in values:
             alignments[value] = max(alignments.get(value, 1), part.alignment)

@@ -31,26 +31,34 @@ class Executable:
         self.name = name
         self.space = space
         self._entry = entry
-        self._params = tvm_ffi.Array(list(params))
+        self.params = tvm_ffi.Array(list(params))
         self._module = library
+
+    def function(self, instrument: Instrument | None = None) -> Callable[..., Any]:
+        """The entry in a new VM instance, for calls with arguments that are known only then."""
+        return self._new_machine(instrument)[self._entry]  # type: ignore[no-any-return]
 
     def bind(self, arguments: Sequence[Any], instrument: Instrument | None = None) -> Callable[[], Any]:
         """A function without arguments that runs the partition in a new VM instance with the arguments bound."""
         try:
-            vm = self._module["vm_load_executable"]()
-            devices = (1, 0, POOLED)
-            if self.space != HOST:
-                kind = tvm_ffi.device(self.space.backend, self.space.index).dlpack_device_type()
-                devices = (kind, self.space.index, POOLED, *devices)  # type: ignore[assignment]
-            vm["vm_initialization"](*devices)
-            if instrument is not None:
-                vm["set_instrument"](tvm_ffi.convert(instrument))
-            vm["save_function"](self._entry, _BOUND, 0, *arguments, self._params)
+            vm = self._new_machine(instrument)
+            vm["save_function"](self._entry, _BOUND, 0, *arguments, self.params)
             return vm[_BOUND]  # type: ignore[no-any-return]
         except HeteroccError:
             raise
         except Exception as error:
             raise device_fault(error, f"preparing partition '{self.name}'", str(self.space)) from error
+
+    def _new_machine(self, instrument: Instrument | None) -> Any:
+        vm = self._module["vm_load_executable"]()
+        devices = (1, 0, POOLED)
+        if self.space != HOST:
+            kind = tvm_ffi.device(self.space.backend, self.space.index).dlpack_device_type()
+            devices = (kind, self.space.index, POOLED, *devices)  # type: ignore[assignment]
+        vm["vm_initialization"](*devices)
+        if instrument is not None:
+            vm["set_instrument"](tvm_ffi.convert(instrument))
+        return vm
 
     def binaries(self) -> bytes:
         """The driver's binaries of its kernels, as a bundle holds them beside the code; empty if they are of no use.

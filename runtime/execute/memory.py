@@ -263,4 +263,4 @@ def _share(array: Array, space: Space, allocations: Allocations) -> Any:
 def _dims(spec: TensorSpec) -> tuple[int, ...]:
     if numpy_dtype(spec.dtype) is None or spec.shape is None:
         raise ValueError(f"'{spec.name}' has no static shape")
-    return tuple(d for d in spec.shape if d is not None)
+    return tuple(d for d in spec.shape if isinstance(d, int))

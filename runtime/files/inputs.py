@@ -12,57 +12,120 @@ from typing import Any
 import numpy as np
 
 from heterocc.artifacts.dtypes import NARROW
-from heterocc.artifacts.errors import FeedError, FileMissingError, UsageError
+from heterocc.artifacts.errors import FeedError, FileMissingError, ShapeOptionError, UsageError
 from heterocc.artifacts.files.filetype import HEAD, file_kind
 from heterocc.artifacts.files.reading import note_read
 from heterocc.artifacts.manifest import TensorSpec
 from heterocc.artifacts.reader import open_bundle
 from heterocc.runtime.execute.narrow import narrow_dtype
-from heterocc.runtime.feeds import native
+from heterocc.runtime.feeds import TensorInfo, native, nearest
 from heterocc.runtime.files.outputs import NAMES, read_names
 from heterocc.runtime.plan.schedule import numpy_dtype
+from heterocc.runtime.session import Session
 
 Array = np.ndarray[Any, Any]
+Tensor = TensorSpec | TensorInfo
 
 
-def read_inputs(bundle: Path, session: Any, given: Sequence[str], seed: int) -> dict[str, Array]:
+def read_inputs(
+    bundle: Path,
+    session: Session,
+    given: Sequence[str],
+    seed: int,
+    *,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    dims: Mapping[str, int] | None = None,
+) -> dict[str, Array]:
     """The inputs of a run by name: from the files in `given`, else seeded values.
 
     Without `given`, seed 0 returns the bundle's golden inputs, if it has them; any other seed draws new inputs from
-    their values, which the model is known to accept. Without golden inputs, floats are standard normal.
-    Raises FeedError (HC110), FileMissingError (HC101) or UsageError (HC120).
+    their values, which the model is known to accept. Without golden inputs, floats are standard normal. `shapes` and
+    `dims` select the shapes of seeded inputs, if the bundle allows several.
+    Raises FeedError (HC110), FileMissingError (HC101), ShapeOptionError (HC106) or UsageError (HC120).
     """
-    specs: dict[str, TensorSpec] = {s.name: s for s in session.inputs}
+    infos = {s.name: s for s in session.inputs}
     if given:
-        return read_files(specs, given)
-    golden = golden_inputs(bundle, session.bundle.digest)
-    return {name: _seeded(spec, golden.get(name), seed) for name, spec in specs.items()}
+        if shapes or dims:
+            raise UsageError(
+                "shapes are given for inputs that are read from files", where="--inputs", hint="leave one of them out"
+            )
+        return read_files(infos, given)
+    goldens = golden_inputs(bundle, session.bundle.digest)
+    wanted = request_shapes(session, goldens, shapes or {}, dims or {})
+    fitting = next((g for g in goldens if all(g[n].shape == shape for n, shape in wanted.items() if n in g)), None)
+    golden = fitting if fitting is not None else goldens[0] if goldens else {}
+    return {name: _seeded(info, wanted.get(name), golden.get(name), seed) for name, info in infos.items()}
 
 
-def golden_inputs(bundle: Path, digest: str) -> dict[str, Array]:
-    """The golden inputs in the bundle with this digest by input name; empty if it has none."""
+def golden_inputs(bundle: Path, digest: str) -> list[dict[str, Array]]:
+    """The golden inputs in the bundle with this digest by input name, for each of the shapes that have some."""
     with open_bundle(bundle, expect_digest=digest) as opened:
-        golden = opened.manifest.golden
-        if golden is None:
-            return {}
-        return {name: opened.array(member).copy() for name, member in golden.inputs.items()}
+        return [
+            {name: opened.array(member).copy() for name, member in golden.inputs.items()}
+            for golden in opened.manifest.all_goldens
+        ]
 
 
-def _seeded(spec: TensorSpec, golden: Array | None, seed: int) -> Array:
-    if golden is not None and seed == 0:
+def request_shapes(
+    session: Session,
+    goldens: Sequence[Mapping[str, Array]],
+    shapes: Mapping[str, Sequence[int]],
+    dims: Mapping[str, int],
+) -> dict[str, tuple[int, ...]]:
+    """The shapes of seeded inputs by name: as requested, else those of the bundle's first variant or golden inputs.
+
+    Inputs whose shape is not known are left out. Raises ShapeOptionError (HC106) for an unknown name or another rank.
+    """
+    infos = {info.name: info for info in session.inputs}
+    named = dict.fromkeys(d for info in infos.values() for d in info.shape or () if isinstance(d, str))
+    for kind, found, known in (("input", shapes, infos), ("dynamic dimension", dims, named)):
+        for name in found:
+            if name not in known:
+                raise ShapeOptionError(
+                    f"the bundle has no {kind} '{name}'", where=str(session.bundle.path), hint=nearest(name, known)
+                )
+    sizes = dict(dims)
+    for name, shape in shapes.items():
+        want = infos[name].shape
+        if want is not None and len(want) != len(shape):
+            raise ShapeOptionError(
+                f"shape {name}={','.join(map(str, shape))} has {len(shape)} dimensions, the input has {len(want)}",
+                where=str(session.bundle.path),
+            )
+        sizes.update((d, size) for d, size in zip(want or (), shape, strict=False) if isinstance(d, str))
+    found_shapes: dict[str, tuple[int, ...]] = {}
+    first = session.variants[0]
+    for (name, info), value in zip(infos.items(), first.inputs, strict=True):
+        base: Sequence[int | str | None] | None = first.values[value].shape
+        if name in shapes:
+            found_shapes[name] = tuple(shapes[name])
+            continue
+        if base is None or any(not isinstance(d, int) for d in base):
+            base = goldens[0][name].shape if goldens and name in goldens[0] else base
+        if base is None:
+            continue
+        places = zip(info.shape or base, base, strict=True)
+        filled = [sizes.get(dim, size) if isinstance(dim, str) else size for dim, size in places]
+        numbers = tuple(size for size in filled if isinstance(size, int))
+        if len(numbers) == len(filled):
+            found_shapes[name] = numbers
+    return found_shapes
+
+
+def _seeded(info: TensorInfo, shape: tuple[int, ...] | None, golden: Array | None, seed: int) -> Array:
+    if golden is not None and seed == 0 and shape in (None, golden.shape):
         return golden
-    if spec.shape is None or any(d is None for d in spec.shape):
-        raise FeedError(f"input '{spec.name}' has no fixed shape", hint="give it with --inputs")
-    rng = np.random.default_rng([seed, zlib.crc32(spec.name.encode())])
-    shape = tuple(int(d) for d in spec.shape if d is not None)
-    if spec.dtype in NARROW:
-        return draw_narrow(shape, spec.dtype, rng)
+    if shape is None:
+        raise FeedError(f"input '{info.name}' has no fixed shape", hint="give it with --inputs or --shape")
+    rng = np.random.default_rng([seed, zlib.crc32(info.name.encode())])
+    if info.dtype in NARROW:
+        return draw_narrow(shape, info.dtype, rng)
     if golden is not None and golden.size:
         return np.asarray(rng.choice(golden.ravel(), shape)).astype(golden.dtype)
-    if spec.dtype.startswith("float"):
-        return np.asarray(rng.standard_normal(shape)).astype(spec.dtype)
+    if info.dtype.startswith("float"):
+        return np.asarray(rng.standard_normal(shape)).astype(info.dtype)
     raise FeedError(
-        f"input '{spec.name}' is {spec.dtype}, and the bundle has no golden inputs to draw values from",
+        f"input '{info.name}' is {info.dtype}, and the bundle has no golden inputs to draw values from",
         hint="give it with --inputs",
     )
 
@@ -75,7 +138,7 @@ def draw_narrow(shape: tuple[int, ...], dtype: str, rng: np.random.Generator) ->
     return np.asarray(rng.standard_normal(shape).astype(np.float32)).astype(narrow_dtype(dtype))
 
 
-def read_files(specs: Mapping[str, TensorSpec], given: Sequence[str]) -> dict[str, Array]:
+def read_files(specs: Mapping[str, Tensor], given: Sequence[str]) -> dict[str, Array]:
     """Read inputs from `in.npz`, `NAME=file.npy`, `NAME=file.bin`, or a directory of .npy files.
 
     A single input needs no NAME. No dtype is ever cast.
@@ -141,14 +204,14 @@ def input_files(given: Sequence[str]) -> dict[str | os.PathLike[str], str]:
     return {text.rpartition("=")[2]: "a file of inputs" for text in given}
 
 
-def _split(text: str, specs: Mapping[str, TensorSpec]) -> tuple[str | None, Path]:
+def _split(text: str, specs: Mapping[str, Tensor]) -> tuple[str | None, Path]:
     name, sign, path = text.rpartition("=")
     if sign:
         return name, Path(path)
     return (next(iter(specs)) if len(specs) == 1 else None), Path(text)
 
 
-def _read_array(path: Path, spec: TensorSpec | None) -> Array:
+def _read_array(path: Path, spec: Tensor | None) -> Array:
     """The array in an .npy file, or in a file of raw bytes of the input `spec`."""
     note_read(path, "a file of inputs")
     try:
@@ -169,7 +232,13 @@ def _read_array(path: Path, spec: TensorSpec | None) -> Array:
             where=str(path),
             hint="give it as .npy",
         )
-    shape = tuple(d for d in spec.shape or () if d is not None)
+    shape = tuple(d for d in spec.shape or () if isinstance(d, int))
+    if len(shape) < len(spec.shape or ()):
+        raise FeedError(
+            f"input '{spec.name}' has dynamic dimensions, and raw bytes have no shape",
+            where=str(path),
+            hint="give it as .npy",
+        )
     expected = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
     if len(data) != expected:
         raise FeedError(
@@ -179,7 +248,7 @@ def _read_array(path: Path, spec: TensorSpec | None) -> Array:
     return np.frombuffer(data, dtype).reshape(shape)
 
 
-def _with_meaning(array: Array, spec: TensorSpec | None) -> Array:
+def _with_meaning(array: Array, spec: Tensor | None) -> Array:
     """Restore the dtype of an array whose dtype numpy lacks, which .npy stores as raw bytes."""
     if spec is None or spec.dtype not in NARROW or array.dtype.kind != "V":
         return array

@@ -103,7 +103,7 @@ def static_shape(spec: TensorSpec) -> tuple[int, ...] | None:
     """The tensor's shape if every dimension is known and numpy has its dtype, else None."""
     if spec.shape is None or numpy_dtype(spec.dtype) is None:
         return None
-    dims = tuple(d for d in spec.shape if d is not None)
+    dims = tuple(d for d in spec.shape if isinstance(d, int))
     return dims if len(dims) == len(spec.shape) else None
 
 
@@ -129,7 +129,8 @@ def schedule(
     host buffers and are not copied. Pairs in `direct` copy from the first device to the second without the host; other
     devices exchange values by way of host memory.
 
-    Raises BundleManifestError if a partition reads a value that was not written, or a compiled one a dynamic value.
+    Raises BundleManifestError if a partition reads a value that was not written, or one compiled for another device
+    than the CPU a dynamic value.
     """
     objects = frozenset(i for i, spec in enumerate(variant.values) if static_shape(spec) is None)
     _check(variant, objects)
@@ -162,7 +163,7 @@ def _check(variant: Variant, objects: frozenset[int]) -> None:
     constants = {int(value) for value in variant.constants}
     known = {*variant.inputs, *constants}
     for part in variant.partitions:
-        if part.kind == "tvm":
+        if part.kind == "tvm" and variant.devices[part.device].backend != "cpu":
             dynamic = [variant.values[v].name for v in (*part.inputs, *part.outputs) if v in objects]
             if dynamic:
                 raise BundleManifestError(

@@ -72,13 +72,29 @@ def open_variant(
     )
 
 
+def open_further(bundle: Bundle, variant: Variant, beside: Sequence[Chain], *, profile: bool) -> ContextPool:
+    """Load a variant for further shapes beside those that are loaded. Raises DeviceError or DeviceMemoryError."""
+    first = beside[0]
+    try:
+        with device_keeper(variant)():
+            chain = Chain(bundle, variant, first.options, first.allocations, beside)
+            return _contexts(chain, profile)
+    except DeviceError as error:
+        offer(error, labels(variant), others_here(bundle.manifest, first.variant))
+        raise
+
+
 def _load(bundle: Bundle, variant: Variant, threads: int | None, profile: bool) -> tuple[ContextPool, tuple[str, ...]]:
     options, remarks = choose_threads(variant, threads)
-    profiling = profile or any(d.properties.get("profile") == "on" for d in variant.devices)
-    pool = ContextPool(Chain(bundle, variant, options, Allocations()), profiling=profiling)
-    for space in dict.fromkeys(pool.chain.schedule.spaces):
+    return _contexts(Chain(bundle, variant, options, Allocations()), profile), remarks
+
+
+def _contexts(chain: Chain, profile: bool) -> ContextPool:
+    profiling = profile or any(d.properties.get("profile") == "on" for d in chain.variant.devices)
+    pool = ContextPool(chain, profiling=profiling)
+    for space in dict.fromkeys(chain.schedule.spaces):
         _wait(space)
-    return pool, remarks
+    return pool
 
 
 def _wait(space: Space) -> None:

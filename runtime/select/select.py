@@ -94,9 +94,21 @@ def shown(variant: Variant) -> str:
 
 def others_here(manifest: Manifest, variant: Variant) -> list[str]:
     """The `device_list` of each variant for other devices that can run on this machine."""
-    others = (v for v in manifest.variants if v is not variant and not _same_devices(v, variant))
-    able = (device_list(v) for v in others if not why_not(v, manifest.producer, host(), driver_reason))
+    choice = variant.shapes_of or variant.name
+    others = (v for v in manifest.choices if v.name != choice and not _same_devices(v, variant))
+    able = (device_list(v) for v in others if not reasons_against(manifest, v))
     return list(dict.fromkeys(able))
+
+
+def reasons_against(manifest: Manifest, choice: Variant) -> tuple[str, ...]:
+    """The reasons why a variant, or one for other shapes of the same choice, cannot run here; empty if all can."""
+    return tuple(
+        dict.fromkeys(
+            reason
+            for variant in manifest.with_shapes(choice)
+            for reason in why_not(variant, manifest.producer, host(), driver_reason)
+        )
+    )
 
 
 def is_auto(devices: str | Sequence[str] | None) -> bool:
@@ -115,24 +127,26 @@ def select_variants(
     if not allow_native:
         return _without_native(manifest, devices, where)
     if devices is None:
-        return _that_run(manifest, manifest.variants, "first", where)
+        return _that_run(manifest, manifest.choices, "first", where)
     text = _joined(devices)
     if not is_auto(text):
         return _asked(manifest, [part.strip() for part in text.split(",")], where)
     _, colon, listed = text.partition(":")
     if not colon:
-        return _ranked(_that_run(manifest, manifest.variants, "auto", where), ())
+        return _ranked(_that_run(manifest, manifest.choices, "auto", where), ())
     wanted = tuple(part.strip() for part in listed.split(","))
     _refuse_unknown(manifest, wanted, where)
-    fitting = tuple(v for v in manifest.variants if all(_place(d, wanted) is not None for d in v.devices))
+    fitting = tuple(v for v in manifest.choices if all(_place(d, wanted) is not None for d in v.devices))
     if not fitting:
         raise _no_variant(manifest, ",".join(wanted), where)
     return _ranked(_that_run(manifest, fitting, "auto", where), wanted)
 
 
 def _without_native(manifest: Manifest, devices: str | Sequence[str] | None, where: str) -> Selection:
-    harmless = tuple(v for v in manifest.variants if not holds_native_code(v))
-    native = [device_list(v) or v.name for v in manifest.variants if holds_native_code(v)]
+    unsafe = [v for v in manifest.choices if any(map(holds_native_code, manifest.with_shapes(v)))]
+    native = [device_list(v) or v.name for v in unsafe]
+    refused_names = {v.name for v in unsafe}
+    harmless = tuple(v for v in manifest.variants if (v.shapes_of or v.name) not in refused_names)
     try:
         if harmless:
             found = select_variants(manifest.model_copy(update={"variants": harmless}), devices, where)
@@ -167,7 +181,7 @@ def _joined(devices: str | Sequence[str]) -> str:
 
 
 def _asked(manifest: Manifest, wanted: list[str], where: str) -> Selection:
-    fitting, remark = match_variants(manifest.variants, wanted)
+    fitting, remark = match_variants(manifest.choices, wanted)
     if not fitting:
         raise _no_variant(manifest, ",".join(wanted), where)
     if len(fitting) > 1 and all(_same_devices(v, fitting[0]) for v in fitting):
@@ -181,7 +195,7 @@ def _asked(manifest: Manifest, wanted: list[str], where: str) -> Selection:
             hint="name one: " + "; ".join(_shown(v) for v in fitting),
         )
     (found,) = fitting
-    reasons = why_not(found, manifest.producer, host(), driver_reason)
+    reasons = reasons_against(manifest, found)
     if reasons:
         raise IncompatibleBundleError(
             f"the variant for {device_list(found)} cannot run here: {'; '.join(reasons)}",
@@ -193,7 +207,7 @@ def _asked(manifest: Manifest, wanted: list[str], where: str) -> Selection:
 
 def _instead(manifest: Manifest, reasons: Sequence[str]) -> str:
     """The hint for a requested variant that cannot run for these reasons."""
-    able = [v for v in manifest.variants if not why_not(v, manifest.producer, host(), driver_reason)]
+    able = [v for v in manifest.choices if not reasons_against(manifest, v)]
     if able:
         found = f"the variant for {device_list(able[0])} can run here"
         return Hint(f"load it without `devices`: {found}", f"leave out --devices: {found}")
@@ -217,7 +231,7 @@ def _that_run(manifest: Manifest, variants: Sequence[Variant], how: How, where: 
     able: list[Variant] = []
     refused: list[tuple[Variant, str]] = []
     for variant in variants:
-        reasons = why_not(variant, manifest.producer, host(), driver_reason)
+        reasons = reasons_against(manifest, variant)
         if reasons:
             refused.append((variant, f"the variant for {shown(variant)} cannot run here: {'; '.join(reasons)}"))
         else:
@@ -225,7 +239,7 @@ def _that_run(manifest: Manifest, variants: Sequence[Variant], how: How, where: 
     # The same devices with code for another CPU are not worth a remark.
     passed = [why for variant, why in refused if not any(_same_devices(variant, other) for other in able)]
     if not able:
-        scope = "no variant of the bundle" if len(variants) == len(manifest.variants) else "none of those variants"
+        scope = "no variant of the bundle" if len(variants) == len(manifest.choices) else "none of those variants"
         raise IncompatibleBundleError(f"{scope} can run here", where=where, hint=" | ".join(passed))
     return Selection(how, tuple(able), tuple(passed))
 
@@ -288,7 +302,7 @@ def _refuse_unknown(manifest: Manifest, wanted: Sequence[str], where: str) -> No
 
 
 def _no_variant(manifest: Manifest, wanted: str, where: str) -> UnknownDeviceError:
-    have = "; ".join(_shown(v) for v in manifest.variants)
+    have = "; ".join(_shown(v) for v in manifest.choices)
     return UnknownDeviceError(
         f"the bundle has no variant for {wanted or 'no device'}", where=where, hint=f"it has variants for: {have}"
     )

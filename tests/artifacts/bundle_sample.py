@@ -8,6 +8,7 @@ import numpy as np
 
 from heterocc.artifacts.manifest import (
     Block,
+    Bounds,
     Device,
     Golden,
     Kernel,
@@ -25,7 +26,7 @@ CODE = b"\x7fELF not really code"
 PLAN = "p0 on GPU: conv\np1 on CPU: relu\np2 on ORT: loop\n"
 
 
-def spec(name: str, *shape: int, dtype: str = "float32") -> TensorSpec:
+def spec(name: str, *shape: int | str, dtype: str = "float32") -> TensorSpec:
     return TensorSpec(name=name, dtype=dtype, shape=shape)
 
 
@@ -47,11 +48,17 @@ LAYOUT = Layout(
 
 
 def write_sample(
-    path: Path, code: bytes = CODE, name: str = "sample.onnx", faults: tuple[str, ...] = (), arranged: bool = False
+    path: Path,
+    code: bytes = CODE,
+    name: str = "sample.onnx",
+    faults: tuple[str, ...] = (),
+    arranged: bool = False,
+    dynamic: bool = False,
 ) -> Manifest:
     """Write the sample: three partitions in the first variant, one in the second.
 
-    The code of the first reads its weight in another layout if `arranged`.
+    The code of the first reads its weight in another layout if `arranged`. A third variant has any batch from 1 to 64
+    if `dynamic`.
     """
     with BundleWriter(path) as writer:
         index = [writer.add_weight(array) for array in weights()]
@@ -121,14 +128,21 @@ def write_sample(
             summary="1 partition",
             notes=("beside GPU",),
         )
+        batch = only_cpu.model_copy(
+            update={
+                "name": "cpu@batch",
+                "values": (spec("x", "batch", 4), spec("y", "batch", 3)),
+                "bounds": {"batch": Bounds(min=1, max=64)},
+                "shapes_of": "cpu",
+            }
+        )
+        golden = Golden(seed=1, inputs={"x": "golden/in0.npy"}, outputs={"y": "golden/out0.npy"}, rtol=1e-4, atol=1e-5)
+        ends = [spec("x", "batch", 4), spec("y", "batch", 3)] if dynamic else [spec("x", 1, 4), spec("y", 1, 3)]
         return writer.finish(
             producer=Producer(heterocc="0.1.0", tvm="0.27.0", onnxruntime="1.20.0"),
-            model=ModelInfo(
-                name=name, sha256="0" * 64, opsets={"": 17}, inputs=(spec("x", 1, 4),), outputs=(spec("y", 1, 3),)
-            ),
-            variants=(hetero, only_cpu),
-            golden=Golden(
-                seed=1, inputs={"x": "golden/in0.npy"}, outputs={"y": "golden/out0.npy"}, rtol=1e-4, atol=1e-5
-            ),
+            model=ModelInfo(name=name, sha256="0" * 64, opsets={"": 17}, inputs=(ends[0],), outputs=(ends[1],)),
+            variants=(hetero, only_cpu, *([batch] if dynamic else [])),
+            golden=golden,
+            goldens=(golden,) if dynamic else (),
             faults=faults,
         )

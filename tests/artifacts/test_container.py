@@ -12,6 +12,7 @@ import pytest
 
 from heterocc.artifacts import container
 from heterocc.artifacts.errors import BundleError, BundleHashError, BundleVersionError
+from heterocc.artifacts.manifest import FORMAT_MAJOR
 from heterocc.artifacts.reader import open_bundle
 from tests.artifacts.bundle_forge import contents, edited, pack, with_manifest
 from tests.artifacts.bundle_sample import write_sample
@@ -275,17 +276,18 @@ def version(major: object, minor: object) -> Callable[[dict[str, object]], objec
 
 
 def test_another_major_version_is_refused_naming_both(tmp_path: Path, sample: Path) -> None:
-    for major in (0, 3, 10**30):
+    for major in (0, 4, 10**30):
         pack(tmp_path / "v.hcb", edited(sample, version(major, 3)))
         with pytest.raises(
-            BundleVersionError, match=r"version (0|3|huge)\.3, but this heterocc reads 1\.x and 2\.x"
+            BundleVersionError, match=r"version (0|4|huge)\.3, but this heterocc reads 1\.x to 3\.x"
         ) as caught:
             open_bundle(tmp_path / "v.hcb")
         assert caught.value.hint and caught.value.where == str(tmp_path / "v.hcb")
 
 
 def test_the_version_is_looked_at_before_anything_else(tmp_path: Path) -> None:
-    text = b'{"format": "heterocc-bundle", "version": {"major": 3, "minor": 0}, "all": "else is new"}'
+    version = b'{"major": %d, "minor": 0}' % (FORMAT_MAJOR + 1)
+    text = b'{"format": "heterocc-bundle", "version": ' + version + b', "all": "else is new"}'
     members = with_manifest({"strange": b"compressed, for all we know"}, text)
     pack(tmp_path / "v.hcb", members)
     data = (tmp_path / "v.hcb").read_bytes()
@@ -333,6 +335,8 @@ def test_a_bundle_has_the_bytes_of_the_current_version(tmp_path: Path) -> None:
     assert (tmp_path / "m.hcb").read_bytes() == (GOLDEN / "bundle-1.2.hcb").read_bytes()
     write_sample(tmp_path / "m.hcb", faults=("HETEROCC_TEST_WRONG_KERNEL",), arranged=True)
     assert (tmp_path / "m.hcb").read_bytes() == (GOLDEN / "bundle-2.0.hcb").read_bytes()
+    write_sample(tmp_path / "m.hcb", faults=("HETEROCC_TEST_WRONG_KERNEL",), arranged=True, dynamic=True)
+    assert (tmp_path / "m.hcb").read_bytes() == (GOLDEN / "bundle-3.0.hcb").read_bytes()
 
 
 def test_a_bundle_without_simulated_failures_has_no_field_for_them(tmp_path: Path) -> None:

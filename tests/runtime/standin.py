@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from heterocc.artifacts.manifest import Device, Kernel, ModelInfo, Partition, Producer, TensorSpec, Variant
+from heterocc.artifacts.manifest import Bounds, Device, Kernel, ModelInfo, Partition, Producer, TensorSpec, Variant
 from heterocc.artifacts.writer import BundleWriter
 
 CPU = Device(name="CPU", backend="cpu")
@@ -49,15 +49,20 @@ class Part:
 
 @dataclass
 class Model:
-    """Everything of a stand-in bundle; `values` maps names to (dtype, shape)."""
+    """Everything of a stand-in bundle; `values` maps names to (dtype, shape).
 
-    values: dict[str, tuple[str, tuple[int | None, ...] | None]]
+    `shapes_of` is the name of the variant that it extends by other shapes.
+    """
+
+    values: dict[str, tuple[str, tuple[int | str | None, ...] | None]]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     parts: tuple[Part, ...]
     weights: Mapping[str, np.ndarray] = field(default_factory=dict)
     constants: Mapping[str, str] = field(default_factory=dict)
     devices: tuple[Device, ...] = (CPU,)
+    bounds: Mapping[str, Bounds] = field(default_factory=dict)
+    shapes_of: str | None = None
 
 
 RULES: dict[str, Callable[..., Any]] = {
@@ -69,7 +74,10 @@ RULES: dict[str, Callable[..., Any]] = {
 
 
 def write_bundle(path: Path, *models: Model, link: bool = True) -> Path:
-    """Write a bundle whose variants are `models`; all must have the same inputs and outputs."""
+    """Write a bundle whose variants are `models`; all must have the same inputs and outputs.
+
+    In the record of the model, dimensions that differ are named `n` (the first of a value) and `m` (the second).
+    """
     with BundleWriter(path) as writer:
         variants = []
         for number, model in enumerate(models):
@@ -114,6 +122,8 @@ def write_bundle(path: Path, *models: Model, link: bool = True) -> Path:
                     partitions=tuple(parts),
                     plan=writer.add_member(f"plan-{number}.txt", "a stand-in\n"),
                     summary="a stand-in",
+                    bounds=dict(model.bounds),
+                    shapes_of=model.shapes_of,
                 )
             )
         first = models[0]
@@ -123,8 +133,8 @@ def write_bundle(path: Path, *models: Model, link: bool = True) -> Path:
                 name="standin.onnx",
                 sha256="0" * 64,
                 opsets={"": 17},
-                inputs=tuple(_spec(n, first) for n in first.inputs),
-                outputs=tuple(_spec(n, first) for n in first.outputs),
+                inputs=tuple(_common([_spec(m.inputs[i], m) for m in models]) for i in range(len(first.inputs))),
+                outputs=tuple(_common([_spec(m.outputs[i], m) for m in models]) for i in range(len(first.outputs))),
             ),
             variants=tuple(variants),
         )
@@ -136,10 +146,19 @@ def _spec(name: str, model: Model) -> TensorSpec:
     return TensorSpec(name=name, dtype=dtype, shape=shape)
 
 
+def _common(specs: Sequence[TensorSpec]) -> TensorSpec:
+    shapes = [spec.shape for spec in specs if spec.shape is not None]
+    dims = tuple(d[0] if len(set(d)) == 1 else "nm"[i] for i, d in enumerate(zip(*shapes, strict=True)))
+    return specs[0].model_copy(update={"shape": dims if len(shapes) == len(specs) else None})
+
+
 def compile_part(model: Model, part: Part) -> bytes:
-    """The shared object of a partition: `main(*inputs, *outputs, params)`."""
+    """The shared object of a partition: `main(*inputs, *outputs, params)`; if dynamic, `main(*inputs, params)`."""
+    shapes = [model.values[n][1] for n in (*part.inputs, *part.outputs)]
+    if any(isinstance(d, str) for shape in shapes for d in shape or ()):
+        return _compile_dynamic(model, part)
     backend = model.devices[part.device].backend
-    kinds = {n: (v[0], tuple(d or 0 for d in v[1] or ())) for n, v in model.values.items()}
+    kinds = {n: (v[0], tuple(d if isinstance(d, int) else 0 for d in v[1] or ())) for n, v in model.values.items()}
     kinds.update({n: (w.dtype.name, w.shape) for n, w in model.weights.items()})
     # Code knows values by place, so that partitions that differ in names only are compiled once.
     inner = (op.output for op in part.ops)
@@ -151,6 +170,35 @@ def compile_part(model: Model, part: Part) -> bytes:
         tuple((p, *kinds[n]) for n, p in place.items()),
         tuple(replace(op, inputs=tuple(place[n] for n in op.inputs), output=place[op.output]) for op in part.ops),
     )
+
+
+def _compile_dynamic(model: Model, part: Part) -> bytes:
+    """Code for named dimensions, which returns a tuple of new tensors."""
+    import tvm
+    from tvm import relax, tirx
+
+    sizes: dict[str, Any] = {}
+
+    def typed(name: str, dtype: str, shape: Sequence[Any]) -> Any:
+        dims = [d if isinstance(d, int) else sizes.setdefault(d, tirx.Var(d, "int64")) for d in shape]
+        return relax.Var(name, relax.TensorType(dims, dtype))
+
+    weights = [typed(n, model.weights[n].dtype.name, model.weights[n].shape) for n in part.params]
+    known = {n: typed(n, model.values[n][0], model.values[n][1] or ()) for n in part.inputs}
+    packed = relax.Var("params", relax.TupleType([w.ty for w in weights]))
+    rules = {"add": relax.op.add, "mul": relax.op.multiply, "copy": relax.op.negative}
+    builder = relax.BlockBuilder()
+    with builder.function("main", [*known.values(), packed]):
+        for number, name in enumerate(part.params):
+            known[name] = builder.emit(relax.TupleGetItem(packed, number))
+        for op in part.ops:
+            known[op.output] = builder.emit(rules[op.rule](*(known[n] for n in op.inputs)))
+        builder.emit_func_output(relax.Tuple([known[n] for n in part.outputs]))
+    executable = tvm.compile(builder.get(), tvm.target.Target("llvm"))
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "code.so")
+        executable.export_library(str(file))
+        return file.read_bytes()
 
 
 @cache

@@ -98,8 +98,8 @@ def test_a_failing_partition_is_named_with_its_device(bundle_of: Write) -> None:
 def test_a_failed_run_leaves_the_session_usable_by_others(bundle_of: Write) -> None:
     with load(bundle_of(standin.chain(3)), threads=1) as session:
         x = {"x": np.zeros(16, np.float32)}
-        real = session._alive()._idle[-1]._actions
-        session._alive()._idle[-1]._actions = (real[0], _raise, real[2])
+        real = session._alive().pool._idle[-1]._actions
+        session._alive().pool._idle[-1]._actions = (real[0], _raise, real[2])
         with pytest.raises(DeviceError, match="injected"):
             session.run(x)
         np.testing.assert_array_equal(session.run(x)["v2"], np.full(16, 3, np.float32))

@@ -6,16 +6,15 @@ import numpy as np
 import pytest
 
 from heterocc.artifacts.errors import FeedError
-from heterocc.artifacts.manifest import TensorSpec
-from heterocc.runtime.feeds import FeedCheck, InputCheck, check_out
+from heterocc.runtime.feeds import FeedCheck, InputCheck, TensorInfo, check_out
 
-SPEC = TensorSpec(name="pixels", dtype="float32", shape=(1, 3, 4))
+SPEC = TensorInfo(name="pixels", dtype="float32", shape=(1, 3, 4))
 GOOD = np.zeros((1, 3, 4), np.float32)
 
 
 def refusal(feed: Any) -> FeedError:
     with pytest.raises(FeedError) as caught:
-        FeedCheck([SPEC, TensorSpec(name="mask", dtype="bool", shape=())], "m.hcb")(feed)
+        FeedCheck([SPEC, TensorInfo(name="mask", dtype="bool", shape=())], "m.hcb")(feed)
     assert caught.value.code == "HC110"
     assert caught.value.where == "m.hcb"
     return caught.value
@@ -81,7 +80,7 @@ def test_numpy_scalars_and_other_array_libraries_are_accepted() -> None:
         def __dlpack_device__(self) -> tuple[int, int]:
             return (1, 0)
 
-    arrays = FeedCheck([SPEC, TensorSpec(name="mask", dtype="bool", shape=())], "m")(
+    arrays = FeedCheck([SPEC, TensorInfo(name="mask", dtype="bool", shape=())], "m")(
         {"mask": np.bool_(True), "pixels": Foreign()}
     )
     assert arrays[0].shape == (1, 3, 4)
@@ -89,14 +88,14 @@ def test_numpy_scalars_and_other_array_libraries_are_accepted() -> None:
 
 
 def test_a_dynamic_dimension_takes_any_size_and_a_known_one_only_its_own() -> None:
-    check = InputCheck(TensorSpec(name="x", dtype="int64", shape=(None, 2)), "m")
+    check = InputCheck(TensorInfo(name="x", dtype="int64", shape=(None, 2)), "m")
     assert check(np.zeros((5, 2), np.int64)).shape == (5, 2)
     with pytest.raises(FeedError, match=r"shape \[\?, 2\], got \[5, 3\]"):
         check(np.zeros((5, 3), np.int64))
 
 
 def test_strings_are_checked_as_strings() -> None:
-    check = InputCheck(TensorSpec(name="s", dtype="tensor(string)", shape=(2,)), "m")
+    check = InputCheck(TensorInfo(name="s", dtype="tensor(string)", shape=(2,)), "m")
     assert check(np.array(["a", "b"], dtype=object)).shape == (2,)
     with pytest.raises(FeedError, match="array of strings"):
         check(np.zeros(2))

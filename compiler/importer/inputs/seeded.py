@@ -45,6 +45,11 @@ def draw_inputs(
 
 
 def _draw(value: Value, source: str, domains: Domains, seed: int, way: int) -> np.ndarray[Any, Any]:
+    if not value.is_opaque and not value.is_static:
+        raise InputError(
+            f"input '{source}' has dynamic dimensions, and no shapes were found with which ONNX Runtime runs the model",
+            hint=Hint("give inputs in a file: inputs='in.npz'", "give inputs with --inputs"),
+        )
     if (value.is_opaque and value.dtype not in NARROW) or not value.is_static or value.shape is None:
         raise InputError(
             f"inputs of type {value.dtype} cannot be drawn at random",

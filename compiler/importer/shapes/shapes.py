@@ -12,57 +12,86 @@ from heterocc.compiler.importer.draft.draft import Draft, keep, value_of, value_
 from heterocc.compiler.importer.onnx_tools.checker import condense
 from heterocc.compiler.importer.onnx_tools.infer import infer_onnx
 from heterocc.compiler.importer.onnx_tools.onnx_runtime import output_types
+from heterocc.compiler.importer.shapes.named import (
+    dims_of,
+    is_symbol,
+    quoted,
+    require_names,
+    sizes_of,
+    split_by_names,
+)
 from heterocc.compiler.importer.shapes.propose import propose_shapes
-from heterocc.compiler.importer.shapes.shape_rules import check_dims
 from heterocc.passes.graph import Value
+from heterocc.runtime.files.shape_options import check_dims
 
 
-def fix_inputs(draft: Draft, shapes: Mapping[str, Sequence[int]], where: str) -> None:
-    """Set the requested shapes of graph inputs, after which all must be fixed.
+def fix_inputs(
+    draft: Draft, shapes: Mapping[str, Sequence[int]], where: str, dims: Mapping[str, int] | None = None
+) -> None:
+    """Set the requested shapes and named dimensions of graph inputs, after which all must be fixed.
 
     Raises ShapeOptionError as `set_input_shapes` does, and DynamicShapeError if a dimension is still dynamic.
     """
-    set_input_shapes(draft, shapes, where)
-    left = [i for i in draft.graph.input if i.type.HasField("tensor_type") and not _is_static(i)]
+    set_input_shapes(draft, shapes, where, dims)
+    left = dynamic_inputs(draft)
     if left:
         named = "; ".join(f"'{i.name}' [{dims_text(i)}]" for i in left)
         plural = "inputs have" if len(left) > 1 else "input has"
         raise DynamicShapeError(
-            f"{len(left)} {plural} dynamic dimensions: {named}", where=where, hint=_proposal(draft, left)
+            f"{len(left)} {plural} dynamic dimensions: {named}",
+            where=where,
+            hint=_proposal(draft, left) + Hint("; or add ORT to `devices`", "; or add ORT to --devices"),
         )
 
 
-def set_input_shapes(draft: Draft, shapes: Mapping[str, Sequence[int]], where: str) -> None:
-    """Set the requested shapes of graph inputs; a symbol fixed in one input is fixed in all.
+def dynamic_inputs(draft: Draft) -> list[onnx.ValueInfoProto]:
+    """The tensors among the inputs that have a dynamic dimension."""
+    return [i for i in draft.graph.input if i.type.HasField("tensor_type") and not _is_static(i)]
 
-    Raises ShapeOptionError for an unknown input, a different rank, or a conflict with a fixed dimension or symbol.
+
+def set_input_shapes(
+    draft: Draft, shapes: Mapping[str, Sequence[int]], where: str, dims: Mapping[str, int] | None = None
+) -> None:
+    """Set the requested shapes of graph inputs, and dimensions by name; a name fixed in one input is fixed in all.
+
+    Raises ShapeOptionError for an unknown input or name, a different rank, or a conflict with a fixed one.
     """
+    require_names(draft, dims or {}, where)
     inputs = {i.name: i for i in draft.graph.input}
     for name in shapes:
         if name not in inputs:
             raise ShapeOptionError(
                 f"a shape is given for '{name}', which is not an input of the model", where=where, hint=_listing(draft)
             )
-    symbols: dict[str, tuple[int, str]] = {}
+    symbols = {name: (size, f"dim {name}={size}") for name, size in (dims or {}).items()}
     for name, wanted in shapes.items():
         _fix_one(draft, inputs[name], tuple(wanted), symbols, where)
     for info in draft.graph.input:
-        for dim in _dims_of(info):
-            if _is_symbol(dim) and dim.dim_param in symbols:
+        for dim in dims_of(info):
+            if is_symbol(dim) and dim.dim_param in symbols:
                 dim.dim_value = symbols[dim.dim_param][0]
+        shape = value_of(info).shape
+        if dims and shape is not None:
+            check_dims(info.name, [1 if d is None else d for d in shape], where)
 
 
 def _proposal(draft: Draft, left: Sequence[onnx.ValueInfoProto]) -> str:
     """The hint for dynamic inputs: shapes with which ONNX Runtime runs the model, or a template if none is found."""
     found = propose_shapes(draft)
+    names, unnamed = split_by_names(left)
     if found is None:
-        sample = " ".join(f"--shape {_quoted(i.name)}={dims_text(i)}" for i in left)
-        return "fix them, with numbers in place of names: " + Hint(
-            f"shapes={ {i.name: dims_text(i) for i in left} }", sample
-        )
-    options = " ".join(f"--shape {_quoted(name)}={','.join(map(str, dims))}" for name, dims in found.items())
-    fixed = {name: tuple(dims) for name, dims in found.items()}
-    return "fix them, for example " + Hint(f"shapes={fixed}", options)
+        sample = [*(f"--dim {quoted(n)}=SIZE" for n in names)]
+        sample += [f"--shape {quoted(i.name)}={dims_text(i)}" for i in unnamed]
+        python = [f"dims={dict.fromkeys(names, 'SIZE')}"] if names else []
+        python += [f"shapes={ {i.name: dims_text(i) for i in unnamed} }"] if unnamed else []
+        kind = "SIZE" if names and not unnamed else "names"
+        return f"fix them, with numbers in place of {kind}: " + Hint(", ".join(python), " ".join(sample))
+    sizes = sizes_of(names, left, found)
+    fixed = {i.name: tuple(found[i.name]) for i in unnamed}
+    options = [f"--dim {quoted(name)}={size}" for name, size in sizes.items()]
+    options += [f"--shape {quoted(name)}={','.join(map(str, shape))}" for name, shape in fixed.items()]
+    python = [*([f"dims={sizes}"] if sizes else []), *([f"shapes={fixed}"] if fixed else [])]
+    return "fix them, for example " + Hint(", ".join(python), " ".join(options))
 
 
 def _fix_one(
@@ -86,7 +115,7 @@ def _fix_one(
                     where=where,
                     hint=_listing(draft),
                 )
-            if _is_symbol(dim):
+            if is_symbol(dim):
                 known, owner = symbols.setdefault(dim.dim_param, (value, asked))
                 if known != value:
                     raise ShapeOptionError(
@@ -100,20 +129,9 @@ def _fix_one(
     tensor.shape.SetInParent()
 
 
-def _is_symbol(dim: onnx.TensorShapeProto.Dimension) -> bool:
-    """Return whether the dimension has a name; exporters write `?` and the like for unknown ones."""
-    return (
-        dim.WhichOneof("value") == "dim_param" and any(c.isalnum() for c in dim.dim_param) and dim.dim_param != "None"
-    )
-
-
-def _dims_of(info: onnx.ValueInfoProto) -> Sequence[onnx.TensorShapeProto.Dimension]:
-    return list(info.type.tensor_type.shape.dim) if info.type.HasField("tensor_type") else []
-
-
 def _is_static(info: onnx.ValueInfoProto) -> bool:
     shaped = info.type.tensor_type.HasField("shape")
-    return shaped and all(d.HasField("dim_value") and d.dim_value >= 0 for d in _dims_of(info))
+    return shaped and all(d.HasField("dim_value") and d.dim_value >= 0 for d in dims_of(info))
 
 
 def dims_text(info: onnx.ValueInfoProto) -> str:
@@ -123,16 +141,12 @@ def dims_text(info: onnx.ValueInfoProto) -> str:
     if not info.type.tensor_type.HasField("shape"):
         return "unknown rank"
     return ",".join(
-        str(d.dim_value) if d.HasField("dim_value") and d.dim_value >= 0 else d.dim_param or "?" for d in _dims_of(info)
+        str(d.dim_value) if d.HasField("dim_value") and d.dim_value >= 0 else d.dim_param or "?" for d in dims_of(info)
     )
 
 
 def _listing(draft: Draft) -> str:
     return "the model's inputs are " + "; ".join(f"'{i.name}' [{dims_text(i)}]" for i in draft.graph.input)
-
-
-def _quoted(name: str) -> str:
-    return name if all(c.isalnum() or c in "_.-/:" for c in name) else f"'{name}'"
 
 
 def infer(draft: Draft, where: str) -> dict[str, Value]:

@@ -79,10 +79,13 @@ def test_a_hint_proposes_only_shapes_with_which_the_model_runs(tmp_path: Path) -
     with pytest.raises(DynamicShapeError) as caught:
         import_model(path)
     assert isinstance(caught.value.hint, Hint)
-    proposed = re.fullmatch(r"fix them, for example --shape input=(\d+),(\d+)", caught.value.hint.command)
+    proposed = re.fullmatch(
+        r"fix them, for example --dim (\w+)=(\d+) --dim (\w+)=(\d+); or .*", caught.value.hint.command
+    )
     assert proposed is not None
-    shape = tuple(int(d) for d in proposed.groups())
-    assert compile_model(path, tmp_path / "m.hcb", devices="CPU,ORT", shapes={"input": shape}).output is not None
+    first, rows, second, columns = proposed.groups()
+    dims = {first: int(rows), second: int(columns)}
+    assert compile_model(path, tmp_path / "m.hcb", devices="CPU,ORT", dims=dims).output is not None
 
 
 def test_a_hint_names_the_dimensions_alone_if_no_shape_runs(tmp_path: Path) -> None:
@@ -90,7 +93,7 @@ def test_a_hint_names_the_dimensions_alone_if_no_shape_runs(tmp_path: Path) -> N
     made = model(nodes, [value("x", ["n", "k"])], [value("y")], {"s": np.array([1009, 1013], np.int64)})
     with pytest.raises(DynamicShapeError) as caught:
         import_model(save(tmp_path, made))
-    assert "hint: fix them, with numbers in place of names: --shape x=n,k" in caught.value.command_text()
+    assert "hint: fix them, with numbers in place of SIZE: --dim n=SIZE --dim k=SIZE" in caught.value.command_text()
 
 
 def test_the_hint_of_a_failed_run_offers_no_variant_that_fails_as_well(tmp_path: Path) -> None:

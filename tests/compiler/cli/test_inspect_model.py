@@ -34,14 +34,15 @@ def test_it_shows_inputs_outputs_operators_weights_and_opset(tmp_path: Path) -> 
     assert "--shape" not in "".join(lines)
 
 
-def test_dynamic_dimensions_keep_their_names_and_the_shape_that_is_needed_is_shown(tmp_path: Path) -> None:
+def test_dynamic_dimensions_keep_their_names_and_the_options_that_are_needed_are_shown(tmp_path: Path) -> None:
     path = dynamic(tmp_path / "m.onnx")
     shown = inspect(path).stdout
     assert "input     x: float32[batch, 3, time]" in shown and "output    z: float32[?, 3, 4]" in shown
-    assert shown.endswith("  --shape 'x=batch,3,time'\n")
+    assert "\n  --dim batch=SIZE --dim time=SIZE\n" in shown and shown.endswith("  time is a dimension of x\n")
     data = json.loads(inspect(path, "--json").stdout)
     assert data["inputs"] == [{"name": "x", "dtype": "float32", "dims": ["batch", 3, "time"]}]
     assert data["outputs"][1]["dims"] == [None, 3, 4] and data["dynamic"] == ["x"] and data["nodes"] == 2
+    assert data["dimensions"] == {"batch": ["x"], "time": ["x"]}
 
 
 def test_external_data_is_named_and_not_opened(tmp_path: Path) -> None:

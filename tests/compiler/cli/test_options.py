@@ -5,9 +5,10 @@ import pytest
 
 from heterocc.artifacts.errors import FeedError, FileMissingError, OutputFileError, ShapeOptionError, UsageError
 from heterocc.artifacts.manifest import TensorSpec
-from heterocc.compiler.cli.options import parse_shapes, split_devices
+from heterocc.compiler.cli.options import split_devices
 from heterocc.runtime.files.inputs import read_files
 from heterocc.runtime.files.outputs import require_place, write_outputs
+from heterocc.runtime.files.shape_options import parse_shapes
 
 SPECS = {"x": TensorSpec(name="x", dtype="float32", shape=(2, 2)), "n": TensorSpec(name="n", dtype="int64", shape=())}
 

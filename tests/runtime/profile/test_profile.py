@@ -113,7 +113,7 @@ def test_a_session_that_does_not_profile_says_so_and_has_no_hooks(bundle_of: Wri
     with load(bundle_of(two_kernels())) as session:
         with pytest.raises(UsageError, match="does not profile"):
             session.profile()
-        assert not session._alive().recorders
+        assert not session._alive().pool.recorders
 
 
 def test_a_traced_run_gives_every_value_between_partitions(bundle_of: Write) -> None:

@@ -127,7 +127,7 @@ def test_after_a_failed_run_other_sessions_of_the_thread_are_not_timed_for_it(
         clock = KernelClock.of(clocked.backend)
         assert clock is not None
         run(plain)
-        assert [len(tuple(clock.take(recorder._owner))) for recorder in session._alive().recorders] == [0]
+        assert [len(tuple(clock.take(recorder._owner))) for recorder in session._alive().pool.recorders] == [0]
         run(session)
         profile = session.profile()
     assert profile.runs == 2

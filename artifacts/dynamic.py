@@ -1,0 +1,68 @@
+"""Dynamic dimensions and variants for several shapes in a manifest (FORMAT.md, "Dynamic dimensions")."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from heterocc.artifacts.manifest import ARRANGED, Manifest, TensorSpec, Variant
+
+
+def is_static(value: TensorSpec) -> bool:
+    """Whether every dimension is a number."""
+    return value.shape is not None and all(isinstance(d, int) for d in value.shape)
+
+
+def is_dynamic(manifest: Manifest) -> bool:
+    """Whether a manifest needs version 3: it has named dimensions, several shapes, or dynamic compiled code."""
+    if manifest.goldens or any(v.bounds or v.shapes_of is not None for v in manifest.variants):
+        return True
+    if any(isinstance(d, str) for spec in _specs(manifest) for d in spec.shape or ()):
+        return True
+    return any(
+        not is_static(variant.values[index])
+        for variant in manifest.variants
+        for part in variant.partitions
+        if part.kind == "tvm"
+        for index in (*part.inputs, *part.outputs)
+    )
+
+
+def check_dynamic(manifest: Manifest) -> str | None:
+    """The reason why a manifest with valid indices breaks the rules of dynamic dimensions; None if it follows them."""
+    if manifest.version.major <= ARRANGED[0]:
+        if is_dynamic(manifest):
+            return "it has dynamic dimensions or several shapes, which the bundle's version does not allow"
+        return None
+    earlier: set[str] = set()
+    for variant in manifest.variants:
+        where = f"variant {variant.name[:80]!r}"
+        if variant.shapes_of is None:
+            earlier.add(variant.name)
+        elif variant.shapes_of not in earlier:
+            return f"{where} is for other shapes of {variant.shapes_of[:80]!r}, which is not an earlier variant"
+        names = {d for value in variant.values for d in value.shape or () if isinstance(d, str)}
+        for name, bounds in variant.bounds.items():
+            if name not in names:
+                return f"{where} has bounds for {name[:80]!r}, which is not a dimension of it"
+            if bounds.max is not None and bounds.max < bounds.min:
+                return f"the bounds of {name[:80]!r} in {where} are {bounds.min} and {bounds.max}"
+    for choice in manifest.choices:
+        seen = set()
+        for variant in manifest.with_shapes(choice):
+            shapes = input_shapes(variant)
+            if shapes in seen:
+                return f"variants for {choice.name[:80]!r} have the same shapes of inputs"
+            seen.add(shapes)
+    return None
+
+
+def input_shapes(variant: Variant) -> tuple[tuple[int | str | None, ...] | None, ...]:
+    """The shapes of a variant's inputs, in the model's order."""
+    return tuple(variant.values[index].shape for index in variant.inputs)
+
+
+def _specs(manifest: Manifest) -> Iterator[TensorSpec]:
+    yield from manifest.model.inputs
+    yield from manifest.model.outputs
+    for variant in manifest.variants:
+        yield from variant.values

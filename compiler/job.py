@@ -1,0 +1,255 @@
+"""The work of a compile at one set of input shapes: place, lower and check its variants."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from heterocc.artifacts.dtypes import is_narrow
+from heterocc.artifacts.errors import Hint, InputError, ModelRunError, UnsupportedOpError
+from heterocc.artifacts.files.writing import atomic_write
+from heterocc.artifacts.names import file_name
+from heterocc.compiler.build.build import Builder
+from heterocc.compiler.build.pack import GoldenVectors, VariantParts, half_nodes
+from heterocc.compiler.build.tuning import remembered
+from heterocc.compiler.checking.check import Checker
+from heterocc.compiler.checking.vectors import Vectors, find_vectors, golden_vectors
+from heterocc.compiler.importer.model import ImportedModel
+from heterocc.compiler.importer.random_nodes import not_compared
+from heterocc.compiler.importer.shapes.shape_rules import empty_at_fault
+from heterocc.compiler.options import CompileOptions
+from heterocc.compiler.progress import Reporter, timed
+from heterocc.compiler.report import VariantReport
+from heterocc.compiler.shape_requests import ShapeRequest
+from heterocc.compiler.variant_build import BuiltVariant, VariantBuilder
+from heterocc.compiler.variants import MAIN, VariantSpec, all_devices, cpu_specs
+from heterocc.passes.plan import Plan
+from heterocc.passes.show.dot import dot_files
+from heterocc.passes.show.printer import count
+from heterocc.runtime.files.inputs import read_npz
+
+
+@dataclass
+class Job:
+    """A running command on the model file `where`, at the shapes of one request.
+
+    `unseen` are outputs of the model that no check compares, with the reason; they are in every variant's notes.
+    `unchecked` is the same for the report, or the reason why nothing is compared.
+    """
+
+    where: str
+    options: CompileOptions
+    reporter: Reporter
+    model: ImportedModel
+    specs: tuple[VariantSpec, ...]
+    variants: VariantBuilder
+    request: ShapeRequest
+    further: bool = False
+    unseen: list[str] = field(default_factory=list)
+    unchecked: list[str] = field(default_factory=list)
+    placed: list[VariantReport] = field(default_factory=list)
+    built: list[BuiltVariant] = field(default_factory=list)
+    feed: Mapping[str, Any] | None = None
+    outputs: Mapping[str, Any] | None = None
+    builder: Builder | None = None
+    checker: Checker | None = None
+    inputs: Path | None = None
+
+    @property
+    def shapes(self) -> dict[str, tuple[int | str | None, ...]]:
+        """The shapes of the model's inputs, by their names in the model."""
+        found = {}
+        for name in self.model.graph.inputs:
+            shape = self.model.input_shape(name)
+            if shape is not None:
+                found[self.model.sources.get(name, name)] = shape
+        return found
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it is for all other sizes of a model that has no dynamic dimension left."""
+        return self.further and self.request.is_open and not self.model.dynamic_inputs
+
+    def place(self) -> None:
+        """Place all requested variants. Raises UnsupportedOpError for a node that no device can run."""
+        with self.request.naming():
+            self.placed = [
+                VariantReport(spec.name, self.variants.place(spec), shapes=spec.shapes) for spec in self.specs
+            ]
+        for spec, report in zip(self.specs, self.placed, strict=True):
+            self._note_dynamic(spec, report)
+
+    def _note_dynamic(self, spec: VariantSpec, report: VariantReport) -> None:
+        """Note that dynamic dimensions are the reason why nodes run in ONNX Runtime and not on another device."""
+        last = {device.name for device in spec.devices if device.last_resort}
+        nodes = sum(device in last for device in report.plan.device_of.values())
+        dynamic = self.model.dynamic_inputs
+        if not dynamic or not nodes or len(last) == len(spec.devices):
+            return
+        shapes = [self.model.input_shape(name) or () for name in dynamic]
+        names = list(dict.fromkeys(dim for shape in shapes for dim in shape if isinstance(dim, str)))
+        what = f"dimension{'s' * (len(names) > 1)} {', '.join(names)}" if names else "dimensions without a name"
+        stay = "stay" if len(names) != 1 else "stays"
+        self.reporter.note(
+            f"{what} {stay} dynamic: {count(nodes, 'node')} of variant {spec.name} run in ONNX Runtime; "
+            + (
+                Hint(f"dims={{'{names[0]}': …}} fixes it", f"--dim {names[0]}=… fixes it")
+                if len(names) == 1
+                else Hint("`dims` and `shapes` fix them", "--dim and --shape fix them")
+            )
+        )
+
+    def keep(self, choices: Collection[str]) -> None:
+        """Drop the variants whose choice of devices is not one of these."""
+        kept = [number for number, spec in enumerate(self.specs) if (spec.choice or spec.name) in choices]
+        self.specs = tuple(self.specs[number] for number in kept)
+        self.placed = [self.placed[number] for number in kept]
+
+    def prepare_check(self) -> None:
+        """Run ONNX Runtime for the check and the golden vectors."""
+        with self.request.naming():
+            self.feed, self.outputs = self._vectors()
+
+    def takes(self, path: Path) -> bool:
+        """Whether the inputs in a file have the job's shapes."""
+        arrays = read_npz(path)
+        return all(name in arrays and arrays[name].shape == shape for name, shape in self.shapes.items())
+
+    def build(self) -> None:
+        """Lower and check the placed variants."""
+        self.builder = Builder(self.model, all_devices(spec.devices for spec in self.specs), self.reporter)
+        if self.feed is not None and self.options.check:
+            self.checker = Checker(self.model, self.feed, self.reporter)
+        for spec, variant in zip(self.specs, self.placed, strict=True):
+            with self.request.naming():
+                self.built.append(self.variants.build(spec, variant.plan, self.builder, self.checker))
+            self._note(self.built[-1])
+
+    def build_cpu(self, specs: Sequence[tuple[VariantSpec, Plan]]) -> None:
+        """Lower and check CPU-only variants beside the others; one that fails is left out, with a note."""
+        assert self.builder is not None
+        for spec, plan in specs:
+            try:
+                self.built.append(self.variants.build(spec, plan, self.builder, self.checker))
+            except UnsupportedOpError as error:
+                self.reporter.note(f"no CPU variant{self.request.at}: {error.message}")
+            else:
+                self._note(self.built[-1])
+
+    def place_cpu(self, used: Sequence[Collection[str]]) -> list[tuple[VariantSpec, Plan]]:
+        """The placed CPU-only variants; none if disabled or, with a note, if they cannot be placed.
+
+        `used` are the devices of each requested variant, for all shapes.
+        """
+        if not self.options.cpu_variant:
+            return []
+        specs, why = cpu_specs(tuple(replace(spec, name=spec.choice or spec.name) for spec in self.specs), used)
+        if why is not None:
+            self.reporter.note(why)
+        try:
+            return [(spec, self.variants.place(spec)) for spec in map(self.at_shapes, specs)]
+        except UnsupportedOpError as error:
+            self.reporter.note(f"no CPU variant{self.request.at}: {error.message}")
+            return []
+
+    def at_shapes(self, spec: VariantSpec) -> VariantSpec:
+        """A spec at the job's shapes, with a name of its own if they are not the bundle's first."""
+        names = {dim for shape in self.shapes.values() for dim in shape if isinstance(dim, str)}
+        bounds = {name: found for name, found in self.request.bounds.items() if name in names}
+        spec = replace(spec, shapes=self.shapes, bounds=bounds)
+        return replace(spec, name=self.request.named(spec.name), choice=spec.name) if self.further else spec
+
+    def golden(self, parts: Sequence[VariantParts]) -> GoldenVectors | None:
+        """The golden vectors for the job's shapes, and its packed variants."""
+        if self.feed is None or self.outputs is None:
+            return None
+        return golden_vectors(self.model, self.options.seed, self.feed, self.outputs, half_nodes(parts))
+
+    def _vectors(self) -> tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]:
+        """Inputs for the check, and ONNX Runtime's outputs for the golden vectors.
+
+        Both are None, with a warning, if ONNX Runtime cannot run the model; the outputs are None if an input cannot be
+        stored. Raises InputError for any failure with given inputs, and ModelRunError (HC115) for a model that ONNX
+        Runtime rejects, unless the check is disabled.
+        """
+        try:
+            with self.reporter.stage("running ONNX Runtime"), timed(self.variants.seconds, "reference"):
+                found = find_vectors(self.model, self.inputs, self.options.seed)
+        except InputError as error:
+            blamed = empty_at_fault(self.request.shapes, error, self.request.dims)
+            if blamed is not None:
+                raise blamed from error
+            refused = isinstance(error, ModelRunError)
+            if refused:
+                error.where, error.hint = self.where, self._refused_hint()
+            if self.inputs is not None or (refused and self.options.check):
+                raise
+            self.reporter.warn(f"no partition is checked, and the bundle has no golden vectors: {error.message}")
+            self.unchecked.append(f"all: {error.message}")
+            return None, None
+        self._report_unseen(found)
+        tensors = {n: v for n, v in found.outputs.items() if isinstance(v, np.ndarray) and v.dtype != object}
+        golden = {n: v for n, v in tensors.items() if n not in found.random and not is_narrow(v)}
+        narrow = [self.model.sources.get(n, n) for n, v in found.inputs.items() if is_narrow(v)]
+        if narrow:
+            self.reporter.note(f"the bundle has no golden vectors: .npy cannot store the input '{narrow[0]}'")
+            return found.inputs, None
+        return found.inputs, golden
+
+    def _refused_hint(self) -> str:
+        inputs = Hint("inputs that the model accepts (`inputs`), ", "inputs that the model accepts with --inputs, ")
+        shapes = Hint("other `shapes` or `dims`, ", "another --shape or --dim, ")
+        unchecked = Hint("or check=False to compile", "or --no-check to compile") + " without running the model"
+        if self.inputs is not None:
+            inputs = Hint("other `inputs`, ", "other --inputs, ")
+        hint: str = "give "
+        for part in (inputs, shapes if self.request.shapes or self.request.dims else "", unchecked):
+            hint = hint + part
+        return hint
+
+    def _report_unseen(self, found: Vectors) -> None:
+        """Report outputs that are not compared, and outputs whose values the check cannot judge."""
+        sources = self.model.sources
+        for name, reason in found.random.items():
+            self.unseen.append(not_compared(sources.get(name, name), reason))
+            self.reporter.note(self.unseen[-1])
+        given = self.inputs is not None
+        for name, reason in found.blind.items():
+            on = "the given inputs" if given else "every seeded input that was tried"
+            self.unseen.append(f"the check cannot judge output '{sources.get(name, name)}': {reason} on {on}")
+            hint = Hint("; give real inputs (`inputs`)", "; give real inputs with --inputs")
+            self.reporter.warn(self.unseen[-1] + ("" if given else hint))
+        self.unchecked += self.unseen
+
+    def _note(self, variant: BuiltVariant) -> None:
+        """Note a variant's unchecked partitions, costs of half precision, missing binaries and tuned kernels."""
+        report = variant.report
+        for text in report.check_notes:
+            self.reporter.note(text)
+        for piece in variant.pieces:
+            device = piece.job.device
+            if device.keeps_binaries and not piece.binaries:
+                self.reporter.note(
+                    f"{device.name}.binaries=on has no effect on {piece.job.name}: its kernels did not run here, so "
+                    "the driver compiles them when the bundle is first loaded"
+                )
+        for part in report.tuned:
+            self.reporter.note(part.sentence() + remembered([part]))
+
+    def write_dots(self, placed: Sequence[VariantReport]) -> None:
+        """Write two graphs per variant to the folder of `--dot`, if given; further variants have subfolders."""
+        if self.options.dot_dir is None:
+            return
+        for variant in placed:
+            for name, text in graphs(variant):
+                atomic_write(self.options.dot_dir / name, text)
+
+
+def graphs(variant: VariantReport) -> list[tuple[str, str]]:
+    """Names and texts of a variant's graphs; names of variants other than the main one begin with a folder."""
+    folder = "" if variant.name == MAIN else f"{file_name(variant.name)}/"
+    return [(f"{folder}{name}", text) for name, text in dot_files(variant.plan).items()]

@@ -1,0 +1,175 @@
+"""The shapes for which a bundle is compiled: one request for each set of shapes and combination of sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import product
+from math import prod
+
+from heterocc.artifacts.errors import HeteroccError, Hint, ShapeOptionError
+from heterocc.compiler.importer.model import ImportedModel
+from heterocc.compiler.options import CompileOptions
+from heterocc.runtime.feeds import nearest
+from heterocc.runtime.files.shape_options import MAX_ELEMENTS
+
+MAX_REQUESTS = 16
+"""Maximum number of shapes of one bundle. Each is compiled and checked in turn, which takes its own time and code."""
+
+_MAX_LABEL = 60
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeRequest:
+    """Shapes of inputs and sizes of named dimensions for one import; `label` is what distinguishes it from others.
+
+    `bounds` are the least and largest size of named dimensions that stay dynamic. With `keep_dims`, dimensions that are
+    not fixed stay dynamic; otherwise they are an error. `is_open` marks the request for all sizes that no other fixes.
+    """
+
+    shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    dims: Mapping[str, int] = field(default_factory=dict)
+    bounds: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    label: str = ""
+    keep_dims: bool = False
+    is_open: bool = False
+
+    @property
+    def at(self) -> str:
+        """The label as the end of a sentence; empty for the only request."""
+        return f" at {self.label}" if self.label else ""
+
+    def named(self, name: str) -> str:
+        """The name of a variant for these shapes: `main@batch=8`."""
+        return f"{name}@{self.label[:_MAX_LABEL]}"
+
+    @contextmanager
+    def naming(self) -> Iterator[None]:
+        """Make errors name the shapes."""
+        try:
+            yield
+        except HeteroccError as error:
+            if self.label and self.label not in error.message:
+                error.message = f"{error.message}{self.at}"
+            raise
+
+
+def shape_requests(options: CompileOptions) -> tuple[ShapeRequest, ...]:
+    """The requests of a compile, at least one, each set of shapes with each combination of hinted sizes.
+
+    If every list of devices has one that takes dynamic dimensions, those that are not fixed stay dynamic, and a last
+    request with hints and sets leaves all of these dynamic, for sizes that no other request fixes.
+
+    Raises ShapeOptionError (HC106) for a name or shape that is given twice, and for more than MAX_REQUESTS.
+    """
+    sets: Sequence[Mapping[str, Sequence[int]]] = options.shape_sets or ({},)
+    fixed = {name: size for name, size in options.dims.items() if not isinstance(size, tuple)}
+    bounds = {name: _bounds(name, size) for name, size in options.dims.items() if isinstance(size, tuple)}
+    keep = takes_dynamic((tuple(options.devices), *options.variants))
+    if bounds and not keep:
+        raise ShapeOptionError(
+            f"the bounds of '{next(iter(bounds))}' need a device that takes dynamic dimensions",
+            where=Hint("dims=…", "--dim"),
+            hint=Hint("add ORT to `devices`, or give a size", "add ORT to --devices, or give a size"),
+        )
+    for name, sizes in options.hints.items():
+        if name in fixed:
+            raise ShapeOptionError(
+                f"dimension '{name}' is fixed to {fixed[name]} and has hints",
+                where=Hint(f"hints={{'{name}': …}}", f"--hint {name}=…"),
+                hint=Hint("leave it out of `dims` or `hints`", "leave out --dim or --hint"),
+            )
+        least, largest = bounds.get(name, (0, MAX_ELEMENTS))
+        for size in sizes:
+            if isinstance(size, int) and not least <= size <= largest:
+                raise ShapeOptionError(
+                    f"the hint {size} for dimension '{name}' is not in its bounds, {least} to {largest}",
+                    where=Hint(f"hints={{'{name}': …}}", f"--hint {name}=…"),
+                    hint="leave it out, or widen the bounds",
+                )
+    for shapes in sets:
+        for name in shapes:
+            if name in options.shapes:
+                raise ShapeOptionError(
+                    f"the shape of '{name}' is fixed, and given in a set of shapes",
+                    where=Hint(f"shape_sets={{'{name}': …}}", f"--shapes {name}=…"),
+                    hint=Hint("leave it out of `shapes` or `shape_sets`", "leave out --shape or --shapes"),
+                )
+    number = len(sets) * prod(len(sizes) for sizes in options.hints.values())
+    if number > MAX_REQUESTS:
+        raise ShapeOptionError(
+            f"{number} combinations of shapes are requested, more than {MAX_REQUESTS}",
+            where=Hint("hints=…", "--hint"),
+            hint=Hint(
+                "name the combinations that matter with `shape_sets`", "name the combinations that matter with --shapes"
+            ),
+        )
+    found = []
+    for shapes in sets:
+        for sizes in product(*options.hints.values()):
+            dims = dict(zip(options.hints, sizes, strict=True))
+            label = ",".join(f"{name}={size}" for name, size in dims.items())
+            texts = [f"{name}={'x'.join(map(str, shape))}" for name, shape in shapes.items()]
+            label = ";".join([*texts, *([label] if label else [])])
+            label = label if number > 1 or keep else ""
+            found.append(ShapeRequest({**options.shapes, **shapes}, {**fixed, **dims}, bounds, label, keep_dims=keep))
+    if keep and (options.shape_sets or options.hints):
+        found.append(ShapeRequest(options.shapes, fixed, bounds, "any", keep_dims=True, is_open=True))
+    return tuple(found)
+
+
+def require_bounds(request: ShapeRequest, model: ImportedModel) -> None:
+    """Raise ShapeOptionError (HC106) for bounds of a dimension that no input has."""
+    known = list(dict.fromkeys(d for n in model.graph.inputs for d in model.names_of(n) if d is not None))
+    for name in request.bounds:
+        if name not in known:
+            raise ShapeOptionError(
+                f"no dimension of the model's inputs is named '{name}'",
+                where=model.name,
+                hint=nearest(name, known) if known else "its inputs have no named dimensions",
+            )
+
+
+def with_samples_in_bounds(model: ImportedModel, bounds: Mapping[str, tuple[int, int]]) -> ImportedModel:
+    """The model with shapes of seeded inputs within the bounds of dimensions."""
+    if not bounds or not model.samples:
+        return model
+    samples = {}
+    for source, shape in model.samples.items():
+        names = model.dimensions.get(source, (None,) * len(shape))
+        limits = [bounds.get(name or "", (0, MAX_ELEMENTS)) for name in names]
+        samples[source] = tuple(min(max(d, low), high) for d, (low, high) in zip(shape, limits, strict=True))
+    return replace(model, samples=samples)
+
+
+def _bounds(name: str, given: tuple[object, ...]) -> tuple[int, int]:
+    if len(given) == 2:
+        least, largest = given
+        if isinstance(least, int) and isinstance(largest, int) and 0 <= least <= largest <= MAX_ELEMENTS:
+            return least, largest
+    raise ShapeOptionError(
+        f"the bounds of dimension '{name}' cannot be {given!r}"[:120],
+        where=Hint(f"dims={{'{name}': …}}", f"--dim {name}=…"),
+        hint=Hint("give the least and the largest size: (1, 64)", "give the least and the largest size: 1..64"),
+    )
+
+
+def takes_dynamic(lists: Iterable[str | Sequence[str]]) -> bool:
+    """Whether each list of devices has one that runs nodes of any shape, which is ONNX Runtime."""
+    names = [[listed] if isinstance(listed, str) else listed for listed in lists]
+    return all(any(name.strip().upper() == "ORT" for text in some for name in text.split(",")) for some in names)
+
+
+def require_different(models: Sequence[tuple[ShapeRequest, ImportedModel]]) -> None:
+    """Raise ShapeOptionError (HC106) if two requests fix the same shapes."""
+    seen: dict[tuple[object, ...], ShapeRequest] = {}
+    for request, model in models:
+        shapes = tuple(model.input_shape(name) for name in model.graph.inputs)
+        other = seen.setdefault(shapes, request)
+        if other is not request:
+            raise ShapeOptionError(
+                f"{other.label} and {request.label} are the same shapes",
+                where=model.name,
+                hint="leave one of them out",
+            )

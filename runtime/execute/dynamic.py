@@ -1,0 +1,63 @@
+"""Calls of compiled code whose values have shapes that are known only at run time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from heterocc.artifacts.errors import HeteroccError
+from heterocc.artifacts.manifest import Partition
+from heterocc.runtime.execute.executable import Executable, Instrument
+from heterocc.runtime.execute.faults import device_fault
+from heterocc.runtime.execute.memory import aligned_bytes, host_tensor
+from heterocc.runtime.feeds import Array
+from heterocc.runtime.plan.schedule import HOST, Space
+
+
+def call_on_objects(
+    executable: Executable,
+    part: Partition,
+    tensors: Mapping[tuple[int, Space], Any],
+    arrays: Mapping[int, Array],
+    objects: dict[int, Any],
+    instrument: Instrument | None = None,
+) -> Callable[[], None]:
+    """A call of `main(*inputs, params)`, which returns a new tensor for each output, on a new VM instance.
+
+    Static values are in `tensors` and `arrays`. Dynamic ones are numpy arrays in `objects`; results become views of the
+    tensors that the code returns.
+    """
+    try:
+        function = executable.function(instrument)
+    except HeteroccError:
+        raise
+    except Exception as error:
+        raise device_fault(error, f"preparing partition '{part.name}'", str(HOST)) from error
+    held = [tensors.get((value, HOST)) for value in part.inputs]
+
+    def run() -> None:
+        given = [
+            aligned_tensor(objects[value], part.alignment) if tensor is None else tensor
+            for value, tensor in zip(part.inputs, held, strict=True)
+        ]
+        for value, result in zip(part.outputs, function(*given, executable.params), strict=True):
+            static = arrays.get(value)
+            if static is None:
+                objects[value] = np.from_dlpack(result)
+            else:
+                np.copyto(static, np.from_dlpack(result), casting="no")
+
+    return run
+
+
+def aligned_tensor(array: Array, alignment: int) -> Any:
+    """A TVM tensor over an array's memory, or over a copy if code cannot read the array in place."""
+    flags = array.flags
+    in_place = flags.c_contiguous and flags.aligned and flags.writeable and array.dtype.isnative
+    if not in_place or (array.nbytes and array.ctypes.data % max(alignment, array.itemsize)):
+        copy = aligned_bytes(array.nbytes).view(array.dtype.newbyteorder("=")).reshape(array.shape)
+        np.copyto(copy, array)
+        array = copy
+    return host_tensor(array)

@@ -1,0 +1,157 @@
+"""The variants of one choice of devices for several shapes of inputs, and which of them runs a request."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from heterocc.artifacts.dynamic import input_shapes
+from heterocc.artifacts.errors import FeedError, Hint
+from heterocc.artifacts.files.locks import renewed_lock
+from heterocc.artifacts.manifest import TensorSpec, Variant
+from heterocc.artifacts.reader import Bundle
+from heterocc.runtime import forks
+from heterocc.runtime.feeds import TensorInfo
+from heterocc.runtime.pool import ContextPool
+from heterocc.runtime.runs import Runs
+from heterocc.runtime.select.opening import open_further
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A loaded variant: its contexts, its runs, and its outputs under the model's names."""
+
+    variant: Variant
+    pool: ContextPool
+    runs: Runs
+    outputs: tuple[TensorSpec, ...]
+
+    @classmethod
+    def of(cls, bundle: Bundle, variant: Variant, pool: ContextPool) -> Ready:
+        """A variant with the contexts that were loaded for it."""
+        names = [t.name for t in bundle.manifest.model.outputs]
+        outputs = named(variant, variant.outputs, names)
+        return cls(variant, pool, Runs(bundle, variant, names), outputs)
+
+
+class ShapeVariants:
+    """The variants of one choice of devices. Each is loaded when a request first needs it. Thread-safe.
+
+    They share the bundle's weights in memory, and layouts of weights that several of them read.
+    """
+
+    def __init__(self, bundle: Bundle, first: Ready, inputs: Sequence[TensorInfo], *, profile: bool) -> None:
+        """`first` is loaded already; `inputs` are the model's, with the sizes that all variants allow together."""
+        self._bundle = bundle
+        self._profile = profile
+        self._inputs = tuple(inputs)
+        self.variants = bundle.manifest.with_shapes(first.variant)
+        self._loaded = {first.variant.name: first}
+        self._lock = renewed_lock()
+        self._static: dict[tuple[Shape | None, ...], Variant] = {}
+        self._others: list[Variant] = []
+        for variant in self.variants:
+            shapes = input_shapes(variant)
+            if all(shape is None or all(isinstance(d, int) for d in shape) for shape in shapes):
+                self._static[shapes] = variant  # type: ignore[index]
+            else:
+                self._others.append(variant)
+        self._ranked = tuple(shape is not None for shape in input_shapes(first.variant))
+
+    @property
+    def ready(self) -> tuple[Ready, ...]:
+        """Those that are loaded."""
+        return tuple(self._loaded.values())
+
+    def forget(self) -> None:
+        """Forget the loaded variants, which are closed by the caller."""
+        self._loaded = {}
+
+    def of(self, arrays: Sequence[Any]) -> Ready:
+        """The variant for checked inputs. Raises FeedError (HC110) if there is none, and the errors of `load`."""
+        shapes = tuple(array.shape if ranked else None for array, ranked in zip(arrays, self._ranked, strict=True))
+        variant = self._static.get(shapes)
+        if variant is None:
+            variant = next((v for v in self._others if _fits(v, shapes)), None)
+            if variant is None:
+                raise self._refusal(shapes)
+        return self._loaded.get(variant.name) or self._load(variant)
+
+    def matching(self, shapes: Mapping[str, Sequence[int]]) -> Ready:
+        """The first variant of static shapes with these shapes of inputs. Raises FeedError (HC110) if there is none."""
+        names = [info.name for info in self._inputs]
+        for name in shapes:
+            if name not in names:
+                raise FeedError(
+                    f"the model has no input '{name}'", where=self._bundle.path, hint=f"inputs: {', '.join(names)}"
+                )
+        wanted = tuple(tuple(shapes[name]) if name in shapes else None for name in names)
+        for found, variant in self._static.items():
+            if all(want is None or want == shape for want, shape in zip(wanted, found, strict=True)):
+                return self._loaded.get(variant.name) or self._load(variant)
+        raise self._refusal(wanted)
+
+    def _load(self, variant: Variant) -> Ready:
+        with self._lock, forks.working(self._bundle.path):
+            found = self._loaded.get(variant.name)
+            if found is None:
+                chains = [ready.pool.chain for ready in self._loaded.values()]
+                pool = open_further(self._bundle, variant, chains, profile=self._profile)
+                found = Ready.of(self._bundle, variant, pool)
+                self._loaded[variant.name] = found
+            return found
+
+    def _refusal(self, shapes: Sequence[Shape | None]) -> FeedError:
+        """The error for shapes that inputs may have, but not together."""
+        given = "; ".join(
+            f"{info.name}={','.join(map(str, shape))}"
+            for info, shape in zip(self._inputs, shapes, strict=True)
+            if shape is not None
+        )
+        have = " | ".join(shapes_text(variant, [info.name for info in self._inputs]) for variant in self.variants[:8])
+        more = " | …" if len(self.variants) > 8 else ""
+        return FeedError(
+            f"the bundle has no code for the shapes {given} together",
+            where=self._bundle.path,
+            hint=Hint(
+                f"compile the model for them, too (`shape_sets`); it has: {have}{more}",
+                f"compile the model for them, too (--shapes); it has: {have}{more}",
+            ),
+        )
+
+
+def shapes_text(variant: Variant, names: Sequence[str]) -> str:
+    """The shapes of a variant's inputs as text: `x=8,3,224,224; n=8`."""
+    texts = []
+    for name, shape in zip(names, input_shapes(variant), strict=True):
+        if shape is not None:
+            texts.append(f"{name}={','.join('?' if d is None else str(d) for d in shape)}")
+    return "; ".join(texts)
+
+
+def named(variant: Variant, values: Sequence[int], names: Sequence[str]) -> tuple[TensorSpec, ...]:
+    """The variant's specs under the model's names."""
+    return tuple(variant.values[v].model_copy(update={"name": n}) for v, n in zip(values, names, strict=True))
+
+
+def _fits(variant: Variant, shapes: Sequence[Shape | None]) -> bool:
+    """Whether a variant with dynamic dimensions takes inputs of these shapes."""
+    sizes: dict[str, int] = {}
+    for want, shape in zip(input_shapes(variant), shapes, strict=True):
+        if want is None or shape is None:
+            continue
+        if len(want) != len(shape):
+            return False
+        for dim, size in zip(want, shape, strict=True):
+            if isinstance(dim, int) and dim != size:
+                return False
+            if isinstance(dim, str):
+                bounds = variant.bounds.get(dim)
+                if sizes.setdefault(dim, size) != size:
+                    return False
+                if bounds is not None and not (bounds.min <= size and (bounds.max is None or size <= bounds.max)):
+                    return False
+    return True

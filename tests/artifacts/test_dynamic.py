@@ -1,0 +1,85 @@
+"""Dynamic dimensions and variants for several shapes in a manifest."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heterocc.artifacts.errors import BundleManifestError
+from heterocc.artifacts.reader import open_bundle
+from tests.artifacts.bundle_forge import edited, pack
+from tests.artifacts.bundle_sample import write_sample
+
+
+@pytest.fixture
+def sample(tmp_path: Path) -> Path:
+    write_sample(tmp_path / "m.hcb", dynamic=True)
+    return tmp_path / "m.hcb"
+
+
+def test_names_of_dimensions_bounds_and_shapes_are_read_back(sample: Path) -> None:
+    with open_bundle(sample) as bundle:
+        manifest = bundle.manifest
+    assert (manifest.version.major, manifest.version.minor) == (3, 0)
+    assert manifest.model.inputs[0].shape == ("batch", 4)
+    assert [v.name for v in manifest.choices] == ["hetero", "cpu"]
+    cpu, batch = manifest.with_shapes(manifest.choices[1])
+    assert (cpu.name, batch.name) == ("cpu", "cpu@batch") and batch.bounds["batch"].max == 64
+    assert len(manifest.all_goldens) == 2
+
+
+def version(tree: Any) -> None:
+    tree["version"] = {"major": 2, "minor": 0}
+
+
+def unknown(tree: Any) -> None:
+    tree["variants"][2]["shapes_of"] = "gpu"
+
+
+def itself(tree: Any) -> None:
+    tree["variants"][2]["shapes_of"] = "cpu@batch"
+
+
+def same(tree: Any) -> None:
+    tree["variants"][2]["values"] = tree["variants"][1]["values"]
+    tree["variants"][2]["bounds"] = {}
+
+
+def bounds(tree: Any) -> None:
+    tree["variants"][2]["bounds"] = {"batch": {"min": 9, "max": 3}}
+
+
+def stray(tree: Any) -> None:
+    tree["variants"][2]["bounds"] = {"time": {"min": 1, "max": 3}}
+
+
+def on_a_gpu(tree: Any) -> None:
+    tree["variants"][0]["values"][1]["shape"] = ["batch", 3]
+
+
+def no_rank(tree: Any) -> None:
+    tree["variants"][2]["values"][0]["shape"] = None
+
+
+def empty(tree: Any) -> None:
+    tree["variants"][2]["values"][0]["shape"] = ["", 4]
+
+
+CASES = [
+    (version, "the bundle's version does not allow"),
+    (unknown, "not an earlier variant"),
+    (itself, "not an earlier variant"),
+    (same, "same shapes of inputs"),
+    (bounds, "are 9 and 3"),
+    (stray, "not a dimension of it"),
+    (on_a_gpu, "has no static shape"),
+    (no_rank, "has no static shape"),
+    (empty, "malformed"),
+]
+
+
+@pytest.mark.parametrize(("edit", "words"), CASES, ids=[edit.__name__ for edit, _ in CASES])
+def test_a_manifest_that_breaks_a_rule_is_refused(sample: Path, tmp_path: Path, edit: Any, words: str) -> None:
+    pack(tmp_path / "x.hcb", edited(sample, edit))
+    with pytest.raises(BundleManifestError, match=words):
+        open_bundle(tmp_path / "x.hcb")

@@ -1,0 +1,177 @@
+"""Several shapes of inputs in one bundle: options, compile, reports, and the commands on the bundle."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+from onnx import helper
+from typer.testing import CliRunner, Result
+
+from heterocc.artifacts.errors import FeedError, HeteroccError, Hint, ShapeOptionError
+from heterocc.artifacts.reader import open_bundle
+from heterocc.compiler import CompileOptions, compile_model, partition_model, verify_bundle
+from heterocc.compiler.cli.main import app
+from heterocc.compiler.cli.options import parse_hints, parse_shape_sets
+from heterocc.compiler.shape_requests import shape_requests
+from heterocc.runtime import load
+from tests.compiler.small import save
+
+WEIGHT = np.random.default_rng(0).standard_normal((8, 256)).astype(np.float32)
+
+
+def product(path: Path, dims: tuple[int | str | None, ...] = ("batch", 8)) -> Path:
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["p"], name="p"), helper.make_node("Relu", ["p"], ["y"], name="r")]
+    return save(path, nodes, {"x": dims}, {"y": (dims[0], 256)}, {"w": WEIGHT})  # type: ignore[dict-item]
+
+
+def heterocc(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(a) for a in arguments])
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Batches of 1 and 6."""
+    path = tmp_path_factory.mktemp("bundle") / "m.hcb"
+    report = compile_model(product(path.with_suffix(".onnx")), path, devices="CPU", hints={"batch": (1, 6)})
+    assert report.variants == ("main", "main@batch=6")
+    assert [plan["shapes"] for plan in report.to_json()["plans"]] == [{"x": [1, 8]}, {"x": [6, 8]}]  # type: ignore[index, union-attr, attr-defined]
+    assert report.lines()[1].startswith("main@batch=6: 2 nodes: CPU 2")
+    return path
+
+
+def test_each_hinted_size_runs_as_in_onnx_runtime(bundle: Path) -> None:
+    reference = onnxruntime.InferenceSession(bundle.with_suffix(".onnx"), providers=["CPUExecutionProvider"])
+    with load(bundle) as session:
+        assert str(session.inputs[0]) == "x: float32 [batch (1 or 6), 8]"
+        assert str(session.outputs[0]) == "y: float32 [batch, 256]"
+        for size in (1, 6):
+            x = np.random.default_rng(size).standard_normal((size, 8)).astype(np.float32)
+            np.testing.assert_allclose(
+                session.run({"x": x})["y"], reference.run(None, {"x": x})[0], rtol=1e-5, atol=1e-5
+            )
+        with pytest.raises(FeedError, match="dimension 'batch' of input 'x' must be 1 or 6, got 3"):
+            session.run({"x": np.zeros((3, 8), np.float32)})
+
+
+def test_weights_are_stored_once_and_are_in_memory_once(bundle: Path) -> None:
+    with open_bundle(bundle) as opened:
+        params = [[i for part in v.partitions for i in part.params] for v in opened.manifest.variants]
+        assert params[0] == params[1]
+        assert sum({w.offset: w.nbytes for w in opened.manifest.weights}.values()) == WEIGHT.nbytes
+    with load(bundle) as session:
+        before = session.allocated_bytes
+        session.run({"x": np.zeros((6, 8), np.float32)})
+        assert session.allocated_bytes - before < WEIGHT.nbytes + 16384  # values only, or another layout of the weight
+
+
+def test_inspect_check_verify_run_and_bench_follow(bundle: Path) -> None:
+    shown = heterocc("inspect", bundle).stdout
+    assert "input     x: float32[batch, 8] (batch 1 or 6)" in shown and "golden    seed 0, for 2 shapes" in shown
+    assert "  shapes  x=6,8" in shown
+    assert "variant main@batch=6 for x=6,8: can run here" in heterocc("check", bundle).stdout
+    for found in (verify_bundle(bundle, None), verify_bundle(bundle, bundle.with_suffix(".onnx"))):
+        assert found.ok and [d.name for d in found.differences] == ["y at x=1,8", "y at x=6,8"]
+    for options, shape in ((["--dim", "batch=6"], [6, 256]), (["--shape", "x=6,8"], [6, 256]), ([], [1, 256])):
+        done = json.loads(heterocc("run", bundle, "--json", *options).stdout)
+        assert done["outputs"]["y"]["shape"] == shape
+    assert heterocc("bench", bundle, "--dim", "batch=6", "-n", "2").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--dim", "batch=3"], "must be 1 or 6, got 3"),
+        (["--dim", "bath=6"], "did you mean 'batch'?"),
+        (["--shape", "z=6,8"], "no input 'z'"),
+        (["--shape", "x=6"], "has 1 dimensions, the input has 2"),
+    ],
+)
+def test_a_request_that_the_bundle_does_not_allow_is_an_error(bundle: Path, options: list[str], words: str) -> None:
+    done = heterocc("run", bundle, *options)
+    assert done.exit_code != 0 and words in done.output
+
+
+def test_sets_of_shapes_need_no_names(tmp_path: Path) -> None:
+    path = product(tmp_path / "m.onnx", (None, 8))
+    done = heterocc("compile", path, "--shapes", "x=1,8", "--shapes", "x=4,8", "-d", "CPU", "-o", tmp_path / "m.hcb")
+    assert done.exit_code == 0 and "main@x=4x8" in done.stdout, done.output
+    with load(tmp_path / "m.hcb") as session:
+        assert str(session.inputs[0]) == "x: float32 [? (1 or 4), 8]"
+        assert session.run({"x": np.ones((4, 8), np.float32)})["y"].shape == (4, 256)
+        with pytest.raises(FeedError, match="dimension 0 of input 'x' must be 1 or 4, got 2"):
+            session.run({"x": np.ones((2, 8), np.float32)})
+
+
+def test_every_choice_of_devices_has_all_shapes(tmp_path: Path) -> None:
+    path = product(tmp_path / "m.onnx")
+    compile_model(path, tmp_path / "m.hcb", devices="CPU", variants=("ORT",), hints={"batch": (1, 2, 3)}, check=False)
+    with open_bundle(tmp_path / "m.hcb") as opened:
+        manifest = opened.manifest
+    assert [v.name for v in manifest.choices] == ["main", "ort"]
+    names = [[v.name for v in manifest.with_shapes(choice)] for choice in manifest.choices]
+    assert names == [["main", "main@batch=2", "main@batch=3"], ["ort", "ort@batch=2", "ort@batch=3"]]
+    for devices in ("CPU", "ORT", "main", "AUTO"):
+        with load(tmp_path / "m.hcb", devices) as session:
+            assert session.run({"x": np.ones((3, 8), np.float32)})["y"].shape == (3, 256)
+            assert session.run({"x": np.ones((1, 8), np.float32)})["y"].shape == (1, 256)
+
+
+def test_given_inputs_are_used_for_their_shapes(tmp_path: Path) -> None:
+    path, inputs = product(tmp_path / "m.onnx"), tmp_path / "in.npz"
+    x = np.arange(32, dtype=np.float32).reshape(4, 8)
+    np.savez(inputs, x=x)
+    compile_model(path, tmp_path / "m.hcb", devices="ORT", hints={"batch": (1, 4)}, inputs=inputs)
+    with open_bundle(tmp_path / "m.hcb") as opened:
+        first, second, _ = (opened.array(golden.inputs["x"]) for golden in opened.manifest.all_goldens)
+        assert first.shape == (1, 8)
+        np.testing.assert_array_equal(second, x)
+    with pytest.raises(FeedError, match=r"expected float32\[1, 8\]"):
+        compile_model(path, tmp_path / "m.hcb", devices="CPU", hints={"batch": (1, 2)}, inputs=inputs)
+
+
+def test_combinations_are_limited_and_may_not_repeat_or_contradict(tmp_path: Path) -> None:
+    path = product(tmp_path / "m.onnx")
+    cases: list[tuple[dict[str, object], str]] = [
+        ({"hints": {"a": range(5), "b": range(4)}}, "20 combinations of shapes are requested, more than 16"),
+        ({"hints": {"batch": (1, 8)}, "dims": {"batch": 8}}, "is fixed to 8 and has hints"),
+        ({"shape_sets": [{"x": (1, 8)}, {"x": (1, 8)}]}, "x=1x8 and x=1x8 are the same shapes"),
+        ({"shape_sets": [{"x": (1, 8)}], "shapes": {"x": (2, 8)}}, "is fixed, and given in a set"),
+        ({"hints": {"bath": (1, 8)}}, "no dimension of the model's inputs is named 'bath' at bath=1"),
+    ]
+    for options, words in cases:
+        with pytest.raises(ShapeOptionError, match=words):
+            compile_model(path, tmp_path / "m.hcb", devices="ORT", **options)  # type: ignore[arg-type]
+    with pytest.raises(ShapeOptionError, match="this command works with one") as caught:
+        partition_model(path, devices="ORT", hints={"batch": (1, 8)})
+    assert isinstance(caught.value.hint, Hint)
+
+
+def test_every_combination_of_hints_and_sets_is_a_request() -> None:
+    options = CompileOptions(
+        devices="CPU", shape_sets=[{"x": (1, 2)}, {"x": (3, 4)}], hints={"n": (5, 6)}, dims={"k": 7}
+    )
+    found = [(dict(r.shapes), dict(r.dims), r.label) for r in shape_requests(options)]
+    assert found[1] == ({"x": (1, 2)}, {"k": 7, "n": 6}, "x=1x2;n=6") and len(found) == 4
+    assert [r.label for r in shape_requests(CompileOptions(devices="CPU", hints={"n": (5,)}))] == [""]
+    assert [r.label for r in shape_requests(CompileOptions(hints={"n": (5,)}))] == ["n=5", "any"]
+
+
+@pytest.mark.parametrize("text", ["batch", "=1", "batch=", "batch=1,", "batch=a", "batch=-1"])
+def test_a_malformed_hint_is_an_error_that_quotes_it(text: str) -> None:
+    with pytest.raises(ShapeOptionError) as caught:
+        parse_hints([text])
+    assert caught.value.where == f"--hint {text}"
+
+
+def test_options_are_parsed() -> None:
+    assert parse_hints(["batch=1,8", "time=16"]) == {"batch": (1, 8), "time": (16,)}
+    assert parse_shape_sets(["x=1,3;y=2", "x=4,3"]) == ({"x": (1, 3), "y": (2,)}, {"x": (4, 3)})
+    for wrong in (["x"], [";"], ["x=1;x=2"]):
+        with pytest.raises(HeteroccError):
+            parse_shape_sets(wrong)
+    with pytest.raises(ShapeOptionError, match="has hints twice"):
+        parse_hints(["n=1", "n=2"])
