@@ -99,6 +99,9 @@ class Session(Closing):
     allocate only the arrays that `run` returns, and with `out=` or `bind` not even those. A run that fails discards its
     context; the session remains usable.
 
+    A bundle may have code for several shapes of inputs, and for dynamic dimensions: `run` uses what fits its inputs,
+    code for fixed shapes first. It is loaded when a run first needs it; the weights in memory are shared.
+
     Threads: with `threads=1`, CPU partitions run on the calling thread, and no other is started. Otherwise idle threads
     of a pool help the caller, up to `threads` in all. All sessions of the process share the pool; its number of workers
     is the largest `threads` of a session, less one. Each partition of ONNX Runtime has `threads - 1` workers, shared by
@@ -223,7 +226,8 @@ class Session(Closing):
         the arrays must not be changed during a run.
 
         Raises FeedError before anything runs, BundleHashError if weights are damaged, BundleChangedError if the file
-        was changed in place, and DeviceError or DeviceMemoryError that names the partition and the device.
+        was changed in place, and DeviceError or DeviceMemoryError that names the partition and the device; for shapes
+        that were not used before, the errors of `load`.
         """
         if second is not None:
             return self._run_list(first, second)
