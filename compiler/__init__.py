@@ -13,6 +13,8 @@ data of a model without a file.
 
     compile_model     compile a model into a bundle; returns a CompileReport
     partition_model   place a model's nodes only; returns a CompileReport
+    explain_model     place a model's nodes and explain the plan; returns an Explanation
+    explain_bundle    explain the placement of a bundle's variant; returns an Explanation
     query_model       query which device can run which node; returns a QueryResult
     import_model      normalise a model; returns an ImportedModel, which query_model also accepts
     verify_bundle     compare a bundle with its golden vectors or its model; returns a VerifyReport
@@ -22,6 +24,7 @@ Arguments and results.
     CompileOptions    the options of a compile; their names are also keywords of compile_model and partition_model
     CompileReport     summary, plan, output, notes, warnings, times; `to_json()`
     QueryResult       a mapping node → device, with the reason for every refusal; `to_json()`, `to_text()`
+    Explanation       reasons of nodes, costs of partitions and transfers, other plans; `to_json()`
     VerifyReport      `ok`, and the difference of each output; `to_json()`
     ImportedModel     the normalised model
     Reporter          base class of receivers of notes, warnings and progress
@@ -58,12 +61,14 @@ if TYPE_CHECKING:
     from heterocc.artifacts.version import __version__
     from heterocc.compiler.checking.verify import VerifyReport, verify_bundle
     from heterocc.compiler.driver import compile_model, partition_model
+    from heterocc.compiler.explaining import explain_bundle, explain_model
     from heterocc.compiler.importer.model import ImportedModel
     from heterocc.compiler.importer.pipeline import import_model
     from heterocc.compiler.options import CompileOptions
     from heterocc.compiler.progress import Reporter
     from heterocc.compiler.report import CompileReport
     from heterocc.compiler.support.query import QueryResult, query_model
+    from heterocc.passes.explain.explanation import Explanation
 
 _ERRORS = "heterocc.artifacts.errors"
 
@@ -72,6 +77,7 @@ _HOMES = {
     "CompileOptions": "heterocc.compiler.options",
     "CompileReport": "heterocc.compiler.report",
     "DeviceError": _ERRORS,
+    "Explanation": "heterocc.passes.explain.explanation",
     "HeteroccError": _ERRORS,
     "ImportedModel": "heterocc.compiler.importer.model",
     "InputError": _ERRORS,
@@ -83,6 +89,8 @@ _HOMES = {
     "VerifyReport": "heterocc.compiler.checking.verify",
     "__version__": "heterocc.artifacts.version",
     "compile_model": "heterocc.compiler.driver",
+    "explain_bundle": "heterocc.compiler.explaining",
+    "explain_model": "heterocc.compiler.explaining",
     "import_model": "heterocc.compiler.importer.pipeline",
     "partition_model": "heterocc.compiler.driver",
     "query_model": "heterocc.compiler.support.query",
@@ -94,6 +102,7 @@ __all__ = [
     "CompileOptions",
     "CompileReport",
     "DeviceError",
+    "Explanation",
     "HeteroccError",
     "ImportedModel",
     "InputError",
@@ -105,6 +114,8 @@ __all__ = [
     "VerifyReport",
     "__version__",
     "compile_model",
+    "explain_bundle",
+    "explain_model",
     "import_model",
     "partition_model",
     "query_model",

@@ -32,13 +32,15 @@ from heterocc.compiler.options import CompileOptions, with_overrides
 from heterocc.compiler.placement.affinity_file import affinity_from, write_affinity_file
 from heterocc.compiler.placement.cost_table import load_cost_table, place_by_table
 from heterocc.compiler.placement.machine import build_machine
-from heterocc.compiler.placement.run_passes import Trace, require_placed
+from heterocc.compiler.placement.run_passes import Trace, pipeline_of, require_placed
 from heterocc.compiler.progress import Reporter, timed
 from heterocc.compiler.report import CompileReport, VariantReport
 from heterocc.compiler.support.query import QueryResult, precisions_of, query_model
 from heterocc.compiler.variant_build import BuiltVariant, VariantBuilder
 from heterocc.compiler.variants import MAIN, VariantSpec, all_devices, cpu_specs, one_for_each_code, variant_specs
 from heterocc.passes.base import parse_pipeline, policy_pipeline
+from heterocc.passes.explain.explanation import Explanation
+from heterocc.passes.explain.record import write_record
 from heterocc.passes.plan import Plan
 from heterocc.passes.show.dot import dot_files
 
@@ -90,6 +92,7 @@ def partition_model(
     with reading(_files(source, options)):
         job = _prepare(source, options, reporter or Reporter(), place)
         main = VariantReport(MAIN, job.variants.place(job.specs[0]))
+        job.note_placement([main.plan])
         job.write_dots([main])
         if place is not None:
             write_affinity_file(main.plan, place)
@@ -152,8 +155,10 @@ def _prepare(source: ModelSource, options: CompileOptions, reporter: Reporter, t
     """
     _require_places(options, target)
     seconds: dict[str, float] = {}
-    affinity = affinity_from(options.affinity)
-    passes = policy_pipeline(options.policy) if options.passes is None else parse_pipeline(options.passes)
+    given = options.affinity
+    # A query's result has a device for every node: the user's decisions are the entries that were set.
+    affinity = affinity_from(given.pins() if isinstance(given, QueryResult) else given)
+    policy, passes = pipeline_of(options)
     trace = Trace(options.dump_dir, options.pass_limit)
     with reporter.stage(f"importing {source.path.name}"), timed(seconds, "import"):
         model = import_model(source, shapes=options.shapes)
@@ -182,6 +187,7 @@ def _prepare(source: ModelSource, options: CompileOptions, reporter: Reporter, t
         model,
         specs,
         VariantBuilder(model, query, passes, trace, reporter, seconds),
+        policy,
     )
 
 
@@ -199,6 +205,7 @@ class _Job:
     model: ImportedModel
     specs: tuple[VariantSpec, ...]
     variants: VariantBuilder
+    policy: str
     unseen: list[str] = field(default_factory=list)
     unchecked: list[str] = field(default_factory=list)
 
@@ -207,6 +214,7 @@ class _Job:
         plans = {spec.name: self.variants.place(spec) for spec in self.specs}
         specs = one_for_each_code(self.specs, list(plans.values()))
         placed = [VariantReport(spec.name, plans[spec.name]) for spec in specs]
+        self.note_placement([variant.plan for variant in placed])
         self.write_dots(placed)
         if self.options.stop_after == "partition":
             return self.report(*placed, *(VariantReport(spec.name, plan) for spec, plan in self._cpu(placed)))
@@ -220,7 +228,10 @@ class _Job:
                 write_dumps(made.built, self.options.dump_dir, made.spec.name)
         if self.options.stop_after == "lower":
             return self.report(*reports)
-        parts = [variant.parts(self.model, self.unseen) for variant in built]
+        parts = [
+            replace(variant.parts(self.model, self.unseen), record=write_record(self.explained(report.plan)))
+            for variant, report in zip(built, reports, strict=True)
+        ]
         packing = self.reporter.stage("packing weights", weights_of(parts))
         with packing as progress, timed(self.variants.seconds, "pack"):
             asked = [report for report, variant in zip(reports, built, strict=True) if not variant.spec.automatic]
@@ -336,6 +347,15 @@ class _Job:
                 )
         for part in report.tuned:
             self.reporter.note(part.sentence() + remembered([part]))
+
+    def explained(self, plan: Plan) -> Explanation:
+        """The plan with its reasons."""
+        return Explanation(plan, self.variants.passes, self.policy)
+
+    def note_placement(self, plans: Sequence[Plan]) -> None:
+        """Note devices that get no node, with the reason, and plans that are slower than the CPU alone."""
+        for note in dict.fromkeys(note for plan in plans for note in self.explained(plan).notes):
+            self.reporter.note(note)
 
     def write_dots(self, placed: Sequence[VariantReport]) -> None:
         """Write two graphs per variant to the folder of `--dot`, if given; further variants have subfolders."""

@@ -40,7 +40,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class VariantParts:
-    """The contents of a variant of the bundle: pieces in run order, the plan as text, and notes."""
+    """The contents of a variant of the bundle: pieces in run order, the plan as text, its record as JSON, and notes."""
 
     name: str
     devices: tuple[TargetDevice, ...]
@@ -50,6 +50,7 @@ class VariantParts:
     plan: str
     summary: str
     notes: tuple[str, ...] = ()
+    record: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +183,8 @@ def _variant(
                 checked=piece.checked,
             )
         )
+    if parts.record:
+        writer.add_member(f"plan/{folder}.json", parts.record)
     return m.Variant(
         name=parts.name,
         devices=tuple(_device(d, [p for p in parts.pieces if p.job.device.name == d.name]) for d in used),

@@ -154,7 +154,7 @@ def inspect(
     For an ONNX model: inputs and outputs with their dimensions, operators, weights, and the --shape that it needs.
     """
     with errors(json):
-        if _is_model(bundle):
+        if is_model(bundle):
             asked = {"--plan": plan, "--members": members, "--kernels": kernels}
             _inspect_model(bundle, [option for option, given in asked.items() if given], json)
             return
@@ -168,7 +168,7 @@ def inspect(
             cli_report.print_bundle(opened, plan=plan, members=members, kernels=kernels)
 
 
-def _is_model(path: Path) -> bool:
+def is_model(path: Path) -> bool:
     """Return whether a file is an ONNX model, by its suffix or else its first bytes; a bundle begins as a zip file."""
     if path.suffix.lower() in (".onnx", ".hcb"):
         return path.suffix.lower() == ".onnx"

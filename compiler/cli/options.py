@@ -128,6 +128,12 @@ def parse_shapes(options: list[str] | None) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
+def is_given(context: typer.Context, name: str) -> bool:
+    """Return whether the parameter is on the command line."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
 def split_devices(text: str) -> tuple[str, ...]:
     """Split `--devices` at commas, except after `AUTO:`, whose candidates are the rest of the text."""
     if text.upper().startswith("AUTO:"):

@@ -19,9 +19,9 @@ from heterocc.artifacts.errors import (
     UsageError,
 )
 from heterocc.compiler.files.writing import atomic_write
-from heterocc.compiler.options import Stage
+from heterocc.compiler.options import CompileOptions, Stage
 from heterocc.compiler.printable import printable
-from heterocc.passes.base import Pass, parse_pipeline
+from heterocc.passes.base import Pass, parse_pipeline, policy_pipeline
 from heterocc.passes.plan import UNPLACED, Plan
 from heterocc.passes.show.printer import print_plan
 from heterocc.passes.show.serialize import read_reproducer, write_reproducer
@@ -40,6 +40,13 @@ def parse_stage(text: str) -> Stage:
         where=Hint(f"stop_after={text!r}", "--stop-after"),
         hint=f"stages: {', '.join(STAGES)}",
     )
+
+
+def pipeline_of(options: CompileOptions) -> tuple[str, tuple[Pass, ...]]:
+    """The name of the policy, or the text of `--passes`, and its passes. Raises UsageError (HC120, HC121)."""
+    if options.passes is not None:
+        return options.passes, parse_pipeline(options.passes)
+    return options.policy, policy_pipeline(options.policy)
 
 
 @dataclass(slots=True)
