@@ -33,6 +33,7 @@ from heterocc.compiler.placement.affinity_file import affinity_from, write_affin
 from heterocc.compiler.placement.cost_table import load_cost_table, place_by_table
 from heterocc.compiler.placement.machine import build_machine
 from heterocc.compiler.placement.run_passes import Trace, pipeline_of, require_placed
+from heterocc.compiler.placement.side_by_side import plans_beside
 from heterocc.compiler.progress import Reporter, timed
 from heterocc.compiler.report import CompileReport, VariantReport
 from heterocc.compiler.support.query import QueryResult, precisions_of, query_model
@@ -41,6 +42,7 @@ from heterocc.compiler.variants import MAIN, VariantSpec, all_devices, cpu_specs
 from heterocc.passes.base import parse_pipeline, policy_pipeline
 from heterocc.passes.explain.explanation import Explanation
 from heterocc.passes.explain.record import write_record
+from heterocc.passes.explain.report import report_html
 from heterocc.passes.plan import Plan
 from heterocc.passes.show.dot import dot_files
 
@@ -94,6 +96,7 @@ def partition_model(
         main = VariantReport(MAIN, job.variants.place(job.specs[0]))
         job.note_placement([main.plan])
         job.write_dots([main])
+        job.write_report(main.plan)
         if place is not None:
             write_affinity_file(main.plan, place)
         return job.report(main)
@@ -143,6 +146,8 @@ def _require_places(options: CompileOptions, target: Path | None) -> None:
     """Raise OutputFileError (HC111) for outputs that cannot be written or are inputs, before any work is done."""
     if target is not None:
         require_writable(target)
+    if options.report is not None:
+        require_writable(options.report)
     for folder in (options.dump_dir, options.dot_dir):
         if folder is not None:
             require_writable(folder, folder=True)
@@ -217,12 +222,14 @@ class _Job:
         self.note_placement([variant.plan for variant in placed])
         self.write_dots(placed)
         if self.options.stop_after == "partition":
+            self.write_report(placed[0].plan)
             return self.report(*placed, *(VariantReport(spec.name, plan) for spec, plan in self._cpu(placed)))
         for variant in placed:
             require_placed(variant.plan)
         feed, outputs = self._vectors()
         built = self._build(specs, placed, feed)
         reports = [variant.report for variant in built]
+        self.write_report(reports[0].plan)
         if self.options.dump_dir is not None:
             for made in built:
                 write_dumps(made.built, self.options.dump_dir, made.spec.name)
@@ -356,6 +363,13 @@ class _Job:
         """Note devices that get no node, with the reason, and plans that are slower than the CPU alone."""
         for note in dict.fromkeys(note for plan in plans for note in self.explained(plan).notes):
             self.reporter.note(note)
+
+    def write_report(self, plan: Plan) -> None:
+        """Write the page of `--report`, if given."""
+        if self.options.report is not None:
+            with self.reporter.stage("explaining"):
+                found = replace(self.explained(plan), others=plans_beside(plan, self.policy))
+                atomic_write(self.options.report, report_html(found))
 
     def write_dots(self, placed: Sequence[VariantReport]) -> None:
         """Write two graphs per variant to the folder of `--dot`, if given; further variants have subfolders."""

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from heterocc.artifacts.errors import BundleError, InputError, PipelineSpecError, UnknownDeviceError
+from heterocc.artifacts.files.reading import reading
 from heterocc.artifacts.manifest import Manifest, Variant
 from heterocc.artifacts.reader import Bundle, open_bundle
 from heterocc.compiler.driver import partition_model
-from heterocc.compiler.importer.reading.source import AnyModel
+from heterocc.compiler.files.writing import atomic_write, require_writable
+from heterocc.compiler.importer.reading.source import AnyModel, as_source
 from heterocc.compiler.options import CompileOptions, with_overrides
+from heterocc.compiler.placement.annotate import write_annotated
 from heterocc.compiler.placement.run_passes import pipeline_of
 from heterocc.compiler.placement.side_by_side import plans_beside
 from heterocc.compiler.progress import Reporter
 from heterocc.passes.explain.explanation import Explanation
 from heterocc.passes.explain.record import read_record
+from heterocc.passes.explain.report import Timed, report_html
+from heterocc.runtime.profile.profile import Profile
 
 
 def explain_model(
@@ -25,17 +31,30 @@ def explain_model(
     reporter: Reporter | None = None,
     *,
     base_dir: str | Path | None = None,
+    annotate: str | Path | None = None,
     **overrides: Any,
 ) -> Explanation:
     """Place a model's nodes and explain the plan; arguments are as in `partition_model`.
 
     The result has a reason for every node, costs of partitions and transfers, and the plans of other policies and of
-    each device alone. Raises a HeteroccError for every error that the user can correct.
+    each device alone. `annotate` is the path of a copy of the model, with the device, partition, time and reason of
+    each node in its metadata. Raises a HeteroccError for every error that the user can correct.
     """
     options = with_overrides(explain_model, options, overrides)
-    report = partition_model(model, options, reporter, base_dir=base_dir)
-    policy, passes = pipeline_of(options)
-    return Explanation(report.plan, passes, policy, plans_beside(report.plan, policy))
+    source = as_source(model, base_dir)
+    files: dict[str | os.PathLike[str], str] = {} if source.data is not None else {source.path: "the model"}
+    outputs = [Path(path) for path in (options.report, annotate) if path is not None]
+    with reading(files):
+        for path in outputs:
+            require_writable(path)
+        plan = partition_model(model, replace(options, report=None), reporter, base_dir=base_dir).plan
+        policy, passes = pipeline_of(options)
+        found = Explanation(plan, passes, policy, plans_beside(plan, policy))
+        if options.report is not None:
+            atomic_write(options.report, report_html(found))
+        if annotate is not None:
+            write_annotated(source, found, Path(annotate))
+    return found
 
 
 def explain_bundle(path: str | Path, devices: str | None = None) -> Explanation:
@@ -79,3 +98,12 @@ def _recorded(bundle: Bundle, member: str, where: str) -> Explanation:
             where=f"{where}: {member}",
             hint="compile the model again",
         ) from error
+
+
+def timed_steps(profile: Profile) -> tuple[Timed, ...]:
+    """The measured partitions, transfers and kernels of a profile, for a report."""
+    return tuple(
+        Timed(r.kind, r.name, r.device, r.partition, r.real_ms / 1e3, r.nodes)
+        for r in profile.records
+        if r.kind != "node" and r.status == "EXECUTED"
+    )

@@ -26,7 +26,8 @@ class CompileOptions:
     `query_model`; a variant ignores entries for devices that only other variants list. `passes` overrides `policy`.
     `cpu_targets` are CPUs to compile for, each in variants of its own: `x86-64-v3`, `armv8.2-a+dotprod`.
     `inputs` is an .npz file with inputs for the check and the golden vectors, instead of seeded ones. A path may be a
-    string, and a single file or property needs no sequence.
+    string, and a single file or property needs no sequence. `report` is the path of an HTML page that explains the main
+    variant's placement.
 
     Raises UsageError (HC120) for a value of a wrong type.
     """
@@ -47,6 +48,7 @@ class CompileOptions:
     stop_after: Stage | None = None
     dump_dir: Path | None = None
     dot_dir: Path | None = None
+    report: Path | None = None
     pass_limit: int | None = None
 
     def __post_init__(self) -> None:
@@ -64,7 +66,7 @@ class CompileOptions:
         )
         if not isinstance(self.affinity, (Mapping, Affinity)):
             self._set("affinity", _path("affinity", self.affinity))
-        for name in ("inputs", "dump_dir", "dot_dir"):
+        for name in ("inputs", "dump_dir", "dot_dir", "report"):
             self._set(name, _path(name, getattr(self, name)))
         _require("shapes", self.shapes, Mapping, "a mapping of input name to dimensions")
         for name, shape in self.shapes.items():

@@ -104,6 +104,10 @@ def bench(
         typer.Option("--against", help="ONNX model: time ONNX Runtime on it too, interleaved in the same run."),
     ] = None,
     profile: Annotated[bool, typer.Option("--profile", help="Print time per partition, kernel and transfer.")] = False,
+    report: Annotated[
+        Path | None,
+        typer.Option("--report", help="With --profile: also write one HTML page with the measured timeline."),
+    ] = None,
     seed: Seed = 0,
     json: Json = False,
 ) -> None:
@@ -115,7 +119,10 @@ def bench(
         from heterocc.compiler.files import inputs as bundle_io
         from heterocc.runtime import load
 
+        if report is not None:
+            _require_profile(report, profile)
         with load(bundle, devices, threads=threads) as session:
+            variant = session.variant.name
             cli_report.print_notes(session.notes, devices)
             feed = bundle_io.read_inputs(bundle, session, tuple(inputs or ()), seed)
             result = bencher.bench(
@@ -131,6 +138,11 @@ def bench(
                 for _ in range(PROFILED_RUNS):
                     profiled.run(feed)
                 table = profiled.profile()
+        if table is not None and report is not None:
+            from heterocc.compiler.cli.pages import write_page
+            from heterocc.compiler.explaining import explain_bundle, timed_steps
+
+            write_page(bundle, report, explain_bundle(bundle, variant), timed_steps(table))
         if json:
             data = {**result.to_json(), "notes": list(session.notes)}
             if table is not None:
@@ -140,6 +152,20 @@ def bench(
         out.print(bench_table(result))
         if table is not None:
             print_plain(table.to_table())
+
+
+def _require_profile(report: Path, profile: bool) -> None:
+    """Raise UsageError (HC120) without --profile, and OutputFileError (HC111) for a page that cannot be written."""
+    from heterocc.artifacts.errors import UsageError
+    from heterocc.compiler.files.writing import require_writable
+
+    if not profile:
+        raise UsageError(
+            "--report shows the profile, which was not asked for",
+            where=f"--report {report}",
+            hint="add --profile, or see `heterocc explain --report` for estimates",
+        )
+    require_writable(report)
 
 
 def inspect(

@@ -18,12 +18,14 @@ from heterocc.compiler.cli.options import (
     Policy,
     Property,
     Quiet,
+    Report,
     Shape,
     compile_options,
     is_given,
 )
+from heterocc.compiler.cli.pages import write_page
 
-_OF_MODELS = ("shape", "device_file", "property_", "affinity", "policy", "passes")
+_OF_MODELS = ("shape", "device_file", "property_", "affinity", "policy", "passes", "annotate")
 """Parameters that a bundle, which is placed already, leaves without effect."""
 
 
@@ -48,6 +50,13 @@ def explain(
     affinity: Affinity = None,
     policy: Policy = "merge",
     passes: Passes = None,
+    report: Report = None,
+    annotate: Annotated[
+        Path | None,
+        typer.Option(
+            "--annotate", help="Write the model with device, partition, time and reason in each node's metadata."
+        ),
+    ] = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -62,15 +71,25 @@ def explain(
             found = explain_model(
                 path,
                 compile_options(
-                    devices or "CPU,ORT", device_file, property_, shape, affinity=affinity, policy=policy, passes=passes
+                    devices or "CPU,ORT",
+                    device_file,
+                    property_,
+                    shape,
+                    affinity=affinity,
+                    policy=policy,
+                    passes=passes,
+                    report=report,
                 ),
                 reporter,
+                annotate=annotate,
             )
         else:
             _refuse_given(context, path)
             from heterocc.compiler.explaining import explain_bundle
 
             found = explain_bundle(path, devices)
+            if report is not None:
+                write_page(path, report, found)
         named = None if node is None else found.named(node)
         if json:
             print_json(found.to_json(named))
@@ -95,5 +114,5 @@ def register(app: typer.Typer) -> None:
     """Add the command to the application."""
     app.command(
         epilog="Examples:  heterocc explain model.onnx -d GPU,CPU   ·   "
-        "heterocc explain model.onnx -d GPU,CPU --node 'decoder/*'   ·   heterocc explain model.hcb --json"
+        "heterocc explain model.onnx -d GPU,CPU --node 'decoder/*'   ·   heterocc explain model.hcb --report out.html"
     )(explain)

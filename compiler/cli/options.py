@@ -89,6 +89,12 @@ DotDir = Annotated[
     Path | None,
     typer.Option("--dot", help="Directory for hetero_affinity_<model>.dot and hetero_subgraphs_<model>.dot."),
 ]
+Report = Annotated[
+    Path | None,
+    typer.Option(
+        "--report", help="Also write one HTML page: the graph by device, the timeline, tables. It loads nothing."
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Hide progress and notes; warnings remain.")]
 DumpDir = Annotated[

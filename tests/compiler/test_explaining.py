@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import onnx
 import pytest
 from typer.testing import CliRunner
 
@@ -93,3 +94,41 @@ def test_a_malformed_record_is_a_bundle_error(tmp_path: Path, monkeypatch: pytes
     compile_model(conv_net(tmp_path / "m.onnx"), bundle, devices="CPU", check=False)
     with pytest.raises(BundleError, match="record of the placement is malformed"):
         explain_bundle(bundle)
+
+
+def test_a_report_is_written_by_explain_compile_and_bench(tmp_path: Path) -> None:
+    model, bundle = conv_net(tmp_path / "m.onnx"), tmp_path / "m.hcb"
+
+    def page(name: str, *arguments: str) -> str:
+        done = CliRunner().invoke(app, [*arguments, "--report", str(tmp_path / name)])
+        assert done.exit_code == 0, done.output
+        return (tmp_path / name).read_text()
+
+    assert "m: placement" in page("a.html", "explain", str(model), "-d", "CPU")
+    assert '"measured":false' in page("b.html", "compile", str(model), "-o", str(bundle), "-d", "CPU", "--no-check")
+    assert "CPU alone" in page("c.html", "explain", str(bundle))
+    timed = page("d.html", "bench", str(bundle), "-n", "1", "--profile")
+    assert '"measured":true' in timed and '"kernels":[{' in timed
+    done = CliRunner().invoke(app, ["bench", str(bundle), "-n", "1", "--report", str(tmp_path / "e.html")])
+    assert done.exit_code == 2 and "add --profile" in done.output
+    done = CliRunner().invoke(app, ["explain", str(bundle), "--report", str(bundle)])
+    assert done.exit_code == 1 and "HC111" in done.output
+
+
+def test_an_annotated_model_has_device_partition_time_and_reason_of_every_node(tmp_path: Path) -> None:
+    proto = onnx.load(conv_net(tmp_path / "m.onnx"))
+    proto.graph.node[1].name = ""
+    proto.graph.node[2].metadata_props.add(key="heterocc.device", value="from an earlier run")
+    constant = onnx.helper.make_node("Identity", ["m"], ["m2"], name="copy")
+    proto.graph.node.insert(7, constant)
+    proto.graph.node[8].input[1] = "m2"
+    onnx.save(proto, tmp_path / "m.onnx")
+    out = tmp_path / "out" / "m.onnx"
+    explain_model(tmp_path / "m.onnx", policy="greedy", annotate=out, **asked(tmp_path))
+    nodes = onnx.load(out).graph.node
+    found = {n.name or n.op_type: {e.key.removeprefix("heterocc."): e.value for e in n.metadata_props} for n in nodes}
+    assert found["gate"]["device"] == "CPU" and "refusing Sigmoid" in found["gate"]["why"]
+    assert found["Relu"]["device"] == "LIKE" and float(found["Relu"]["estimated_us"]) > 0
+    assert found["conv2"]["device"] == "LIKE" and len(nodes[2].metadata_props) == 4
+    assert found["copy"] == {"device": "none: folded or removed by the import"}
+    onnx.checker.check_model(onnx.load(out))
