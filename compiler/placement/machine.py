@@ -32,6 +32,7 @@ def placement_device(device: TargetDevice) -> PlacementDevice:
         bandwidth=device.bandwidth or _BANDWIDTH[device.unit],
         launch=_LAUNCH[device.backend],
         last_resort=device.last_resort,
+        rules=device.partitions,
     )
 
 

@@ -22,7 +22,9 @@ from heterocc.compiler.files.writing import atomic_write
 from heterocc.compiler.options import CompileOptions, Stage
 from heterocc.compiler.printable import printable
 from heterocc.passes.base import Pass, parse_pipeline, policy_pipeline
+from heterocc.passes.mincut import MinCut
 from heterocc.passes.plan import UNPLACED, Plan
+from heterocc.passes.rules import within_rules
 from heterocc.passes.show.printer import print_plan
 from heterocc.passes.show.serialize import read_reproducer, write_reproducer
 
@@ -72,7 +74,9 @@ class Trace:
 
 
 def run_pipeline(plan: Plan, passes: Sequence[Pass], trace: Trace | None = None, *, variant: str = "") -> Plan:
-    """The plan after all passes, or after the first `trace.pass_limit` of them.
+    """The plan after all passes, or after the first `trace.pass_limit` of them, within the rules of the devices.
+
+    Passes run again without the nodes that break a device's rules for partitions, until none does (`passes/rules.py`).
 
     Writes `NN-<pass>.plan` after every pass, prefixed with the name of the variant if there is one. A HeteroccError of
     a pass propagates. For any other exception a reproducer is written to the dump directory, or to a new temporary
@@ -80,6 +84,14 @@ def run_pipeline(plan: Plan, passes: Sequence[Pass], trace: Trace | None = None,
     Raises UsageError (HC120) if the whole pipeline ran and some nodes have no device.
     """
     trace = Trace() if trace is None else trace
+    fastest = any(isinstance(p, MinCut) for p in passes)
+    placed = within_rules(plan, lambda start: _run_all(start, passes, trace, variant), fastest=fastest)
+    if trace.pass_limit is None or trace.pass_limit >= len(passes):
+        require_placed(placed)
+    return placed
+
+
+def _run_all(plan: Plan, passes: Sequence[Pass], trace: Trace, variant: str) -> Plan:
     prefix = f"{variant}-" if variant else ""
     limit = len(passes) if trace.pass_limit is None else trace.pass_limit
     for index, pass_ in enumerate(passes[:limit]):
@@ -96,8 +108,6 @@ def run_pipeline(plan: Plan, passes: Sequence[Pass], trace: Trace | None = None,
         trace.timings.append((pass_.name, time.perf_counter() - started))
         plan = after
         trace.dump(f"{prefix}{index:02d}-{pass_.name}.plan", print_plan(plan))
-    if limit >= len(passes):
-        require_placed(plan)
     return plan
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from heterocc.artifacts.errors import HeteroccError
 from heterocc.compiler.placement.run_passes import run_pipeline
@@ -11,6 +12,7 @@ from heterocc.passes.explain.explanation import OtherPlan
 from heterocc.passes.explain.reasons import shown
 from heterocc.passes.placement import overfull
 from heterocc.passes.plan import Partition, Plan
+from heterocc.passes.rules import rules_broken, without_rules
 
 COMPARED = ("greedy", "merge", "optimal")
 """The policies that are compared with any plan."""
@@ -44,7 +46,7 @@ def plans_beside(plan: Plan, policy: str, measured: Mapping[str, float] | None =
 
 def alone(plan: Plan, device: str) -> Plan | str:
     """The plan with all nodes on one device, or the reason why there is none."""
-    graph, machine = plan.graph, plan.machine
+    graph, machine = plan.graph, without_rules(plan.machine)
     for node in graph.nodes:
         reason = machine.refusal(device, node.name)
         if reason is not None:
@@ -55,10 +57,12 @@ def alone(plan: Plan, device: str) -> Plan | str:
     if overfull(graph, machine, everything):
         return f"{device} lacks memory for all nodes"
     nodes = tuple(everything)
-    return plan.with_partitions((Partition(device, nodes),) if nodes else ())
+    made = replace(plan, machine=machine, partitions=(Partition(device, nodes),) if nodes else (), bound=None)
+    broken = next(iter(rules_broken(made).get(device, {}).items()), None)
+    return made if broken is None else f"{shown(graph.node_by_name[broken[0]])}: {broken[1]}"
 
 
 def _initial(plan: Plan) -> Plan:
     """The plan before any pass; pins that no rule gave, such as those of a cost table, are kept."""
-    start = Plan.initial(plan.graph, plan.machine, plan.affinity)
+    start = Plan.initial(plan.graph, without_rules(plan.machine), plan.affinity)
     return start if plan.affinity.rules else start.with_partitions(start.partitions, plan.pins)
