@@ -28,6 +28,7 @@ from heterocc.compiler.importer.pipeline import import_model
 from heterocc.compiler.importer.random_nodes import not_compared
 from heterocc.compiler.importer.reading.source import AnyModel, ModelSource, as_source
 from heterocc.compiler.importer.shapes.shape_rules import empty_at_fault
+from heterocc.compiler.measuring import Measurer
 from heterocc.compiler.options import CompileOptions, with_overrides
 from heterocc.compiler.placement.affinity_file import affinity_from, write_affinity_file
 from heterocc.compiler.placement.cost_table import load_cost_table, place_by_table
@@ -35,11 +36,11 @@ from heterocc.compiler.placement.machine import build_machine
 from heterocc.compiler.placement.run_passes import Trace, pipeline_of, require_placed
 from heterocc.compiler.placement.side_by_side import plans_beside
 from heterocc.compiler.progress import Reporter, timed
-from heterocc.compiler.report import CompileReport, VariantReport
+from heterocc.compiler.report import CompileReport, TimedPlan, VariantReport
 from heterocc.compiler.support.query import QueryResult, precisions_of, query_model
 from heterocc.compiler.variant_build import BuiltVariant, VariantBuilder
 from heterocc.compiler.variants import MAIN, VariantSpec, all_devices, cpu_specs, one_for_each_code, variant_specs
-from heterocc.passes.base import parse_pipeline, policy_pipeline
+from heterocc.passes.base import MEASURED, Pass, parse_pipeline, policy_pipeline
 from heterocc.passes.explain.explanation import Explanation
 from heterocc.passes.explain.record import write_record
 from heterocc.passes.explain.report import report_html
@@ -68,7 +69,8 @@ def compile_model(
     target = Path(output) if output is not None else source.default_output()
     packs = options.stop_after is None or options.stop_after == "pack"
     with reading(_files(source, options)):
-        job = _prepare(source, options, reporter or Reporter(), target if packs else None)
+        measures = options.stop_after in (None, "lower", "pack")
+        job = _prepare(source, options, reporter or Reporter(), target if packs else None, measures=measures)
         if options.stop_after == "import":
             plan = Plan.initial(
                 job.model.graph, build_machine(job.model, job.specs[0].devices, job.variants.query.reasons())
@@ -153,7 +155,14 @@ def _require_places(options: CompileOptions, target: Path | None) -> None:
             require_writable(folder, folder=True)
 
 
-def _prepare(source: ModelSource, options: CompileOptions, reporter: Reporter, target: Path | None = None) -> _Job:
+def _prepare(
+    source: ModelSource,
+    options: CompileOptions,
+    reporter: Reporter,
+    target: Path | None = None,
+    *,
+    measures: bool = False,
+) -> _Job:
     """Import the model, resolve the devices and query them. Options are checked before the import.
 
     `target` is the file that the command will write.
@@ -163,7 +172,7 @@ def _prepare(source: ModelSource, options: CompileOptions, reporter: Reporter, t
     given = options.affinity
     # A query's result has a device for every node: the user's decisions are the entries that were set.
     affinity = affinity_from(given.pins() if isinstance(given, QueryResult) else given)
-    policy, passes = pipeline_of(options)
+    policy, passes = pipeline_of(options, measures=measures)
     trace = Trace(options.dump_dir, options.pass_limit)
     with reporter.stage(f"importing {source.path.name}"), timed(seconds, "import"):
         model = import_model(source, shapes=options.shapes)
@@ -200,6 +209,7 @@ def _prepare(source: ModelSource, options: CompileOptions, reporter: Reporter, t
 class _Job:
     """A running command on the model file `where`.
 
+    `passes_of` are the passes of variants that the policy `measured` chose, by name.
     `unseen` are outputs of the model that no check compares, with the reason; they are in every variant's notes.
     `unchecked` is the same for the report, or the reason why nothing is compared.
     """
@@ -211,6 +221,7 @@ class _Job:
     specs: tuple[VariantSpec, ...]
     variants: VariantBuilder
     policy: str
+    passes_of: dict[str, tuple[Pass, ...]] = field(default_factory=dict)
     unseen: list[str] = field(default_factory=list)
     unchecked: list[str] = field(default_factory=list)
 
@@ -219,7 +230,8 @@ class _Job:
         plans = {spec.name: self.variants.place(spec) for spec in self.specs}
         specs = one_for_each_code(self.specs, list(plans.values()))
         placed = [VariantReport(spec.name, plans[spec.name]) for spec in specs]
-        self.note_placement([variant.plan for variant in placed])
+        if self.policy != MEASURED:
+            self.note_placement([variant.plan for variant in placed])
         self.write_dots(placed)
         if self.options.stop_after == "partition":
             self.write_report(placed[0].plan)
@@ -229,15 +241,16 @@ class _Job:
         feed, outputs = self._vectors()
         built = self._build(specs, placed, feed)
         reports = [variant.report for variant in built]
-        self.write_report(reports[0].plan)
+        self.write_report(reports[0].plan, reports[0].timed)
         if self.options.dump_dir is not None:
             for made in built:
                 write_dumps(made.built, self.options.dump_dir, made.spec.name)
         if self.options.stop_after == "lower":
             return self.report(*reports)
+        records = [write_record(self.explained(r.plan, r.name, r.timed)) for r in reports]
         parts = [
-            replace(variant.parts(self.model, self.unseen), record=write_record(self.explained(report.plan)))
-            for variant, report in zip(built, reports, strict=True)
+            replace(variant.parts(self.model, self.unseen), record=record)
+            for variant, record in zip(built, records, strict=True)
         ]
         packing = self.reporter.stage("packing weights", weights_of(parts))
         with packing as progress, timed(self.variants.seconds, "pack"):
@@ -316,7 +329,10 @@ class _Job:
         checker = Checker(self.model, feed, self.reporter) if feed is not None and self.options.check else None
         built = []
         for spec, variant in zip(specs, placed, strict=True):
-            built.append(self.variants.build(spec, variant.plan, builder, checker))
+            if self.policy == MEASURED:
+                built.append(self._measured(spec, builder, checker, feed))
+            else:
+                built.append(self.variants.build(spec, variant.plan, builder, checker))
             self._note(built[-1])
         for cpu in self._cpu([variant.report for variant in built]):
             try:
@@ -326,6 +342,25 @@ class _Job:
             else:
                 self._note(built[-1])
         return built
+
+    def _measured(
+        self, spec: VariantSpec, builder: Builder, checker: Checker | None, feed: Mapping[str, Any] | None
+    ) -> BuiltVariant:
+        """The fastest plan of a variant; by estimates, with a note, if a device is not on this machine."""
+        absent = [d.name for d in spec.devices if not d.present]
+        if absent:
+            self.reporter.note(
+                f"variant {spec.name} is not measured: {', '.join(absent)} is not on this machine; its plan is that of "
+                "policy optimal"
+            )
+            passes = policy_pipeline("optimal")
+            return self.variants.build(spec, self.variants.place(spec, passes), builder, checker, passes)
+        with timed(self.variants.seconds, "measure"):
+            choice = Measurer(self.variants, builder, checker, feed).choose(spec)
+        name = "" if spec.name == MAIN else f" for variant {spec.name}"
+        self.reporter.note(f"policy measured{name}: {', '.join(plan.text() for plan in choice.timed)}")
+        self.passes_of[spec.name] = choice.passes
+        return replace(choice.variant, timed=choice.timed)
 
     def _cpu(self, beside: Sequence[VariantReport]) -> list[tuple[VariantSpec, Plan]]:
         """The placed CPU-only variants beside these; none if disabled or, with a note, if they cannot be placed."""
@@ -355,20 +390,22 @@ class _Job:
         for part in report.tuned:
             self.reporter.note(part.sentence() + remembered([part]))
 
-    def explained(self, plan: Plan) -> Explanation:
-        """The plan with its reasons."""
-        return Explanation(plan, self.variants.passes, self.policy)
+    def explained(self, plan: Plan, name: str = MAIN, timed: Sequence[TimedPlan] = ()) -> Explanation:
+        """The plan of a variant with its reasons, and those that were timed."""
+        measured = tuple((n, p.seconds) for p in timed if p.seconds is not None for n in (p.name, *p.also))
+        return Explanation(plan, self.passes_of.get(name, self.variants.passes), self.policy, (), measured)
 
     def note_placement(self, plans: Sequence[Plan]) -> None:
         """Note devices that get no node, with the reason, and plans that are slower than the CPU alone."""
         for note in dict.fromkeys(note for plan in plans for note in self.explained(plan).notes):
             self.reporter.note(note)
 
-    def write_report(self, plan: Plan) -> None:
-        """Write the page of `--report`, if given."""
+    def write_report(self, plan: Plan, timed: Sequence[TimedPlan] = ()) -> None:
+        """Write the page of `--report` on the main variant, if given."""
         if self.options.report is not None:
             with self.reporter.stage("explaining"):
-                found = replace(self.explained(plan), others=plans_beside(plan, self.policy))
+                found = self.explained(plan, MAIN, timed)
+                found = replace(found, others=plans_beside(plan, self.policy, dict(found.measured)))
                 atomic_write(self.options.report, report_html(found))
 
     def write_dots(self, placed: Sequence[VariantReport]) -> None:

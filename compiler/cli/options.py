@@ -69,7 +69,8 @@ Policy = Annotated[
     typer.Option(
         "--policy",
         help="greedy: the first device that supports a node; merge: also fewest transfers; optimal: the least "
-        "estimated time, whatever the order of devices.",
+        "estimated time, whatever the order of devices; measured (of compile): the plans of the others and of each "
+        "device alone are compiled and timed here, and the fastest is kept.",
     ),
 ]
 CostTable = Annotated[

@@ -21,7 +21,7 @@ from heterocc.artifacts.errors import (
 from heterocc.compiler.files.writing import atomic_write
 from heterocc.compiler.options import CompileOptions, Stage
 from heterocc.compiler.printable import printable
-from heterocc.passes.base import Pass, parse_pipeline, policy_pipeline
+from heterocc.passes.base import MEASURED, Pass, parse_pipeline, policy_pipeline
 from heterocc.passes.mincut import MinCut
 from heterocc.passes.plan import UNPLACED, Plan
 from heterocc.passes.rules import within_rules
@@ -44,10 +44,15 @@ def parse_stage(text: str) -> Stage:
     )
 
 
-def pipeline_of(options: CompileOptions) -> tuple[str, tuple[Pass, ...]]:
-    """The name of the policy, or the text of `--passes`, and its passes. Raises UsageError (HC120, HC121)."""
+def pipeline_of(options: CompileOptions, *, measures: bool = False) -> tuple[str, tuple[Pass, ...]]:
+    """The name of the policy, or the text of `--passes`, and its passes. Raises UsageError (HC120, HC121).
+
+    `measures` allows the policy `measured`, which begins with the plan of `merge`.
+    """
     if options.passes is not None:
         return options.passes, parse_pipeline(options.passes)
+    if measures and options.policy == MEASURED:
+        return MEASURED, policy_pipeline("merge")
     return options.policy, policy_pipeline(options.policy)
 
 

@@ -19,11 +19,13 @@ from heterocc.passes.mincut import MinCut
 from heterocc.passes.placement import place
 from heterocc.passes.plan import Plan
 from heterocc.passes.shapes import shape_nodes
+from heterocc.passes.show.printer import human_seconds
 from heterocc.passes.text import one_line
 
-Why = Literal["pin", "only", "shape", "priority", "island", "cost", "memory"]
+Why = Literal["pin", "only", "shape", "priority", "island", "cost", "measured", "memory"]
 """What decided: the user's pin; no other device can run the node; it computes a shape, and stays on the CPU; the order
-of devices; merge, which moved an island; the least estimated time; a device before it that is full or not linked."""
+of devices; merge, which moved an island; the least estimated time; timed runs; a device before it that is full or not
+linked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +67,15 @@ def shown(node: Node) -> str:
 
 @dataclass(frozen=True)
 class Reasons:
-    """The reasons of a plan that the passes made; `costs` are the plan's."""
+    """The reasons of a plan that the passes made; `costs` are the plan's.
+
+    `fastest` is the name and the median seconds of the plan, if it was chosen because it was the fastest of several.
+    """
 
     plan: Plan
     passes: Sequence[Pass]
     costs: Costs
+    fastest: tuple[str, float] | None = None
 
     def refused(self, node: Node, device: str) -> str | None:
         """The reason why the node cannot be on `device`: a refusal, a pin, a last resort; None if it can."""
@@ -131,6 +137,9 @@ class Reasons:
         first = self.first_fit.get(node.name, device)
         if device == first and node.name in self._shapes and machine.device(device).kind == "cpu":
             return "shape", f"it computes a shape, and such nodes stay on {device}", None
+        if self.fastest is not None:
+            name, seconds = self.fastest
+            return "measured", f"of the plans that were timed, '{name}' took least: {human_seconds(seconds)}", None
         if any(isinstance(p, MinCut) for p in self.passes):
             return self._cheapest(node, device)
         if device != first:
