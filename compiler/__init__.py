@@ -15,6 +15,7 @@ data of a model without a file.
     partition_model   place a model's nodes only; returns a CompileReport
     explain_model     place a model's nodes and explain the plan; returns an Explanation
     explain_bundle    explain the placement of a bundle's variant; returns an Explanation
+    calibrate_model   time a model's nodes on each device, for later placements
     query_model       query which device can run which node; returns a QueryResult
     import_model      normalise a model; returns an ImportedModel, which query_model also accepts
     verify_bundle     compare a bundle with its golden vectors or its model; returns a VerifyReport
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
         UsageError,
     )
     from heterocc.artifacts.version import __version__
+    from heterocc.compiler.calibrating import calibrate_model
     from heterocc.compiler.checking.verify import VerifyReport, verify_bundle
     from heterocc.compiler.driver import compile_model, partition_model
     from heterocc.compiler.explaining import explain_bundle, explain_model
@@ -88,6 +90,7 @@ _HOMES = {
     "UsageError": _ERRORS,
     "VerifyReport": "heterocc.compiler.checking.verify",
     "__version__": "heterocc.artifacts.version",
+    "calibrate_model": "heterocc.compiler.calibrating",
     "compile_model": "heterocc.compiler.driver",
     "explain_bundle": "heterocc.compiler.explaining",
     "explain_model": "heterocc.compiler.explaining",
@@ -113,6 +116,7 @@ __all__ = [
     "UsageError",
     "VerifyReport",
     "__version__",
+    "calibrate_model",
     "compile_model",
     "explain_bundle",
     "explain_model",

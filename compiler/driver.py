@@ -37,6 +37,7 @@ from heterocc.compiler.placement.run_passes import Trace, pipeline_of, require_p
 from heterocc.compiler.placement.side_by_side import plans_beside
 from heterocc.compiler.progress import Reporter, timed
 from heterocc.compiler.report import CompileReport, TimedPlan, VariantReport
+from heterocc.compiler.support.calibration import Measured, measured_times
 from heterocc.compiler.support.query import QueryResult, precisions_of, query_model
 from heterocc.compiler.variant_build import BuiltVariant, VariantBuilder
 from heterocc.compiler.variants import MAIN, VariantSpec, all_devices, cpu_specs, one_for_each_code, variant_specs
@@ -70,7 +71,7 @@ def compile_model(
     packs = options.stop_after is None or options.stop_after == "pack"
     with reading(_files(source, options)):
         measures = options.stop_after in (None, "lower", "pack")
-        job = _prepare(source, options, reporter or Reporter(), target if packs else None, measures=measures)
+        job = prepare(source, options, reporter or Reporter(), target if packs else None, measures=measures)
         if options.stop_after == "import":
             plan = Plan.initial(
                 job.model.graph, build_machine(job.model, job.specs[0].devices, job.variants.query.reasons())
@@ -94,7 +95,7 @@ def partition_model(
     options = with_overrides(partition_model, options, overrides)
     source, place = as_source(model, base_dir), None if write_affinity is None else Path(write_affinity)
     with reading(_files(source, options)):
-        job = _prepare(source, options, reporter or Reporter(), place)
+        job = prepare(source, options, reporter or Reporter(), place)
         main = VariantReport(MAIN, job.variants.place(job.specs[0]))
         job.note_placement([main.plan])
         job.write_dots([main])
@@ -129,7 +130,7 @@ def partition_by_table(
 
 def query_devices(model: AnyModel, options: CompileOptions, reporter: Reporter | None = None) -> QueryResult:
     """Query every listed device about every node."""
-    return _prepare(as_source(model), options, reporter or Reporter()).variants.query
+    return prepare(as_source(model), options, reporter or Reporter()).variants.query
 
 
 def _files(source: ModelSource, options: CompileOptions) -> dict[str | os.PathLike[str], str]:
@@ -155,17 +156,19 @@ def _require_places(options: CompileOptions, target: Path | None) -> None:
             require_writable(folder, folder=True)
 
 
-def _prepare(
+def prepare(
     source: ModelSource,
     options: CompileOptions,
     reporter: Reporter,
     target: Path | None = None,
     *,
     measures: bool = False,
-) -> _Job:
+    calibrated: bool = True,
+) -> Job:
     """Import the model, resolve the devices and query them. Options are checked before the import.
 
-    `target` is the file that the command will write.
+    `target` is the file that the command will write. `measures` allows the policy `measured`, `calibrated` the use of
+    times that `heterocc calibrate` stored.
     """
     _require_places(options, target)
     seconds: dict[str, float] = {}
@@ -194,19 +197,22 @@ def _prepare(
         query = query_model(model, all_devices(lists), on_node=progress.step)
     for note in query.notes:
         reporter.note(note)
-    return _Job(
+    measured = measured_times(model, all_devices(lists), query.refusals) if calibrated else Measured()
+    for note in measured.notes:
+        reporter.note(note)
+    return Job(
         source.path.name,
         options,
         reporter,
         model,
         specs,
-        VariantBuilder(model, query, passes, trace, reporter, seconds),
+        VariantBuilder(model, query, passes, trace, reporter, seconds, measured),
         policy,
     )
 
 
 @dataclass
-class _Job:
+class Job:
     """A running command on the model file `where`.
 
     `passes_of` are the passes of variants that the policy `measured` chose, by name.
@@ -224,6 +230,11 @@ class _Job:
     passes_of: dict[str, tuple[Pass, ...]] = field(default_factory=dict)
     unseen: list[str] = field(default_factory=list)
     unchecked: list[str] = field(default_factory=list)
+
+    def options_for(self, devices: tuple[str, ...]) -> CompileOptions:
+        """The options for another model on some of the devices."""
+        own = self.options
+        return CompileOptions(devices, device_files=own.device_files, properties=own.properties)
 
     def compile(self, target: Path) -> CompileReport:
         """Place, lower, check and pack all variants."""

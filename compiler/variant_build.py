@@ -17,6 +17,7 @@ from heterocc.compiler.placement.machine import build_machine
 from heterocc.compiler.placement.run_passes import Trace, run_pipeline
 from heterocc.compiler.progress import Reporter, timed
 from heterocc.compiler.report import Moved, TimedPlan, VariantReport
+from heterocc.compiler.support.calibration import Measured
 from heterocc.compiler.support.query import QueryResult
 from heterocc.compiler.support.remedy import add_device
 from heterocc.compiler.variants import MAIN, VariantSpec
@@ -76,6 +77,7 @@ class BuiltVariant:
 class VariantBuilder:
     """Places and builds the variants of one model.
 
+    `measured` are times of nodes and links that replace estimates.
     `wrong[device][node]` is the reason why a node failed on a device; placement avoids the pair in every variant.
     """
 
@@ -85,12 +87,14 @@ class VariantBuilder:
     trace: Trace
     reporter: Reporter
     seconds: dict[str, float]
+    measured: Measured = field(default_factory=Measured)
     wrong: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def place(self, spec: VariantSpec, passes: Sequence[Pass] | None = None) -> Plan:
         """Run the passes, or others, for a variant's devices. Errors of the passes name the variant."""
         with self.reporter.stage("placing"), timed(self.seconds, "partition"), _naming(spec):
-            seen = build_machine(self.model, spec.devices, self.query.reasons())
+            known = self.measured
+            seen = build_machine(self.model, spec.devices, self.query.reasons(), known.seconds, known.links)
             refusals = {d.name: {**seen.refusals.get(d.name, {}), **self.wrong.get(d.name, {})} for d in spec.devices}
             initial = Plan.initial(self.model.graph, replace(seen, refusals=refusals), spec.affinity)
             try:

@@ -1,4 +1,4 @@
-"""`heterocc explain`: the reasons of a placement, of a model or in a bundle."""
+"""`heterocc explain` and `heterocc calibrate`: the reasons of a placement, and measured times for placements."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from heterocc.compiler.cli.console import ConsoleReporter, errors, print_json, p
 from heterocc.compiler.cli.options import (
     Affinity,
     DeviceFile,
+    Devices,
     Json,
+    Model,
     Passes,
     Policy,
     Property,
@@ -99,6 +101,29 @@ def explain(
             print_plain(explanation_text(found, notes=not is_model(path)).rstrip("\n"))
 
 
+def calibrate(
+    model: Model,
+    devices: Devices = "GPU,CPU",
+    shape: Shape = None,
+    device_file: DeviceFile = None,
+    property_: Property = None,
+    again: Annotated[bool, typer.Option("--again", help="Time what is known too.")] = False,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Time a model's nodes on each device, and the copies between devices: later placements use the times."""
+    with errors(json):
+        from heterocc.compiler.calibrating import calibrate_model
+
+        options = compile_options(devices, device_file, property_, shape)
+        found = calibrate_model(model, options, ConsoleReporter(quiet=quiet or json), again=again)
+        if json:
+            print_json({"devices": [device.to_json() for device in found]})
+            return
+        for device in found:
+            print_plain(device.sentence())
+
+
 def _refuse_given(context: typer.Context, path: Path) -> None:
     given = [name for name in _OF_MODELS if is_given(context, name)]
     if given:
@@ -111,7 +136,11 @@ def _refuse_given(context: typer.Context, path: Path) -> None:
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
+    """Add the commands to the application."""
+    app.command(
+        epilog="Example:  heterocc calibrate model.onnx -d OPENCL,CPU\n\nTimes are kept in $HETEROCC_CACHE (default: "
+        "heterocc in the XDG cache directory); HETEROCC_CALIBRATION=off ignores them."
+    )(calibrate)
     app.command(
         epilog="Examples:  heterocc explain model.onnx -d GPU,CPU   ·   "
         "heterocc explain model.onnx -d GPU,CPU --node 'decoder/*'   ·   heterocc explain model.hcb --report out.html"
