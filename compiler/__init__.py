@@ -13,6 +13,9 @@ data of a model without a file.
 
     compile_model     compile a model into a bundle; returns a CompileReport
     partition_model   place a model's nodes only; returns a CompileReport
+    explain_model     place a model's nodes and explain the plan; returns an Explanation
+    explain_bundle    explain the placement of a bundle's variant; returns an Explanation
+    calibrate_model   time a model's nodes on each device, for later placements
     query_model       query which device can run which node; returns a QueryResult
     import_model      normalise a model; returns an ImportedModel, which query_model also accepts
     sign_bundle       add a signature to a bundle; returns a SignReport
@@ -30,6 +33,7 @@ Arguments and results.
     QueryResult       a mapping node → device, with the reason for every refusal; `to_json()`, `to_text()`
     SignReport        the digest, and the keys of the signatures; `to_json()`
     SigningKey        a private key
+    Explanation       reasons of nodes, costs of partitions and transfers, other plans; `to_json()`
     VerifyReport      `ok`, and the difference of each output; `to_json()`
     ImportedModel     the normalised model
     ReduceReport      the sizes before and after, and the file; `to_json()`
@@ -67,8 +71,10 @@ if TYPE_CHECKING:
     from heterocc.artifacts.sign import SignReport, sign_bundle
     from heterocc.artifacts.signing.keys import SigningKey, create_key_pair, read_signing_key
     from heterocc.artifacts.version import __version__
+    from heterocc.compiler.calibrating import calibrate_model
     from heterocc.compiler.checking.verify import VerifyReport, verify_bundle
     from heterocc.compiler.driver import compile_model, partition_model
+    from heterocc.compiler.explaining import explain_bundle, explain_model
     from heterocc.compiler.importer.model import ImportedModel
     from heterocc.compiler.importer.pipeline import import_model
     from heterocc.compiler.options import CompileOptions
@@ -77,6 +83,7 @@ if TYPE_CHECKING:
     from heterocc.compiler.regression.reduction.reduce import ReduceReport, reduce_model
     from heterocc.compiler.report import CompileReport
     from heterocc.compiler.support.query import QueryResult, query_model
+    from heterocc.passes.explain.explanation import Explanation
 
 _ERRORS = "heterocc.artifacts.errors"
 
@@ -88,6 +95,7 @@ _HOMES = {
     "CompileOptions": "heterocc.compiler.options",
     "CompileReport": "heterocc.compiler.report",
     "DeviceError": _ERRORS,
+    "Explanation": "heterocc.passes.explain.explanation",
     "HeteroccError": _ERRORS,
     "ImportedModel": "heterocc.compiler.importer.model",
     "InputError": _ERRORS,
@@ -101,9 +109,12 @@ _HOMES = {
     "UsageError": _ERRORS,
     "VerifyReport": "heterocc.compiler.checking.verify",
     "__version__": "heterocc.artifacts.version",
+    "calibrate_model": "heterocc.compiler.calibrating",
     "compile_model": "heterocc.compiler.driver",
     "create_key_pair": _KEYS,
     "diff_bundles": "heterocc.compiler.regression.bundle_diff",
+    "explain_bundle": "heterocc.compiler.explaining",
+    "explain_model": "heterocc.compiler.explaining",
     "import_model": "heterocc.compiler.importer.pipeline",
     "partition_model": "heterocc.compiler.driver",
     "query_model": "heterocc.compiler.support.query",
@@ -119,6 +130,7 @@ __all__ = [
     "CompileOptions",
     "CompileReport",
     "DeviceError",
+    "Explanation",
     "HeteroccError",
     "ImportedModel",
     "InputError",
@@ -132,9 +144,12 @@ __all__ = [
     "UsageError",
     "VerifyReport",
     "__version__",
+    "calibrate_model",
     "compile_model",
     "create_key_pair",
     "diff_bundles",
+    "explain_bundle",
+    "explain_model",
     "import_model",
     "partition_model",
     "query_model",

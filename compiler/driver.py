@@ -26,7 +26,7 @@ from heterocc.compiler.options import CompileOptions, with_overrides
 from heterocc.compiler.placement.affinity_file import affinity_from, write_affinity_file
 from heterocc.compiler.placement.cost_table import load_cost_table, place_by_table
 from heterocc.compiler.placement.machine import build_machine
-from heterocc.compiler.placement.run_passes import Trace, require_placed
+from heterocc.compiler.placement.run_passes import Trace, pipeline_of, require_placed
 from heterocc.compiler.progress import Reporter, timed
 from heterocc.compiler.report import CompileReport, VariantReport
 from heterocc.compiler.shape_requests import (
@@ -36,10 +36,12 @@ from heterocc.compiler.shape_requests import (
     shape_requests,
     with_samples_in_bounds,
 )
+from heterocc.compiler.support.calibration import Measured, measured_times
 from heterocc.compiler.support.query import QueryResult, precisions_of, query_model
-from heterocc.compiler.variant_build import VariantBuilder
+from heterocc.compiler.variant_build import BuiltVariant, VariantBuilder
 from heterocc.compiler.variants import MAIN, VariantSpec, all_devices, one_for_each_code, variant_specs
-from heterocc.passes.base import parse_pipeline, policy_pipeline
+from heterocc.passes.base import MEASURED, parse_pipeline, policy_pipeline
+from heterocc.passes.explain.record import write_record
 from heterocc.passes.plan import Plan
 
 T = TypeVar("T")
@@ -69,8 +71,9 @@ def compile_model(
         options = replace(options, sign=read_signing_key(options.sign))
     with reading(_files(source, options)):
         show = reporter or Reporter()
+        measures = options.stop_after in (None, "lower", "pack")
         jobs = [
-            _prepare(source, options, show, target if packs else None, request, further=number > 0)
+            prepare(source, options, show, target if packs else None, request, further=number > 0, measures=measures)
             for number, request in enumerate(shape_requests(options))
         ]
         jobs = [job for job in jobs if not job.is_idle]
@@ -98,9 +101,11 @@ def partition_model(
     options = with_overrides(partition_model, options, overrides)
     source, place = as_source(model, base_dir), None if write_affinity is None else Path(write_affinity)
     with reading(_files(source, options)):
-        job = _prepare(source, options, reporter or Reporter(), place)
+        job = prepare(source, options, reporter or Reporter(), place)
         main = VariantReport(MAIN, job.variants.place(job.specs[0]), shapes=job.shapes)
+        job.note_placement([main.plan])
         job.write_dots([main])
+        job.write_report(main.plan)
         if place is not None:
             write_affinity_file(main.plan, place)
         return _report([job], [main])
@@ -132,7 +137,7 @@ def partition_by_table(
 
 def query_devices(model: AnyModel, options: CompileOptions, reporter: Reporter | None = None) -> QueryResult:
     """Query every listed device about every node."""
-    return _prepare(as_source(model), options, reporter or Reporter()).variants.query
+    return prepare(as_source(model), options, reporter or Reporter()).variants.query
 
 
 def _files(source: ModelSource, options: CompileOptions) -> dict[str | os.PathLike[str], str]:
@@ -151,12 +156,14 @@ def _require_places(options: CompileOptions, target: Path | None) -> None:
     """Raise OutputFileError (HC111) for outputs that cannot be written or are inputs, before any work is done."""
     if target is not None:
         require_writable(target)
+    if options.report is not None:
+        require_writable(options.report)
     for folder in (options.dump_dir, options.dot_dir):
         if folder is not None:
             require_writable(folder, folder=True)
 
 
-def _prepare(
+def prepare(
     source: ModelSource,
     options: CompileOptions,
     reporter: Reporter,
@@ -164,17 +171,22 @@ def _prepare(
     request: ShapeRequest | None = None,
     *,
     further: bool = False,
+    measures: bool = False,
+    calibrated: bool = True,
 ) -> Job:
     """Import the model, resolve the devices and query them. Options are checked before the import.
 
     `target` is the file that the command will write. `request` are the shapes, by default the only ones that the
-    options request; `further` marks those after the first.
+    options request; `further` marks those after the first. `measures` allows the policy `measured`, `calibrated` the
+    use of times that `heterocc calibrate` stored.
     """
     request = request or _only_request(options)
     _require_places(options, target)
     seconds: dict[str, float] = {}
-    affinity = affinity_from(options.affinity)
-    passes = policy_pipeline(options.policy) if options.passes is None else parse_pipeline(options.passes)
+    given = options.affinity
+    # A query's result has a device for every node: the user's decisions are the entries that were set.
+    affinity = affinity_from(given.pins() if isinstance(given, QueryResult) else given)
+    policy, passes = pipeline_of(options, measures=measures)
     trace = Trace(options.dump_dir, options.pass_limit)
     importing = reporter.stage(f"importing {source.path.name}{request.at}")
     with importing, timed(seconds, "import"), request.naming():
@@ -199,8 +211,11 @@ def _prepare(
         query = query_model(model, all_devices(lists), on_node=progress.step)
     for note in query.notes:
         reporter.note(note)
-    builder = VariantBuilder(model, query, passes, trace, reporter, seconds)
-    job = Job(source.path.name, options, reporter, model, specs, builder, request, further)
+    measured = measured_times(model, all_devices(lists), query.refusals) if calibrated else Measured()
+    for note in measured.notes:
+        reporter.note(note)
+    builder = VariantBuilder(model, query, passes, trace, reporter, seconds, measured)
+    job = Job(source.path.name, options, reporter, model, specs, builder, request, further, policy)
     job.specs = tuple(map(job.at_shapes, specs))
     return job
 
@@ -230,7 +245,10 @@ def _compile(jobs: Sequence[Job], target: Path) -> CompileReport:
     for job in jobs:
         job.keep(kept)
         job.write_dots(job.placed)
+    if jobs[0].policy != MEASURED:
+        jobs[0].note_placement([variant.plan for variant in jobs[0].placed])
     if options.stop_after == "partition":
+        jobs[0].write_report(jobs[0].placed[0].plan)
         return _report(jobs, _in_order(jobs, lambda job: job.placed, _placed_cpu(jobs)))
     given = options.inputs
     taking = [] if given is None else [job for job in jobs if len(jobs) == 1 or job.takes(given)] or [jobs[0]]
@@ -245,13 +263,14 @@ def _compile(jobs: Sequence[Job], target: Path) -> CompileReport:
         job.build_cpu(specs)
     built = _in_order(jobs, lambda job: job.built, [[] for _ in jobs])
     reports = [variant.report for variant in built]
+    jobs[0].write_report(reports[0].plan, reports[0].timed)
     if options.dump_dir is not None:
         for made in built:
             write_dumps(made.built, options.dump_dir, made.spec.name)
     if options.stop_after == "lower":
         return _report(jobs, reports)
     owner = {id(variant): job for job in jobs for variant in job.built}
-    parts = _with_choices([variant.parts(owner[id(variant)].model, owner[id(variant)].unseen) for variant in built])
+    parts = _with_choices([_parts(owner[id(variant)], variant) for variant in built])
     packing = reporter.stage("packing weights", weights_of(parts))
     with packing as progress, timed(jobs[0].variants.seconds, "pack"):
         asked = [report for report, variant in zip(reports, built, strict=True) if not variant.spec.automatic]
@@ -263,6 +282,13 @@ def _compile(jobs: Sequence[Job], target: Path) -> CompileReport:
         pack(target, jobs[0].model, parts, goldens=goldens, texts=texts, progress=progress, key=key)
     names = tuple(report.name for report in reports)
     return replace(_report(jobs, reports), output=target, size=target.stat().st_size, variants=names)
+
+
+def _parts(job: Job, variant: BuiltVariant) -> VariantParts:
+    """The contents of a variant, with the record of its placement."""
+    report = variant.report
+    record = write_record(job.explained(report.plan, report.name, report.timed))
+    return replace(variant.parts(job.model, job.unseen), record=record)
 
 
 def _cpu(jobs: Sequence[Job], reports: Callable[[Job], list[VariantReport]]) -> list[list[tuple[VariantSpec, Plan]]]:

@@ -21,12 +21,17 @@ from heterocc.compiler.checking.vectors import Vectors, find_vectors, golden_vec
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.random_nodes import not_compared
 from heterocc.compiler.importer.shapes.shape_rules import empty_at_fault
+from heterocc.compiler.measuring import Measurer
 from heterocc.compiler.options import CompileOptions
+from heterocc.compiler.placement.side_by_side import plans_beside
 from heterocc.compiler.progress import Reporter, timed
-from heterocc.compiler.report import VariantReport
+from heterocc.compiler.report import TimedPlan, VariantReport
 from heterocc.compiler.shape_requests import ShapeRequest
 from heterocc.compiler.variant_build import BuiltVariant, VariantBuilder
 from heterocc.compiler.variants import MAIN, VariantSpec, all_devices, cpu_specs
+from heterocc.passes.base import MEASURED, Pass, policy_pipeline
+from heterocc.passes.explain.explanation import Explanation
+from heterocc.passes.explain.report import report_html
 from heterocc.passes.plan import Plan
 from heterocc.passes.show.dot import dot_files
 from heterocc.passes.show.printer import count
@@ -37,6 +42,7 @@ from heterocc.runtime.files.inputs import read_npz
 class Job:
     """A running command on the model file `where`, at the shapes of one request.
 
+    `policy` is the name of the policy, and `passes_of` has the passes of variants that the policy `measured` chose.
     `unseen` are outputs of the model that no check compares, with the reason; they are in every variant's notes.
     `unchecked` is the same for the report, or the reason why nothing is compared.
     """
@@ -49,6 +55,8 @@ class Job:
     variants: VariantBuilder
     request: ShapeRequest
     further: bool = False
+    policy: str = "merge"
+    passes_of: dict[str, tuple[Pass, ...]] = field(default_factory=dict)
     unseen: list[str] = field(default_factory=list)
     unchecked: list[str] = field(default_factory=list)
     placed: list[VariantReport] = field(default_factory=list)
@@ -58,6 +66,11 @@ class Job:
     builder: Builder | None = None
     checker: Checker | None = None
     inputs: Path | None = None
+
+    def options_for(self, devices: tuple[str, ...]) -> CompileOptions:
+        """The options for another model on some of the devices."""
+        own = self.options
+        return CompileOptions(devices, device_files=own.device_files, properties=own.properties)
 
     @property
     def shapes(self) -> dict[str, tuple[int | str | None, ...]]:
@@ -126,8 +139,27 @@ class Job:
             self.checker = Checker(self.model, self.feed, self.reporter)
         for spec, variant in zip(self.specs, self.placed, strict=True):
             with self.request.naming():
-                self.built.append(self.variants.build(spec, variant.plan, self.builder, self.checker))
+                if self.policy == MEASURED:
+                    self.built.append(self._measured(spec))
+                else:
+                    self.built.append(self.variants.build(spec, variant.plan, self.builder, self.checker))
             self._note(self.built[-1])
+
+    def _measured(self, spec: VariantSpec) -> BuiltVariant:
+        """The fastest plan of a variant; by estimates, with a note, if it cannot be timed on this machine."""
+        assert self.builder is not None
+        absent = [d.name for d in spec.devices if not d.present]
+        if absent or self.model.dynamic_inputs:
+            reason = f"{', '.join(absent)} is not on this machine" if absent else "its inputs have dynamic dimensions"
+            self.reporter.note(f"variant {spec.name} is not measured: {reason}; its plan is that of policy optimal")
+            passes = policy_pipeline("optimal")
+            return self.variants.build(spec, self.variants.place(spec, passes), self.builder, self.checker, passes)
+        with timed(self.variants.seconds, "measure"):
+            choice = Measurer(self.variants, self.builder, self.checker, self.feed).choose(spec)
+        name = "" if spec.name == MAIN else f" for variant {spec.name}"
+        self.reporter.note(f"policy measured{name}: {', '.join(plan.text() for plan in choice.timed)}")
+        self.passes_of[spec.name] = choice.passes
+        return replace(choice.variant, timed=choice.timed)
 
     def build_cpu(self, specs: Sequence[tuple[VariantSpec, Plan]]) -> None:
         """Lower and check CPU-only variants beside the others; one that fails is left out, with a note."""
@@ -239,6 +271,24 @@ class Job:
                 )
         for part in report.tuned:
             self.reporter.note(part.sentence() + remembered([part]))
+
+    def explained(self, plan: Plan, name: str = MAIN, timed: Sequence[TimedPlan] = ()) -> Explanation:
+        """The plan of a variant with its reasons, and those that were timed."""
+        measured = tuple((n, p.seconds) for p in timed if p.seconds is not None for n in (p.name, *p.also))
+        return Explanation(plan, self.passes_of.get(name, self.variants.passes), self.policy, (), measured)
+
+    def note_placement(self, plans: Sequence[Plan]) -> None:
+        """Note devices that get no node, with the reason, and plans that are slower than the CPU alone."""
+        for note in dict.fromkeys(note for plan in plans for note in self.explained(plan).notes):
+            self.reporter.note(note)
+
+    def write_report(self, plan: Plan, timed: Sequence[TimedPlan] = ()) -> None:
+        """Write the page of `--report` on the main variant, if given."""
+        if self.options.report is not None:
+            with self.reporter.stage("explaining"):
+                found = self.explained(plan, MAIN, timed)
+                found = replace(found, others=plans_beside(plan, self.policy, dict(found.measured)))
+                atomic_write(self.options.report, report_html(found))
 
     def write_dots(self, placed: Sequence[VariantReport]) -> None:
         """Write two graphs per variant to the folder of `--dot`, if given; further variants have subfolders."""

@@ -31,7 +31,8 @@ class CompileOptions:
     `cpu_targets` are CPUs to compile for, each in variants of its own: `x86-64-v3`, `armv8.2-a+dotprod`.
     `sign` is the private key, or its file, that signs the bundle.
     `inputs` is an .npz file with inputs for the check and the golden vectors, instead of seeded ones. A path may be a
-    string, and a single file or property needs no sequence.
+    string, and a single file or property needs no sequence. `report` is the path of an HTML page that explains the main
+    variant's placement.
 
     Raises UsageError (HC120) for a value of a wrong type.
     """
@@ -55,6 +56,7 @@ class CompileOptions:
     stop_after: Stage | None = None
     dump_dir: Path | None = None
     dot_dir: Path | None = None
+    report: Path | None = None
     pass_limit: int | None = None
     sign: Path | SigningKey | None = None
 
@@ -75,7 +77,7 @@ class CompileOptions:
             self._set("affinity", _path("affinity", self.affinity))
         if not isinstance(self.sign, SigningKey):
             self._set("sign", _path("sign", self.sign))
-        for name in ("inputs", "dump_dir", "dot_dir"):
+        for name in ("inputs", "dump_dir", "dot_dir", "report"):
             self._set(name, _path(name, getattr(self, name)))
         _require_shapes("shapes", self.shapes)
         _require("dims", self.dims, Mapping, "a mapping of dimension name to size")

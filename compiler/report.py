@@ -9,7 +9,7 @@ from pathlib import Path
 from heterocc.compiler.build.tuning import TunedPartition
 from heterocc.compiler.checking.precision_cost import PrecisionCost, cost_sentences
 from heterocc.passes.plan import Plan
-from heterocc.passes.show.printer import count, human_bytes, summary
+from heterocc.passes.show.printer import count, human_bytes, human_seconds, summary
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +31,46 @@ class Moved:
 
 
 @dataclass(frozen=True, slots=True)
+class TimedPlan:
+    """A plan that the policy `measured` considered: the median seconds of a run, or why it was not timed.
+
+    `also` are the names of other plans that are the same.
+    """
+
+    name: str
+    seconds: float | None
+    why_not: str | None
+    kept: bool = False
+    also: tuple[str, ...] = ()
+
+    def text(self) -> str:
+        """`merge 1.2 ms (kept)`, or the reason."""
+        if self.why_not is not None:
+            return f"{self.name} not possible ({self.why_not})"
+        time = f" {human_seconds(self.seconds)}" if self.seconds is not None else ""
+        return f"{' = '.join((self.name, *self.also))}{time}{' (kept)' if self.kept else ''}"
+
+    def to_json(self, variant: str) -> dict[str, object]:
+        """As `heterocc compile --json` prints it, in microseconds."""
+        median = None if self.seconds is None else round(self.seconds * 1e6, 3)
+        return {
+            "variant": variant,
+            "plan": self.name,
+            "also": list(self.also),
+            "median_us": median,
+            "kept": self.kept,
+            "why_not": self.why_not,
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class VariantReport:
     """A variant's plan and, once it is built, the results of its build and check.
 
     `moved` are nodes that were moved to another device by the build or the check. `unchecked` are partitions that were
     not compared, or only in part, with the reason. `costs` are the errors that half precision adds, `tuned` the
-    partitions with tuned kernels. `shapes` are those of the model's inputs.
+    partitions with tuned kernels, `timed` the plans that the policy `measured` considered. `shapes` are those of the
+    model's inputs.
     """
 
     name: str
@@ -46,6 +80,7 @@ class VariantReport:
     costs: tuple[PrecisionCost, ...] = ()
     tuned: tuple[TunedPartition, ...] = ()
     shapes: Mapping[str, tuple[int | str | None, ...]] = field(default_factory=dict)
+    timed: tuple[TimedPlan, ...] = ()
 
     def __repr__(self) -> str:
         return f"<VariantReport {self.name}: {self.summary}>"
@@ -126,6 +161,11 @@ class CompileReport:
         """The partitions with tuned kernels, each with its variant's name."""
         return tuple((variant.name, part) for variant in self.plans for part in variant.tuned)
 
+    @property
+    def timed(self) -> tuple[tuple[str, TimedPlan], ...]:
+        """The plans that the policy `measured` considered, each with its variant's name."""
+        return tuple((variant.name, plan) for variant in self.plans for plan in variant.timed)
+
     def lines(self) -> tuple[str, ...]:
         """The summary; with several variants, a line for each with its name."""
         if len(self.plans) < 2:
@@ -150,6 +190,7 @@ class CompileReport:
             "unchecked": list(self.unchecked),
             "precision": [{"variant": variant, **cost.to_json()} for variant, cost in self.costs],
             "tuned": [part.to_json(variant) for variant, part in self.tuned],
+            "measured": [plan.to_json(variant) for variant, plan in self.timed],
             "notes": list(self.notes),
             "warnings": list(self.warnings),
             "seconds": {k: round(v, 3) for k, v in self.seconds.items()},

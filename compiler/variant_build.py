@@ -16,7 +16,8 @@ from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.placement.machine import build_machine
 from heterocc.compiler.placement.run_passes import Trace, run_pipeline
 from heterocc.compiler.progress import Reporter, timed
-from heterocc.compiler.report import Moved, VariantReport
+from heterocc.compiler.report import Moved, TimedPlan, VariantReport
+from heterocc.compiler.support.calibration import Measured
 from heterocc.compiler.support.query import QueryResult
 from heterocc.compiler.support.remedy import add_device
 from heterocc.compiler.variants import VariantSpec
@@ -27,19 +28,30 @@ from heterocc.passes.show.printer import print_plan
 
 @dataclass(frozen=True, slots=True)
 class BuiltVariant:
-    """A variant's code; `checks` is None if nothing was checked, `moved` are nodes that were moved to other devices."""
+    """A variant's code; `checks` is None if nothing was checked, `moved` are nodes that were moved to other devices.
+
+    `timed` are the plans that the policy `measured` considered.
+    """
 
     spec: VariantSpec
     built: BuiltPlan
     checks: CheckResult | None
     moved: tuple[Moved, ...]
+    timed: tuple[TimedPlan, ...] = ()
 
     @property
     def report(self) -> VariantReport:
         """The final plan, and the results of the build and the check."""
         unchecked, costs = (self.checks.unchecked, self.checks.costs) if self.checks is not None else ((), ())
         return VariantReport(
-            self.spec.name, self.built.plan, self.moved, unchecked, costs, self.built.tuned, self.spec.shapes
+            self.spec.name,
+            self.built.plan,
+            self.moved,
+            unchecked,
+            costs,
+            self.built.tuned,
+            shapes=self.spec.shapes,
+            timed=self.timed,
         )
 
     @property
@@ -76,6 +88,7 @@ class BuiltVariant:
 class VariantBuilder:
     """Places and builds the variants of one model.
 
+    `measured` are times of nodes and links that replace estimates.
     `wrong[device][node]` is the reason why a node failed on a device; placement avoids the pair in every variant.
     """
 
@@ -85,23 +98,34 @@ class VariantBuilder:
     trace: Trace
     reporter: Reporter
     seconds: dict[str, float]
+    measured: Measured = field(default_factory=Measured)
     wrong: dict[str, dict[str, str]] = field(default_factory=dict)
 
-    def place(self, spec: VariantSpec) -> Plan:
-        """Run the passes for a variant's devices. Errors of the passes name the variant."""
+    def place(self, spec: VariantSpec, passes: Sequence[Pass] | None = None) -> Plan:
+        """Run the passes, or others, for a variant's devices. Errors of the passes name the variant."""
         with self.reporter.stage("placing"), timed(self.seconds, "partition"), _naming(spec):
-            seen = build_machine(self.model, spec.devices, self.query.reasons())
+            known = self.measured
+            seen = build_machine(self.model, spec.devices, self.query.reasons(), known.seconds, known.links)
             refusals = {d.name: {**seen.refusals.get(d.name, {}), **self.wrong.get(d.name, {})} for d in spec.devices}
             initial = Plan.initial(self.model.graph, replace(seen, refusals=refusals), spec.affinity)
             try:
-                return run_pipeline(initial, self.passes, self.trace, variant=spec.prefix)
+                return run_pipeline(initial, passes or self.passes, self.trace, variant=spec.prefix)
             except UnsupportedOpError as error:
                 if type(error) is UnsupportedOpError:  # no device can run the node; subclasses concern one device
                     error.hint = add_device(self.model, spec.devices, refusals) or error.hint
                 raise
 
-    def build(self, spec: VariantSpec, plan: Plan, builder: Builder, checker: Checker | None) -> BuiltVariant:
+    def build(
+        self,
+        spec: VariantSpec,
+        plan: Plan,
+        builder: Builder,
+        checker: Checker | None,
+        passes: Sequence[Pass] | None = None,
+    ) -> BuiltVariant:
         """Lower and check a placed variant. If a node fails, place the model again without that node on that device.
+
+        `passes` are those that placed it, if they are not the builder's.
 
         Raises LoweringError (HC203) or WrongResultError (HC204) if no device is left for a node.
         """
@@ -111,7 +135,7 @@ class VariantBuilder:
                 with timed(self.seconds, "lower"):
                     built = builder.build(plan, spec.devices)
             except DoesNotLower as failed:
-                plan = self._without(failed, plan, spec, moved)
+                plan = self._without(failed, plan, spec, moved, passes)
                 continue
             if checker is None:
                 return BuiltVariant(spec, built, None, tuple(moved))
@@ -125,17 +149,24 @@ class VariantBuilder:
                     self.wrong.setdefault(fault.device, {})[name] = f"it computed a wrong result: {fault.error}"
             before = plan
             try:
-                plan = self.place(spec)
+                plan = self.place(spec, passes)
             except UnsupportedOpError as error:
                 raise WrongResultError(error.message, where=error.where, hint=error.hint) from error
             moved += self._moved(faults, before, plan)
 
-    def _without(self, failed: DoesNotLower, plan: Plan, spec: VariantSpec, moved: list[Moved]) -> Plan:
+    def _without(
+        self,
+        failed: DoesNotLower,
+        plan: Plan,
+        spec: VariantSpec,
+        moved: list[Moved],
+        passes: Sequence[Pass] | None = None,
+    ) -> Plan:
         """The plan with the nodes that do not lower on other devices. Raises LoweringError if no device is left."""
         for name in failed.nodes:
             self.wrong.setdefault(failed.device, {})[name] = f"it does not compile: {failed.message}"
         try:
-            after = self.place(spec)
+            after = self.place(spec, passes)
         except UnsupportedOpError as error:
             with _naming(spec):
                 raise failed.error from error

@@ -46,6 +46,9 @@ POLICIES: Mapping[str, str] = MappingProxyType(
 )
 """The pipelines of `--policy` by name."""
 
+MEASURED = "measured"
+"""The policy that compiles and times the plans of the others; it has no pipeline."""
+
 _PASS = re.compile(r"\s*([A-Za-z][\w-]*)\s*(?:\{([^{}]*)\})?\s*(,|$)")
 
 
@@ -73,12 +76,18 @@ def parse_pipeline(text: str) -> tuple[Pass, ...]:
 
 
 def policy_pipeline(policy: str) -> tuple[Pass, ...]:
-    """The pipeline of a `--policy`. Raises UsageError (HC120) for an unknown policy."""
+    """The pipeline of a `--policy`. Raises UsageError (HC120) for an unknown policy, and for `measured`."""
+    if policy == MEASURED:
+        raise UsageError(
+            "policy 'measured' compiles and times plans, which only a whole compile does",
+            where=Hint(f"policy={policy!r}", "--policy"),
+            hint="compile with it, or choose by estimates: " + Hint("policy='optimal'", "--policy optimal"),
+        )
     if policy not in POLICIES:
         raise UsageError(
             f"there is no policy '{policy}'",
             where=Hint(f"policy={policy!r}", "--policy"),
-            hint=f"policies: {', '.join(POLICIES)}",
+            hint=f"policies: {', '.join((*POLICIES, MEASURED))}",
         )
     return parse_pipeline(POLICIES[policy])
 

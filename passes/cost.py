@@ -9,13 +9,32 @@ from typing import Literal
 
 
 @dataclass(frozen=True, slots=True)
+class PartitionRules:
+    """Constraints that a device states for its partitions; `rules.within_rules` makes plans obey them.
+
+    A partition must not start with an operator type in `never_first`: a node that reads no value of its own partition;
+    nor end with one in `never_last`: a node whose values no node of the partition reads. `only_beside` are operator
+    types with the types of which a neighbour, writer or reader, must be in the same partition; no types mean any
+    neighbour. A partition has at least `min_nodes` nodes and takes at least `min_seconds` by estimate, where that is
+    known. There are at most `max_count` partitions on the device (`None`: unlimited).
+    """
+
+    never_first: tuple[str, ...] = ()
+    never_last: tuple[str, ...] = ()
+    only_beside: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    min_nodes: int = 1
+    min_seconds: float = 0.0
+    max_count: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class PlacementDevice:
     """A device for placement.
 
     `name` is the label of `--devices` (`GPU`, `CPU`, `GPU.1`). `memory` in bytes limits constants plus the outputs of
     the nodes placed there (`None`: unlimited). The cost model uses `flops` in FLOP/s, `bandwidth` in bytes/s, `launch`
     in seconds per node and `overhead` in seconds per partition. `last_resort` devices (ONNX Runtime) get only nodes
-    that no other listed device can run.
+    that no other listed device can run. `rules` are the device's constraints on its partitions.
     """
 
     name: str
@@ -26,6 +45,7 @@ class PlacementDevice:
     launch: float = 1e-6
     overhead: float = 0.0
     last_resort: bool = False
+    rules: PartitionRules = field(default_factory=PartitionRules)
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,8 +59,14 @@ def _is_torn(graph: Graph, machine: Machine, device_of: Mapping[str, str]) -> bo
     return any(unlinked(graph, machine, placed, placed[n.name], n) is not None for n in graph.nodes if n.name in placed)
 
 
-def _checked_pins(plan: Plan) -> dict[str, str]:
+def deciding_rules(plan: Plan) -> dict[str, Rule]:
+    """The strongest rule for each node that a rule or the model's metadata covers.
+
+    Raises AffinityPatternError (HC108) for a rule that matches no node.
+    """
     graph = plan.graph
+    if plan.affinity.mode == "automatic":
+        return {}
     strongest: dict[str, tuple[int, Rule]] = {
         n.name: (0, Rule("name", n.label, n.affinity, "the model's metadata 'affinity'"))
         for n in graph.nodes
@@ -75,9 +81,12 @@ def _checked_pins(plan: Plan) -> dict[str, str]:
         for node in matched:
             if node not in strongest or strongest[node][0] <= STRENGTH[kind]:
                 strongest[node] = (STRENGTH[kind], rule)
-    return {
-        n.name: _listed_device(plan.machine, graph, n, strongest[n.name][1]) for n in graph.nodes if n.name in strongest
-    }
+    return {name: rule for name, (_, rule) in strongest.items()}
+
+
+def _checked_pins(plan: Plan) -> dict[str, str]:
+    graph, rules = plan.graph, deciding_rules(plan)
+    return {n.name: _listed_device(plan.machine, graph, n, rules[n.name]) for n in graph.nodes if n.name in rules}
 
 
 def _listed_device(machine: Machine, graph: Graph, node: Node, rule: Rule) -> str:

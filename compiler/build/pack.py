@@ -42,7 +42,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class VariantParts:
-    """The contents of a variant of the bundle: pieces in run order, the plan as text, and notes.
+    """The contents of a variant of the bundle: pieces in run order, the plan as text, its record as JSON, and notes.
 
     `model` is the model at the variant's shapes; None is that of the bundle. `choice` is the name of an earlier variant
     that this one extends by other shapes. `bounds` are the least and largest sizes of its dynamic dimensions.
@@ -59,6 +59,7 @@ class VariantParts:
     model: ImportedModel | None = None
     choice: str | None = None
     bounds: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    record: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +211,8 @@ def _variant(
                 checked=piece.checked,
             )
         )
+    if parts.record:
+        writer.add_member(f"plan/{folder}.json", parts.record)
     return m.Variant(
         name=parts.name,
         devices=tuple(_device(d, [p for p in parts.pieces if p.job.device.name == d.name]) for d in used),

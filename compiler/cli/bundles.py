@@ -111,6 +111,10 @@ def bench(
         typer.Option("--against", help="ONNX model: time ONNX Runtime on it too, interleaved in the same run."),
     ] = None,
     profile: Annotated[bool, typer.Option("--profile", help="Print time per partition, kernel and transfer.")] = False,
+    report: Annotated[
+        Path | None,
+        typer.Option("--report", help="With --profile: also write one HTML page with the measured timeline."),
+    ] = None,
     seed: Seed = 0,
     shape: Shape = None,
     dim: Dim = None,
@@ -125,18 +129,39 @@ def bench(
         from heterocc.runtime.cli.bench import bench_table
         from heterocc.runtime.files.shape_options import parse_dims, parse_shapes
 
+        if report is not None:
+            _require_profile(report, profile)
         done = actions.bench_bundle(
             actions.Opening(bundle, devices, threads, trusted, require_signature),
             actions.Feeding(tuple(inputs or ()), seed, parse_shapes(shape), parse_dims(dim)),
             seconds=time, iterations=iterations, requests=requests, warmup=warmup, profile=profile,
             show_notes=print_notes, against=model,
         )  # fmt: skip
+        if done.profile is not None and report is not None:
+            from heterocc.compiler.cli.pages import write_page
+            from heterocc.compiler.explaining import explain_bundle, timed_steps
+
+            write_page(bundle, report, explain_bundle(bundle, done.variant), timed_steps(done.profile))
         if json:
             print_json(done.report)
             return
         out.print(rich_table(bench_table(done.result)))
         if done.profile is not None:
             print_plain(done.profile.to_table())
+
+
+def _require_profile(report: Path, profile: bool) -> None:
+    """Raise UsageError (HC120) without --profile, and OutputFileError (HC111) for a page that cannot be written."""
+    from heterocc.artifacts.errors import UsageError
+    from heterocc.artifacts.files.writing import require_writable
+
+    if not profile:
+        raise UsageError(
+            "--report shows the profile, which was not asked for",
+            where=f"--report {report}",
+            hint="add --profile, or see `heterocc explain --report` for estimates",
+        )
+    require_writable(report)
 
 
 def inspect(
@@ -155,7 +180,7 @@ def inspect(
     For an ONNX model: inputs and outputs with their dimensions, operators, weights, and the --shape that it needs.
     """
     with errors(json):
-        if _is_model(bundle):
+        if is_model(bundle):
             asked = {"--plan": plan, "--members": members, "--kernels": kernels, "--trusted-key": bool(trusted)}
             _inspect_model(bundle, [option for option, given in asked.items() if given], json)
             return
@@ -172,7 +197,7 @@ def inspect(
             cli_report.print_bundle(opened, plan=plan, members=members, kernels=kernels)
 
 
-def _is_model(path: Path) -> bool:
+def is_model(path: Path) -> bool:
     """Return whether a file is an ONNX model, by its suffix or else its first bytes; a bundle begins as a zip file."""
     if path.suffix.lower() in (".onnx", ".hcb"):
         return path.suffix.lower() == ".onnx"

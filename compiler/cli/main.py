@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from heterocc.compiler.cli import bundles as cli_bundle
+from heterocc.compiler.cli import explain as cli_explain
 from heterocc.compiler.cli import regression, signing
 from heterocc.compiler.cli.console import ConsoleReporter, errors, out, run
 from heterocc.compiler.cli.options import (
@@ -30,6 +31,7 @@ from heterocc.compiler.cli.options import (
     Policy,
     Property,
     Quiet,
+    Report,
     Shape,
     Shapes,
     TimePasses,
@@ -56,6 +58,7 @@ app = typer.Typer(
 cli_bundle.register(app)
 signing.register(app)
 regression.register(app)
+cli_explain.register(app)
 
 
 @app.command(
@@ -97,6 +100,7 @@ def compile(
         bool, typer.Option("--no-cpu-variant", help="Do not add a CPU-only variant to the bundle.")
     ] = False,
     dot: DotDir = None,
+    report: Report = None,
     dump_dir: DumpDir = None,
     sign: Annotated[
         Path | None,
@@ -117,7 +121,7 @@ def compile(
         from heterocc.compiler.driver import compile_model
         from heterocc.compiler.placement.run_passes import parse_stage
 
-        report = compile_model(
+        done = compile_model(
             model,
             output,
             compile_options(
@@ -140,23 +144,24 @@ def compile(
                 stop_after=None if stop_after is None else parse_stage(stop_after),
                 dump_dir=dump_dir,
                 dot_dir=dot,
+                report=report,
                 pass_limit=pass_limit,
                 sign=key,
             ),
             ConsoleReporter(quiet=quiet or json),
         )
         if json:
-            print_json(report.to_json())
+            print_json(done.to_json())
             return
         from heterocc.passes.show.printer import human_bytes
 
         if time_passes:
-            _print_times(report.seconds, report.pass_seconds)
-        for line in report.lines():
+            _print_times(done.seconds, done.pass_seconds)
+        for line in done.lines():
             print_plain(line)
-        if report.output is not None:
-            variants = ", ".join(report.variants)
-            print_plain(f"wrote {report.output} ({human_bytes(report.size)}; {variants})")
+        if done.output is not None:
+            variants = ", ".join(done.variants)
+            print_plain(f"wrote {done.output} ({human_bytes(done.size)}; {variants})")
 
 
 @app.command(

@@ -96,7 +96,8 @@ Policy = Annotated[
     typer.Option(
         "--policy",
         help="greedy: the first device that supports a node; merge: also fewest transfers; optimal: the least "
-        "estimated time, whatever the order of devices.",
+        "estimated time, whatever the order of devices; measured (of compile): the plans of the others and of each "
+        "device alone are compiled and timed here, and the fastest is kept.",
     ),
 ]
 CostTable = Annotated[
@@ -115,6 +116,12 @@ Passes = Annotated[
 DotDir = Annotated[
     Path | None,
     typer.Option("--dot", help="Directory for hetero_affinity_<model>.dot and hetero_subgraphs_<model>.dot."),
+]
+Report = Annotated[
+    Path | None,
+    typer.Option(
+        "--report", help="Also write one HTML page: the graph by device, the timeline, tables. It loads nothing."
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Hide progress and notes; warnings remain.")]
@@ -156,6 +163,12 @@ def parse_hints(options: list[str] | None) -> dict[str, tuple[int, ...]]:
             )
         hints[name] = tuple(map(int, sizes))
     return hints
+
+
+def is_given(context: typer.Context, name: str) -> bool:
+    """Return whether the parameter is on the command line."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def split_devices(text: str) -> tuple[str, ...]:

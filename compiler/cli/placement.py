@@ -9,6 +9,7 @@ import typer
 
 from heterocc.artifacts.errors import UsageError
 from heterocc.compiler.cli.console import ConsoleReporter
+from heterocc.compiler.cli.options import is_given
 from heterocc.runtime.cli.output import print_json, print_plain
 from heterocc.runtime.files.shape_options import parse_dims, parse_shapes
 
@@ -44,7 +45,7 @@ def print_placement(
     """Place a model by a table of costs and print the plan. Raises UsageError (HC120) for options without effect."""
     from heterocc.compiler.driver import partition_by_table
 
-    given = [name for name in _UNUSED if _is_given(context, name)]
+    given = [name for name in _UNUSED if is_given(context, name)]
     if given:
         option = given[0].rstrip("_").replace("_", "-")
         raise UsageError(
@@ -65,11 +66,6 @@ def print_placement(
         return
     for line in _lines(plan):
         print_plain(line)
-
-
-def _is_given(context: typer.Context, name: str) -> bool:
-    source = context.get_parameter_source(name)
-    return source is not None and source.name == "COMMANDLINE"
 
 
 def _lines(plan: dict[str, Any]) -> list[str]:

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from heterocc.artifacts.dtypes import NUMERIC_DTYPES
-from heterocc.passes.cost import Link
+from heterocc.passes.cost import Link, PartitionRules
 
 if TYPE_CHECKING:  # the command line starts without the runtime
     from heterocc.runtime.select.ranking import Backend, Unit
@@ -27,6 +27,7 @@ class TargetDevice:
     operator types that must not be placed on it. `flops` is in FLOP/s, `bandwidth` in bytes/s, `memory` and
     `max_buffer` in bytes; None if unknown. `properties` are those of `--property` that the runtime uses. `unit` is the
     kind of processor, by which `AUTO` ranks. `links` has the cost of transfers to other devices, by their names.
+    `partitions` are the device's constraints on its partitions.
     """
 
     name: str
@@ -46,6 +47,7 @@ class TargetDevice:
     static_shapes_only: bool = True
     unit: Unit = "other"
     links: Mapping[str, Link] = field(default_factory=dict)
+    partitions: PartitionRules = field(default_factory=PartitionRules)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "target", MappingProxyType(dict(self.target)))

@@ -16,7 +16,7 @@ from heterocc.artifacts.errors import DeviceFileError, FileMissingError
 from heterocc.artifacts.files.filetype import EMPTY, TEXT, file_kind
 from heterocc.compiler.devices.device import TargetAttr, TargetDevice
 from heterocc.compiler.devices.host import host_cpu, runs_here
-from heterocc.passes.cost import Link
+from heterocc.passes.cost import Link, PartitionRules
 from heterocc.runtime.select.found import GENERIC_GPU_DTYPES
 from heterocc.runtime.select.ranking import Backend, Unit
 
@@ -94,6 +94,7 @@ DType = Literal[
     "float64", "float32", "float16", "int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8", "bool"
 ]
 Bytes = Annotated[int, Field(gt=0, le=2**63 - 1)]
+Name = Annotated[str, Field(min_length=1)]
 Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
@@ -108,17 +109,44 @@ class LinkRecord(_Record):
     bandwidth: Rate = 1e10
 
 
+class PartitionsRecord(_Record):
+    """Constraints on the device's partitions, as in `PartitionRules`.
+
+    `never_first` and `never_last` are operator types with which no partition may start or end, `only_beside` operator
+    types with the types of which a neighbour must be in the same partition (an empty list: any). `min_nodes`,
+    `min_seconds` (estimated) and `max_count` bound the size and the number of partitions.
+    """
+
+    never_first: list[Name] = []
+    never_last: list[Name] = []
+    only_beside: dict[Name, list[Name]] = {}
+    min_nodes: Annotated[int, Field(ge=1, le=2**31)] = 1
+    min_seconds: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] = 0.0
+    max_count: Annotated[int, Field(ge=1, le=2**31)] | None = None
+
+    def rules(self) -> PartitionRules:
+        """The constraints for placement."""
+        return PartitionRules(
+            tuple(self.never_first),
+            tuple(self.never_last),
+            tuple((op_type, tuple(near)) for op_type, near in self.only_beside.items()),
+            self.min_nodes,
+            self.min_seconds,
+            self.max_count,
+        )
+
+
 class DeviceFile(_Record):
     """A device file.
 
     `name` is the label for `--devices`; it may be `CPU`, to compile for another CPU than this machine's. `target` are
     TVM target attributes. `refuses` are operator types (`Softmax`, `com.microsoft::FusedMatMul`) not to be placed on
     the device. `memory` and `max_buffer` are in bytes, `flops` in FLOP/s, `bandwidth` in bytes/s. `links` has the
-    costs of transfers to other devices, by their names. `dtypes` are those that the device stores and computes; the
-    default is all numeric ones, except float64 and float16 on a GPU of a back end other than cuda. A CUDA device needs
-    `target.arch`, such as `sm_90`. For a Vulkan device, `target.supports_…` add dtypes or remove them, the default of a
-    limit is the minimum that the Vulkan specification guarantees, and each axis of a work group may be as long as the
-    group.
+    costs of transfers to other devices, by their names, `partitions` the constraints on its partitions. `dtypes` are
+    those that the device stores and computes; the default is all numeric ones, except float64 and float16 on a GPU of a
+    back end other than cuda. A CUDA device needs `target.arch`, such as `sm_90`. For a Vulkan device,
+    `target.supports_…` add dtypes or remove them, the default of a limit is the minimum that the Vulkan specification
+    guarantees, and each axis of a work group may be as long as the group.
     """
 
     name: Annotated[str, Field(pattern=r"^\p{L}[\p{L}\p{M}\p{N}_-]{0,31}(\.[0-9]{1,3})?$")]
@@ -133,6 +161,7 @@ class DeviceFile(_Record):
     flops: Rate | None = None
     bandwidth: Rate | None = None
     links: dict[str, LinkRecord] = {}
+    partitions: PartitionsRecord = PartitionsRecord()
 
     @model_validator(mode="after")
     def _check_target(self) -> DeviceFile:
@@ -189,6 +218,7 @@ class DeviceFile(_Record):
             flops=self.flops,
             bandwidth=self.bandwidth,
             unit=self.unit or ("cpu" if self.backend == "cpu" else "other"),
+            partitions=self.partitions.rules(),
             links={name: Link(link.latency, link.bandwidth) for name, link in self.links.items()},
         )
 

@@ -32,11 +32,15 @@ def placement_device(device: TargetDevice) -> PlacementDevice:
         bandwidth=device.bandwidth or _BANDWIDTH[device.unit],
         launch=_LAUNCH[device.backend],
         last_resort=device.last_resort,
+        rules=device.partitions,
     )
 
 
-def link_between(source: TargetDevice, target: TargetDevice) -> Link:
-    """The cost of a transfer: as stated by either device, else by kind; between two GPUs it is by way of the host."""
+def link_between(source: TargetDevice, target: TargetDevice, measured: Mapping[str, Link] | None = None) -> Link:
+    """The cost of a transfer: as stated by either device, else by kind; between two GPUs it is by way of the host.
+
+    `measured` are links to the host by device, which take the place of those by kind.
+    """
     if target.name in source.links:
         return source.links[target.name]
     if source.name in target.links:
@@ -44,21 +48,31 @@ def link_between(source: TargetDevice, target: TargetDevice) -> Link:
     accelerators = [d for d in (source, target) if d.backend not in ("cpu", "ort")]
     if not accelerators:
         return HOST_LINK
-    legs = [DISCRETE_LINK if d.unit in ("discrete", "other") and not d.software else SHARED_LINK for d in accelerators]
+    legs = [(measured or {}).get(d.name) or _by_kind(d) for d in accelerators]
     latency = sum(leg.latency for leg in legs)
     return Link(latency, 1 / sum(1 / leg.bandwidth for leg in legs))
 
 
+def _by_kind(device: TargetDevice) -> Link:
+    return DISCRETE_LINK if device.unit in ("discrete", "other") and not device.software else SHARED_LINK
+
+
 def build_machine(
-    model: ImportedModel, devices: tuple[TargetDevice, ...], refusals: Mapping[str, Mapping[str, str]]
+    model: ImportedModel,
+    devices: tuple[TargetDevice, ...],
+    refusals: Mapping[str, Mapping[str, str]],
+    seconds: Mapping[str, Mapping[str, float]] | None = None,
+    host_links: Mapping[str, Link] | None = None,
 ) -> Machine:
     """The machine for placement: devices in order, the work of every node, links, and refusals.
 
     `refusals[device][node]` is the reason why a device cannot run a node; entries of other devices are left out.
+    `seconds[device][node]` are measured times, and `host_links[device]` measured links to the host.
     """
     values = model.graph.values
     by_name = model.graph.node_by_name
     work = {p.name: node_flops(p, by_name[p.name], values) for p in model.proto.graph.node if p.name in by_name}
-    links = {(a.name, b.name): link_between(a, b) for a in devices for b in devices if a is not b}
+    links = {(a.name, b.name): link_between(a, b, host_links) for a in devices for b in devices if a is not b}
     refused = {d.name: refusals[d.name] for d in devices}
-    return Machine(tuple(placement_device(d) for d in devices), refused, work, links)
+    timed = {d.name: (seconds or {}).get(d.name, {}) for d in devices}
+    return Machine(tuple(placement_device(d) for d in devices), refused, work, links, seconds=timed)

@@ -22,9 +22,11 @@ from heterocc.artifacts.errors import (
 )
 from heterocc.artifacts.files.writing import atomic_write
 from heterocc.artifacts.printable import printable
-from heterocc.compiler.options import Stage
-from heterocc.passes.base import Pass, parse_pipeline
+from heterocc.compiler.options import CompileOptions, Stage
+from heterocc.passes.base import MEASURED, Pass, parse_pipeline, policy_pipeline
+from heterocc.passes.mincut import MinCut
 from heterocc.passes.plan import UNPLACED, Plan
+from heterocc.passes.rules import within_rules
 from heterocc.passes.show.printer import print_plan
 from heterocc.passes.show.serialize import read_reproducer, write_reproducer
 
@@ -42,6 +44,18 @@ def parse_stage(text: str) -> Stage:
         where=Hint(f"stop_after={text!r}", "--stop-after"),
         hint=f"stages: {', '.join(STAGES)}",
     )
+
+
+def pipeline_of(options: CompileOptions, *, measures: bool = False) -> tuple[str, tuple[Pass, ...]]:
+    """The name of the policy, or the text of `--passes`, and its passes. Raises UsageError (HC120, HC121).
+
+    `measures` allows the policy `measured`, which begins with the plan of `merge`.
+    """
+    if options.passes is not None:
+        return options.passes, parse_pipeline(options.passes)
+    if measures and options.policy == MEASURED:
+        return MEASURED, policy_pipeline("merge")
+    return options.policy, policy_pipeline(options.policy)
 
 
 @dataclass(slots=True)
@@ -67,7 +81,9 @@ class Trace:
 
 
 def run_pipeline(plan: Plan, passes: Sequence[Pass], trace: Trace | None = None, *, variant: str = "") -> Plan:
-    """The plan after all passes, or after the first `trace.pass_limit` of them.
+    """The plan after all passes, or after the first `trace.pass_limit` of them, within the rules of the devices.
+
+    Passes run again without the nodes that break a device's rules for partitions, until none does (`passes/rules.py`).
 
     Writes `NN-<pass>.plan` after every pass, prefixed with the name of the variant if there is one. A HeteroccError of
     a pass propagates. For any other exception a reproducer is written to the dump directory, or to a new temporary
@@ -75,6 +91,14 @@ def run_pipeline(plan: Plan, passes: Sequence[Pass], trace: Trace | None = None,
     Raises UsageError (HC120) if the whole pipeline ran and some nodes have no device.
     """
     trace = Trace() if trace is None else trace
+    fastest = any(isinstance(p, MinCut) for p in passes)
+    placed = within_rules(plan, lambda start: _run_all(start, passes, trace, variant), fastest=fastest)
+    if trace.pass_limit is None or trace.pass_limit >= len(passes):
+        require_placed(placed)
+    return placed
+
+
+def _run_all(plan: Plan, passes: Sequence[Pass], trace: Trace, variant: str) -> Plan:
     prefix = f"{variant}-" if variant else ""
     limit = len(passes) if trace.pass_limit is None else trace.pass_limit
     for index, pass_ in enumerate(passes[:limit]):
@@ -93,8 +117,6 @@ def run_pipeline(plan: Plan, passes: Sequence[Pass], trace: Trace | None = None,
         plan = after
         if trace.dump_dir is not None:
             trace.dump(f"{prefix}{index:02d}-{pass_.name}.plan", print_plan(plan))
-    if limit >= len(passes):
-        require_placed(plan)
     return plan
 
 

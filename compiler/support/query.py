@@ -43,7 +43,8 @@ class QueryResult(MutableMapping[str, str]):
     `refusals[device][node]` is the reason why a device cannot run a node; `notes` are lines for the user. The mapping
     initially holds the first listed device that supports each node, with the last resort after all others, and has no
     entry for a node that no device supports. Keys are the graph's node names; the model's own name of a node is
-    accepted too if it is unique. Given to a compile, the result pins every node; `changes()` pins only changed ones.
+    accepted too if it is unique. Given to a compile, the result pins only the entries that were set (`pins()`), so an
+    unchanged result leaves the placement as it is; `dict(result)` pins every node.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class QueryResult(MutableMapping[str, str]):
             if runs is not None:
                 self._first[node.name] = runs
         self._affinity = dict(self._first)
+        self._set: set[str] = set()
         by_original: dict[str, list[str]] = {}
         for node in graph.nodes:
             for original in dict.fromkeys(node.original):
@@ -108,15 +110,23 @@ class QueryResult(MutableMapping[str, str]):
         """Entries that differ from the query's choice."""
         return {node: device for node, device in self._affinity.items() if self._first.get(node) != device}
 
+    def pins(self) -> dict[str, str]:
+        """Entries that were set, in graph order, also those that equal the query's choice."""
+        return {node: self._affinity[node] for node in self if node in self._set}
+
     def __getitem__(self, node: str) -> str:
         return self._affinity[self._by_original.get(node, node) if node not in self._affinity else node]
 
     def __setitem__(self, node: str, device: str) -> None:
         """Set the device of a node; the compile checks whether the device can run it."""
-        self._affinity[self._node(node)] = self._device(device)
+        name = self._node(node)
+        self._affinity[name] = self._device(device)
+        self._set.add(name)
 
     def __delitem__(self, node: str) -> None:
-        del self._affinity[self._node(node)]
+        name = self._node(node)
+        del self._affinity[name]
+        self._set.discard(name)
 
     def __iter__(self) -> Iterator[str]:
         return (n.name for n in self.graph.nodes if n.name in self._affinity)

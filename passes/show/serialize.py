@@ -7,7 +7,7 @@ from dataclasses import asdict, fields
 from typing import Any
 
 from heterocc.passes.affinity import Affinity, Rule
-from heterocc.passes.cost import Link, Machine, PlacementDevice
+from heterocc.passes.cost import Link, Machine, PartitionRules, PlacementDevice
 from heterocc.passes.graph import Graph, Node, Value
 from heterocc.passes.plan import Partition, Plan
 from heterocc.passes.show.printer import print_plan
@@ -64,7 +64,7 @@ def plan_from_json(data: dict[str, Any]) -> Plan:
             constants=frozenset(graph["constants"]),
         ),
         Machine(
-            devices=tuple(_record(PlacementDevice, d) for d in machine["devices"]),
+            devices=tuple(_device(d) for d in machine["devices"]),
             refusals=machine["refusals"],
             work=machine["work"],
             links={(source, target): link and _record(Link, link) for source, target, link in machine["links"]},
@@ -95,6 +95,13 @@ def read_reproducer(text: str) -> tuple[Plan, str]:
         raise ValueError(f"the line '{_DATA}' is missing")
     record = json.loads(data)
     return plan_from_json(record["plan"]), record["pass"]
+
+
+def _device(data: dict[str, Any]) -> PlacementDevice:
+    rules = dict(data.get("rules", {}))
+    rules["only_beside"] = tuple((op_type, tuple(near)) for op_type, near in rules.get("only_beside", ()))
+    device: PlacementDevice = _record(PlacementDevice, {**data, "rules": _record(PartitionRules, rules)})
+    return device
 
 
 def _record(kind: type[Any], data: dict[str, Any]) -> Any:

@@ -72,6 +72,7 @@ class RunResult:
 class BenchReport:
     """The timings of `bench`, `report` as `--json` prints it, and times per kernel if they were measured."""
 
+    variant: str
     result: BenchResult
     report: dict[str, object]
     profile: Profile | None
@@ -128,7 +129,7 @@ def bench_bundle(
         )
     report = {**result.to_json(), "notes": list(session.notes)}
     if not profile:
-        return BenchReport(result, report, None)
+        return BenchReport(session.variant.name, result, report, None)
     # In a separate session: the hooks of the profile would slow down the measurement above.
     with opening.session(profile=True) as profiled:
         profiled.run(feed)
@@ -136,4 +137,4 @@ def bench_bundle(
         for _ in range(PROFILED_RUNS):
             profiled.run(feed)
         times = profiled.profile()
-    return BenchReport(result, {**report, "profile": times.to_json()}, times)
+    return BenchReport(session.variant.name, result, {**report, "profile": times.to_json()}, times)

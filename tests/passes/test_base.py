@@ -83,7 +83,7 @@ def test_policies_name_pipelines() -> None:
 def test_an_unknown_policy_lists_the_known_ones() -> None:
     with pytest.raises(UsageError) as caught:
         policy_pipeline("best")
-    assert caught.value.hint == "policies: greedy, merge, optimal"
+    assert caught.value.hint == "policies: greedy, merge, optimal, measured"
 
 
 @pytest.mark.parametrize("name", PASSES)

@@ -14,12 +14,13 @@ import heterocc.compiler.devices.file as device_file
 from heterocc.artifacts.dtypes import NUMERIC_DTYPES
 from heterocc.artifacts.errors import DeviceFileError, FileMissingError
 from heterocc.artifacts.reader import open_bundle
-from heterocc.compiler import compile_model, query_model
+from heterocc.compiler import compile_model, partition_model, query_model
 from heterocc.compiler.devices.file import device_file_schema, read_device_file
 from heterocc.compiler.devices.host import host_cpu
 from heterocc.compiler.devices.present import accelerators
 from heterocc.compiler.lower.vulkan.target import limits_of
-from heterocc.passes.cost import Link
+from heterocc.compiler.placement.machine import placement_device
+from heterocc.passes.cost import Link, PartitionRules
 from heterocc.runtime import load
 from heterocc.runtime.select.devices import driver_reason
 from tests.compiler.small import conv_net
@@ -47,6 +48,29 @@ bandwidth = 6e9
 def write(path: Path, text: str) -> Path:
     path.write_text(text)
     return path
+
+
+def test_a_device_file_states_constraints_on_partitions(tmp_path: Path) -> None:
+    stated = """
+        [partitions]
+        never_first = ["Reshape"]
+        never_last = ["Transpose"]
+        only_beside = { Relu = ["Conv", "Add"], Cast = [] }
+        min_nodes = 3
+        min_seconds = 5e-5
+        max_count = 2
+    """
+    device = read_device_file(write(tmp_path / "board.toml", BOARD + stated))
+    beside = (("Relu", ("Conv", "Add")), ("Cast", ()))
+    assert device.partitions == PartitionRules(("Reshape",), ("Transpose",), beside, 3, 5e-5, 2)
+    assert placement_device(device).rules == device.partitions
+    for wrong, message in (("max_count = 0", "greater than or equal to 1"), ("never = []", "unknown key")):
+        with pytest.raises(DeviceFileError, match=message):
+            read_device_file(write(tmp_path / "wrong.toml", f"{BOARD}[partitions]\n{wrong}\n"))
+    model = conv_net(tmp_path / "m.onnx")
+    path = write(tmp_path / "one.toml", BOARD + '[partitions]\nnever_first = ["Conv"]\n')
+    plan = partition_model(model, devices="BOARD,CPU", device_files=path, policy="greedy").plan
+    assert plan.device_of["conv1"] == "CPU" and plan.device_of["relu1"] == plan.device_of["conv2"] == "BOARD"
 
 
 def test_a_device_file_describes_all_that_placement_and_lowering_ask(tmp_path: Path) -> None:
@@ -166,7 +190,7 @@ def test_the_examples_in_the_documentation_are_device_files(tmp_path: Path) -> N
     text = (Path(__file__).parents[3] / "docs" / "devices.md").read_text()
     blocks = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
     devices = [read_device_file(write(tmp_path / f"{i}.toml", block)) for i, block in enumerate(blocks)]
-    assert [d.backend for d in devices] == ["vulkan", "cuda", "cpu"]
+    assert [d.backend for d in devices] == ["vulkan", "opencl", "cuda", "cpu"]
     assert "float16" in devices[0].dtypes
 
 

@@ -1,0 +1,267 @@
+"""`heterocc calibrate`: times of a model's nodes on each device, and of links, for the costs of later placements.
+
+A node is timed within the code that a compile makes: the model is placed on the device as far as it can run it,
+lowered, and profiled, so kernels are fused as they will be. The time of a kernel is divided among its nodes by their
+estimates.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper
+
+from heterocc.artifacts.errors import HeteroccError, UsageError
+from heterocc.compiler.build.build import Builder
+from heterocc.compiler.build.pack import pack
+from heterocc.compiler.devices.device import TargetDevice
+from heterocc.compiler.driver import prepare
+from heterocc.compiler.files.scratch import scratch_folder
+from heterocc.compiler.importer.reading.source import AnyModel, as_source
+from heterocc.compiler.job import Job
+from heterocc.compiler.options import CompileOptions, with_overrides
+from heterocc.compiler.progress import Reporter
+from heterocc.compiler.support.calibration import NodeTimes, open_calibration, read_link, write_link
+from heterocc.compiler.variant_build import BuiltVariant
+from heterocc.compiler.variants import MAIN, VariantSpec, all_devices
+from heterocc.passes.affinity import Affinity
+from heterocc.passes.base import parse_pipeline
+from heterocc.passes.cost import Link
+from heterocc.passes.estimate import node_seconds
+from heterocc.runtime import load
+from heterocc.runtime.files.inputs import read_inputs
+from heterocc.runtime.profile.profile import Profile
+
+PLACED = "greedy,merge{islands=off}"
+"""Every node that the device can run is placed on it, in as few partitions as possible."""
+
+WARM, LEAST, BUDGET = 2, 5, 0.5
+"""Runs that are not counted, the least runs that are, and their seconds unless these take longer."""
+
+LINK_BYTES = (1 << 12, 1 << 24)
+"""The sizes of the two copies from which latency and bandwidth of a link follow."""
+
+LEAST_LATENCY, MOST_BANDWIDTH = 1e-6, 1e13
+"""Limits of a measured link: a device that uses the host's memory copies nothing, but one waits for the other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Calibrated:
+    """The result for one device: nodes timed, and how far estimates lie from their times.
+
+    `known` are nodes whose times were stored before, `why_not` is the reason why nothing was timed. `estimated` and
+    `measured` are the sums of the timed nodes in seconds, `off` is the median over nodes of the larger of both over the
+    smaller.
+    """
+
+    device: str
+    nodes: int
+    known: int
+    estimated: float = 0.0
+    measured: float = 0.0
+    off: float | None = None
+    link: Link | None = None
+    why_not: str | None = None
+
+    def sentence(self) -> str:
+        """The result in one line."""
+        if self.why_not is not None:
+            return f"{self.device}: not timed: {self.why_not}"
+        if not self.nodes:
+            return f"{self.device}: the times of all {self.known} nodes were stored before"
+        line = f"{self.device}: {self.nodes} nodes timed, {self.measured * 1e3:.3f} ms a run; estimated "
+        line += f"{self.estimated * 1e3:.3f} ms"
+        if self.off is not None:
+            line += f", single nodes off by a factor of {self.off:.1f} (median)"
+        if self.link is not None:
+            line += f"; link {self.link.latency * 1e6:.1f} us and {self.link.bandwidth / 1e9:.1f} GB/s"
+        return line
+
+    def to_json(self) -> dict[str, object]:
+        """As `heterocc calibrate --json` prints it."""
+        link = (
+            None
+            if self.link is None
+            else {"latency_us": self.link.latency * 1e6, "gb_per_s": self.link.bandwidth / 1e9}
+        )
+        return {
+            "device": self.device,
+            "nodes": self.nodes,
+            "known": self.known,
+            "estimated_us": self.estimated * 1e6,
+            "measured_us": self.measured * 1e6,
+            "median_factor": self.off,
+            "link": link,
+            "why_not": self.why_not,
+        }
+
+
+def calibrate_model(
+    model: AnyModel,
+    options: CompileOptions | None = None,
+    reporter: Reporter | None = None,
+    *,
+    again: bool = False,
+    **overrides: Any,
+) -> tuple[Calibrated, ...]:
+    """Time the nodes of a model on each listed device, and the links, and store the times for later placements.
+
+    A device whose nodes and link are known is left out, unless `again`; so an interrupted call goes on where it was,
+    one device at a time, and compiled kernels are kept too. Raises UsageError (HC120) without a cache, and the errors
+    of the import and of resolving devices. A device that fails has the reason in its result.
+    """
+    options = with_overrides(calibrate_model, options, overrides)
+    records = open_calibration()
+    if records is None:
+        raise UsageError(
+            "there is no cache to store times in",
+            where="HETEROCC_CACHE, HETEROCC_CALIBRATION",
+            hint="unset them, or set HETEROCC_CACHE to a folder",
+        )
+    job = prepare(as_source(model), options, reporter or Reporter(), calibrated=False)
+    times = NodeTimes(job.model, records)
+    found = []
+    for device in all_devices(spec.devices for spec in job.specs):
+        if device.last_resort:
+            continue
+        if not device.present:
+            found.append(Calibrated(device.name, 0, 0, why_not="it is not on this machine"))
+            continue
+        try:
+            found.append(_calibrated(job, device, times, again=again))
+        except HeteroccError as error:
+            found.append(Calibrated(device.name, 0, 0, why_not=error.message))
+    if records.failure is not None:
+        job.reporter.warn(records.failure)
+    return tuple(found)
+
+
+def _calibrated(job: Job, device: TargetDevice, times: NodeTimes, *, again: bool) -> Calibrated:
+    link = None if again else read_link(times.records, device)
+    if link is None and device.backend != "cpu":
+        with job.reporter.stage(f"timing copies to {device.name}"):
+            link = _link(job, device)
+            write_link(times.records, device, link)
+    rest = tuple(d for d in all_devices(spec.devices for spec in job.specs) if d.name != device.name)
+    spec = VariantSpec(MAIN, (device, *rest), Affinity("automatic"))
+    plan = job.variants.place(spec, parse_pipeline(PLACED))
+    here = [n for n in job.model.graph.nodes if plan.device_of[n.name] == device.name]
+    if not again and all(times.read(n, device) is not None for n in here):
+        return Calibrated(device.name, 0, len(here), link=link)
+    builder = Builder(job.model, spec.devices, job.reporter)
+    built = job.variants.build(spec, plan, builder, None, parse_pipeline(PLACED))
+    with job.reporter.stage(f"timing {device.name}"):
+        seconds = _node_seconds(job, built, device)
+    machine = built.report.plan.machine
+    estimates = {
+        n: node_seconds(job.model.graph, machine, device.name, job.model.graph.node_by_name[n]) for n in seconds
+    }
+    alike: dict[str, list[str]] = {}
+    for name in seconds:
+        alike.setdefault(times.key(job.model.graph.node_by_name[name], device), []).append(name)
+    for names in alike.values():  # nodes of the same signature share a record
+        mean = statistics.fmean(seconds[name] for name in names)
+        times.write(job.model.graph.node_by_name[names[0]], device, mean)
+        seconds |= dict.fromkeys(names, mean)
+    ratios = [max(e / s, s / e) for n, e in estimates.items() if (s := seconds[n]) > 0 and e > 0]
+    return Calibrated(
+        device.name,
+        len(seconds),
+        0,
+        sum(estimates.values()),
+        sum(seconds.values()),
+        statistics.median(ratios) if ratios else None,
+        link,
+    )
+
+
+def _node_seconds(job: Job, built: BuiltVariant, device: TargetDevice) -> dict[str, float]:
+    """Seconds of the nodes on the device: kernels by the profile, scaled to what a run without it takes."""
+    with scratch_folder("calibration") as folder:
+        path = folder / "m.hcb"
+        pack(path, job.model, [built.parts(job.model)])
+        with load(path, profile=True) as session:
+            profile, run = _profiled(path, session)
+        with load(path) as session:
+            feed = read_inputs(path, session, (), 0)
+            whole = _median(session, feed)
+    scale = min(1.0, whole / run) if run > 0 else 1.0
+    kernels = {(r.partition, r.exec_type): r.real_ms for r in profile.of("kernel")}
+    partitions = {r.name: r.real_ms for r in profile.of("partition")}
+    machine = built.report.plan.machine
+    found: dict[str, float] = {}
+    for piece in built.pieces:
+        if piece.job.device.name != device.name:
+            continue
+        timed = [
+            (k.nodes, kernels.get((piece.job.name, f"{device.name} {k.symbol}"), 0.0)) for k in piece.lowered.kernels
+        ]
+        # Launches and the gaps between kernels count for each kernel alike.
+        gap = max(0.0, partitions.get(piece.job.name, 0.0) - sum(ms for _, ms in timed)) / max(1, len(timed))
+        found |= dict.fromkeys(piece.job.nodes, 0.0)  # without a kernel: folded, or a view
+        for nodes, ms in timed:
+            members = [job.model.graph.node_by_name[n] for n in nodes if n in found]
+            shares = [node_seconds(job.model.graph, machine, device.name, n) for n in members]
+            for node, share in zip(members, shares, strict=True):
+                found[node.name] += (ms + gap) / 1e3 * scale * share / sum(shares)
+    return found
+
+
+def _profiled(path: Path, session: Any) -> tuple[Profile, float]:
+    """The profile of a few runs, and the seconds of a profiled run."""
+    feed = read_inputs(path, session, (), 0)
+    for _ in range(WARM):
+        session.run(feed)
+    session.clear_profile()
+    start = time.perf_counter()
+    for _ in range(LEAST):
+        session.run(feed)
+    taken = (time.perf_counter() - start) / LEAST
+    return session.profile(), taken
+
+
+def _median(session: Any, feed: Any) -> float:
+    for _ in range(WARM):
+        session.run(feed)
+    found: list[float] = []
+    start = time.perf_counter()
+    while len(found) < LEAST or time.perf_counter() - start < BUDGET:
+        before = time.perf_counter()
+        session.run(feed)
+        found.append(time.perf_counter() - before)
+    return statistics.median(found)
+
+
+def _link(job: Job, device: TargetDevice) -> Link:
+    """The link to the host and back, from two copies in each direction."""
+    small, large = (_copy_seconds(job, device, size) for size in LINK_BYTES)
+    bandwidth = min((LINK_BYTES[1] - LINK_BYTES[0]) / max(large - small, 1e-12), MOST_BANDWIDTH)
+    return Link(max(small - LINK_BYTES[0] / bandwidth, LEAST_LATENCY), bandwidth)
+
+
+def _copy_seconds(job: Job, device: TargetDevice, size: int) -> float:
+    """Seconds of one copy of that many bytes, the mean of both directions.
+
+    Memory that both use is not copied: then half of what a run takes beside its partition.
+    """
+    shape = [size // np.dtype(np.float32).itemsize]
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in ("x", "y")]
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"], name="copy")], "copy", ends[:1], ends[1:])
+    proto: onnx.ModelProto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    one = prepare(as_source(proto), job.options_for((device.name,)), Reporter(), calibrated=False)
+    spec = one.specs[0]
+    built = one.variants.build(spec, one.variants.place(spec), Builder(one.model, spec.devices, one.reporter), None)
+    with scratch_folder("calibration") as folder:
+        path = folder / "m.hcb"
+        pack(path, one.model, [built.parts(one.model)])
+        with load(path, profile=True) as session:
+            profile, run = _profiled(path, session)
+    copies = [r.real_ms / 1e3 for r in profile.of("transfer") if r.status == "EXECUTED"]
+    beside = run - sum(r.real_ms for r in profile.of("partition")) / 1e3
+    return statistics.fmean(copies) if copies else max(beside / 2, 0.0)

@@ -1,0 +1,152 @@
+"""`heterocc explain` and `heterocc calibrate`: the reasons of a placement, and measured times for placements."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from heterocc.artifacts.errors import UsageError
+from heterocc.compiler.cli.bundles import is_model
+from heterocc.compiler.cli.console import ConsoleReporter, errors
+from heterocc.compiler.cli.options import (
+    Affinity,
+    DeviceFile,
+    Devices,
+    Dim,
+    Json,
+    Model,
+    Passes,
+    Policy,
+    Property,
+    Quiet,
+    Report,
+    Shape,
+    compile_options,
+    is_given,
+)
+from heterocc.compiler.cli.pages import write_page
+from heterocc.runtime.cli.output import print_json, print_plain
+
+_OF_MODELS = ("shape", "dim", "device_file", "property_", "affinity", "policy", "passes", "annotate")
+"""Parameters that a bundle, which is placed already, leaves without effect."""
+
+
+def explain(
+    context: typer.Context,
+    path: Annotated[Path, typer.Argument(help="The ONNX model, or a bundle (.hcb).", show_default=False)],
+    devices: Annotated[
+        str | None,
+        typer.Option(
+            "--devices",
+            "-d",
+            help="Devices by priority, as for compile (default CPU,ORT); of a bundle, the variant's name or devices.",
+        ),
+    ] = None,
+    node: Annotated[
+        str | None,
+        typer.Option("--node", help="Only the nodes of this name or glob, with the cost of every other device."),
+    ] = None,
+    shape: Shape = None,
+    dim: Dim = None,
+    device_file: DeviceFile = None,
+    property_: Property = None,
+    affinity: Affinity = None,
+    policy: Policy = "merge",
+    passes: Passes = None,
+    report: Report = None,
+    annotate: Annotated[
+        Path | None,
+        typer.Option(
+            "--annotate", help="Write the model with device, partition, time and reason in each node's metadata."
+        ),
+    ] = None,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Explain a placement: why nodes are on their devices, what partitions and transfers cost, and other plans."""
+    with errors(json):
+        from heterocc.passes.explain.text import explanation_text, nodes_text
+
+        reporter = ConsoleReporter(quiet=quiet or json)
+        if is_model(path):
+            from heterocc.compiler.explaining import explain_model
+
+            found = explain_model(
+                path,
+                compile_options(
+                    devices or "CPU,ORT",
+                    device_file,
+                    property_,
+                    shape,
+                    dim,
+                    affinity=affinity,
+                    policy=policy,
+                    passes=passes,
+                    report=report,
+                ),
+                reporter,
+                annotate=annotate,
+            )
+        else:
+            _refuse_given(context, path)
+            from heterocc.compiler.explaining import explain_bundle
+
+            found = explain_bundle(path, devices)
+            if report is not None:
+                write_page(path, report, found)
+        named = None if node is None else found.named(node)
+        if json:
+            print_json(found.to_json(named))
+        elif named is not None:
+            print_plain(nodes_text(named).rstrip("\n"))
+        else:
+            print_plain(explanation_text(found, notes=not is_model(path)).rstrip("\n"))
+
+
+def calibrate(
+    model: Model,
+    devices: Devices = "GPU,CPU",
+    shape: Shape = None,
+    dim: Dim = None,
+    device_file: DeviceFile = None,
+    property_: Property = None,
+    again: Annotated[bool, typer.Option("--again", help="Time what is known too.")] = False,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Time a model's nodes on each device, and the copies between devices: later placements use the times."""
+    with errors(json):
+        from heterocc.compiler.calibrating import calibrate_model
+
+        options = compile_options(devices, device_file, property_, shape, dim)
+        found = calibrate_model(model, options, ConsoleReporter(quiet=quiet or json), again=again)
+        if json:
+            print_json({"devices": [device.to_json() for device in found]})
+            return
+        for device in found:
+            print_plain(device.sentence())
+
+
+def _refuse_given(context: typer.Context, path: Path) -> None:
+    given = [name for name in _OF_MODELS if is_given(context, name)]
+    if given:
+        option = given[0].rstrip("_").replace("_", "-")
+        raise UsageError(
+            f"--{option} has no effect on a bundle, which is placed already",
+            where=str(path),
+            hint="explain the model with it, or leave it out",
+        )
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the application."""
+    app.command(
+        epilog="Example:  heterocc calibrate model.onnx -d OPENCL,CPU\n\nTimes are kept in $HETEROCC_CACHE (default: "
+        "heterocc in the XDG cache directory); HETEROCC_CALIBRATION=off ignores them."
+    )(calibrate)
+    app.command(
+        epilog="Examples:  heterocc explain model.onnx -d GPU,CPU   ·   "
+        "heterocc explain model.onnx -d GPU,CPU --node 'decoder/*'   ·   heterocc explain model.hcb --report out.html"
+    )(explain)

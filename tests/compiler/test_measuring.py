@@ -1,0 +1,116 @@
+"""The policy `measured`: plans are compiled and timed, and the fastest is kept."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from heterocc.artifacts.errors import UnsupportedOpError, UsageError
+from heterocc.compiler import compile_model, explain_bundle, explain_model, partition_model
+from heterocc.compiler.cli.main import app
+from heterocc.compiler.measuring import LEAST, _interleaved
+from heterocc.compiler.variant_build import VariantBuilder
+from heterocc.runtime import load
+from tests.compiler.small import conv_net
+
+
+@pytest.mark.opencl
+def test_the_fastest_of_the_timed_plans_is_kept_and_the_note_has_the_times_of_all(tmp_path: Path) -> None:
+    model, bundle = conv_net(tmp_path / "m.onnx"), tmp_path / "m.hcb"
+    report = compile_model(model, bundle, devices="OPENCL,CPU", policy="measured", affinity={"conv1": "CPU"})
+    timed = [plan for _, plan in report.timed if plan.seconds is not None]
+    (kept,) = [plan for plan in timed if plan.kept]
+    assert len(timed) >= 2 and kept.seconds == min(plan.seconds or 0.0 for plan in timed)
+    assert {n for plan in timed for n in (plan.name, *plan.also)} == {"greedy", "merge", "optimal", "CPU alone"}
+    (alone,) = [plan for _, plan in report.timed if plan.why_not is not None]
+    assert alone.name == "OPENCL alone" and alone.why_not == "Conv 'conv1' is pinned to CPU"
+    (note,) = [n for n in report.notes if n.startswith("policy measured: ")]
+    assert f"{kept.text()}" in note and "(kept)" in note
+    with load(bundle) as session:
+        assert session.run({"x": np.ones((1, 4, 8, 8), np.float32)})["y"].shape == (1, 5)
+    found = explain_bundle(bundle)
+    assert found.policy == "measured" and dict(found.measured)[kept.name] == kept.seconds
+    assert found.others[0].chosen and found.others[0].measured == kept.seconds
+    free = found.named("fc")[0]
+    assert free.why == "measured" and f"'{kept.name}' took least" in free.sentence
+
+
+def test_a_single_plan_is_kept_without_timing_and_onnx_runtime_is_not_tried_alone(tmp_path: Path) -> None:
+    done = CliRunner().invoke(
+        app, ["compile", str(conv_net(tmp_path / "m.onnx")), "-o", str(tmp_path / "m.hcb"), "-d", "CPU,ORT",
+              "--policy", "measured", "--json"]
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    report = json.loads(done.stdout)
+    same = ["merge", "greedy", "CPU alone"]
+    only = {"variant": "main", "plan": "optimal", "also": same, "median_us": None, "kept": True, "why_not": None}
+    assert report["measured"] == [only]
+    assert report["notes"] == ["policy measured: optimal = merge = greedy = CPU alone (kept)"]
+
+
+def test_a_device_that_is_not_here_is_not_measured(tmp_path: Path) -> None:
+    (tmp_path / "like.toml").write_text('name = "LIKE"\nbackend = "opencl"\nflops = 1.0\n')
+    report = compile_model(
+        conv_net(tmp_path / "m.onnx"), tmp_path / "m.hcb", devices="LIKE,CPU", device_files=tmp_path / "like.toml",
+        policy="measured", check=False,
+    )  # fmt: skip
+    assert (
+        "variant main is not measured: LIKE is not on this machine; its plan is that of policy optimal" in report.notes
+    )
+    assert set(report.plan.device_of.values()) == {"CPU"}
+
+
+def test_a_plan_that_cannot_be_built_is_left_out_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build = VariantBuilder.build
+
+    def fails_when_optimal(self: VariantBuilder, spec: Any, plan: Any, *rest: Any) -> Any:
+        if any(p.name == "mincut" for p in rest[-1] or ()):
+            raise UnsupportedOpError("it does not build")
+        return build(self, spec, plan, *rest)
+
+    monkeypatch.setattr(VariantBuilder, "build", fails_when_optimal)
+    report = compile_model(
+        conv_net(tmp_path / "m.onnx"), tmp_path / "m.hcb", devices="CPU", policy="measured", check=False
+    )
+    (note,) = [n for n in report.notes if n.startswith("policy measured: ")]
+    assert note == "policy measured: merge = greedy = CPU alone (kept), optimal not possible (it does not build)"
+
+
+def test_only_a_whole_compile_measures(tmp_path: Path) -> None:
+    model = conv_net(tmp_path / "m.onnx")
+    for call in (partition_model, explain_model):
+        with pytest.raises(UsageError, match="only a whole compile does"):
+            call(model, devices="CPU", policy="measured")
+    with pytest.raises(UsageError, match="only a whole compile does"):
+        compile_model(model, tmp_path / "m.hcb", devices="CPU", policy="measured", stop_after="partition")
+    with pytest.raises(UsageError, match="there is no policy 'fastest'") as caught:
+        compile_model(model, tmp_path / "m.hcb", devices="CPU", policy="fastest")
+    assert "greedy, merge, optimal, measured" in str(caught.value.hint)
+
+
+def test_medians_follow_the_times_of_runs_that_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("heterocc.compiler.measuring.BUDGET", 0.05)
+    calls: list[str] = []
+
+    def sleeps(name: str, seconds: float) -> Any:
+        def run() -> None:
+            calls.append(name)
+            time.sleep(seconds)
+
+        return run
+
+    clock = iter(range(10_000))
+    medians = _interleaved({"a": lambda: None, "b": lambda: None}, lambda: float(next(clock)))
+    assert medians == {"a": 1.0, "b": 1.0}
+    medians = _interleaved({"slow": sleeps("slow", 0.03), "fast": sleeps("fast", 0.001)}, time.perf_counter)
+    assert medians["fast"] < medians["slow"] and calls == ["slow", "fast"] * (len(calls) // 2)
+    assert LEAST <= len(calls) // 2 < 10
+    assert _interleaved({}, time.perf_counter) == {}
