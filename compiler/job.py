@@ -43,6 +43,7 @@ class Job:
     """A running command on the model file `where`, at the shapes of one request.
 
     `policy` is the name of the policy, and `passes_of` has the passes of variants that the policy `measured` chose.
+    `requested` are all variants that the user asked for, `specs` those with code of their own.
     `unseen` are outputs of the model that no check compares, with the reason; they are in every variant's notes.
     `unchecked` is the same for the report, or the reason why nothing is compared.
     """
@@ -61,6 +62,7 @@ class Job:
     unchecked: list[str] = field(default_factory=list)
     placed: list[VariantReport] = field(default_factory=list)
     built: list[BuiltVariant] = field(default_factory=list)
+    requested: tuple[VariantSpec, ...] = ()
     feed: Mapping[str, Any] | None = None
     outputs: Mapping[str, Any] | None = None
     builder: Builder | None = None
@@ -89,6 +91,7 @@ class Job:
 
     def place(self) -> None:
         """Place all requested variants. Raises UnsupportedOpError for a node that no device can run."""
+        self.requested = self.specs
         with self.request.naming():
             self.placed = [
                 VariantReport(spec.name, self.variants.place(spec), shapes=spec.shapes) for spec in self.specs
@@ -179,7 +182,7 @@ class Job:
         """
         if not self.options.cpu_variant:
             return []
-        specs, why = cpu_specs(tuple(replace(spec, name=spec.choice or spec.name) for spec in self.specs), used)
+        specs, why = cpu_specs(tuple(replace(spec, name=spec.choice or spec.name) for spec in self.requested), used)
         if why is not None:
             self.reporter.note(why)
         try:
