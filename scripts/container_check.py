@@ -49,19 +49,39 @@ def main() -> None:
                 rest = rest.replace("python -m venv", f"{sys.executable} -m venv")
                 print(f"  RUN {rest}")
                 subprocess.run(["sh", "-euc", rest], env=plain, check=True, stdout=subprocess.DEVNULL)
-        _, bundle = sample(image)
+        _, bundle, _ = sample(image)
         bundle.chmod(0o644)
         command = [str(image / "opt" / "heterocc" / "bin" / "heterocc-run"), "run", str(bundle)]
-        user = {"user": NOBODY, "group": NOBODY, "extra_groups": []} if os.getuid() == 0 else {}
         environment = {"PATH": f"{image}/opt/heterocc/bin", "PYTHONUNBUFFERED": "1"}
-        done = subprocess.run(command, env=environment, cwd=image, capture_output=True, text=True, check=False, **user)
-        if done.returncode != 0 and user and "Permission denied" in done.stderr:
-            print("  nobody may not use this interpreter: run as the present user")
+        done = _run_as_nobody(command, environment, image) if os.getuid() == 0 else None
+        if done is None:
+            print("  not as the user nobody, who may not use this interpreter, or whom only root can become")
             done = subprocess.run(command, env=environment, cwd=image, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise SystemExit(done.stderr)
         size = sum(f.stat().st_size for f in (image / "opt").rglob("*") if f.is_file())
         print(f"  ENTRYPOINT heterocc-run run {bundle.name}: it runs; /opt/heterocc has {size / 1e6:.0f} MB")
+
+
+def _run_as_nobody(
+    command: list[str], environment: dict[str, str], folder: Path
+) -> subprocess.CompletedProcess[str] | None:
+    """Run a program as another user; None if that user may not read it or its interpreter."""
+    try:
+        done = subprocess.run(
+            command,
+            env=environment,
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            check=False,
+            user=NOBODY,
+            group=NOBODY,
+            extra_groups=[],
+        )
+    except PermissionError:
+        return None
+    return None if done.returncode != 0 and "Permission denied" in done.stderr else done
 
 
 def _index() -> dict[str, str]:

@@ -106,8 +106,8 @@ def size(python: Path) -> int:
     return sum(f.stat().st_size for f in files)
 
 
-def check_runtime(python: Path, bundles: Sequence[Path]) -> None:
-    """Check an environment with heterocc-runtime alone, and run bundles in it."""
+def check_runtime(python: Path, bundles: Sequence[Path], onnx: Path) -> None:
+    """Check an environment with heterocc-runtime alone, and run bundles in it; `onnx` needs ONNX Runtime, too."""
     run([python, "-c", ONLY_RUNTIME, *BANNED])
     total = size(python)
     if total > LIMIT:
@@ -116,18 +116,22 @@ def check_runtime(python: Path, bundles: Sequence[Path]) -> None:
     for bundle in bundles:
         run([command, "check", bundle])
         run([command, "run", bundle, "--json"])
+    done = subprocess.run([command, "run", onnx], cwd="/", capture_output=True, text=True, check=False)
+    if done.returncode != 1 or "error[HC310]" not in done.stderr or "needs onnxruntime" not in done.stderr:
+        raise SystemExit(f"{onnx.name} should ask for onnxruntime: {done.returncode} {done.stderr}")
     print(f"  {python.parents[1].name}: {total / 1e6:.1f} MB without numpy; ran {', '.join(b.name for b in bundles)}")
 
 
-def sample(folder: Path) -> tuple[Path, Path]:
-    """A small model, and its bundle for the CPU."""
+def sample(folder: Path) -> tuple[Path, Path, Path]:
+    """A small model, its bundle for the CPU, and its bundle for ONNX Runtime."""
     sys.path.insert(0, str(ROOT))
     from heterocc.compiler.driver import compile_model
     from tests.compiler.small import conv_net
 
     model = conv_net(folder / "sample.onnx")
     compile_model(model, folder / "sample.hcb", devices="CPU")
-    return model, folder / "sample.hcb"
+    compile_model(model, folder / "sample-onnx.hcb", devices="ORT", cpu_variant=False)
+    return model, folder / "sample.hcb", folder / "sample-onnx.hcb"
 
 
 def interpreters() -> list[str]:
@@ -161,12 +165,13 @@ def main() -> None:
     runtime, compiler = build(output)
     for wheel in (runtime, compiler):
         print(f"  {wheel.name}: {wheel.stat().st_size / 1e6:.1f} MB")
-    model, bundle = sample(output)
+    model, bundle, onnx = sample(output)
     for python in options.python or interpreters():
         version = run([python, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]).strip()
         check_runtime(
             environment(python, output / f"env-runtime-{version}", runtime),
             [bundle, *(b.absolute() for b in options.bundle)],
+            onnx,
         )
         if not options.quick:
             inside = environment(python, output / f"env-heterocc-{version}", runtime, compiler)
