@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def project(folder: Path) -> dict[str, object]:
+    data: dict[str, object] = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return data
+
+
+def test_both_distributions_have_one_version_and_heterocc_needs_exactly_that_runtime() -> None:
+    heterocc, runtime = project(ROOT), project(ROOT / "packaging" / "runtime")
+    assert heterocc["version"] == runtime["version"]
+    needs = heterocc["dependencies"]
+    assert isinstance(needs, list) and f"heterocc-runtime=={runtime['version']}" in needs
+
+
+@pytest.mark.slow
+def test_the_wheel_of_the_runtime_runs_a_bundle_in_an_environment_of_its_own(tmp_path: Path) -> None:
+    command = [sys.executable, ROOT / "scripts" / "wheels.py", "--output", tmp_path / "wheels", "--quick"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1500, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "MB without numpy; ran sample.hcb" in done.stdout
+
+
+@pytest.mark.slow
+def test_the_steps_of_the_dockerfile_give_a_command_that_runs_a_bundle() -> None:
+    command = [sys.executable, ROOT / "scripts" / "container_check.py"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1500, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "it runs" in done.stdout
