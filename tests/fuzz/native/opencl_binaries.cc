@@ -1,4 +1,5 @@
-// libFuzzer's target for ParseBinaries of runtime/native/opencl/binary_package.h: it returns or throws a tvm::ffi::Error.
+// libFuzzer's target for ParseBinaries of runtime/native/opencl/binary_package.h: it returns or throws a
+// tvm::ffi::Error.
 #include <tvm/ffi/error.h>
 
 #include <cstddef>
