@@ -7,7 +7,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # What is installed must be found by the tests: a driver that cannot be used is an error there, not a skip.
 REQUIRE = HETEROCC_REQUIRE="$${HETEROCC_REQUIRE-$$(scripts/required.sh)}"
 
-.PHONY: help setup demo test lint test-models test-slow test-search test-native bench wheels container-check clean
+.PHONY: help setup demo test lint test-models test-slow test-search test-native fuzz bench wheels container-check clean
 
 help:
 	@echo 'make demo         compile a real model for GPU,CPU, run it in a fresh process, compare with ONNX Runtime'
@@ -16,6 +16,7 @@ help:
 	@echo 'make test-slow    the long suites: all of onnx'"'"'s node tests, fuzzing'
 	@echo 'make test-search  every hypothesis test with fresh seeds for an hour (MINUTES=60); prints what to pin'
 	@echo 'make test-native  the native plug-ins under AddressSanitizer, valgrind and the Vulkan layer; kernels on Oclgrind'
+	@echo 'make fuzz         coverage-guided fuzzing of every reader of files, a minute each (SECONDS=60)'
 	@echo 'make wheels       build heterocc and heterocc-runtime, install each in a fresh environment, run a bundle there'
 	@echo 'make container-check  the steps of packaging/Dockerfile in a fresh environment, without a container tool'
 	@echo 'make bench        the benchmarks, against ONNX Runtime in the same run'
@@ -48,6 +49,10 @@ test-search: setup
 
 test-native: setup
 	@scripts/sanitize.sh
+
+SECONDS ?= 60
+fuzz: setup
+	@scripts/fuzz.sh $(SECONDS)
 
 bench: setup
 	$(VENV)/python benchmarks/load.py

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import re
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -14,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from heterocc.artifacts.dtypes import NUMERIC_DTYPES
 from heterocc.artifacts.errors import DeviceFileError, FileMissingError
 from heterocc.artifacts.files.filetype import EMPTY, TEXT, file_kind
+from heterocc.artifacts.files.texts import parse_json, parse_toml
 from heterocc.compiler.devices.device import TargetAttr, TargetDevice
 from heterocc.compiler.devices.host import host_cpu, runs_here
 from heterocc.passes.cost import Link, PartitionRules
@@ -286,13 +285,12 @@ def _parse(path: Path, data: bytes) -> Any:
         raise DeviceFileError(what, where=str(path), hint="name a .toml or .json file that describes a device")
     try:
         text = data.decode("utf-8")
-        return tomllib.loads(text) if suffix == ".toml" else json.loads(text)
+        return parse_toml(text) if suffix == ".toml" else parse_json(text)
     except UnicodeDecodeError:
         raise DeviceFileError("the device file is not UTF-8 text", where=str(path)) from None
-    except tomllib.TOMLDecodeError as error:
-        raise DeviceFileError(f"the device file is not valid TOML: {error}", where=str(path)) from None
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise DeviceFileError(f"the device file is not valid JSON: {error}", where=str(path)) from None
+    except ValueError as error:
+        kind = suffix[1:].upper()
+        raise DeviceFileError(f"the device file is not valid {kind}: {error}", where=str(path)) from None
 
 
 def device_file_schema() -> dict[str, Any]:

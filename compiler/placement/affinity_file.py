@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from heterocc.artifacts.errors import AffinityFileError, FileMissingError
 from heterocc.artifacts.files.filetype import HEAD, file_kind
 from heterocc.artifacts.files.reading import note_read
+from heterocc.artifacts.files.texts import parse_toml
 from heterocc.artifacts.files.writing import atomic_write
 from heterocc.passes.affinity import Affinity, AffinityMode, Rule, RuleKind
 from heterocc.passes.plan import UNPLACED, Plan
@@ -47,6 +48,8 @@ class AffinityFile(BaseModel):
 
 _HEADER = re.compile(r"\s*\[\s*([\w-]+)\s*\]")
 _ASSIGNED = re.compile(r"""\s*("(?:[^"\\]|\\.)*"|'[^']*'|[\w-]+)\s*=""")
+MAX_FILE_BYTES = 64 << 20
+
 _KINDS: Mapping[str, RuleKind] = {"ops": "op", "globs": "glob", "ranges": "range", "nodes": "name"}
 
 
@@ -57,6 +60,8 @@ def load_affinity(path: Path) -> Affinity:
     """
     note_read(path, "the affinity file")
     try:
+        if path.stat().st_size > MAX_FILE_BYTES:
+            raise AffinityFileError("the affinity file is larger than 64 MB", where=str(path), hint="use globs")
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise FileMissingError(f"cannot read the affinity file: {error.strerror}", where=str(path)) from error
@@ -67,8 +72,8 @@ def load_affinity(path: Path) -> Affinity:
             f"the affinity file {what}", where=str(path), hint="an affinity file is a TOML file"
         ) from error
     try:
-        data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        data = parse_toml(text)
+    except ValueError as error:
         raise AffinityFileError(
             f"the affinity file is not valid TOML: {error}",
             where=str(path),

@@ -6,8 +6,8 @@ that it is sent to, and the launch of every partition.
 
 from __future__ import annotations
 
-import json
 import time
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from heterocc.artifacts.errors import CostTableError, FileMissingError
 from heterocc.artifacts.files.reading import note_read
+from heterocc.artifacts.files.texts import parse_json
 from heterocc.compiler.placement.run_passes import run_pipeline
 from heterocc.passes.base import Pass
 from heterocc.passes.cost import Link, Machine, PlacementDevice
@@ -72,8 +73,8 @@ def load_cost_table(path: Path) -> CostTable:
     except UnicodeDecodeError as error:
         raise CostTableError("the cost table is not UTF-8 text", where=str(path), hint=_HINT) from error
     try:
-        data = json.loads(text, object_pairs_hook=_unique)
-    except (ValueError, RecursionError) as error:
+        data = parse_json(text, object_pairs_hook=_unique)
+    except ValueError as error:
         raise CostTableError(f"the cost table is not valid JSON: {error}", where=str(path), hint=_HINT) from error
     try:
         table = CostTable.model_validate(data)
@@ -91,8 +92,8 @@ _HINT = "a cost table has the keys devices, node_us and link, and may have launc
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(f"key '{next(n for n in names if names.count(n) > 1)}' is given twice")
+        twice = next(name for name, times in Counter(name for name, _ in pairs).items() if times > 1)
+        raise ValueError(f"key '{twice}' is given twice")
     return found
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from heterocc.artifacts.dtypes import is_narrow
 from heterocc.artifacts.errors import OutputFileError
 from heterocc.artifacts.files.reading import refuse_input
+from heterocc.artifacts.files.texts import parse_json
 from heterocc.artifacts.files.writing import atomic_write, require_writable
 
 NAMES = "names.json"
@@ -85,7 +86,7 @@ def file_names(outputs: Iterable[str]) -> dict[str, str]:
 
 def read_names(data: bytes) -> dict[str, str]:
     """Parse a file `NAMES`: names of outputs by file name. Raises ValueError for any other file."""
-    names = json.loads(data)
+    names = parse_json(data.decode("utf-8"))
     if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
         raise ValueError(f"{NAMES} does not map file names to names")
     return names

@@ -72,7 +72,8 @@ class CudaDevice:
         CUDA C++ Programming Guide, "Feature Set Compiler Targets".
         """
         digits = arch.removeprefix("sm_").rstrip("af")
-        if not digits.isdigit() or len(digits) < 2:
+        # The text is from a manifest: int() refuses long numbers, and digits such as "²" that isdigit() accepts.
+        if not (digits.isascii() and digits.isdigit()) or not 2 <= len(digits) <= 4:
             return False
         made_for = divmod(int(digits), 10)
         return made_for == self.capability if arch.endswith("a") else machine_code_runs(made_for, self.capability)

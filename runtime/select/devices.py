@@ -124,7 +124,11 @@ def usable_cuda_devices() -> tuple[CudaDevice, ...]:
 
 def _cuda_reason(device: Device, here: CudaDevice) -> str | None:
     """The reason why the machine code for a manifest's device cannot run on a CUDA device, or None."""
-    arch = json.loads(device.target or "{}").get("arch")
+    try:
+        target = json.loads(device.target or "{}")
+    except (ValueError, RecursionError):  # the manifest's text may be anything
+        target = None
+    arch = target.get("arch") if isinstance(target, dict) else None
     if not isinstance(arch, str):
         return f"the bundle does not state the GPU architecture of the code for {device.name}"
     if here.runs(arch):

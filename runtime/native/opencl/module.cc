@@ -69,7 +69,11 @@ void Kernel::Launch(const TVMFFIAny* arguments, int32_t count, const Binaries& b
   }
   size_t global[3];
   size_t* local = extents + kFirstWorkItems;
-  for (int i = 0; i < 3; ++i) global[i] = extents[i] * local[i];
+  for (int i = 0; i < 3; ++i) {
+    if (__builtin_mul_overflow(extents[i], local[i], &global[i])) {
+      Throw(ErrorClass::kModule, "kernel '" + name_ + "' was launched with more work items than can be counted");
+    }
+  }
 
   const Driver& cl = RequireDriver();
   const std::shared_ptr<Queue> queue = QueueOf(arguments);

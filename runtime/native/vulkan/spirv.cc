@@ -11,6 +11,7 @@ namespace {
 
 constexpr uint32_t kMagic = 0x07230203;
 constexpr size_t kHeaderWords = 5;
+constexpr uint32_t kMostIds = 4194303;  // a universal limit of SPIR-V; drivers allocate memory for each id
 
 // Numbers of the SPIR-V specification.
 enum Op : uint32_t {
@@ -19,6 +20,7 @@ enum Op : uint32_t {
   kOpCapability = 17,
   kOpTypePointer = 32,
   kOpFunction = 54,
+  kOpFunctionEnd = 56,
   kOpVariable = 59,
   kOpDecorate = 71,
   kOpMemberDecorate = 72,
@@ -96,15 +98,28 @@ class ModuleScan {
 
   void Read() {
     if (words_.size() < kHeaderWords || words_[0] != kMagic) Damaged("it does not begin as SPIR-V does");
+    if (words_[3] == 0 || words_[3] > kMostIds) Damaged(std::to_string(words_[3]) + " ids");
+    bool inside = false;  // a function
     for (size_t at = kHeaderWords; at < words_.size();) {
       const uint32_t length = words_[at] >> 16;
       const uint32_t op = words_[at] & 0xffff;
       if (length == 0 || length > words_.size() - at) Damaged("an instruction that is longer than the module");
-      if (op == kOpFunction) break;
-      Instruction(op, &words_[at] + 1, length - 1);
+      const uint32_t* operands = &words_[at] + 1;
+      if (op == kOpFunction) {
+        if (inside || length != 5) Damaged("a function that does not begin as one");
+        if (operands[1] >= words_[3] || !functions_.insert(operands[1]).second) Damaged("a function's id");
+        inside = true;
+      } else if (op == kOpFunctionEnd) {
+        if (!inside) Damaged("an end without a function");
+        inside = false;
+      } else if (functions_.empty()) {
+        Instruction(op, operands, length - 1);
+      }
       at += length;
     }
+    if (inside) Damaged("a function without an end");
     if (entries_ != 1) Damaged("it has not exactly one compute shader");
+    if (functions_.count(entry_) == 0) Damaged("an entry point that is not a function");
     MarkWritable();
   }
 
@@ -118,6 +133,7 @@ class ModuleScan {
         if (count < 3) Damaged("an entry point without a name");
         ++entries_;
         if (operands[0] != kModelGlCompute) Damaged("a shader that does not compute");
+        entry_ = operands[1];
         info_->entry = Text(operands + 2, count - 2);
         break;
       case kOpExecutionMode:
@@ -181,6 +197,8 @@ class ModuleScan {
   const uint32_t bindings_;
   SpirvInfo* const info_;
   int entries_ = 0;
+  uint32_t entry_ = 0;  // the entry point's function
+  std::unordered_set<uint32_t> functions_;
   std::unordered_map<uint32_t, uint32_t> pointee_;         // pointer type → type
   std::unordered_map<uint32_t, uint32_t> type_of_buffer_;  // variable → pointer type
   std::unordered_map<uint32_t, uint32_t> binding_;         // variable → binding

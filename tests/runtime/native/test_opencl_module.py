@@ -39,6 +39,11 @@ def test_a_work_group_over_the_limit_names_kernel_sizes_and_limit() -> None:
         run_scale(load(module_bytes()), x, 1.0, 1, group=1 << 16)
 
 
+def test_a_launch_with_more_work_items_than_can_be_counted_is_refused() -> None:
+    with pytest.raises(ValueError, match="more work items than can be counted"):
+        load(module_bytes()).get_function("scale")(None, None, 1.0, 1, 1 << 62, 8)
+
+
 def with_group(x: int, y: int, z: int) -> str:
     """SCALE for groups of one size."""
     return SCALE.replace("__kernel ", f"__kernel __attribute__((reqd_work_group_size({x}, {y}, {z}))) ")

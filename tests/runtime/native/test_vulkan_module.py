@@ -34,6 +34,13 @@ HERE = Path(__file__).parent
 N = 64
 
 
+def with_word(place: int, value: int) -> list[int]:
+    """The sample's SPIR-V with one word changed."""
+    words = sample.scale_words()
+    words[place] = value
+    return words
+
+
 def test_the_kernel_of_these_tests_is_valid(tmp_path: Path) -> None:
     validator = shutil.which("spirv-val")
     if validator is None:
@@ -259,6 +266,15 @@ def test_a_count_larger_than_the_module_is_refused(count: int) -> None:
         ({"name": ""}, "a kernel without a name"),
         ({"buffers": 1, "arguments": ((0, 0, 0, 0),)}, "a buffer that the host code does not pass"),
         ({"words": ()}, "does not begin as SPIR-V does"),
+        ({"words": with_word(3, 0)}, "SPIR-V is damaged: 0 ids"),
+        ({"words": with_word(3, 0xFFFFFFFF)}, "4294967295 ids"),
+        ({"words": with_word(-1, 1 << 16 | 253)}, "a function without an end"),
+        ({"words": with_word(-1, 9 << 16 | 56)}, "longer than the module"),
+        ({"words": with_word(-2, 1 << 16 | 56)}, "an end without a function"),
+        (
+            {"words": with_word(sample.scale_words().index(6 << 16 | 15) + 2, 2)},
+            "entry point that is not a function",
+        ),
         ({"words": sample.scale_words(capabilities=(2,))}, "capability 2, which is not supported"),
         ({"words": sample.scale_words(keeps_nan=(8,))}, "floats of 8 bits"),
     ],

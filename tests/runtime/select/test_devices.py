@@ -70,6 +70,25 @@ def test_code_for_another_gpu_architecture_is_a_reason(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize(
+    "target",
+    [
+        "{",
+        "[]",
+        "7",
+        '{"arch": 3}',
+        "[" * 10_000,
+        "\x00",
+        '{"arch": "sm_9²"}',
+        '{"arch": "sm_' + "9" * 5000 + '"}',
+    ],
+    ids=["cut short", "list", "number", "no text", "nested", "control", "superscript", "long"],
+)
+def test_any_text_as_the_target_of_cuda_code_is_a_reason(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(under_test, "usable_cuda_devices", lambda: (HOPPER,))
+    assert driver_reason(Device(name="CUDA", backend="cuda", target=target)) is not None
+
+
+@pytest.mark.parametrize(
     ("capability", "runs", "refused"),
     [
         ((8, 9), ("sm_80", "sm_86", "sm_89"), ("sm_87", "sm_90", "sm_75", "sm_89x", "sm_86a")),
