@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from heterocc.compiler.cli import bundles as cli_bundle
+from heterocc.compiler.cli import serving as cli_serving
 from heterocc.compiler.cli.console import ConsoleReporter, errors, out, print_json, print_plain, run
 from heterocc.compiler.cli.options import (
     Affinity,
@@ -47,6 +48,7 @@ app = typer.Typer(
     "heterocc bench model.hcb",
 )
 cli_bundle.register(app)
+cli_serving.register(app)
 
 
 @app.command(
