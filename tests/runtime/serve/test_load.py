@@ -21,8 +21,9 @@ import tritonclient.http as http_client
 from geventhttpclient.response import HTTPConnectionClosed
 from tritonclient.utils import InferenceServerException
 
+from heterocc.runtime.native import opencl_unavailable_reason
 from tests.runtime import standin
-from tests.runtime.serve.process import SLOW_SHAPE, SLOW_STEPS, ServiceProcess
+from tests.runtime.serve.process import SLOW_SHAPE, SLOW_STEPS, ServiceProcess, X
 
 QUEUE = 3
 SLOW = np.zeros(SLOW_SHAPE, np.float32)
@@ -203,3 +204,31 @@ def test_the_service_reports_not_ready_while_it_drains(slow: Path) -> None:
             assert caught.value.code == 503 and caught.value.headers["Connection"] == "close"
         assert service.get("/v2/health/live") == b""
         assert service.end(signal.SIGTERM) == 128 + signal.SIGTERM, "a second signal ends it at once"
+
+
+@pytest.mark.opencl
+@pytest.mark.skipif(opencl_unavailable_reason() is not None, reason="no OpenCL here")
+def test_a_device_that_fails_costs_its_own_requests_only(tmp_path: Path) -> None:
+    bundles = [
+        standin.write_bundle(tmp_path / "failing.hcb", standin.chain(2, device="g")),
+        standin.write_bundle(tmp_path / "sound.hcb", standin.chain(2)),
+    ]
+    with ServiceProcess(*bundles, environment={"HETEROCC_OPENCL_FAULT": "launch:5"}) as service:
+        assert any("HETEROCC_OPENCL_FAULT is set" in line for line in service.other_lines)
+        seen: list[str] = []
+        for library, address in ((http_client, service.http), (grpc_client, service.grpc)):
+            tensor = library.InferInput("x", [16], "FP32")
+            tensor.set_data_from_numpy(X)
+            with library.InferenceServerClient(address) as client:
+                for _ in range(2):
+                    try:
+                        np.testing.assert_array_equal(client.infer("failing", [tensor]).as_numpy("v1"), X + 2)
+                        seen.append("right")
+                    except InferenceServerException as error:
+                        seen.append(f"{error.status()} {error.message()[:5]}")
+                    np.testing.assert_array_equal(client.infer("sound", [tensor]).as_numpy("v1"), X + 2)
+        assert seen == ["right", "right", "StatusCode.INTERNAL HC401", "right"]
+        assert (
+            service.metric('heterocc_requests_total{model="failing",outcome="HC401",protocol="grpc",version="1"}') == 1
+        )
+        assert any(r["level"] == "error" and r.get("model") == "failing" for r in service.log)
