@@ -14,6 +14,7 @@ _PACKAGES = {
     "grpc": "grpcio",
     "google.protobuf": "protobuf",
     "prometheus_client": "prometheus-client",
+    "ml_dtypes": "ml-dtypes",
 }
 """The packages of the extra `serve`, by the module that is imported."""
 

@@ -54,8 +54,9 @@ def application(service: Service) -> ASGIApp:
     for model in ("/v2/models/{name}", "/v2/models/{name}/versions/{version}"):
         get += [(model, rest.model_metadata), (f"{model}/ready", rest.model_ready), (f"{model}/plan", rest.plan)]
         post.append((f"{model}/infer", rest.infer))
-    routes = [Route(path, handler, methods=["GET"]) for path, handler in get]
-    routes += [Route(path, handler, methods=["POST"]) for path, handler in post]
+    # Routes are tried in order, and inference is last in `post`.
+    routes = [Route(path, handler, methods=["POST"]) for path, handler in reversed(post)]
+    routes += [Route(path, handler, methods=["GET"]) for path, handler in get]
     errors: dict[Any, Any] = {HeteroccError: _explained, HTTPException: _refused, ClientLeftError: _unheard}
     return _closing(Starlette(routes=routes, exception_handlers=errors), service)
 
@@ -108,6 +109,7 @@ class _Rest:
         return JSONResponse([row for row in rows if row["state"] == "READY" or not asked.get("ready")])
 
     async def load(self, request: Request) -> Response:
+        _check_origin(request)
         asked = await _json_object(request)
         if asked.get("parameters"):
             raise RequestError("this service loads a model from its own folder only, without parameters")
@@ -115,6 +117,7 @@ class _Rest:
         return JSONResponse({})
 
     async def unload(self, request: Request) -> Response:
+        _check_origin(request)
         await self._service.repository(self._service.models.unload(_model(request)[0]))
         return JSONResponse({})
 
@@ -214,6 +217,13 @@ async def _json_object(request: Request) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise RequestError("the body must be a JSON object")
     return value
+
+
+def _check_origin(request: Request) -> None:
+    """Refuse what a browser sends for a page of another site, which needs no permission to send it."""
+    origin = request.headers.get("Origin")
+    if origin is not None and origin.partition("://")[2] != request.headers.get("Host"):
+        raise RequestError(f"requests of web pages from {origin} are refused")
 
 
 def _model(request: Request) -> tuple[str, str]:

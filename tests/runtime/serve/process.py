@@ -126,11 +126,18 @@ def two_by_two() -> Model:
     )  # fmt: skip
 
 
+def passed_through() -> Model:
+    """Outputs that are the inputs: strings, bfloat16, and a float32 vector of any length."""
+    values = {"text": ("string", (2,)), "narrow": ("bfloat16", (3,)), "any": ("float32", (None,))}
+    return Model(values, inputs=tuple(values), outputs=tuple(values), parts=())
+
+
 def write_models(folder: Path) -> Path:
-    """A folder for the service: `chain` (x + 3), `mixed`, and `versions` 1, 2 and 10 (x + their number)."""
+    """A folder for the service: `chain` (x + 3), `mixed`, `passed`, and `versions` 1, 2 and 10 (x + their number)."""
     (folder / "versions").mkdir(parents=True)
     standin.write_bundle(folder / "chain.hcb", standin.chain(3))
     standin.write_bundle(folder / "mixed.hcb", two_by_two())
+    standin.write_bundle(folder / "passed.hcb", passed_through())
     for version in (1, 2, 10):
         standin.write_bundle(folder / "versions" / f"{version}.hcb", standin.chain(version))
     (folder / "README.txt").write_text("not a bundle")

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 import tritonclient.grpc as grpc_client
@@ -31,7 +32,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def service(folder: Path) -> Iterator[ServiceProcess]:
-    with ServiceProcess(folder, "--max-request-mb", 1) as service:
+    with ServiceProcess(folder, "--max-request-mb", 1, "--log-requests") as service:
         yield service
 
 
@@ -123,6 +124,24 @@ def test_several_inputs_and_outputs_of_several_datatypes(client: Client, library
     only = client.infer("mixed", inputs, outputs=[library.InferRequestedOutput("p")])
     np.testing.assert_array_equal(only.as_numpy("p"), c * c)
     assert only.as_numpy("s") is None
+
+
+def test_strings_bfloat16_and_unknown_dimensions(client: Client, library: ModuleType) -> None:
+    metadata = as_dict(client.get_model_metadata("passed"))
+    assert [(t["datatype"], [int(d) for d in t["shape"]]) for t in metadata["inputs"]] == [
+        ("BYTES", [2]), ("BF16", [3]), ("FP32", [-1]),
+    ]  # fmt: skip
+    text, narrow = np.array(["größe", ""], object), np.array([1, 2.5, -3], ml_dtypes.bfloat16)
+    for length in (1, 7):
+        given = [
+            tensor(library, "text", text, "BYTES"),
+            tensor(library, "narrow", narrow, "BF16"),
+            tensor(library, "any", X[:length], "FP32"),
+        ]
+        result = client.infer("passed", given)
+        assert [t.decode() for t in result.as_numpy("text")] == text.tolist()
+        np.testing.assert_array_equal(result.as_numpy("narrow"), narrow)
+        np.testing.assert_array_equal(result.as_numpy("any"), X[:length])
 
 
 def test_the_latest_version_answers_unless_another_is_named(client: Client, library: ModuleType) -> None:
@@ -223,6 +242,15 @@ def test_a_request_larger_than_the_limit_is_refused(service: ServiceProcess) -> 
         assert client.is_server_live()
 
 
+def test_a_web_page_of_another_site_cannot_load_or_unload_models(service: ServiceProcess) -> None:
+    path = "/v2/repository/models/chain/unload"
+    status, answer = post(service, path, b"", Origin="https://other.example", Content_Type="text/plain")
+    assert status == 400 and "https://other.example" in answer["error"]
+    with http_client.InferenceServerClient(service.http) as client:
+        assert client.is_model_ready("chain")
+    assert post(service, "/v2/repository/models/versions/load", b"", Origin=f"http://{service.http}")[0] == 200
+
+
 def test_a_path_or_method_that_does_not_exist_is_a_json_error(service: ServiceProcess) -> None:
     assert post(service, "/v3", b"{}")[0] == 404
     status, answer = post(service, "/v2/health/live", b"{}")
@@ -284,6 +312,8 @@ def test_metrics_count_requests_by_model_protocol_and_outcome(service: ServicePr
     assert service.metric('heterocc_run_seconds_count{model="chain",version="1"}') > 0
     post(service, "/v2/models/unknown%0A/infer", b"{}")
     assert "unknown" not in service.get("/metrics").decode()
+    logged = service.wait_for("request")
+    assert {"model", "model_version", "protocol", "outcome", "milliseconds"} <= set(logged)
 
 
 def test_the_page_is_self_contained_and_its_data_lists_the_models(service: ServiceProcess) -> None:
