@@ -22,16 +22,18 @@ T = TypeVar("T")
 
 @dataclass(slots=True, eq=False)
 class Job(Generic[T]):
-    """One request: the function that a worker calls, and times from `perf_counter` in seconds."""
+    """One request: the function that a worker calls, and times from `perf_counter` in seconds.
+
+    `result` is None once the caller has it or has left. An error's traceback leads to the job; if the job led back to
+    the error, only the garbage collector would free the request's data.
+    """
 
     work: Callable[[], T]
     line: Line
-    result: asyncio.Future[T]
+    result: asyncio.Future[T] | None
     queued: float = field(default_factory=perf_counter)
     started: float | None = None
     ended: float | None = None
-    abandoned: bool = False
-    """Its caller left while it ran."""
 
 
 class Line:
@@ -99,17 +101,18 @@ class Workers:
         Raises what the work raises, and DeadlineError. If it is cancelled or its deadline passes, a request that waits
         is removed; one that runs goes on and its result is dropped.
         """
+        assert job.result is not None
         timer = None if deadline is None else self._loop.call_at(deadline, _expire, job)
         try:
             return await job.result
         finally:
+            job.result = None
             if timer is not None:
                 timer.cancel()
             if job.started is None:
                 with suppress(ValueError):
                     job.line.jobs.remove(job)
             elif job.ended is None:
-                job.abandoned = True
                 job.line.pending += 1  # given back in `_finish`
 
     def close(self) -> None:
@@ -151,9 +154,9 @@ class Workers:
         job.ended = perf_counter()
         job.line.running -= 1
         self._idle += 1
-        if job.abandoned:
-            job.line.pending -= 1
-        if not job.result.done():
+        if job.result is None:
+            job.line.pending -= 1  # the caller left
+        elif not job.result.done():
             if error is None:
                 job.result.set_result(result)
             else:
@@ -162,6 +165,6 @@ class Workers:
 
 
 def _expire(job: Job[Any]) -> None:
-    if not job.result.done():
+    if job.result is not None and not job.result.done():
         state = "waiting" if job.started is None else "running"
         job.result.set_exception(DeadlineError(f"the deadline passed while the request was {state}"))

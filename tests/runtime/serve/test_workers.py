@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
+import weakref
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
@@ -117,6 +119,34 @@ def test_places_add_up_whenever_requests_are_cancelled() -> None:
         assert (line.pending, line.running) == (0, 0)
 
     run(scenario, 2)
+
+
+class Data:
+    """What a request holds."""
+
+
+def test_the_data_of_a_failed_request_is_freed_without_the_garbage_collector(gate: threading.Event) -> None:
+    async def scenario(workers: Workers) -> None:
+        line, held = Line("m", 3), []
+
+        def request(fails: bool) -> Callable[[], Any]:
+            data = Data()
+            held.append(weakref.ref(data))
+            return lambda: (data, 1 // 0 if fails else gate.wait())
+
+        for error, work, seconds in ((ZeroDivisionError, request(True), None), (DeadlineError, request(False), 0.01)):
+            with pytest.raises(error):
+                await ask(workers, line, work, seconds)
+            del work
+        gate.set()
+        assert await ask(workers, line, lambda: 1) == 1
+        assert [data() for data in held] == [None, None]
+
+    gc.disable()
+    try:
+        run(scenario)
+    finally:
+        gc.enable()
 
 
 def test_the_error_of_a_request_is_raised_to_its_caller_only() -> None:
