@@ -55,7 +55,10 @@ def serve(
     ] = None,
     log_requests: Annotated[bool, typer.Option("--log-requests", help="Log every inference request.")] = False,
 ) -> None:
-    """Answer the Open Inference Protocol v2 over HTTP and gRPC (needs heterocc[serve]); / shows the models."""
+    """Answer the Open Inference Protocol v2 over HTTP and gRPC. The page at / shows the models.
+
+    It needs the extra `serve`.
+    """
     with errors():
         from heterocc.artifacts.errors import UsageError
         from heterocc.runtime.serve import ServeOptions, serve

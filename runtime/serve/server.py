@@ -23,7 +23,8 @@ from heterocc.runtime.serve.rpc import handlers
 from heterocc.runtime.serve.service import Service
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-_DAY = 86400.0
+_GRACE = 10
+"""Seconds for which clients may still send the rest of a request or receive an answer after all runs have ended."""
 _GRPC_OVERHEAD = 1 << 16
 """Bytes of a gRPC message beside its tensors, at most."""
 
@@ -95,7 +96,7 @@ async def _start_http(service: Service, stack: contextlib.AsyncExitStack) -> int
             tls |= {"ssl_ca_certs": str(options.tls.client_ca), "ssl_cert_reqs": ssl.CERT_REQUIRED}
     config = uvicorn.Config(
         application(service), http="httptools", ws="none", lifespan="off", loop="asyncio", log_config=None,
-        access_log=False, server_header=False, timeout_keep_alive=75, **tls,
+        access_log=False, server_header=False, timeout_keep_alive=75, timeout_graceful_shutdown=_GRACE, **tls,
     )  # fmt: skip
     try:
         config.load()
@@ -158,8 +159,7 @@ async def _start_grpc(service: Service, stack: contextlib.AsyncExitStack) -> int
     if not port:
         raise _port_error(options.host, options.grpc_port, "--grpc-port", "it is in use, or not allowed")
     await server.start()
-    # Requests in progress are answered, however long they take.
-    stack.push_async_callback(server.stop, _DAY)
+    stack.push_async_callback(server.stop, _GRACE)
     return int(port)
 
 

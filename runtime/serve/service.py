@@ -59,7 +59,7 @@ class Service:
         """Inference requests that were answered with a result."""
         self.draining = False
         self._refusing = False
-        self._calls = 0
+        self._running = 0
 
     @property
     def ready(self) -> bool:
@@ -72,14 +72,14 @@ class Service:
         self.loaded = True
 
     async def end(self) -> None:
-        """Refuse further requests, and wait until the accepted ones are answered.
+        """Refuse further requests, and wait until those that were received have run.
 
         Refusals go on for a while: a transport that stops drops requests that arrive at that moment, and a client that
         was refused sends none.
         """
         self._refusing = True
         await asyncio.sleep(_REFUSING)
-        while self._calls:
+        while self._running:
             await asyncio.sleep(0.01)
 
     async def close(self) -> None:
@@ -97,7 +97,6 @@ class Service:
         call: Call | None = None
         served: Served | None = None
         outcome = "ok"
-        self._calls += 1
         try:
             if self._refusing:
                 raise ServiceEndingError("the service is ending", hint="send it to another instance")
@@ -117,7 +116,6 @@ class Service:
             outcome = InternalError.code
             raise
         finally:
-            self._calls -= 1
             self._record(protocol, served, call, outcome, perf_counter() - arrival)
 
     async def run(self, call: Call, request: Request, work: Callable[[Served, Request], T], left: float | None) -> T:
@@ -132,7 +130,11 @@ class Service:
         served = call.served
         job = call.job = self.workers.submit(served.line, lambda: work(served, request))
         deadline = None if least is None else asyncio.get_running_loop().time() + least
-        return await self.workers.result(job, deadline)
+        self._running += 1
+        try:
+            return await self.workers.result(job, deadline)
+        finally:
+            self._running -= 1
 
     def server_metadata(self) -> dict[str, Any]:
         """The protocol's metadata of the server."""

@@ -232,3 +232,16 @@ def test_a_device_that_fails_costs_its_own_requests_only(tmp_path: Path) -> None
             service.metric('heterocc_requests_total{model="failing",outcome="HC401",protocol="grpc",version="1"}') == 1
         )
         assert any(r["level"] == "error" and r.get("model") == "failing" for r in service.log)
+
+
+@pytest.mark.slow
+def test_a_client_that_never_sends_its_request_delays_the_end_by_seconds_only(slow: Path) -> None:
+    with ServiceProcess(slow, "--drain", 0) as service:
+        host, _, port = service.http.partition(":")
+        with socket.create_connection((host, int(port))) as connection:
+            lines = ["POST /v2/models/slow/infer HTTP/1.1", f"Host: {host}", "Content-Length: 100", "", "{"]
+            connection.sendall("\r\n".join(lines).encode())
+            service.wait_for_metric('heterocc_requests_waiting{model="slow",version="1"}', 1)
+            start = time.monotonic()
+            assert service.end() == 0
+            assert 5 < time.monotonic() - start < 20
