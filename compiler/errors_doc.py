@@ -17,6 +17,7 @@ _SECTIONS = (
     (errors.UnsupportedOpError, "HC2xx: operators", "No device can run a part of the model, or computes it correctly."),
     (errors.BundleError, "HC3xx: bundles", "A bundle is damaged, or has another version or target machine."),
     (errors.DeviceError, "HC4xx: devices", "A device is unknown, missing, or failed."),
+    (errors.ServiceError, "HC5xx: the service", "`heterocc serve` cannot start, or cannot answer a request."),
     (errors.HeteroccError, "HC9xx: bugs in heterocc", "Please report these, with the file that the hint names."),
 )
 

@@ -12,6 +12,7 @@ import typer
 from heterocc.compiler.cli import bundles as cli_bundle
 from heterocc.compiler.cli import explain as cli_explain
 from heterocc.compiler.cli import regression, signing
+from heterocc.compiler.cli import serving as cli_serving
 from heterocc.compiler.cli.console import ConsoleReporter, errors, out, run
 from heterocc.compiler.cli.options import (
     Affinity,
@@ -59,6 +60,7 @@ cli_bundle.register(app)
 signing.register(app)
 regression.register(app)
 cli_explain.register(app)
+cli_serving.register(app)
 
 
 @app.command(

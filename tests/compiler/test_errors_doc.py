@@ -15,6 +15,7 @@ RANGES = {
     errors.UnsupportedOpError: "HC2",
     errors.BundleError: "HC3",
     errors.DeviceError: "HC4",
+    errors.ServiceError: "HC5",
     errors.HeteroccError: "HC9",
 }
 

@@ -1,0 +1,86 @@
+"""The command `heterocc serve`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from heterocc.compiler.cli.console import errors
+
+_MIB = 1 << 20
+
+
+def serve(
+    models: Annotated[
+        list[Path],
+        typer.Argument(help="Bundles (.hcb), or folders with NAME.hcb and NAME/VERSION.hcb.", show_default=False),
+    ],
+    host: Annotated[str, typer.Option("--host", help="Address to listen on; 0.0.0.0 for all.")] = "127.0.0.1",
+    http_port: Annotated[int, typer.Option("--http-port", min=0, max=65535, help="0: any free port.")] = 8000,
+    grpc_port: Annotated[int, typer.Option("--grpc-port", min=0, max=65535, help="0: any free port.")] = 8001,
+    devices: Annotated[
+        str | None,
+        typer.Option(
+            "--devices",
+            "-d",
+            help="Variant of every model, by its devices (CPU: the CPU-only one) or name; AUTO for the one on the most "
+            "capable device; default: the first that can run.",
+        ),
+    ] = None,
+    threads: Annotated[int, typer.Option("--threads", "-t", min=1, help="CPU threads of one request.")] = 1,
+    workers: Annotated[
+        int | None,
+        typer.Option("--workers", min=1, help="Requests that run at the same time; default: one for each core."),
+    ] = None,
+    queue: Annotated[
+        int, typer.Option("--queue", min=1, help="Requests of one model that may wait or run; further ones get 429.")
+    ] = 64,
+    max_request_mb: Annotated[
+        int, typer.Option("--max-request-mb", min=1, max=2047, help="The largest request in MiB.")
+    ] = 256,
+    drain: Annotated[
+        float,
+        typer.Option(
+            "--drain",
+            min=0.0,
+            help="Seconds for which requests are still accepted after SIGTERM, while the service reports not ready.",
+        ),
+    ] = 1.0,
+    tls_cert: Annotated[Path | None, typer.Option("--tls-cert", help="PEM file of the certificate, for TLS.")] = None,
+    tls_key: Annotated[Path | None, typer.Option("--tls-key", help="PEM file of its private key.")] = None,
+    tls_client_ca: Annotated[
+        Path | None, typer.Option("--tls-client-ca", help="PEM file of the authority of clients' certificates.")
+    ] = None,
+    log_requests: Annotated[bool, typer.Option("--log-requests", help="Log every inference request.")] = False,
+) -> None:
+    """Answer the Open Inference Protocol v2 over HTTP and gRPC. The page at / shows the models.
+
+    It needs the extra `serve`.
+    """
+    with errors():
+        from heterocc.artifacts.errors import UsageError
+        from heterocc.runtime.serve import ServeOptions, serve
+        from heterocc.runtime.serve.options import Tls
+
+        tls = None
+        if tls_cert is not None and tls_key is not None:
+            tls = Tls(tls_cert, tls_key, tls_client_ca)
+        elif tls_cert or tls_key or tls_client_ca:
+            raise UsageError("TLS needs both --tls-cert and --tls-key", where="heterocc serve")
+        serve(
+            ServeOptions(
+                models=models, host=host, http_port=http_port, grpc_port=grpc_port, devices=devices, threads=threads,
+                workers=workers, queue=queue, max_request_bytes=max_request_mb * _MIB, drain=drain, tls=tls,
+                log_requests=log_requests,
+            )
+        )  # fmt: skip
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the application."""
+    app.command(
+        epilog="Examples:  heterocc serve model.hcb   ·   heterocc serve models/ --host 0.0.0.0 --queue 128   ·   "
+        "heterocc serve models/ -d AUTO --tls-cert cert.pem --tls-key key.pem"
+    )(serve)

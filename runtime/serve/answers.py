@@ -1,0 +1,44 @@
+"""Errors as the answers of both protocols."""
+
+from __future__ import annotations
+
+from heterocc.artifacts.errors import (
+    BundleError,
+    DeadlineError,
+    DeviceMemoryError,
+    FileMissingError,
+    HeteroccError,
+    InputError,
+    ModelNotServedError,
+    QueueFullError,
+    RequestError,
+    RequestSizeError,
+    ServiceEndingError,
+)
+from heterocc.artifacts.one_line import one_line
+
+_ANSWERS: tuple[tuple[type[HeteroccError], int, str], ...] = (
+    (RequestError, 400, "INVALID_ARGUMENT"),
+    (RequestSizeError, 413, "RESOURCE_EXHAUSTED"),
+    (ModelNotServedError, 404, "NOT_FOUND"),
+    (ServiceEndingError, 503, "UNAVAILABLE"),
+    (QueueFullError, 429, "RESOURCE_EXHAUSTED"),
+    (DeadlineError, 504, "DEADLINE_EXCEEDED"),
+    (DeviceMemoryError, 503, "RESOURCE_EXHAUSTED"),
+    (FileMissingError, 404, "NOT_FOUND"),
+    (InputError, 400, "INVALID_ARGUMENT"),
+    (BundleError, 500, "FAILED_PRECONDITION"),
+    (HeteroccError, 500, "INTERNAL"),
+)
+"""The first class that fits counts."""
+
+
+def status_of(error: HeteroccError) -> tuple[int, str]:
+    """HTTP's status and the name of gRPC's."""
+    return next((http, grpc) for kind, http, grpc in _ANSWERS if isinstance(error, kind))
+
+
+def text_of(error: HeteroccError) -> str:
+    """The error in one line for clients, without its place: that is a path of the server. The log has all of it."""
+    hint = f" ({one_line(str(error.hint))})" if error.hint else ""
+    return f"{error.code}: {one_line(error.message)}{hint}"

@@ -1,0 +1,91 @@
+"""The service's metrics in Prometheus's text format."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    GCCollector,
+    Histogram,
+    ProcessCollector,
+    disable_created_metrics,
+    generate_latest,
+)
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client.registry import Collector
+
+from heterocc.runtime.serve.models import Served
+from heterocc.runtime.serve.workers import Job
+
+CONTENT_TYPE = CONTENT_TYPE_LATEST
+
+_MODEL = ("model", "version")
+_BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+
+
+class Metrics:
+    """Counters and times of requests. A name of a model that is not loaded never becomes a label."""
+
+    def __init__(self, models: Iterable[Served]) -> None:
+        disable_created_metrics()  # type: ignore[no-untyped-call]
+        self._registry = CollectorRegistry()
+        self._requests = Counter(
+            "heterocc_requests",
+            "Inference requests by protocol (http, grpc) and outcome (ok, or the error's code).",
+            (*_MODEL, "protocol", "outcome"),
+            registry=self._registry,
+        )
+        self._seconds = self._histogram("heterocc_request_seconds", "Time from a request's arrival to its answer.")
+        self._queue = self._histogram("heterocc_queue_seconds", "Time that a request waits for a worker.")
+        self._run = self._histogram("heterocc_run_seconds", "Time for decoding, running and encoding a request.")
+        self._registry.register(_Lines(models))
+        ProcessCollector(registry=self._registry)
+        GCCollector(registry=self._registry)
+
+    def _histogram(self, name: str, text: str) -> Histogram:
+        return Histogram(name, text, _MODEL, buckets=_BUCKETS, registry=self._registry)
+
+    def count(
+        self, served: Served | None, protocol: str, outcome: str, seconds: float, job: Job[object] | None
+    ) -> None:
+        """Record a request that has ended; `served` is None if its model is not loaded."""
+        if served is None:
+            self._requests.labels("", "", protocol, outcome).inc()
+            return
+        name, version = served.name, served.version
+        self._requests.labels(name, version, protocol, outcome).inc()
+        self._seconds.labels(name, version).observe(seconds)
+        if job is not None and job.started is not None:
+            self._queue.labels(name, version).observe(job.started - job.queued)
+            if job.ended is not None:
+                self._run.labels(name, version).observe(job.ended - job.started)
+
+    def text(self) -> bytes:
+        """All metrics."""
+        return generate_latest(self._registry)
+
+
+class _Lines(Collector):
+    """The state of the loaded models when metrics are read."""
+
+    def __init__(self, models: Iterable[Served]) -> None:
+        self._models = models
+
+    def describe(self) -> Iterable[GaugeMetricFamily]:
+        return ()
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        waiting = GaugeMetricFamily("heterocc_requests_waiting", "Requests that wait for a worker.", labels=_MODEL)
+        running = GaugeMetricFamily("heterocc_requests_running", "Requests that run.", labels=_MODEL)
+        memory = GaugeMetricFamily(
+            "heterocc_session_bytes", "Tensor memory that the model's session allocated.", labels=_MODEL
+        )
+        for served in self._models:
+            labels = (served.name, served.version)
+            waiting.add_metric(labels, served.line.waiting)
+            running.add_metric(labels, served.line.running)
+            memory.add_metric(labels, served.session.allocated_bytes)
+        yield from (waiting, running, memory)

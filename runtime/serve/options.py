@@ -1,0 +1,41 @@
+"""Options of a service."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """PEM files for TLS on both ports. With `client_ca`, clients must present a certificate that it signed."""
+
+    certificate: Path
+    key: Path
+    client_ca: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ServeOptions:
+    """Options of a service.
+
+    `models` are bundles, or folders with `NAME.hcb` and `NAME/VERSION.hcb`. `devices` and `threads` are as in
+    `heterocc.runtime.load`, for every model. `workers` is the number of requests that run at the same time, by default
+    the number of cores that the process may use; `queue` the number of requests of one model that may wait or run.
+    Port 0 means any free port; the log has its number. `drain` is the time in seconds for which new requests are
+    still accepted after a signal, while the service reports that it is not ready.
+    """
+
+    models: Sequence[Path]
+    host: str = "127.0.0.1"
+    http_port: int = 8000
+    grpc_port: int = 8001
+    devices: str | None = None
+    threads: int = 1
+    workers: int | None = None
+    queue: int = 64
+    max_request_bytes: int = 256 << 20
+    drain: float = 1.0
+    tls: Tls | None = None
+    log_requests: bool = False

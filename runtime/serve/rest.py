@@ -1,0 +1,254 @@
+"""The Open Inference Protocol over HTTP, with metrics and the page at `/`."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import re
+from collections.abc import Awaitable, Callable
+from importlib.resources import files
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from heterocc.artifacts.errors import HeteroccError, RequestError, RequestSizeError
+from heterocc.runtime.serve.answers import status_of, text_of
+from heterocc.runtime.serve.metrics import CONTENT_TYPE
+from heterocc.runtime.serve.rest_bodies import Body, Reply, answer
+from heterocc.runtime.serve.service import ClientLeftError, Service
+
+HEADER_LENGTH = "Inference-Header-Content-Length"
+
+_PARSED_ON_LOOP = 1 << 16
+"""The size of JSON in bytes above which another thread parses it, so that the event loop is not blocked."""
+
+_GONE = 499
+"""The status of a request whose client has left; nobody receives it."""
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+def application(service: Service) -> ASGIApp:
+    """The ASGI application."""
+    rest = _Rest(service)
+    get: list[tuple[str, Handler]] = [
+        ("/", rest.page),
+        ("/status", rest.status),
+        ("/metrics", rest.metrics),
+        ("/v2", rest.server_metadata),
+        ("/v2/", rest.server_metadata),
+        ("/v2/health/live", rest.live),
+        ("/v2/health/ready", rest.ready),
+    ]
+    post: list[tuple[str, Handler]] = [
+        ("/v2/repository/index", rest.index),
+        ("/v2/repository/models/{name}/load", rest.load),
+        ("/v2/repository/models/{name}/unload", rest.unload),
+    ]
+    for model in ("/v2/models/{name}", "/v2/models/{name}/versions/{version}"):
+        get += [(model, rest.model_metadata), (f"{model}/ready", rest.model_ready), (f"{model}/plan", rest.plan)]
+        post.append((f"{model}/infer", rest.infer))
+    # Routes are tried in order, and inference is last in `post`.
+    routes = [Route(path, handler, methods=["POST"]) for path, handler in reversed(post)]
+    routes += [Route(path, handler, methods=["GET"]) for path, handler in get]
+    errors: dict[Any, Any] = {HeteroccError: _explained, HTTPException: _refused, ClientLeftError: _unheard}
+    return _closing(Starlette(routes=routes, exception_handlers=errors), service)
+
+
+def _closing(app: ASGIApp, service: Service) -> ASGIApp:
+    """Close each connection after its response while the service drains, so that clients connect elsewhere."""
+
+    async def closing(scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_closing(message: Message) -> None:
+            if service.draining and message["type"] == "http.response.start":
+                message["headers"] = [*message.get("headers", ()), (b"connection", b"close")]
+            await send(message)
+
+        await app(scope, receive, send_closing)
+
+    return closing
+
+
+class _Rest:
+    """The handlers."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        text = files(__package__).joinpath("page.html").read_text(encoding="utf-8")
+        self._page = HTMLResponse(text, headers={"Content-Security-Policy": _policy(text)})
+
+    # ---- health and metadata --------------------------------------------------------------------------------------
+
+    async def live(self, _: Request) -> Response:
+        return Response(status_code=200)
+
+    async def ready(self, _: Request) -> Response:
+        return Response(status_code=200 if self._service.ready else 503)
+
+    async def model_ready(self, request: Request) -> Response:
+        self._service.models.find(*_model(request))
+        return Response(status_code=200)
+
+    async def server_metadata(self, _: Request) -> Response:
+        return JSONResponse(self._service.server_metadata())
+
+    async def model_metadata(self, request: Request) -> Response:
+        return JSONResponse(self._service.model_metadata(*_model(request)))
+
+    # ---- the repository -------------------------------------------------------------------------------------------
+
+    async def index(self, request: Request) -> Response:
+        asked = await _json_object(request)
+        rows = await self._service.models.index()
+        return JSONResponse([row for row in rows if row["state"] == "READY" or not asked.get("ready")])
+
+    async def load(self, request: Request) -> Response:
+        _check_origin(request)
+        asked = await _json_object(request)
+        if asked.get("parameters"):
+            raise RequestError("this service loads a model from its own folder only, without parameters")
+        await self._service.repository(self._service.models.load(_model(request)[0]))
+        return JSONResponse({})
+
+    async def unload(self, request: Request) -> Response:
+        _check_origin(request)
+        await self._service.repository(self._service.models.unload(_model(request)[0]))
+        return JSONResponse({})
+
+    # ---- observation ----------------------------------------------------------------------------------------------
+
+    async def page(self, _: Request) -> Response:
+        return self._page
+
+    async def status(self, _: Request) -> Response:
+        return JSONResponse(self._service.status())
+
+    async def plan(self, request: Request) -> Response:
+        return PlainTextResponse(self._service.plan(*_model(request)))
+
+    async def metrics(self, _: Request) -> Response:
+        return Response(self._service.metrics.text(), media_type=CONTENT_TYPE)
+
+    # ---- inference ------------------------------------------------------------------------------------------------
+
+    async def infer(self, request: Request) -> Response:
+        with self._service.call("http", *_model(request)) as call:
+            body = await self._body(request)
+            with _Left(request):
+                reply = await self._service.run(call, body.request, lambda served, _: answer(served, body), None)
+        return self._response(reply)
+
+    async def _body(self, request: Request) -> Body:
+        header = request.headers.get(HEADER_LENGTH)
+        if header is not None and not re.fullmatch(r"[0-9]{1,15}", header, re.ASCII):
+            raise RequestError(f"{HEADER_LENGTH} must be a number of bytes")
+        if request.headers.get("Content-Encoding", "identity") != "identity":
+            raise RequestError("compressed requests are not supported", hint="send it without Content-Encoding")
+        data = await _read(request, self._service.options.max_request_bytes)
+        length = None if header is None else int(header)
+        if (len(data) if length is None else length) <= _PARSED_ON_LOOP:
+            return Body(data, length)
+        return await asyncio.to_thread(Body, data, length)
+
+    def _response(self, reply: Reply) -> Response:
+        if reply.header_length is None:
+            return Response(reply.content, media_type="application/json")
+        headers = {HEADER_LENGTH: str(reply.header_length)}
+        return Response(reply.content, media_type="application/octet-stream", headers=headers)
+
+
+class _Left:
+    """Ends the block with ClientLeftError if the client disconnects meanwhile."""
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        self._left = False
+
+    def __enter__(self) -> None:
+        self._task = asyncio.current_task()
+        self._watch = asyncio.ensure_future(self._wait())
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._watch.cancel()
+        if kind is asyncio.CancelledError and self._left and self._task is not None and not self._task.uncancel():
+            raise ClientLeftError
+
+    async def _wait(self) -> None:
+        while (await self._request.receive())["type"] != "http.disconnect":
+            pass
+        self._left = True
+        if self._task is not None:
+            self._task.cancel()
+
+
+async def _read(request: Request, limit: int) -> bytes:
+    """The body of a request. Raises RequestSizeError before more than `limit` bytes are kept, and ClientLeftError."""
+    declared = request.headers.get("Content-Length", "")
+    parts, size = [], 0
+    if not (declared.isascii() and declared.isdecimal() and int(declared) > limit):
+        try:
+            async for part in request.stream():
+                size += len(part)
+                if size > limit:
+                    break
+                parts.append(part)
+            else:
+                return parts[0] if len(parts) == 1 else b"".join(parts)
+        except ClientDisconnect:
+            raise ClientLeftError from None
+    raise RequestSizeError(f"the request has more than {limit} bytes")
+
+
+async def _json_object(request: Request) -> dict[str, Any]:
+    """The body of a small request, `{}` if it is empty."""
+    import json
+
+    data = await _read(request, _PARSED_ON_LOOP)
+    try:
+        value = json.loads(data) if data.strip() else {}
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        raise RequestError("the body must be a JSON object")
+    return value
+
+
+def _check_origin(request: Request) -> None:
+    """Refuse what a browser sends for a page of another site, which needs no permission to send it."""
+    origin = request.headers.get("Origin")
+    if origin is not None and origin.partition("://")[2] != request.headers.get("Host"):
+        raise RequestError(f"requests of web pages from {origin} are refused")
+
+
+def _model(request: Request) -> tuple[str, str]:
+    return request.path_params["name"], request.path_params.get("version", "")
+
+
+async def _explained(_: Request, error: HeteroccError) -> Response:
+    return JSONResponse({"error": text_of(error)}, status_code=status_of(error)[0])
+
+
+async def _unheard(_: Request, __: ClientLeftError) -> Response:
+    return Response(status_code=_GONE)
+
+
+async def _refused(request: Request, error: HTTPException) -> Response:
+    """The answer for a path or method that does not exist."""
+    text = f"{RequestError.code}: {request.method} {request.url.path}: {error.detail}"
+    return JSONResponse({"error": text}, status_code=error.status_code, headers=error.headers)
+
+
+def _policy(page: str) -> str:
+    """A policy by which a browser runs only the page's own script and style, and asks only this service."""
+    rules = ["default-src 'none'", "connect-src 'self'", "base-uri 'none'", "form-action 'none'", "img-src data:"]
+    for tag in ("script", "style"):
+        found = re.search(rf"<{tag}>(.*?)</{tag}>", page, re.DOTALL)
+        digest = hashlib.sha256((found[1] if found else "").encode()).digest()
+        rules.append(f"{tag}-src 'sha256-{base64.b64encode(digest).decode()}'")
+    return "; ".join(rules)

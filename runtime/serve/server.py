@@ -1,0 +1,188 @@
+"""The process of a service: its ports, its signals, its start and its end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+import ssl
+from collections.abc import Iterator
+from typing import Any
+
+import grpc
+import uvicorn
+
+from heterocc.artifacts.errors import ServiceError
+from heterocc.runtime.serve.logs import log_to_stderr
+from heterocc.runtime.serve.options import ServeOptions, Tls
+from heterocc.runtime.serve.rest import application
+from heterocc.runtime.serve.rpc import handlers
+from heterocc.runtime.serve.service import Service
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_GRACE = 10
+"""Seconds for which clients may still send the rest of a request or receive an answer after all runs have ended."""
+_GRPC_OVERHEAD = 1 << 16
+"""Bytes of a gRPC message beside its tensors, at most."""
+
+_log = logging.getLogger(__name__)
+
+
+def run(options: ServeOptions) -> None:
+    """See `heterocc.runtime.serve.serve`."""
+    log_to_stderr()
+    asyncio.run(_serve(options))
+
+
+async def _serve(options: ServeOptions) -> None:
+    ending = _ending()
+    service = Service(options, options.workers or len(os.sched_getaffinity(0)))
+    async with contextlib.AsyncExitStack() as stack:
+        stack.push_async_callback(service.close)
+        http_port = await _start_http(service, stack)
+        grpc_port = await _start_grpc(service, stack)
+        _log.info("listening", extra={"host": options.host, "http_port": http_port, "grpc_port": grpc_port})
+        loading = asyncio.ensure_future(service.start())
+        await asyncio.wait([loading, asyncio.ensure_future(ending.wait())], return_when=asyncio.FIRST_COMPLETED)
+        if loading.done():
+            loading.result()
+            _log.info("ready")
+            await ending.wait()
+        service.draining = True
+        _log.info("draining", extra={"seconds": options.drain})
+        await asyncio.gather(asyncio.sleep(options.drain), loading, return_exceptions=True)
+        await service.end()
+    _log.info("ended", extra={"answered": service.answered})
+
+
+def _ending() -> asyncio.Event:
+    """An event that the first signal sets. The second one ends the process with its usual exit code."""
+    loop, event = asyncio.get_running_loop(), asyncio.Event()
+
+    def end(number: int) -> None:
+        if event.is_set():
+            os._exit(128 + number)
+        event.set()
+
+    for number in _SIGNALS:
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores SIGHUP
+            loop.add_signal_handler(number, end, number)
+    return event
+
+
+# ---- HTTP ---------------------------------------------------------------------------------------------------------
+
+
+class _Uvicorn(uvicorn.Server):
+    """A server that leaves signals to `_ending`."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Do nothing."""
+        yield
+
+
+async def _start_http(service: Service, stack: contextlib.AsyncExitStack) -> int:
+    options = service.options
+    listener = _listen(options.host, options.http_port)
+    stack.callback(listener.close)
+    tls: dict[str, Any] = {}
+    if options.tls is not None:
+        tls = {"ssl_certfile": options.tls.certificate, "ssl_keyfile": options.tls.key}
+        if options.tls.client_ca is not None:
+            tls |= {"ssl_ca_certs": str(options.tls.client_ca), "ssl_cert_reqs": ssl.CERT_REQUIRED}
+    config = uvicorn.Config(
+        application(service), http="httptools", ws="none", lifespan="off", loop="asyncio", log_config=None,
+        access_log=False, server_header=False, timeout_keep_alive=75, timeout_graceful_shutdown=_GRACE, **tls,
+    )  # fmt: skip
+    try:
+        config.load()
+    except OSError as error:  # of `ssl`, too
+        raise _tls_error(options.tls, error) from error
+    server = _Uvicorn(config)
+    task = asyncio.ensure_future(server.serve(sockets=[listener]))
+
+    async def stop() -> None:
+        server.should_exit = True
+        await task
+
+    stack.push_async_callback(stop)
+    while not server.started and not task.done():
+        await asyncio.sleep(0.005)
+    return int(listener.getsockname()[1])
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, protocol)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+        except BaseException:
+            listener.close()
+            raise
+    except OSError as error:
+        raise _port_error(host, port, "--http-port", error.strerror or str(error)) from error
+    return listener
+
+
+# ---- gRPC ---------------------------------------------------------------------------------------------------------
+
+
+async def _start_grpc(service: Service, stack: contextlib.AsyncExitStack) -> int:
+    options = service.options
+    limit = min(options.max_request_bytes + _GRPC_OVERHEAD, (1 << 31) - 1)
+    server = grpc.aio.server(
+        handlers=[handlers(service)],
+        options=[
+            ("grpc.max_receive_message_length", limit),
+            ("grpc.max_send_message_length", -1),
+            # Otherwise two services could share a port by accident.
+            ("grpc.so_reuseport", 0),
+        ],
+    )
+    host = f"[{options.host}]" if ":" in options.host else options.host
+    address = f"{host}:{options.grpc_port}"
+    try:
+        if options.tls is None:
+            port = server.add_insecure_port(address)
+        else:
+            port = server.add_secure_port(address, _credentials(options.tls))
+    except RuntimeError:
+        port = 0
+    if not port:
+        raise _port_error(options.host, options.grpc_port, "--grpc-port", "it is in use, or not allowed")
+    await server.start()
+    stack.push_async_callback(server.stop, _GRACE)
+    return int(port)
+
+
+def _credentials(tls: Tls) -> Any:
+    try:
+        pair = (tls.key.read_bytes(), tls.certificate.read_bytes())
+        roots = None if tls.client_ca is None else tls.client_ca.read_bytes()
+    except OSError as error:
+        raise _tls_error(tls, error) from error
+    return grpc.ssl_server_credentials([pair], roots, require_client_auth=roots is not None)
+
+
+def _port_error(host: str, port: int, option: str, reason: str) -> ServiceError:
+    return ServiceError(
+        f"cannot listen on port {port}: {reason[0].lower()}{reason[1:]}", where=host, hint=f"{option} sets another port"
+    )
+
+
+def _tls_error(tls: Tls | None, error: OSError) -> ServiceError:
+    reason = error.strerror or getattr(error, "reason", None) or str(error)
+    files = [] if tls is None else [str(f) for f in (tls.certificate, tls.key, tls.client_ca) if f is not None]
+    return ServiceError(
+        f"the TLS files cannot be used: {reason}",
+        where=", ".join(files),
+        hint="they must be PEM files: a certificate, its private key, and a certificate authority for clients",
+    )

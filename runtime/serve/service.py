@@ -1,0 +1,219 @@
+"""The service without its transports: what HTTP and gRPC both call."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any, TypeVar
+
+from heterocc.artifacts.errors import DeadlineError, DeviceError, HeteroccError, InternalError, ServiceEndingError
+from heterocc.artifacts.version import __version__
+from heterocc.runtime.serve.inference import Request
+from heterocc.runtime.serve.metrics import Metrics
+from heterocc.runtime.serve.models import Models, Served
+from heterocc.runtime.serve.options import ServeOptions
+from heterocc.runtime.serve.repository import Repository
+from heterocc.runtime.serve.workers import Job, Workers
+from heterocc.runtime.session import Session, load
+
+T = TypeVar("T")
+
+EXTENSIONS = ("binary_tensor_data", "model_repository")
+CANCELLED = "cancelled"
+PLATFORM = "heterocc"
+
+_REFUSING = 0.2
+"""Seconds for which requests are refused before the ports are closed."""
+
+_log = logging.getLogger(__name__)
+
+
+class ClientLeftError(Exception):
+    """The client of a request has closed its connection."""
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """An inference request while it is answered. `arrival` is from `perf_counter`, in seconds."""
+
+    served: Served
+    arrival: float
+    job: Job[Any] | None = None
+
+
+class Service:
+    """Models, workers and metrics. For use on one event loop."""
+
+    def __init__(self, options: ServeOptions, workers: int) -> None:
+        self.options = options
+        self.workers = Workers(workers)
+        self.models = Models(Repository(options.models), self._open, options.queue)
+        self.metrics = Metrics(self.models)
+        self.loaded = False
+        self.answered = 0
+        """Inference requests that were answered with a result."""
+        self.draining = False
+        self._refusing = False
+        self._running = 0
+
+    @property
+    def ready(self) -> bool:
+        """Whether the models are loaded and no signal has asked to end."""
+        return self.loaded and not self.draining
+
+    async def start(self) -> None:
+        """Load all models. Raises ServiceError and the errors of `heterocc.runtime.load`."""
+        await self.models.load_all()
+        self.loaded = True
+
+    async def end(self) -> None:
+        """Refuse further requests, and wait until those that were received have run.
+
+        Refusals go on for a while: a transport that stops drops requests that arrive at that moment, and a client that
+        was refused sends none.
+        """
+        self._refusing = True
+        await asyncio.sleep(_REFUSING)
+        while self._running:
+            await asyncio.sleep(0.01)
+
+    async def close(self) -> None:
+        """Free everything. No request may be in progress."""
+        self.workers.close()
+        await self.models.close()
+
+    @contextmanager
+    def call(self, protocol: str, name: str, version: str) -> Iterator[Call]:
+        """Admit an inference request, before its data is read, and record its end.
+
+        Raises ServiceEndingError, ModelNotServedError and QueueFullError.
+        """
+        arrival = perf_counter()
+        call: Call | None = None
+        served: Served | None = None
+        outcome = "ok"
+        try:
+            if self._refusing:
+                raise ServiceEndingError("the service is ending", hint="send it to another instance")
+            served = self.models.find(name, version)
+            with self.models.using(served), served.line.place():
+                call = Call(served, arrival)
+                yield call
+        except HeteroccError as error:
+            outcome = error.code
+            if isinstance(error, DeviceError | InternalError):
+                _log.error(str(error), extra={"model": name, "model_version": served.version if served else version})
+            raise
+        except (asyncio.CancelledError, ClientLeftError):
+            outcome = CANCELLED
+            raise
+        except BaseException:
+            outcome = InternalError.code
+            raise
+        finally:
+            self._record(protocol, served, call, outcome, perf_counter() - arrival)
+
+    async def run(self, call: Call, request: Request, work: Callable[[Served, Request], T], left: float | None) -> T:
+        """Run `work` in a worker. `left` is the time in seconds that the transport leaves, if it has a deadline.
+
+        Raises what `work` raises, and DeadlineError.
+        """
+        limits = [request.timeout and request.timeout - (perf_counter() - call.arrival), left]
+        least = min((limit for limit in limits if limit is not None), default=None)
+        if least is not None and least <= 0:
+            raise DeadlineError("the deadline passed while the request was read")
+        served = call.served
+        job = call.job = self.workers.submit(served.line, lambda: work(served, request))
+        deadline = None if least is None else asyncio.get_running_loop().time() + least
+        self._running += 1
+        try:
+            return await self.workers.result(job, deadline)
+        finally:
+            self._running -= 1
+
+    def server_metadata(self) -> dict[str, Any]:
+        """The protocol's metadata of the server."""
+        return {"name": "heterocc", "version": __version__, "extensions": list(EXTENSIONS)}
+
+    def model_metadata(self, name: str, version: str) -> dict[str, Any]:
+        """The protocol's metadata of a model. Raises ModelNotServedError."""
+        served = self.models.find(name, version)
+        return {
+            "name": name,
+            "versions": [s.version for s in self.models.versions(name)],
+            "platform": PLATFORM,
+            "inputs": [_tensor_json(t) for t in served.inputs.values()],
+            "outputs": [_tensor_json(t) for t in served.outputs.values()],
+        }
+
+    async def repository(self, action: Awaitable[T]) -> T:
+        """Await an action on the repository; its failure is logged."""
+        try:
+            return await action
+        except HeteroccError as error:
+            _log.warning(str(error))
+            raise
+
+    def plan(self, name: str, version: str) -> str:
+        """The plan of the variant that runs, as text. Raises ModelNotServedError."""
+        session = self.models.find(name, version).session
+        return session.bundle.text(session.variant.plan)
+
+    def status(self) -> dict[str, Any]:
+        """The state of the service for the page at `/`."""
+        return {
+            "server": self.server_metadata(),
+            "ready": self.ready,
+            "models": [_status(served) for served in self.models],
+        }
+
+    def _open(self, path: Path) -> Session:
+        # Verified here, so that the first request does not wait for it.
+        return load(path, self.options.devices, threads=self.options.threads, verify="load")
+
+    def _record(self, protocol: str, served: Served | None, call: Call | None, outcome: str, seconds: float) -> None:
+        self.answered += outcome == "ok"
+        self.metrics.count(served, protocol, outcome, seconds, call.job if call else None)
+        if served is not None:
+            served.recent.add(seconds, outcome == "ok")
+        if self.options.log_requests:
+            _log.info(
+                "request",
+                extra={
+                    "model": served.name if served else None,
+                    "model_version": served.version if served else None,
+                    "protocol": protocol,
+                    "outcome": outcome,
+                    "milliseconds": round(seconds * 1e3, 3),
+                },
+            )
+
+
+def _tensor_json(tensor: Any) -> dict[str, Any]:
+    shape = [-1] if tensor.shape is None else [-1 if d is None else d for d in tensor.shape]
+    return {"name": tensor.name, "datatype": tensor.datatype, "shape": shape}
+
+
+def _status(served: Served) -> dict[str, Any]:
+    session = served.session
+    variant = session.variant
+    return {
+        "name": served.name,
+        "version": served.version,
+        "loaded": served.loaded,
+        "variant": variant.name,
+        "devices": list(session.devices),
+        "summary": variant.summary,
+        "notes": list(session.notes),
+        "inputs": [_tensor_json(t) for t in served.inputs.values()],
+        "outputs": [_tensor_json(t) for t in served.outputs.values()],
+        "waiting": served.line.waiting,
+        "running": served.line.running,
+        "bytes": session.allocated_bytes,
+        **served.recent.to_json(),
+    }
