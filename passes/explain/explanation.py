@@ -219,17 +219,18 @@ def idle_devices(plan: Plan, reasons: Reasons) -> list[str]:
             first = refused[0]
             found.append(f"{head}: it can run none of them; {shown(first)}: {reasons.refused(first, device.name)}")
             continue
-        pulled = [r for r in reasons.nodes if reasons.first_fit.get(r.node) == device.name]
+        pulled = [n for n in plan.graph.nodes if reasons.first_fit.get(n.name) == device.name]
         if not pulled:
             continue  # a device before it runs what it could
-        blocked = next((r for r in pulled if r.blocker is not None), None)
-        decided = _DECIDED.get(pulled[0].why, "merge moved")
-        where = " and ".join(dict.fromkeys(r.device for r in pulled))
+        found_why = [reasons.decided(n) for n in pulled]
+        blocker = next((name for _, _, name in found_why if name is not None), None)
+        decided = _DECIDED.get(found_why[0][0], "merge moved")
+        where = " and ".join(dict.fromkeys(plan.device_of[n.name] for n in pulled))
         moved = f"{decided} the {count(len(pulled), 'node')} that it could run on {where}"
-        if blocked is None or blocked.blocker is None:
+        if blocker is None:
             found.append(f"{head}: {moved}, where a run takes less time")
             continue
-        cause = plan.graph.node_by_name[blocked.blocker]
+        cause = plan.graph.node_by_name[blocker]
         refusal = f"it cannot run {shown(cause)} ({reasons.refused(cause, device.name)})"
         found.append(f"{head}: {refusal}, and {moved}, because transfers would cost more than it saves")
     return found

@@ -117,14 +117,16 @@ class Reasons:
                 others.append(
                     Alternative(other.name, reason, self.costs.move(node, other.name) if not reason else None)
                 )
-        why, sentence, blocker = self._decided(node, device)
+        why, sentence, blocker = self.decided(node)
         seconds = self.costs.node(node, device)
         return NodeReason(
             node.name, node.label, node.op_type, device, partition, why, sentence, seconds, blocker, tuple(others)
         )
 
-    def _decided(self, node: Node, device: str) -> tuple[Why, str, str | None]:
+    def decided(self, node: Node) -> tuple[Why, str, str | None]:
+        """Why the node is on its device, the sentence for the user, and the node that keeps it there, if any."""
         plan, machine = self.plan, self.plan.machine
+        device = plan.device_of[node.name]
         if node.name in plan.pins:
             rule = self._rules.get(node.name)
             by = f" by {rule.where or 'the affinity'}: '{rule.pattern}'" if rule is not None else ""
