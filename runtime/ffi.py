@@ -28,6 +28,11 @@ def __getattr__(name: str) -> Any:
     return value
 
 
+def load_library() -> None:
+    """Import tvm_ffi, which loads libtvm_ffi.so; libraries that need it find it by its name then, wherever it lies."""
+    __getattr__("get_global_func")
+
+
 class _Deferred(ModuleType):
     """A module whose code runs when something in it is first used, by any thread."""
 

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from heterocc.artifacts import layouts
 from heterocc.artifacts.errors import InternalError, NativePluginError
 from heterocc.artifacts.manifest import MAX_BLOCK_RANK, Block, Layout
+from heterocc.runtime import ffi
 from heterocc.runtime.native.plugin import Plugin
 
 PLUGIN = Plugin(
@@ -104,6 +105,7 @@ def _library() -> ctypes.CDLL | None:
 @cache
 def _load() -> ctypes.CDLL:
     path = PLUGIN.find_library()
+    ffi.load_library()
     try:
         library = ctypes.CDLL(str(path), ctypes.RTLD_LOCAL)
     except OSError as error:

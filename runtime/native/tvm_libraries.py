@@ -64,10 +64,15 @@ def tvm_version() -> str | None:
         return None
 
 
-def check_tvm_version() -> None:
-    """Raise NativePluginError unless the TVM of this process is of the series that the plug-ins fit."""
+def check_imported_tvm() -> None:
+    """Raise NativePluginError if the process has imported a TVM of a series that the plug-ins do not fit."""
     if "tvm" in sys.modules and (version := package_version()) is not None and not version.startswith(TVM_SERIES):
         raise _other_series(version)
+
+
+def check_tvm_version() -> None:
+    """Raise NativePluginError unless the TVM of this process is of the series that the plug-ins fit."""
+    check_imported_tvm()
     tvm_libraries()
 
 

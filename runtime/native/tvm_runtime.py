@@ -7,7 +7,7 @@ import threading
 
 from heterocc.artifacts.errors import NativePluginError
 from heterocc.runtime import ffi as tvm_ffi
-from heterocc.runtime.native.tvm_libraries import REINSTALL, check_tvm_version, tvm_libraries
+from heterocc.runtime.native.tvm_libraries import REINSTALL, check_imported_tvm, tvm_libraries
 
 _LOCK = threading.Lock()
 
@@ -24,10 +24,10 @@ def load_tvm_runtime() -> None:
     libraries are missing, cannot be loaded, or are of another series.
     """
     with _LOCK:
+        check_imported_tvm()
         loaded = has_global("runtime.TVMTensorCopyFromTo")
         if loaded and has_global("tvm.contrib.sort.argsort"):
             return
-        check_tvm_version()
         if not loaded:
             _open("libtvm_runtime.so", ctypes.RTLD_GLOBAL)
         if not has_global("tvm.contrib.sort.argsort"):

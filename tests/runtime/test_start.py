@@ -49,3 +49,14 @@ workers = [threading.Thread(target=read) for _ in range({threads})]
 print(set(names), len(names), metadata.version("numpy") != "", "email.message" in sys.modules)
 """
     assert fresh(program).split() == ["{'numpy'}", str(threads), "True", "True"]
+
+
+def test_the_cpu_plug_in_finds_the_library_of_tvm_ffi_wherever_that_package_lies() -> None:
+    program = """
+import sys
+from heterocc.runtime.native import cpu_api
+before = "tvm_ffi" in sys.modules
+cpu_api.workers()
+print(before, "tvm_ffi" in sys.modules)
+"""
+    assert fresh(program).split() == ["False", "True"]

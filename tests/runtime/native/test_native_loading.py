@@ -7,7 +7,7 @@ from types import ModuleType
 
 import pytest
 
-from heterocc.runtime.native import OpenCLDevice, opencl_devices, tvm_libraries
+from heterocc.runtime.native import OpenCLDevice, load_tvm_runtime, opencl_devices, tvm_libraries
 from tests.fresh_process import fresh
 
 REPORT = """
@@ -108,7 +108,13 @@ def test_another_series_of_tvm_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(tvm_libraries, "package_version", lambda: "0.28.1")
     monkeypatch.setitem(sys.modules, "tvm", ModuleType("tvm"))
     with pytest.raises(NativePluginError, match=r"apache-tvm 0\.28\.1 is installed"):
-        tvm_libraries.check_tvm_version()
+        load_tvm_runtime()
+
+
+def test_apache_tvm_of_another_series_that_is_not_imported_leaves_our_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tvm_libraries, "package_version", lambda: "0.28.1")
+    found = tvm_libraries.tvm_libraries()
+    assert found.owner == "heterocc-runtime" and found.find("libtvm_runtime.so").is_file()
 
 
 @pytest.mark.opencl
