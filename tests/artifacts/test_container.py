@@ -12,6 +12,7 @@ import pytest
 
 from heterocc.artifacts import container
 from heterocc.artifacts.errors import BundleError, BundleHashError, BundleVersionError
+from heterocc.artifacts.manifest import FORMAT_MAJOR, FORMAT_MINOR
 from heterocc.artifacts.reader import open_bundle
 from tests.artifacts.bundle_forge import contents, edited, pack, with_manifest
 from tests.artifacts.bundle_sample import write_sample
@@ -285,7 +286,8 @@ def test_another_major_version_is_refused_naming_both(tmp_path: Path, sample: Pa
 
 
 def test_the_version_is_looked_at_before_anything_else(tmp_path: Path) -> None:
-    text = b'{"format": "heterocc-bundle", "version": {"major": 3, "minor": 0}, "all": "else is new"}'
+    version = b'{"major": %d, "minor": 0}' % (FORMAT_MAJOR + 1)
+    text = b'{"format": "heterocc-bundle", "version": ' + version + b', "all": "else is new"}'
     members = with_manifest({"strange": b"compressed, for all we know"}, text)
     pack(tmp_path / "v.hcb", members)
     data = (tmp_path / "v.hcb").read_bytes()
@@ -323,8 +325,6 @@ def test_a_bundle_of_every_released_minor_version_is_still_read(path: Path) -> N
 
 
 def test_there_is_a_bundle_of_the_current_version() -> None:
-    from heterocc.artifacts.manifest import FORMAT_MAJOR, FORMAT_MINOR
-
     assert (GOLDEN / f"bundle-{FORMAT_MAJOR}.{FORMAT_MINOR}.hcb").is_file()
 
 

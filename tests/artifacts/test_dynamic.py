@@ -32,6 +32,11 @@ def version(tree: Any) -> None:
     tree["version"] = {"major": 2, "minor": 0}
 
 
+def version_of_shapes(tree: Any) -> None:
+    version(tree)
+    del tree["variants"][2]
+
+
 def unknown(tree: Any) -> None:
     tree["variants"][2]["shapes_of"] = "gpu"
 
@@ -66,7 +71,8 @@ def empty(tree: Any) -> None:
 
 
 CASES = [
-    (version, "the bundle's version does not allow"),
+    (version, "has no static shape"),
+    (version_of_shapes, "the bundle's version does not allow"),
     (unknown, "not an earlier variant"),
     (itself, "not an earlier variant"),
     (same, "same shapes of inputs"),
