@@ -12,7 +12,7 @@ import pytest
 
 from heterocc.artifacts import container
 from heterocc.artifacts.errors import BundleError, BundleHashError, BundleVersionError
-from heterocc.artifacts.manifest import FORMAT_MAJOR
+from heterocc.artifacts.manifest import FORMAT_MAJOR, FORMAT_MINOR
 from heterocc.artifacts.reader import open_bundle
 from tests.artifacts.bundle_forge import contents, edited, pack, with_manifest
 from tests.artifacts.bundle_sample import write_sample
@@ -220,7 +220,7 @@ def test_a_signature_is_ignored_and_another_stray_member_is_not(tmp_path: Path, 
         open_bundle(tmp_path / "s.hcb")
 
 
-def test_zip64_is_written_only_if_needed_and_read_everywhere(
+def test_zip64_is_written_only_where_needed_and_read_everywhere(
     tmp_path: Path, sample: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small = sample.read_bytes()
@@ -325,8 +325,6 @@ def test_a_bundle_of_every_released_minor_version_is_still_read(path: Path) -> N
 
 
 def test_there_is_a_bundle_of_the_current_version() -> None:
-    from heterocc.artifacts.manifest import FORMAT_MAJOR, FORMAT_MINOR
-
     assert (GOLDEN / f"bundle-{FORMAT_MAJOR}.{FORMAT_MINOR}.hcb").is_file()
 
 
