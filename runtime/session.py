@@ -119,6 +119,7 @@ class Session(Closing):
         self._variant = variant
         self._in_specs = _named(variant, variant.inputs, [t.name for t in model.inputs])
         self._out_specs = _named(variant, variant.outputs, [t.name for t in model.outputs])
+        self._out_names = tuple(enumerate(s.name for s in self._out_specs))
         self._check = FeedCheck(self._in_specs, bundle.path)
         self._runs = Runs(bundle, variant, [s.name for s in self._out_specs])
         self._generation = forks.generation
@@ -200,7 +201,7 @@ class Session(Closing):
             return self._run_list(first, second)
         arrays, targets = self._check(first), self._targets(out)
         results = self._runs.run(self._alive(), arrays, range(len(self._out_specs)), targets)
-        return {s.name: result for s, result in zip(self._out_specs, results, strict=True)}
+        return {name: results[number] for number, name in self._out_names}
 
     def wait_verified(self) -> None:
         """Wait until the SHA-256 of every weight is checked. Raises BundleHashError if one differs."""

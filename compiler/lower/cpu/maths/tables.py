@@ -40,8 +40,6 @@ def _picked(numbers: Sequence[float], place: Value) -> Value:
         tirx.Shuffle([tirx.FloatImm(FLOAT32, n) for n in numbers[at : at + IN_A_REGISTER]], list(range(IN_A_REGISTER)))
         for at in range(0, len(numbers), IN_A_REGISTER)
     ]
-    if len(registers) == 1:
-        name, arguments = "llvm.x86.avx512.permvar.sf.512", (registers[0], place.expr)
-    else:
-        name, arguments = "llvm.x86.avx512.vpermi2var.ps.512", (registers[0], place.expr, registers[1])
-    return place.lanes.bound(tirx.call_llvm_pure_intrin(place.lanes.dtype(FLOAT32), name, *arguments), FLOAT32)
+    name = "llvm.x86.avx512." + ("permvar.sf.512" if len(registers) == 1 else "vpermi2var.ps.512")
+    picked = tirx.call_llvm_pure_intrin(place.lanes.dtype(FLOAT32), name, registers[0], place.expr, *registers[1:])
+    return place.lanes.bound(picked, FLOAT32)
