@@ -42,6 +42,9 @@ UNSHARED = 0.03
 TURNED_GAIN = 1.15
 """The gain in used lanes for which columns take the place of rows, which are copied one number at a time."""
 
+TURNED_PRODUCTS = 128
+"""The smallest number of products of an input for which this pays for the copy."""
+
 SPARE = 3
 """The number of 32 registers that a tile leaves free, because LLVM loads the inputs of several taps at once."""
 
@@ -64,7 +67,8 @@ def _can_turn(found: Convolution) -> bool:
     """Whether taps lie along a row only, so that columns in place of rows have no padding between them."""
     rows, columns = found.rows, found.columns
     one_row = rows.taps == 1 and rows.places == rows.size > 1 and rows.stride == 1 and found.loops[2] is not None
-    return one_row and columns.taps > 1 and columns.stride == 1
+    pays = found.outputs * columns.taps >= TURNED_PRODUCTS
+    return one_row and columns.taps > 1 and columns.stride == 1 and pays
 
 
 def _turned(found: Convolution) -> Convolution:

@@ -131,7 +131,7 @@ def test_many_planes_of_narrow_rows_agree(cpu: str, width: int, kernel: int, str
 def test_taps_along_a_row_whose_columns_are_copied_agree(
     cpu: str, height: int, taps: int, dilation: int, before: int
 ) -> None:
-    check(cpu, Case(2, 2, 3, 9, (height, 17), (1, taps), (1, 1), (1, dilation), (0, before), (0, 3)))
+    check(cpu, Case(2, 2, 3, 40, (height, 17), (1, taps), (1, 1), (1, dilation), (0, before), (0, 3)))
 
 
 @pytest.mark.parametrize("cpu", runnable())
