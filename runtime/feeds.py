@@ -189,12 +189,13 @@ class InputCheck:
 class FeedCheck:
     """Checks a feed: all inputs are present, all names are known, and all dtypes and shapes are correct."""
 
-    __slots__ = ("_ties", "checks", "names", "where")
+    __slots__ = ("_expected", "_ties", "checks", "names", "where")
 
     def __init__(self, infos: Sequence[TensorInfo], where: str) -> None:
         self.where = where
         self.names = tuple(i.name for i in infos)
         self.checks = tuple(InputCheck(i, where) for i in infos)
+        self._expected = tuple((number, c.dtype, c.shape) for number, c in enumerate(self.checks))
         self._ties = _ties(infos)
 
     def __call__(self, feed: Mapping[str, Any]) -> list[Any]:
@@ -212,10 +213,13 @@ class FeedCheck:
         except KeyError:
             self._refuse_names(feed)
             raise
-        arrays = [check(value) for check, value in zip(self.checks, given, strict=True)]
+        for number, dtype, shape in self._expected:
+            value = given[number]
+            if type(value) is not np.ndarray or value.dtype is not dtype or value.shape != shape:
+                given[number] = self.checks[number](value)
         if self._ties:
-            self._check_ties(arrays)
-        return arrays
+            self._check_ties(given)
+        return given
 
     def _check_ties(self, arrays: Sequence[Any]) -> None:
         for name, ((first, place), *others) in self._ties.items():

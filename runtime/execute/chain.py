@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -224,6 +225,9 @@ class Context:
 
     def execute(self) -> None:
         """Run the chain on what the input arrays hold. Raises DeviceError naming the partition and the device."""
+        if self._device_kept is nullcontext:
+            self._execute()
+            return
         with self._device_kept():
             self._execute()
 

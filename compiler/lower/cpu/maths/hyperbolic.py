@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from heterocc.compiler.lower.approximations import EXP, SINH
+from heterocc.compiler.lower.approximations import EXP, SINH, TANH_STEP, TANH_TABLE
 from heterocc.compiler.lower.cpu.maths.exponential import exp_to, reduced, scaled_exp
 from heterocc.compiler.lower.cpu.maths.lanes import Value, polynomial, select
+from heterocc.compiler.lower.cpu.maths.tables import by_interval
 
 
 def tanh(x: Value) -> Value:
     """The hyperbolic tangent, within 2 ulp: t / (t + 2) for t = e^2|x| - 1, which is accurate for small x."""
+    if x.lanes.whole_register:
+        return by_interval(x, TANH_TABLE, TANH_STEP)
     size = x.magnitude().at_most(9.2)
     bits, _, r = reduced(size + size, 127)
     power = (bits << 23).float_of_bits()

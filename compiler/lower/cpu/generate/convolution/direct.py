@@ -3,7 +3,8 @@
 Padded input rows for some rows of outputs are copied to scratch, with strides separated by the remainders of row and
 column. All these rows have one pitch, so that the outputs of several rows form one line, as do their inputs at any tap:
 a vector may extend over several rows, and narrow maps fill vectors as wide ones do. Results between rows are dropped
-when sums are stored from a buffer to the output, with the epilogue.
+when sums are stored from a buffer to the output, with the epilogue. If taps lie along a row only, columns may be copied
+in its place: they have no padding between them.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from tvm import tirx
+from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, Window, find_convolution
@@ -28,11 +30,20 @@ COPY_BYTES = 256 << 10
 """The limit in bytes on copied rows, which are to stay in a second-level cache with the weights."""
 
 
+MOST_UNROLLED = 9
+"""The limit on unrolled taps of one column."""
+
 CHANNELS_A_PART = 32
 """The smallest number of output channels for which rows are copied."""
 
 UNSHARED = 0.03
 """The accepted slowdown of a chunk for each task that threads lack."""
+
+TURNED_GAIN = 1.15
+"""The gain in used lanes for which columns take the place of rows, which are copied one number at a time."""
+
+TURNED_PRODUCTS = 128
+"""The smallest number of products of an input for which this pays for the copy."""
 
 SPARE = 3
 """The number of 32 registers that a tile leaves free, because LLVM loads the inputs of several taps at once."""
@@ -44,9 +55,26 @@ def generate_direct(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tuple[Pane
     if found is None or not can_store(kernel):
         return None
     writer = _Writer(kernel, found, isa)
+    if _can_turn(found):
+        turned = _Writer(kernel, _turned(found), isa, turned=True)
+        writer = turned if turned.used > TURNED_GAIN * writer.used else writer
     if found.groups == 1 and better_along_channels(writer.used, found.outputs, found.columns.places, isa):
         return None
     return emit.written(kernel, {found.weight: writer.packing.size}, writer.write), (writer.packing,)
+
+
+def _can_turn(found: Convolution) -> bool:
+    """Whether taps lie along a row only, so that columns in place of rows have no padding between them."""
+    rows, columns = found.rows, found.columns
+    one_row = rows.taps == 1 and rows.places == rows.size > 1 and rows.stride == 1 and found.loops[2] is not None
+    pays = found.outputs * columns.taps >= TURNED_PRODUCTS
+    return one_row and columns.taps > 1 and columns.stride == 1 and pays
+
+
+def _turned(found: Convolution) -> Convolution:
+    batch, channel, row, column = found.loops
+    assert row is not None
+    return replace(found, rows=found.columns, columns=found.rows, loops=(batch, channel, column, row))
 
 
 Sums = Callable[[tirx.Expr, int], Sequence[tirx.Buffer]]
@@ -56,8 +84,9 @@ PlaceOf = Callable[[tirx.Expr, tirx.Expr, tirx.Expr], Place]
 class _Writer:
     """A generator of a convolution: chunks of output rows, and for each all tiles of output channels."""
 
-    def __init__(self, kernel: Kernel, found: Convolution, isa: Isa) -> None:
-        self.kernel, self.found = kernel, found
+    def __init__(self, kernel: Kernel, found: Convolution, isa: Isa, turned: bool = False) -> None:
+        """If it is `turned`, `found` has rows and columns exchanged, and the copied rows are the tensor's columns."""
+        self.kernel, self.found, self.turned = kernel, found, turned
         self.pitch = found.columns.extent
         most = found.rows.places * self.pitch
         self.isa = isa.narrowed(most)
@@ -141,6 +170,9 @@ class _Writer:
         found = self.found
         rows, columns = found.rows, found.columns
         flat = arguments.flat(found.data)
+        if self.turned:
+            self._copy_columns(flat, copied, group, top)
+            return
         with emit.loop(found.inputs) as channel:
             for number, phase in enumerate(rows.phases):
                 with emit.loop(self.lines) as line:
@@ -151,6 +183,24 @@ class _Writer:
 
                     padded = (rows, row, self._always_inside(rows, phase))
                     padded_row(flat, source, copied, to, (columns, self.pitch, self.plane), padded, self.isa.lanes)
+
+    def _copy_columns(self, flat: tirx.Buffer, copied: tirx.Buffer, group: tirx.Expr, top: tirx.Expr) -> None:
+        """Copy the tensor's columns that the outputs from column `top` read, padded."""
+        across, down = self.found.rows, self.found.columns
+        with emit.loop(self.found.inputs) as channel, emit.loop(self.lines) as line:
+            column = top + line - index(across.before)
+            first = (group * index(self.found.inputs) + channel) * index(down.size * across.size) + column
+            to = channel * index(self.plane) + line * index(self.pitch)
+
+            def take(first: tirx.Expr = first, to: tirx.Expr = to) -> None:
+                with emit.loop(down.size) as row:
+                    build.buffer_store(copied, flat[first + row * index(across.size)], [to + row])
+
+            def clear(to: tirx.Expr = to) -> None:
+                with emit.loop(down.size) as row:
+                    build.buffer_store(copied, build.float32(0.0), [to + row])
+
+            emit.either(tirx.all(column >= index(0), column < index(across.size)), take, clear)
 
     def _always_inside(self, rows: Window, phase: int) -> bool:
         last = (rows.places - self.rows + self.lines - 1) * rows.stride + phase - rows.before
@@ -209,6 +259,18 @@ class _Writer:
                     for column, buffer in enumerate(tile):
                         to = row * index(pitch) + start + index(column * lanes)
                         emit.put(line_, emit.vector(buffer, row * index(lanes), lanes), to, lanes)
+        if self.turned:
+            with emit.loop(run.size) as row, emit.loop(self.found.columns.places) as line:
+                first = row * index(pitch) + line
+                store_vectors(
+                    self.kernel,
+                    arguments,
+                    lambda column: line_[first + column * index(self.pitch)],
+                    lambda column: place(row, column, line),
+                    self.rows,
+                    lanes,
+                )
+            return
         with emit.loop(run.size) as row, emit.loop(self.rows) as line:
             begin = row * index(pitch) + line * index(self.pitch)
             store_vectors(
@@ -239,6 +301,11 @@ class _Writer:
         def walk(_terms: int, step: Step) -> None:
             if found.taps == 1:
                 emit.in_turn(found.inputs, lambda input_, number: step((input_, index(0), 0), number))
+                return
+            if found.columns.taps == 1 and found.rows.taps <= MOST_UNROLLED:
+                with emit.loop(found.inputs) as input_:
+                    for row in range(found.rows.taps):
+                        step((input_, index(row), 0), row)
                 return
             with emit.loop(found.inputs) as input_, emit.loop(found.rows.taps) as row:
                 for column in range(found.columns.taps):

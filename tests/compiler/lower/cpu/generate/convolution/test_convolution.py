@@ -127,6 +127,14 @@ def test_many_planes_of_narrow_rows_agree(cpu: str, width: int, kernel: int, str
 
 
 @pytest.mark.parametrize("cpu", runnable())
+@pytest.mark.parametrize(("height", "taps", "dilation", "before"), [(17, 7, 1, 3), (17, 5, 2, 1), (31, 9, 1, 0)])
+def test_taps_along_a_row_whose_columns_are_copied_agree(
+    cpu: str, height: int, taps: int, dilation: int, before: int
+) -> None:
+    check(cpu, Case(2, 2, 3, 40, (height, 17), (1, taps), (1, 1), (1, dilation), (0, before), (0, 3)))
+
+
+@pytest.mark.parametrize("cpu", runnable())
 def test_work_that_threads_share_agrees(cpu: str) -> None:
     check(cpu, Case(2, 1, 24, 40, (23, 29), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1)))
     check(cpu, Case(1, 1, 3, 24, (65, 66), (7, 7), (2, 2), (1, 1), (3, 3), (3, 2)))
