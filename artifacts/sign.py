@@ -6,11 +6,12 @@ import os
 import zlib
 from dataclasses import dataclass
 
+from heterocc.artifacts.bundle import Bundle
 from heterocc.artifacts.container import MAX_MEMBERS, Entry, directory, local_header
 from heterocc.artifacts.errors import BundleError, Hint, SignatureError, UsageError
 from heterocc.artifacts.files.atomic import AtomicFile
 from heterocc.artifacts.manifest import SIGNATURE_NAME
-from heterocc.artifacts.reader import Bundle, open_bundle
+from heterocc.artifacts.reader import open_bundle
 from heterocc.artifacts.signing.keys import PublicKey, SigningKey, read_signing_key
 from heterocc.artifacts.signing.signatures import MAX_SIGNATURES, Signature, sign, to_member
 

@@ -7,11 +7,12 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from heterocc.artifacts.bundle import Bundle
 from heterocc.artifacts.errors import BundleError, InputError, PipelineSpecError, UnknownDeviceError
 from heterocc.artifacts.files.reading import reading
 from heterocc.artifacts.files.writing import atomic_write, require_writable
 from heterocc.artifacts.manifest import Manifest, Variant
-from heterocc.artifacts.reader import Bundle, open_bundle
+from heterocc.artifacts.reader import open_bundle
 from heterocc.compiler.driver import partition_model
 from heterocc.compiler.importer.reading.source import AnyModel, as_source
 from heterocc.compiler.options import CompileOptions, with_overrides

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from heterocc.artifacts.bundle import Bundle
 from heterocc.artifacts.errors import DeviceError
 from heterocc.artifacts.manifest import Variant
-from heterocc.artifacts.reader import Bundle
 from heterocc.runtime import forks
 from heterocc.runtime.execute.chain import Context
 from heterocc.runtime.execute.direct import go_home, write_to

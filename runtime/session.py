@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, overload
 
+from heterocc.artifacts.bundle import Bundle
 from heterocc.artifacts.errors import FeedError, HeteroccError, UsageError
 from heterocc.artifacts.files.closing import Closing
 from heterocc.artifacts.files.source import Source
 from heterocc.artifacts.manifest import Variant
-from heterocc.artifacts.reader import Bundle, open_bundle
+from heterocc.artifacts.reader import open_bundle
 from heterocc.artifacts.verify import Verification
 from heterocc.runtime import forks
 from heterocc.runtime.binding import Binding

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from heterocc.artifacts.bundle import Bundle
 from heterocc.artifacts.dynamic import input_shapes
 from heterocc.artifacts.errors import FeedError, Hint
 from heterocc.artifacts.files.locks import renewed_lock
 from heterocc.artifacts.manifest import TensorSpec, Variant
-from heterocc.artifacts.reader import Bundle
 from heterocc.runtime import forks
 from heterocc.runtime.feeds import TensorInfo
 from heterocc.runtime.pool import ContextPool

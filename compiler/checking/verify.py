@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from heterocc.artifacts.bundle import Bundle
 from heterocc.artifacts.dynamic import is_static
 from heterocc.artifacts.errors import FeedError, Hint, UsageError, VerifyError
 from heterocc.artifacts.manifest import Golden, Variant
 from heterocc.artifacts.one_line import one_line
-from heterocc.artifacts.reader import Bundle, open_bundle
+from heterocc.artifacts.reader import open_bundle
 from heterocc.artifacts.signing.keys import AnyKey
 from heterocc.compiler.checking.bisect import Culprit, find_culprit, half_nodes
 from heterocc.compiler.checking.compare import Difference, Tolerance, blindness, compare

@@ -16,7 +16,7 @@ from heterocc.runtime.cli.output import print_json, print_line, print_plain
 from heterocc.runtime.cli.process import at_end
 
 if TYPE_CHECKING:
-    from heterocc.artifacts.reader import Bundle as OpenBundle
+    from heterocc.artifacts.bundle import Bundle as OpenBundle
     from heterocc.artifacts.signing.keys import SigningKey
 
 PASSPHRASE = "HETEROCC_KEY_PASSPHRASE"

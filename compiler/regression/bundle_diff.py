@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from heterocc.artifacts.bundle import Bundle
 from heterocc.artifacts.errors import UsageError
 from heterocc.artifacts.manifest import Device, Partition, Variant
 from heterocc.artifacts.one_line import one_line
-from heterocc.artifacts.reader import Bundle, open_bundle
+from heterocc.artifacts.reader import open_bundle
 from heterocc.passes.show.printer import count, human_bytes
 
 KINDS = ("versions", "model", "plan", "kernels", "code", "weights", "golden", "other", "size", "estimate", "time")

@@ -7,9 +7,9 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from heterocc.artifacts.bundle import Bundle
 from heterocc.artifacts.dtypes import COMPUTED, NARROW, is_text
 from heterocc.artifacts.manifest import Layout, Partition, Variant
-from heterocc.artifacts.reader import Bundle
 from heterocc.runtime import forks
 from heterocc.runtime.execute.arranging import Arranging
 from heterocc.runtime.execute.cuda_streams import CudaStreams, device_keeper, hold

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from heterocc.artifacts.bundle import Bundle
 from heterocc.artifacts.errors import DeviceError, HeteroccError, note_text
 from heterocc.artifacts.manifest import Variant
-from heterocc.artifacts.reader import Bundle
 from heterocc.runtime.execute.chain import Chain
 from heterocc.runtime.execute.cuda_streams import device_keeper
 from heterocc.runtime.execute.executable import synchronizer

@@ -15,10 +15,11 @@ import numpy as np
 import pytest
 
 from heterocc.artifacts import verify
+from heterocc.artifacts.bundle import Bundle, weight_label
 from heterocc.artifacts.errors import BundleError, BundleHashError, FileMissingError, InternalError
 from heterocc.artifacts.manifest import Device, Manifest, ModelInfo, Partition, Producer, Variant
 from heterocc.artifacts.npy import parse_npy
-from heterocc.artifacts.reader import Bundle, open_bundle, weight_label
+from heterocc.artifacts.reader import open_bundle
 from heterocc.artifacts.writer import BundleWriter
 from tests.artifacts.bundle_sample import CODE, PLAN, spec, weights, write_sample
 

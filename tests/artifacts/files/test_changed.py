@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from heterocc.artifacts.bundle import Bundle
 from heterocc.artifacts.errors import BundleChangedError, BundleError
 from heterocc.artifacts.files import watch
-from heterocc.artifacts.reader import Bundle, open_bundle
+from heterocc.artifacts.reader import open_bundle
 from tests.artifacts.bundle_sample import CODE, write_sample
 
 
