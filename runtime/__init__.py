@@ -5,9 +5,10 @@ from heterocc.runtime.binding import Binding
 from heterocc.runtime.feeds import TensorInfo
 from heterocc.runtime.profile.profile import Profile, ProfileRecord
 from heterocc.runtime.profile.trace import KernelTrace
+from heterocc.runtime.requests.stream import Stream
 from heterocc.runtime.session import Session, load
 
-__all__ = ["Binding", "KernelTrace", "Profile", "ProfileRecord", "Session", "TensorInfo", "errors", "load"]
+__all__ = ["Binding", "KernelTrace", "Profile", "ProfileRecord", "Session", "Stream", "TensorInfo", "errors", "load"]
 
 
 def __getattr__(name: str) -> str:

@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal, overload
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, overload
 
-from heterocc.artifacts.errors import FeedError, HeteroccError, UsageError
+from heterocc.artifacts.errors import HeteroccError, UsageError
 from heterocc.artifacts.files.closing import Closing
 from heterocc.artifacts.files.source import Source
-from heterocc.artifacts.manifest import TensorSpec, Variant
+from heterocc.artifacts.manifest import Variant
 from heterocc.artifacts.reader import Bundle, open_bundle
 from heterocc.artifacts.verify import Verification
 from heterocc.runtime import forks
 from heterocc.runtime.binding import Binding
 from heterocc.runtime.execute.chain import Context
-from heterocc.runtime.execute.cuda_streams import device_keeper
-from heterocc.runtime.execute.loaded_code import close_unloaded
-from heterocc.runtime.feeds import Array, FeedCheck, TensorInfo, check_out, nearest
+from heterocc.runtime.feeds import Array, TensorInfo, nearest
+from heterocc.runtime.loaded import Feed, Loaded, Results
 from heterocc.runtime.pool import ContextPool
 from heterocc.runtime.profile.profile import Profile, build_profile
 from heterocc.runtime.profile.trace import Tap, TraceCallback
-from heterocc.runtime.runs import Runs
+from heterocc.runtime.requests.limits import Aim, check_aim, check_requests, request_limit, threads_for
+from heterocc.runtime.requests.queue import Requests
+from heterocc.runtime.requests.stream import Stream, check_depth, check_feeds
 from heterocc.runtime.select.opening import open_variant
 
-Feed = Mapping[str, Any]
-Results = dict[str, Any]
+if TYPE_CHECKING:  # asyncio takes longer to import than this module
+    from heterocc.runtime.requests.astream import AsyncStream, Feeds
 
 
 def load(
@@ -32,6 +35,8 @@ def load(
     devices: str | Sequence[str] | None = None,
     *,
     threads: int | None = None,
+    requests: int | None = None,
+    hint: Aim | None = None,
     profile: bool = False,
     verify: Literal["background", "load"] = "background",
     copy: bool = False,
@@ -50,6 +55,11 @@ def load(
     `threads` is the number of threads for the CPU partitions of one run; the default is the compile's `CPU.threads`,
     or else the number of cores that this process may use. `profile` measures times (see Session.profile), as does the
     compile's property `profile=on` of any device.
+
+    `requests` is the number of requests of `run_async`, `stream` and `astream` that run at the same time; by default
+    the cores divided by `threads`, and at least 2 if the variant needs another device than the CPU. `hint` sets the
+    defaults of both: "latency" (all cores for one request) or "throughput" (one thread for each of as many requests
+    as there are cores).
 
     Loading a bundle with compiled code is equivalent to running a program. `allow_native=False` accepts only variants
     without compiled code, that is, partitions in ONNX. `expect_digest` is the required SHA-256 of the bundle's manifest
@@ -70,7 +80,9 @@ def load(
         raise UsageError(f"verify must be 'background' or 'load', not {verify!r}")
     bundle = open_bundle(path, copy=copy, expect_digest=expect_digest)
     try:
-        session = Session(bundle, devices, threads=threads, profile=profile, allow_native=allow_native)
+        session = Session(
+            bundle, devices, threads=threads, requests=requests, hint=hint, profile=profile, allow_native=allow_native
+        )
         # After loading, so that hashing does not compete with it for cores.
         session._start_arranging(bundle.start_verification())
         if verify == "load":
@@ -98,7 +110,8 @@ class Session(Closing):
     Runtime if `threads` is 1. Other sessions raise DeviceError there; load the bundle in the child instead. A driver
     that the parent has used cannot be used in the child. If the fork interrupted a run or a load in another thread, the
     child can neither run nor load. If the parent used drivers or ONNX Runtime, the child exits without the exit
-    handlers that libraries registered.
+    handlers that libraries registered. Requests of the parent that are not done at the fork are not done in the child:
+    their futures raise DeviceError there.
     """
 
     def __init__(
@@ -107,46 +120,44 @@ class Session(Closing):
         devices: str | Sequence[str] | None = None,
         *,
         threads: int | None = None,
+        requests: int | None = None,
+        hint: Aim | None = None,
         profile: bool = False,
         allow_native: bool = True,
     ) -> None:
         """Use `load` instead, if possible. The session owns `bundle` and closes it."""
+        check_aim(hint)
+        check_requests(requests)
+        threads = threads_for(hint, threads)
         with forks.working(bundle.path):
             opened = open_variant(bundle, devices, threads=threads, profile=profile, allow_native=allow_native)
         self.notes = opened.notes
-        variant, model = opened.variant, bundle.manifest.model
         self._bundle = bundle
-        self._variant = variant
-        self._in_specs = _named(variant, variant.inputs, [t.name for t in model.inputs])
-        self._out_specs = _named(variant, variant.outputs, [t.name for t in model.outputs])
-        self._check = FeedCheck(self._in_specs, bundle.path)
-        self._runs = Runs(bundle, variant, [s.name for s in self._out_specs])
-        self._generation = forks.generation
-        self._portable = opened.pool.chain.portable
-        self._allocations = opened.pool.chain.allocations
-        self._pool: ContextPool | None = opened.pool
+        self._loaded = Loaded(bundle, opened)
+        self._limit = request_limit(opened.variant, opened.pool.chain.options.threads, requests, hint)
+        self._queues: dict[int, Requests] = {}
 
     # ---- properties -----------------------------------------------------------------------------------------------
 
     @property
     def inputs(self) -> tuple[TensorInfo, ...]:
         """The model's inputs, in its order."""
-        return tuple(TensorInfo.of(s) for s in self._in_specs)
+        return tuple(TensorInfo.of(s) for s in self._loaded.in_specs)
 
     @property
     def outputs(self) -> tuple[TensorInfo, ...]:
         """The model's outputs, in its order."""
-        return tuple(TensorInfo.of(s) for s in self._out_specs)
+        return tuple(TensorInfo.of(s) for s in self._loaded.out_specs)
 
     @property
     def variant(self) -> Variant:
         """The manifest record of the variant that runs."""
-        return self._variant
+        return self._loaded.variant
 
     @property
     def devices(self) -> tuple[str, ...]:
         """The labels of the variant's devices, as given to the compile."""
-        return tuple(d.name for d in self._variant.devices)
+        return self._loaded.devices
 
     @property
     def bundle(self) -> Bundle:
@@ -159,20 +170,25 @@ class Session(Closing):
         return self._alive().chain.options.threads
 
     @property
+    def requests(self) -> int:
+        """The number of requests of `run_async`, `stream` and `astream` that run at the same time."""
+        return self._limit
+
+    @property
     def allocations(self) -> int:
         """The number of allocations of tensor memory so far (arenas, device buffers, copied weights)."""
-        return self._allocations.count
+        return self._loaded.allocations.count
 
     @property
     def allocated_bytes(self) -> int:
         """The total size of those allocations in bytes, without mapped weights."""
-        return self._allocations.nbytes
+        return self._loaded.allocations.nbytes
 
     def __repr__(self) -> str:
-        state = "closed " if self._pool is None else ""
+        state = "closed " if self._loaded.closed else ""
         ins = ", ".join(str(i) for i in self.inputs)
         outs = ", ".join(str(o) for o in self.outputs)
-        parts = len(self._variant.partitions)
+        parts = len(self.variant.partitions)
         return (
             f"<{state}Session of '{self._bundle.manifest.model.name}' on {','.join(self.devices)} "
             f"({parts} partition{'s' * (parts != 1)}): ({ins}) -> ({outs})>"
@@ -197,14 +213,45 @@ class Session(Closing):
         was changed in place, and DeviceError or DeviceMemoryError that names the partition and the device.
         """
         if second is not None:
-            return self._run_list(first, second)
-        arrays, targets = self._check(first), self._targets(out)
-        results = self._runs.run(self._alive(), arrays, range(len(self._out_specs)), targets)
-        return {s.name: result for s, result in zip(self._out_specs, results, strict=True)}
+            return self._loaded.run_list(first, second)
+        return self._loaded.run(first, out)
+
+    def run_async(self, feed: Feed, *, out: Mapping[str, Array] | None = None) -> Future[Results]:
+        """Queue a request and return its future, whose `result()` returns what `run` returns and raises what it raises.
+
+        At most `requests` run at the same time, on threads that are started when needed and end 0.2 s after their last
+        request. Others wait in a queue without limit (`stream` has one), and start in the order of the calls. The
+        arrays of `feed` and `out` must not be changed before the future is done. `cancel()` succeeds as long as the
+        request waits. Callbacks of `add_done_callback` run on the thread that ran the request: another request waits
+        while one runs.
+
+        Raises UsageError if the session is closed, and DeviceError in a forked child that cannot use it.
+        """
+        return self._queue().submit(feed, out)
+
+    async def arun(self, feed: Feed, *, out: Mapping[str, Array] | None = None) -> Results:
+        """`run` for asyncio: the event loop goes on meanwhile. A task that is cancelled cancels a waiting request."""
+        import asyncio
+
+        return await asyncio.wrap_future(self.run_async(feed, out=out))
+
+    def stream(self, feeds: Iterable[Feed], *, depth: int | None = None) -> Stream:
+        """Return an iterator over the results of `feeds`, in their order; `depth` requests are in flight.
+
+        A feed is taken when there is room for it, so `feeds` may be endless. By default `depth` is twice `requests`.
+        The class Stream says how errors are raised.
+        """
+        return Stream(self._queue().submit, check_feeds(feeds), check_depth(depth, 2 * self._limit))
+
+    def astream(self, feeds: Feeds, *, depth: int | None = None) -> AsyncStream:
+        """`stream` for asyncio: `async for result in session.astream(feeds)`. `feeds` may be asynchronous too."""
+        from heterocc.runtime.requests.astream import AsyncStream
+
+        return AsyncStream(self._queue().submit, check_feeds(feeds), check_depth(depth, 2 * self._limit))
 
     def wait_verified(self) -> None:
         """Wait until the SHA-256 of every weight is checked. Raises BundleHashError if one differs."""
-        self._runs.wait_verified()
+        self._loaded.runs.wait_verified()
 
     def _start_arranging(self, verification: Verification) -> None:
         """Make the layouts of weights that code reads in the background, as `load` does. The first run waits for it."""
@@ -212,11 +259,11 @@ class Session(Closing):
 
     def bind(self) -> Binding:
         """Return a new Binding: arrays over the session's memory for inputs and outputs."""
-        pool, variant = self._alive(), self._variant
+        pool, variant = self._alive(), self._loaded.variant
         with forks.working(self._bundle.path):
             inputs = zip(self.inputs, variant.inputs, strict=True)
             outputs = zip(self.outputs, variant.outputs, strict=True)
-            return Binding(pool.new(), inputs, outputs, self._alive, self._runs.run_on)
+            return Binding(pool.new(), inputs, outputs, self._alive, self._loaded.runs.run_on)
 
     # ---- looking inside -------------------------------------------------------------------------------------------
 
@@ -230,7 +277,7 @@ class Session(Closing):
             raise UsageError(
                 "this session does not profile", hint="load the bundle with profile=True: load(path, profile=True)"
             )
-        return build_profile(self._variant, pool.chain.schedule, pool.recorders, pool.timestamps)
+        return build_profile(self._loaded.variant, pool.chain.schedule, pool.recorders, pool.timestamps)
 
     def clear_profile(self) -> None:
         """Discard the times of all runs so far, such as a warm-up. No run may be in progress."""
@@ -245,21 +292,21 @@ class Session(Closing):
         chain = self._alive().chain
         with forks.working(self._bundle.path):
             context = Context(chain, reuse=False)
-        self._runs.run_on(context, self._check(feed))
-        return {self._variant.values[v].name: value for v, value in context.values().items()}
+        self._loaded.runs.run_on(context, self._loaded.check(feed))
+        return {self._loaded.variant.values[v].name: value for v, value in context.values().items()}
 
     def trace_kernels(self, feed: Feed, callback: TraceCallback, partition: int | str | None = None) -> None:
         """Run once and call `callback` after every kernel of `partition` (name or number; None: all), in run order."""
         chain = self._alive().chain
-        names = [p.name for p in self._variant.partitions]
+        names = [p.name for p in self._loaded.variant.partitions]
         if isinstance(partition, str):
             if partition not in names:
                 raise UsageError(f"the variant has no partition '{partition}'", hint=nearest(partition, names))
             partition = names.index(partition)
-        tap = Tap(self._variant, chain.schedule, partition, callback)
-        arrays = self._check(feed)
+        tap = Tap(self._loaded.variant, chain.schedule, partition, callback)
+        arrays = self._loaded.check(feed)
         try:
-            self._runs.run_on(Context(chain, observer=tap), arrays)
+            self._loaded.runs.run_on(Context(chain, observer=tap), arrays)
         except HeteroccError:
             if tap.error is not None:
                 raise tap.error from None
@@ -278,63 +325,33 @@ class Session(Closing):
 
     # ---- closing --------------------------------------------------------------------------------------------------
 
-    def close(self) -> None:
-        """Free code, buffers and the mapping. Runs in progress finish; later ones raise UsageError.
+    def close(self, *, cancel: bool = False) -> None:
+        """Finish the accepted requests, then free code, buffers and the mapping.
+
+        Runs in progress finish; later ones raise UsageError. `cancel` cancels the requests that wait, instead of
+        finishing them; so does a `with` block that an exception leaves, and a call from a future's callback. Either
+        way every future is done when the call returns, except those that other callbacks hold up.
 
         In a forked child that cannot use the session, its memory is freed when the process ends.
         """
-        pool, self._pool = self._pool, None
-        here = self._generation == forks.generation or (self._portable and not forks.interrupted())
-        if pool is not None and here:
-            entered = forks.enter()
-            try:
-                with device_keeper(self._variant)():
-                    pool.close()
-                    del pool  # and with it the weights
-                close_unloaded()
-            finally:
-                if entered:
-                    forks.leave()
+        queue = self._queues.get(forks.generation)
+        if queue is not None:
+            queue.close(cancel=cancel)
+        self._loaded.close()
         self._bundle.close()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close(cancel=kind is not None)
 
     # ---- steps of a run -------------------------------------------------------------------------------------------
 
     def _alive(self) -> ContextPool:
-        if self._pool is None:
-            raise UsageError("the session is closed", where=self._bundle.path)
-        if self._generation != forks.generation:
-            self._go_on_in_child()
-        return self._pool
+        return self._loaded.pool()
 
-    def _go_on_in_child(self) -> None:
-        forks.check_interrupted(self._bundle.path)
-        if not self._portable:
-            raise forks.refusal(
-                "this process was forked from the one that loaded the session, and lacks its threads and drivers",
-                f"{self._bundle.path}, on {','.join(self.devices)}",
-            )
-        self._generation = forks.generation
-
-    def _run_list(self, names: Sequence[str] | None, feed: Feed) -> list[Any]:
-        known = [s.name for s in self._out_specs]
-        for name in names or ():
-            if name not in known:
-                raise FeedError(f"the model has no output '{name}'", where=self._bundle.path, hint=nearest(name, known))
-        wanted = range(len(known)) if names is None else [known.index(name) for name in names]
-        arrays = self._check(feed)
-        return self._runs.run(self._alive(), arrays, wanted, {})
-
-    def _targets(self, out: Mapping[str, Array] | None) -> Mapping[str, Array]:
-        if not out:
-            return {}
-        specs = {s.name: s for s in self._out_specs}
-        for name, array in out.items():
-            if name not in specs:
-                raise FeedError(f"the model has no output '{name}'", where=self._bundle.path, hint=nearest(name, specs))
-            check_out(name, array, specs[name], self._bundle.path)
-        return out
-
-
-def _named(variant: Variant, values: Sequence[int], names: Sequence[str]) -> tuple[TensorSpec, ...]:
-    """The variant's specs under the model's names."""
-    return tuple(variant.values[v].model_copy(update={"name": n}) for v, n in zip(values, names, strict=True))
+    def _queue(self) -> Requests:
+        self._alive()
+        # `setdefault` is atomic; a lock could be held by another thread at a fork.
+        fresh = self._queues.get(forks.generation) or Requests([(self._loaded, self._limit)], self._bundle.path)
+        return self._queues.setdefault(forks.generation, fresh)
