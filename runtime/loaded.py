@@ -24,6 +24,8 @@ Results = dict[str, Any]
 class Loaded:
     """A variant with its code, weights and contexts. Thread-safe. The bundle must stay open until `close`."""
 
+    usable = True
+
     def __init__(self, bundle: Bundle, opened: Opened) -> None:
         variant, model = opened.variant, bundle.manifest.model
         self.variant = variant
@@ -37,6 +39,11 @@ class Loaded:
         self._generation = forks.generation
         self._portable = opened.pool.chain.portable
         self._pool: ContextPool | None = opened.pool
+
+    @property
+    def current(self) -> Loaded:
+        """Itself: the variant that runs."""
+        return self
 
     @property
     def devices(self) -> tuple[str, ...]:

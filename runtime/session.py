@@ -15,6 +15,7 @@ from heterocc.artifacts.reader import Bundle, open_bundle
 from heterocc.artifacts.verify import Verification
 from heterocc.runtime import forks
 from heterocc.runtime.binding import Binding
+from heterocc.runtime.changing import Changing
 from heterocc.runtime.execute.chain import Context
 from heterocc.runtime.feeds import Array, TensorInfo, nearest
 from heterocc.runtime.loaded import Feed, Loaded, Results
@@ -24,7 +25,9 @@ from heterocc.runtime.profile.trace import Tap, TraceCallback
 from heterocc.runtime.requests.limits import Aim, check_aim, check_requests, request_limit, threads_for
 from heterocc.runtime.requests.queue import Requests
 from heterocc.runtime.requests.stream import Stream, check_depth, check_feeds
-from heterocc.runtime.select.opening import open_variant
+from heterocc.runtime.runners import Notes, open_runner
+from heterocc.runtime.select.opening import LoadOptions
+from heterocc.runtime.several import Spread
 
 if TYPE_CHECKING:  # asyncio takes longer to import than this module
     from heterocc.runtime.requests.astream import AsyncStream, Feeds
@@ -37,6 +40,8 @@ def load(
     threads: int | None = None,
     requests: int | None = None,
     hint: Aim | None = None,
+    start: str | None = None,
+    fallback: bool = False,
     profile: bool = False,
     verify: Literal["background", "load"] = "background",
     copy: bool = False,
@@ -50,14 +55,20 @@ def load(
     `"AUTO"` selects the one with the most capable first device (discrete GPU, integrated GPU, CPU, software device),
     and `"AUTO:VULKAN,CPU"` does so among the variants that need only these devices. If a variant selected by None or
     AUTO fails to load, the next is loaded, with a note in `Session.notes` and the log. A named variant has no
-    replacement.
+    replacement. `""` is AUTO, `"AUTO:-CPU"` excludes a device, and `"HETERO:GPU,CPU"` is `"GPU,CPU"`.
+
+    `"MULTI:GPU,CPU"` loads a variant for each device and spreads the requests over them; if a device fails, its request
+    is repeated on another. With AUTO, `start="CPU"` loads that variant first and answers on it while another thread
+    loads the better one, and then switches. `fallback=True` goes on with the bundle's next variant, once and with a
+    warning, if a device is lost during a run (DeviceLostError). docs/requests.md has the rules of all three.
 
     `threads` is the number of threads for the CPU partitions of one run; the default is the compile's `CPU.threads`,
     or else the number of cores that this process may use. `profile` measures times (see Session.profile), as does the
     compile's property `profile=on` of any device.
 
     `requests` is the number of requests of `run_async`, `stream` and `astream` that run at the same time; by default
-    the cores divided by `threads`, and at least 2 if the variant needs another device than the CPU. `hint` sets the
+    the cores divided by `threads`, and at least 2 if the variant needs another device than the CPU; with MULTI it
+    applies to each variant. `hint` sets the
     defaults of both: "latency" (all cores for one request) or "throughput" (one thread for each of as many requests
     as there are cores).
 
@@ -81,7 +92,15 @@ def load(
     bundle = open_bundle(path, copy=copy, expect_digest=expect_digest)
     try:
         session = Session(
-            bundle, devices, threads=threads, requests=requests, hint=hint, profile=profile, allow_native=allow_native
+            bundle,
+            devices,
+            threads=threads,
+            requests=requests,
+            hint=hint,
+            start=start,
+            fallback=fallback,
+            profile=profile,
+            allow_native=allow_native,
         )
         # After loading, so that hashing does not compete with it for cores.
         session._start_arranging(bundle.start_verification())
@@ -122,20 +141,24 @@ class Session(Closing):
         threads: int | None = None,
         requests: int | None = None,
         hint: Aim | None = None,
+        start: str | None = None,
+        fallback: bool = False,
         profile: bool = False,
         allow_native: bool = True,
     ) -> None:
         """Use `load` instead, if possible. The session owns `bundle` and closes it."""
         check_aim(hint)
         check_requests(requests)
-        threads = threads_for(hint, threads)
-        with forks.working(bundle.path):
-            opened = open_variant(bundle, devices, threads=threads, profile=profile, allow_native=allow_native)
-        self.notes = opened.notes
+        options = LoadOptions(threads_for(hint, threads), profile, allow_native)
         self._bundle = bundle
-        self._loaded = Loaded(bundle, opened)
-        self._limit = request_limit(opened.variant, opened.pool.chain.options.threads, requests, hint)
+        self._said = Notes(bundle.path)
         self._queues: dict[int, Requests] = {}
+        self._runner, notes = open_runner(bundle, devices, options, self._said.add, start=start, fallback=fallback)
+        self._said.put_first(notes)
+        self._limits = tuple(
+            request_limit(m.variant, m.pool().chain.options.threads, requests, hint, changes=start is not None)
+            for m in self._members
+        )
 
     # ---- properties -----------------------------------------------------------------------------------------------
 
@@ -150,14 +173,24 @@ class Session(Closing):
         return tuple(TensorInfo.of(s) for s in self._loaded.out_specs)
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """The notes on the choice of the variant, and on later changes."""
+        return self._said.all
+
+    @property
     def variant(self) -> Variant:
-        """The manifest record of the variant that runs."""
+        """The manifest record of the variant that runs; of several, the first."""
         return self._loaded.variant
 
     @property
+    def variants(self) -> tuple[Variant, ...]:
+        """The variants among which requests are spread; without MULTI, the one that runs."""
+        return tuple(member.variant for member in self._members)
+
+    @property
     def devices(self) -> tuple[str, ...]:
-        """The labels of the variant's devices, as given to the compile."""
-        return self._loaded.devices
+        """The labels of the variant's devices, as given to the compile; of several variants, all, each once."""
+        return tuple(dict.fromkeys(name for member in self._members for name in member.devices))
 
     @property
     def bundle(self) -> Bundle:
@@ -172,20 +205,20 @@ class Session(Closing):
     @property
     def requests(self) -> int:
         """The number of requests of `run_async`, `stream` and `astream` that run at the same time."""
-        return self._limit
+        return sum(self._limits)
 
     @property
     def allocations(self) -> int:
         """The number of allocations of tensor memory so far (arenas, device buffers, copied weights)."""
-        return self._loaded.allocations.count
+        return sum(member.allocations.count for member in self._members)
 
     @property
     def allocated_bytes(self) -> int:
         """The total size of those allocations in bytes, without mapped weights."""
-        return self._loaded.allocations.nbytes
+        return sum(member.allocations.nbytes for member in self._members)
 
     def __repr__(self) -> str:
-        state = "closed " if self._loaded.closed else ""
+        state = "closed " if self._runner.closed else ""
         ins = ", ".join(str(i) for i in self.inputs)
         outs = ", ".join(str(o) for o in self.outputs)
         parts = len(self.variant.partitions)
@@ -213,8 +246,8 @@ class Session(Closing):
         was changed in place, and DeviceError or DeviceMemoryError that names the partition and the device.
         """
         if second is not None:
-            return self._loaded.run_list(first, second)
-        return self._loaded.run(first, out)
+            return self._runner.run_list(first, second)
+        return self._runner.run(first, out)
 
     def run_async(self, feed: Feed, *, out: Mapping[str, Array] | None = None) -> Future[Results]:
         """Queue a request and return its future, whose `result()` returns what `run` returns and raises what it raises.
@@ -238,24 +271,33 @@ class Session(Closing):
     def stream(self, feeds: Iterable[Feed], *, depth: int | None = None) -> Stream:
         """Return an iterator over the results of `feeds`, in their order; `depth` requests are in flight.
 
-        A feed is taken when there is room for it, so `feeds` may be endless. By default `depth` is twice `requests`.
-        The class Stream says how errors are raised.
+        A feed is taken when there is room for it, so `feeds` may be endless. By default `depth` is twice `requests`;
+        with MULTI it is eight times `requests`, so that a fast device does not wait for a slow one. The class Stream
+        says how errors are raised.
         """
-        return Stream(self._queue().submit, check_feeds(feeds), check_depth(depth, 2 * self._limit))
+        return Stream(self._queue().submit, check_feeds(feeds), check_depth(depth, self._default_depth()))
 
     def astream(self, feeds: Feeds, *, depth: int | None = None) -> AsyncStream:
         """`stream` for asyncio: `async for result in session.astream(feeds)`. `feeds` may be asynchronous too."""
         from heterocc.runtime.requests.astream import AsyncStream
 
-        return AsyncStream(self._queue().submit, check_feeds(feeds), check_depth(depth, 2 * self._limit))
+        return AsyncStream(self._queue().submit, check_feeds(feeds), check_depth(depth, self._default_depth()))
 
     def wait_verified(self) -> None:
         """Wait until the SHA-256 of every weight is checked. Raises BundleHashError if one differs."""
         self._loaded.runs.wait_verified()
 
+    def wait_switched(self, timeout: float | None = None) -> bool:
+        """Wait until the loading that `start` leaves to another thread has ended, well or not; `notes` say which.
+
+        Returns False if `timeout`, in seconds, was over before.
+        """
+        return not isinstance(self._runner, Changing) or self._runner.wait_switched(timeout)
+
     def _start_arranging(self, verification: Verification) -> None:
         """Make the layouts of weights that code reads in the background, as `load` does. The first run waits for it."""
-        self._alive().chain.arranging.start(verification)
+        for member in self._members:
+            member.pool().chain.arranging.start(verification)
 
     def bind(self) -> Binding:
         """Return a new Binding: arrays over the session's memory for inputs and outputs."""
@@ -337,7 +379,7 @@ class Session(Closing):
         queue = self._queues.get(forks.generation)
         if queue is not None:
             queue.close(cancel=cancel)
-        self._loaded.close()
+        self._runner.close()
         self._bundle.close()
 
     def __exit__(
@@ -347,11 +389,26 @@ class Session(Closing):
 
     # ---- steps of a run -------------------------------------------------------------------------------------------
 
+    @property
+    def _loaded(self) -> Loaded:
+        return self._runner.current
+
+    @property
+    def _members(self) -> tuple[Loaded, ...]:
+        return self._runner.members if isinstance(self._runner, Spread) else (self._loaded,)
+
     def _alive(self) -> ContextPool:
         return self._loaded.pool()
 
+    def _default_depth(self) -> int:
+        return self.requests * (2 if len(self._members) == 1 else 8)
+
     def _queue(self) -> Requests:
-        self._alive()
+        for member in self._members:
+            member.pool()
+        queue = self._queues.get(forks.generation)
+        if queue is None:
+            lanes = self._runner.lanes() if isinstance(self._runner, Spread) else (self._runner,)
+            queue = Requests(tuple(zip(lanes, self._limits, strict=True)), self._bundle.path)
         # `setdefault` is atomic; a lock could be held by another thread at a fork.
-        fresh = self._queues.get(forks.generation) or Requests([(self._loaded, self._limit)], self._bundle.path)
-        return self._queues.setdefault(forks.generation, fresh)
+        return self._queues.setdefault(forks.generation, queue)

@@ -21,13 +21,13 @@ from heterocc.runtime.execute.executable import is_detail
 from heterocc.runtime.select.compat import host, why_not
 from heterocc.runtime.select.devices import driver_reason
 from heterocc.runtime.select.ranking import CPU_PROPERTY
-from heterocc.runtime.select.select import is_auto, select_variants
+from heterocc.runtime.select.select import is_automatic, select_variants
 
 
 def print_notes(notes: Sequence[str], devices: str | None) -> None:
     """Print a session's notes, except details, if there are several or the variant was chosen by AUTO."""
     shown = [note for note in notes if not is_detail(note)]
-    if len(shown) > 1 or is_auto(devices):
+    if len(shown) > 1 or is_automatic(devices):
         for note in shown:
             err.print(f"[cyan]note:[/] {escape(one_line(command_form(note)))}")
 

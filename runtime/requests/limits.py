@@ -34,11 +34,16 @@ def threads_for(aim: Aim | None, threads: int | None) -> int | None:
     return 1 if threads is None and aim == "throughput" else threads
 
 
-def request_limit(variant: Variant, threads: int, requests: int | None, aim: Aim | None) -> int:
-    """The number of requests that run at the same time on a variant whose runs use `threads` CPU threads."""
+def request_limit(
+    variant: Variant, threads: int, requests: int | None, aim: Aim | None, *, changes: bool = False
+) -> int:
+    """The number of requests that run at the same time on a variant whose runs use `threads` CPU threads.
+
+    `changes`: the variant will be replaced by one for another device.
+    """
     if requests is not None:
         return requests
     if aim == "latency":
         return 1
-    on_device = any(d.backend not in ("cpu", "ort") for d in variant.devices)
+    on_device = changes or any(d.backend not in ("cpu", "ort") for d in variant.devices)
     return max(BESIDE_DEVICES if on_device else 1, max_threads() // threads)

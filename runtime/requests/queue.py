@@ -21,6 +21,11 @@ Results = dict[str, Any]
 class Member(Protocol):
     """What runs a request: a loaded variant, or a choice among several."""
 
+    @property
+    def usable(self) -> bool:
+        """Whether it should get requests as long as another member can take them."""
+        ...
+
     def run(self, feed: Mapping[str, Any], out: Mapping[str, Array] | None = None) -> Results:
         """Run one request on the calling thread."""
         ...
@@ -149,6 +154,8 @@ class Requests:
     def _hand_over(self, request: Request) -> bool:
         """Give a request to a thread that is idle or new. False if all are busy."""
         for lane in self._lanes:
+            if not lane.member.usable:
+                continue
             if lane.idle:
                 worker = lane.idle.pop()
                 worker.request = request
@@ -183,10 +190,11 @@ class Requests:
     def _next(self, lane: _Lane, worker: _Worker) -> None:
         """Give the thread's worker its next request; without one, the thread has left the lane."""
         with self._lock:
-            if self._waiting:
+            alone = not any(other.count for other in self._lanes if other is not lane)
+            if self._waiting and (lane.member.usable or alone):
                 worker.request = self._waiting.popleft()
                 return
-            if self._closed:
+            if self._closed or self._waiting:
                 self._leave(lane)
                 return
             lane.idle.append(worker)

@@ -13,7 +13,7 @@ from heterocc.artifacts.reader import Bundle
 from heterocc.runtime.execute.chain import Chain
 from heterocc.runtime.execute.cuda_streams import device_keeper
 from heterocc.runtime.execute.executable import synchronizer
-from heterocc.runtime.execute.faults import device_fault, offer
+from heterocc.runtime.execute.faults import any_device_lost, device_fault, offer
 from heterocc.runtime.execute.memory import Allocations
 from heterocc.runtime.execute.tvm_api import release_pools, tvm_api
 from heterocc.runtime.native import opencl_api, vulkan_api
@@ -33,27 +33,33 @@ class Opened:
     notes: tuple[str, ...]
 
 
-def open_variant(
-    bundle: Bundle,
-    devices: str | Sequence[str] | None,
-    *,
-    threads: int | None = None,
-    profile: bool = False,
-    allow_native: bool = True,
-) -> Opened:
-    """Load the variant for `devices`. If the choice is automatic and a device fails, load the next variant.
+@dataclass(frozen=True, slots=True)
+class LoadOptions:
+    """Options of `load` that concern each variant: threads of CPU code, measured times, compiled code."""
 
-    The memory of a failed variant is freed before the next is loaded. Raises the errors of `select_variants`. If a
-    single variant fails, its error is raised; if several fail, a DeviceError (of their class, if they have the same)
-    that lists each with its reason.
+    threads: int | None = None
+    profile: bool = False
+    allow_native: bool = True
+
+
+def open_variant(bundle: Bundle, devices: str | Sequence[str] | None, options: LoadOptions) -> Opened:
+    """Load the variant for `devices`. Raises the errors of `select_variants` and `open_first`."""
+    selection = select_variants(bundle.manifest, devices, bundle.path, allow_native=options.allow_native)
+    return open_first(bundle, selection, options)
+
+
+def open_first(bundle: Bundle, selection: Selection, options: LoadOptions) -> Opened:
+    """Load the first variant of a selection; if a device fails, the next.
+
+    The memory of a failed variant is freed before the next is loaded. If a single variant fails, its error is raised;
+    if several fail, a DeviceError (of their class, if they have the same) that lists each with its reason.
     """
-    selection = select_variants(bundle.manifest, devices, bundle.path, allow_native=allow_native)
     failed: list[str] = []
     kinds: set[type[DeviceError]] = set()
     for variant in selection.variants:
         try:
             with device_keeper(variant)():
-                pool, remarks = _load(bundle, variant, threads, profile)
+                pool, remarks = _load(bundle, variant, options)
         except DeviceError as error:
             if len(selection.variants) + len(selection.passed) == 1:
                 offer(error, labels(variant), others_here(bundle.manifest, variant))
@@ -73,13 +79,25 @@ def open_variant(
     )
 
 
-def _load(bundle: Bundle, variant: Variant, threads: int | None, profile: bool) -> tuple[ContextPool, tuple[str, ...]]:
-    options, remarks = choose_threads(variant, threads)
-    profiling = profile or any(d.properties.get("profile") == "on" for d in variant.devices)
-    pool = ContextPool(Chain(bundle, variant, options, Allocations()), profiling=profiling)
+def _load(bundle: Bundle, variant: Variant, options: LoadOptions) -> tuple[ContextPool, tuple[str, ...]]:
+    chosen, remarks = choose_threads(variant, options.threads)
+    if any_device_lost():
+        _forget_lost(variant)
+    profiling = options.profile or any(d.properties.get("profile") == "on" for d in variant.devices)
+    pool = ContextPool(Chain(bundle, variant, chosen, Allocations()), profiling=profiling)
     for space in dict.fromkeys(pool.chain.schedule.spaces):
         _wait(space)
     return pool, remarks
+
+
+def _forget_lost(variant: Variant) -> None:
+    """Wait for this thread's earlier work on the devices: its loss by another thread must not fail this load."""
+    for device in variant.devices:
+        if device.backend in ("opencl", "vulkan"):
+            wait = synchronizer(Space(device.backend, device.index))
+            with suppress(Exception):
+                assert wait is not None
+                wait()
 
 
 def _wait(space: Space) -> None:

@@ -228,7 +228,7 @@ def loaded(path: Path, devices: str | None, *, discrete: bool = True, **environm
     [
         pytest.param("v", {"HETEROCC_VULKAN_FAULT": "alloc:1"}, "HC404", marks=vulkan, id="vulkan memory"),
         pytest.param("v", {"HETEROCC_VULKAN_FAULT": "build:1"}, "HC401", marks=vulkan, id="vulkan kernel"),
-        pytest.param("v", {"HETEROCC_VULKAN_FAULT": "discrete,lost:1"}, "HC401", marks=vulkan, id="vulkan device lost"),
+        pytest.param("v", {"HETEROCC_VULKAN_FAULT": "discrete,lost:1"}, "HC409", marks=vulkan, id="vulkan device lost"),
         pytest.param("g", {"HETEROCC_OPENCL_FAULT": "alloc:1"}, "HC404", marks=opencl, id="opencl memory"),
         pytest.param("g", {"HETEROCC_OPENCL_FAULT": "build:1"}, "HC401", marks=opencl, id="opencl kernel"),
     ],
