@@ -18,7 +18,8 @@ On = Annotated[
         "--devices",
         "-d",
         help="Variant to run, by its devices (CPU: the CPU-only one) or name; AUTO for the one on the most capable "
-        "device, or AUTO:VULKAN,CPU for the most capable of these; default: the first that can run.",
+        "device, AUTO:VULKAN,CPU for the most capable of these, AUTO:-CPU without this; MULTI:GPU,CPU for requests on "
+        "several at once; default: the first that can run.",
     ),
 ]
 Threads = Annotated[
@@ -97,7 +98,24 @@ def bench(
     iterations: Annotated[
         int | None, typer.Option("--iterations", "-n", min=1, help="Number of runs, instead of --time.")
     ] = None,
-    requests: Annotated[int, typer.Option("--requests", "-r", min=1, help="Requests in flight, one thread each.")] = 1,
+    hint: Annotated[
+        str | None,
+        typer.Option(
+            "--hint",
+            help="latency: all cores for one request; throughput: one CPU thread for each of as many requests as there "
+            "are cores. --threads and --requests override it.",
+        ),
+    ] = None,
+    requests: Annotated[
+        int | None,
+        typer.Option(
+            "--requests",
+            "-r",
+            min=1,
+            help="Requests at a time, each from a caller of its own; default: 1, but with --hint throughput or MULTI "
+            "as many as the session suggests.",
+        ),
+    ] = None,
     warmup: Annotated[int, typer.Option("--warmup", min=0, help="Warm-up runs before the measurement.")] = 3,
     model: Annotated[
         Path | None,
@@ -106,26 +124,31 @@ def bench(
     profile: Annotated[bool, typer.Option("--profile", help="Print time per partition, kernel and transfer.")] = False,
     seed: Seed = 0,
     json: Json = False,
+    csv: Annotated[bool, typer.Option("--csv", help="Print the result as CSV.")] = False,
 ) -> None:
     """Time a bundle: latency min, median, p90, p99 and throughput."""
     with errors(json):
+        from heterocc.artifacts.errors import UsageError
         from heterocc.compiler.cli import bench as bencher
         from heterocc.compiler.cli import reports as cli_report
         from heterocc.compiler.cli.tables import bench_table
         from heterocc.compiler.files import inputs as bundle_io
         from heterocc.runtime import load
 
-        with load(bundle, devices, threads=threads) as session:
+        if csv and (json or profile):
+            raise UsageError(f"--csv cannot be combined with {'--json' if json else '--profile'}", where="--csv")
+        with load(bundle, devices, threads=threads, hint=hint) as session:  # type: ignore[arg-type]
             cli_report.print_notes(session.notes, devices)
             feed = bundle_io.read_inputs(bundle, session, tuple(inputs or ()), seed)
+            count = bencher.request_count(session, requests, hint, devices)
             result = bencher.bench(
-                session, feed, seconds=time, iterations=iterations, requests=requests, warmup=warmup, against=model,
+                session, feed, seconds=time, iterations=iterations, requests=count, warmup=warmup, against=model,
                 threads=threads,
             )  # fmt: skip
         table = None
         if profile:
             # In a separate session: the hooks of the profile would slow down the measurement above.
-            with load(bundle, devices, threads=threads, profile=True) as profiled:
+            with load(bundle, devices, threads=threads, hint=hint, profile=True) as profiled:  # type: ignore[arg-type]
                 profiled.run(feed)
                 profiled.clear_profile()
                 for _ in range(PROFILED_RUNS):
@@ -137,6 +160,10 @@ def bench(
                 data["profile"] = table.to_json()
             print_json(data)
             return
+        if csv:
+            print_plain(result.to_csv().rstrip("\n"))
+            return
+        print_plain(result.describe())
         out.print(bench_table(result))
         if table is not None:
             print_plain(table.to_table())
