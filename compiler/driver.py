@@ -35,7 +35,8 @@ from heterocc.compiler.placement.machine import build_machine
 from heterocc.compiler.placement.run_passes import Trace, require_placed
 from heterocc.compiler.progress import Reporter, timed
 from heterocc.compiler.report import CompileReport, VariantReport
-from heterocc.compiler.support.query import QueryResult, precisions_of, query_model
+from heterocc.compiler.support.query import QueryResult, query_model
+from heterocc.compiler.support.traits import traits_of
 from heterocc.compiler.variant_build import BuiltVariant, VariantBuilder
 from heterocc.compiler.variants import MAIN, VariantSpec, all_devices, cpu_specs, one_for_each_code, variant_specs
 from heterocc.passes.base import parse_pipeline, policy_pipeline
@@ -162,7 +163,7 @@ def _prepare(source: ModelSource, options: CompileOptions, reporter: Reporter, t
         (tuple(options.devices), *options.variants),
         options.device_files,
         options.properties,
-        precisions=precisions_of(model.graph),
+        traits=traits_of(model),
     )
     lists, untargeted = with_cpu_targets(lists, options.cpu_targets, options.properties)
     specs, passed_over = variant_specs(lists, model.graph.nodes, affinity)

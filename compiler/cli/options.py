@@ -17,8 +17,9 @@ Devices = Annotated[
     typer.Option(
         "--devices",
         "-d",
-        help="Devices by priority, high to low: CPU, OPENCL, VULKAN, CUDA, GPU (the first GPU here), GPU.1, AUTO, "
-        "AUTO:GPU,CPU, names of device files; ORT, listed last, runs what no other device can.",
+        help="Devices by priority, high to low: CPU, OPENCL, VULKAN, CUDA, GPU (the first GPU here), GPU.1, names of "
+        "device files; ORT, listed last, runs what no other device can. AUTO, AUTO:GPU,CPU, AUTO:-CPU choose one by "
+        "capability; MULTI:GPU,CPU compiles a variant for each.",
     ),
 ]
 Variant = Annotated[
@@ -129,8 +130,8 @@ def parse_shapes(options: list[str] | None) -> dict[str, tuple[int, ...]]:
 
 
 def split_devices(text: str) -> tuple[str, ...]:
-    """Split `--devices` at commas, except after `AUTO:`, whose candidates are the rest of the text."""
-    if text.upper().startswith("AUTO:"):
+    """Split `--devices` at commas, except after a word with a colon (`AUTO:`), which concerns the rest of the text."""
+    if ":" in text:
         return (text,)
     return tuple(part.strip() for part in text.split(","))
 

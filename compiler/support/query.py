@@ -22,6 +22,7 @@ from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.keywords import checked_keywords
 from heterocc.compiler.support.cache import Answers, open_cache
 from heterocc.compiler.support.report import as_json, as_text
+from heterocc.compiler.support.traits import traits_of
 from heterocc.compiler.support.trial import (
     KnownWrong,
     LoweringFor,
@@ -184,7 +185,7 @@ def query_model(
     notes: tuple[str, ...] = ()
     names, resolved = _names_or_devices(devices)
     if not resolved:
-        resolved, notes = resolve_devices(names, device_files, properties, precisions=precisions_of(model.graph))
+        resolved, notes = resolve_devices(names, device_files, properties, traits=traits_of(model))
     store = open_cache() if cache is None else cache
     support = Support(model, lowering, known_wrong, store)
     refusals: dict[str, dict[str, Refusal]] = {d.name: {} for d in resolved}
@@ -208,9 +209,3 @@ def _names_or_devices(
         raise UsageError(f'devices must be a string such as "GPU,CPU" or a sequence of names, not {devices!r}'[:200])
     resolved = tuple(d for d in devices if isinstance(d, TargetDevice))
     return tuple(d for d in devices if isinstance(d, str)), resolved
-
-
-def precisions_of(graph: Graph) -> frozenset[str]:
-    """The floating-point dtypes that the graph's nodes write, which a device chosen by `AUTO` must support."""
-    written = {graph.values[v].dtype for n in graph.nodes for v in n.outputs}
-    return frozenset(written & {"float64", "float32", "float16", "bfloat16"})

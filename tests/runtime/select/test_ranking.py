@@ -137,7 +137,7 @@ def test_a_device_is_ranked_alike_when_compiling_and_when_loading() -> None:
             if one is other:
                 continue
             here = Accelerators(tuple(sorted(cards, key=lambda d: d.index)))
-            ((chosen,), _) = resolve_devices(f"AUTO:{one.name},{other.name}", present=here)
+            ((chosen, *_), _) = resolve_devices(f"AUTO:{one.name},{other.name}", present=here)
             ranks = [rank(computes=True, present=True, unit=d.unit, software=d.software) for d in (one, other)]
             assert chosen.name == (one.name if ranks[0] <= ranks[1] else other.name)
 
