@@ -19,6 +19,7 @@ from heterocc.compiler.build.pack import half_nodes, pack, weights_of
 from heterocc.compiler.build.tuning import left_out, remembered
 from heterocc.compiler.checking.check import Checker
 from heterocc.compiler.checking.vectors import Vectors, find_vectors, golden_vectors
+from heterocc.compiler.devices.config import config_texts
 from heterocc.compiler.devices.cpu_targets import with_cpu_targets
 from heterocc.compiler.devices.names import ORT_IS_LAST, resolve_lists
 from heterocc.compiler.files.writing import atomic_write, make_folder, require_writable
@@ -130,6 +131,8 @@ def _files(source: ModelSource, options: CompileOptions) -> dict[str | os.PathLi
     files: dict[str | os.PathLike[str], str] = dict.fromkeys(
         (path for path in options.device_files if isinstance(path, Path)), "a device file"
     )
+    if options.config is not None:
+        files[options.config] = "the configuration file"
     if isinstance(options.affinity, Path):
         files[options.affinity] = "the affinity file"
     if options.inputs is not None:
@@ -163,9 +166,12 @@ def _prepare(source: ModelSource, options: CompileOptions, reporter: Reporter, t
         (tuple(options.devices), *options.variants),
         options.device_files,
         options.properties,
+        config=options.config,
         traits=traits_of(model),
     )
-    lists, untargeted = with_cpu_targets(lists, options.cpu_targets, options.properties)
+    lists, untargeted = with_cpu_targets(
+        lists, options.cpu_targets, (*options.properties, *config_texts(options.config))
+    )
     specs, passed_over = variant_specs(lists, model.graph.nodes, affinity)
     for note in (*model.notes, *notes, *untargeted, *passed_over):
         if note != ORT_IS_LAST:

@@ -24,6 +24,7 @@ class CompileOptions:
     lists, each a separate variant of the bundle after the main one; a single string is one list. `shapes` fixes dynamic
     inputs by name. `affinity` is an affinity file or a mapping from node name to device, such as the result of
     `query_model`; a variant ignores entries for devices that only other variants list. `passes` overrides `policy`.
+    `config` is a TOML or JSON file with a table of properties for each device, which `properties` override.
     `cpu_targets` are CPUs to compile for, each in variants of its own: `x86-64-v3`, `armv8.2-a+dotprod`.
     `inputs` is an .npz file with inputs for the check and the golden vectors, instead of seeded ones. A path may be a
     string, and a single file or property needs no sequence.
@@ -35,6 +36,7 @@ class CompileOptions:
     variants: Sequence[str | Sequence[str]] = ()
     device_files: Sequence[Path | TargetDevice] = ()
     properties: Sequence[str] = ()
+    config: Path | None = None
     cpu_targets: Sequence[str] = ()
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
     affinity: Path | Mapping[str, str] | Affinity | None = None
@@ -64,7 +66,7 @@ class CompileOptions:
         )
         if not isinstance(self.affinity, (Mapping, Affinity)):
             self._set("affinity", _path("affinity", self.affinity))
-        for name in ("inputs", "dump_dir", "dot_dir"):
+        for name in ("config", "inputs", "dump_dir", "dot_dir"):
             self._set(name, _path(name, getattr(self, name)))
         _require("shapes", self.shapes, Mapping, "a mapping of input name to dimensions")
         for name, shape in self.shapes.items():

@@ -6,9 +6,25 @@ from heterocc.runtime.feeds import TensorInfo
 from heterocc.runtime.profile.profile import Profile, ProfileRecord
 from heterocc.runtime.profile.trace import KernelTrace
 from heterocc.runtime.requests.stream import Stream
+from heterocc.runtime.select.devices import Inventory
+from heterocc.runtime.select.devices import inventory as devices
+from heterocc.runtime.select.found import FoundDevice
 from heterocc.runtime.session import Session, load
 
-__all__ = ["Binding", "KernelTrace", "Profile", "ProfileRecord", "Session", "Stream", "TensorInfo", "errors", "load"]
+__all__ = [
+    "Binding",
+    "FoundDevice",
+    "Inventory",
+    "KernelTrace",
+    "Profile",
+    "ProfileRecord",
+    "Session",
+    "Stream",
+    "TensorInfo",
+    "devices",
+    "errors",
+    "load",
+]
 
 
 def __getattr__(name: str) -> str:

@@ -13,6 +13,7 @@ from heterocc.compiler.cli import bundles as cli_bundle
 from heterocc.compiler.cli.console import ConsoleReporter, errors, out, print_json, print_plain, run
 from heterocc.compiler.cli.options import (
     Affinity,
+    Config,
     CostTable,
     CpuTargets,
     DeviceFile,
@@ -67,6 +68,7 @@ def compile(
     shape: Shape = None,
     device_file: DeviceFile = None,
     property_: Property = None,
+    config: Config = None,
     cpu_targets: CpuTargets = None,
     affinity: Affinity = None,
     policy: Policy = "merge",
@@ -106,6 +108,7 @@ def compile(
                 device_file,
                 property_,
                 shape,
+                config=config,
                 variants=tuple(variant or ()),
                 cpu_targets=() if cpu_targets is None else (cpu_targets,),
                 affinity=affinity,
@@ -148,6 +151,7 @@ def partition(
     shape: Shape = None,
     device_file: DeviceFile = None,
     property_: Property = None,
+    config: Config = None,
     affinity: Affinity = None,
     policy: Policy = "merge",
     passes: Passes = None,
@@ -182,6 +186,7 @@ def partition(
                 device_file,
                 property_,
                 shape,
+                config=config,
                 affinity=affinity,
                 policy=policy,
                 passes=passes,
@@ -213,6 +218,7 @@ def query(
     shape: Shape = None,
     device_file: DeviceFile = None,
     property_: Property = None,
+    config: Config = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -227,6 +233,7 @@ def query(
                 device_file,
                 property_,
                 shape,
+                config=config,
             ),
             ConsoleReporter(quiet=quiet or json),
         )

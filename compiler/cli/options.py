@@ -53,6 +53,14 @@ Property = Annotated[
         metavar="DEVICE.KEY=VALUE",
     ),
 ]
+Config = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        help="TOML or JSON file with a table of properties for each device, which --property overrides; "
+        "docs/devices.md has an example.",
+    ),
+]
 CpuTargets = Annotated[
     str | None,
     typer.Option(

@@ -9,11 +9,12 @@ from pathlib import Path
 
 from heterocc.artifacts.errors import DeviceFileError, DriverMissingError, HeteroccError, Hint, UnknownDeviceError
 from heterocc.compiler.devices.choice import ModelTraits, answers, choose
+from heterocc.compiler.devices.config import read_config, settings_for
 from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.devices.file import GENERIC_OPENCL_TARGET, read_device_file
 from heterocc.compiler.devices.host import host_cpu
 from heterocc.compiler.devices.present import Accelerators, accelerators
-from heterocc.compiler.devices.properties import apply_properties
+from heterocc.compiler.devices.properties import apply_properties, apply_settings
 from heterocc.runtime.select.found import GENERIC_GPU_DTYPES
 from heterocc.runtime.select.ranking import GPU_BACKENDS, SOFTWARE_BACKENDS, Backend
 from heterocc.runtime.select.request import DeviceRequest, joined, parse_request
@@ -77,20 +78,27 @@ def resolve_devices(
     device_files: Iterable[Path | TargetDevice] = (),
     properties: Iterable[str] = (),
     *,
+    config: Path | None = None,
     traits: ModelTraits = ModelTraits(),  # noqa: B008
     present: Accelerators | None = None,
 ) -> tuple[tuple[TargetDevice, ...], tuple[str, ...]]:
     """The devices of a priority list, high to low, and notes for the user.
 
     `names` is in the form of `--devices` (`GPU,CPU`, `AUTO:GPU,CPU`) or a sequence of names; None means `CPU,ORT`. Case
-    does not matter. `device_files` add devices, or replace `CPU`. `traits` are those of the model, for `AUTO`.
+    does not matter. `device_files` add devices, or replace `CPU`. `config` is a file of properties, which `properties`
+    override. `traits` are those of the model, for `AUTO`.
     `present` replaces this machine's accelerators. For `MULTI` the result has the devices of all its lists.
 
     Raises UnknownDeviceError (HC402) for an empty list, an unknown name, a device listed twice or a back end that this
     version lacks, and the errors of the parsers: PropertyError, DeviceFileError and FileMissingError.
     """
     lists, notes = resolve_lists(
-        [DEFAULT_DEVICES if names is None else names], device_files, properties, traits=traits, present=present
+        [DEFAULT_DEVICES if names is None else names],
+        device_files,
+        properties,
+        config=config,
+        traits=traits,
+        present=present,
     )
     every = {d.name: d for devices in lists for d in devices}
     return tuple(sorted(every.values(), key=lambda d: d.last_resort)), notes
@@ -101,6 +109,7 @@ def resolve_lists(
     device_files: Iterable[Path | TargetDevice] = (),
     properties: Iterable[str] = (),
     *,
+    config: Path | None = None,
     traits: ModelTraits = ModelTraits(),  # noqa: B008
     present: Accelerators | None = None,
 ) -> tuple[tuple[tuple[TargetDevice, ...], ...], tuple[str, ...]]:
@@ -111,7 +120,13 @@ def resolve_lists(
     resolver = _Resolver(_described(device_files), accelerators() if present is None else present, traits)
     resolved = [devices for names in lists for devices in resolver.resolve(_request(names), joined(names))]
     every = {d.name: d for devices in resolved for d in devices}
-    changed = {d.name: d for d in apply_properties(tuple(every.values()), properties)}
+    properties = tuple(properties)
+    devices = tuple(every.values())
+    if config is not None:
+        settings, unused = settings_for(read_config(config), every, properties)
+        devices = apply_settings(devices, settings)
+        resolver.notes.extend(unused)
+    changed = {d.name: d for d in apply_properties(devices, properties)}
     return (
         tuple(tuple(changed[d.name] for d in devices) for devices in resolved),
         tuple(dict.fromkeys(resolver.notes)),

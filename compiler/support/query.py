@@ -163,6 +163,7 @@ def query_model(
     base_dir: str | Path | None = None,
     device_files: Sequence[Path] = (),
     properties: Sequence[str] = (),
+    config: Path | None = None,
     lowering: LoweringFor = default_lowering,
     known_wrong: KnownWrong = default_known_wrong,
     cache: Answers | None = None,
@@ -185,7 +186,7 @@ def query_model(
     notes: tuple[str, ...] = ()
     names, resolved = _names_or_devices(devices)
     if not resolved:
-        resolved, notes = resolve_devices(names, device_files, properties, traits=traits_of(model))
+        resolved, notes = resolve_devices(names, device_files, properties, config=config, traits=traits_of(model))
     store = open_cache() if cache is None else cache
     support = Support(model, lowering, known_wrong, store)
     refusals: dict[str, dict[str, Refusal]] = {d.name: {} for d in resolved}
