@@ -37,6 +37,7 @@ class Changing:
         self._note = note
         self._lock = threading.Lock()
         self._loader: threading.Thread | None = None
+        self._better: Selection | None = None
         self._next: tuple[Variant, ...] | None = None
 
     @property
@@ -57,9 +58,14 @@ class Changing:
         self._next = tuple(variants)
 
     def switch_to(self, selection: Selection) -> None:
-        """Load the first of these variants that can be loaded on another thread, and then use it."""
-        self._loader = threading.Thread(target=self._load_better, args=(selection,), name="heterocc-load")
-        self._loader.start()
+        """After `begin`, load the first of these variants that can be loaded on another thread, and then use it."""
+        self._better = selection
+
+    def begin(self) -> None:
+        """Start that thread, if there is a better variant."""
+        if self._better is not None:
+            self._loader = threading.Thread(target=self._load_better, args=(self._better,), name="heterocc-load")
+            self._loader.start()
 
     def wait_switched(self, timeout: float | None) -> bool:
         """Wait until the loading on another thread has ended, well or not; False if the time was over before."""

@@ -102,14 +102,18 @@ def load(
             profile=profile,
             allow_native=allow_native,
         )
-        # After loading, so that hashing does not compete with it for cores.
-        session._start_arranging(bundle.start_verification())
-        if verify == "load":
-            session.wait_verified()
-        return session
     except BaseException:
         bundle.close()
         raise
+    try:
+        # After loading, so that hashing does not compete with it for cores.
+        session._start_background(bundle.start_verification())
+        if verify == "load":
+            session.wait_verified()
+    except BaseException:
+        session.close()  # waits for a thread that loads, before the bundle is closed
+        raise
+    return session
 
 
 class Session(Closing):
@@ -255,18 +259,21 @@ class Session(Closing):
         At most `requests` run at the same time, on threads that are started when needed and end 0.2 s after their last
         request. Others wait in a queue without limit (`stream` has one), and start in the order of the calls. The
         arrays of `feed` and `out` must not be changed before the future is done. `cancel()` succeeds as long as the
-        request waits. Callbacks of `add_done_callback` run on the thread that ran the request: another request waits
-        while one runs.
+        request waits. Callbacks of `add_done_callback` run on the thread that ran the request, and must not wait for
+        other requests.
 
         Raises UsageError if the session is closed, and DeviceError in a forked child that cannot use it.
         """
         return self._queue().submit(feed, out)
 
     async def arun(self, feed: Feed, *, out: Mapping[str, Array] | None = None) -> Results:
-        """`run` for asyncio: the event loop goes on meanwhile. A task that is cancelled cancels a waiting request."""
-        import asyncio
+        """`run` for asyncio: the event loop goes on meanwhile. A task that is cancelled cancels a waiting request.
 
-        return await asyncio.wrap_future(self.run_async(feed, out=out))
+        Raises UsageError if the session is closed before the request starts.
+        """
+        from heterocc.runtime.requests.astream import answer
+
+        return await answer(self._queue().submit(feed, out))
 
     def stream(self, feeds: Iterable[Feed], *, depth: int | None = None) -> Stream:
         """Return an iterator over the results of `feeds`, in their order; `depth` requests are in flight.
@@ -294,18 +301,20 @@ class Session(Closing):
         """
         return not isinstance(self._runner, Changing) or self._runner.wait_switched(timeout)
 
-    def _start_arranging(self, verification: Verification) -> None:
-        """Make the layouts of weights that code reads in the background, as `load` does. The first run waits for it."""
+    def _start_background(self, verification: Verification) -> None:
+        """Make the layouts of weights that code reads, and load a better variant, on other threads, as `load` does."""
         for member in self._members:
             member.pool().chain.arranging.start(verification)
+        if isinstance(self._runner, Changing):
+            self._runner.begin()
 
     def bind(self) -> Binding:
         """Return a new Binding: arrays over the session's memory for inputs and outputs."""
-        pool, variant = self._alive(), self._loaded.variant
+        loaded, pool = self._in_use()
         with forks.working(self._bundle.path):
-            inputs = zip(self.inputs, variant.inputs, strict=True)
-            outputs = zip(self.outputs, variant.outputs, strict=True)
-            return Binding(pool.new(), inputs, outputs, self._alive, self._loaded.runs.run_on)
+            inputs = zip(self.inputs, loaded.variant.inputs, strict=True)
+            outputs = zip(self.outputs, loaded.variant.outputs, strict=True)
+            return Binding(pool.new(), inputs, outputs, self._alive, loaded.runs.run_on)
 
     # ---- looking inside -------------------------------------------------------------------------------------------
 
@@ -314,12 +323,12 @@ class Session(Closing):
 
         Raises UsageError unless the bundle was loaded with `profile=True`.
         """
-        pool = self._alive()
+        loaded, pool = self._in_use()
         if pool.timestamps is None:
             raise UsageError(
                 "this session does not profile", hint="load the bundle with profile=True: load(path, profile=True)"
             )
-        return build_profile(self._loaded.variant, pool.chain.schedule, pool.recorders, pool.timestamps)
+        return build_profile(loaded.variant, pool.chain.schedule, pool.recorders, pool.timestamps)
 
     def clear_profile(self) -> None:
         """Discard the times of all runs so far, such as a warm-up. No run may be in progress."""
@@ -331,24 +340,24 @@ class Session(Closing):
 
         Inputs, outputs, constants and values between partitions are all copies.
         """
-        chain = self._alive().chain
+        loaded, pool = self._in_use()
         with forks.working(self._bundle.path):
-            context = Context(chain, reuse=False)
-        self._loaded.runs.run_on(context, self._loaded.check(feed))
-        return {self._loaded.variant.values[v].name: value for v, value in context.values().items()}
+            context = Context(pool.chain, reuse=False)
+        loaded.runs.run_on(context, loaded.check(feed))
+        return {loaded.variant.values[v].name: value for v, value in context.values().items()}
 
     def trace_kernels(self, feed: Feed, callback: TraceCallback, partition: int | str | None = None) -> None:
         """Run once and call `callback` after every kernel of `partition` (name or number; None: all), in run order."""
-        chain = self._alive().chain
-        names = [p.name for p in self._loaded.variant.partitions]
+        loaded, pool = self._in_use()
+        names = [p.name for p in loaded.variant.partitions]
         if isinstance(partition, str):
             if partition not in names:
                 raise UsageError(f"the variant has no partition '{partition}'", hint=nearest(partition, names))
             partition = names.index(partition)
-        tap = Tap(self._loaded.variant, chain.schedule, partition, callback)
-        arrays = self._loaded.check(feed)
+        tap = Tap(loaded.variant, pool.chain.schedule, partition, callback)
+        arrays = loaded.check(feed)
         try:
-            self._loaded.runs.run_on(Context(chain, observer=tap), arrays)
+            loaded.runs.run_on(Context(pool.chain, observer=tap), arrays)
         except HeteroccError:
             if tap.error is not None:
                 raise tap.error from None
@@ -398,14 +407,26 @@ class Session(Closing):
         return self._runner.members if isinstance(self._runner, Spread) else (self._loaded,)
 
     def _alive(self) -> ContextPool:
-        return self._loaded.pool()
+        return self._in_use()[1]
+
+    def _in_use(self) -> tuple[Loaded, ContextPool]:
+        """The variant that runs, the first of several, and its contexts. Raises UsageError if the session is closed."""
+        while True:
+            loaded = self._loaded
+            try:
+                return loaded, loaded.pool()
+            except UsageError:
+                if loaded is self._loaded:  # else it was replaced meanwhile
+                    raise
 
     def _default_depth(self) -> int:
         return self.requests * (2 if len(self._members) == 1 else 8)
 
     def _queue(self) -> Requests:
-        for member in self._members:
-            member.pool()
+        if isinstance(self._runner, Spread):
+            for member in self._members:
+                member.pool()
+        self._alive()
         queue = self._queues.get(forks.generation)
         if queue is None:
             lanes = self._runner.lanes() if isinstance(self._runner, Spread) else (self._runner,)

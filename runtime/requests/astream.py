@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping
+from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Self
 
+from heterocc.artifacts.errors import UsageError
 from heterocc.runtime.requests.stream import Results, Submit
 
 Feeds = Iterable[Mapping[str, Any]] | AsyncIterable[Mapping[str, Any]]
@@ -39,7 +41,7 @@ class AsyncStream(AsyncIterator[Results]):
         return self
 
     async def __anext__(self) -> Results:
-        """The next result. Raises the errors of `Session.run`, and CancelledError if the session cancelled it.
+        """The next result. Raises the errors of `Session.run`, and UsageError if the session was closed before it ran.
 
         If the awaiting task is cancelled, the stream is as before.
         """
@@ -52,7 +54,7 @@ class AsyncStream(AsyncIterator[Results]):
             await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
             self._fill()
         self.delivered += 1
-        return self._flight.popleft().result()
+        return _result(self._flight.popleft())
 
     async def aclose(self) -> None:
         """Take no more feeds, and cancel the requests that wait."""
@@ -97,6 +99,27 @@ class AsyncStream(AsyncIterator[Results]):
 
     def _end(self, error: Exception) -> None:
         self._source, self._plain, self._ending = None, None, error
+
+
+async def answer(request: Future[Results]) -> Results:
+    """Wait for a request, and cancel it if the waiting task is cancelled.
+
+    Raises its error, and UsageError if its session was closed before it ran.
+    """
+    waiting = asyncio.wrap_future(request)
+    try:
+        await asyncio.wait([waiting])
+    except asyncio.CancelledError:
+        waiting.cancel()
+        raise
+    return _result(waiting)
+
+
+def _result(done: asyncio.Future[Results]) -> Results:
+    """The result of a request; asyncio's CancelledError would look as if the waiting task had been cancelled."""
+    if done.cancelled():
+        raise UsageError("the session was closed before the request started")
+    return done.result()
 
 
 async def _first(source: AsyncIterator[Mapping[str, Any]]) -> Mapping[str, Any]:

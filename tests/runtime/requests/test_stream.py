@@ -242,3 +242,19 @@ def test_a_run_is_awaited_and_cancelled_with_its_task(two: Session) -> None:
         return [float(r["y"][0]) for r in results if isinstance(r, dict)]
 
     assert asyncio.run(main()) == [0, 1, 2, 3]
+
+
+def test_a_session_that_closes_is_an_error_of_the_requests_that_wait_and_no_cancelled_task(sleeper: Path) -> None:
+    async def main() -> list[object]:
+        session = load(sleeper, threads=1, requests=1)
+        stream = session.astream([feed(i) for i in range(3)])
+        tasks = [asyncio.ensure_future(anext(stream)), asyncio.ensure_future(session.arun(feed(7)))]
+        await asyncio.sleep(0.005)
+        await asyncio.to_thread(session.close, cancel=True)
+        first, second = await asyncio.gather(*tasks, return_exceptions=True)
+        with pytest.raises(UsageError, match="closed before the request started"):
+            await anext(stream)
+        return [first["y"][0], second]
+
+    first, second = asyncio.run(main())
+    assert first == 0 and isinstance(second, UsageError)
