@@ -350,6 +350,12 @@ class CudaCompilerMissingError(DeviceError):
     code = "HC408"
 
 
+class DeviceLostError(DeviceError):
+    """A device was lost during a run: its driver reset it, it was removed, or CUDA cannot continue in the process."""
+
+    code = "HC409"
+
+
 # ---- HC5xx: the service -------------------------------------------------------------------------------------------
 
 

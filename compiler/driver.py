@@ -16,6 +16,7 @@ from heterocc.artifacts.signing.keys import SigningKey, read_signing_key
 from heterocc.compiler.build.build import write_dumps
 from heterocc.compiler.build.pack import VariantParts, pack, weights_of
 from heterocc.compiler.build.tuning import left_out
+from heterocc.compiler.devices.config import config_texts
 from heterocc.compiler.devices.cpu_targets import with_cpu_targets
 from heterocc.compiler.devices.names import ORT_IS_LAST, resolve_lists
 from heterocc.compiler.importer.as_written import graph_as_written
@@ -37,7 +38,8 @@ from heterocc.compiler.shape_requests import (
     with_samples_in_bounds,
 )
 from heterocc.compiler.support.calibration import Measured, measured_times
-from heterocc.compiler.support.query import QueryResult, precisions_of, query_model
+from heterocc.compiler.support.query import QueryResult, query_model
+from heterocc.compiler.support.traits import traits_of
 from heterocc.compiler.variant_build import BuiltVariant, VariantBuilder
 from heterocc.compiler.variants import MAIN, VariantSpec, all_devices, one_for_each_code, variant_specs
 from heterocc.passes.base import MEASURED, parse_pipeline, policy_pipeline
@@ -145,6 +147,8 @@ def _files(source: ModelSource, options: CompileOptions) -> dict[str | os.PathLi
     files: dict[str | os.PathLike[str], str] = dict.fromkeys(
         (path for path in options.device_files if isinstance(path, Path)), "a device file"
     )
+    if options.config is not None:
+        files[options.config] = "the configuration file"
     if isinstance(options.affinity, Path):
         files[options.affinity] = "the affinity file"
     if options.inputs is not None:
@@ -198,9 +202,12 @@ def prepare(
         (tuple(options.devices), *options.variants),
         options.device_files,
         options.properties,
-        precisions=precisions_of(model.graph),
+        config=options.config,
+        traits=traits_of(model),
     )
-    lists, untargeted = with_cpu_targets(lists, options.cpu_targets, options.properties)
+    lists, untargeted = with_cpu_targets(
+        lists, options.cpu_targets, (*options.properties, *config_texts(options.config))
+    )
     specs, passed_over = variant_specs(lists, model.graph.nodes, affinity)
     for note in (*model.notes, *notes, *untargeted, *passed_over):
         if note != ORT_IS_LAST:

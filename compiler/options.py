@@ -28,6 +28,7 @@ class CompileOptions:
     with each combination of sizes.
     `affinity` is an affinity file or a mapping from node name to device, such as the result of `query_model`; a variant
     ignores entries for devices that only other variants list. `passes` overrides `policy`.
+    `config` is a TOML or JSON file with a table of properties for each device, which `properties` override.
     `cpu_targets` are CPUs to compile for, each in variants of its own: `x86-64-v3`, `armv8.2-a+dotprod`.
     `sign` is the private key, or its file, that signs the bundle.
     `inputs` is an .npz file with inputs for the check and the golden vectors, instead of seeded ones. A path may be a
@@ -41,6 +42,7 @@ class CompileOptions:
     variants: Sequence[str | Sequence[str]] = ()
     device_files: Sequence[Path | TargetDevice] = ()
     properties: Sequence[str] = ()
+    config: Path | None = None
     cpu_targets: Sequence[str] = ()
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
     dims: Mapping[str, int | tuple[int, int]] = field(default_factory=dict)
@@ -77,7 +79,7 @@ class CompileOptions:
             self._set("affinity", _path("affinity", self.affinity))
         if not isinstance(self.sign, SigningKey):
             self._set("sign", _path("sign", self.sign))
-        for name in ("inputs", "dump_dir", "dot_dir", "report"):
+        for name in ("config", "inputs", "dump_dir", "dot_dir", "report"):
             self._set(name, _path(name, getattr(self, name)))
         _require_shapes("shapes", self.shapes)
         _require("dims", self.dims, Mapping, "a mapping of dimension name to size")

@@ -13,6 +13,7 @@ from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.options import CompileOptions
 from heterocc.runtime.feeds import nearest
 from heterocc.runtime.files.shape_options import MAX_ELEMENTS
+from heterocc.runtime.select.request import DeviceRequest, parse_request
 
 MAX_REQUESTS = 16
 """Maximum number of shapes of one bundle. Each is compiled and checked in turn, which takes its own time and code."""
@@ -157,8 +158,12 @@ def _bounds(name: str, given: tuple[object, ...]) -> tuple[int, int]:
 
 def takes_dynamic(lists: Iterable[str | Sequence[str]]) -> bool:
     """Whether each list of devices has one that runs nodes of any shape, which is ONNX Runtime."""
-    names = [[listed] if isinstance(listed, str) else listed for listed in lists]
-    return all(any(name.strip().upper() == "ORT" for text in some for name in text.split(",")) for some in names)
+    return all(_has_ort(parse_request(listed)) for listed in lists)
+
+
+def _has_ort(request: DeviceRequest) -> bool:
+    listed = {name.upper() for name in (*request.names, *request.then)}
+    return "ORT" in listed and "ORT" not in {name.upper() for name in request.excluded}
 
 
 def require_different(models: Sequence[tuple[ShapeRequest, ImportedModel]]) -> None:

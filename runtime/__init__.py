@@ -11,20 +11,44 @@ from heterocc.runtime.session import Session, load
 if TYPE_CHECKING:
     from heterocc.runtime.profile.profile import Profile, ProfileRecord
     from heterocc.runtime.profile.trace import KernelTrace
+    from heterocc.runtime.requests.stream import Stream
+    from heterocc.runtime.select.devices import Inventory
+    from heterocc.runtime.select.devices import inventory as devices
+    from heterocc.runtime.select.found import FoundDevice
 
-__all__ = ["Binding", "KernelTrace", "Profile", "ProfileRecord", "Session", "TensorInfo", "errors", "load"]
+__all__ = [
+    "Binding",
+    "FoundDevice",
+    "Inventory",
+    "KernelTrace",
+    "Profile",
+    "ProfileRecord",
+    "Session",
+    "Stream",
+    "TensorInfo",
+    "devices",
+    "errors",
+    "load",
+]
 
 
 _LATER = {
+    "FoundDevice": "heterocc.runtime.select.found",
+    "Inventory": "heterocc.runtime.select.devices",
     "KernelTrace": "heterocc.runtime.profile.trace",
     "Profile": "heterocc.runtime.profile.profile",
     "ProfileRecord": "heterocc.runtime.profile.profile",
+    "Stream": "heterocc.runtime.requests.stream",
     "__version__": "heterocc.artifacts.version",
+    "devices": "heterocc.runtime.select.devices",
 }
+
+_OWN_NAMES = {"devices": "inventory"}
+"""Their names in the modules that define them, if these differ."""
 
 
 def __getattr__(name: str) -> Any:
     """Names that few programs use, imported on first use because that takes milliseconds."""
     if name in _LATER:
-        return getattr(import_module(_LATER[name]), name)
+        return getattr(import_module(_LATER[name]), _OWN_NAMES.get(name, name))
     raise AttributeError(f"module '{__name__}' has no attribute '{name}'")

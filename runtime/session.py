@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, overload
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from heterocc.artifacts.bundle import Bundle
-from heterocc.artifacts.errors import FeedError, HeteroccError, UsageError
+from heterocc.artifacts.errors import HeteroccError, UsageError
 from heterocc.artifacts.files.closing import Closing
 from heterocc.artifacts.files.source import Source
 from heterocc.artifacts.manifest import Variant
@@ -14,21 +14,28 @@ from heterocc.artifacts.reader import open_bundle
 from heterocc.artifacts.verify import Verification
 from heterocc.runtime import forks
 from heterocc.runtime.binding import Binding
+from heterocc.runtime.changing import Changing
 from heterocc.runtime.execute.chain import Context
-from heterocc.runtime.execute.cuda_streams import device_keeper
-from heterocc.runtime.execute.loaded_code import close_unloaded
-from heterocc.runtime.feeds import Array, FeedCheck, TensorInfo, check_out, nearest
-from heterocc.runtime.select.opening import open_variant
-from heterocc.runtime.shapes import Ready, ShapeVariants, named
-from heterocc.runtime.sizes import input_places
+from heterocc.runtime.feeds import Array, TensorInfo, nearest
+from heterocc.runtime.loaded import Feed, Loaded, Results
+from heterocc.runtime.requests.limits import Aim, check_aim, check_requests, request_limit, threads_for
+from heterocc.runtime.runners import Notes, open_runner
+from heterocc.runtime.select.opening import LoadOptions
+from heterocc.runtime.several import Spread
+from heterocc.runtime.shapes import Ready
 
-if TYPE_CHECKING:  # imported when they are used: most sessions neither profile nor trace
+if TYPE_CHECKING:  # imported when they are used: most sessions neither profile nor trace, and many only call `run`
+    from concurrent.futures import Future
+    from types import TracebackType
+
     from heterocc.artifacts.signing.keys import AnyKey
     from heterocc.runtime.profile.profile import Profile
     from heterocc.runtime.profile.trace import TraceCallback
+    from heterocc.runtime.requests.astream import AsyncStream, Feeds
+    from heterocc.runtime.requests.queue import Requests
+    from heterocc.runtime.requests.stream import Stream
 
-Feed = Mapping[str, Any]
-Results = dict[str, Any]
+T = TypeVar("T")
 
 
 def load(
@@ -36,6 +43,10 @@ def load(
     devices: str | Sequence[str] | None = None,
     *,
     threads: int | None = None,
+    requests: int | None = None,
+    hint: Aim | None = None,
+    start: str | None = None,
+    fallback: bool = False,
     profile: bool = False,
     verify: Literal["background", "load"] = "background",
     copy: bool = False,
@@ -51,11 +62,21 @@ def load(
     `"AUTO"` selects the one with the most capable first device (discrete GPU, integrated GPU, CPU, software device),
     and `"AUTO:VULKAN,CPU"` does so among the variants that need only these devices. If a variant selected by None or
     AUTO fails to load, the next is loaded, with a note in `Session.notes` and the log. A named variant has no
-    replacement.
+    replacement. `""` is AUTO, `"AUTO:-CPU"` excludes a device, and `"HETERO:GPU,CPU"` is `"GPU,CPU"`.
+
+    `"MULTI:GPU,CPU"` loads a variant for each device and spreads the requests over them; if a device fails, its request
+    is repeated on another. With AUTO, `start="CPU"` loads that variant first and answers on it while another thread
+    loads the better one, and then switches. `fallback=True` goes on with the bundle's next variant, once and with a
+    warning, if a device is lost during a run (DeviceLostError). docs/requests.md has the rules of all three.
 
     `threads` is the number of threads for the CPU partitions of one run; the default is the compile's `CPU.threads`,
     or else the number of cores that this process may use. `profile` measures times (see Session.profile), as does the
     compile's property `profile=on` of any device.
+
+    `requests` is the number of requests of `run_async`, `stream` and `astream` that run at the same time; by default
+    the cores divided by `threads`, and at least 2 if the variant needs another device than the CPU; with MULTI it
+    applies to each variant. `hint` sets the defaults of both: "latency" (all cores for one request) or "throughput"
+    (one thread for each of as many requests as there are cores).
 
     Loading a bundle with compiled code is equivalent to running a program. `allow_native=False` accepts only variants
     without compiled code, that is, partitions in ONNX. `expect_digest` is the required SHA-256 of the bundle's manifest
@@ -82,15 +103,29 @@ def load(
         path, copy=copy, expect_digest=expect_digest, trusted_keys=trusted_keys, require_signature=require_signature
     )
     try:
-        session = Session(bundle, devices, threads=threads, profile=profile, allow_native=allow_native)
-        # After loading, so that hashing does not compete with it for cores.
-        session._start_arranging(bundle.start_verification())
-        if verify == "load":
-            session.wait_verified()
-        return session
+        session = Session(
+            bundle,
+            devices,
+            threads=threads,
+            requests=requests,
+            hint=hint,
+            start=start,
+            fallback=fallback,
+            profile=profile,
+            allow_native=allow_native,
+        )
     except BaseException:
         bundle.close()
         raise
+    try:
+        # After loading, so that hashing does not compete with it for cores.
+        session._start_background(bundle.start_verification())
+        if verify == "load":
+            session.wait_verified()
+    except BaseException:
+        session.close()  # waits for a thread that loads, before the bundle is closed
+        raise
+    return session
 
 
 class Session(Closing):
@@ -113,7 +148,8 @@ class Session(Closing):
     Runtime if `threads` is 1. Other sessions raise DeviceError there; load the bundle in the child instead. A driver
     that the parent has used cannot be used in the child. If the fork interrupted a run or a load in another thread, the
     child can neither run nor load. If the parent used drivers or ONNX Runtime, the child exits without the exit
-    handlers that libraries registered.
+    handlers that libraries registered. Requests of the parent that are not done at the fork are not done in the child:
+    their futures raise DeviceError there.
     """
 
     def __init__(
@@ -122,64 +158,64 @@ class Session(Closing):
         devices: str | Sequence[str] | None = None,
         *,
         threads: int | None = None,
+        requests: int | None = None,
+        hint: Aim | None = None,
+        start: str | None = None,
+        fallback: bool = False,
         profile: bool = False,
         allow_native: bool = True,
     ) -> None:
         """Use `load` instead, if possible. The session owns `bundle` and closes it."""
-        with forks.working(bundle.path):
-            opened = open_variant(bundle, devices, threads=threads, profile=profile, allow_native=allow_native)
-        self.notes = opened.notes
-        variant, model = opened.variant, bundle.manifest.model
+        check_aim(hint)
+        check_requests(requests)
+        options = LoadOptions(threads_for(hint, threads), profile, allow_native)
         self._bundle = bundle
-        self._variant = variant
-        first = Ready.of(bundle, variant, opened.pool)
-        self._outputs = tuple(map(TensorInfo.of, first.outputs))
-        group = bundle.manifest.with_shapes(variant)
-        self._inputs = tuple(
-            TensorInfo.of_input(spec, input_places(group, place, declared.shape))
-            for place, (spec, declared) in enumerate(
-                zip(named(variant, variant.inputs, [t.name for t in model.inputs]), model.inputs, strict=True)
-            )
+        self._said = Notes(bundle.path)
+        self._queues: dict[int, Requests] = {}
+        self._runner, notes = open_runner(bundle, devices, options, self._said.add, start=start, fallback=fallback)
+        self._said.put_first(notes)
+        self._limits = tuple(
+            request_limit(m.variant, m.alive().pool.chain.options.threads, requests, hint, changes=start is not None)
+            for m in self._members
         )
-        self._output_names = tuple(t.name for t in model.outputs)
-        self._check = FeedCheck(self._inputs, bundle.path)
-        self._shapes: ShapeVariants | None = None
-        if len(group) > 1:
-            self._shapes = ShapeVariants(bundle, first, self._inputs, profile=profile)
-            self._outputs = tuple(map(TensorInfo.of, model.outputs))
-        self._generation = forks.generation
-        self._allocations = opened.pool.chain.allocations
-        self._variants = group
-        self._first: Ready | None = first
-        self._last: Ready | None = first
 
     # ---- properties -----------------------------------------------------------------------------------------------
 
     @property
     def inputs(self) -> tuple[TensorInfo, ...]:
         """The model's inputs, in its order, with the sizes that dynamic dimensions may have."""
-        return self._inputs
+        return self._loaded.inputs
 
     @property
     def outputs(self) -> tuple[TensorInfo, ...]:
         """The model's outputs, in its order; dimensions that differ by the shapes of the inputs are names or None."""
-        return self._outputs
+        return self._loaded.outputs
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The notes on the choice of the variant, and on later changes."""
+        return self._said.all
 
     @property
     def variant(self) -> Variant:
-        """The manifest record of the variant that runs; of those for several shapes, that of the last run."""
-        last = self._last
-        return self._variant if last is None else last.variant
+        """The manifest record of the variant that runs; of those for several shapes, that of the last run.
+
+        With MULTI, that of the first device.
+        """
+        return self._loaded.last_variant
 
     @property
     def variants(self) -> tuple[Variant, ...]:
-        """The records of the variants for all shapes on the chosen devices; `run` uses the one that fits its inputs."""
-        return self._variants
+        """The records of the variants for all shapes on the chosen devices; `run` uses the one that fits its inputs.
+
+        With MULTI, those of all devices.
+        """
+        return tuple(variant for member in self._members for variant in member.variants)
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """The labels of the variant's devices, as given to the compile."""
-        return tuple(d.name for d in self._variant.devices)
+        """The labels of the variant's devices, as given to the compile; of several variants, all, each once."""
+        return tuple(dict.fromkeys(name for member in self._members for name in member.devices))
 
     @property
     def bundle(self) -> Bundle:
@@ -192,20 +228,25 @@ class Session(Closing):
         return self._alive().pool.chain.options.threads
 
     @property
+    def requests(self) -> int:
+        """The number of requests of `run_async`, `stream` and `astream` that run at the same time."""
+        return sum(self._limits)
+
+    @property
     def allocations(self) -> int:
         """The number of allocations of tensor memory so far (arenas, device buffers, copied weights)."""
-        return self._allocations.count
+        return sum(member.allocations.count for member in self._members)
 
     @property
     def allocated_bytes(self) -> int:
         """The total size of those allocations in bytes, without mapped weights."""
-        return self._allocations.nbytes
+        return sum(member.allocations.nbytes for member in self._members)
 
     def __repr__(self) -> str:
-        state = "closed " if self._first is None else ""
+        state = "closed " if self._runner.closed else ""
         ins = ", ".join(str(i) for i in self.inputs)
         outs = ", ".join(str(o) for o in self.outputs)
-        parts = len(self._variant.partitions)
+        parts = len(self._loaded.variant.partitions)
         return (
             f"<{state}Session of '{self._bundle.manifest.model.name}' on {','.join(self.devices)} "
             f"({parts} partition{'s' * (parts != 1)}): ({ins}) -> ({outs})>"
@@ -231,31 +272,76 @@ class Session(Closing):
         that were not used before, the errors of `load`.
         """
         if second is not None:
-            return self._run_list(first, second)
-        arrays = self._check(first)
-        ready = self._alive() if self._shapes is None else self._fitting(arrays)
-        names = self._output_names
-        results = ready.runs.run(ready.pool, arrays, range(len(names)), self._targets(ready, out) if out else {})
-        return dict(zip(names, results, strict=True))
+            return self._runner.run_list(first, second)
+        return self._runner.run(first, out)
+
+    def run_async(self, feed: Feed, *, out: Mapping[str, Array] | None = None) -> Future[Results]:
+        """Queue a request and return its future, whose `result()` returns what `run` returns and raises what it raises.
+
+        At most `requests` run at the same time, on threads that are started when needed and end 0.2 s after their last
+        request. Others wait in a queue without limit (`stream` has one), and start in the order of the calls. The
+        arrays of `feed` and `out` must not be changed before the future is done. `cancel()` succeeds as long as the
+        request waits. Callbacks of `add_done_callback` run on the thread that ran the request, and must not wait for
+        other requests.
+
+        Raises UsageError if the session is closed, and DeviceError in a forked child that cannot use it.
+        """
+        return self._queue().submit(feed, out)
+
+    async def arun(self, feed: Feed, *, out: Mapping[str, Array] | None = None) -> Results:
+        """`run` for asyncio: the event loop goes on meanwhile. A task that is cancelled cancels a waiting request.
+
+        Raises UsageError if the session is closed before the request starts.
+        """
+        from heterocc.runtime.requests.astream import answer
+
+        return await answer(self._queue().submit(feed, out))
+
+    def stream(self, feeds: Iterable[Feed], *, depth: int | None = None) -> Stream:
+        """Return an iterator over the results of `feeds`, in their order; `depth` requests are in flight.
+
+        A feed is taken when there is room for it, so `feeds` may be endless. By default `depth` is twice `requests`;
+        with MULTI it is eight times `requests`, so that a fast device does not wait for a slow one. The class Stream
+        says how errors are raised.
+        """
+        from heterocc.runtime.requests.stream import Stream, check_depth, check_feeds
+
+        return Stream(self._queue().submit, check_feeds(feeds), check_depth(depth, self._default_depth()))
+
+    def astream(self, feeds: Feeds, *, depth: int | None = None) -> AsyncStream:
+        """`stream` for asyncio: `async for result in session.astream(feeds)`. `feeds` may be asynchronous too."""
+        from heterocc.runtime.requests.astream import AsyncStream
+        from heterocc.runtime.requests.stream import check_depth, check_feeds
+
+        return AsyncStream(self._queue().submit, check_feeds(feeds), check_depth(depth, self._default_depth()))
 
     def wait_verified(self) -> None:
         """Wait until the SHA-256 of every weight is checked. Raises BundleHashError if one differs."""
         self._alive().runs.wait_verified()
 
-    def _start_arranging(self, verification: Verification) -> None:
-        """Make the layouts of weights that code reads in the background, as `load` does. The first run waits for it."""
-        self._alive().pool.chain.arranging.start(verification)
+    def wait_switched(self, timeout: float | None = None) -> bool:
+        """Wait until the loading that `start` leaves to another thread has ended, well or not; `notes` say which.
+
+        Returns False if `timeout`, in seconds, was over before.
+        """
+        return not isinstance(self._runner, Changing) or self._runner.wait_switched(timeout)
+
+    def _start_background(self, verification: Verification) -> None:
+        """Make the layouts of weights that code reads, and load a better variant, on other threads, as `load` does."""
+        for member in self._members:
+            member.alive().pool.chain.arranging.start(verification)
+        if isinstance(self._runner, Changing):
+            self._runner.begin()
 
     def bind(self, shapes: Mapping[str, Sequence[int]] | None = None) -> Binding:
         """Return a new Binding: arrays over the session's memory for inputs and outputs.
 
         Of a bundle for several shapes, `shapes` by input selects one; the default is the first.
         """
-        ready = self._matching(shapes)
+        loaded, ready = self._using(lambda loaded: (loaded, loaded.matching(shapes)))
         with forks.working(self._bundle.path):
-            variant = ready.variant
-            inputs = zip(self.inputs, variant.inputs, strict=True)
-            outputs = zip(self.outputs, variant.outputs, strict=True)
+            inputs = zip(loaded.inputs, ready.variant.inputs, strict=True)
+            outputs = zip(loaded.outputs, ready.variant.outputs, strict=True)
             return Binding(ready.pool.new(), inputs, outputs, self._alive, ready.runs.run_on)
 
     # ---- looking inside -------------------------------------------------------------------------------------------
@@ -263,10 +349,10 @@ class Session(Closing):
     def profile(self) -> Profile:
         """The times of partitions, kernels and transfers, averaged over all runs so far.
 
-        Of a bundle for several shapes, it covers the variant of the last run. Raises UsageError unless the bundle was
-        loaded with `profile=True`.
+        Of a bundle for several shapes, it covers the variant of the last run; with MULTI, that of the first device.
+        Raises UsageError unless the bundle was loaded with `profile=True`.
         """
-        ready = self._last or self._alive()
+        ready = self._using(Loaded.last)
         pool = ready.pool
         if pool.timestamps is None:
             raise UsageError(
@@ -278,17 +364,18 @@ class Session(Closing):
 
     def clear_profile(self) -> None:
         """Discard the times of all runs so far, such as a warm-up. No run may be in progress."""
-        for ready in self._all_ready(self._alive()):
-            for recorder in ready.pool.recorders:
-                recorder.clear()
+        self._alive()
+        for member in self._members:
+            for ready in member.all_ready():
+                for recorder in ready.pool.recorders:
+                    recorder.clear()
 
     def run_traced(self, feed: Feed) -> Results:
         """Run once and return every value at a partition's boundary, by the variant's value names.
 
         Inputs, outputs, constants and values between partitions are all copies.
         """
-        arrays = self._check(feed)
-        ready = self._fitting(arrays)
+        ready, arrays = self._using(lambda loaded: loaded.fitting(feed))
         with forks.working(self._bundle.path):
             context = Context(ready.pool.chain, reuse=False)
         ready.runs.run_on(context, arrays)
@@ -296,8 +383,7 @@ class Session(Closing):
 
     def trace_kernels(self, feed: Feed, callback: TraceCallback, partition: int | str | None = None) -> None:
         """Run once and call `callback` after every kernel of `partition` (name or number; None: all), in run order."""
-        arrays = self._check(feed)
-        ready = self._fitting(arrays)
+        ready, arrays = self._using(lambda loaded: loaded.fitting(feed))
         chain = ready.pool.chain
         names = [p.name for p in ready.variant.partitions]
         if isinstance(partition, str):
@@ -327,83 +413,63 @@ class Session(Closing):
 
     # ---- closing --------------------------------------------------------------------------------------------------
 
-    def close(self) -> None:
-        """Free code, buffers and the mapping. Runs in progress finish; later ones raise UsageError.
+    def close(self, *, cancel: bool = False) -> None:
+        """Finish the accepted requests, then free code, buffers and the mapping.
+
+        Runs in progress finish; later ones raise UsageError. `cancel` cancels the requests that wait, instead of
+        finishing them; so does a `with` block that an exception leaves, and a call from a future's callback. Either
+        way every future is done when the call returns, except those that other callbacks hold up.
 
         In a forked child that cannot use the session, its memory is freed when the process ends.
         """
-        first, self._first, self._last = self._first, None, None
-        every = () if first is None else self._all_ready(first)
-        here = self._generation == forks.generation or (_portable(every) and not forks.interrupted())
-        if self._shapes is not None:
-            self._shapes.forget()
-        if every and here:
-            entered = forks.enter()
-            try:
-                with device_keeper(self._variant)():
-                    for ready in every:
-                        ready.pool.close()
-                    del first, every, ready  # and with them the weights
-                close_unloaded()
-            finally:
-                if entered:
-                    forks.leave()
+        queue = self._queues.get(forks.generation)
+        if queue is not None:
+            queue.close(cancel=cancel)
+        self._runner.close()
         self._bundle.close()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close(cancel=kind is not None)
 
     # ---- steps of a run -------------------------------------------------------------------------------------------
 
+    @property
+    def _loaded(self) -> Loaded:
+        return self._runner.current
+
+    @property
+    def _members(self) -> tuple[Loaded, ...]:
+        return self._runner.members
+
     def _alive(self) -> Ready:
-        first = self._first
-        if first is None:
-            raise UsageError("the session is closed", where=self._bundle.path)
-        if self._generation != forks.generation:
-            self._go_on_in_child(first)
-        return first
+        """The first variant of what runs. Raises UsageError if the session is closed."""
+        return self._using(Loaded.alive)
 
-    def _go_on_in_child(self, first: Ready) -> None:
-        forks.check_interrupted(self._bundle.path)
-        if not _portable(self._all_ready(first)):
-            raise forks.refusal(
-                "this process was forked from the one that loaded the session, and lacks its threads and drivers",
-                f"{self._bundle.path}, on {','.join(self.devices)}",
-            )
-        self._generation = forks.generation
+    def _using(self, call: Callable[[Loaded], T]) -> T:
+        """Call with what runs, the first of several; again if it was replaced and closed meanwhile."""
+        while True:
+            loaded = self._loaded
+            try:
+                return call(loaded)
+            except UsageError:
+                if loaded is self._loaded:
+                    raise
 
-    def _all_ready(self, first: Ready) -> tuple[Ready, ...]:
-        return (first,) if self._shapes is None else self._shapes.ready
+    def _default_depth(self) -> int:
+        return self.requests * (2 if len(self._members) == 1 else 8)
 
-    def _fitting(self, arrays: Sequence[Any]) -> Ready:
-        """The variant for the shapes of checked inputs."""
-        found = self._alive()
-        if self._shapes is not None:
-            self._last = found = self._shapes.of(arrays)
-        return found
+    def _queue(self) -> Requests:
+        if isinstance(self._runner, Spread):
+            for member in self._members:
+                member.alive()
+        self._alive()
+        queue = self._queues.get(forks.generation)
+        if queue is None:
+            from heterocc.runtime.requests.queue import Requests
 
-    def _matching(self, shapes: Mapping[str, Sequence[int]] | None) -> Ready:
-        first = self._alive()
-        if not shapes:
-            return first
-        variants = self._shapes or ShapeVariants(self._bundle, first, self._inputs, profile=False)
-        return variants.matching(shapes)
-
-    def _run_list(self, names: Sequence[str] | None, feed: Feed) -> list[Any]:
-        known = self._output_names
-        for name in names or ():
-            if name not in known:
-                raise FeedError(f"the model has no output '{name}'", where=self._bundle.path, hint=nearest(name, known))
-        wanted = range(len(known)) if names is None else [known.index(name) for name in names]
-        arrays = self._check(feed)
-        ready = self._fitting(arrays)
-        return ready.runs.run(ready.pool, arrays, wanted, {})
-
-    def _targets(self, ready: Ready, out: Mapping[str, Array]) -> Mapping[str, Array]:
-        specs = {s.name: s for s in ready.outputs}
-        for name, array in out.items():
-            if name not in specs:
-                raise FeedError(f"the model has no output '{name}'", where=self._bundle.path, hint=nearest(name, specs))
-            check_out(name, array, specs[name], self._bundle.path)
-        return out
-
-
-def _portable(every: Sequence[Ready]) -> bool:
-    return all(ready.pool.chain.portable for ready in every)
+            lanes = self._runner.lanes() if isinstance(self._runner, Spread) else (self._runner,)
+            queue = Requests(tuple(zip(lanes, self._limits, strict=True)), self._bundle.path)
+        # `setdefault` is atomic; a lock could be held by another thread at a fork.
+        return self._queues.setdefault(forks.generation, queue)

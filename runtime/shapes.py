@@ -8,7 +8,7 @@ from typing import Any
 
 from heterocc.artifacts.bundle import Bundle
 from heterocc.artifacts.dynamic import input_shapes
-from heterocc.artifacts.errors import FeedError, Hint
+from heterocc.artifacts.errors import FeedError, Hint, UsageError
 from heterocc.artifacts.files.locks import renewed_lock
 from heterocc.artifacts.manifest import TensorSpec, Variant
 from heterocc.runtime import forks
@@ -66,9 +66,11 @@ class ShapeVariants:
         """Those that are loaded."""
         return tuple(self._loaded.values())
 
-    def forget(self) -> None:
-        """Forget the loaded variants, which are closed by the caller."""
-        self._loaded = {}
+    def close(self) -> tuple[Ready, ...]:
+        """Return the loaded variants, which the caller closes. Waits for one that loads; later ones are refused."""
+        with self._lock:
+            loaded, self._loaded = self._loaded, {}
+        return tuple(loaded.values())
 
     def of(self, arrays: Sequence[Any]) -> Ready:
         """The variant for checked inputs. Raises FeedError (HC110) if there is none, and the errors of `load`."""
@@ -96,6 +98,8 @@ class ShapeVariants:
 
     def _load(self, variant: Variant) -> Ready:
         with self._lock, forks.working(self._bundle.path):
+            if not self._loaded:
+                raise UsageError("the session is closed", where=self._bundle.path)
             found = self._loaded.get(variant.name)
             if found is None:
                 chains = [ready.pool.chain for ready in self._loaded.values()]

@@ -19,7 +19,8 @@ On = Annotated[
         "--devices",
         "-d",
         help="Variant to run, by its devices (CPU: the CPU-only one) or name; AUTO for the one on the most capable "
-        "device, or AUTO:VULKAN,CPU for the most capable of these; default: the first that can run.",
+        "device, AUTO:VULKAN,CPU for the most capable of these, AUTO:-CPU without this; MULTI:GPU,CPU for requests on "
+        "several at once; default: the first that can run.",
     ),
 ]
 Threads = Annotated[
@@ -104,7 +105,24 @@ def bench(
     iterations: Annotated[
         int | None, typer.Option("--iterations", "-n", min=1, help="Number of runs, instead of --time.")
     ] = None,
-    requests: Annotated[int, typer.Option("--requests", "-r", min=1, help="Requests in flight, one thread each.")] = 1,
+    hint: Annotated[
+        str | None,
+        typer.Option(
+            "--hint",
+            help="latency: all cores for one request; throughput: one CPU thread for each of as many requests as there "
+            "are cores. --threads and --requests override it.",
+        ),
+    ] = None,
+    requests: Annotated[
+        int | None,
+        typer.Option(
+            "--requests",
+            "-r",
+            min=1,
+            help="Requests at a time, each from a caller of its own; default: 1, but with --hint throughput or MULTI "
+            "as many as the session suggests.",
+        ),
+    ] = None,
     warmup: Annotated[int, typer.Option("--warmup", min=0, help="Warm-up runs before the measurement.")] = 3,
     model: Annotated[
         Path | None,
@@ -121,6 +139,7 @@ def bench(
     trusted: TrustedKeys = None,
     require_signature: RequireSignature = False,
     json: Json = False,
+    csv: Annotated[bool, typer.Option("--csv", help="Print the result as CSV.")] = False,
 ) -> None:
     """Time a bundle: latency min, median, p90, p99 and throughput."""
     with errors(json):
@@ -129,10 +148,11 @@ def bench(
         from heterocc.runtime.cli.bench import bench_table
         from heterocc.runtime.files.shape_options import parse_dims, parse_shapes
 
+        actions.require_plain_csv(csv=csv, json=json, profile=profile)
         if report is not None:
             _require_profile(report, profile)
         done = actions.bench_bundle(
-            actions.Opening(bundle, devices, threads, trusted, require_signature),
+            actions.Opening(bundle, devices, threads, trusted, require_signature, hint),  # type: ignore[arg-type]
             actions.Feeding(tuple(inputs or ()), seed, parse_shapes(shape), parse_dims(dim)),
             seconds=time, iterations=iterations, requests=requests, warmup=warmup, profile=profile,
             show_notes=print_notes, against=model,
@@ -145,6 +165,10 @@ def bench(
         if json:
             print_json(done.report)
             return
+        if csv:
+            print_plain(done.result.to_csv().rstrip("\n"))
+            return
+        print_plain(done.result.describe())
         out.print(rich_table(bench_table(done.result)))
         if done.profile is not None:
             print_plain(done.profile.to_table())

@@ -16,6 +16,7 @@ from heterocc.compiler.cli import serving as cli_serving
 from heterocc.compiler.cli.console import ConsoleReporter, errors, out, run
 from heterocc.compiler.cli.options import (
     Affinity,
+    Config,
     CostTable,
     CpuTargets,
     DeviceFile,
@@ -85,6 +86,7 @@ def compile(
     hint: HintedSizes = None,
     device_file: DeviceFile = None,
     property_: Property = None,
+    config: Config = None,
     cpu_targets: CpuTargets = None,
     affinity: Affinity = None,
     policy: Policy = "merge",
@@ -132,6 +134,7 @@ def compile(
                 property_,
                 shape,
                 dim,
+                config=config,
                 variants=tuple(variant or ()),
                 shape_sets=parse_shape_sets(shapes),
                 hints=parse_hints(hint),
@@ -179,6 +182,7 @@ def partition(
     dim: Dim = None,
     device_file: DeviceFile = None,
     property_: Property = None,
+    config: Config = None,
     affinity: Affinity = None,
     policy: Policy = "merge",
     passes: Passes = None,
@@ -214,6 +218,7 @@ def partition(
                 property_,
                 shape,
                 dim,
+                config=config,
                 affinity=affinity,
                 policy=policy,
                 passes=passes,
@@ -246,6 +251,7 @@ def query(
     dim: Dim = None,
     device_file: DeviceFile = None,
     property_: Property = None,
+    config: Config = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -261,6 +267,7 @@ def query(
                 property_,
                 shape,
                 dim,
+                config=config,
             ),
             ConsoleReporter(quiet=quiet or json),
         )

@@ -17,8 +17,9 @@ Devices = Annotated[
     typer.Option(
         "--devices",
         "-d",
-        help="Devices by priority, high to low: CPU, OPENCL, VULKAN, CUDA, GPU (the first GPU here), GPU.1, AUTO, "
-        "AUTO:GPU,CPU, names of device files; ORT, listed last, runs what no other device can.",
+        help="Devices by priority, high to low: CPU, OPENCL, VULKAN, CUDA, GPU (the first GPU here), GPU.1, names of "
+        "device files; ORT, listed last, runs what no other device can. AUTO, AUTO:GPU,CPU, AUTO:-CPU choose one by "
+        "capability; MULTI:GPU,CPU compiles a variant for each.",
     ),
 ]
 Variant = Annotated[
@@ -77,6 +78,14 @@ Property = Annotated[
         help="A device's property: CPU.threads=4, GPU.precision=f16, GPU.tune=on (time kernels' schedules on the "
         "device). Repeatable.",
         metavar="DEVICE.KEY=VALUE",
+    ),
+]
+Config = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        help="TOML or JSON file with a table of properties for each device, which --property overrides; "
+        "docs/devices.md has an example.",
     ),
 ]
 CpuTargets = Annotated[
@@ -172,8 +181,8 @@ def is_given(context: typer.Context, name: str) -> bool:
 
 
 def split_devices(text: str) -> tuple[str, ...]:
-    """Split `--devices` at commas, except after `AUTO:`, whose candidates are the rest of the text."""
-    if text.upper().startswith("AUTO:"):
+    """Split `--devices` at commas, except after a word with a colon (`AUTO:`), which concerns the rest of the text."""
+    if ":" in text:
         return (text,)
     return tuple(part.strip() for part in text.split(","))
 

@@ -249,14 +249,7 @@ def read_device_file(path: Path) -> TargetDevice:
 
     Raises FileMissingError (HC101), and DeviceFileError (HC109) with the place of an unknown key or invalid value.
     """
-    try:
-        with path.open("rb") as file:
-            data = file.read(MAX_FILE_BYTES + 1)
-    except OSError as error:
-        raise FileMissingError(f"cannot read device file '{path}': {error.strerror}", where=str(path)) from None
-    if len(data) > MAX_FILE_BYTES:
-        raise DeviceFileError(f"the device file has more than {MAX_FILE_BYTES} bytes", where=str(path))
-    raw = _parse(path, data)
+    raw = read_data(path, "device file", "describes a device")
     try:
         return DeviceFile.model_validate(raw).device()
     except ValidationError as error:
@@ -273,24 +266,31 @@ def read_device_file(path: Path) -> TargetDevice:
         raise DeviceFileError(f"{at}{what}", where=f"{path}: {place}" if place else str(path), hint=hint) from None
 
 
-def _parse(path: Path, data: bytes) -> Any:
+def read_data(path: Path, role: str, does: str) -> Any:
+    """The contents of a TOML or JSON file (by suffix); `role` and `does` describe it in messages.
+
+    Raises FileMissingError (HC101) and DeviceFileError (HC109).
+    """
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise FileMissingError(f"cannot read {role} '{path}': {error.strerror}", where=str(path)) from None
+    if len(data) > MAX_FILE_BYTES:
+        raise DeviceFileError(f"the {role} has more than {MAX_FILE_BYTES} bytes", where=str(path))
     suffix = path.suffix.lower()
     if suffix not in (".toml", ".json"):
         kind = file_kind(data)
-        what = (
-            f"the device file is {kind}"
-            if kind not in (None, TEXT, EMPTY)
-            else "the device file is neither .toml nor .json"
-        )
-        raise DeviceFileError(what, where=str(path), hint="name a .toml or .json file that describes a device")
+        what = f"the {role} is {kind}" if kind not in (None, TEXT, EMPTY) else f"the {role} is neither .toml nor .json"
+        raise DeviceFileError(what, where=str(path), hint=f"name a .toml or .json file that {does}")
     try:
         text = data.decode("utf-8")
         return parse_toml(text) if suffix == ".toml" else parse_json(text)
     except UnicodeDecodeError:
-        raise DeviceFileError("the device file is not UTF-8 text", where=str(path)) from None
+        raise DeviceFileError(f"the {role} is not UTF-8 text", where=str(path)) from None
     except ValueError as error:
         kind = suffix[1:].upper()
-        raise DeviceFileError(f"the device file is not valid {kind}: {error}", where=str(path)) from None
+        raise DeviceFileError(f"the {role} is not valid {kind}: {error}", where=str(path)) from None
 
 
 def device_file_schema() -> dict[str, Any]:

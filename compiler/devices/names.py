@@ -7,14 +7,17 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from heterocc.artifacts.errors import DeviceFileError, DriverMissingError, Hint, UnknownDeviceError, UsageError
+from heterocc.artifacts.errors import DeviceFileError, DriverMissingError, HeteroccError, Hint, UnknownDeviceError
+from heterocc.compiler.devices.choice import ModelTraits, answers, choose
+from heterocc.compiler.devices.config import read_config, settings_for
 from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.devices.file import GENERIC_OPENCL_TARGET, read_device_file
 from heterocc.compiler.devices.host import host_cpu
 from heterocc.compiler.devices.present import Accelerators, accelerators
-from heterocc.compiler.devices.properties import apply_properties
+from heterocc.compiler.devices.properties import apply_properties, apply_settings
 from heterocc.runtime.select.found import GENERIC_GPU_DTYPES
-from heterocc.runtime.select.ranking import GPU_BACKENDS, SOFTWARE_BACKENDS, Backend, kind_text, rank
+from heterocc.runtime.select.ranking import GPU_BACKENDS, SOFTWARE_BACKENDS, Backend
+from heterocc.runtime.select.request import DeviceRequest, joined, parse_request
 
 DEFAULT_DEVICES = "CPU,ORT"
 ORT_IS_LAST = (
@@ -22,7 +25,8 @@ ORT_IS_LAST = (
     "Runtime, list ORT alone"
 )
 """The note for a list that is reordered."""
-FLOAT32 = frozenset(["float32"])
+_CANDIDATES = ("GPU", "CPU")
+"""The devices among which `AUTO` and `MULTI` choose if none are listed."""
 
 _ACCELERATORS: dict[str, Backend] = {"OPENCL": "opencl", "VULKAN": "vulkan", "CUDA": "cuda"}
 _LABELS = ("CPU", "GPU", "OPENCL", "VULKAN", "CUDA", "ORT", "AUTO")
@@ -74,22 +78,30 @@ def resolve_devices(
     device_files: Iterable[Path | TargetDevice] = (),
     properties: Iterable[str] = (),
     *,
-    precisions: frozenset[str] = FLOAT32,
+    config: Path | None = None,
+    traits: ModelTraits = ModelTraits(),  # noqa: B008
     present: Accelerators | None = None,
 ) -> tuple[tuple[TargetDevice, ...], tuple[str, ...]]:
     """The devices of a priority list, high to low, and notes for the user.
 
     `names` is in the form of `--devices` (`GPU,CPU`, `AUTO:GPU,CPU`) or a sequence of names; None means `CPU,ORT`. Case
-    does not matter. `device_files` add devices, or replace `CPU`. `precisions` are the dtypes that a device
-    chosen by `AUTO` must compute. `present` replaces this machine's accelerators.
+    does not matter. `device_files` add devices, or replace `CPU`. `config` is a file of properties, which `properties`
+    override. `traits` are those of the model, for `AUTO`.
+    `present` replaces this machine's accelerators. For `MULTI` the result has the devices of all its lists.
 
     Raises UnknownDeviceError (HC402) for an empty list, an unknown name, a device listed twice or a back end that this
     version lacks, and the errors of the parsers: PropertyError, DeviceFileError and FileMissingError.
     """
-    (devices,), notes = resolve_lists(
-        [DEFAULT_DEVICES if names is None else names], device_files, properties, precisions=precisions, present=present
+    lists, notes = resolve_lists(
+        [DEFAULT_DEVICES if names is None else names],
+        device_files,
+        properties,
+        config=config,
+        traits=traits,
+        present=present,
     )
-    return devices, notes
+    every = {d.name: d for devices in lists for d in devices}
+    return tuple(sorted(every.values(), key=lambda d: d.last_resort)), notes
 
 
 def resolve_lists(
@@ -97,14 +109,24 @@ def resolve_lists(
     device_files: Iterable[Path | TargetDevice] = (),
     properties: Iterable[str] = (),
     *,
-    precisions: frozenset[str] = FLOAT32,
+    config: Path | None = None,
+    traits: ModelTraits = ModelTraits(),  # noqa: B008
     present: Accelerators | None = None,
 ) -> tuple[tuple[tuple[TargetDevice, ...], ...], tuple[str, ...]]:
-    """Resolve several lists together. A name is the same device in all lists, and a property may name any device."""
-    resolver = _Resolver(_described(device_files), accelerators() if present is None else present, precisions)
-    resolved = [resolver.resolve(_split(names)) for names in lists]
+    """Resolve several lists together. A name is the same device in all lists, and a property may name any device.
+
+    `MULTI:GPU,CPU` among them becomes a list for each of its devices.
+    """
+    resolver = _Resolver(_described(device_files), accelerators() if present is None else present, traits)
+    resolved = [devices for names in lists for devices in resolver.resolve(_request(names), joined(names))]
     every = {d.name: d for devices in resolved for d in devices}
-    changed = {d.name: d for d in apply_properties(tuple(every.values()), properties)}
+    properties = tuple(properties)
+    devices = tuple(every.values())
+    if config is not None:
+        settings, unused = settings_for(read_config(config), every, properties)
+        devices = apply_settings(devices, settings)
+        resolver.notes.extend(unused)
+    changed = {d.name: d for d in apply_properties(devices, properties)}
     return (
         tuple(tuple(changed[d.name] for d in devices) for devices in resolved),
         tuple(dict.fromkeys(resolver.notes)),
@@ -129,57 +151,57 @@ def _described(device_files: Iterable[Path | TargetDevice]) -> dict[str, TargetD
     return described
 
 
-def _kind(device: TargetDevice) -> str:
-    """The kind of a device in words, for notes on `AUTO`."""
-    return kind_text(device.unit, software=device.software) + ("" if device.present else " that is missing here")
-
-
 def _verify(place: str) -> Hint:
     return Hint(f"call verify_bundle {place}", f"run `heterocc verify` {place}")
 
 
-def _split(names: str | Sequence[str]) -> list[str]:
-    """The names of a list in order. `AUTO:GPU,CPU` is one name: its candidates extend to the end of the list."""
-    if not isinstance(names, str) and not (isinstance(names, Sequence) and all(isinstance(n, str) for n in names)):
-        raise UsageError(f'devices must be a string such as "GPU,CPU" or a sequence of names, not {names!r}'[:200])
-    text = names if isinstance(names, str) else ",".join(names)
+def _request(names: str | Sequence[str]) -> DeviceRequest:
+    """Parse a list. Raises UnknownDeviceError for one that is empty or has an empty name; `""` is `AUTO`."""
+    request, text = parse_request(names), joined(names)
     where = Hint(f"devices={text!r}", f"--devices {text}")
-    if not text.strip(" ,"):
+    if not text.strip(" ,") and (text or not (isinstance(names, str) or names)):
         raise UnknownDeviceError(
             "the list of devices is empty",
             where=where,
             hint=Hint(f"for example devices={DEFAULT_DEVICES!r}", f"for example --devices {DEFAULT_DEVICES}"),
         )
-    head, auto, candidates = text.upper().partition("AUTO:")
-    split = len(head) if auto else len(text)
-    found = [name.strip() for name in text[:split].split(",")]
-    if auto:
-        if found.pop():
-            raise UnknownDeviceError(f"'{text}' is not a list of devices", where=where, hint="write AUTO:GPU,CPU")
-        found.append("AUTO:" + text[-len(candidates) :].strip() if candidates else "AUTO:")
-    if "" in found:
-        raise UnknownDeviceError("the list of devices has an empty name", where=where)
-    return found
+    if "" in (*request.names, *request.excluded, *request.then):
+        raise UnknownDeviceError("the list of devices has an empty name", where=where, hint="write AUTO:GPU,CPU")
+    return request
 
 
 class _Resolver:
     """Resolves lists of names and collects notes."""
 
-    def __init__(self, described: dict[str, TargetDevice], here: Accelerators, precisions: frozenset[str]) -> None:
+    def __init__(self, described: dict[str, TargetDevice], here: Accelerators, traits: ModelTraits) -> None:
         self.described = described
         self.here = here
         self.present = here.devices
-        self.precisions = precisions
+        self.traits = traits
         self.notes: list[str] = []
 
-    def resolve(self, names: list[str]) -> tuple[TargetDevice, ...]:
-        devices: list[TargetDevice] = []
-        for name in names:
-            for device in self._automatic(name) if name.upper().split(":")[0] == "AUTO" else (self._one(name),):
-                self._refuse_twice(device, devices)
-                devices.append(device)
+    def resolve(self, request: DeviceRequest, text: str) -> list[tuple[TargetDevice, ...]]:
+        """The devices of each list that a request stands for: one, but with MULTI one for each device."""
+        if request.kind == "multi":
+            return self._several(request, text)
+        if request.kind == "auto":
+            devices = list(self._automatic(request, text))
+            for name in request.then:
+                further = self._one(name)
+                if further.name not in [d.name for d in devices]:
+                    self._refuse_twice(further, devices)
+                    devices.append(further)
+            return [self._ort_last(devices, quiet=bool(request.names))]
+        devices = []
+        for name in request.names:
+            device = self._one(name)
+            self._refuse_twice(device, devices)
+            devices.append(device)
+        return [self._ort_last(devices)]
+
+    def _ort_last(self, devices: list[TargetDevice], *, quiet: bool = False) -> tuple[TargetDevice, ...]:
         last = [d for d in devices if d.last_resort]
-        if last and devices[-1] is not last[0]:
+        if last and devices[-1] is not last[0] and not quiet:
             self.notes.append(ORT_IS_LAST)
         return (*(d for d in devices if not d.last_resort), *last)
 
@@ -259,37 +281,83 @@ class _Resolver:
             raise self._unknown(name)
         return found[index]
 
-    def _automatic(self, name: str) -> tuple[TargetDevice, ...]:
-        _, colon, listed = name.partition(":")
-        names = [n.strip() for n in listed.split(",")] if colon else ["GPU", "CPU"]
+    def _candidates(self, request: DeviceRequest, text: str) -> list[TargetDevice]:
+        """The devices among which AUTO or MULTI chooses, without excluded and absent ones; ORT is last.
+
+        Raises the error of the first absent one if there is no other.
+        """
+        word = request.kind.upper()
+        where = Hint(f"devices={text!r}", f"--devices {text}")
+        names = request.names or _CANDIDATES
+        for name in (*names, *request.excluded):
+            if parse_request(name).kind != "list" or ":" in name:
+                raise UnknownDeviceError(f"{name.upper()} cannot be a candidate of {word}", where=where)
         if "ORT" in (n.upper() for n in names[:-1]):
             self.notes.append(ORT_IS_LAST)
-        if "" in names:
-            raise UnknownDeviceError("AUTO: has an empty list of candidates", hint="write AUTO:GPU,CPU")
-        if any(n.upper().startswith("AUTO") for n in names):
-            raise UnknownDeviceError(
-                "AUTO cannot be a candidate of AUTO", where=Hint(f"devices={name!r}", f"--devices {name}")
-            )
-        quiet = _Resolver(self.described, self.here, self.precisions)
-        candidates = [quiet._one(n) for n in names]
-        last = [d for d in candidates if d.last_resort]
-        ranked = sorted((d for d in candidates if not d.last_resort), key=self._rank)
-        if not ranked:
-            raise UnknownDeviceError("AUTO has no device to choose from", hint="add CPU to its candidates")
-        best = ranked[0]
-        if not self.precisions <= best.dtypes:
-            missing = ", ".join(sorted(self.precisions - best.dtypes))
-            self.notes.append(f"AUTO: no candidate computes {missing}; add one that does, such as CPU, or ORT")
-        others = [f"{d.name} ({_kind(d)})" for d in ranked[1:]]
-        before = f" before {', '.join(others)}" if others else ""
-        self.notes.append(f"AUTO chose {best.name} ({best.description}, {_kind(best)}){before}")
-        self.notes.extend(note for note in quiet.notes if note.startswith(best.name + " "))
-        return (best, *last)
+        self._refuse_unknown(request.excluded)
+        found: dict[str, TargetDevice] = {}
+        missing: HeteroccError | None = None
+        for name in names:
+            try:
+                device = _Resolver(self.described, self.here, self.traits)._one(name)
+            except (DriverMissingError, UnknownDeviceError) as error:
+                if not self._is_label(name):
+                    raise
+                missing = missing or error
+                self.notes.append(f"{word} skipped {name.upper()}: {error.message}")
+                continue
+            if not any(answers(device, away) for away in request.excluded):
+                found.setdefault(device.name, device)
+        if all(d.last_resort for d in found.values()):
+            if missing is not None:
+                raise missing
+            raise UnknownDeviceError(f"{word} has no device to choose from", where=where, hint="add CPU to the list")
+        return sorted(found.values(), key=lambda d: d.last_resort)
 
-    def _rank(self, device: TargetDevice) -> tuple[bool, bool, int]:
-        """The sort key of a device for `AUTO`, as in heterocc.runtime.select.ranking; ties keep the listed order."""
-        computes = self.precisions <= device.dtypes
-        return rank(computes=computes, present=device.present, unit=device.unit, software=device.software)
+    def _automatic(self, request: DeviceRequest, text: str) -> tuple[TargetDevice, ...]:
+        """The best candidate; then the CPU, if it is one, for nodes that the best lacks; then ORT, if it is one."""
+        candidates = self._candidates(request, text)
+        choice = choose([d for d in candidates if not d.last_resort], self.traits)
+        best = choice.ranked[0]
+        precisions = self.traits.precisions
+        if not precisions <= best.dtypes:
+            missing = ", ".join(sorted(precisions - best.dtypes))
+            self.notes.append(f"AUTO: no candidate computes {missing}; add one that does, such as CPU, or ORT")
+        self.notes.append(choice.note())
+        rest = [d for d in candidates if d.name == "CPU" and d is not best]
+        if rest:
+            self.notes.append(f"CPU runs the nodes that {best.name} lacks; AUTO:-CPU forbids it")
+        self._note_own(best)
+        return (best, *rest, *(d for d in candidates if d.last_resort))
+
+    def _several(self, request: DeviceRequest, text: str) -> list[tuple[TargetDevice, ...]]:
+        """A list for each candidate, with the CPU, if it is one, for nodes that the candidate lacks."""
+        candidates = self._candidates(request, text)
+        after = [d for d in candidates if d.name == "CPU" or d.last_resort]
+        lists = [(device, *(d for d in after if d is not device)) for device in candidates if not device.last_resort]
+        for first, *_ in lists:
+            self._note_own(first)
+        names = [devices[0].name for devices in lists]
+        self.notes.append(
+            f"MULTI compiles a variant for each of {', '.join(names)}; load the bundle with MULTI:{','.join(names)}"
+        )
+        return lists
+
+    def _note_own(self, device: TargetDevice) -> None:
+        """Note what a name stands for, as for a list that names the device."""
+        quiet = _Resolver(self.described, self.here, self.traits)
+        quiet._one(device.name)
+        self.notes.extend(note for note in quiet.notes if note.startswith(device.name + " "))
+
+    def _is_label(self, name: str) -> bool:
+        """Return whether a name is one that some machine has."""
+        match = re.fullmatch(r"([A-Z]+)(?:\.([0-9]{1,3}))?", name.upper())
+        return match is not None and match[1] in _LABELS and (match[1] not in ("CPU", "ORT") or not int(match[2] or 0))
+
+    def _refuse_unknown(self, names: Iterable[str]) -> None:
+        for name in names:
+            if not self._is_label(name) and name.upper() not in (label.upper() for label in self.described):
+                raise self._unknown(name)
 
     def _unknown(self, name: str) -> UnknownDeviceError:
         known = ["CPU", *(d.name for d in self.present), *self.described, "ORT", "AUTO"]

@@ -6,6 +6,7 @@ import dataclasses
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from heterocc.artifacts.errors import Hint, PropertyError
 from heterocc.artifacts.threads import MAX_THREADS, parse_threads
@@ -104,6 +105,15 @@ PROPERTIES: tuple[Property, ...] = (
 )
 
 
+class Setting(NamedTuple):
+    """A property of a device as the user gave it, and the place in the input, for messages."""
+
+    device: str
+    name: str
+    value: str
+    where: str
+
+
 def parse_properties(specs: Iterable[str]) -> tuple[tuple[str, str, str], ...]:
     """`DEVICE.NAME=VALUE` texts as (device, name, value).
 
@@ -129,10 +139,17 @@ def apply_properties(devices: tuple[TargetDevice, ...], specs: Iterable[str]) ->
     Raises PropertyError (HC405): a device that is not listed, a property that its back end has not, a malformed
     value, or two values for one property.
     """
-    chosen: dict[str, dict[str, str]] = {}
+    found = []
     for label, name, text in parse_properties(specs):
         spec = f"{label}.{name}={text}"
-        where = Hint(f"properties=[{spec!r}]", f"--property {spec}")
+        found.append(Setting(label, name, text, Hint(f"properties=[{spec!r}]", f"--property {spec}")))
+    return apply_settings(devices, found)
+
+
+def apply_settings(devices: tuple[TargetDevice, ...], settings: Iterable[Setting]) -> tuple[TargetDevice, ...]:
+    """As `apply_properties`, for properties from anywhere."""
+    chosen: dict[str, dict[str, str]] = {}
+    for label, name, text, where in settings:
         device = next((d for d in devices if d.name.lower() == label.lower()), None)
         if device is None:
             listed = ", ".join(d.name for d in devices)

@@ -23,6 +23,7 @@ from heterocc.compiler.keywords import checked_keywords
 from heterocc.compiler.shape_requests import takes_dynamic
 from heterocc.compiler.support.cache import Answers, open_cache
 from heterocc.compiler.support.report import as_json, as_text
+from heterocc.compiler.support.traits import traits_of
 from heterocc.compiler.support.trial import (
     KnownWrong,
     LoweringFor,
@@ -174,6 +175,7 @@ def query_model(
     base_dir: str | Path | None = None,
     device_files: Sequence[Path] = (),
     properties: Sequence[str] = (),
+    config: Path | None = None,
     lowering: LoweringFor = default_lowering,
     known_wrong: KnownWrong = default_known_wrong,
     cache: Answers | None = None,
@@ -196,7 +198,7 @@ def query_model(
     notes: tuple[str, ...] = ()
     names, resolved = _names_or_devices(devices)
     if not resolved:
-        resolved, notes = resolve_devices(names, device_files, properties, precisions=precisions_of(model.graph))
+        resolved, notes = resolve_devices(names, device_files, properties, config=config, traits=traits_of(model))
     store = open_cache() if cache is None else cache
     support = Support(model, lowering, known_wrong, store)
     refusals: dict[str, dict[str, Refusal]] = {d.name: {} for d in resolved}
@@ -226,9 +228,3 @@ def _any_shape(devices: str | Sequence[str] | Sequence[TargetDevice] | None) -> 
     """Whether one of the devices runs nodes of any shape."""
     names, resolved = _names_or_devices(devices)
     return any(d.last_resort for d in resolved) or (not resolved and (names is None or takes_dynamic([names])))
-
-
-def precisions_of(graph: Graph) -> frozenset[str]:
-    """The floating-point dtypes that the graph's nodes write, which a device chosen by `AUTO` must support."""
-    written = {graph.values[v].dtype for n in graph.nodes for v in n.outputs}
-    return frozenset(written & {"float64", "float32", "float16", "bfloat16"})

@@ -8,13 +8,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from heterocc.artifacts.errors import UsageError
 from heterocc.artifacts.files.reading import reading
 from heterocc.runtime import Session, load
-from heterocc.runtime.cli.bench import BenchResult, bench
+from heterocc.runtime.cli.bench import BenchResult, bench, request_count
 from heterocc.runtime.cli.reports import outputs_json
 from heterocc.runtime.files.inputs import input_files, read_inputs
 from heterocc.runtime.files.outputs import require_place, write_outputs
 from heterocc.runtime.profile.profile import Profile
+from heterocc.runtime.requests.limits import Aim
 
 PROFILED_RUNS = 5
 """Runs averaged by the profile of `bench`, after one warm-up run."""
@@ -32,6 +34,7 @@ class Opening:
     threads: int | None = None
     trusted_keys: Sequence[str] | None = None
     require_signature: bool = False
+    hint: Aim | None = None
 
     def session(self, *, profile: bool = False) -> Session:
         """A session of the bundle."""
@@ -39,6 +42,7 @@ class Opening:
             self.bundle,
             self.devices,
             threads=self.threads,
+            hint=self.hint,
             profile=profile,
             trusted_keys=self.trusted_keys,
             require_signature=self.require_signature,
@@ -101,19 +105,25 @@ def run_bundle(
         return RunResult(results, report, session.profile() if profile else None)
 
 
+def require_plain_csv(*, csv: bool, json: bool, profile: bool) -> None:
+    """Raise UsageError (HC120) for --csv beside an option whose output is not CSV."""
+    if csv and (json or profile):
+        raise UsageError(f"--csv cannot be combined with {'--json' if json else '--profile'}", where="--csv")
+
+
 def bench_bundle(
     opening: Opening,
     feeding: Feeding,
     *,
     seconds: float,
     iterations: int | None,
-    requests: int,
+    requests: int | None,
     warmup: int,
     profile: bool,
     show_notes: ShowNotes,
     against: Path | None = None,
 ) -> BenchReport:
-    """Time a bundle, as `heterocc.runtime.cli.bench.bench` does."""
+    """Time a bundle, as `heterocc.runtime.cli.bench.bench` does. `requests` None is the default for the hint."""
     with opening.session() as session:
         show_notes(session.notes, opening.devices)
         feed = feeding.read(opening, session)
@@ -122,7 +132,7 @@ def bench_bundle(
             feed,
             seconds=seconds,
             iterations=iterations,
-            requests=requests,
+            requests=request_count(session, requests, opening.hint, opening.devices),
             warmup=warmup,
             against=against,
             threads=opening.threads,

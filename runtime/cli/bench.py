@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import os
 import threading
 import time
@@ -15,6 +17,7 @@ import numpy as np
 from heterocc.artifacts.errors import FileMissingError, NotOnnxError, UsageError
 from heterocc.artifacts.files.filetype import HEAD, ONNX, file_kind
 from heterocc.runtime.cli.table import TextTable
+from heterocc.runtime.select.select import is_multi
 
 PERCENTILES = (("min", 0.0), ("median", 50.0), ("p90", 90.0), ("p99", 99.0), ("max", 100.0))
 
@@ -53,10 +56,15 @@ class Timing:
 
 @dataclass(frozen=True)
 class BenchResult:
-    """Timings of a bundle and, if requested, of ONNX Runtime in the same run."""
+    """Timings of a bundle and, if requested, of ONNX Runtime in the same run.
+
+    `requests` ran at the same time, on `devices`, with `threads` CPU threads each.
+    """
 
     timings: tuple[Timing, ...]
     requests: int
+    devices: tuple[str, ...] = ()
+    threads: int | None = None
 
     @property
     def ratio(self) -> float | None:
@@ -68,10 +76,40 @@ class BenchResult:
     def to_json(self) -> dict[str, object]:
         """As `--json` prints it."""
         return {
+            "devices": list(self.devices),
+            "threads": self.threads,
             "requests": self.requests,
             "results": [t.to_json() for t in self.timings],
             "median_ratio": None if self.ratio is None else round(self.ratio, 4),
         }
+
+    def to_csv(self) -> str:
+        """As `--csv` prints it: a line of names, and a line for each runner; times in milliseconds."""
+        text = io.StringIO()
+        table = csv.writer(text, lineterminator="\n")
+        table.writerow(
+            ["name", "devices", "threads", "requests", "runs", *(f"{n}_ms" for n, _ in PERCENTILES), "runs_per_second"]
+        )
+        for timing in self.timings:
+            times = [f"{timing.percentile(q):.4f}" for _, q in PERCENTILES]
+            runs, rate = len(timing.latencies), f"{timing.throughput:.3f}"
+            table.writerow([timing.name, ",".join(self.devices), self.threads, self.requests, runs, *times, rate])
+        return text.getvalue()
+
+    def describe(self) -> str:
+        """The conditions of the measurement in one line."""
+        several = self.requests != 1
+        return (
+            f"{self.requests} request{'s' * several} at a time on {','.join(self.devices)}, "
+            f"{self.threads} CPU thread{'s' * (self.threads != 1)}{' each' * several}"
+        )
+
+
+def request_count(session: Any, asked: int | None, hint: str | None, devices: str | None) -> int:
+    """The number of requests at a time: the caller's, or that of the session if throughput is measured, or one."""
+    if asked is not None:
+        return asked
+    return int(session.requests) if hint == "throughput" or is_multi(devices) else 1
 
 
 def bench_table(result: BenchResult) -> TextTable:
@@ -110,9 +148,12 @@ def bench(
     for _, run in runners:
         for _ in range(warmup):
             run()
+    timings: tuple[Timing, ...]
     if requests > 1:
-        return BenchResult((_parallel(runners[0][1], seconds, iterations, requests),), requests)
-    return BenchResult(interleave(runners, seconds, iterations), requests)
+        timings = (_parallel(runners[0][1], seconds, iterations, requests),)
+    else:
+        timings = interleave(runners, seconds, iterations)
+    return BenchResult(timings, requests, session.devices, session.threads)
 
 
 def interleave(

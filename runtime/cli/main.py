@@ -8,6 +8,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -118,7 +119,20 @@ def _parser() -> argparse.ArgumentParser:
     )
     bench.add_argument("--time", type=_seconds, default=5.0, help="duration of the measurement in seconds")
     bench.add_argument("-n", "--iterations", type=_positive, help="number of runs, instead of --time")
-    bench.add_argument("-r", "--requests", type=_positive, default=1, help="requests in flight, one thread each")
+    bench.add_argument(
+        "--hint",
+        choices=("latency", "throughput"),
+        help="latency: all cores for one request; throughput: one CPU thread for each of as many requests as there "
+        "are cores; --threads and --requests override it",
+    )
+    bench.add_argument(
+        "-r",
+        "--requests",
+        type=_positive,
+        help="requests at a time, each from a caller of its own; default: 1, but with --hint throughput or MULTI as "
+        "many as the session suggests",
+    )
+    bench.add_argument("--csv", action="store_true", help="print the result as CSV")
     bench.add_argument("--warmup", type=_natural, default=3, help="warm-up runs before the measurement")
     check = add("check", "Show which variants can run on this machine, with reasons if not; check all hashes.", _check)
     for command in (run, bench, check):
@@ -126,7 +140,8 @@ def _parser() -> argparse.ArgumentParser:
             "-d",
             "--devices",
             help="variant to run, by its devices (CPU: the CPU-only one) or name; AUTO for the one on the most capable "
-            "device; default: the first that can run",
+            "device, AUTO:-CPU without this; MULTI:GPU,CPU for requests on several at once; default: the first that "
+            "can run",
         )
         command.add_argument(
             "--trusted-key",
@@ -194,11 +209,12 @@ def _run_once(options: argparse.Namespace) -> int:
 
 
 def _bench(options: argparse.Namespace) -> int:
-    from heterocc.runtime.cli.actions import bench_bundle
+    from heterocc.runtime.cli.actions import bench_bundle, require_plain_csv
     from heterocc.runtime.cli.bench import bench_table
 
+    require_plain_csv(csv=options.csv, json=options.json, profile=options.profile)
     done = bench_bundle(
-        _opening(options),
+        replace(_opening(options), hint=options.hint),
         _feeding(options),
         seconds=options.time,
         iterations=options.iterations,
@@ -210,6 +226,10 @@ def _bench(options: argparse.Namespace) -> int:
     if options.json:
         print_json(done.report)
         return 0
+    if options.csv:
+        print_plain(done.result.to_csv().rstrip("\n"))
+        return 0
+    print_plain(done.result.describe())
     print_plain(bench_table(done.result).text())
     if done.profile is not None:
         print_plain(done.profile.to_table())

@@ -22,7 +22,7 @@ from heterocc.runtime.select.compat import host, why_not
 from heterocc.runtime.select.devices import driver_reason
 from heterocc.runtime.select.ort_trial import refusals
 from heterocc.runtime.select.ranking import CPU_PROPERTY
-from heterocc.runtime.select.select import is_auto, select_variants
+from heterocc.runtime.select.select import is_automatic, select_variants
 from heterocc.runtime.shapes import shapes_text
 from heterocc.runtime.sizes import input_places
 
@@ -30,7 +30,7 @@ from heterocc.runtime.sizes import input_places
 def notes_to_show(notes: Sequence[str], devices: str | None) -> list[str]:
     """A session's notes, except details, if there are several or the variant was chosen by AUTO; each one line."""
     shown = [note for note in notes if not is_detail(note)]
-    return [one_line(command_form(note)) for note in shown] if len(shown) > 1 or is_auto(devices) else []
+    return [one_line(command_form(note)) for note in shown] if len(shown) > 1 or is_automatic(devices) else []
 
 
 def outputs_table(results: Mapping[str, Any]) -> TextTable:

@@ -8,7 +8,7 @@ import re
 import threading
 from collections.abc import Sequence
 
-from heterocc.artifacts.errors import DeviceError, DeviceMemoryError, HeteroccError, Hint
+from heterocc.artifacts.errors import DeviceError, DeviceLostError, DeviceMemoryError, HeteroccError, Hint
 from heterocc.artifacts.files.sealed import MORE_FILES
 from heterocc.runtime.native import typed_error
 
@@ -34,6 +34,7 @@ _CUDA_FATAL = re.compile(
 
 _loss_lock = threading.Lock()
 _loss_noted = False
+_any_lost = False
 
 
 def take_device_loss() -> bool:
@@ -47,10 +48,15 @@ def take_device_loss() -> bool:
         return taken
 
 
+def any_device_lost() -> bool:
+    """Whether this process has ever lost a device."""
+    return _any_lost
+
+
 def _note_device_loss() -> None:
-    global _loss_noted
+    global _loss_noted, _any_lost
     with _loss_lock:
-        _loss_noted = True
+        _loss_noted = _any_lost = True
 
 
 def first_line(error: BaseException) -> str:
@@ -66,10 +72,13 @@ def device_fault(error: BaseException, doing: str, device: str) -> HeteroccError
     """The typed error for a failure of `device` while `doing` ("running partition 'p1'"); typed errors pass through."""
     if isinstance(error, HeteroccError):
         return error
-    if any(word in str(error) for word in _LOST_WORDS):
+    lost = any(word in str(error) for word in _LOST_WORDS)
+    if lost:
         _note_device_loss()
     native = typed_error(error)
     if native is not None:
+        if lost and type(native) is DeviceError:
+            native = DeviceLostError(native.message, hint=native.hint)
         native.message = f"{device} failed while {doing}: {native.message}"
         native.where = f"device {device}"
         return native
@@ -82,14 +91,14 @@ def device_fault(error: BaseException, doing: str, device: str) -> HeteroccError
             hint="close other sessions",
         )
     if _CUDA_FATAL.search(str(error)):
-        return DeviceError(
+        return DeviceLostError(
             f"{device} failed while {doing}, for good: {detail}",
             where=where,
             hint="CUDA cannot be used in this process any more: start it again",
         )
     if os.strerror(errno.EMFILE) in str(error):
         return DeviceError(f"{device} failed while {doing}: {detail}", where=where, hint=MORE_FILES)
-    return DeviceError(
+    return (DeviceLostError if lost else DeviceError)(
         f"{device} failed while {doing}: {detail}",
         where=where,
         hint=Hint("heterocc.compiler.verify_bundle", "`heterocc verify`") + " checks whether the bundle is at fault",

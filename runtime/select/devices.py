@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,10 +39,16 @@ class Absent:
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """The devices of a machine, in order of label, and its `absent` back ends."""
+    """The devices of a machine, in order of label, and its `absent` back ends. Iterates over the devices."""
 
     devices: tuple[FoundDevice, ...]
     absent: tuple[Absent, ...]
+
+    def __iter__(self) -> Iterator[FoundDevice]:
+        return iter(self.devices)
+
+    def __len__(self) -> int:
+        return len(self.devices)
 
     def to_json(self) -> dict[str, Any]:
         """As `heterocc devices --json` prints it."""

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from heterocc.artifacts.bundle import Bundle
 from heterocc.artifacts.errors import DeviceError, HeteroccError, note_text
 from heterocc.artifacts.manifest import Variant
-from heterocc.runtime.execute.chain import Chain
+from heterocc.runtime.execute.chain import Chain, Options
 from heterocc.runtime.execute.cuda_streams import device_keeper
 from heterocc.runtime.execute.executable import synchronizer
-from heterocc.runtime.execute.faults import device_fault, offer
+from heterocc.runtime.execute.faults import any_device_lost, device_fault, offer
 from heterocc.runtime.execute.memory import Allocations
 from heterocc.runtime.execute.tvm_api import release_pools, tvm_api
 from heterocc.runtime.plan.steps import Space
@@ -32,27 +32,33 @@ class Opened:
     notes: tuple[str, ...]
 
 
-def open_variant(
-    bundle: Bundle,
-    devices: str | Sequence[str] | None,
-    *,
-    threads: int | None = None,
-    profile: bool = False,
-    allow_native: bool = True,
-) -> Opened:
-    """Load the variant for `devices`. If the choice is automatic and a device fails, load the next variant.
+@dataclass(frozen=True, slots=True)
+class LoadOptions:
+    """Options of `load` that concern each variant: threads of CPU code, measured times, compiled code."""
 
-    The memory of a failed variant is freed before the next is loaded. Raises the errors of `select_variants`. If a
-    single variant fails, its error is raised; if several fail, a DeviceError (of their class, if they have the same)
-    that lists each with its reason.
+    threads: int | None = None
+    profile: bool = False
+    allow_native: bool = True
+
+
+def open_variant(bundle: Bundle, devices: str | Sequence[str] | None, options: LoadOptions) -> Opened:
+    """Load the variant for `devices`. Raises the errors of `select_variants` and `open_first`."""
+    selection = select_variants(bundle.manifest, devices, bundle.path, allow_native=options.allow_native)
+    return open_first(bundle, selection, options)
+
+
+def open_first(bundle: Bundle, selection: Selection, options: LoadOptions) -> Opened:
+    """Load the first variant of a selection; if a device fails, the next.
+
+    The memory of a failed variant is freed before the next is loaded. If a single variant fails, its error is raised;
+    if several fail, a DeviceError (of their class, if they have the same) that lists each with its reason.
     """
-    selection = select_variants(bundle.manifest, devices, bundle.path, allow_native=allow_native)
     failed: list[str] = []
     kinds: set[type[DeviceError]] = set()
     for variant in selection.variants:
         try:
             with device_keeper(variant)():
-                pool, remarks = _load(bundle, variant, threads, profile)
+                pool, remarks = _load(bundle, variant, options)
         except DeviceError as error:
             if len(selection.variants) + len(selection.passed) == 1:
                 offer(error, labels(variant), others_here(bundle.manifest, variant))
@@ -77,24 +83,43 @@ def open_further(bundle: Bundle, variant: Variant, beside: Sequence[Chain], *, p
     first = beside[0]
     try:
         with device_keeper(variant)():
-            chain = Chain(bundle, variant, first.options, first.allocations, beside)
-            return _contexts(chain, profile)
+            return _contexts(bundle, variant, first.options, first.allocations, beside, profile=profile)
     except DeviceError as error:
         offer(error, labels(variant), others_here(bundle.manifest, first.variant))
         raise
 
 
-def _load(bundle: Bundle, variant: Variant, threads: int | None, profile: bool) -> tuple[ContextPool, tuple[str, ...]]:
-    options, remarks = choose_threads(variant, threads)
-    return _contexts(Chain(bundle, variant, options, Allocations()), profile), remarks
+def _load(bundle: Bundle, variant: Variant, options: LoadOptions) -> tuple[ContextPool, tuple[str, ...]]:
+    chosen, remarks = choose_threads(variant, options.threads)
+    return _contexts(bundle, variant, chosen, Allocations(), (), profile=options.profile), remarks
 
 
-def _contexts(chain: Chain, profile: bool) -> ContextPool:
-    profiling = profile or any(d.properties.get("profile") == "on" for d in chain.variant.devices)
-    pool = ContextPool(chain, profiling=profiling)
-    for space in dict.fromkeys(chain.schedule.spaces):
+def _contexts(
+    bundle: Bundle,
+    variant: Variant,
+    options: Options,
+    allocations: Allocations,
+    beside: Sequence[Chain],
+    *,
+    profile: bool,
+) -> ContextPool:
+    if any_device_lost():
+        _forget_lost(variant)
+    profiling = profile or any(d.properties.get("profile") == "on" for d in variant.devices)
+    pool = ContextPool(Chain(bundle, variant, options, allocations, beside), profiling=profiling)
+    for space in dict.fromkeys(pool.chain.schedule.spaces):
         _wait(space)
     return pool
+
+
+def _forget_lost(variant: Variant) -> None:
+    """Wait for this thread's earlier work on the devices: its loss by another thread must not fail this load."""
+    for device in variant.devices:
+        if device.backend in ("opencl", "vulkan"):
+            wait = synchronizer(Space(device.backend, device.index))
+            with suppress(Exception):
+                assert wait is not None
+                wait()
 
 
 def _wait(space: Space) -> None:

@@ -24,11 +24,12 @@ from heterocc.runtime.native.tvm_libraries import REINSTALL
 from heterocc.runtime.select.compat import host, why_not
 from heterocc.runtime.select.matching import answers, match_variants
 from heterocc.runtime.select.ranking import CPU_PROPERTY, kind_text, rank
+from heterocc.runtime.select.request import DeviceRequest, joined, parse_request
 
 if TYPE_CHECKING:
     from heterocc.runtime.select.found import FoundDevice
 
-How = Literal["asked", "first", "auto"]
+How = Literal["asked", "first", "auto", "multi"]
 
 _MAX_INT = 2**31 - 1
 _FLOATS = frozenset(["float64", "float32", "float16", "bfloat16"])
@@ -54,7 +55,8 @@ class Selection:
     """The variants to try, at least one and the best first; `passed` has the reasons why others were excluded.
 
     `asked`: the one variant for the devices that the caller named. `first`: the variants that can run, in the bundle's
-    order. `auto`: the same, by capability. `remark` is the difference between an `asked` variant and the caller's list.
+    order. `auto`: the same, by capability. `multi`: one of several that share the requests.
+    `remark` is the difference between an `asked` variant and the caller's list.
     """
 
     how: How
@@ -67,6 +69,8 @@ class Selection:
         name = shown(variant)
         if self.how == "asked":
             return f"runs on {name}, {self.remark or 'as asked'}"
+        if self.how == "multi":
+            return f"MULTI runs requests on {name}" + (f", {self.remark}" if self.remark else "")
         if self.how == "auto":
             return (
                 f"AUTO chose {name}, on {_first_device(variant)}"
@@ -111,9 +115,14 @@ def reasons_against(manifest: Manifest, choice: Variant) -> tuple[str, ...]:
     )
 
 
-def is_auto(devices: str | Sequence[str] | None) -> bool:
-    """Return whether `devices` is an automatic choice, such as `AUTO` or `AUTO:VULKAN,CPU`."""
-    return devices is not None and _joined(devices).upper().partition(":")[0] == "AUTO"
+def is_automatic(devices: str | Sequence[str] | None) -> bool:
+    """Return whether `devices` leaves a choice, as `AUTO`, `AUTO:VULKAN,CPU` and `MULTI` do."""
+    return devices is not None and parse_request(devices).kind != "list"
+
+
+def is_multi(devices: str | Sequence[str] | None) -> bool:
+    """Return whether `devices` asks for several variants at the same time: `MULTI`, `MULTI:GPU,CPU`."""
+    return devices is not None and parse_request(devices).kind == "multi"
 
 
 def select_variants(
@@ -122,24 +131,36 @@ def select_variants(
     """The variants to try for `devices` of `load`: a list of labels, `AUTO`, or None for the bundle's order.
 
     Raises UnknownDeviceError if no variant or more than one matches `devices`, IncompatibleBundleError if no matching
-    one can run, and, without `allow_native`, NativeCodeError if all matching variants hold compiled code.
+    one can run, and, without `allow_native`, NativeCodeError if all matching variants hold compiled code. `MULTI` is
+    for `select_each`.
     """
     if not allow_native:
         return _without_native(manifest, devices, where)
     if devices is None:
         return _that_run(manifest, manifest.choices, "first", where)
-    text = _joined(devices)
-    if not is_auto(text):
-        return _asked(manifest, [part.strip() for part in text.split(",")], where)
-    _, colon, listed = text.partition(":")
-    if not colon:
-        return _ranked(_that_run(manifest, manifest.choices, "auto", where), ())
-    wanted = tuple(part.strip() for part in listed.split(","))
-    _refuse_unknown(manifest, wanted, where)
-    fitting = tuple(v for v in manifest.choices if all(_place(d, wanted) is not None for d in v.devices))
+    asked = parse_request(devices)
+    if asked.kind == "multi":
+        raise UsageError(
+            f"{joined(devices)} names several variants, but one is needed here", hint="MULTI is for load, run and bench"
+        )
+    if asked.kind == "list":
+        return _asked(manifest, list(asked.names), where)
+    return _ranked(_that_run(manifest, _candidates(manifest, asked, where), "auto", where), asked.names)
+
+
+def _candidates(manifest: Manifest, asked: DeviceRequest, where: str) -> tuple[Variant, ...]:
+    """The variants that need only the devices among which AUTO or MULTI may choose."""
+    refuse_unknown(manifest, (*asked.names, *asked.excluded), where)
+    named = asked.names
+    fitting = tuple(
+        v
+        for v in manifest.choices
+        if (not named or all(_place(d, named) is not None for d in v.devices))
+        and all(_place(d, asked.excluded) is None for d in v.devices)
+    )
     if not fitting:
-        raise _no_variant(manifest, ",".join(wanted), where)
-    return _ranked(_that_run(manifest, fitting, "auto", where), wanted)
+        raise no_variant(manifest, ",".join((*named, *(f"-{name}" for name in asked.excluded))), where)
+    return fitting
 
 
 def _without_native(manifest: Manifest, devices: str | Sequence[str] | None, where: str) -> Selection:
@@ -159,7 +180,7 @@ def _without_native(manifest: Manifest, devices: str | Sequence[str] | None, whe
     raise NativeCodeError(
         "the bundle holds native code, which allow_native=False forbids"
         if refused is None
-        else f"the variant for {_joined(devices or '')} holds native code, which allow_native=False forbids",
+        else f"the variant for {joined(devices or '')} holds native code, which allow_native=False forbids",
         where=where,
         hint="compile the model with "
         + Hint('devices="ORT"', "--devices ORT")
@@ -172,18 +193,10 @@ def holds_native_code(variant: Variant) -> bool:
     return any(p.kind != "onnx" or p.binaries is not None for p in variant.partitions)
 
 
-def _joined(devices: str | Sequence[str]) -> str:
-    if isinstance(devices, str):
-        return devices.strip()
-    if not isinstance(devices, Sequence) or not all(isinstance(name, str) for name in devices):
-        raise UsageError(f'devices must be a string such as "GPU,CPU" or a sequence of names, not {devices!r}'[:200])
-    return ",".join(devices).strip()
-
-
 def _asked(manifest: Manifest, wanted: list[str], where: str) -> Selection:
     fitting, remark = match_variants(manifest.choices, wanted)
     if not fitting:
-        raise _no_variant(manifest, ",".join(wanted), where)
+        raise no_variant(manifest, ",".join(wanted), where)
     if len(fitting) > 1 and all(_same_devices(v, fitting[0]) for v in fitting):
         # They differ in the CPU that their code is for; the bundle has the best first.
         able = _that_run(manifest, fitting, "asked", where).variants
@@ -255,7 +268,7 @@ def _ranked(selection: Selection, wanted: Sequence[str]) -> Selection:
     """The variants by the rank of their first device, then by the order of `wanted`, then by that of the bundle."""
 
     def key(variant: Variant) -> tuple[bool, tuple[bool, bool, int], int]:
-        first = _first(variant)
+        first = first_device(variant)
         here = device_here(first)
         kind = rank(computes=_precisions(variant) <= here.dtypes, present=True, unit=here.unit, software=here.software)
         return first.backend == "ort", kind, _place(first, wanted) or 0
@@ -265,19 +278,19 @@ def _ranked(selection: Selection, wanted: Sequence[str]) -> Selection:
 
 def _precisions(variant: Variant) -> frozenset[str]:
     """The floating-point dtypes in which the variant computes, according to the manifest."""
-    if _first(variant).properties.get("precision") == "f16":
+    if first_device(variant).properties.get("precision") == "f16":
         return frozenset(["float16"])
     return _FLOATS.intersection(v.dtype for v in variant.values)
 
 
-def _first(variant: Variant) -> Device:
+def first_device(variant: Variant) -> Device:
     """The device by which a variant is ranked; the CPU for a variant without devices."""
     return variant.devices[0] if variant.devices else Device(name="CPU", backend="cpu")
 
 
 def _first_device(variant: Variant) -> str:
     """A description of that device."""
-    first = _first(variant)
+    first = first_device(variant)
     here = device_here(first)
     text = f"{here.description}, {kind_text(here.unit, software=here.software)}"
     precision = first.properties.get("precision", "f32")
@@ -289,7 +302,7 @@ def _place(device: Device, wanted: Sequence[str]) -> int | None:
     return next((i for i, name in enumerate(wanted) if answers(device, name)), None)
 
 
-def _refuse_unknown(manifest: Manifest, wanted: Sequence[str], where: str) -> None:
+def refuse_unknown(manifest: Manifest, wanted: Sequence[str], where: str) -> None:
     """Refuse names that are neither a known device nor in the bundle; one list may serve several bundles."""
     own = {d.name.upper() for v in manifest.variants for d in v.devices}
     for name in wanted:
@@ -297,11 +310,12 @@ def _refuse_unknown(manifest: Manifest, wanted: Sequence[str], where: str) -> No
             raise UnknownDeviceError(
                 f"AUTO cannot choose '{name}', which is not a device" if name else "AUTO: has an empty name",
                 where=where,
-                hint="write AUTO, or AUTO:VULKAN,CPU",
+                hint="write AUTO, AUTO:VULKAN,CPU, AUTO:-CPU or MULTI:GPU,CPU",
             )
 
 
-def _no_variant(manifest: Manifest, wanted: str, where: str) -> UnknownDeviceError:
+def no_variant(manifest: Manifest, wanted: str, where: str) -> UnknownDeviceError:
+    """The error for a list that no variant matches."""
     have = "; ".join(_shown(v) for v in manifest.choices)
     return UnknownDeviceError(
         f"the bundle has no variant for {wanted or 'no device'}", where=where, hint=f"it has variants for: {have}"

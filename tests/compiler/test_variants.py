@@ -31,7 +31,7 @@ from heterocc.passes.affinity import Affinity
 from heterocc.runtime import load
 from heterocc.runtime.native import opencl_unavailable_reason, vulkan_unavailable_reason
 from heterocc.runtime.select.select import select_variants
-from tests.compiler.small import conv_net
+from tests.compiler.small import chain, conv_net
 
 GPU = "VULKAN" if vulkan_unavailable_reason() is None else "OPENCL"
 NO_GPU = None if GPU == "VULKAN" else opencl_unavailable_reason()
@@ -113,7 +113,7 @@ def test_one_device_by_two_names_is_the_same_variant() -> None:
 
 
 def test_a_list_that_is_none_is_an_error(tmp_path: Path) -> None:
-    for text in ("", "TPU", "CPU,"):
+    for text in (",", "TPU", "CPU,"):
         with pytest.raises(UnknownDeviceError):
             compile_model(conv_net(tmp_path / "m.onnx"), tmp_path / "m.hcb", variants=[text])
 
@@ -319,3 +319,21 @@ def test_a_fallback_is_noted_once_by_every_command(command: tuple[str, ...], mix
     assert done.stderr.count(f"the variant for {GPU},CPU cannot run here") == 1
     assert done.stderr.count("runs on CPU instead") == 1
     assert any("cannot run here" in note for note in json.loads(done.stdout)["notes"])
+
+
+@pytest.mark.skipif(NO_GPU is not None, reason=f"no GPU API: {NO_GPU}")
+def test_multi_compiles_variants_that_multi_loads(tmp_path: Path) -> None:
+    report = compile_model(
+        chain(tmp_path / "m.onnx", 1), tmp_path / "m.hcb", devices=f"MULTI:CUDA.7,{GPU},CPU", check=False
+    )
+    assert report.variants == ("main", "cpu")
+    assert any("MULTI skipped CUDA.7" in note for note in report.notes)
+    assert any(f"load the bundle with MULTI:{GPU},CPU" in note for note in report.notes)
+    with load(tmp_path / "m.hcb", f"MULTI:{GPU},CPU") as session:
+        assert [v.devices[0].name for v in session.variants] == [GPU, "CPU"]
+        (name,) = [i.name for i in session.inputs]
+        feeds = [{name: np.full(session.inputs[0].shape or (), i, np.float32)} for i in range(10)]
+        expected = [session.run(feed) for feed in feeds]
+        for result, same in zip(session.stream(feeds), expected, strict=True):
+            for output in result:
+                np.testing.assert_array_equal(result[output], same[output])

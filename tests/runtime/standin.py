@@ -65,11 +65,25 @@ class Model:
     shapes_of: str | None = None
 
 
+def _sleeping(microseconds: int) -> Callable[[Any], Any]:
+    """The operand, after a time in which its thread sleeps: a device that works without using a core."""
+
+    def rule(a: Any) -> Any:
+        from tvm import tirx
+
+        return a + tirx.call_extern("int32", "usleep", microseconds).astype("float32")
+
+    return rule
+
+
 RULES: dict[str, Callable[..., Any]] = {
     "add": lambda a, b: a + b,
     "mul": lambda a, b: a * b,
     "copy": lambda a: a,
     "and": lambda a, b: a & b,
+    "sleep 2 ms": _sleeping(2_000),
+    "sleep 5 ms": _sleeping(5_000),
+    "sleep 20 ms": _sleeping(20_000),
 }
 
 
@@ -310,4 +324,16 @@ def chain(length: int, shape: Sequence[int] = (16,), device: str = "c", dtype: s
         parts=parts,
         weights={"w": np.ones(tuple(shape), dtype)},
         devices=devices,
+    )
+
+
+def sleeping(milliseconds: int, name: str = "CPU") -> Model:
+    """x -> x, by a kernel that sleeps, on a device of this name."""
+    part = Part(device=0, inputs=("x",), outputs=("y",), ops=(Op("nap", f"sleep {milliseconds} ms", ("x",), "y"),))
+    return Model(
+        values=dict.fromkeys("xy", ("float32", (1,))),
+        inputs=("x",),
+        outputs=("y",),
+        parts=(part,),
+        devices=(Device(name=name, backend="cpu"),),
     )

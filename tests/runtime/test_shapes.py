@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from heterocc.artifacts.errors import FeedError
-from heterocc.artifacts.manifest import Bounds
-from heterocc.runtime import load
+from heterocc.artifacts.errors import DeviceLostError, FeedError, UsageError
+from heterocc.artifacts.manifest import Bounds, Device
+from heterocc.runtime import load, shapes
+from heterocc.runtime.loaded import Loaded
 from tests.runtime.standin import CPU, Model, Op, Part, chain, write_bundle
 
 
@@ -72,6 +77,81 @@ def test_a_variant_is_loaded_when_a_request_first_needs_it(static: Path) -> None
         assert after > before
         session.run({"x": rows(3)})
         assert session.allocations == after
+
+
+def test_queued_requests_run_the_code_for_their_shapes(static: Path, dynamic: Path) -> None:
+    for path, counts in ((static, (1, 3)), (dynamic, (2, 7))):
+        with load(path, requests=2) as session:
+            futures = [(count, session.run_async({"x": rows(count)})) for count in counts * 10]
+            for count, future in futures:
+                np.testing.assert_array_equal(future.result()["y"], rows(count) * 3)
+            for count, result in zip(counts * 2, session.stream({"x": rows(n)} for n in counts * 2), strict=True):
+                np.testing.assert_array_equal(result["y"], rows(count) * 3)
+
+
+@pytest.fixture(scope="module")
+def two_devices(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Batches of 1 and 3 for each of the devices A and B."""
+    models = [
+        replace(scaled(count, shapes_of), devices=(Device(name=name, backend="cpu"),))
+        for name, first in (("A", "A"), ("B", "B#2"))
+        for count, shapes_of in ((1, None), (3, first))
+    ]
+    return write_bundle(tmp_path_factory.mktemp("two") / "m.hcb", *models)
+
+
+def test_multi_and_auto_choose_among_devices_and_not_among_shapes(two_devices: Path) -> None:
+    with load(two_devices, "MULTI:A,B", requests=1) as session:
+        assert session.devices == ("A", "B") and session.requests == 2
+        assert [v.name for v in session.variants] == ["A", "A#1", "B#2", "B#3"]
+        for count, result in zip((1, 3) * 20, session.stream({"x": rows(n)} for n in (1, 3) * 20), strict=True):
+            np.testing.assert_array_equal(result["y"], rows(count) * 3)
+    with load(two_devices, "MULTI", profile=True) as session:
+        assert session.devices[0] == "A"
+        session.run({"x": rows(3)})
+        assert session.variant.name == "A#1" and session.profile().runs == 1
+        session.clear_profile()
+        assert session.profile().runs == 0
+    with load(two_devices, "AUTO:A,B") as session:
+        assert [v.name for v in session.variants] == ["A", "A#1"]
+
+
+def test_a_lost_device_is_replaced_for_all_shapes(two_devices: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = Loaded.run
+
+    def run(self: Loaded, *arguments: Any) -> dict[str, Any]:
+        if self.devices == ("A",):
+            raise DeviceLostError("A is gone")
+        return plain(self, *arguments)
+
+    monkeypatch.setattr(Loaded, "run", run)
+    with load(two_devices, "A", fallback=True) as session:
+        for count in (3, 1, 3):
+            np.testing.assert_array_equal(session.run({"x": rows(count)})["y"], rows(count) * 3)
+        assert session.devices == ("B",) and session.variant.name == "B#3"
+        assert [v.name for v in session.variants] == ["B#2", "B#3"]
+
+
+def test_close_waits_for_the_code_that_a_request_loads(static: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    session, began, plain = load(static), threading.Event(), shapes.open_further
+
+    def load_slowly(*arguments: Any, **options: Any) -> Any:
+        began.set()
+        time.sleep(0.05)
+        return plain(*arguments, **options)
+
+    monkeypatch.setattr(shapes, "open_further", load_slowly)
+    with ThreadPoolExecutor(1) as pool:
+        request = pool.submit(session.run, {"x": rows(3)})
+        assert began.wait(30)
+        session.close()
+        # The bundle is closed by then, which is an error of its own unless the run began before.
+        try:
+            np.testing.assert_array_equal(request.result()["y"], rows(3) * 3)
+        except UsageError as error:
+            assert "closed" in str(error)
+    with pytest.raises(UsageError, match="the session is closed"):
+        session.run({"x": rows(3)})
 
 
 def test_the_inputs_state_the_sizes_that_a_dimension_may_have(static: Path, dynamic: Path) -> None:

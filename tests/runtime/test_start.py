@@ -8,7 +8,15 @@ import pytest
 from tests.fresh_process import fresh
 from tests.runtime import standin
 
-LATER = ("tvm_ffi", "pydantic", "onnxruntime", "heterocc.runtime.profile.profile", "heterocc.runtime.native.vulkan_api")
+LATER = (
+    "asyncio",
+    "concurrent.futures",
+    "heterocc.runtime.native.vulkan_api",
+    "heterocc.runtime.profile.profile",
+    "onnxruntime",
+    "pydantic",
+    "tvm_ffi",
+)
 
 
 def test_importing_the_runtime_leaves_what_only_some_programs_need_for_later() -> None:

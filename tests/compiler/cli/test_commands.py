@@ -1,5 +1,6 @@
 """The commands as users run them: output, files and failures."""
 
+import csv
 import json
 import os
 import subprocess
@@ -157,6 +158,38 @@ def test_bench_reports_percentiles_and_the_peer(bundle: Path) -> None:
     assert peer["name"] == "ONNX Runtime" and report["median_ratio"] > 0
     threads = json.loads(heterocc("bench", bundle, "-n", 20, "--requests", 3, "--json").stdout)
     assert threads["results"][0]["runs"] == 20
+
+
+@pytest.mark.parametrize(
+    ("options", "threads", "requests"),
+    [
+        ([], 3, 1),
+        (["--hint", "latency"], 3, 1),
+        (["--hint", "throughput"], 1, 3),
+        (["--hint", "throughput", "--requests", 2], 1, 2),
+        (["--hint", "throughput", "--threads", 2], 2, 1),
+        (["-d", "MULTI:CPU"], 3, 1),
+    ],
+)
+def test_bench_follows_the_hint_in_text_json_and_csv(
+    bundle: Path, options: list[object], threads: int, requests: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TVM_NUM_THREADS", "3")
+    report = json.loads(heterocc("bench", bundle, "-n", 6, *options, "--json").stdout)
+    assert (report["threads"], report["requests"], report["devices"]) == (threads, requests, ["CPU"])
+    (row,) = csv.DictReader(heterocc("bench", bundle, "-n", 6, *options, "--csv").stdout.splitlines())
+    assert (row["threads"], row["requests"], row["devices"]) == (str(threads), str(requests), "CPU")
+    assert row["runs"] == "6" and float(row["min_ms"]) <= float(row["max_ms"]) and float(row["runs_per_second"]) > 0
+    text = heterocc("bench", bundle, "-n", 6, *options).stdout
+    assert text.startswith(f"{requests} request{'s' * (requests != 1)} at a time on CPU, {threads} CPU thread")
+
+
+def test_bench_refuses_an_unknown_hint_and_two_formats(bundle: Path) -> None:
+    done = heterocc("bench", bundle, "--hint", "speed")
+    assert done.exit_code == 2 and "hint must be 'latency' or 'throughput'" in done.stderr
+    for other in ("--json", "--profile"):
+        done = heterocc("bench", bundle, "--csv", other)
+        assert done.exit_code == 2 and f"--csv cannot be combined with {other}" in done.output
 
 
 def test_inspect_and_check_and_verify_answer(bundle: Path) -> None:

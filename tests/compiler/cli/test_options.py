@@ -41,7 +41,9 @@ def test_a_shape_given_twice_is_an_error() -> None:
 
 def test_devices_are_split_at_commas_but_auto_keeps_its_candidates() -> None:
     assert split_devices("GPU, CPU,ORT") == ("GPU", "CPU", "ORT")
-    assert split_devices("auto:GPU,CPU") == ("auto:GPU,CPU",)
+    assert split_devices("") == ("",)
+    for text in ("auto:GPU,CPU", "MULTI:GPU,CPU", "HETERO:GPU,CPU", "AUTO:-CPU"):
+        assert split_devices(text) == (text,)
 
 
 def test_inputs_are_read_from_npz_npy_and_raw_bytes(tmp_path: Path) -> None:

@@ -15,8 +15,9 @@ from heterocc.artifacts.errors import (
     UnknownDeviceError,
     command_form,
 )
+from heterocc.compiler.devices.choice import ModelTraits
 from heterocc.compiler.devices.device import TargetDevice
-from heterocc.compiler.devices.names import ORT_IS_LAST, known_devices, resolve_devices
+from heterocc.compiler.devices.names import ORT_IS_LAST, known_devices, resolve_devices, resolve_lists
 from heterocc.compiler.devices.present import Accelerators, accelerators, target_device
 from heterocc.runtime.select.found import found_cpu, found_cuda, found_opencl
 from tests.sample_devices import DIE, HOPPER
@@ -45,7 +46,7 @@ def test_no_list_means_cpu_then_onnx_runtime() -> None:
     assert notes == ()
 
 
-@pytest.mark.parametrize("empty", ["", " ", ",", []])
+@pytest.mark.parametrize("empty", [",", " , ", []])
 def test_an_empty_list_is_an_error(empty: str | list[str]) -> None:
     with pytest.raises(UnknownDeviceError, match="list of devices is empty"):
         resolve_devices(empty, present=NONE)
@@ -137,17 +138,89 @@ def test_onnx_runtime_is_last_wherever_it_is_listed() -> None:
     ("text", "present", "chosen"),
     [
         ("AUTO", (), "CPU"),
+        ("", (), "CPU"),
+        (" ", (INTEGRATED,), "GPU,CPU"),
+        ("HETERO", (INTEGRATED,), "GPU,CPU"),
         ("AUTO", (POCL,), "CPU"),
-        ("AUTO", (INTEGRATED,), "GPU"),
-        ("AUTO:CPU,OPENCL,OPENCL.1", (DISCRETE, INTEGRATED), "OPENCL"),
-        ("auto:cpu,opencl.1", (DISCRETE, INTEGRATED), "OPENCL.1"),
+        ("AUTO", (INTEGRATED,), "GPU,CPU"),
+        ("AUTO,CPU", (INTEGRATED,), "GPU,CPU"),
+        ("AUTO,CPU", (), "CPU"),
+        ("AUTO,CPU,ORT", (INTEGRATED,), "GPU,CPU,ORT"),
+        ("AUTO:-CPU", (INTEGRATED,), "GPU"),
+        ("AUTO:GPU,CPU,-CPU", (INTEGRATED,), "GPU"),
+        ("AUTO:-GPU", (INTEGRATED,), "CPU"),
+        ("AUTO:GPU", (INTEGRATED,), "GPU"),
+        ("AUTO:CPU,OPENCL,OPENCL.1", (DISCRETE, INTEGRATED), "OPENCL,CPU"),
+        ("AUTO:OPENCL,OPENCL.1,-OPENCL", (DISCRETE, INTEGRATED), "OPENCL.1"),
+        ("auto:cpu,opencl.1", (DISCRETE, INTEGRATED), "OPENCL.1,CPU"),
         ("AUTO:CPU", (DISCRETE,), "CPU"),
+        ("AUTO:CUDA,CPU", (), "CPU"),
+        ("AUTO:VULKAN,OPENCL.7,CUDA.1,OPENCL", (DISCRETE,), "OPENCL"),
     ],
 )
-def test_auto_chooses_one_device_by_kind(text: str, present: tuple[TargetDevice, ...], chosen: str) -> None:
+def test_auto_chooses_one_device_by_kind_and_leaves_the_rest_to_the_cpu(
+    text: str, present: tuple[TargetDevice, ...], chosen: str
+) -> None:
     devices, notes = resolve_devices(text, present=here(*present))
-    assert names(devices) == [chosen]
-    assert notes[0].startswith(f"AUTO chose {chosen} (")
+    assert names(devices) == chosen.split(",")
+    assert any(note.startswith(f"AUTO chose {names(devices)[0]} (") for note in notes)
+    rest = f"CPU runs the nodes that {names(devices)[0]} lacks; AUTO:-CPU forbids it"
+    assert (rest in notes) == (",CPU" in chosen)
+    assert len([note for note in notes if "skipped" in note]) == sum(text.count(n) for n in ("CUDA", "VULKAN", "L.7"))
+
+
+def test_a_hetero_list_is_the_list() -> None:
+    for text in ("HETERO:GPU,CPU", "hetero:gpu,cpu", ["HETERO:GPU", "CPU"]):
+        assert resolve_devices(text, present=here(DISCRETE)) == resolve_devices("GPU,CPU", present=here(DISCRETE))
+    assert resolve_devices("HETERO:AUTO", present=here(DISCRETE)) == resolve_devices("AUTO", present=here(DISCRETE))
+
+
+@pytest.mark.parametrize(
+    ("text", "lists"),
+    [
+        ("MULTI:GPU,CPU", ["GPU,CPU", "CPU"]),
+        ("MULTI", ["GPU,CPU", "CPU"]),
+        ("MULTI:CPU,OPENCL.1,OPENCL", ["CPU", "OPENCL.1,CPU", "OPENCL,CPU"]),
+        ("MULTI:OPENCL.1,OPENCL", ["OPENCL.1", "OPENCL"]),
+        ("MULTI:CUDA,GPU,CPU,ORT", ["GPU,CPU,ORT", "CPU,ORT"]),
+        ("MULTI:-CPU", ["GPU"]),
+    ],
+)
+def test_multi_is_a_list_for_each_device(text: str, lists: list[str]) -> None:
+    found, notes = resolve_lists([text, "CPU,ORT"], present=here(DISCRETE, INTEGRATED))
+    assert [",".join(names(devices)) for devices in found] == [*lists, "CPU,ORT"]
+    assert any(note.startswith("MULTI compiles a variant for each of") for note in notes)
+    assert ("CUDA" in text) == any("MULTI skipped CUDA" in note for note in notes)
+
+
+@pytest.mark.parametrize("text", ["AUTO:TPU,CPU", "AUTO:-TPU", "MULTI:TPU", "AUTO:CUDA", "AUTO:-CPU,-GPU", "MULTI:ORT"])
+def test_a_wrong_or_absent_name_with_nothing_else_is_an_error(text: str) -> None:
+    with pytest.raises(UnknownDeviceError):
+        resolve_devices(text, present=NONE)
+
+
+CARD_OF_1_GB = dataclasses.replace(DISCRETE, memory=10**9)
+
+
+@pytest.mark.parametrize(
+    ("traits", "present", "chosen", "reason"),
+    [
+        (ModelTraits(flops=5e9), (INTEGRATED,), "GPU", None),
+        (ModelTraits(), (INTEGRATED,), "GPU", None),
+        (ModelTraits(flops=1e6), (DISCRETE,), "CPU", "because the model is small (1 MFLOP)"),
+        (ModelTraits(quantised=True, flops=5e9), (INTEGRATED,), "CPU", "because the model is quantised"),
+        (ModelTraits(quantised=True, flops=5e9), (DISCRETE,), "GPU", "because the model is quantised"),
+        (ModelTraits(flops=5e9, weights=2 * 10**9), (CARD_OF_1_GB,), "CPU", "2000 MB, exceed the memory of GPU"),
+        (ModelTraits(flops=5e9, weights=10**8), (CARD_OF_1_GB,), "GPU", None),
+        (ModelTraits(flops=1e6), (POCL,), "CPU", "small"),
+    ],
+)
+def test_auto_looks_at_the_model(
+    traits: ModelTraits, present: tuple[TargetDevice, ...], chosen: str, reason: str | None
+) -> None:
+    devices, notes = resolve_devices("AUTO", present=here(*present), traits=traits)
+    assert names(devices)[0] == chosen
+    assert notes[0].endswith("(CPU)") if reason is None else reason in notes[0]
 
 
 def test_auto_prefers_a_device_that_computes_the_models_precision() -> None:
@@ -155,14 +228,14 @@ def test_auto_prefers_a_device_that_computes_the_models_precision() -> None:
     devices, _ = resolve_devices(
         "AUTO",
         present=here(slim),
-        precisions=frozenset(["float64"]),
+        traits=ModelTraits(frozenset(["float64"])),
     )
     assert names(devices) == ["CPU"]
 
 
 def test_auto_keeps_onnx_runtime_as_the_last_resort() -> None:
     devices, _ = resolve_devices("AUTO:GPU,CPU,ORT", present=here(DISCRETE))
-    assert names(devices) == ["GPU", "ORT"]
+    assert names(devices) == ["GPU", "CPU", "ORT"]
     devices, _ = resolve_devices("AUTO,ORT", present=NONE)
     assert names(devices) == ["CPU", "ORT"]
 

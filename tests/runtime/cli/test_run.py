@@ -49,6 +49,9 @@ def test_bench_check_and_inspect_answer_as_text_and_as_json(bundle: Path, capsys
 
     assert "p99 ms" in answer("bench", "-n", "2", "--warmup", "0")
     assert json.loads(answer("bench", "-n", "2", "--json", "--profile"))["results"][0]["runs"] == 2
+    assert "1 request at a time on CPU" in answer("bench", "-n", "2", "--hint", "latency")
+    names, times = answer("bench", "-n", "4", "--csv", "--hint", "throughput", "--requests", "2").splitlines()
+    assert names.startswith("name,devices,threads,requests,runs,min_ms") and times.startswith("heterocc,CPU,1,2,4,")
     assert answer("check").startswith("intact: all hashes match")
     assert json.loads(answer("check", "--json"))["runs"] is True
     assert "variant" in answer("inspect", "--members", "--plan", "--kernels")
@@ -73,6 +76,8 @@ def test_a_bundle_that_cannot_run_here_gives_exit_code_1(tmp_path: Path, capsys:
         (("run", "m.hcb", "--thread", "1"), "HC120", "unrecognized arguments"),
         (("run", "m.hcb", "-t", "0"), "HC120", "'0' is not an integer of at least 1"),
         (("bench", "m.hcb", "--time", "long"), "HC120", "'long' is not a number of seconds"),
+        (("bench", "m.hcb", "--hint", "speed"), "HC120", "invalid choice: 'speed'"),
+        (("bench", "m.hcb", "--csv"), "HC120", "--csv cannot be combined with --json"),
         (("run", "/nonexistent/m.hcb"), "HC101", "m.hcb"),
     ],
 )

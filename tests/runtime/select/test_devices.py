@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+import heterocc.runtime
 from heterocc.artifacts.errors import DeviceError, DeviceMemoryError, DriverMissingError, FeedError
 from heterocc.artifacts.manifest import Device
 from heterocc.runtime.execute.faults import device_fault, offer, take_device_loss
@@ -14,6 +15,7 @@ from heterocc.runtime.native import CudaDevice, OpenCLDevice, VulkanDevice
 from heterocc.runtime.select import devices as under_test
 from heterocc.runtime.select.devices import Absent, driver_reason, inventory
 from tests import sample_devices
+from tests.fresh_process import fresh
 from tests.sample_devices import DIE, HOPPER
 
 GPU = dataclasses.replace(DIE, name="A GPU", fp16=False, fp64=True, extensions=("cl_khr_subgroups",))
@@ -31,6 +33,17 @@ def test_the_inventory_has_the_cpu_first_and_a_reason_for_every_absent_back_end(
     assert not here & set(absent)
     assert all(absent.values())
     assert json.loads(json.dumps(found.to_json()))["devices"][0]["label"] == "CPU"
+
+
+def test_the_runtime_lists_the_devices_without_the_compiler() -> None:
+    found = heterocc.runtime.devices()
+    assert [d.label for d in found] == [d.label for d in found.devices] and len(found) == len(found.devices)
+    program = (
+        "import sys\nfrom heterocc.runtime import devices\n"
+        "assert [d for d in devices() if d.label == 'CPU']\n"
+        "print([m for m in ('onnx', 'tvm', 'heterocc.compiler') if m in sys.modules])"
+    )
+    assert fresh(program).strip() == "[]"
 
 
 def test_a_missing_driver_is_a_reason_and_no_error(monkeypatch: pytest.MonkeyPatch) -> None:

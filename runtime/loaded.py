@@ -1,0 +1,186 @@
+"""One choice of devices, loaded: checks feeds, runs, and frees its memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from heterocc.artifacts.bundle import Bundle
+from heterocc.artifacts.errors import FeedError, UsageError
+from heterocc.artifacts.manifest import Variant
+from heterocc.runtime import forks
+from heterocc.runtime.execute.cuda_streams import device_keeper
+from heterocc.runtime.execute.loaded_code import close_unloaded
+from heterocc.runtime.feeds import Array, FeedCheck, TensorInfo, check_out, nearest
+from heterocc.runtime.select.opening import Opened
+from heterocc.runtime.select.select import labels
+from heterocc.runtime.shapes import Ready, ShapeVariants, named
+from heterocc.runtime.sizes import input_places
+
+Feed = Mapping[str, Any]
+Results = dict[str, Any]
+
+
+class Loaded:
+    """A variant with its code, weights and contexts, and those for further shapes of inputs, loaded when needed.
+
+    Thread-safe. The bundle must stay open until `close`.
+    """
+
+    usable = True
+
+    def __init__(self, bundle: Bundle, opened: Opened, *, profile: bool = False) -> None:
+        """`profile` measures times in variants for further shapes, too; that of `opened` is decided already."""
+        variant, model = opened.variant, bundle.manifest.model
+        first = Ready.of(bundle, variant, opened.pool)
+        self.variant = variant
+        self.variants = bundle.manifest.with_shapes(variant)
+        self.inputs = tuple(
+            TensorInfo.of_input(spec, input_places(self.variants, place, declared.shape))
+            for place, (spec, declared) in enumerate(
+                zip(named(variant, variant.inputs, [t.name for t in model.inputs]), model.inputs, strict=True)
+            )
+        )
+        self.outputs = tuple(map(TensorInfo.of, first.outputs))
+        self.allocations = opened.pool.chain.allocations
+        self._bundle = bundle
+        self._names = tuple(t.name for t in model.outputs)
+        self._every = range(len(self._names))
+        self._check = FeedCheck(self.inputs, bundle.path)
+        self._shapes: ShapeVariants | None = None
+        if len(self.variants) > 1:
+            self._shapes = ShapeVariants(bundle, first, self.inputs, profile=profile)
+            self.outputs = tuple(map(TensorInfo.of, model.outputs))
+        self._generation = forks.generation
+        self._first: Ready | None = first
+        self._last: Ready | None = first
+
+    @property
+    def current(self) -> Loaded:
+        """Itself: what runs."""
+        return self
+
+    @property
+    def members(self) -> tuple[Loaded, ...]:
+        """Itself, as the only one."""
+        return (self,)
+
+    @property
+    def last_variant(self) -> Variant:
+        """The record of the variant of the last run."""
+        last = self._last
+        return self.variant if last is None else last.variant
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """The labels of the variant's devices, as given to the compile."""
+        return labels(self.variant)
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._first is None
+
+    def run(self, feed: Feed, out: Mapping[str, Array] | None = None) -> Results:
+        """Run the model, as `Session.run` does."""
+        arrays = self._check(feed)
+        ready = self.alive() if self._shapes is None else self._fitting(arrays)
+        results = ready.runs.run(ready.pool, arrays, self._every, self._targets(ready, out) if out else {})
+        return dict(zip(self._names, results, strict=True))
+
+    def run_list(self, names: Sequence[str] | None, feed: Feed) -> list[Any]:
+        """The outputs with these names, in this order; None means all."""
+        known = self._names
+        for name in names or ():
+            if name not in known:
+                raise FeedError(f"the model has no output '{name}'", where=self._bundle.path, hint=nearest(name, known))
+        wanted = self._every if names is None else [known.index(name) for name in names]
+        ready, arrays = self.fitting(feed)
+        return ready.runs.run(ready.pool, arrays, wanted, {})
+
+    def alive(self) -> Ready:
+        """The first variant. Raises UsageError after `close`, and DeviceError in a child that cannot use it."""
+        first = self._first
+        if first is None:
+            raise UsageError("the session is closed", where=self._bundle.path)
+        if self._generation != forks.generation:
+            self._go_on_in_child(first)
+        return first
+
+    def last(self) -> Ready:
+        """The variant of the last run. Raises the errors of `alive`."""
+        first = self.alive()
+        return self._last or first
+
+    def all_ready(self) -> tuple[Ready, ...]:
+        """The variants that are loaded so far. Raises the errors of `alive`."""
+        return self._ready(self.alive())
+
+    def fitting(self, feed: Feed) -> tuple[Ready, list[Any]]:
+        """The variant for the shapes of a feed, and the checked inputs. Raises FeedError and the errors of `alive`."""
+        arrays = self._check(feed)
+        return self._fitting(arrays), arrays
+
+    def matching(self, shapes: Mapping[str, Sequence[int]] | None) -> Ready:
+        """The first variant of static shapes with these shapes of inputs; None means the first of all.
+
+        Raises FeedError if there is none, and the errors of `alive`.
+        """
+        first = self.alive()
+        if not shapes:
+            return first
+        variants = self._shapes or ShapeVariants(self._bundle, first, self.inputs, profile=False)
+        return variants.matching(shapes)
+
+    def close(self) -> None:
+        """Free code, buffers and weights. Runs in progress finish; later ones raise UsageError."""
+        first, self._first, self._last = self._first, None, None
+        if first is None:
+            return
+        every = (first,) if self._shapes is None else self._shapes.close()
+        here = self._generation == forks.generation or (_portable(every) and not forks.interrupted())
+        if not here:
+            return
+        entered = forks.enter()
+        try:
+            with device_keeper(self.variant)():
+                for ready in every:
+                    ready.pool.close()
+                del first, every, ready  # and with them the weights
+            close_unloaded()
+        finally:
+            if entered:
+                forks.leave()
+
+    def _fitting(self, arrays: Sequence[Any]) -> Ready:
+        """The variant for the shapes of checked inputs."""
+        found = self.alive()
+        if self._shapes is not None:
+            self._last = found = self._shapes.of(arrays)
+            if self._first is None:  # closed meanwhile, which must not keep the weights
+                self._last = None
+        return found
+
+    def _ready(self, first: Ready) -> tuple[Ready, ...]:
+        return (first,) if self._shapes is None else self._shapes.ready
+
+    def _go_on_in_child(self, first: Ready) -> None:
+        forks.check_interrupted(self._bundle.path)
+        if not _portable(self._ready(first)):
+            raise forks.refusal(
+                "this process was forked from the one that loaded the session, and lacks its threads and drivers",
+                f"{self._bundle.path}, on {','.join(self.devices)}",
+            )
+        self._generation = forks.generation
+
+    def _targets(self, ready: Ready, out: Mapping[str, Array]) -> Mapping[str, Array]:
+        specs = {s.name: s for s in ready.outputs}
+        for name, array in out.items():
+            if name not in specs:
+                raise FeedError(f"the model has no output '{name}'", where=self._bundle.path, hint=nearest(name, specs))
+            check_out(name, array, specs[name], self._bundle.path)
+        return out
+
+
+def _portable(every: Sequence[Ready]) -> bool:
+    return all(ready.pool.chain.portable for ready in every)

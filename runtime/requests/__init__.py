@@ -1,0 +1,1 @@
+"""Requests that a session carries out on threads of its own: a queue, and iterators over many results in order."""

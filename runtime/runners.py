@@ -1,0 +1,68 @@
+"""What runs the requests of a session: one variant, one that may be replaced, or several."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from heterocc.artifacts.bundle import Bundle
+from heterocc.artifacts.errors import UsageError, note_text
+from heterocc.runtime import forks
+from heterocc.runtime.changing import Changing, Note, open_changing
+from heterocc.runtime.loaded import Loaded
+from heterocc.runtime.select.opening import LoadOptions, open_variant
+from heterocc.runtime.select.select import is_multi
+from heterocc.runtime.several import Spread, open_several
+
+Runner = Loaded | Changing | Spread
+
+_log = logging.getLogger("heterocc.runtime")
+
+
+class Notes:
+    """The notes of a session. Those on changes after the load are logged as warnings. Thread-safe."""
+
+    def __init__(self, where: str) -> None:
+        self._where = where
+        self._first: tuple[str, ...] = ()
+        self._later: list[str] = []
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        """The notes of the load, then the later ones in order."""
+        return (*self._first, *self._later)
+
+    def put_first(self, notes: Sequence[str]) -> None:
+        """Set the notes of the load."""
+        self._first = tuple(notes)
+
+    def add(self, text: str) -> None:
+        """Add a note on a change, and log it."""
+        self._later.append(note_text(text))
+        _log.warning("%s: %s", self._where, note_text(text))
+
+
+def open_runner(
+    bundle: Bundle,
+    devices: str | Sequence[str] | None,
+    options: LoadOptions,
+    note: Note,
+    *,
+    start: str | None,
+    fallback: bool,
+) -> tuple[Runner, tuple[str, ...]]:
+    """Load what the arguments of `load` ask for, and give notes on it. `note` receives notes on later changes."""
+    with forks.working(bundle.path):
+        if is_multi(devices):
+            if start is not None or fallback:
+                raise UsageError(
+                    f"MULTI cannot be combined with {'start' if start is not None else 'fallback'}",
+                    where=bundle.path,
+                    hint="MULTI repeats the requests of a failed device on the others; leave the argument out",
+                )
+            assert devices is not None
+            return open_several(bundle, devices, options, note)
+        if start is not None or fallback:
+            return open_changing(bundle, devices, options, note, start=start, fallback=fallback)
+        opened = open_variant(bundle, devices, options)
+        return Loaded(bundle, opened, profile=options.profile), opened.notes

@@ -1,0 +1,59 @@
+"""The text that asks for devices: a list, `AUTO`, `MULTI:…` and `HETERO:…`, common to compiling and loading."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from heterocc.artifacts.errors import UsageError
+
+Kind = Literal["list", "auto", "multi"]
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceRequest:
+    """`list`: the devices `names`. `auto`: the best of `names`, or of all, without `excluded`; after it, `then`.
+
+    `multi`: as `auto`, but each of them.
+    """
+
+    kind: Kind
+    names: tuple[str, ...] = ()
+    excluded: tuple[str, ...] = ()
+    then: tuple[str, ...] = ()
+
+
+def joined(devices: str | Sequence[str]) -> str:
+    """The request as one text. Raises UsageError unless it is a string or a sequence of strings."""
+    if isinstance(devices, str):
+        return devices.strip()
+    if not isinstance(devices, Sequence) or not all(isinstance(name, str) for name in devices):
+        raise UsageError(f'devices must be a string such as "GPU,CPU" or a sequence of names, not {devices!r}'[:200])
+    return ",".join(devices).strip()
+
+
+def parse_request(devices: str | Sequence[str]) -> DeviceRequest:
+    """Parse `GPU,CPU`, `AUTO`, `AUTO:GPU,-CPU`, `AUTO,CPU`, `MULTI:GPU,CPU` or `HETERO:GPU,CPU`. Case does not matter.
+
+    An empty text and `HETERO` alone are `AUTO`; `HETERO:` before a list has no effect. A name after `-` is excluded.
+    Names may be empty: the caller knows the text to complain about.
+    """
+    text = joined(devices)
+    head, colon, tail = text.partition(":")
+    word = head.strip().upper()
+    if word == "HETERO":
+        return parse_request(tail) if colon else DeviceRequest("auto")
+    if not text:
+        return DeviceRequest("auto")
+    if word in ("AUTO", "MULTI") and colon:
+        listed = [name.strip() for name in tail.split(",")]
+        names = tuple(name for name in listed if not name.startswith("-"))
+        excluded = tuple(name[1:].strip() for name in listed if name.startswith("-"))
+        return DeviceRequest("auto" if word == "AUTO" else "multi", names, excluded)
+    names = tuple(name.strip() for name in text.split(","))
+    if text.upper() == "MULTI":
+        return DeviceRequest("multi")
+    if names[0].upper() == "AUTO":
+        return DeviceRequest("auto", then=names[1:])
+    return DeviceRequest("list", names)
