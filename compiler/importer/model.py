@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -12,6 +13,7 @@ import onnx
 from onnx import helper
 
 from heterocc.compiler.importer.draft.draft import np_type, reads
+from heterocc.compiler.importer.symbols.symbols import Symbols
 from heterocc.passes.graph import Graph, Value
 from heterocc.passes.show.printer import count, human_bytes
 
@@ -28,6 +30,7 @@ class ImportedModel:
     input shapes: a `subgraph` with one of them has inputs of unknown dimensions. `dimensions` are the names of
     dimensions in the file, None for those without one, by the model's own names of inputs and outputs. `samples` are
     shapes for inputs with dynamic dimensions, by the model's own names, with which ONNX Runtime runs the model.
+    `symbols` are the named dimensions of the inputs, and what follows from them; None if all inputs are fixed.
     """
 
     name: str
@@ -41,6 +44,7 @@ class ImportedModel:
     loose: frozenset[str] = frozenset()
     dimensions: Mapping[str, tuple[str | None, ...]] = field(default_factory=dict)
     samples: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    symbols: Symbols | None = None
 
     def __repr__(self) -> str:
         """One short line; the fields hold all weights."""
@@ -91,6 +95,22 @@ class ImportedModel:
         if not self.loose.isdisjoint(chosen):
             open_shapes(model)
         return model
+
+    def at(self, sizes: Mapping[str, int]) -> ImportedModel:
+        """The model for these sizes of all named dimensions, with the same nodes."""
+        if self.symbols is None:
+            return self
+        known = self.symbols.sizes
+
+        def fixed(value: Value) -> Value:
+            if value.shape is None:
+                return value
+            return dataclasses.replace(
+                value, shape=tuple(known[d].at(sizes) if isinstance(d, str) else d for d in value.shape)
+            )
+
+        values = {name: fixed(value) for name, value in self.graph.values.items()}
+        return dataclasses.replace(self, graph=dataclasses.replace(self.graph, values=values), symbols=None)
 
     def shape_texts(self) -> list[str]:
         """The inputs' shapes by the model's own names, in the form of `--shape`: `image=1,3,224,224`."""
