@@ -156,9 +156,11 @@ def _bounds(name: str, given: tuple[object, ...]) -> tuple[int, int]:
 
 
 def takes_dynamic(lists: Iterable[str | Sequence[str]]) -> bool:
-    """Whether each list of devices has one that runs nodes of any shape, which is ONNX Runtime."""
+    """Whether each list of devices has one that runs nodes of any shape: ONNX Runtime or the CPU."""
     names = [[listed] if isinstance(listed, str) else listed for listed in lists]
-    return all(any(name.strip().upper() == "ORT" for text in some for name in text.split(",")) for some in names)
+    return all(
+        any(name.strip().upper() in ("ORT", "CPU") for text in some for name in text.split(",")) for some in names
+    )
 
 
 def require_different(models: Sequence[tuple[ShapeRequest, ImportedModel]]) -> None:

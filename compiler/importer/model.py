@@ -13,6 +13,7 @@ import onnx
 from onnx import helper
 
 from heterocc.compiler.importer.draft.draft import np_type, reads
+from heterocc.compiler.importer.symbols.sizes import least_size
 from heterocc.compiler.importer.symbols.symbols import Symbols
 from heterocc.passes.graph import Graph, Value
 from heterocc.passes.show.printer import count, human_bytes
@@ -95,6 +96,21 @@ class ImportedModel:
         if not self.loose.isdisjoint(chosen):
             open_shapes(model)
         return model
+
+    @property
+    def bounds_are_known(self) -> bool:
+        """Whether each limit of the sizes is one of a named dimension, which can be checked before a run."""
+        return self.symbols is None or all(limit.size.name is not None for limit in self.symbols.limits.values())
+
+    @cached_property
+    def bounds(self) -> Mapping[str, tuple[int, int | None]]:
+        """The least size and the largest one, or None, that the nodes allow for each named dimension."""
+        if self.symbols is None:
+            return {}
+        most = {limit.size.name: limit.most for limit in self.symbols.limits.values()}
+        shapes = [v.shape for v in self.graph.values.values() if v.shape is not None]
+        sizes = {d: self.symbols.sizes[d] for shape in shapes for d in shape if isinstance(d, str)}
+        return {name: (least_size(name, sizes.values()), most.get(name)) for name in self.symbols.names}
 
     def at(self, sizes: Mapping[str, int]) -> ImportedModel:
         """The model for these sizes of all named dimensions, with the same nodes."""

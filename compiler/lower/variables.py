@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from tvm import sym, tirx
 
 from heterocc.artifacts.errors import LoweringError
 from heterocc.compiler.importer.model import ImportedModel
+from heterocc.compiler.importer.named_inputs import plain_names
 from heterocc.compiler.importer.symbols.sizes import Compound, Size, number
 from heterocc.passes.graph import Value
 
@@ -78,44 +79,12 @@ def same(left: Sequence[Extent], right: Sequence[Extent]) -> bool:
     )
 
 
-def with_names(model: ImportedModel, nodes: Iterable[str], inputs: tuple[str, ...]) -> tuple[str, ...]:
-    """The inputs of a partition, and graph inputs for names of dimensions that the partition's inputs do not have.
-
-    Code learns the size of a named dimension from an input that has it.
-    """
-    symbols, graph = model.symbols, model.graph
-    if symbols is None:
-        return inputs
-    touched = {v for name in nodes for v in (*graph.node_by_name[name].inputs, *graph.node_by_name[name].outputs)}
-    needed: set[str] = set()
-    for value in (*inputs, *sorted(touched)):
-        shape = symbols.shape_of(graph.values[value]) or ()
-        contents = symbols.contents.get(value)
-        for size in (*shape, *(() if contents is None else contents.flat)):
-            needed |= frozenset() if size is None else size.names
-    added = list(inputs)
-    missing = needed - _plain_names(model, inputs)
-    for name in graph.inputs:
-        here = missing & _plain_names(model, (name,))
-        if here and name not in added:
-            added.append(name)
-            missing -= here
-    return tuple(added)
-
-
-def _plain_names(model: ImportedModel, values: Iterable[str]) -> set[str]:
-    symbols = model.symbols
-    if symbols is None:
-        return set()
-    return {d for v in values for d in model.graph.values[v].shape or () if isinstance(d, str) and d in symbols.names}
-
-
 def require_names(model: ImportedModel, inputs: Sequence[str], where: str) -> None:
     """Raise LoweringError if an input has a dimension that is an expression of names that no input has."""
     symbols = model.symbols
     if symbols is None:
         return
-    plain = _plain_names(model, inputs)
+    plain = plain_names(model, inputs)
     for name in inputs:
         for size in symbols.shape_of(model.graph.values[name]) or ():
             missing = sorted((size or number(0)).names - plain)

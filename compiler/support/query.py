@@ -198,7 +198,7 @@ def query_model(
     if not resolved:
         resolved, notes = resolve_devices(names, device_files, properties, precisions=precisions_of(model.graph))
     store = open_cache() if cache is None else cache
-    support = Support(model, lowering, known_wrong, store)
+    support = Support(model, lowering, known_wrong, store, any(d.last_resort for d in resolved))
     refusals: dict[str, dict[str, Refusal]] = {d.name: {} for d in resolved}
     for node in model.graph.nodes:
         for device in resolved:

@@ -224,3 +224,15 @@ def differ(left: Size, right: Size) -> bool | None:
         if side.least is not None and side.least > 0:
             return True
     return None
+
+
+_MOST_TRIED = 4096
+
+
+def least_size(name: str, sizes: Iterable[Size]) -> int:
+    """The least size of a named dimension with which none of the sizes that depend on it alone is empty.
+
+    Windows of convolutions and pools need that many elements. Sizes that are limited from below may be 0.
+    """
+    alone = [s for s in sizes if s.names == {name} and s.name is None and "max(" not in s.text]
+    return next((n for n in range(1, _MOST_TRIED) if all(s.at({name: n}) > 0 for s in alone)), 1)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tvm import relax
 
+from heterocc.artifacts.errors import HeteroccError
 from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.devices.host import code_features, host_cpu
 from heterocc.compiler.importer.model import ImportedModel
@@ -65,6 +66,19 @@ def _stages(job: PartitionJob, target: Target) -> Stages:
     module = plant_fault(_kernels(job, target), job)
     scheduled = schedule_kernels(module, target)
     return Stages(module, scheduled, destination_passing(scheduled))
+
+
+def is_batch(model: ImportedModel, device: TargetDevice) -> bool:
+    """Whether the model is a batch of separate items, which the CPU runs at the speed of code of fixed shapes."""
+    symbols, graph = model.symbols, model.graph
+    if symbols is None or len(symbols.names) != 1:
+        return False
+    job = PartitionJob("p0", model, device, tuple(n.name for n in graph.nodes), graph.inputs, graph.outputs)
+    try:
+        mod = import_partition(job, cpu_target(device)).mod
+    except HeteroccError:
+        return False
+    return is_separable(mod, Variables(model).variable(symbols.names[0]).name)
 
 
 def _over_batch(job: PartitionJob, target: Target) -> Stages | None:
