@@ -17,6 +17,8 @@ from tvm import relax
 from tvm.relax.frontend.onnx import onnx_frontend
 
 from heterocc.artifacts.errors import HeteroccError, LoweringError
+from heterocc.compiler.importer.symbols.agree import disagreement
+from heterocc.compiler.importer.symbols.contents import Given
 from heterocc.compiler.lower.backend import PartitionJob
 from heterocc.compiler.lower.converters import STANDARD_DOMAINS, Context, own_converter
 from heterocc.compiler.lower.converters.computed_shapes import from_sizes
@@ -164,6 +166,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
             dtype = self.job.model.graph.values[node.output[0]].dtype
             sizes = self.bb.normalize(from_sizes(self.bb, *known, dtype))
             return [sizes if isinstance(sizes, relax.Var | tvm.ir.GenericConst) else self.bb.emit(sizes)]
+        self._require_agreement(node)
         attrs = self._parse_attr(node.attribute)
         inputs = onnx_frontend.onnx_input([self._nodes[name] if name else None for name in node.input])
         tables = (self._nodes, self._params)
@@ -208,6 +211,25 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
                 where=self._where(node),
             )
         return outputs
+
+    def _require_agreement(self, node: onnx.NodeProto) -> None:
+        """Raise LoweringError for dimensions that must be equal, if some sizes of the named dimensions differ there.
+
+        Compiled code would read beyond a tensor, and Relax refuses only what differs for all sizes.
+        """
+        symbols, values = self.job.model.symbols, self.job.model.graph.values
+        if symbols is None:
+            return
+        shapes = [symbols.shape_of(values.get(name)) for name in node.input]
+        contents = [symbols.contents.get(name) for name in node.input]
+        given = Given(node, self.opset, shapes, contents)
+        found = disagreement(given, symbols.shape_of(values.get(node.output[0])))
+        if found is not None:
+            raise LoweringError(
+                f"{node.op_type} needs the sizes '{found[0]}' and '{found[1]}' to be equal, which not all inputs are",
+                where=self._where(node),
+                hint="fix the dimension with --dim, or list ORT after this device",
+            )
 
     def _check(self, node: onnx.NodeProto, name: str, value: relax.Expr) -> None:
         """Compare a converted value with the shape and dtype that ONNX's shape inference found."""

@@ -138,3 +138,19 @@ def test_a_shape_that_depends_on_data_is_refused_with_its_node(tmp_path: object)
     model = dynamic_model(nodes, {"x": ("float32", ("a",))}, ["y"], {})
     with pytest.raises(LoweringError, match="depends on data"):
         compiled(model, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        helper.make_node("Reshape", ["x", "one_row"], ["y"]),
+        helper.make_node("MatMul", ["z", "w"], ["y"]),
+        helper.make_node("Concat", ["x", "z"], ["y"], axis=1),
+    ],
+    ids=lambda node: node.op_type,
+)
+def test_sizes_that_only_some_inputs_make_equal_are_refused(node: onnx.NodeProto) -> None:
+    inputs = {"x": ("float32", ("n", 3)), "z": ("float32", ("m", "k"))}
+    constants = {"one_row": np.array([1, 3], np.int64), "w": normal(4, 2)}
+    with pytest.raises(LoweringError, match=f"{node.op_type} needs the sizes '.*' and '.*' to be equal"):
+        lower(dynamic_model([node], inputs, ["y"], constants))
