@@ -33,6 +33,7 @@ from heterocc.compiler.shape_requests import (
     ShapeRequest,
     require_bounds,
     require_different,
+    require_possible,
     shape_requests,
     with_samples_in_bounds,
 )
@@ -200,6 +201,8 @@ def prepare(
         options.properties,
         precisions=precisions_of(model.graph),
     )
+    if any(device.backend == "cpu" for device in all_devices(lists)):
+        require_possible(request, model)
     lists, untargeted = with_cpu_targets(lists, options.cpu_targets, options.properties)
     specs, passed_over = variant_specs(lists, model.graph.nodes, affinity)
     for note in (*model.notes, *notes, *untargeted, *passed_over):

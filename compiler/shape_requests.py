@@ -132,6 +132,19 @@ def require_bounds(request: ShapeRequest, model: ImportedModel) -> None:
             )
 
 
+def require_possible(request: ShapeRequest, model: ImportedModel) -> None:
+    """Raise ShapeOptionError (HC106) for bounds without a size that code for the CPU takes."""
+    for name, (low, high) in request.bounds.items():
+        least, most = model.bounds.get(name, (0, None))
+        if high < least or (most is not None and most < low):
+            raise ShapeOptionError(
+                f"dimension '{name}' is bounded to {low} to {high}, and code for the CPU takes {least} "
+                + ("or more" if most is None else f"to {most}"),
+                where=Hint(f"dims={{'{name}': …}}", f"--dim {name}=…"),
+                hint="give other bounds, or leave CPU out of the devices",
+            )
+
+
 def with_samples_in_bounds(model: ImportedModel, bounds: Mapping[str, tuple[int, int]]) -> ImportedModel:
     """The model with shapes of seeded inputs within the bounds of dimensions."""
     if not bounds or not model.samples:

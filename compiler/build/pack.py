@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from heterocc.artifacts import manifest as m
-from heterocc.artifacts.errors import InvalidGraphError, ShapeOptionError
+from heterocc.artifacts.errors import InvalidGraphError
 from heterocc.artifacts.names import file_name
 from heterocc.artifacts.signing.keys import SigningKey
 from heterocc.artifacts.version import __version__
@@ -229,29 +229,19 @@ def _variant(
         summary=parts.summary,
         notes=parts.notes,
         shapes_of=parts.choice,
-        bounds=_bounds(model, parts, values),
+        bounds=_bounds(model, parts),
     )
 
 
-def _bounds(model: ImportedModel, parts: VariantParts, values: Sequence[str]) -> dict[str, m.Bounds]:
-    """The sizes that a variant takes: those that were requested, and that its compiled code allows.
-
-    Raises ShapeOptionError (HC106) if these have no size in common.
-    """
+def _bounds(model: ImportedModel, parts: VariantParts) -> dict[str, m.Bounds]:
+    """The sizes of named dimensions that a variant takes: those that were requested and that compiled code allows."""
     found: dict[str, tuple[int, int | None]] = dict(parts.bounds)
+    values = {v for piece in parts.pieces if piece.lowered.kind == "tvm" for v in piece.job.inputs}
     names = {d for v in values for d in model.graph.values[v].shape or () if isinstance(d, str)}
-    if any(piece.lowered.kind == "tvm" for piece in parts.pieces):
-        for name in sorted(names & model.bounds.keys()):
-            least, most = model.bounds[name]
-            low, high = found.get(name, (0, None))
-            found[name] = max(low, least), min((n for n in (high, most) if n is not None), default=None)
-            if name in parts.bounds and found[name][0] > (found[name][1] or 0):
-                raise ShapeOptionError(
-                    f"no size of dimension '{name}' from {low} to {high} is possible: "
-                    f"the model takes {least} {'or more' if most is None else f'to {most}'}",
-                    where=model.name,
-                    hint="give other bounds",
-                )
+    for name in sorted(names & model.bounds.keys()):
+        least, most = model.bounds[name]
+        low, high = found.get(name, (0, None))
+        found[name] = max(low, least), min((n for n in (high, most) if n is not None), default=None)
     return {name: m.Bounds(min=low, max=high) for name, (low, high) in found.items()}
 
 

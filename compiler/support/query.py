@@ -223,9 +223,11 @@ def _names_or_devices(
 
 
 def _any_shape(devices: str | Sequence[str] | Sequence[TargetDevice] | None) -> bool:
-    """Whether one of the devices runs nodes of any shape."""
+    """Whether one of the devices takes dynamic dimensions."""
     names, resolved = _names_or_devices(devices)
-    return any(d.last_resort for d in resolved) or (not resolved and (names is None or takes_dynamic([names])))
+    return any(d.last_resort or d.backend == "cpu" for d in resolved) or (
+        not resolved and (names is None or takes_dynamic([names]))
+    )
 
 
 def precisions_of(graph: Graph) -> frozenset[str]:

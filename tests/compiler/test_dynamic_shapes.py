@@ -197,6 +197,7 @@ def test_bounds_are_checked_before_a_run_and_limit_the_seeded_inputs(tmp_path: P
         ({"dims": {"n": (4, 1)}}, "cannot be"),
         ({"dims": {"n": (1, 2, 3)}}, "cannot be"),
         ({"dims": {"m": (1, 4)}}, "named 'm'"),
+        ({"devices": "CPU", "dims": {"n": (0, 0)}}, "bounded to 0 to 0, and code for the CPU takes 1 or more"),
         ({"dims": {"n": (1, 4)}, "hints": {"n": (2, 8)}}, "the hint 8 for dimension 'n' is not in its bounds, 1 to 4"),
     ],
 )
@@ -219,6 +220,15 @@ def test_a_batch_of_images_runs_on_the_cpu_at_any_size(tmp_path: Path, devices: 
             np.testing.assert_allclose(session.run(feed)["y"], reference(path, feed)[0], rtol=1e-4, atol=1e-5)
         with pytest.raises(FeedError, match="dimension 'batch' of input 'x' must be 1 or more, got 0"):
             session.run({"x": noise(0, 3, 16, 16)})
+
+
+def test_bounds_are_those_of_the_option_that_the_code_allows(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    save(path, [helper.make_node("Relu", ["x"], ["y"])], {"x": ["n", 4]}, {"y": ["n", 4]})
+    for devices, least in (("CPU", 1), ("ORT", 0)):
+        compile_model(path, tmp_path / "m.hcb", devices=devices, dims={"n": (0, 6)}, check=False)
+        with load(tmp_path / "m.hcb") as session:
+            assert str(session.inputs[0]) == f"x: float32 [n ({least} to 6), 4]"
 
 
 @pytest.mark.slow
