@@ -34,6 +34,7 @@ from heterocc.compiler.shape_requests import (
     ShapeRequest,
     require_bounds,
     require_different,
+    require_possible,
     shape_requests,
     with_samples_in_bounds,
 )
@@ -205,6 +206,8 @@ def prepare(
         config=options.config,
         traits=traits_of(model),
     )
+    if any(device.backend == "cpu" for device in all_devices(lists)):
+        require_possible(request, model)
     lists, untargeted = with_cpu_targets(
         lists, options.cpu_targets, (*options.properties, *config_texts(options.config))
     )

@@ -59,20 +59,21 @@ class ShapeRequest:
 def shape_requests(options: CompileOptions) -> tuple[ShapeRequest, ...]:
     """The requests of a compile, at least one, each set of shapes with each combination of hinted sizes.
 
-    If every list of devices has one that takes dynamic dimensions, those that are not fixed stay dynamic, and a last
-    request with hints and sets leaves all of these dynamic, for sizes that no other request fixes.
+    If every list of devices has one that takes dynamic dimensions, those that are not fixed stay dynamic. If every list
+    has ONNX Runtime, a last request beside hints and sets leaves all of these dynamic, for sizes that no other fixes.
 
     Raises ShapeOptionError (HC106) for a name or shape that is given twice, and for more than MAX_REQUESTS.
     """
     sets: Sequence[Mapping[str, Sequence[int]]] = options.shape_sets or ({},)
     fixed = {name: size for name, size in options.dims.items() if not isinstance(size, tuple)}
     bounds = {name: _bounds(name, size) for name, size in options.dims.items() if isinstance(size, tuple)}
-    keep = takes_dynamic((tuple(options.devices), *options.variants))
+    lists = (tuple(options.devices), *options.variants)
+    keep, is_open = takes_dynamic(lists), _each_has(lists, "ORT")
     if bounds and not keep:
         raise ShapeOptionError(
             f"the bounds of '{next(iter(bounds))}' need a device that takes dynamic dimensions",
             where=Hint("dims=…", "--dim"),
-            hint=Hint("add ORT to `devices`, or give a size", "add ORT to --devices, or give a size"),
+            hint=Hint("add CPU or ORT to `devices`, or give a size", "add CPU or ORT to --devices, or give a size"),
         )
     for name, sizes in options.hints.items():
         if name in fixed:
@@ -113,9 +114,9 @@ def shape_requests(options: CompileOptions) -> tuple[ShapeRequest, ...]:
             label = ",".join(f"{name}={size}" for name, size in dims.items())
             texts = [f"{name}={'x'.join(map(str, shape))}" for name, shape in shapes.items()]
             label = ";".join([*texts, *([label] if label else [])])
-            label = label if number > 1 or keep else ""
+            label = label if number > 1 or is_open else ""
             found.append(ShapeRequest({**options.shapes, **shapes}, {**fixed, **dims}, bounds, label, keep_dims=keep))
-    if keep and (options.shape_sets or options.hints):
+    if is_open and (options.shape_sets or options.hints):
         found.append(ShapeRequest(options.shapes, fixed, bounds, "any", keep_dims=True, is_open=True))
     return tuple(found)
 
@@ -129,6 +130,19 @@ def require_bounds(request: ShapeRequest, model: ImportedModel) -> None:
                 f"no dimension of the model's inputs is named '{name}'",
                 where=model.name,
                 hint=nearest(name, known) if known else "its inputs have no named dimensions",
+            )
+
+
+def require_possible(request: ShapeRequest, model: ImportedModel) -> None:
+    """Raise ShapeOptionError (HC106) for bounds without a size that code for the CPU takes."""
+    for name, (low, high) in request.bounds.items():
+        least, most = model.bounds.get(name, (0, None))
+        if high < least or (most is not None and most < low):
+            raise ShapeOptionError(
+                f"dimension '{name}' is bounded to {low} to {high}, and code for the CPU takes {least} "
+                + ("or more" if most is None else f"to {most}"),
+                where=Hint(f"dims={{'{name}': …}}", f"--dim {name}=…"),
+                hint="give other bounds, or leave CPU out of the devices",
             )
 
 
@@ -157,13 +171,18 @@ def _bounds(name: str, given: tuple[object, ...]) -> tuple[int, int]:
 
 
 def takes_dynamic(lists: Iterable[str | Sequence[str]]) -> bool:
-    """Whether each list of devices has one that runs nodes of any shape, which is ONNX Runtime."""
-    return all(_has_ort(parse_request(listed)) for listed in lists)
+    """Whether each list of devices has one that takes dynamic dimensions: the CPU or ONNX Runtime."""
+    return _each_has(lists, "CPU", "ORT")
 
 
-def _has_ort(request: DeviceRequest) -> bool:
-    listed = {name.upper() for name in (*request.names, *request.then)}
-    return "ORT" in listed and "ORT" not in {name.upper() for name in request.excluded}
+def _each_has(lists: Iterable[str | Sequence[str]], *wanted: str) -> bool:
+    """Whether each list of devices has one of these."""
+    return all(_listed(parse_request(listed)).intersection(wanted) for listed in lists)
+
+
+def _listed(request: DeviceRequest) -> set[str]:
+    excluded = {name.upper() for name in request.excluded}
+    return {name.upper() for name in (*request.names, *request.then)} - excluded
 
 
 def require_different(models: Sequence[tuple[ShapeRequest, ImportedModel]]) -> None:

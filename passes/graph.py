@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -27,14 +26,16 @@ DTYPE_BYTES: Mapping[str, int] = MappingProxyType(
 )
 """Bytes per element of the dtypes that devices can store; any other dtype is opaque (string, sequence, map …)."""
 
-Dim = int | None
+Dim = int | str | None
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
     """A tensor of the graph.
 
-    `shape` has `None` for a dimension that is known only at run time, and is `None` if even the rank is unknown.
+    `shape` has a text for a dimension that follows from sizes of the inputs: the name of one of theirs, or an
+    expression of names. Equal texts mean equal sizes. It has `None` for a dimension that is known only at run time, and
+    is `None` if even the rank is unknown.
     `dtype` is numpy's name (`float32`), or any other text for a value that is not a numeric tensor (`string`,
     `seq(map(int64,tensor(float)))`), which is opaque and stays in ONNX Runtime.
     """
@@ -45,8 +46,14 @@ class Value:
 
     @property
     def is_static(self) -> bool:
-        """Return whether every dimension is known."""
-        return self.shape is not None and all(d is not None for d in self.shape)
+        """Return whether every dimension is a number."""
+        return self.shape is not None and all(isinstance(d, int) for d in self.shape)
+
+    @property
+    def numbers(self) -> tuple[int, ...] | None:
+        """The shape if every dimension is a number, else None."""
+        dims = tuple(d for d in self.shape or () if isinstance(d, int))
+        return dims if self.shape is not None and len(dims) == len(self.shape) else None
 
     @property
     def is_opaque(self) -> bool:
@@ -57,9 +64,13 @@ class Value:
     def nbytes(self) -> int:
         """Bytes of the tensor; 0 if they are known only at run time."""
         size = DTYPE_BYTES.get(self.dtype)
-        if size is None or self.shape is None or None in self.shape:
+        if size is None or self.shape is None:
             return 0
-        return math.prod(self.shape) * size  # type: ignore[arg-type]
+        for dim in self.shape:  # in the inner loops of passes: no call for each value
+            if not isinstance(dim, int):
+                return 0
+            size *= dim
+        return size
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from heterocc.passes.graph import Graph, Node
 
 SMALL_ELEMENTS = 64
@@ -47,9 +49,6 @@ def _reads_as_shape(node: Node, value: str) -> bool:
 
 def _is_small_integer(graph: Graph, name: str) -> bool:
     value = graph.values[name]
-    if value.dtype not in ("int32", "int64") or not value.is_static or value.shape is None:
+    if value.dtype not in ("int32", "int64") or value.numbers is None:
         return False
-    elements = 1
-    for dim in value.shape:
-        elements *= dim or 0
-    return elements <= SMALL_ELEMENTS
+    return math.prod(value.numbers) <= SMALL_ELEMENTS

@@ -14,6 +14,7 @@ from heterocc.compiler.build.tuning import TunedPartition
 from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.files.records import open_records
 from heterocc.compiler.importer.model import ImportedModel
+from heterocc.compiler.importer.named_inputs import with_names
 from heterocc.compiler.lower import lowering_for
 from heterocc.compiler.lower.backend import LoweredPartition, PartitionJob, Tuning
 from heterocc.compiler.lower.gpu.tuning.timing import interleaved
@@ -41,10 +42,13 @@ class BuiltPlan:
 def jobs_of(plan: Plan, model: ImportedModel, devices: Iterable[TargetDevice]) -> tuple[PartitionJob, ...]:
     """The jobs for lowering the partitions of a plan; partition `i` has the name `p<i>`."""
     by_name = {d.name: d for d in devices}
-    return tuple(
-        PartitionJob(f"p{i}", model, by_name[part.device], part.nodes, plan.inputs_of(i), plan.outputs_of(i))
-        for i, part in enumerate(plan.partitions)
-    )
+    found = []
+    for i, part in enumerate(plan.partitions):
+        device, inputs = by_name[part.device], plan.inputs_of(i)
+        if device.backend == "cpu":
+            inputs = with_names(model, part.nodes, inputs)
+        found.append(PartitionJob(f"p{i}", model, device, part.nodes, inputs, plan.outputs_of(i)))
+    return tuple(found)
 
 
 class DoesNotLower(Exception):  # noqa: N818  # caught by the driver, which places the nodes on another device

@@ -229,8 +229,20 @@ def _variant(
         summary=parts.summary,
         notes=parts.notes,
         shapes_of=parts.choice,
-        bounds={name: m.Bounds(min=least, max=largest) for name, (least, largest) in parts.bounds.items()},
+        bounds=_bounds(model, parts),
     )
+
+
+def _bounds(model: ImportedModel, parts: VariantParts) -> dict[str, m.Bounds]:
+    """The sizes of named dimensions that a variant takes: those that were requested and that compiled code allows."""
+    found: dict[str, tuple[int, int | None]] = dict(parts.bounds)
+    values = {v for piece in parts.pieces if piece.lowered.kind == "tvm" for v in piece.job.inputs}
+    names = {d for v in values for d in model.graph.values[v].shape or () if isinstance(d, str)}
+    for name in sorted(names & model.bounds.keys()):
+        least, most = model.bounds[name]
+        low, high = found.get(name, (0, None))
+        found[name] = max(low, least), min((n for n in (high, most) if n is not None), default=None)
+    return {name: m.Bounds(min=low, max=high) for name, (low, high) in found.items()}
 
 
 def _kernel(model: ImportedModel, symbol: str, nodes: tuple[str, ...], outputs: tuple[str, ...]) -> m.Kernel:

@@ -21,6 +21,7 @@ from heterocc.compiler.checking.verdict import CheckResult, Fault, Right, Unchec
 from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.files.scratch import scratch_folder
 from heterocc.compiler.importer.model import ImportedModel
+from heterocc.compiler.importer.named_inputs import with_names
 from heterocc.compiler.importer.random_nodes import random_values
 from heterocc.compiler.lower import lowering_for
 from heterocc.compiler.lower.backend import LoweredPartition, PartitionJob
@@ -224,6 +225,8 @@ class Checker:
         """The error of one node compiled alone for the device, or None."""
         node = self._model.graph.node_by_name[name]
         inputs = tuple(v for v in dict.fromkeys(node.inputs) if v not in self._model.graph.constants)
+        if device.backend == "cpu":
+            inputs = with_names(self._model, (name,), inputs)
         job = PartitionJob("p0", self._model, device, (name,), inputs, node.outputs)
         values = {**self._feed, **Reference(self._model, [*inputs, *node.outputs]).run(self._feed)}
         if self._cannot_check(job, values) is not None:

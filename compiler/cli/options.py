@@ -39,7 +39,7 @@ Dim = Annotated[
     list[str] | None,
     typer.Option(
         "--dim",
-        help="Fix a named dimension wherever the inputs have it: batch=8, or bound it where ORT runs any size: "
+        help="Fix a named dimension wherever the inputs have it: batch=8, or bound it where it stays dynamic: "
         "batch=1..64; `heterocc inspect model.onnx` lists the names. Repeatable.",
         metavar="NAME=SIZE",
     ),

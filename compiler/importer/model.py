@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -12,6 +13,8 @@ import onnx
 from onnx import helper
 
 from heterocc.compiler.importer.draft.draft import np_type, reads
+from heterocc.compiler.importer.symbols.sizes import least_size
+from heterocc.compiler.importer.symbols.symbols import Symbols
 from heterocc.passes.graph import Graph, Value
 from heterocc.passes.show.printer import count, human_bytes
 
@@ -28,6 +31,7 @@ class ImportedModel:
     input shapes: a `subgraph` with one of them has inputs of unknown dimensions. `dimensions` are the names of
     dimensions in the file, None for those without one, by the model's own names of inputs and outputs. `samples` are
     shapes for inputs with dynamic dimensions, by the model's own names, with which ONNX Runtime runs the model.
+    `symbols` are the named dimensions of the inputs, and what follows from them; None if all inputs are fixed.
     """
 
     name: str
@@ -41,6 +45,7 @@ class ImportedModel:
     loose: frozenset[str] = frozenset()
     dimensions: Mapping[str, tuple[str | None, ...]] = field(default_factory=dict)
     samples: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    symbols: Symbols | None = None
 
     def __repr__(self) -> str:
         """One short line; the fields hold all weights."""
@@ -91,6 +96,37 @@ class ImportedModel:
         if not self.loose.isdisjoint(chosen):
             open_shapes(model)
         return model
+
+    @property
+    def bounds_are_known(self) -> bool:
+        """Whether each limit of the sizes is one of a named dimension, which can be checked before a run."""
+        return self.symbols is None or all(limit.size.name is not None for limit in self.symbols.limits.values())
+
+    @cached_property
+    def bounds(self) -> Mapping[str, tuple[int, int | None]]:
+        """The least size and the largest one, or None, that the nodes allow for each named dimension."""
+        if self.symbols is None:
+            return {}
+        most = {limit.size.name: limit.most for limit in self.symbols.limits.values()}
+        shapes = [v.shape for v in self.graph.values.values() if v.shape is not None]
+        sizes = {d: self.symbols.sizes[d] for shape in shapes for d in shape if isinstance(d, str)}
+        return {name: (least_size(name, sizes.values()), most.get(name)) for name in self.symbols.names}
+
+    def at(self, sizes: Mapping[str, int]) -> ImportedModel:
+        """The model for these sizes of all named dimensions, with the same nodes."""
+        if self.symbols is None:
+            return self
+        known = self.symbols.sizes
+
+        def fixed(value: Value) -> Value:
+            if value.shape is None:
+                return value
+            return dataclasses.replace(
+                value, shape=tuple(known[d].at(sizes) if isinstance(d, str) else d for d in value.shape)
+            )
+
+        values = {name: fixed(value) for name, value in self.graph.values.items()}
+        return dataclasses.replace(self, graph=dataclasses.replace(self.graph, values=values), symbols=None)
 
     def shape_texts(self) -> list[str]:
         """The inputs' shapes by the model's own names, in the form of `--shape`: `image=1,3,224,224`."""

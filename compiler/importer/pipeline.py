@@ -26,7 +26,14 @@ from heterocc.compiler.importer.reading.source import AnyModel, ModelSource, as_
 from heterocc.compiler.importer.shapes.named import dims_of, is_symbol
 from heterocc.compiler.importer.shapes.propose import propose_shapes
 from heterocc.compiler.importer.shapes.shape_rules import empty_at_fault
-from heterocc.compiler.importer.shapes.shapes import dims_text, dynamic_inputs, fix_inputs, infer, set_input_shapes
+from heterocc.compiler.importer.shapes.shapes import (
+    dims_text,
+    dynamic_inputs,
+    fix_inputs,
+    infer,
+    name_dimensions,
+    set_input_shapes,
+)
 from heterocc.compiler.keywords import checked_keywords
 from heterocc.passes.graph import Graph, Node, Value
 
@@ -43,8 +50,8 @@ def import_model(
     """Read, check and normalise an ONNX model: a path, a ModelProto, or the bytes of one.
 
     `shapes` fixes dynamic input shapes by the input's name in the model, `dims` dimensions by their names, wherever the
-    inputs have them; with `keep_dims` others stay dynamic. `base_dir` is the folder of the external data
-    of a model without a file; without it such data is refused.
+    inputs have them. With `keep_dims` others stay dynamic: shapes have their names, and expressions of these.
+    `base_dir` is the folder of the external data of a model without a file; without it such data is refused.
 
     Raises an InputError (HC1xx) for any error in the model, its external data or the shapes.
     """
@@ -72,6 +79,7 @@ def _import(
     if keep_dims:
         set_input_shapes(draft, shapes, where, dims)
         samples = propose_shapes(draft) if dynamic_inputs(draft) else {}
+        name_dimensions(draft)
     else:
         fix_inputs(draft, shapes, where, dims)
     # A name that is not UTF-8 has lone surrogates in Python, which cannot be written to text files.
@@ -148,6 +156,7 @@ def _finish(draft: Draft, stem: str, digest: str, sources: Mapping[str, str], wh
         opsets=MappingProxyType(opsets(draft.model)),
         notes=tuple(draft.notes),
         loose=loose,
+        symbols=draft.symbols,
     )
 
 

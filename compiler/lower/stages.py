@@ -13,6 +13,7 @@ import tvm
 from heterocc.artifacts.errors import HeteroccError, LoweringError
 from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.importer.model import ImportedModel
+from heterocc.compiler.importer.named_inputs import with_names
 from heterocc.compiler.lower.backend import KernelInfo, LoweredPartition, PartitionJob, Tuned
 from heterocc.compiler.lower.pipeline import KernelModule, first_line
 
@@ -76,6 +77,7 @@ def trial_job(model: ImportedModel, node: str, device: TargetDevice, *, trial: b
     """A job for a partition that consists of one node."""
     found = model.graph.node_by_name[node]
     inputs = tuple(v for v in dict.fromkeys(found.inputs) if v not in model.graph.constants)
+    inputs = with_names(model, (node,), inputs)
     return PartitionJob("trial", model, device, (node,), inputs, found.outputs, trial=trial)
 
 

@@ -58,6 +58,12 @@ def arguments_of(call: relax.Call) -> list[relax.Expr]:
     return list(given.fields) if isinstance(given, relax.Tuple) else [given]
 
 
+def is_static(value: relax.Expr) -> bool:
+    """Whether every dimension of a tensor is a number."""
+    shape = value.ty.shape
+    return isinstance(shape, relax.ShapeExpr) and all(isinstance(d, tvm.tirx.IntImm) for d in shape.values)
+
+
 def types_of(ty: relax.TensorType | relax.TupleType) -> list[relax.TensorType]:
     """The types of the tensors that make up a value, as what a kernel call writes: one, or those of a tuple."""
     return list(ty.fields) if isinstance(ty, relax.TupleType) else [ty]

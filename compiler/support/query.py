@@ -200,7 +200,7 @@ def query_model(
     if not resolved:
         resolved, notes = resolve_devices(names, device_files, properties, config=config, traits=traits_of(model))
     store = open_cache() if cache is None else cache
-    support = Support(model, lowering, known_wrong, store)
+    support = Support(model, lowering, known_wrong, store, any(d.last_resort for d in resolved))
     refusals: dict[str, dict[str, Refusal]] = {d.name: {} for d in resolved}
     for node in model.graph.nodes:
         for device in resolved:
@@ -225,6 +225,8 @@ def _names_or_devices(
 
 
 def _any_shape(devices: str | Sequence[str] | Sequence[TargetDevice] | None) -> bool:
-    """Whether one of the devices runs nodes of any shape."""
+    """Whether one of the devices takes dynamic dimensions."""
     names, resolved = _names_or_devices(devices)
-    return any(d.last_resort for d in resolved) or (not resolved and (names is None or takes_dynamic([names])))
+    return any(d.last_resort or d.backend == "cpu" for d in resolved) or (
+        not resolved and (names is None or takes_dynamic([names]))
+    )

@@ -46,6 +46,13 @@ def default_lowering(device: TargetDevice) -> Lowering:
     return lowering
 
 
+def default_batches(model: ImportedModel, device: TargetDevice) -> bool:
+    """Whether heterocc's own lowering runs a model as a loop over a batch."""
+    from heterocc.compiler.lower.cpu.lowering import is_batch
+
+    return is_batch(model, device)
+
+
 def default_known_wrong(node: onnx.NodeProto) -> str | None:
     """heterocc's own list of converters that give wrong results."""
     from heterocc.compiler.lower.tvm_fixes.known_wrong import known_wrong
@@ -57,6 +64,8 @@ def default_known_wrong(node: onnx.NodeProto) -> str | None:
 class Support:
     """Support queries for the nodes of one model; trials are cached, and run once per signature and target.
 
+    `beside_last_resort` says whether a device that runs all nodes is listed; `batches` whether a model with dynamic
+    dimensions is a batch of separate items for a device.
     `asked` counts the trials that were run, `remembered` the answers from the cache.
     """
 
@@ -64,6 +73,8 @@ class Support:
     lowering: LoweringFor = default_lowering
     known_wrong: KnownWrong = default_known_wrong
     cache: Answers = field(default_factory=NoCache)
+    beside_last_resort: bool = False
+    batches: Callable[[ImportedModel, TargetDevice], bool] = default_batches
     asked: int = 0
     remembered: int = 0
 
@@ -72,6 +83,7 @@ class Support:
         self._signatures: dict[str, str] = {}
         self._answers: dict[str, Answer] = {}
         self._lowerings: dict[str, Lowering] = {}
+        self._is_batch: bool | None = None
 
     def refusal(self, node: Node, device: TargetDevice) -> Refusal | None:
         """The reason why `device` cannot run `node`, or None if it can. The trial comes last, after cheap rules."""
@@ -97,7 +109,7 @@ class Support:
             if value.dtype not in device.dtypes:
                 return Refusal("dtype", f"{role} '{value.name}' is {value.dtype}, which {device.name} does not compute")
         for role, value in touched:
-            if device.static_shapes_only and not value.is_static:
+            if device.static_shapes_only and not value.is_static and not self._takes_sizes(value, device):
                 return Refusal("shape", f"{role} '{value.name}' has shape {shape_text(value)}, known only at run time")
         for role, value in touched:
             if device.max_buffer is not None and value.nbytes > device.max_buffer:
@@ -107,6 +119,19 @@ class Support:
         if device.memory is not None and total > device.memory:
             return Refusal("limit", f"its tensors have {total} bytes, more than {device.name}'s {device.memory}")
         return None
+
+    def _takes_sizes(self, value: Value, device: TargetDevice) -> bool:
+        """Whether code for the device takes sizes at run time: on a CPU, those that follow from named dimensions.
+
+        Beside a device of last resort only for a batch of separate items, which runs at the speed of fixed shapes.
+        """
+        if device.backend != "cpu" or value.shape is None or None in value.shape or not self.model.bounds_are_known:
+            return False
+        if not self.beside_last_resort:
+            return True
+        if self._is_batch is None:
+            self._is_batch = self.batches(self.model, device)
+        return self._is_batch
 
     def _trial(self, node: Node, device: TargetDevice) -> str | None:
         key = self.key(node, device)
@@ -175,6 +200,9 @@ class Support:
     def _value_text(self, name: str) -> str:
         value = self.model.graph.values[name]
         text = f"{value.dtype} {value.shape}"
+        contents = None if self.model.symbols is None else self.model.symbols.contents.get(name)
+        if contents is not None:
+            text += f" {[None if size is None else size.text for size in contents.flat]}"
         if name not in self.model.graph.constants:
             return text
         array = self.model.weights.get(name)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 from onnx import helper
@@ -21,6 +22,7 @@ from tests.compiler.onnx_build import I64, model, node, noise
 from tests.compiler.onnx_build import save as save_model
 from tests.compiler.onnx_build import value as info
 from tests.compiler.small import save
+from tests.symbolic_models import convolutions, transformer
 
 
 def reference(path: Path, feed: dict[str, np.ndarray]) -> list[Any]:
@@ -110,27 +112,27 @@ def test_nodes_of_known_shape_stay_on_the_cpu_and_a_note_names_the_dimension(tmp
                 np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_without_onnx_runtime_in_the_list_dynamic_dimensions_are_an_error_that_names_it(tmp_path: Path) -> None:
+def test_without_cpu_and_onnx_runtime_in_the_list_dynamic_dimensions_are_an_error(tmp_path: Path) -> None:
     path = image_net(tmp_path / "m.onnx")
-    for options in ({"devices": "CPU"}, {"devices": "CPU,ORT", "variants": ("CPU",)}):
+    for options in ({"devices": "VULKAN"}, {"devices": "CPU,ORT", "variants": ("VULKAN",)}):
         with pytest.raises(DynamicShapeError) as caught:
             compile_model(path, tmp_path / "m.hcb", **options)  # type: ignore[arg-type]
         assert "--dim batch=1 --dim h=224 --dim w=224; or add ORT to --devices" in caught.value.command_text()
 
 
-def test_a_size_without_hint_runs_in_onnx_runtime_beside_the_code_for_hints(tmp_path: Path) -> None:
+def test_a_size_without_hint_runs_in_dynamic_code_beside_the_code_for_hints(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     save(path, [helper.make_node("MatMul", ["x", "w"], ["y"])], {"x": ["n", 4]}, {"y": ["n", 8]}, {"w": noise(4, 8)})
     report = compile_model(path, tmp_path / "m.hcb", hints={"n": (1, 2)}, check=False)
     assert report.variants == ("main", "main@n=2", "main@any")
     with load(tmp_path / "m.hcb") as session:
-        assert str(session.inputs[0]) == "x: float32 [n, 4]"
+        assert str(session.inputs[0]) == "x: float32 [n (1 or more), 4]"
         used = []
         for size in (1, 2, 5):
             x = noise(size, 4)
             np.testing.assert_allclose(session.run({"x": x})["y"], reference(path, {"x": x})[0], rtol=1e-4, atol=1e-5)
             used.append((session.variant.name, session.variant.devices[0].name))
-        assert used == [("main", "CPU"), ("main@n=2", "CPU"), ("main@any", "ORT")]
+        assert used == [("main", "CPU"), ("main@n=2", "CPU"), ("main@any", "CPU")]
     assert verify_bundle(tmp_path / "m.hcb", None).ok
 
 
@@ -139,7 +141,7 @@ def test_inputs_without_a_name_or_a_rank_are_taken_too(tmp_path: Path) -> None:
     proto = model(nodes, [info("x", [None, 2]), info("z", None)], [info("y"), info("s", None, I64)])
     compile_model(save_model(tmp_path, proto), tmp_path / "m.hcb", devices="ORT")
     with load(tmp_path / "m.hcb") as session:
-        assert [str(i) for i in session.inputs] == ["x: float32 [?, 2]", "z: float32 any shape"]
+        assert [str(i) for i in session.inputs] == ["x: float32 [x_0, 2]", "z: float32 any shape"]
         for size in (1, 4):
             found = session.run({"x": noise(size, 2), "z": noise(*[2] * size)})
             assert found["y"].shape == (size, 2) and list(found["s"]) == [2] * size
@@ -191,10 +193,11 @@ def test_bounds_are_checked_before_a_run_and_limit_the_seeded_inputs(tmp_path: P
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"devices": "CPU", "dims": {"n": (1, 4)}}, "need a device that takes dynamic dimensions"),
+        ({"devices": "VULKAN", "dims": {"n": (1, 4)}}, "need a device that takes dynamic dimensions"),
         ({"dims": {"n": (4, 1)}}, "cannot be"),
         ({"dims": {"n": (1, 2, 3)}}, "cannot be"),
         ({"dims": {"m": (1, 4)}}, "named 'm'"),
+        ({"devices": "CPU", "dims": {"n": (0, 0)}}, "bounded to 0 to 0, and code for the CPU takes 1 or more"),
         ({"dims": {"n": (1, 4)}, "hints": {"n": (2, 8)}}, "the hint 8 for dimension 'n' is not in its bounds, 1 to 4"),
     ],
 )
@@ -203,3 +206,41 @@ def test_bounds_that_cannot_hold_are_errors(tmp_path: Path, options: dict[str, A
     save(path, [helper.make_node("Relu", ["x"], ["y"])], {"x": ["n", 4]}, {"y": ["n", 4]})
     with pytest.raises(ShapeOptionError, match=words):
         compile_model(path, tmp_path / "m.hcb", **{"devices": "ORT", **options})
+
+
+@pytest.mark.parametrize("devices", ["CPU", "CPU,ORT"])
+def test_a_batch_of_images_runs_on_the_cpu_at_any_size(tmp_path: Path, devices: str) -> None:
+    path = tmp_path / "m.onnx"
+    onnx.save(convolutions(), path)
+    report = compile_model(path, tmp_path / "m.hcb", devices=devices)
+    assert set(report.plan.device_of.values()) == {"CPU"} and len(report.plan.partitions) == 1
+    with load(tmp_path / "m.hcb") as session:
+        for size in (1, 3, 8):
+            feed = {"x": noise(size, 3, 16, 16)}
+            np.testing.assert_allclose(session.run(feed)["y"], reference(path, feed)[0], rtol=1e-4, atol=1e-5)
+        with pytest.raises(FeedError, match="dimension 'batch' of input 'x' must be 1 or more, got 0"):
+            session.run({"x": noise(0, 3, 16, 16)})
+
+
+def test_bounds_are_those_of_the_option_that_the_code_allows(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    save(path, [helper.make_node("Relu", ["x"], ["y"])], {"x": ["n", 4]}, {"y": ["n", 4]})
+    for devices, least in (("CPU", 1), ("ORT", 0)):
+        compile_model(path, tmp_path / "m.hcb", devices=devices, dims={"n": (0, 6)}, check=False)
+        with load(tmp_path / "m.hcb") as session:
+            assert str(session.inputs[0]) == f"x: float32 [n ({least} to 6), 4]"
+
+
+@pytest.mark.slow
+def test_a_transformer_runs_on_the_cpu_up_to_the_length_of_its_table(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    onnx.save(transformer(size=8, longest=12), path)
+    report = compile_model(path, tmp_path / "m.hcb", devices="CPU")
+    assert report.plan.partitions[0].device == "CPU"
+    with load(tmp_path / "m.hcb") as session:
+        for size in ((1, 1), (2, 5), (3, 12)):
+            feed = {"ids": np.full(size, 7, np.int64), "mask": np.ones(size, np.int64)}
+            for got, wanted in zip(session.run(feed).values(), reference(path, feed), strict=True):
+                np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
+        with pytest.raises(FeedError, match="dimension 'seq' of input 'ids' must be 1 to 12, got 13"):
+            session.run({"ids": np.zeros((1, 13), np.int64), "mask": np.ones((1, 13), np.int64)})

@@ -13,6 +13,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from heterocc.compiler.importer.estimates.work import Budget
+from heterocc.compiler.importer.symbols.symbols import Symbols
 from heterocc.passes.graph import Value
 
 INLINE_BYTES = 1024
@@ -43,6 +44,7 @@ class Draft:
     `notes` are sentences for the user about unexpected steps of the import. `settled` are fingerprints of
     bodies that need no further simplification, `visited` the names of nodes whose bodies were simplified before.
     `budget` limits the computation of constants. `lent` are the constants of a body that belong to an outer graph.
+    `symbols` are the model's named dimensions; None if all inputs are fixed.
     """
 
     model: onnx.ModelProto
@@ -54,6 +56,7 @@ class Draft:
     visited: set[str] = field(default_factory=set)
     budget: Budget = field(default_factory=Budget)
     lent: frozenset[str] = frozenset()
+    symbols: Symbols | None = None
 
     @property
     def graph(self) -> onnx.GraphProto:

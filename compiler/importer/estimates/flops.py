@@ -53,9 +53,7 @@ def node_flops(proto: onnx.NodeProto, node: Node, values: Mapping[str, Value]) -
 
 
 def _static(value: Value) -> Shape | None:
-    if value.shape is None or not value.is_static:
-        return None
-    return tuple(d for d in value.shape if d is not None)
+    return value.numbers
 
 
 def _attributes(proto: onnx.NodeProto) -> dict[str, onnx.AttributeProto]:

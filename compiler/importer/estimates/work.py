@@ -124,7 +124,7 @@ def output_sizes(node: onnx.NodeProto, values: Mapping[str, Value], sizes: Mappi
 
 def elements(value: Value) -> int:
     """Number of elements of a value whose shape is known."""
-    return math.prod(d for d in value.shape or () if d is not None)
+    return math.prod(value.numbers or ())
 
 
 def _known(node: onnx.NodeProto, value: Value | None, inputs: list[Size]) -> Size | None:

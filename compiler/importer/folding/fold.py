@@ -29,6 +29,7 @@ from heterocc.compiler.importer.draft.draft import (
 )
 from heterocc.compiler.importer.estimates.work import Cost, Size, node_cost, output_sizes, size_of_array
 from heterocc.compiler.importer.folding.loops import loop_cost
+from heterocc.compiler.importer.folding.settle import settled_constant
 from heterocc.compiler.importer.onnx_tools.onnx_runtime import open_session
 from heterocc.compiler.importer.random_nodes import random_operator
 from heterocc.passes.graph import Value
@@ -48,6 +49,8 @@ def fold(draft: Draft, values: Mapping[str, Value], refused: set[str]) -> bool:
     readers, freed = _readers(draft), 0
     for node in draft.graph.node:
         shortcut, empty = _shortcut(node, values), _empty(node, values)
+        if shortcut is None:
+            shortcut = settled_constant(draft, node, values)
         if shortcut is not None or empty:
             draft.weights.update({node.output[0]: shortcut} if shortcut is not None else empty)
             folded.add(node.name)
@@ -117,11 +120,10 @@ def _empty(node: onnx.NodeProto, values: Mapping[str, Value]) -> dict[str, np.nd
     found: dict[str, np.ndarray] = {}
     for name in filter(None, node.output):
         value = values.get(name)
-        if value is None or value.is_opaque or value.shape is None or not value.is_static or 0 not in value.shape:
+        shape = None if value is None or value.is_opaque else value.numbers
+        if value is None or shape is None or 0 not in shape or not describable(shape):
             return {}
-        if not describable([d or 0 for d in value.shape]):
-            return {}
-        found[name] = np.zeros([d or 0 for d in value.shape], helper.tensor_dtype_to_np_dtype(np_type(value.dtype)))
+        found[name] = np.zeros(shape, helper.tensor_dtype_to_np_dtype(np_type(value.dtype)))
     return found
 
 

@@ -21,6 +21,7 @@ from heterocc.compiler.importer.draft.draft import (
 )
 from heterocc.compiler.importer.draft.surgery import Node, open_branch, put_together, replace, take_apart
 from heterocc.compiler.importer.folding.fold import fold
+from heterocc.compiler.importer.folding.settle import settle_shapes
 from heterocc.compiler.importer.onnx_tools.onnx_runtime import objection
 from heterocc.compiler.importer.operators.functions import types_of
 from heterocc.compiler.importer.shapes.shapes import forget_inferred, infer
@@ -41,6 +42,7 @@ def simplify(draft: Draft, where: str) -> Mapping[str, Value]:
         values = infer(draft, where)
         changed = _plain_casts(draft, values)
         changed |= fold(draft, values, refused)
+        changed |= settle_shapes(draft, values)
         changed |= _operate(draft)
         if not changed and not _simplify_bodies(draft, where):
             return values
@@ -231,7 +233,7 @@ def _simplify_body(draft: Draft, body: onnx.GraphProto, types: Mapping[str, onnx
     model.graph.input.extend(onnx.ValueInfoProto(name=n, type=types[n]) for n in outer if n not in draft.weights)
     weights = {n: draft.weights[n] for n in outer if n in draft.weights}
     weights |= {t.name: to_array(t) for t in body.initializer}
-    inner = dataclasses.replace(draft, model=model, weights=weights, lent=frozenset(outer))
+    inner = dataclasses.replace(draft, model=model, weights=weights, lent=frozenset(outer), symbols=None)
     simplify(inner, where)
     if objection(inner.to_proto(), compute=not draft.budget.spent) is not None:
         return  # the fixed shapes contradict this branch, but a run may never take it

@@ -50,13 +50,13 @@ def _draw(value: Value, source: str, domains: Domains, seed: int, way: int) -> n
             f"input '{source}' has dynamic dimensions, and no shapes were found with which ONNX Runtime runs the model",
             hint=Hint("give inputs in a file: inputs='in.npz'", "give inputs with --inputs"),
         )
-    if (value.is_opaque and value.dtype not in NARROW) or not value.is_static or value.shape is None:
+    shape = value.numbers
+    if (value.is_opaque and value.dtype not in NARROW) or shape is None:
         raise InputError(
             f"inputs of type {value.dtype} cannot be drawn at random",
             where=f"input '{source}'",
             hint=Hint("give it in a file: inputs='in.npz'", "give it with --inputs"),
         )
-    shape = tuple(d for d in value.shape if d is not None)
     # Each input has its own stream, so that adding an input does not change the others.
     rng = np.random.default_rng([seed, zlib.crc32(value.name.encode()), *([way] if way else [])])
     if value.dtype in NARROW:

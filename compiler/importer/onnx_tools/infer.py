@@ -69,8 +69,13 @@ def _elements(dims: Iterable[int | None]) -> int:
 
 def _declared_length(info: onnx.ValueInfoProto) -> int:
     """The number of elements of an input by its declared type; more than MAX_RANK if it is not declared."""
-    shape = value_of(info).shape
+    shape = _dims(info)
     return MAX_RANK + 1 if shape is None or None in shape else _elements(shape)
+
+
+def _dims(info: onnx.ValueInfoProto) -> tuple[int | None, ...] | None:
+    shape = value_of(info).shape
+    return None if shape is None else tuple(d if isinstance(d, int) else None for d in shape)
 
 
 def _cut(graph: onnx.GraphProto, lengths: dict[str, int], cuts: list[_Cut], where: str) -> None:
@@ -152,7 +157,7 @@ def _restore(model: onnx.ModelProto, stand_ins: Mapping[str, str]) -> None:
 
 def _shapes(graph: onnx.GraphProto) -> _Table:
     table: _Table = {t.name: tuple(t.dims) for t in graph.initializer}
-    table.update((i.name, value_of(i).shape) for i in (*graph.input, *graph.value_info, *graph.output))
+    table.update((i.name, _dims(i)) for i in (*graph.input, *graph.value_info, *graph.output))
     return table
 
 

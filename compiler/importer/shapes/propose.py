@@ -84,9 +84,9 @@ def _filled(dynamic: Sequence[onnx.ValueInfoProto], pixels: int, steps: int, cha
         if value.shape is None:
             found[info.name] = list(_UNKNOWN_RANK[0])
             continue
-        dims = []
+        dims: list[int] = []
         for index, (size, dim) in enumerate(zip(value.shape, info.type.tensor_type.shape.dim, strict=True)):
-            if size is None:
+            if not isinstance(size, int):
                 if index == 0 or "batch" in dim.dim_param.lower():
                     size = 1
                 elif _is_image(info):

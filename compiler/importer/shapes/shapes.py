@@ -21,6 +21,7 @@ from heterocc.compiler.importer.shapes.named import (
     split_by_names,
 )
 from heterocc.compiler.importer.shapes.propose import propose_shapes
+from heterocc.compiler.importer.symbols.symbols import Symbols, derive
 from heterocc.passes.graph import Value
 from heterocc.runtime.files.shape_options import check_dims
 
@@ -49,6 +50,25 @@ def dynamic_inputs(draft: Draft) -> list[onnx.ValueInfoProto]:
     return [i for i in draft.graph.input if i.type.HasField("tensor_type") and not _is_static(i)]
 
 
+def name_dimensions(draft: Draft) -> None:
+    """Name all dynamic dimensions of the graph's inputs; equal names mean equal sizes.
+
+    A dimension without a name is called by its input and axis, `image_2`. An input of unknown rank stays so.
+    """
+    found = [(i, axis, dim) for i in draft.graph.input for axis, dim in enumerate(dims_of(i))]
+    taken = {dim.dim_param for _, _, dim in found if is_symbol(dim)}
+    for info, axis, dim in found:
+        if is_symbol(dim) or (dim.HasField("dim_value") and dim.dim_value >= 0):
+            continue
+        name = f"{info.name}_{axis}"
+        while name in taken:
+            name += "_"
+        taken.add(name)
+        dim.dim_param = name
+    names = dict.fromkeys(dim.dim_param for _, _, dim in found if is_symbol(dim))
+    draft.symbols = Symbols(tuple(names)) if names else None
+
+
 def set_input_shapes(
     draft: Draft, shapes: Mapping[str, Sequence[int]], where: str, dims: Mapping[str, int] | None = None
 ) -> None:
@@ -72,7 +92,7 @@ def set_input_shapes(
                 dim.dim_value = symbols[dim.dim_param][0]
         shape = value_of(info).shape
         if dims and shape is not None:
-            check_dims(info.name, [1 if d is None else d for d in shape], where)
+            check_dims(info.name, [d if isinstance(d, int) else 1 for d in shape], where)
 
 
 def _proposal(draft: Draft, left: Sequence[onnx.ValueInfoProto]) -> str:
@@ -167,7 +187,30 @@ def infer(draft: Draft, where: str) -> dict[str, Value]:
         if name not in known:
             known[name] = draft.graph.value_info.add(name=name)
         _merge_type(known[name], kind, dims)
-    return value_table(draft.graph, draft.weights)
+    table = value_table(draft.graph, draft.weights)
+    return table if draft.symbols is None else _symbolic(draft, draft.symbols, table)
+
+
+def _symbolic(draft: Draft, symbols: Symbols, table: Mapping[str, Value]) -> dict[str, Value]:
+    """The values with dimensions as expressions of the named ones, which are also stored in the draft's types."""
+    graph = draft.graph
+    for info in graph.input:
+        dims = tuple(d.dim_param or d.dim_value for d in dims_of(info))
+        table = {**table, info.name: Value(info.name, table[info.name].dtype, dims)} if dims else table
+    found = derive(graph.node, table, draft.weights, draft.opset, symbols)
+    for info in (*graph.value_info, *graph.output):
+        value = found.get(info.name)
+        if value is not None and value.shape is not None and info.type.HasField("tensor_type"):
+            tensor = info.type.tensor_type
+            tensor.shape.ClearField("dim")
+            for size in value.shape:
+                dim = tensor.shape.dim.add()
+                if isinstance(size, int):
+                    dim.dim_value = size
+                elif size is not None:
+                    dim.dim_param = size
+            tensor.shape.SetInParent()
+    return found
 
 
 def _forget(draft: Draft) -> None:

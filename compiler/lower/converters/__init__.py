@@ -6,6 +6,7 @@ Each module registers its converters on import, so a new module must be added to
 from heterocc.compiler.lower.converters import (
     arithmetic,
     attention,
+    computed_shapes,
     contrib,
     fourier,
     fused,
@@ -30,6 +31,7 @@ __all__ = [
     "Context",
     "arithmetic",
     "attention",
+    "computed_shapes",
     "contrib",
     "fourier",
     "fused",

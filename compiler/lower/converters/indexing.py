@@ -12,7 +12,16 @@ import tvm
 from tvm import relax, te, tirx
 
 from heterocc.compiler.lower.converters.registry import Context, converter
-from heterocc.compiler.lower.converters.values import as_dtype, dtype_of, fixed, inside, scalar, shape_of
+from heterocc.compiler.lower.converters.values import (
+    as_dtype,
+    dims_of,
+    dtype_of,
+    fixed,
+    inside,
+    rank_of,
+    scalar,
+    shape_of,
+)
 from heterocc.compiler.lower.straight import constant
 
 op = relax.op
@@ -192,9 +201,9 @@ def _require_elements(size: int, indices: relax.Expr) -> None:
 @converter("Gather")
 def _gather(ctx: Context, data: relax.Expr, indices: relax.Expr) -> relax.Expr:
     """Gather. Negative indices count from the end; an index out of range reads the nearest element."""
-    axis = ctx.attrs.get("axis", 0) % len(shape_of(data))
-    size = shape_of(data)[axis]
-    if isinstance(indices, tvm.ir.GenericConst):
+    axis = ctx.attrs.get("axis", 0) % rank_of(data)
+    size = dims_of(data)[axis]
+    if isinstance(size, int) and isinstance(indices, tvm.ir.GenericConst):
         known = indices.value.numpy().astype(np.int64)
         if known.size and (known.min() < -size or known.max() >= size):
             raise NotImplementedError(f"a constant index is out of range for a dimension of {size}")
@@ -202,15 +211,20 @@ def _gather(ctx: Context, data: relax.Expr, indices: relax.Expr) -> relax.Expr:
         if isinstance(data, tvm.ir.GenericConst):
             return constant(np.take(data.value.numpy(), known, axis))
         indices = constant(known.astype(np.int32))
-    rank = len(shape_of(indices))
+    return _taken(ctx, data, indices, axis)
+
+
+def _taken(ctx: Context, data: relax.Expr, indices: relax.Expr, axis: int) -> relax.Expr:
+    rank = rank_of(indices)
 
     def compute(x: te.Tensor, table: te.Tensor) -> te.Tensor:
         shape = [*x.shape[:axis], *table.shape, *x.shape[axis + 1 :]]
 
         def at(*i: tirx.Var) -> tirx.Expr:
             index = table(*i[axis : axis + rank])
-            zero, last = tirx.const(0, index.ty), tirx.const(size - 1, index.ty)
-            index = tirx.Select(index < zero, index + tirx.const(size, index.ty), index)
+            size, zero, one = x.shape[axis].astype(index.ty), tirx.const(0, index.ty), tirx.const(1, index.ty)
+            last = size - one
+            index = tirx.Select(index < zero, index + size, index)
             return x(*i[:axis], tirx.max(tirx.min(index, last), zero), *i[axis + rank :])
 
         return te.compute(shape, at, name="gather")

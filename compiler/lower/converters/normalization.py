@@ -10,7 +10,7 @@ from onnx import helper
 from tvm import relax
 
 from heterocc.compiler.lower.converters.registry import Context, converter
-from heterocc.compiler.lower.converters.values import as_dtype, dtype_of, scalar, shape_of
+from heterocc.compiler.lower.converters.values import as_dtype, dtype_of, rank_of, scalar, shape_of
 
 op = relax.op
 
@@ -25,7 +25,7 @@ def _batch_normalization(
     """
     running: list[relax.Expr] = []
     if ctx.attrs.get("training_mode", 0):
-        axes = [d for d in range(len(shape_of(data))) if d != 1]
+        axes = [d for d in range(rank_of(data)) if d != 1]
         wide = ctx.bb.emit(as_dtype(data, dtype_of(mean)))
         now = ctx.bb.emit(op.mean(wide, axes, True))
         centred = ctx.bb.emit(op.subtract(wide, now))
@@ -43,7 +43,7 @@ def _batch_normalization(
     factor = op.divide(scale, op.astype(op.sqrt(op.add(variance, epsilon)), dtype))
     shift = op.subtract(bias, op.multiply(op.astype(mean, dtype), factor))
     channels = shape_of(scale)[0]
-    along = (1, channels, *(1 for _ in shape_of(data)[2:])) if len(shape_of(data)) > 1 else (channels,)
+    along = (1, channels, *(1 for _ in range(2, rank_of(data)))) if rank_of(data) > 1 else (channels,)
     factor, shift = (op.astype(op.reshape(v, along), dtype_of(data)) for v in (factor, shift))
     result = op.add(op.multiply(data, factor), shift)
     return [result, *running][: ctx.outputs] if running else result
@@ -54,7 +54,7 @@ def _layer_normalization(
     ctx: Context, data: relax.Expr, scale: relax.Expr, bias: relax.Expr | None = None
 ) -> list[relax.Expr]:
     """LayerNormalization with all outputs (mean and inverse standard deviation), in the precision of `stash_type`."""
-    rank = len(shape_of(data))
+    rank = rank_of(data)
     axes = list(range(ctx.attrs.get("axis", -1) % rank, rank))
     work = helper.tensor_dtype_to_np_dtype(ctx.attrs.get("stash_type", onnx.TensorProto.FLOAT)).name
     wide = data if dtype_of(data) == work else op.astype(data, work)

@@ -13,7 +13,7 @@ import math
 from tvm import relax, te, tirx
 
 from heterocc.compiler.lower.converters.registry import Context, converter
-from heterocc.compiler.lower.converters.values import dtype_of, shape_of
+from heterocc.compiler.lower.converters.values import dims_of, dtype_of, rank_of, shape_of
 
 op = relax.op
 
@@ -23,7 +23,7 @@ def average_pool(ctx: Context, data: relax.Expr) -> relax.Expr:
     """Means over windows."""
     padding_counts = bool(ctx.attrs.get("count_include_pad", 0)) and any(ctx.attrs.get("pads", ()))
     if _covers(ctx, data) and not padding_counts:
-        return op.mean(data, list(range(2, len(shape_of(data)))), keepdims=True)
+        return op.mean(data, list(range(2, rank_of(data))), keepdims=True)
     return ctx.original(data)
 
 
@@ -31,7 +31,7 @@ def average_pool(ctx: Context, data: relax.Expr) -> relax.Expr:
 def max_pool(ctx: Context, data: relax.Expr) -> relax.Expr | list[relax.Expr]:
     """Maxima over windows, and their indices if they are wanted."""
     if ctx.outputs == 1 and _covers(ctx, data):
-        return op.max(data, list(range(2, len(shape_of(data)))), keepdims=True)
+        return op.max(data, list(range(2, rank_of(data))), keepdims=True)
     ctx = _padded(ctx, data)
     if ctx.outputs > 1 and ctx.node.output[1]:
         return _with_indices(ctx, data)
@@ -43,7 +43,9 @@ def _padded(ctx: Context, data: relax.Expr) -> Context:
     auto = ctx.text("auto_pad", "NOTSET")
     if auto not in ("SAME_UPPER", "SAME_LOWER"):
         return ctx
-    sizes, kernel = shape_of(data)[2:], ctx.attrs["kernel_shape"]
+    sizes, kernel = dims_of(data)[2:], ctx.attrs["kernel_shape"]
+    if not all(isinstance(size, int) for size in sizes):
+        raise NotImplementedError("padding that depends on the input's size needs an image of a fixed size")
     strides, dilations = (ctx.attrs.get(k, None) or [1] * len(sizes) for k in ("strides", "dilations"))
     axes = zip(sizes, kernel, strides, dilations, strict=True)
     total = [max(0, (-(-n // s) - 1) * s + (k - 1) * d + 1 - n) for n, k, s, d in axes]
@@ -138,8 +140,10 @@ def _covers(ctx: Context, data: relax.Expr) -> bool:
     """Whether there is one window, which takes in every element of the input's spatial dimensions."""
     if ctx.text("auto_pad", "NOTSET") != "NOTSET":
         return False
-    sizes = shape_of(data)[2:]
+    sizes = dims_of(data)[2:]
     rank = len(sizes)
+    if not all(isinstance(size, int) for size in sizes):
+        return False
     kernel = ctx.attrs.get("kernel_shape", ())
     if len(kernel) != rank or not all(sizes) or any(d != 1 for d in ctx.attrs.get("dilations", ())):
         return False

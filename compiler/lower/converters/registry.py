@@ -1,7 +1,8 @@
 """The registry of converters, and the context that a converter is called with.
 
 A converter takes a Context and the node's inputs (None if absent) and returns one Relax expression, or a list with
-one per output. All shapes are static. It raises NotImplementedError with the reason to refuse a node.
+one per output. It raises NotImplementedError with the reason to refuse a node. A dimension may be an expression of
+variables; `values.shape_of` refuses a node that has one, for converters that need numbers.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ import tvm
 from tvm import relax
 from tvm.relax.frontend.onnx import onnx_frontend
 
+from heterocc.compiler.lower.variables import Extent, Variables
+from heterocc.passes.graph import Value
+
 STANDARD_DOMAINS = frozenset({"", "ai.onnx"})
 MICROSOFT = "com.microsoft"
 
@@ -24,7 +28,8 @@ MICROSOFT = "com.microsoft"
 class Context:
     """The arguments of a converter: builder, node, attributes, opset, number of outputs, TVM's tables, back end.
 
-    `notes` are facts that converters remember about values of the model, by name.
+    `notes` are facts that converters remember about values of the model, by name. `variables` are those of named
+    dimensions, `values` the graph's values.
     """
 
     bb: relax.BlockBuilder
@@ -35,11 +40,36 @@ class Context:
     tables: tuple[dict[str, relax.Expr], dict[str, tuple[relax.Expr, np.ndarray]]]
     backend: str = "cpu"
     notes: dict[str, object] = field(default_factory=dict)
+    variables: Variables | None = None
+    values: Mapping[str, Value] = field(default_factory=dict)
 
     @property
     def integers(self) -> bool:
         """Return whether the device computes products of 8-bit integers in integers."""
         return self.backend == "cpu"
+
+    def result(self, index: int = 0) -> tuple[Extent, ...]:
+        """The shape of an output. Raises NotImplementedError if it is known only at run time."""
+        value = self.values.get(self.node.output[index])
+        found = None if value is None or self.variables is None else self.variables.shape(value)
+        if found is None:
+            raise NotImplementedError("the shape of the result depends on data")
+        return found
+
+    def is_symbolic(self, index: int) -> bool:
+        """Return whether the shape of an output is not static."""
+        value = self.values.get(self.node.output[index])
+        return value is not None and not value.is_static and bool(self.variables)
+
+    def is_symbolic_data(self, value: relax.Expr) -> bool:
+        """Return whether a dimension of a tensor is not a number."""
+        return not all(isinstance(d, tvm.tirx.IntImm) for d in value.ty.shape.values)
+
+    def sizes(self, index: int) -> tuple[Extent, ...] | None:
+        """The elements of an input that are constant or follow from sizes; None for an absent or computed one."""
+        name = self.node.input[index] if index < len(self.node.input) else ""
+        found = self.variables.contents(name) if name and self.variables is not None else None
+        return None if found is None else found[0]
 
     def text(self, name: str, default: str) -> str:
         """The value of a string attribute."""

@@ -9,7 +9,7 @@ from onnx import helper
 from tvm import relax
 
 from heterocc.compiler.lower.converters.registry import Context, converter
-from heterocc.compiler.lower.converters.values import dtype_of, shape_of
+from heterocc.compiler.lower.converters.values import dims_of, dtype_of, rank_of, shape_of
 from heterocc.compiler.lower.straight import constant
 
 op = relax.op
@@ -48,7 +48,7 @@ def _space_to_depth(ctx: Context, data: relax.Expr) -> relax.Expr:
 @converter("Concat")
 def concat(ctx: Context, *inputs: relax.Expr) -> relax.Expr:
     """Concat, also of weights only, for which TVM's converter expects arrays of its own. Empty parts are left out."""
-    parts = [i for i in inputs if 0 not in shape_of(i)] or [inputs[0]]
+    parts = [i for i in inputs if not any(isinstance(d, int) and d == 0 for d in dims_of(i))] or [inputs[0]]
     return parts[0] if len(parts) == 1 else op.concat(parts, ctx.attrs.get("axis", 1))
 
 
@@ -58,6 +58,6 @@ def split(ctx: Context, data: relax.Expr, sizes: relax.Expr | None = None) -> re
     parts = ctx.attrs.get("split") if sizes is None else ctx.known(sizes)
     if parts is None or all(parts):
         return ctx.original(data) if sizes is None else ctx.original(data, sizes)
-    axis = int(ctx.attrs.get("axis", 0)) % len(shape_of(data))
+    axis = int(ctx.attrs.get("axis", 0)) % rank_of(data)
     ends = [int(e) for e in np.cumsum(parts)]
     return [op.strided_slice(data, [axis], [e - int(n)], [e]) for n, e in zip(parts, ends, strict=True)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import tvm
 from tvm import relax, tirx
@@ -10,8 +12,22 @@ from heterocc.compiler.lower.straight import constant
 
 
 def shape_of(value: relax.Expr) -> tuple[int, ...]:
-    """The shape of a tensor."""
-    return tuple(int(d) for d in value.ty.shape.values)
+    """The shape of a tensor. Raises NotImplementedError if a dimension has no fixed size."""
+    shape = dims_of(value)
+    for axis, size in enumerate(shape):
+        if not isinstance(size, int):
+            raise NotImplementedError(f"dimension {axis} of an input has no fixed size, '{size}'")
+    return shape
+
+
+def dims_of(value: relax.Expr) -> tuple[Any, ...]:
+    """The shape of a tensor: numbers, and expressions of variables for dimensions without a fixed size."""
+    return tuple(int(d) if isinstance(d, tirx.IntImm) else d for d in value.ty.shape.values)
+
+
+def rank_of(value: relax.Expr) -> int:
+    """The number of dimensions of a tensor."""
+    return len(value.ty.shape.values)
 
 
 def dtype_of(value: relax.Expr) -> str:

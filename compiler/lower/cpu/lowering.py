@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING
 
 from tvm import relax
 
+from heterocc.artifacts.errors import HeteroccError
 from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.devices.host import code_features, host_cpu
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.lower.backend import LoweredPartition, PartitionJob
 from heterocc.compiler.lower.codegen.shared_object import build_executable, shared_object
 from heterocc.compiler.lower.cpu.attention import fuse_attention
+from heterocc.compiler.lower.cpu.batches import can_loop, over_batch
 from heterocc.compiler.lower.cpu.channels_last import keep_channels_last
 from heterocc.compiler.lower.cpu.generate.isa import isa_of
 from heterocc.compiler.lower.cpu.maths.pipeline import PIPELINE
 from heterocc.compiler.lower.cpu.schedule import schedule_kernels
 from heterocc.compiler.lower.cpu.target import cpu_target, triple_of
 from heterocc.compiler.lower.fault import plant_fault
-from heterocc.compiler.lower.pipeline import KernelModule, destination_passing, kernel_module
+from heterocc.compiler.lower.pipeline import KernelModule, destination_passing, import_partition, kernel_module
+from heterocc.compiler.lower.relax.separable import is_separable
 from heterocc.compiler.lower.stages import Stages, lowering, refusal, trial_job
+from heterocc.compiler.lower.variables import Variables
 
 if TYPE_CHECKING:
     from tvm.target import Target
@@ -49,10 +54,45 @@ class CpuLowering:
 def _kernels(job: PartitionJob, target: Target) -> KernelModule:
     isa = isa_of(target)
     before = [relax.backend.DispatchSortScan()]
+    if job.model.symbols is not None:
+        return kernel_module(job, target, before)
     return kernel_module(job, target, before, rewrite=lambda f: fuse_attention(keep_channels_last(f), isa))
 
 
 def _stages(job: PartitionJob, target: Target) -> Stages:
+    batched = _over_batch(job, target) if job.model.symbols is not None else None
+    if batched is not None:
+        return batched
     module = plant_fault(_kernels(job, target), job)
     scheduled = schedule_kernels(module, target)
+    return Stages(module, scheduled, destination_passing(scheduled))
+
+
+def is_batch(model: ImportedModel, device: TargetDevice) -> bool:
+    """Whether the model is a batch of separate items, which the CPU runs at the speed of code of fixed shapes."""
+    symbols, graph = model.symbols, model.graph
+    if symbols is None or len(symbols.names) != 1:
+        return False
+    job = PartitionJob("p0", model, device, tuple(n.name for n in graph.nodes), graph.inputs, graph.outputs)
+    try:
+        mod = import_partition(job, cpu_target(device)).mod
+    except HeteroccError:
+        return False
+    return is_separable(mod, Variables(model).variable(symbols.names[0]).name)
+
+
+def _over_batch(job: PartitionJob, target: Target) -> Stages | None:
+    """The partition as kernels of fixed shapes in loops, if its only named dimension is a batch of separate items."""
+    symbols = job.model.symbols
+    if symbols is None or len(symbols.names) != 1:
+        return None
+    size = Variables(job.model).variable(symbols.names[0])
+    if not is_separable(import_partition(job, target).mod, size.name):
+        return None
+    single = dataclasses.replace(job, model=job.model.at({symbols.names[0]: 1}))
+    module = plant_fault(_kernels(single, target), single)
+    scheduled = schedule_kernels(module, target, in_place=False)
+    if not can_loop(scheduled):
+        return None
+    scheduled = over_batch(scheduled, size)
     return Stages(module, scheduled, destination_passing(scheduled))

@@ -46,10 +46,14 @@ if TYPE_CHECKING:
 Packed = Packing | Panels | FilteredPanels | IntegerPanels
 
 
-def schedule_kernels(module: KernelModule, target: Target) -> KernelModule:
-    """The module with its kernels scheduled for `target` and its weights packed as the schedules require."""
+def schedule_kernels(module: KernelModule, target: Target, *, in_place: bool = True) -> KernelModule:
+    """The module with its kernels scheduled for `target` and its weights packed as the schedules require.
+
+    `in_place` lets kernels write their results into a concatenation.
+    """
     isa = isa_of(target)
-    module = joined_in_place(joined_products(joined_rows(module), isa))
+    module = joined_products(joined_rows(module), isa)
+    module = joined_in_place(module) if in_place else module
     weights = always_among(module, {p for p in module.mod["main"].params if p.name in module.arrays})
     parts = parts_among(module)
     functions: dict[str, tirx.PrimFunc] = {}

@@ -1,4 +1,7 @@
-"""The entry function `main(*inputs, *outputs, params)`, which stores results in tensors of the caller."""
+"""The entry function `main(*inputs, *outputs, params)`, which stores results in tensors of the caller.
+
+If the shapes of inputs and outputs are known only at run time it is `main(*inputs, params)`, which returns new tensors.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,18 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 import tvm
-from tvm import relax
+from tvm import relax, tirx
 
 from heterocc.compiler.lower.relax.kernels import KernelModule
-from heterocc.compiler.lower.straight import arguments_of, bindings_of, is_kernel_call, outputs_of, substitute, types_of
+from heterocc.compiler.lower.straight import (
+    arguments_of,
+    bindings_of,
+    is_kernel_call,
+    is_static,
+    outputs_of,
+    substitute,
+    types_of,
+)
 
 if TYPE_CHECKING:
     from tvm.ir.transform import Pass
@@ -22,7 +33,8 @@ SYMBOLS = "heterocc.symbols"
 def destination_passing(module: KernelModule) -> tvm.IRModule:
     """The module with an entry that calls kernels on inputs, outputs, one tuple of parameters, and planned workspace.
 
-    It returns an empty tuple. Kernel calls are in the order of `module.kernels`; the last arguments of each are the
+    It returns an empty tuple; if inputs or outputs have dimensions without a fixed size, a tuple of the outputs, which
+    it allocates. Kernel calls are in the order of `module.kernels`; the last arguments of each are the
     tensors that it writes.
     """
     main = module.mod["main"]
@@ -32,7 +44,8 @@ def destination_passing(module: KernelModule) -> tvm.IRModule:
     returned = outputs_of(main)
     target: dict[tuple[relax.Var, int], relax.Var] = {}
     output_params = []
-    for index, output in enumerate(returned):
+    allocates = not all(is_static(v) for v in (*inputs, *returned))
+    for index, output in enumerate(() if allocates else returned):
         target[_written(output, bindings)] = relax.Var(f"output_{index}", output.ty)
         output_params.append(target[_written(output, bindings)])
     tuple_param = relax.Var("params", relax.TupleType([w.ty for w in weights]))
@@ -88,10 +101,12 @@ def destination_passing(module: KernelModule) -> tvm.IRModule:
         emit(f"{binding.var.name}_done", done, relax.TupleType([]))
         fields[binding.var] = written
         replace[binding.var] = written[0] if len(types) == 1 else relax.Tuple(written)
-    result = emit("nothing", relax.Tuple([]), relax.TupleType([]))
+    results = [replace[output] for output in returned] if allocates else []
+    ty = relax.TupleType([r.ty for r in results])
+    result = emit("result", relax.Tuple(results), ty)
     body = relax.SeqExpr([relax.BindingBlock(block)], result)
     params = [*inputs, *output_params, tuple_param]
-    entry = relax.Function(params, body, relax.TupleType([]), is_pure=False)
+    entry = relax.Function(params, body, ty, is_pure=False)
     entry = entry.with_attr("global_symbol", "main").with_attr("relax.force_pure", True)
     entry = entry.with_attr(SYMBOLS, [k.symbol for k in module.kernels])
     idle = {b.value.args[0].name_hint for b in bindings if b.var.name in wholes}
@@ -116,7 +131,8 @@ def call_by_symbol(mod: tvm.IRModule, apart: Collection[str] = frozenset()) -> t
         bindings = []
         for binding in block.bindings:
             call = binding.value
-            if isinstance(call, relax.Call) and isinstance(call.op, relax.GlobalVar):
+            kernel = isinstance(call, relax.Call) and isinstance(call.op, relax.GlobalVar)
+            if kernel and not _computes_sizes(mod[call.op]):
                 symbol = next(symbols)
                 function = call.op.name_hint
                 if symbol != function:
@@ -133,6 +149,11 @@ def call_by_symbol(mod: tvm.IRModule, apart: Collection[str] = frozenset()) -> t
     functions = {gv: f for gv, f in mod.functions_items() if gv.name_hint not in ("main", *apart)}
     functions[mod.get_global_var("main")] = entry
     return tvm.IRModule(functions), shared
+
+
+def _computes_sizes(function: tirx.PrimFunc) -> bool:
+    """Whether TVM added the function, to compute sizes from those of the inputs."""
+    return bool((function.attrs or {}).get("tirx.is_host_func", 0))
 
 
 def _written(output: relax.Var, bindings: list[relax.VarBinding]) -> tuple[relax.Var, int]:

@@ -10,7 +10,15 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from heterocc.compiler.lower.straight import bindings_of, constant, outputs_of, substitute, vars_of, write_main
+from heterocc.compiler.lower.straight import (
+    bindings_of,
+    constant,
+    is_static,
+    outputs_of,
+    substitute,
+    vars_of,
+    write_main,
+)
 
 FOLD_BYTES = 4096
 """A folded value may have this many bytes, or twice as many as its operands. So broadcasts are not stored."""
@@ -107,7 +115,7 @@ def _foldable(binding: relax.VarBinding, known: Mapping[relax.Var, np.ndarray | 
     call = binding.value
     if not isinstance(call, relax.Call) or not isinstance(call.op, tvm.ir.Op):
         return False
-    if not isinstance(call.ty, relax.TensorType) or any(v not in known for v in vars_of(call)):
+    if not isinstance(call.ty, relax.TensorType) or not is_static(call) or any(v not in known for v in vars_of(call)):
         return False
     if any(isinstance(a, relax.GlobalVar | relax.ExternFunc) for a in call.args):
         return False

@@ -17,11 +17,15 @@ from tvm import relax
 from tvm.relax.frontend.onnx import onnx_frontend
 
 from heterocc.artifacts.errors import HeteroccError, LoweringError
+from heterocc.compiler.importer.symbols.agree import disagreement
+from heterocc.compiler.importer.symbols.contents import Given
 from heterocc.compiler.lower.backend import PartitionJob
 from heterocc.compiler.lower.converters import STANDARD_DOMAINS, Context, own_converter
+from heterocc.compiler.lower.converters.computed_shapes import from_sizes
 from heterocc.compiler.lower.converters.quantised.dequantised import in_integers
 from heterocc.compiler.lower.progress import counted
 from heterocc.compiler.lower.straight import bindings_of, constant, outputs_of, vars_of, write_main
+from heterocc.compiler.lower.variables import Variables, require_names, same
 
 PARAMETER_BYTES = 64
 """Floating-point constants of at least this many bytes become parameters; smaller ones and integers stay constants."""
@@ -71,6 +75,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
         self.bb = _Builder()
         self.values: dict[str, list[str]] = {}
         self.notes: dict[str, object] = {}
+        self.variables = Variables(job.model)
 
     def constant(self, name: str) -> None:
         """Define an initializer for the converters, as a variable or as a constant."""
@@ -89,8 +94,9 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
         job, graph = self.job, proto.graph
         self.opset = next((o.version for o in proto.opset_import if o.domain in ("", "ai.onnx")), 1)
         inputs = []
+        require_names(job.model, job.inputs, f"partition {job.name}")
         for name in job.inputs:
-            var = relax.Var(name, _static_type(job, name))
+            var = relax.Var(name, self._type(name))
             self._nodes[name] = var
             self.values[name] = [name]
             inputs.append(var)
@@ -155,11 +161,28 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
 
     def _outputs(self, index: int, node: onnx.NodeProto) -> list[relax.Expr]:
         self.bb.prefix, self.bb.node = f"n{index}_", node.name
+        known = self.variables.contents(node.output[0]) if len(node.output) == 1 else None
+        if known is not None:
+            dtype = self.job.model.graph.values[node.output[0]].dtype
+            sizes = self.bb.normalize(from_sizes(self.bb, *known, dtype))
+            return [sizes if isinstance(sizes, relax.Var | tvm.ir.GenericConst) else self.bb.emit(sizes)]
+        self._require_agreement(node)
         attrs = self._parse_attr(node.attribute)
         inputs = onnx_frontend.onnx_input([self._nodes[name] if name else None for name in node.input])
         tables = (self._nodes, self._params)
         backend = self.job.device.backend
-        context = Context(self.bb, node, attrs, self.opset, len(node.output), tables, backend, self.notes)
+        context = Context(
+            self.bb,
+            node,
+            attrs,
+            self.opset,
+            len(node.output),
+            tables,
+            backend,
+            self.notes,
+            self.variables,
+            self.job.model.graph.values,
+        )
         own = own_converter(node.domain, node.op_type)
         given = [inputs[i] for i in range(len(node.input))]
         exact = in_integers(context, given)
@@ -189,21 +212,65 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
             )
         return outputs
 
+    def _require_agreement(self, node: onnx.NodeProto) -> None:
+        """Raise LoweringError for dimensions that must be equal, if some sizes of the named dimensions differ there.
+
+        Compiled code would read beyond a tensor, and Relax refuses only what differs for all sizes.
+        """
+        symbols, values = self.job.model.symbols, self.job.model.graph.values
+        if symbols is None:
+            return
+        shapes = [symbols.shape_of(values.get(name)) for name in node.input]
+        contents = [symbols.contents.get(name) for name in node.input]
+        given = Given(node, self.opset, shapes, contents)
+        found = disagreement(given, symbols.shape_of(values.get(node.output[0])))
+        if found is not None:
+            raise LoweringError(
+                f"{node.op_type} needs the sizes '{found[0]}' and '{found[1]}' to be equal, which not all inputs are",
+                where=self._where(node),
+                hint="fix the dimension with --dim, or list ORT after this device",
+            )
+
     def _check(self, node: onnx.NodeProto, name: str, value: relax.Expr) -> None:
         """Compare a converted value with the shape and dtype that ONNX's shape inference found."""
         wanted = self.job.model.graph.values[name]
         if not isinstance(value.ty, relax.TensorType):
             raise LoweringError(f"the importer does not produce a tensor for output '{name}'", where=self._where(node))
         shape = static_shape(value.ty)
-        if shape is None:
+        if shape is None and not self.variables:
             raise LoweringError(f"the shape of output '{name}' depends on data", where=self._where(node))
+        if shape is None or not wanted.is_static:
+            self._check_sizes(node, name, value)
+            return
         dtype = dtype_name(value.ty)
-        if dtype != wanted.dtype or (wanted.is_static and shape != wanted.shape):
+        if dtype != wanted.dtype or shape != wanted.shape:
             raise LoweringError(
                 f"the importer produces {dtype}{list(shape)} for output '{name}', but ONNX defines "
                 f"{wanted.dtype}{list(wanted.shape or ())}",
                 where=self._where(node),
             )
+
+    def _check_sizes(self, node: onnx.NodeProto, name: str, value: relax.Expr) -> None:
+        """Compare a converted value with a shape that has dimensions without a fixed size."""
+        wanted = self.job.model.graph.values[name]
+        shape = self.variables.shape(wanted)
+        if shape is None or not isinstance(value.ty.shape, relax.ShapeExpr):
+            raise LoweringError(f"the shape of output '{name}' depends on data", where=self._where(node))
+        found = list(value.ty.shape.values)
+        dtype = dtype_name(value.ty)
+        if dtype != wanted.dtype or not same(found, shape):
+            raise LoweringError(
+                f"the importer produces {dtype}{found} for output '{name}', but its sizes are "
+                f"{wanted.dtype}{list(wanted.shape or ())}",
+                where=self._where(node),
+            )
+
+    def _type(self, name: str) -> relax.TensorType:
+        value = self.job.model.graph.values[name]
+        shape = self.variables.shape(value)
+        if shape is None or value.is_opaque:
+            raise LoweringError(f"the type of '{name}' is not static and numeric", where=f"partition {self.job.name}")
+        return relax.TensorType(shape, value.dtype)
 
     def _where(self, node: onnx.NodeProto) -> str:
         graph_node = self.job.model.graph.node_by_name[node.name]
@@ -235,10 +302,3 @@ def first_line(error: BaseException) -> str:
         return f"missing key {error}"  # the message of a KeyError is the key alone
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0][:300] if lines else type(error).__name__
-
-
-def _static_type(job: PartitionJob, name: str) -> relax.TensorType:
-    value = job.model.graph.values[name]
-    if not value.is_static or value.is_opaque or value.shape is None:
-        raise LoweringError(f"the type of '{name}' is not static and numeric", where=f"partition {job.name}")
-    return relax.TensorType(value.shape, value.dtype)

@@ -17,7 +17,7 @@ from heterocc.compiler.lower.arranged import Arranged
 from heterocc.compiler.lower.backend import KernelInfo
 from heterocc.compiler.lower.relax.account import Account, carry_over, follow_fusion, open_account, values_written
 from heterocc.compiler.lower.relax.fusion import without_blowup
-from heterocc.compiler.lower.relax.importer import ImportedFunction, dtype_name, static_shape
+from heterocc.compiler.lower.relax.importer import ImportedFunction, dtype_name
 from heterocc.compiler.lower.straight import (
     arguments_of,
     bindings_of,
@@ -32,6 +32,7 @@ from heterocc.compiler.lower.tvm_fixes.half_functions import through_float32
 from heterocc.compiler.lower.tvm_fixes.legalise import legalised
 from heterocc.compiler.lower.tvm_fixes.nan_order import numbers_first
 from heterocc.compiler.lower.tvm_fixes.reduction_start import start_from_infinity
+from heterocc.compiler.lower.variables import Extent, same
 
 if TYPE_CHECKING:
     from tvm.ir.transform import Pass
@@ -134,7 +135,7 @@ def _own_outputs(mod: tvm.IRModule, account: Account) -> tvm.IRModule:
             claimed.add(source)
             outputs.append(source)
             continue
-        shape = static_shape(output.ty) or ()
+        shape = list(output.ty.shape.values)
         placeholder = te.placeholder(shape, str(output.ty.dtype.dtype), "source")
         copy = te.create_prim_func([placeholder, topi.identity(placeholder)])
         gvar = builder.add_func(copy.with_attr("tirx.noalias", True), "copy")
@@ -221,15 +222,16 @@ def _named(
 def _is_view(function: tirx.PrimFunc, call: relax.Call) -> bool:
     """Whether a kernel only reshapes its argument, so that it need not run."""
     argument = _argument(call)
-    if not isinstance(argument, relax.Var) or not isinstance(call.ty, relax.TensorType):
+    if not isinstance(argument, relax.Var) or not all(isinstance(v.ty, relax.TensorType) for v in (argument, call)):
         return False
     # TVM also recognises a copy of the first part of a tensor as a reshape, so compare the sizes.
-    same = dtype_name(argument.ty) == dtype_name(call.ty) and _elements(argument.ty) == _elements(call.ty)
-    return same and bool(relax.analysis.has_reshape_pattern(function))
+    if dtype_name(argument.ty) != dtype_name(call.ty) or not same([_elements(argument.ty)], [_elements(call.ty)]):
+        return False
+    return bool(relax.analysis.has_reshape_pattern(function))
 
 
-def _elements(ty: relax.TensorType) -> int:
-    return math.prod(static_shape(ty) or ())
+def _elements(ty: relax.TensorType) -> Extent:
+    return math.prod(int(d) if isinstance(d, tirx.IntImm) else d for d in ty.shape.values)
 
 
 def _argument(call: relax.Call) -> relax.Var | None:

@@ -161,6 +161,8 @@ def _joined(module: KernelModule, group: Sequence[_Call], most_parameters: bool)
         results[call.binding.var] = function.params[len(call.given)]
         if len(function.params) != len(call.given) + 1 or not isinstance(function.body, s_tir.SBlockRealize):
             return None  # a kernel that is written already has no blocks
+        if not all(isinstance(d, tirx.IntImm) for p in function.params for d in getattr(p, "shape", ())):
+            return None  # each kernel has variables of its own for sizes
         root = function.body.block
         bodies.append(_substituted(root.body, replace) if replace else root.body)
         allocated += [*root.alloc_buffers, results[call.binding.var]]

@@ -47,7 +47,7 @@ def known_values(path: Path, folder: Path) -> dict[str, onnx.TensorProto]:
 
 
 def _main(path: str, target: str) -> None:
-    import onnxruntime
+    from heterocc.runtime.execute.ort_session import open_session, session_options
 
     model = onnx.load(path)
     inferred = onnx.shape_inference.infer_shapes(model, data_prop=True)
@@ -55,10 +55,7 @@ def _main(path: str, target: str) -> None:
     for info in inferred.graph.value_info:
         if info.type.tensor_type.elem_type in _KINDS and info.name not in listed:
             model.graph.output.append(info)
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    session = open_session(model.SerializeToString(), session_options(optimise="none"))
     stored = {t.name for t in model.graph.initializer}
     rng = np.random.default_rng(0)
     feed: dict[str, Any] = {}

@@ -224,7 +224,7 @@ def test_every_command_has_a_help_text_with_an_example(command: str) -> None:
         (["compile", "absent.onnx"], "HC101", 1),
         (["compile", "text.onnx"], "HC102", 1),
         (["compile", "cut.onnx"], "HC10", 1),
-        (["compile", "dynamic.onnx", "-d", "CPU"], "HC104", 1),
+        (["compile", "dynamic.onnx", "-d", "VULKAN"], "HC104", 1),
         (["compile", "m.onnx", "--shape", "z=1"], "HC106", 2),
         (["compile", "m.onnx", "-d", "TPU"], "HC402", 2),
         (["compile", "m.onnx", "-d", ","], "HC402", 2),

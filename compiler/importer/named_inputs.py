@@ -1,0 +1,40 @@
+"""Inputs of partitions from which code learns the sizes of named dimensions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from heterocc.compiler.importer.model import ImportedModel
+
+
+def with_names(model: ImportedModel, nodes: Iterable[str], inputs: tuple[str, ...]) -> tuple[str, ...]:
+    """The inputs of a partition, and graph inputs for names of dimensions that the partition's inputs do not have.
+
+    Code learns the size of a named dimension from an input that has it.
+    """
+    symbols, graph = model.symbols, model.graph
+    if symbols is None:
+        return inputs
+    touched = {v for name in nodes for v in (*graph.node_by_name[name].inputs, *graph.node_by_name[name].outputs)}
+    needed: set[str] = set()
+    for value in (*inputs, *sorted(touched)):
+        shape = symbols.shape_of(graph.values[value]) or ()
+        contents = symbols.contents.get(value)
+        for size in (*shape, *(() if contents is None else contents.flat)):
+            needed |= frozenset() if size is None else size.names
+    added = list(inputs)
+    missing = needed - plain_names(model, inputs)
+    for name in graph.inputs:
+        here = missing & plain_names(model, (name,))
+        if here and name not in added:
+            added.append(name)
+            missing -= here
+    return tuple(added)
+
+
+def plain_names(model: ImportedModel, values: Iterable[str]) -> set[str]:
+    """The named dimensions that are dimensions of one of the values."""
+    symbols = model.symbols
+    if symbols is None:
+        return set()
+    return {d for v in values for d in model.graph.values[v].shape or () if isinstance(d, str) and d in symbols.names}

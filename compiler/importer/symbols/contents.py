@@ -1,0 +1,323 @@
+"""Integers that nodes compute from shapes, element by element as sizes: the sources of computed shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from heterocc.compiler.importer.symbols.sizes import (
+    Size,
+    differ,
+    larger,
+    number,
+    product_of,
+    quotient,
+    smaller,
+)
+
+MOST_ELEMENTS = 64
+"""The most elements of a value whose contents are followed; shapes and indices have fewer."""
+
+Contents = np.ndarray
+"""An array of objects: a Size for each element, None for one that is not known. Truth values are 0 and 1."""
+
+Shape = tuple[Size | None, ...] | None
+"""The dimensions of a value, None for unknown ones; None for an unknown rank."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A size that is at most `most` for all inputs that the model accepts: the end of a slice of a table, say."""
+
+    size: Size
+    most: int
+
+
+@dataclass(frozen=True)
+class Given:
+    """A node, and what is known of its inputs: their shapes and contents, None for absent and unknown ones.
+
+    `limits` collects what shapes are computed under, by the texts of the sizes.
+    """
+
+    node: onnx.NodeProto
+    opset: int
+    shapes: Sequence[Shape]
+    contents: Sequence[Contents | None]
+    limits: dict[str, Limit] = field(default_factory=dict)
+
+    def limit(self, size: Size, most: int) -> None:
+        """Record that the model is only valid if `size` is at most `most`."""
+        known = self.limits.get(size.text)
+        if known is None or known.most > most:
+            self.limits[size.text] = Limit(size, most)
+
+    def attribute(self, name: str, default: Any = None) -> Any:
+        """The value of an attribute."""
+        return next((helper.get_attribute_value(a) for a in self.node.attribute if a.name == name), default)
+
+    def shape(self, index: int = 0) -> Shape:
+        """The shape of an input."""
+        return self.shapes[index] if index < len(self.shapes) else None
+
+    def has(self, index: int) -> bool:
+        """Whether the input is present."""
+        return index < len(self.node.input) and bool(self.node.input[index])
+
+    def sizes(self, index: int) -> list[Size] | None:
+        """The elements of an input, if all are known."""
+        found = self.contents[index] if index < len(self.contents) else None
+        if found is None or any(e is None for e in found.flat):
+            return None
+        return list(found.flat)
+
+    def numbers(self, index: int, attribute: str | None = None) -> list[int] | None:
+        """The elements of an input that do not depend on sizes, or an attribute's; None if they are not known."""
+        if attribute is not None and not self.has(index):
+            found = self.attribute(attribute)
+            return None if found is None else [int(n) for n in found]
+        found = self.sizes(index)
+        if found is None or any(size.number is None for size in found):
+            return None
+        return [size.number or 0 for size in found]
+
+
+def known_numbers(shape: Shape) -> tuple[int, ...] | None:
+    """The dimensions if none depends on sizes, else None."""
+    if shape is None or any(d is None or d.number is None for d in shape):
+        return None
+    return tuple(d.number or 0 for d in shape if d is not None)
+
+
+def as_contents(array: np.ndarray) -> Contents | None:
+    """The contents of a constant; None unless it consists of few integers or truth values."""
+    if array.dtype.kind not in "iub" or array.size > MOST_ELEMENTS:
+        return None
+    return _array([number(int(e)) for e in array.flat], array.shape)
+
+
+def contents_of(given: Given, result: Shape) -> Contents | None:
+    """The contents of a node's first output, whose shape is `result`; None if they are not known."""
+    rule = _RULES.get(given.node.op_type) if not given.node.domain else None
+    dims = known_numbers(result)
+    if rule is None or dims is None or int(np.prod(dims, dtype=np.int64)) > MOST_ELEMENTS:
+        return None
+    found = rule(given)
+    if found is None or all(e is None for e in found.flat):
+        return None
+    return found.reshape(dims) if found.size == int(np.prod(dims, dtype=np.int64)) else None
+
+
+def _array(elements: Sequence[Size | None], shape: Sequence[int]) -> Contents:
+    array = np.empty(len(elements), object)
+    array[:] = elements
+    return array.reshape(tuple(shape))
+
+
+def _shape(given: Given) -> Contents | None:
+    shape = given.shape()
+    if shape is None:
+        return None
+    part = list(shape)[slice(given.attribute("start", 0), given.attribute("end"))]
+    return _array(part, [len(part)])
+
+
+def _size(given: Given) -> Contents | None:
+    shape = given.shape()
+    if shape is None or any(d is None for d in shape):
+        return None
+    return _array([product_of(d for d in shape if d is not None)], [])
+
+
+def _same(given: Given) -> Contents | None:
+    return given.contents[0]
+
+
+def _cast(given: Given) -> Contents | None:
+    kind = np.dtype(helper.tensor_dtype_to_np_dtype(given.attribute("to"))).kind
+    found = given.contents[0]
+    if found is None or kind not in "iub":
+        return None
+    return _each(lambda e: _truth(differ(e, number(0))), found) if kind == "b" else found
+
+
+def _concat(given: Given) -> Contents | None:
+    parts: list[Contents] = []
+    for index, shape in enumerate(given.shapes):
+        found, dims = given.contents[index], known_numbers(shape)
+        if found is None and dims is None:
+            return None
+        parts.append(_array([None] * int(np.prod(dims or ())), dims or ()) if found is None else found)
+    return np.concatenate(parts, axis=given.attribute("axis"))
+
+
+def _gather(given: Given) -> Contents | None:
+    data, indices = given.contents[0], given.numbers(1)
+    dims = known_numbers(given.shape(1))
+    if data is None or indices is None or dims is None:
+        return None
+    axis = given.attribute("axis", 0)
+    if any(not -data.shape[axis] <= i < data.shape[axis] for i in indices):
+        return None
+    return _array_of(np.take(data, np.array(indices, np.int64).reshape(dims), axis=axis))
+
+
+def _slice(given: Given) -> Contents | None:
+    data = given.contents[0]
+    if data is None:
+        return None
+    starts, ends = given.numbers(1, "starts"), given.numbers(2, "ends")
+    if starts is None or ends is None:
+        return None
+    axes = given.numbers(3, "axes") if given.has(3) or given.opset < 10 else list(range(len(starts)))
+    steps = given.numbers(4) if given.has(4) else [1] * len(starts)
+    if axes is None or steps is None:
+        return None
+    index: list[slice] = [slice(None)] * data.ndim
+    for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
+        # the end of a slice that runs backwards to the first element is below every index
+        index[axis] = slice(start, None if step < 0 and end < -data.shape[axis] else end, step)
+    return data[tuple(index)]
+
+
+def _where(given: Given) -> Contents | None:
+    if any(c is None for c in given.contents):
+        return None
+    condition, yes, no = (c for c in given.contents if c is not None)
+
+    def chosen(flag: Size | None, one: Size | None, other: Size | None) -> Size | None:
+        if one is not None and one == other:
+            return one
+        return None if flag is None or flag.number is None else one if flag.number else other
+
+    return _array_of(np.frompyfunc(chosen, 3, 1)(condition, yes, no))
+
+
+def _constant_of_shape(given: Given) -> Contents | None:
+    dims, value = given.numbers(0), given.attribute("value")
+    array = np.zeros(1, np.float32) if value is None else onnx.numpy_helper.to_array(value)
+    if dims is None or array.dtype.kind not in "iub":
+        return None
+    return _array([number(int(array.flat[0]))] * int(np.prod(dims, dtype=np.int64)), dims)
+
+
+def _range(given: Given) -> Contents | None:
+    ends = [given.numbers(index) for index in range(3)]
+    if any(end is None for end in ends):
+        return None
+    start, limit, delta = (end[0] for end in ends if end is not None)
+    return _array([number(n) for n in range(start, limit, delta)], [len(range(start, limit, delta))])
+
+
+def _expand(given: Given) -> Contents | None:
+    data, dims = given.contents[0], given.numbers(1)
+    if data is None or dims is None:
+        return None
+    return np.broadcast_to(data, np.broadcast_shapes(data.shape, tuple(dims)))
+
+
+def _product(given: Given) -> Contents | None:
+    found = given.sizes(0)
+    shape = given.shape()
+    if found is None or shape is None or len(shape) != 1:
+        return None
+    return _array([product_of(found)], [1])
+
+
+def _array_of(found: Any) -> Contents:
+    return found if isinstance(found, np.ndarray) else _array([found], [])
+
+
+def _each(rule: Callable[..., Size | None], *arrays: Contents) -> Contents:
+    def known(*elements: Size | None) -> Size | None:
+        return None if any(e is None for e in elements) else rule(*elements)
+
+    return _array_of(np.frompyfunc(known, len(arrays), 1)(*arrays))
+
+
+def _by_element(rule: Callable[..., Size | None]) -> Callable[[Given], Contents | None]:
+    def apply(given: Given) -> Contents | None:
+        arrays = [c for c in given.contents if c is not None]
+        return _each(rule, *arrays) if len(arrays) == len(given.contents) else None
+
+    return apply
+
+
+def _fold(rule: Callable[[Size, Size], Size | None]) -> Callable[[Given], Contents | None]:
+    def apply(given: Given) -> Contents | None:
+        arrays = [c for c in given.contents if c is not None]
+        if len(arrays) < len(given.contents):
+            return None
+        total = arrays[0]
+        for other in arrays[1:]:
+            total = _each(rule, total, other)
+        return total
+
+    return apply
+
+
+def _divided(left: Size, right: Size) -> Size | None:
+    # ONNX rounds towards zero, which is downwards for what is not negative
+    return quotient(left, right) if left.least is not None and left.least >= 0 else None
+
+
+def _modulo(left: Size, right: Size) -> Size | None:
+    whole = _divided(left, right)
+    return None if whole is None else left - whole * right
+
+
+def _truth(value: bool | None) -> Size | None:
+    return None if value is None else number(int(value))
+
+
+def _above(left: Size, right: Size, *, equal: bool) -> Size | None:
+    gap = left - right
+    if gap.least is not None and gap.least >= (0 if equal else 1):
+        return number(1)
+    if (-gap).least is not None and ((-gap).least or 0) >= (1 if equal else 0):
+        return number(0)
+    return None
+
+
+def _equal(left: Size, right: Size) -> Size | None:
+    different = differ(left, right)
+    return _truth(None if different is None else not different)
+
+
+_RULES: Mapping[str, Callable[[Given], Contents | None]] = {
+    "Shape": _shape,
+    "Size": _size,
+    "Identity": _same,
+    "Reshape": _same,
+    "Flatten": _same,
+    "Squeeze": _same,
+    "Unsqueeze": _same,
+    "Cast": _cast,
+    "Concat": _concat,
+    "Gather": _gather,
+    "Slice": _slice,
+    "Where": _where,
+    "ConstantOfShape": _constant_of_shape,
+    "Range": _range,
+    "Expand": _expand,
+    "ReduceProd": _product,
+    "Add": _by_element(lambda a, b: a + b),
+    "Sub": _by_element(lambda a, b: a - b),
+    "Mul": _by_element(lambda a, b: a * b),
+    "Div": _by_element(_divided),
+    "Mod": _by_element(_modulo),
+    "Neg": _by_element(lambda a: -a),
+    "Min": _fold(smaller),
+    "Max": _fold(larger),
+    "Equal": _by_element(_equal),
+    "Greater": _by_element(lambda a, b: _above(a, b, equal=False)),
+    "GreaterOrEqual": _by_element(lambda a, b: _above(a, b, equal=True)),
+    "Less": _by_element(lambda a, b: _above(b, a, equal=False)),
+    "LessOrEqual": _by_element(lambda a, b: _above(b, a, equal=True)),
+    "Not": _by_element(lambda a: None if a.number is None else number(int(not a.number))),
+}

@@ -1,0 +1,293 @@
+"""Shapes of results as expressions of named dimensions, for operators that compute sizes from those of their inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from heterocc.compiler.importer.symbols.contents import Given, Shape
+from heterocc.compiler.importer.symbols.sizes import Size, larger, number, product_of, quotient, smaller
+
+Rule = Callable[[Given], list[Shape] | None]
+
+_FAR = 2**31 - 1
+"""Ends of slices from here on mean the end of the dimension; exporters write the largest int32 or int64."""
+
+
+def shapes_of(given: Given) -> list[Shape] | None:
+    """The shapes of a node's outputs, if there is a rule for its operator and enough is known of its inputs."""
+    rule = _RULES.get(given.node.op_type) if not given.node.domain else None
+    return rule(given) if rule is not None and given.shape() is not None else None
+
+
+def slice_bounds(given: Given, size: Size, start: Size, end: Size, step: int) -> tuple[Size, Size] | None:
+    """First and last place, the latter excluded, of a slice with a positive step in a dimension of `size`.
+
+    The last one is inside the dimension; the first one may be behind the last, for an empty slice.
+
+    None if it is not known whether an end counts from the back, or for a negative step. A slice of a table of fixed
+    size is taken to end inside it, which becomes one of the limits.
+    """
+    ahead = start.least is not None and start.least >= 0
+    first = start if ahead and (start.number or 0) < _FAR else _place(given, size, start)
+    last = _place(given, size, end)
+    return None if step < 1 or first is None or last is None else (first, last)
+
+
+def _place(given: Given, size: Size, index: Size) -> Size | None:
+    if index.number is not None and index.number >= _FAR:
+        return size
+    if index.number is not None and index.number <= -_FAR:
+        return number(0)
+    if index.least is not None and index.least >= 0:
+        if size.number is not None and index.names:
+            given.limit(index, size.number)
+            return index
+        return smaller(index, size)
+    back = (-index).least
+    return larger(size + index, number(0)) if back is not None and back > 0 else None
+
+
+def slice_axes(given: Given) -> list[tuple[int, Size, Size, int]] | None:
+    """Axis, start, end and step of each part of a Slice; None if they are not known."""
+    shape = given.shape()
+    if shape is None:
+        return None
+    if given.opset < 10:
+        starts, ends = ([number(int(n)) for n in given.attribute(k)] for k in ("starts", "ends"))
+        axes, steps = given.attribute("axes"), None
+        axes = list(range(len(starts))) if axes is None else [int(a) for a in axes]
+    else:
+        first, last = given.sizes(1), given.sizes(2)
+        if first is None or last is None:
+            return None
+        starts, ends = first, last
+        axes = given.numbers(3) if given.has(3) else list(range(len(starts)))
+        steps = given.numbers(4) if given.has(4) else None
+        if axes is None or (given.has(4) and steps is None):
+            return None
+    steps = [1] * len(starts) if steps is None else steps
+    return [(a % len(shape), s, e, k) for a, s, e, k in zip(axes, starts, ends, steps, strict=True)]
+
+
+def _slice(given: Given) -> list[Shape] | None:
+    shape, parts = given.shape(), slice_axes(given)
+    if shape is None or parts is None:
+        return None
+    dims = list(shape)
+    for axis, start, end, step in parts:
+        size = dims[axis]
+        bounds = slice_bounds(given, size, start, end, step) if size is not None else None
+        dims[axis] = None
+        if bounds is not None:
+            length = larger(bounds[1] - bounds[0], number(0))
+            dims[axis] = quotient(length + number(step - 1), number(step))
+    return [tuple(dims)]
+
+
+def _reshape(given: Given) -> list[Shape] | None:
+    shape, wanted = given.shape(), given.sizes(1)
+    if given.opset < 5:
+        wanted = [number(int(n)) for n in given.attribute("shape")]
+    if shape is None or wanted is None:
+        return None
+    copied = given.attribute("allowzero", 0) == 0
+    dims: list[Size | None] = []
+    for axis, size in enumerate(wanted):
+        if size.number == 0 and copied:
+            dims.append(shape[axis] if axis < len(shape) else None)
+        else:
+            dims.append(size)
+    places = [axis for axis, size in enumerate(dims) if size is not None and size.number == -1]
+    if places:
+        rest = [d for axis, d in enumerate(dims) if axis not in places]
+        dims[places[0]] = None
+        if len(places) == 1 and None not in shape and None not in rest:
+            total = product_of(d for d in shape if d is not None)
+            dims[places[0]] = quotient(total, product_of(d for d in rest if d is not None))
+    return [tuple(dims)]
+
+
+def _flatten(given: Given) -> list[Shape] | None:
+    shape = given.shape()
+    if shape is None or None in shape:
+        return None
+    axis = given.attribute("axis", 1)
+    axis = axis + len(shape) if axis < 0 else axis
+    return [tuple(product_of(d for d in part if d is not None) for part in (shape[:axis], shape[axis:]))]
+
+
+def _expand(given: Given) -> list[Shape] | None:
+    shape, wanted = given.shape(), given.sizes(1)
+    if shape is None or wanted is None:
+        return None
+    rank = max(len(shape), len(wanted))
+    own: list[Size | None] = [*[number(1)] * (rank - len(shape)), *shape]
+    asked = [*[number(1)] * (rank - len(wanted)), *wanted]
+    return [tuple(broadcast(a, b) for a, b in zip(own, asked, strict=True))]
+
+
+def broadcast(one: Size | None, other: Size | None) -> Size | None:
+    """The size of two dimensions that are broadcast with each other; None if it is not known."""
+    if one is None or other is None:
+        return None
+    if one == other or other.number == 1:
+        return one
+    if one.number == 1:
+        return other
+    for size in (one, other):
+        if size.number is not None and size.number > 1:
+            return size  # the other one is 1 or equal
+    return None
+
+
+def _constant_of_shape(given: Given) -> list[Shape] | None:
+    found = given.sizes(0)
+    return None if found is None else [tuple(found)]
+
+
+def _range(given: Given) -> list[Shape] | None:
+    ends = [given.sizes(index) for index in range(3)]
+    if any(end is None for end in ends):
+        return None
+    start, limit, delta = (end[0] for end in ends if end is not None)
+    if delta.number is None or delta.number < 1:
+        return None
+    length = larger(limit - start, number(0))
+    return [(quotient(length + number(delta.number - 1), delta),)]
+
+
+def _tile(given: Given) -> list[Shape] | None:
+    shape, times = given.shape(), given.sizes(1)
+    if shape is None or times is None:
+        return None
+    return [tuple(None if d is None else d * n for d, n in zip(shape, times, strict=True))]
+
+
+def _concat(given: Given) -> list[Shape] | None:
+    shapes = [s for s in given.shapes if s is not None]
+    if len(shapes) < len(given.shapes):
+        return None
+    axis = given.attribute("axis") % len(shapes[0])
+    dims = []
+    for place, sizes in enumerate(zip(*shapes, strict=True)):
+        known = [s for s in sizes if s is not None]
+        if place == axis:
+            total = number(0)
+            for size in known:
+                total = total + size
+            dims.append(total if len(known) == len(sizes) else None)
+        else:
+            fixed = [s for s in known if s.number is not None]
+            dims.append(next(iter(fixed or known), None))
+    return [tuple(dims)]
+
+
+def _split(given: Given) -> list[Shape] | None:
+    shape, count = given.shape(), len(given.node.output)
+    if shape is None:
+        return None
+    axis = given.attribute("axis", 0) % len(shape)
+    size = shape[axis]
+    parts = given.attribute("split") if given.opset < 13 else given.sizes(1)
+    sizes: list[Size | None]
+    if parts is not None:
+        sizes = [p if isinstance(p, Size) else number(int(p)) for p in parts]
+    elif given.has(1) or size is None:
+        return None
+    else:
+        part = quotient(size + number(count - 1), number(count))
+        sizes = [part] * count
+        if part is not None and part * number(count) != size:
+            sizes[-1] = None if size.number is None else size - part * number(count - 1)
+    return [(*shape[:axis], s, *shape[axis + 1 :]) for s in sizes]
+
+
+def _pad(given: Given) -> list[Shape] | None:
+    shape = given.shape()
+    pads = given.sizes(1) if given.opset >= 11 else [number(int(n)) for n in given.attribute("pads")]
+    if shape is None or pads is None:
+        return None
+    axes = given.numbers(3) if given.has(3) else list(range(len(shape)))
+    if axes is None:
+        return None
+    dims = list(shape)
+    for index, axis in enumerate(axes):
+        size = dims[axis]
+        dims[axis] = None if size is None else size + pads[index] + pads[index + len(axes)]
+    return [tuple(dims)]
+
+
+def _window(given: Given) -> list[Shape] | None:
+    """Convolutions and pooling: the spatial dimensions; batch and channels are those of the data and the weights."""
+    shape = given.shape()
+    node = given.node
+    if shape is None:
+        return None
+    rank = len(shape) - 2
+    weights = given.shape(1) if node.op_type == "Conv" else None
+    kernel = given.attribute("kernel_shape")
+    if kernel is None and weights is not None:
+        kernel = [None if d is None else d.number for d in weights[2:]]
+    if kernel is None or None in kernel:
+        return None
+    strides, dilations = (given.attribute(k) or [1] * rank for k in ("strides", "dilations"))
+    pads, mode = given.attribute("pads") or [0] * 2 * rank, given.attribute("auto_pad", b"NOTSET")
+    channels = weights[0] if weights is not None else shape[1]
+    dims: list[Size | None] = [shape[0], channels]
+    for axis in range(rank):
+        size, stride = shape[axis + 2], number(strides[axis])
+        reach = (kernel[axis] - 1) * dilations[axis] + 1
+        if size is None:
+            dims.append(None)
+        elif mode in (b"SAME_UPPER", b"SAME_LOWER"):
+            dims.append(quotient(size + stride - number(1), stride))
+        else:
+            both = pads[axis] + pads[axis + rank] if mode == b"NOTSET" else 0
+            room = size + number(both - reach)
+            if given.attribute("ceil_mode", 0):
+                if size.number is None and (both or strides[axis] > reach):
+                    dims.append(None)  # a last window that begins in the padding is left out
+                    continue
+                room = room + stride - number(1)
+            whole = quotient(room, stride)
+            dims.append(None if whole is None else whole + number(1))
+    return [tuple(dims)]
+
+
+def _resize(given: Given) -> list[Shape] | None:
+    shape = given.shape()
+    if shape is None or given.attribute("axes") is not None or given.attribute("keep_aspect_ratio_policy"):
+        return None
+    wanted = given.sizes(3) if given.has(3) else None
+    return [tuple(wanted)] if wanted is not None and len(wanted) == len(shape) else None
+
+
+def _blocks(given: Given) -> list[Shape] | None:
+    shape, size = given.shape(), number(given.attribute("blocksize"))
+    if shape is None or len(shape) != 4 or None in shape:
+        return None
+    batch, channels, *space = (d for d in shape if d is not None)
+    if given.node.op_type == "DepthToSpace":
+        return [(batch, quotient(channels, size * size), *(d * size for d in space))]
+    return [(batch, channels * size * size, *(quotient(d, size) for d in space))]
+
+
+_RULES: Mapping[str, Rule] = {
+    "Slice": _slice,
+    "Reshape": _reshape,
+    "Flatten": _flatten,
+    "Expand": _expand,
+    "ConstantOfShape": _constant_of_shape,
+    "Range": _range,
+    "Tile": _tile,
+    "Concat": _concat,
+    "Split": _split,
+    "Pad": _pad,
+    "Conv": _window,
+    "MaxPool": _window,
+    "AveragePool": _window,
+    "LpPool": _window,
+    "Resize": _resize,
+    "DepthToSpace": _blocks,
+    "SpaceToDepth": _blocks,
+}

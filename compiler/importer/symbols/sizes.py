@@ -1,0 +1,238 @@
+"""Sizes as integer expressions of named dimensions, in a normal form: equal texts mean equal sizes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+Kind = Literal["//", "min", "max"]
+
+
+@dataclass(frozen=True)
+class Compound:
+    """A quotient rounded down, or the smaller or larger of two sizes: what a sum of products cannot express."""
+
+    kind: Kind
+    left: Size
+    right: Size
+
+    @cached_property
+    def text(self) -> str:
+        """The expression in Python's notation, which also orders the parts of a size."""
+        if self.kind == "//":
+            return f"({self.left.text})//{self.right.factor_text}"
+        return f"{self.kind}({self.left.text}, {self.right.text})"
+
+    def at(self, sizes: Mapping[str, int]) -> int:
+        """The value for the sizes of the named dimensions."""
+        left, right = self.left.at(sizes), self.right.at(sizes)
+        return left // right if self.kind == "//" else min(left, right) if self.kind == "min" else max(left, right)
+
+
+Atom = str | Compound
+Product = tuple[Atom, ...]
+
+
+def _key(atom: Atom) -> str:
+    return atom if isinstance(atom, str) else atom.text
+
+
+@dataclass(frozen=True)
+class Size:
+    """A sum of integer multiples of products of names and compounds, none of them 0, in the order of their texts."""
+
+    terms: tuple[tuple[Product, int], ...]
+
+    def __repr__(self) -> str:
+        return f"Size({self.text})"
+
+    @cached_property
+    def text(self) -> str:
+        """The expression in Python's notation; the name alone for a named dimension."""
+        if not self.terms:
+            return "0"
+        parts = []
+        for product, count in self.terms:
+            factors = "*".join(_key(a) for a in product)
+            shown = str(abs(count)) if not factors else factors if abs(count) == 1 else f"{abs(count)}*{factors}"
+            parts.append((" - " if count < 0 else " + ") + shown)
+        text = "".join(parts)
+        return text[3:] if text.startswith(" + ") else f"-{text[3:]}"
+
+    @property
+    def factor_text(self) -> str:
+        """The text as a factor of a product."""
+        return self.text if self.number is not None or len(self.terms) == 1 else f"({self.text})"
+
+    @property
+    def number(self) -> int | None:
+        """The value if it is the same for all sizes, else None."""
+        if not self.terms:
+            return 0
+        return self.terms[0][1] if len(self.terms) == 1 and not self.terms[0][0] else None
+
+    @property
+    def name(self) -> str | None:
+        """The name if the size is that of one named dimension, else None."""
+        if len(self.terms) == 1 and self.terms[0][1] == 1 and len(self.terms[0][0]) == 1:
+            atom = self.terms[0][0][0]
+            return atom if isinstance(atom, str) else None
+        return None
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """The named dimensions that it depends on."""
+        found: set[str] = set()
+        for product, _ in self.terms:
+            for atom in product:
+                found |= {atom} if isinstance(atom, str) else atom.left.names | atom.right.names
+        return frozenset(found)
+
+    @cached_property
+    def least(self) -> int | None:
+        """A lower bound for names of 0 or more; None if none is known."""
+        total = 0
+        for product, count in self.terms:
+            if not product:
+                total += count
+            elif count < 0 or any(_least(a) is None for a in product):
+                return None
+            else:
+                total += count * math.prod(_least(a) or 0 for a in product)
+        return total
+
+    def at(self, sizes: Mapping[str, int]) -> int:
+        """The value for the sizes of the named dimensions."""
+        return sum(
+            count * math.prod(sizes[a] if isinstance(a, str) else a.at(sizes) for a in product)
+            for product, count in self.terms
+        )
+
+    def __add__(self, other: Size) -> Size:
+        return _sum((*self.terms, *other.terms))
+
+    def __neg__(self) -> Size:
+        return Size(tuple((product, -count) for product, count in self.terms))
+
+    def __sub__(self, other: Size) -> Size:
+        return self + -other
+
+    def __mul__(self, other: Size) -> Size:
+        return _sum(
+            (tuple(sorted((*p, *q), key=_key)), count * times) for p, count in self.terms for q, times in other.terms
+        )
+
+
+def _least(atom: Atom) -> int | None:
+    if isinstance(atom, str):
+        return 0
+    left, right = atom.left.least, atom.right.least
+    if atom.kind == "//":
+        positive = atom.right.number
+        return left // positive if left is not None and positive is not None and positive > 0 else None
+    if atom.kind == "max":
+        return max((n for n in (left, right) if n is not None), default=None)
+    return None if left is None or right is None else min(left, right)
+
+
+def _sum(terms: Iterable[tuple[Product, int]]) -> Size:
+    total: dict[Product, int] = {}
+    for product, count in terms:
+        total[product] = total.get(product, 0) + count
+    left = [(product, count) for product, count in total.items() if count]
+    return Size(tuple(sorted(left, key=lambda term: (not term[0], [_key(a) for a in term[0]]))))
+
+
+def number(value: int) -> Size:
+    """A size that is the same for all sizes of the named dimensions."""
+    return Size((((), value),) if value else ())
+
+
+def named(name: str) -> Size:
+    """The size of a named dimension."""
+    return Size((((name,), 1),))
+
+
+def product_of(sizes: Iterable[Size]) -> Size:
+    """The product of sizes, 1 of none."""
+    total = number(1)
+    for size in sizes:
+        total = total * size
+    return total
+
+
+def quotient(left: Size, right: Size) -> Size | None:
+    """left // right, rounded down; None for a divisor that may be 0 or negative.
+
+    Exact for a divisor that divides every term, whatever the sizes, and so also for names, which count as positive.
+    """
+    if left == right:
+        return number(1)
+    if len(right.terms) == 1:
+        product, count = right.terms[0]
+        divided = [_over(term, product, count) for term in left.terms]
+        if all(d is not None for d in divided):
+            return _sum(d for d in divided if d is not None)
+    divisor = right.number
+    if divisor is None or divisor <= 0:
+        return None
+    whole = _sum((p, c // divisor) for p, c in left.terms)
+    rest = _sum((p, c % divisor) for p, c in left.terms)
+    if rest.number is not None:
+        return whole + number(rest.number // divisor)
+    return whole + Size((((Compound("//", rest, right),), 1),))
+
+
+def _over(term: tuple[Product, int], product: Product, count: int) -> tuple[Product, int] | None:
+    """A term divided by another one, if nothing is left over."""
+    atoms = list(term[0])
+    for atom in product:
+        if atom not in atoms:
+            return None
+        atoms.remove(atom)
+    return (tuple(atoms), term[1] // count) if term[1] % count == 0 else None
+
+
+def smaller(left: Size, right: Size) -> Size:
+    """The smaller of two sizes."""
+    return _chosen("min", left, right)
+
+
+def larger(left: Size, right: Size) -> Size:
+    """The larger of two sizes."""
+    return _chosen("max", left, right)
+
+
+def _chosen(kind: Kind, left: Size, right: Size) -> Size:
+    for one, other in ((left, right), (right, left)):
+        gap = (one - other).least
+        if gap is not None and gap >= 0:
+            return one if kind == "max" else other
+    left, right = sorted((left, right), key=lambda s: s.text)
+    return Size((((Compound(kind, left, right),), 1),))
+
+
+def differ(left: Size, right: Size) -> bool | None:
+    """Whether two sizes are different for all sizes of the names: True, False if they are always equal, else None."""
+    if left == right:
+        return False
+    gap = left - right
+    for side in (gap, -gap):
+        if side.least is not None and side.least > 0:
+            return True
+    return None
+
+
+_MOST_TRIED = 4096
+
+
+def least_size(name: str, sizes: Iterable[Size]) -> int:
+    """The least size of a named dimension with which none of the sizes that depend on it alone is empty.
+
+    Windows of convolutions and pools need that many elements. Sizes that are limited from below may be 0.
+    """
+    alone = [s for s in sizes if s.names == {name} and s.name is None and "max(" not in s.text]
+    return next((n for n in range(1, _MOST_TRIED) if all(s.at({name: n}) > 0 for s in alone)), 1)

@@ -1,0 +1,128 @@
+"""Converters of operators whose result's shape is computed from sizes of the inputs."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+from tvm import relax, te, tirx
+
+from heterocc.compiler.lower.converters.registry import Context, converter
+from heterocc.compiler.lower.converters.values import dims_of, dtype_of
+from heterocc.compiler.lower.sized import emit_sized
+from heterocc.compiler.lower.straight import constant
+from heterocc.compiler.lower.variables import Extent, as_int64
+
+op = relax.op
+
+
+@converter("Reshape", "Flatten")
+def _reshape(ctx: Context, data: relax.Expr, shape: relax.Expr | None = None) -> relax.Expr:
+    """Reshape and Flatten. TVM's converters infer no product of several sizes."""
+    if not ctx.is_symbolic(0):
+        return ctx.original(data) if shape is None else ctx.original(data, shape)
+    return op.reshape(data, [as_int64(n) for n in ctx.result()])
+
+
+@converter("Expand")
+def _expand(ctx: Context, data: relax.Expr, shape: relax.Expr) -> relax.Expr:
+    if not ctx.is_symbolic(0):
+        return ctx.original(data, shape)
+    return op.broadcast_to(data, [as_int64(n) for n in ctx.result()])
+
+
+@converter("ConstantOfShape")
+def _constant_of_shape(ctx: Context, shape: relax.Expr) -> relax.Expr:
+    if not ctx.is_symbolic(0):
+        return ctx.original(shape)
+    attribute = ctx.attrs.get("value")
+    value = np.zeros(1, np.float32) if attribute is None else onnx.numpy_helper.to_array(attribute)
+    return op.full([as_int64(n) for n in ctx.result()], constant(value.reshape(())), value.dtype.name)
+
+
+@converter("Range")
+def _range(ctx: Context, start: relax.Expr, limit: relax.Expr, delta: relax.Expr) -> relax.Expr:
+    """Range between integers that follow from sizes."""
+    if not ctx.is_symbolic(0):
+        return ctx.original(start, limit, delta)
+    known = [ctx.sizes(index) for index in range(3)]
+    if any(k is None for k in known):
+        raise NotImplementedError("the ends of the range are computed from data")
+    dtype = dtype_of(start)
+
+    def compute(_: list[te.Tensor], ends: list[tirx.Expr], shape: list[tirx.Expr]) -> te.Tensor:
+        first, step = ends
+        return te.compute(shape, lambda i: (first + i.astype("int64") * step).astype(dtype), name="range")
+
+    ends = [k[0] for k in known if k is not None]
+    return emit_sized(ctx.bb, compute, [], [ends[0], ends[2]], ctx.result(), dtype, "range")
+
+
+@converter("Slice")
+def _slice(ctx: Context, data: relax.Expr, *ends: relax.Expr | None) -> relax.Expr:
+    """Slice. A request that is larger than the model allows may have an end beyond the data."""
+    if not ctx.is_symbolic(0) and not ctx.is_symbolic_data(data):
+        return ctx.original(data, *ends)
+    if ctx.opset < 10:
+        raise NotImplementedError("slices of dimensions without a fixed size need operator set 10")
+    starts, axes = ctx.sizes(1), ctx.sizes(3)
+    steps = ctx.sizes(4) if len(ends) > 3 and ends[3] is not None else None
+    if starts is None or (len(ends) > 2 and ends[2] is not None and axes is None):
+        raise NotImplementedError("the start of the slice is computed from data")
+    sizes = dims_of(data)
+    places = [int(a) for a in axes] if axes is not None else list(range(len(starts)))
+    stride: dict[int, int] = {}
+    begin: dict[int, Extent] = {}
+    for index, (axis, start) in enumerate(zip(places, starts, strict=True)):
+        step = int(steps[index]) if steps is not None else 1
+        if step < 1:
+            raise NotImplementedError("a slice that runs backwards needs dimensions of a fixed size")
+        axis %= len(sizes)
+        from_back = isinstance(start, int) and start < 0
+        begin[axis] = tirx.max(tirx.const(0, "int64"), as_int64(sizes[axis]) + start) if from_back else start
+        stride[axis] = step
+
+    def compute(given: list[te.Tensor], starts: list[tirx.Expr], shape: list[tirx.Expr]) -> te.Tensor:
+        data = given[0]
+        first = dict(zip(begin, starts, strict=True))
+
+        def place(axis: int, index: tirx.Var) -> tirx.Expr:
+            if axis not in first:
+                return index
+            last = data.shape[axis] - tirx.const(1, "int64")
+            return tirx.min(first[axis] + index * tirx.const(stride[axis], "int64"), last)
+
+        return te.compute(shape, lambda *i: data(*map(place, range(len(i)), i)), name="slice")
+
+    return emit_sized(ctx.bb, compute, [data], list(begin.values()), ctx.result(), dtype_of(data), "slice")
+
+
+@converter("Tile")
+def _tile(ctx: Context, data: relax.Expr, times: relax.Expr) -> relax.Expr:
+    if not ctx.is_symbolic(0):
+        return ctx.original(data, times)
+
+    def compute(given: list[te.Tensor], _: list[tirx.Expr], shape: list[tirx.Expr]) -> te.Tensor:
+        sizes = given[0].shape
+        return te.compute(shape, lambda *i: given[0](*map(tirx.floormod, i, sizes)), name="tile")
+
+    return emit_sized(ctx.bb, compute, [data], [], ctx.result(), dtype_of(data), "tile")
+
+
+def from_sizes(bb: relax.BlockBuilder, elements: tuple[Extent, ...], shape: tuple[int, ...], dtype: str) -> relax.Expr:
+    """A tensor of integers that follow from sizes."""
+    if all(isinstance(e, int) for e in elements):
+        return constant(np.array(elements, dtype).reshape(shape))
+
+    def compute(_: list[te.Tensor], elements: list[tirx.Expr], shape: list[tirx.Expr]) -> te.Tensor:
+        def at(*i: tirx.Var) -> tirx.Expr:
+            place = tirx.const(0, "int64")
+            for n, v in zip(shape, i, strict=True):
+                place = place * n + v.astype("int64")
+            found = elements[-1]
+            for index in range(len(elements) - 2, -1, -1):
+                found = tirx.Select(place == tirx.const(index, "int64"), elements[index], found)
+            return found.astype(dtype)
+
+        return te.compute(shape, at, name="sizes")
+
+    return emit_sized(bb, compute, [], elements, shape, dtype, "sizes")

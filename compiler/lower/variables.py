@@ -1,0 +1,99 @@
+"""Sizes of a model's named dimensions as TVM's variables and expressions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tvm import sym, tirx
+
+from heterocc.artifacts.errors import LoweringError
+from heterocc.compiler.importer.model import ImportedModel
+from heterocc.compiler.importer.named_inputs import plain_names
+from heterocc.compiler.importer.symbols.sizes import Compound, Size, number
+from heterocc.passes.graph import Value
+
+Extent = Any
+"""A dimension: an int, or a `tirx.Expr` of variables."""
+
+
+class Variables:
+    """A variable for each named dimension of a model, and expressions of them for sizes and shapes."""
+
+    def __init__(self, model: ImportedModel) -> None:
+        symbols = model.symbols
+        self._sizes = {} if symbols is None else symbols.sizes
+        self._contents = {} if symbols is None else symbols.contents
+        names = () if symbols is None else symbols.names
+        self._vars = {name: tirx.Var(f"d{i}_{_identifier(name)}", "int64") for i, name in enumerate(names)}
+
+    def variable(self, name: str) -> tirx.Var:
+        """The variable of a named dimension."""
+        return self._vars[name]
+
+    def __bool__(self) -> bool:
+        return bool(self._vars)
+
+    def shape(self, value: Value) -> tuple[Extent, ...] | None:
+        """The shape of a value; None if a dimension is known only at run time."""
+        if value.shape is None or None in value.shape:
+            return None
+        return tuple(d if isinstance(d, int) else self.extent(self._sizes[d]) for d in value.shape if d is not None)
+
+    def contents(self, name: str) -> tuple[tuple[Extent, ...], tuple[int, ...]] | None:
+        """The elements of an integer value that follow from sizes, and its shape; None if they do not."""
+        found = self._contents.get(name)
+        if found is None or any(e is None for e in found.flat):
+            return None
+        return tuple(self.extent(e) for e in found.flat), found.shape
+
+    def extent(self, size: Size) -> Extent:
+        """A size as a number or an expression."""
+        if size.number is not None:
+            return size.number
+        total: Extent = 0
+        for product, count in size.terms:
+            term: Extent = count
+            for atom in product:
+                factor = self._compound(atom) if isinstance(atom, Compound) else self._vars[atom]
+                term = factor if isinstance(term, int) and term == 1 else term * factor
+            total = term if isinstance(total, int) and total == 0 else total + term
+        return total
+
+    def _compound(self, compound: Compound) -> tirx.Expr:
+        left, right = (as_int64(self.extent(side)) for side in (compound.left, compound.right))
+        rule = {"//": tirx.floordiv, "min": tirx.min, "max": tirx.max}[compound.kind]
+        return rule(left, right)
+
+
+def as_int64(extent: Extent) -> tirx.Expr:
+    """An extent as an expression."""
+    return tirx.const(extent, "int64") if isinstance(extent, int) else extent
+
+
+def same(left: Sequence[Extent], right: Sequence[Extent]) -> bool:
+    """Whether two shapes are equal for all sizes, as far as TVM can prove it."""
+    analyzer = sym.Analyzer()
+    return len(left) == len(right) and all(
+        analyzer.can_prove_equal(as_int64(a), as_int64(b)) for a, b in zip(left, right, strict=True)
+    )
+
+
+def require_names(model: ImportedModel, inputs: Sequence[str], where: str) -> None:
+    """Raise LoweringError if an input has a dimension that is an expression of names that no input has."""
+    symbols = model.symbols
+    if symbols is None:
+        return
+    plain = plain_names(model, inputs)
+    for name in inputs:
+        for size in symbols.shape_of(model.graph.values[name]) or ():
+            missing = sorted((size or number(0)).names - plain)
+            if missing:
+                text = "" if size is None else size.text
+                raise LoweringError(
+                    f"the size '{text}' of '{name}' depends on '{missing[0]}', which no input has", where=where
+                )
+
+
+def _identifier(name: str) -> str:
+    return "".join(c if c.isascii() and c.isalnum() else "_" for c in name)

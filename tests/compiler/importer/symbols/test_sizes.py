@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import hypothesis.strategies as st
+from hypothesis import given
+
+from heterocc.compiler.importer.symbols.sizes import Size, differ, larger, named, number, quotient, smaller
+
+BATCH, STEPS = named("batch"), named("seq")
+
+
+def test_equal_sizes_have_equal_texts() -> None:
+    left = quotient(STEPS + number(2) - number(3), number(2))
+    right = quotient(STEPS + number(1), number(2))
+    assert left is not None and right is not None
+    assert (left + number(1)).text == right.text == "(seq + 1)//2"
+    assert (BATCH * STEPS - STEPS * BATCH).number == 0
+
+
+def test_a_size_is_divided_by_names_that_all_its_terms_have() -> None:
+    found = quotient(BATCH * STEPS * number(768), BATCH * number(64))
+    assert found is not None and found.text == "12*seq"
+    assert quotient(BATCH, STEPS) is None
+
+
+def test_the_smaller_of_two_sizes_is_known_if_one_exceeds_the_other_for_all_names() -> None:
+    assert smaller(STEPS, STEPS + number(1)).text == "seq"
+    assert larger(STEPS, number(0)).text == "seq"
+    assert smaller(STEPS, number(512)).text == "min(512, seq)"
+
+
+def test_sizes_that_may_be_equal_are_not_known_to_differ() -> None:
+    assert differ(STEPS, number(-1)) is True
+    assert differ(STEPS, STEPS) is False
+    assert differ(STEPS, BATCH) is None
+
+
+SIZES = st.recursive(
+    st.one_of(st.integers(-3, 9).map(number), st.sampled_from([BATCH, STEPS])),
+    lambda inner: st.one_of(
+        st.tuples(inner, inner).map(lambda p: p[0] + p[1]),
+        st.tuples(inner, inner).map(lambda p: p[0] - p[1]),
+        st.tuples(inner, inner).map(lambda p: p[0] * p[1]),
+        st.tuples(inner, inner).map(lambda p: smaller(*p)),
+    ),
+    max_leaves=6,
+)
+
+
+@given(SIZES, SIZES, st.integers(1, 5), st.integers(0, 9), st.integers(0, 9))
+def test_operations_on_sizes_are_those_on_their_values(a: Size, b: Size, n: int, batch: int, seq: int) -> None:
+    at = {"batch": batch, "seq": seq}
+    left, right = a.at(at), b.at(at)
+    assert (a + b).at(at) == left + right
+    assert (a * b).at(at) == left * right
+    assert larger(a, b).at(at) == max(left, right)
+    whole = quotient(a, number(n))
+    assert whole is not None and whole.at(at) == left // n
+    assert a.least is None or a.least <= left
+    assert differ(a, b) is None or differ(a, b) == (left != right)

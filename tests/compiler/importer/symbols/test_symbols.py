@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import helper
+
+from heterocc.compiler.importer.pipeline import import_model
+from tests.symbolic_models import convolutions, dynamic_model, transformer
+
+N = helper.make_node
+X = {"x": ("float32", ("batch", 6, "seq"))}
+
+
+def dims(nodes: list[object], constants: dict[str, object], inputs: object = None) -> tuple[int | str | None, ...]:
+    arrays = {name: np.array(value, np.int64) for name, value in constants.items()}
+    model = import_model(dynamic_model(nodes, inputs or X, ["y"], arrays), keep_dims=True)  # type: ignore[arg-type]
+    return model.graph.values[model.graph.outputs[0]].shape or ()
+
+
+def test_a_computed_shape_becomes_a_constant_that_copies_and_infers_dimensions() -> None:
+    model = import_model(convolutions(), keep_dims=True)
+    assert {node.op_type for node in model.graph.nodes} == {
+        *("Conv", "Relu", "MaxPool", "Add", "GlobalAveragePool", "Reshape", "Gemm")
+    }
+    reshape = next(n for n in model.graph.nodes if n.op_type == "Reshape")
+    assert model.weights[reshape.inputs[1]].tolist() == [0, 16]
+    assert model.graph.values[model.graph.outputs[0]].shape == ("batch", 10)
+
+
+def test_shapes_are_expressions_of_the_models_names() -> None:
+    model = import_model(transformer(), keep_dims=True)
+    shapes = [v.shape for v in model.graph.values.values()]
+    assert ("batch", 2, "seq", "seq") in shapes
+    assert all(shape is not None and None not in shape for shape in shapes)
+    assert model.symbols is not None and model.symbols.names == ("batch", "seq")
+
+
+def test_the_longest_sequence_follows_from_a_table_of_positions() -> None:
+    model = import_model(transformer(longest=40), keep_dims=True)
+    assert model.symbols is not None
+    assert [(limit.size.text, limit.most) for limit in model.symbols.limits.values()] == [("seq", 40)]
+
+
+def test_sides_of_images_are_expressions() -> None:
+    model = import_model(convolutions("side"), keep_dims=True)
+    shapes = [model.graph.values[n.outputs[0]].shape for n in model.graph.nodes]
+    assert shapes[0] == ("batch", 16, "(side + 1)//2", "(side + 1)//2")
+
+
+def test_unnamed_dimensions_are_called_by_input_and_axis() -> None:
+    inputs = {"x": ("float32", (None, 3)), "z": ("float32", (None, 3))}
+    assert dims([N("Relu", ["x"], ["y"])], {}, inputs) == ("x_0", 3)
+
+
+@pytest.mark.parametrize(
+    ("node", "constants", "expected"),
+    [
+        (N("Flatten", ["x"], ["y"], axis=2), {}, ("6*batch", "seq")),
+        (N("Concat", ["x", "x"], ["y"], axis=2), {}, ("batch", 6, "2*seq")),
+        (N("Reshape", ["x", "c"], ["y"]), {"c": [-1, 3]}, ("2*batch*seq", 3)),
+        (N("Slice", ["x", "c", "d", "a"], ["y"]), {"c": [1], "d": [2**40], "a": [2]}, ("batch", 6, "max(0, seq - 1)")),
+        (N("Tile", ["x", "c"], ["y"]), {"c": [2, 1, 3]}, ("2*batch", 6, "3*seq")),
+        (N("Pad", ["x", "c"], ["y"]), {"c": [0, 0, 1, 0, 0, 2]}, ("batch", 6, "seq + 3")),
+        (N("AveragePool", ["x"], ["y"], kernel_shape=[3], strides=[2]), {}, ("batch", 6, "(seq + 1)//2 - 1")),
+    ],
+    ids=lambda value: value.op_type if hasattr(value, "op_type") else "",
+)
+def test_shape_of(node: object, constants: dict[str, object], expected: tuple[int | str, ...]) -> None:
+    assert dims([node], constants) == expected
+
+
+def test_an_input_of_unknown_rank_stays_so() -> None:
+    model = dynamic_model([N("Relu", ["x"], ["y"])], X, ["y"], {})
+    model.graph.input[0].type.tensor_type.ClearField("shape")
+    imported = import_model(model, keep_dims=True)
+    assert imported.graph.values[imported.graph.outputs[0]].shape is None

@@ -1,0 +1,156 @@
+"""One executable for all sizes of the dynamic dimensions, compared with ONNX Runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import tvm
+from onnx import helper
+from tvm import relax
+
+from heterocc.artifacts.errors import LoweringError
+from heterocc.compiler.importer.model import ImportedModel
+from heterocc.compiler.importer.pipeline import import_model
+from heterocc.compiler.lower.backend import LoweredPartition, PartitionJob
+from heterocc.compiler.lower.cpu.lowering import CpuLowering
+from heterocc.compiler.lower.cpu.target import cpu_target
+from heterocc.compiler.lower.pipeline import import_partition
+from heterocc.compiler.lower.relax.separable import is_separable
+from heterocc.compiler.lower.variables import Variables
+from tests.compiler.lower.lowered import CPU
+from tests.symbolic_models import convolutions, dynamic_model, perceptron, transformer
+
+Feeds = Mapping[str, np.ndarray]
+
+
+def lower(proto: onnx.ModelProto | ImportedModel) -> LoweredPartition:
+    model = proto if isinstance(proto, ImportedModel) else import_model(proto, keep_dims=True)
+    graph = model.graph
+    job = PartitionJob("p0", model, CPU, tuple(n.name for n in graph.nodes), graph.inputs, graph.outputs)
+    return CpuLowering().lower(job)
+
+
+def compiled(proto: onnx.ModelProto, folder: object) -> Callable[[Feeds], list[np.ndarray]]:
+    """A function that runs one executable of the model on inputs of any sizes."""
+    model = import_model(proto, keep_dims=True)
+    graph = model.graph
+    lowered = lower(model)
+    path = f"{folder}/code.so"
+    with open(path, "wb") as file:  # noqa: PTH123
+        file.write(lowered.code)
+    entry = relax.VirtualMachine(tvm.runtime.load_module(path), tvm.cpu())["main"]
+    params = tuple(tvm.runtime.tensor(p) for p in lowered.params)
+
+    def run(feeds: Feeds) -> list[np.ndarray]:
+        given = [feeds[model.sources[name]] for name in graph.inputs]
+        outputs = entry(*map(tvm.runtime.tensor, given), params)
+        return [o.numpy() for o in outputs]
+
+    return run
+
+
+def compare(proto: onnx.ModelProto, folder: object, feeds: list[Feeds]) -> None:
+    run = compiled(proto, folder)
+    reference = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    for given in feeds:
+        for got, wanted in zip(run(given), reference.run(None, dict(given)), strict=True):
+            np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
+
+
+def normal(*shape: int) -> np.ndarray:
+    return np.random.default_rng(1).standard_normal(shape, dtype=np.float32)
+
+
+def test_a_perceptron_runs_any_batch(tmp_path: object) -> None:
+    compare(perceptron(), tmp_path, [{"x": normal(n, 24)} for n in (1, 5, 17)])
+
+
+def test_a_convolutional_network_runs_any_batch(tmp_path: object) -> None:
+    compare(convolutions(), tmp_path, [{"x": normal(n, 3, 16, 16)} for n in (1, 3, 8)])
+
+
+def test_a_transformer_runs_any_batch_and_sequence(tmp_path: object) -> None:
+    rng = np.random.default_rng(1)
+    sizes = [(1, 1), (2, 9), (3, 40)]
+    masks = [(rng.random(size) < 0.8).astype(np.int64) for size in sizes]
+    feeds = [{"ids": rng.integers(0, 50, size), "mask": m} for size, m in zip(sizes, masks, strict=True)]
+    compare(transformer(), tmp_path, feeds)
+
+
+def test_a_batch_is_a_loop_over_kernels_for_one_item(tmp_path: object) -> None:
+    lowered = lower(convolutions())
+    text = dict(lowered.dumps)["scheduled.py"]
+    assert text.count("items: T.int64") == len(lowered.kernels)
+    assert any("panels" in name for name in lowered.param_names)  # as the kernels of fixed shapes want them
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        helper.make_node("ReduceMean", ["x"], ["y"], axes=[0]),
+        helper.make_node("Softmax", ["x"], ["y"], axis=0),
+        helper.make_node("Transpose", ["x"], ["y"], perm=[1, 0]),
+        helper.make_node("Concat", ["x", "x"], ["y"], axis=0),
+        helper.make_node("Slice", ["x", "one", "end", "zeros"], ["y"]),
+    ],
+    ids=lambda node: node.op_type,
+)
+def test_items_that_depend_on_each_other_are_not_separable(node: onnx.NodeProto) -> None:
+    constants = {n: np.array(v, np.int64) for n, v in {"one": [1], "end": [-1], "zeros": [0]}.items()}
+    model = import_model(dynamic_model([node], {"x": ("float32", ("n", 3))}, ["y"], constants), keep_dims=True)
+    job = PartitionJob("p0", model, CPU, (model.graph.nodes[0].name,), model.graph.inputs, model.graph.outputs)
+    size = Variables(model).variable("n")
+    assert not is_separable(import_partition(job, cpu_target(CPU)).mod, size.name)
+
+
+def test_a_size_that_is_computed_with_is_not_separable(tmp_path: object) -> None:
+    nodes = [
+        helper.make_node("Shape", ["x"], ["s"]),
+        helper.make_node("Gather", ["s", "zero"], ["n"]),
+        helper.make_node("Cast", ["n"], ["f"], to=1),
+        helper.make_node("Div", ["x", "f"], ["y"]),
+    ]
+    model = dynamic_model(nodes, {"x": ("float32", ("n", 3))}, ["y"], {"zero": np.array(0, np.int64)})
+    compare(model, tmp_path, [{"x": normal(n, 3)} for n in (1, 2, 4)])
+
+
+def test_values_computed_from_sizes_are_outputs(tmp_path: object) -> None:
+    nodes = [
+        helper.make_node("Shape", ["x"], ["s"]),
+        helper.make_node("Gather", ["s", "one"], ["n"]),
+        helper.make_node("Range", ["zero", "n", "one"], ["r"]),
+        helper.make_node("ConstantOfShape", ["s"], ["z"]),
+        helper.make_node("Concat", ["x", "z"], ["c"], axis=1),
+        helper.make_node("Slice", ["x", "first", "end", "first"], ["p"]),
+    ]
+    constants = {name: np.array(v, np.int64) for name, v in {"zero": 0, "one": 1, "first": [1], "end": [-1]}.items()}
+    inputs = {"x": ("float32", ("a", "b"))}
+    model = dynamic_model(nodes, inputs, ["s", "r", "c", "p"], constants)
+    compare(model, tmp_path, [{"x": normal(a, b)} for a, b in ((1, 2), (3, 3), (4, 9))])
+
+
+def test_a_shape_that_depends_on_data_is_refused_with_its_node(tmp_path: object) -> None:
+    nodes = [helper.make_node("NonZero", ["x"], ["i"]), helper.make_node("Cast", ["i"], ["y"], to=1)]
+    model = dynamic_model(nodes, {"x": ("float32", ("a",))}, ["y"], {})
+    with pytest.raises(LoweringError, match="depends on data"):
+        compiled(model, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        helper.make_node("Reshape", ["x", "one_row"], ["y"]),
+        helper.make_node("MatMul", ["z", "w"], ["y"]),
+        helper.make_node("Concat", ["x", "z"], ["y"], axis=1),
+    ],
+    ids=lambda node: node.op_type,
+)
+def test_sizes_that_only_some_inputs_make_equal_are_refused(node: onnx.NodeProto) -> None:
+    inputs = {"x": ("float32", ("n", 3)), "z": ("float32", ("m", "k"))}
+    constants = {"one_row": np.array([1, 3], np.int64), "w": normal(4, 2)}
+    with pytest.raises(LoweringError, match=f"{node.op_type} needs the sizes '.*' and '.*' to be equal"):
+        lower(dynamic_model([node], inputs, ["y"], constants))
