@@ -18,6 +18,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from heterocc.compiler.regression.reduction.parts import types_of
 from heterocc.compiler.tools import run_tool
+from heterocc.runtime.execute.ort_session import open_session, session_options
 
 SECONDS = 60
 MAX_ELEMENTS = 1024
@@ -47,18 +48,13 @@ def known_values(path: Path, folder: Path) -> dict[str, onnx.TensorProto]:
 
 
 def _main(path: str, target: str) -> None:
-    import onnxruntime
-
     model = onnx.load(path)
     inferred = onnx.shape_inference.infer_shapes(model, data_prop=True)
     listed = {info.name for info in model.graph.output}
     for info in inferred.graph.value_info:
         if info.type.tensor_type.elem_type in _KINDS and info.name not in listed:
             model.graph.output.append(info)
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    session = open_session(model.SerializeToString(), session_options(optimise="none"))
     stored = {t.name for t in model.graph.initializer}
     rng = np.random.default_rng(0)
     feed: dict[str, Any] = {}

@@ -194,7 +194,7 @@ def test_a_copy_that_fails_under_way_is_an_error_that_names_it_and_costs_one_run
 def test_a_device_that_is_lost_with_a_copy_under_way_is_an_error_that_names_the_copy(tmp_path: Path) -> None:
     bundle, arrays = relay(tmp_path / "m.hcb", 0, 3, 0)
     ((kind, message),) = run(tmp_path, [bundle], arrays, faults="vulkan=lost:1")["errors"]
-    assert kind == "DeviceError"
+    assert kind == "DeviceLostError"
     assert "VULKAN failed while sending 'v1' from vulkan:0 to host: vkQueueSubmit" in message
 
 
@@ -205,7 +205,7 @@ def test_an_opencl_device_that_is_lost_fails_the_run_and_is_opened_anew(
 ) -> None:
     bundle, arrays = relay(tmp_path / "m.hcb", 1, 0, 1, 2)
     ((kind, message),) = run(tmp_path, [bundle], arrays, f"opencl=lost:{command}", opencl=opencl)["errors"]
-    assert kind == "DeviceError"
+    assert kind == "DeviceLostError"
     assert "OPENCL failed while" in message
     assert "the device was lost, and what was on it is gone: load the bundle again" in message
 

@@ -99,9 +99,9 @@ def test_a_value_without_a_static_shape_passes_between_onnx_partitions_as_an_obj
     assert {b.value for b in plan.buffers} == {0, 2}
 
 
-def test_a_compiled_partition_with_a_dynamic_value_is_refused() -> None:
+def test_a_partition_for_a_gpu_with_a_dynamic_value_is_refused() -> None:
     with pytest.raises(BundleManifestError, match="'a' has no static shape"):
-        schedule(variant("xab", "x", "b", [(3, "x", "a"), (0, "a", "b")], dynamic="a"))
+        schedule(variant("xab", "x", "b", [(3, "x", "a"), (1, "a", "b")], dynamic="a"))
 
 
 def test_reading_what_nobody_wrote_is_refused() -> None:
