@@ -16,7 +16,7 @@ from heterocc.artifacts.reader import open_bundle
 from heterocc.compiler import CompileOptions, compile_model, partition_model, verify_bundle
 from heterocc.compiler.cli.main import app
 from heterocc.compiler.cli.options import parse_hints, parse_shape_sets
-from heterocc.compiler.shape_requests import shape_requests
+from heterocc.compiler.shape_requests import shape_requests, takes_dynamic
 from heterocc.runtime import load
 from tests.compiler.small import save
 
@@ -41,6 +41,19 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert [plan["shapes"] for plan in report.to_json()["plans"]] == [{"x": [1, 8]}, {"x": [6, 8]}]  # type: ignore[index, union-attr, attr-defined]
     assert report.lines()[1].startswith("main@batch=6: 2 nodes: CPU 2")
     return path
+
+
+@pytest.mark.parametrize(
+    ("devices", "dynamic"),
+    [
+        ("CPU,ORT", True), (("CPU", "ort"), True), ("HETERO:GPU,ORT", True), ("AUTO:GPU,CPU,ORT", True),
+        ("AUTO,ORT", True), ("MULTI:GPU,CPU,ORT", True), ("AUTO", False), ("MULTI:GPU,CPU", False),
+        ("AUTO:CPU,ORT,-ORT", False), (("CPU",), False),
+    ],
+)  # fmt: skip
+def test_dimensions_stay_dynamic_if_onnx_runtime_is_listed(devices: str | tuple[str, ...], dynamic: bool) -> None:
+    assert takes_dynamic([devices]) is dynamic
+    assert not takes_dynamic([devices, "CPU"])
 
 
 def test_each_hinted_size_runs_as_in_onnx_runtime(bundle: Path) -> None:

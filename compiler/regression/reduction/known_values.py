@@ -18,6 +18,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from heterocc.compiler.regression.reduction.parts import types_of
 from heterocc.compiler.tools import run_tool
+from heterocc.runtime.execute.ort_session import open_session, session_options
 
 SECONDS = 60
 MAX_ELEMENTS = 1024
@@ -47,8 +48,6 @@ def known_values(path: Path, folder: Path) -> dict[str, onnx.TensorProto]:
 
 
 def _main(path: str, target: str) -> None:
-    from heterocc.runtime.execute.ort_session import open_session, session_options
-
     model = onnx.load(path)
     inferred = onnx.shape_inference.infer_shapes(model, data_prop=True)
     listed = {info.name for info in model.graph.output}
