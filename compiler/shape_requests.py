@@ -177,12 +177,14 @@ def takes_dynamic(lists: Iterable[str | Sequence[str]]) -> bool:
 
 def _each_has(lists: Iterable[str | Sequence[str]], *wanted: str) -> bool:
     """Whether each list of devices has one of these."""
-    return all(_listed(parse_request(listed)).intersection(wanted) for listed in lists)
+    return all(_has(parse_request(listed), set(wanted)) for listed in lists)
 
 
-def _listed(request: DeviceRequest) -> set[str]:
-    excluded = {name.upper() for name in request.excluded}
-    return {name.upper() for name in (*request.names, *request.then)} - excluded
+def _has(request: DeviceRequest, wanted: set[str]) -> bool:
+    listed = {name.upper() for name in (*request.names, *request.then)} - {name.upper() for name in request.excluded}
+    if request.kind == "multi" and "ORT" not in listed:
+        return listed <= wanted  # each device has a variant of its own
+    return bool(listed & wanted)
 
 
 def require_different(models: Sequence[tuple[ShapeRequest, ImportedModel]]) -> None:
