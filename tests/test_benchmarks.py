@@ -1,4 +1,4 @@
-"""What benchmarks and scripts import exists; they are too long to be run by tests."""
+"""What programs import exists, also of benchmarks and scripts, which are too long to be run by tests."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PROGRAMS = [*sorted((ROOT / "benchmarks").glob("*.py")), *sorted((ROOT / "scripts").glob("*.py"))]
+PROGRAMS = [
+    path for pattern in ("benchmarks/*.py", "scripts/**/*.py", "tests/**/*_run.py") for path in ROOT.glob(pattern)
+]
 
 
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.name)
+@pytest.mark.parametrize("program", sorted(PROGRAMS), ids=lambda path: path.name)
 def test_everything_a_program_imports_from_the_project_exists(program: Path) -> None:
     assert not [f"{module}.{name}" for module, name in sorted(_imports(program)) if not _exists(module, name)]
 

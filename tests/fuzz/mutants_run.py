@@ -19,8 +19,8 @@ import numpy as np
 
 from heterocc.artifacts.errors import HeteroccError, InternalError
 from heterocc.artifacts.reader import open_bundle
-from heterocc.compiler.cli import reports
 from heterocc.runtime import load
+from heterocc.runtime.cli import reports
 from heterocc.runtime.cli.reports import check_bundle, print_bundle
 from heterocc.runtime.select import ort_trial
 from tests.fuzz.mutations import Mutator

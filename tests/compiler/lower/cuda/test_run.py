@@ -235,7 +235,7 @@ def test_a_kernel_that_touches_what_it_may_not_is_a_typed_error_and_leaves_the_p
         "print(json.dumps([caught, load(bundle).notes, error(load(bundle, 'CPU'), load(bundle, 'CPU'), 0)]))\n"
     )
     (caught, notes, difference), _ = run(folder, code, illegal="joined")
-    assert [code for code, _, _ in caught] == ["HC401", "HC401"]
+    assert [code for code, _, _ in caught] == ["HC409", "HC409"]
     assert caught[0][1].startswith("CUDA failed while sending 'd' from cuda:0 to host, for good: cuEventSynchronize: ")
     assert "CUDA_ERROR_ILLEGAL_ADDRESS (an illegal memory access was encountered)" in caught[0][1]
     assert "CUDA cannot be used in this process any more" in caught[0][2]
