@@ -132,9 +132,9 @@ def raw_request(service: ServiceProcess) -> socket.socket:
 
 def test_health_is_answered_while_requests_run(service: ServiceProcess) -> None:
     with raw_request(service) as first, raw_request(service) as second:
+        service.wait_for_metric('heterocc_requests_running{model="slow",version="1"}', 1)
         start = time.perf_counter()
         service.get("/v2/health/ready")
-        assert service.metric('heterocc_requests_running{model="slow",version="1"}') == 1
         assert time.perf_counter() - start < 5
         assert first.recv(12) == second.recv(12) == b"HTTP/1.1 200"
 
