@@ -129,6 +129,23 @@ def test_a_session_goes_on_with_the_next_variant_if_its_device_is_lost(
     with load(path, named, fallback=True) as session:
         right(session.run({"x": X}))
         api_faults("lost:1")
+        for number in range(3):
+            right(session.run({"x": X + number}), X + number)
+        assert session.devices == ("CPU",)
+        assert any("goes on with CPU, because" in note and "(HC409)" in note for note in session.notes)
+
+
+# Failed once in eight runs on Vulkan beside other tests, for a reason that is not known yet.
+@pytest.mark.slow
+@pytest.mark.parametrize("devices", [None, "{0}"])
+def test_a_stream_goes_on_with_the_next_variant_if_the_device_is_lost(
+    bundle_of: Write, api: Api, api_faults: Callable[[str], None], devices: str | None
+) -> None:
+    path = bundle_of(standin.chain(2, device=api.letter), standin.chain(2, device=f"c{api.letter}"), standin.chain(2))
+    named = None if devices is None else devices.format(api.device.name)
+    with load(path, named, fallback=True) as session:
+        right(session.run({"x": X}))
+        api_faults("lost:1")
         for number, result in enumerate(session.stream({"x": X + i} for i in range(20))):
             right(result, X + number)
         assert session.devices == ("CPU",)
