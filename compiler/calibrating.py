@@ -120,7 +120,7 @@ def calibrate_model(
     records = open_calibration()
     if records is None:
         raise UsageError(
-            "there is no cache to store times in",
+            "times cannot be stored: the cache is off",
             where="HETEROCC_CACHE, HETEROCC_CALIBRATION",
             hint="unset them, or set HETEROCC_CACHE to a folder",
         )

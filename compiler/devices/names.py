@@ -284,7 +284,7 @@ class _Resolver:
     def _candidates(self, request: DeviceRequest, text: str) -> list[TargetDevice]:
         """The devices among which AUTO or MULTI chooses, without excluded and absent ones; ORT is last.
 
-        Raises the error of the first absent one if there is no other.
+        Raises the error of the first absent one if all are absent.
         """
         word = request.kind.upper()
         where = Hint(f"devices={text!r}", f"--devices {text}")

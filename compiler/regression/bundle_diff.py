@@ -101,7 +101,7 @@ def parse_kinds(text: str) -> tuple[str, ...]:
     for name in names:
         if name not in KINDS:
             raise UsageError(
-                f"there is no kind of difference '{name}'", where=f"--fail-on {text}", hint=f"kinds: {', '.join(KINDS)}"
+                f"'{name}' is not a kind of difference", where=f"--fail-on {text}", hint=f"kinds: {', '.join(KINDS)}"
             )
     return names
 

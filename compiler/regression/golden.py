@@ -159,7 +159,7 @@ def _first(lines: Sequence[str]) -> list[str]:
 
 
 def explain(check: GoldenCheck, error: HeteroccError | None, option: str) -> str | None:
-    """The text of a failed test; None if there is no difference and no error."""
+    """The text of a failed test; None if it passed."""
     lines = list(check.problems)
     if error is not None:
         lines.append(str(error))

@@ -19,7 +19,7 @@ def select_each(
 
     Each name selects the variant that matches it alone, or else the first whose first device has the name: for a
     bundle of `GPU,CPU` and `CPU`, the names `GPU,CPU` select both. `MULTI` alone selects the best variant for each
-    first device. Raises the errors of `select_variants` if there is no variant at all.
+    first device. Raises the errors of `select_variants` if no variant can run.
     """
     asked = parse_request(devices)
     if not asked.names:
