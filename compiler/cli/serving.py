@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from heterocc.compiler.cli.console import errors
+from heterocc.compiler.cli.signing import RequireSignature, TrustedKeys
 
 _MIB = 1 << 20
 
@@ -37,6 +38,17 @@ def serve(
     queue: Annotated[
         int, typer.Option("--queue", min=1, help="Requests of one model that may wait or run; further ones get 429.")
     ] = 64,
+    batch: Annotated[
+        int,
+        typer.Option(
+            "--batch",
+            min=1,
+            help="Rows of waiting requests that may run together, along the first dimension; 1: each runs alone. Only "
+            "for models whose batch is dynamic, and whose rows prove independent when they are loaded.",
+        ),
+    ] = 1,
+    trusted: TrustedKeys = None,
+    require_signature: RequireSignature = False,
     max_request_mb: Annotated[
         int, typer.Option("--max-request-mb", min=1, max=2047, help="The largest request in MiB.")
     ] = 256,
@@ -72,8 +84,8 @@ def serve(
         serve(
             ServeOptions(
                 models=models, host=host, http_port=http_port, grpc_port=grpc_port, devices=devices, threads=threads,
-                workers=workers, queue=queue, max_request_bytes=max_request_mb * _MIB, drain=drain, tls=tls,
-                log_requests=log_requests,
+                workers=workers, queue=queue, batch=batch, trusted_keys=trusted, require_signature=require_signature,
+                max_request_bytes=max_request_mb * _MIB, drain=drain, tls=tls, log_requests=log_requests,
             )
         )  # fmt: skip
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, Generic, NoReturn, TypeVar
 
 from heterocc.artifacts.errors import HeteroccError, InternalError, RequestError
 from heterocc.runtime.feeds import Array, nearest
+from heterocc.runtime.serve.batches import Share, join, split
 from heterocc.runtime.serve.models import Served, Tensor
 from heterocc.runtime.serve.tensors import fits
+
+T = TypeVar("T")
 
 Decode = Callable[[str, Sequence[int]], Array]
 
@@ -45,6 +48,16 @@ class Output:
     array: Array
 
 
+def share_of(request: Request) -> Share | None:
+    """The share of a request in a batch; None if its inputs have no common number of rows."""
+    shapes = [given.shape for given in request.inputs]
+    rows = {shape[0] if shape else 0 for shape in shapes}
+    if len(rows) != 1 or min(rows) < 1 or len({given.name for given in request.inputs}) < len(shapes):
+        return None
+    key = sorted((given.name, given.datatype, given.shape[1:]) for given in request.inputs)
+    return Share(tuple(key), rows.pop())
+
+
 def check_parameters(parameters: Mapping[str, Any], where: str = "the request") -> None:
     """Raise RequestError if a parameter asks for an extension that the service lacks."""
     for name in _UNSUPPORTED:
@@ -60,20 +73,71 @@ def timeout_of(parameters: Mapping[str, Any]) -> float | None:
     return value / 1e6 if value else None
 
 
-def run_request(served: Served, request: Request) -> list[Output]:
-    """Decode, run and return the requested outputs. For a worker's thread.
+@dataclass(frozen=True, slots=True)
+class Work(Generic[T]):
+    """A request for a worker, which calls it; `encode` makes the answer of its outputs."""
 
-    Raises RequestError before anything runs, and the errors of `Session.run`.
+    served: Served
+    request: Request
+    encode: Callable[[Sequence[Output]], T]
+
+    def __call__(self) -> T:
+        """Decode, run and encode. Raises RequestError before anything runs, and the errors of `Session.run`."""
+        feed, wanted = _feed(self.served, self.request), _wanted(self.served, self.request)
+        return self.answer(wanted, _run(self.served, wanted, feed))
+
+    def answer(self, wanted: Sequence[str], results: Sequence[Array]) -> T:
+        """The answer of results, which have these names."""
+        outputs = self.served.outputs
+        return self.encode([Output(outputs[name], array) for name, array in zip(wanted, results, strict=True)])
+
+
+def run_together(works: Sequence[Work[T]]) -> list[tuple[T | None, BaseException | None]]:
+    """The outcomes of requests that run as one batch, each with its own error.
+
+    A request that is malformed does not run. If the batch fails, each of its requests runs alone, so that an error
+    reaches only the request that it belongs to.
     """
-    feed = _feed(served, request)
-    wanted = _wanted(served, request)
+    outcomes: list[tuple[T | None, BaseException | None]] = [(None, None)] * len(works)
+    feeds: dict[int, dict[str, Array]] = {}
+    wanted: dict[int, list[str]] = {}
+    for place, work in enumerate(works):
+        try:
+            feeds[place], wanted[place] = _feed(work.served, work.request), _wanted(work.served, work.request)
+        except Exception as error:
+            outcomes[place] = (None, error)
+            feeds.pop(place, None)
+    if not feeds:
+        return outcomes
+    served = works[0].served
+    names = [name for name in served.outputs if any(name in wanted[place] for place in feeds)]
+    counts = [next(iter(feed.values())).shape[0] for feed in feeds.values()]
+    parts: dict[int, list[Array]] = {}
     try:
-        results = served.session.run(wanted, feed)
+        results = _run(served, names, join(list(feeds.values())))
+        parts = dict(zip(feeds, split(results, counts), strict=True))
+    except (HeteroccError, ValueError):
+        pass  # each runs alone below
+    for place in feeds:
+        work = works[place]
+        try:
+            if place in parts:
+                found = dict(zip(names, parts[place], strict=True))
+                outcomes[place] = (work.answer(wanted[place], [found[name] for name in wanted[place]]), None)
+            else:
+                outcomes[place] = (work(), None)
+        except Exception as error:
+            outcomes[place] = (None, error)
+    return outcomes
+
+
+def _run(served: Served, wanted: Sequence[str], feed: Mapping[str, Array]) -> list[Array]:
+    try:
+        return served.session.run(wanted, feed)
     except HeteroccError:
         raise
     except Exception as error:
         raise InternalError(f"{type(error).__name__}: {error}") from error
-    return [Output(served.outputs[name], array) for name, array in zip(wanted, results, strict=True)]
 
 
 def _feed(served: Served, request: Request) -> dict[str, Array]:

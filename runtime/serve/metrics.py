@@ -24,6 +24,7 @@ CONTENT_TYPE = CONTENT_TYPE_LATEST
 
 _MODEL = ("model", "version")
 _BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+_BATCHES = (1, 2, 4, 8, 16, 32, 64)
 
 
 class Metrics:
@@ -41,6 +42,13 @@ class Metrics:
         self._seconds = self._histogram("heterocc_request_seconds", "Time from a request's arrival to its answer.")
         self._queue = self._histogram("heterocc_queue_seconds", "Time that a request waits for a worker.")
         self._run = self._histogram("heterocc_run_seconds", "Time for decoding, running and encoding a request.")
+        self._batch = Histogram(
+            "heterocc_request_batch",
+            "Requests that ran together with a request, itself included.",
+            _MODEL,
+            buckets=_BATCHES,
+            registry=self._registry,
+        )
         self._registry.register(_Lines(models))
         ProcessCollector(registry=self._registry)
         GCCollector(registry=self._registry)
@@ -61,6 +69,7 @@ class Metrics:
         if job is not None and job.started is not None:
             self._queue.labels(name, version).observe(job.started - job.queued)
             if job.ended is not None:
+                self._batch.labels(name, version).observe(job.together)
                 self._run.labels(name, version).observe(job.ended - job.started)
 
     def text(self) -> bytes:

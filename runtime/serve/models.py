@@ -13,6 +13,7 @@ from typing import Any
 
 from heterocc.artifacts.errors import HeteroccError, ModelNotServedError, ServiceError
 from heterocc.runtime.feeds import nearest
+from heterocc.runtime.serve.batch_check import batching_of, check_rows
 from heterocc.runtime.serve.recent import Recent
 from heterocc.runtime.serve.repository import Repository, latest, version_order
 from heterocc.runtime.serve.tensors import datatype_of
@@ -55,11 +56,14 @@ class Served:
 class Models:
     """The models of a repository that are loaded. For use on one event loop; bundles are opened in other threads."""
 
-    def __init__(self, repository: Repository, open_session: Callable[[Path], Session], queue: int) -> None:
-        """`open_session` loads a bundle; `queue` is the limit of each version's line."""
+    def __init__(
+        self, repository: Repository, open_session: Callable[[Path], Session], queue: int, batch: int = 1
+    ) -> None:
+        """`open_session` loads a bundle; `queue` is the limit of each version's line, `batch` that of a run's rows."""
         self._repository = repository
         self._open = open_session
         self._queue = queue
+        self._batch = batch
         self._served: dict[str, dict[str, Served]] = {}
         self._failures: dict[str, str] = {}
         self._locks: dict[str, asyncio.Lock] = {}
@@ -171,13 +175,23 @@ class Models:
                 path,
                 identity,
                 session,
-                Line(name, self._queue),
+                await asyncio.to_thread(self._line, name, session),
                 {t.name: _tensor("input", t, path) for t in session.inputs},
                 {t.name: _tensor("output", t, path) for t in session.outputs},
             )
         except BaseException:
             session.close()
             raise
+
+    def _line(self, name: str, session: Session) -> Line:
+        if self._batch == 1:
+            return Line(name, self._queue)
+        batching = batching_of(session, self._batch)
+        reason = batching if isinstance(batching, str) else check_rows(session, batching)
+        if isinstance(batching, str) or reason is not None:
+            _log.warning("requests run alone", extra={"model": name, "reason": reason})
+            return Line(name, self._queue)
+        return Line(name, self._queue, batching)
 
     def _retire(self, versions: Iterable[Served]) -> None:
         for served in versions:
@@ -210,7 +224,8 @@ def _tensor(kind: str, info: Any, path: Path) -> Tensor:
             f"{kind} '{info.name}' has the type {info.dtype}, for which the Open Inference Protocol has no datatype",
             where=str(path),
         )
-    return Tensor(info.name, datatype, info.shape)
+    shape = None if info.shape is None else tuple(d if isinstance(d, int) else None for d in info.shape)
+    return Tensor(info.name, datatype, shape)
 
 
 def _fields(served: Served) -> Mapping[str, object]:

@@ -23,6 +23,8 @@ class ServeOptions:
     `models` are bundles, or folders with `NAME.hcb` and `NAME/VERSION.hcb`. `devices` and `threads` are as in
     `heterocc.runtime.load`, for every model. `workers` is the number of requests that run at the same time, by default
     the number of cores that the process may use; `queue` the number of requests of one model that may wait or run.
+    `batch` is the largest number of rows of a run that several waiting requests may share; 1 runs each alone.
+    `trusted_keys` and `require_signature` are as in `heterocc.runtime.load`, for every bundle at every load.
     Port 0 means any free port; the log has its number. `drain` is the time in seconds for which new requests are
     still accepted after a signal, while the service reports that it is not ready.
     """
@@ -35,6 +37,9 @@ class ServeOptions:
     threads: int = 1
     workers: int | None = None
     queue: int = 64
+    batch: int = 1
+    trusted_keys: Sequence[str] | None = None
+    require_signature: bool = False
     max_request_bytes: int = 256 << 20
     drain: float = 1.0
     tls: Tls | None = None

@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from heterocc.artifacts.errors import HeteroccError, RequestError, RequestSizeError
 from heterocc.runtime.serve.answers import status_of, text_of
 from heterocc.runtime.serve.metrics import CONTENT_TYPE
-from heterocc.runtime.serve.rest_bodies import Body, Reply, answer
+from heterocc.runtime.serve.rest_bodies import Body, Reply
 from heterocc.runtime.serve.service import ClientLeftError, Service
 
 HEADER_LENGTH = "Inference-Header-Content-Length"
@@ -141,7 +141,9 @@ class _Rest:
         with self._service.call("http", *_model(request)) as call:
             body = await self._body(request)
             with _Left(request):
-                reply = await self._service.run(call, body.request, lambda served, _: answer(served, body), None)
+                reply = await self._service.run(
+                    call, body.request, lambda outputs: Reply(call.served, body, outputs), None
+                )
         return self._response(reply)
 
     async def _body(self, request: Request) -> Body:

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from heterocc.artifacts.errors import RequestError
-from heterocc.runtime.serve import inference
 from heterocc.runtime.serve.inference import Decode, Input, Output, Request, check_parameters, timeout_of
 from heterocc.runtime.serve.models import Served
 from heterocc.runtime.serve.tensors import from_list, from_raw, to_list, to_raw
@@ -66,11 +65,6 @@ class Reply:
         text = json.dumps(root, separators=(",", ":")).encode()
         self.header_length = len(text) if tail else None
         self.content = b"".join([text, *tail]) if tail else text
-
-
-def answer(served: Served, body: Body) -> Reply:
-    """Run a request and encode its response. For a worker's thread."""
-    return Reply(served, body, inference.run_request(served, body.request))
 
 
 class _Binary:

@@ -9,7 +9,7 @@ import grpc
 
 from heterocc.artifacts.errors import HeteroccError, ModelNotServedError, RequestError
 from heterocc.runtime.serve.answers import status_of, text_of
-from heterocc.runtime.serve.inference import Decode, Input, Request, check_parameters, run_request, timeout_of
+from heterocc.runtime.serve.inference import Decode, Input, Output, Request, check_parameters, timeout_of
 from heterocc.runtime.serve.models import Served
 from heterocc.runtime.serve.rpc_messages import MESSAGES, SERVICE
 from heterocc.runtime.serve.service import Service
@@ -107,7 +107,10 @@ class _Rpc:
     async def infer(self, message: Message, context: Context) -> Message:
         with self._service.call("grpc", message.model_name, message.model_version) as call:
             request = _request(message)
-            return await self._service.run(call, request, _answer, context.time_remaining())
+            served = call.served
+            return await self._service.run(
+                call, request, lambda outputs: _answer(served, request, outputs), context.time_remaining()
+            )
 
 
 def _explained(method: Callable[[Message, Context], Awaitable[Message]]) -> Any:
@@ -168,9 +171,7 @@ def _input(item: Message, raw: bytes | None) -> Input:
     return Input(name, item.datatype, tuple(item.shape), decode)
 
 
-def _answer(served: Served, request: Request) -> Message:
-    """Run a request and build its response. For a worker's thread."""
-    outputs = run_request(served, request)
+def _answer(served: Served, request: Request, outputs: Sequence[Output]) -> Message:
     reply = MESSAGES["ModelInferResponse"](model_name=served.name, model_version=served.version, id=request.id)
     for output in outputs:
         reply.outputs.add(name=output.tensor.name, datatype=output.tensor.datatype, shape=output.array.shape)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from heterocc.artifacts.errors import DeadlineError, DeviceError, HeteroccError, InternalError, ServiceEndingError
 from heterocc.artifacts.version import __version__
-from heterocc.runtime.serve.inference import Request
+from heterocc.runtime.serve.inference import Output, Request, Work, run_together, share_of
 from heterocc.runtime.serve.metrics import Metrics
 from heterocc.runtime.serve.models import Models, Served
 from heterocc.runtime.serve.options import ServeOptions
@@ -51,8 +51,8 @@ class Service:
 
     def __init__(self, options: ServeOptions, workers: int) -> None:
         self.options = options
-        self.workers = Workers(workers)
-        self.models = Models(Repository(options.models), self._open, options.queue)
+        self.workers = Workers(workers, run_together)
+        self.models = Models(Repository(options.models), self._open, options.queue, options.batch)
         self.metrics = Metrics(self.models)
         self.loaded = False
         self.answered = 0
@@ -118,17 +118,19 @@ class Service:
         finally:
             self._record(protocol, served, call, outcome, perf_counter() - arrival)
 
-    async def run(self, call: Call, request: Request, work: Callable[[Served, Request], T], left: float | None) -> T:
-        """Run `work` in a worker. `left` is the time in seconds that the transport leaves, if it has a deadline.
+    async def run(self, call: Call, request: Request, encode: Callable[[Sequence[Output]], T], left: float | None) -> T:
+        """Run a request in a worker, which also encodes its outputs.
 
-        Raises what `work` raises, and DeadlineError.
+        `left` is the time in seconds that the transport leaves, if it has a deadline. Raises RequestError,
+        DeadlineError, and the errors of `Session.run`.
         """
         limits = [request.timeout and request.timeout - (perf_counter() - call.arrival), left]
         least = min((limit for limit in limits if limit is not None), default=None)
         if least is not None and least <= 0:
             raise DeadlineError("the deadline passed while the request was read")
         served = call.served
-        job = call.job = self.workers.submit(served.line, lambda: work(served, request))
+        share = None if served.line.batching is None else share_of(request)
+        job = call.job = self.workers.submit(served.line, Work(served, request, encode), share)
         deadline = None if least is None else asyncio.get_running_loop().time() + least
         self._running += 1
         try:
@@ -174,7 +176,11 @@ class Service:
 
     def _open(self, path: Path) -> Session:
         # Verified here, so that the first request does not wait for it.
-        return load(path, self.options.devices, threads=self.options.threads, verify="load")
+        options = self.options
+        return load(
+            path, options.devices, threads=options.threads, verify="load",
+            trusted_keys=options.trusted_keys, require_signature=options.require_signature,
+        )  # fmt: skip
 
     def _record(self, protocol: str, served: Served | None, call: Call | None, outcome: str, seconds: float) -> None:
         self.answered += outcome == "ok"
@@ -214,6 +220,7 @@ def _status(served: Served) -> dict[str, Any]:
         "outputs": [_tensor_json(t) for t in served.outputs.values()],
         "waiting": served.line.waiting,
         "running": served.line.running,
+        "batch": 1 if served.line.batching is None else served.line.batching.limit,
         "bytes": session.allocated_bytes,
         **served.recent.to_json(),
     }

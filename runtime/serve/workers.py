@@ -1,6 +1,7 @@
 """Threads that run requests, and the queues in front of them, one for each model version.
 
-Everything but the requests themselves runs on the event loop, so that queues need no locks.
+Everything but the requests themselves runs on the event loop, so that queues need no locks. A worker takes one request
+or, from the line of a model that takes batches, several at once.
 """
 
 from __future__ import annotations
@@ -9,15 +10,21 @@ import asyncio
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any, Generic, TypeVar
 
 from heterocc.artifacts.errors import DeadlineError, QueueFullError
+from heterocc.runtime.serve.batches import Batching, Share
 
 T = TypeVar("T")
+
+Outcome = tuple[Any, BaseException | None]
+"""What a request returned, or the error that it raised."""
+
+RunTogether = Callable[[Sequence[Any]], Sequence[Outcome]]
 
 
 @dataclass(slots=True, eq=False)
@@ -31,6 +38,9 @@ class Job(Generic[T]):
     work: Callable[[], T]
     line: Line
     result: asyncio.Future[T] | None
+    share: Share | None = None
+    together: int = 1
+    """The number of requests in its run."""
     queued: float = field(default_factory=perf_counter)
     started: float | None = None
     ended: float | None = None
@@ -39,13 +49,14 @@ class Job(Generic[T]):
 class Line:
     """The waiting requests of one model version, first in, first out.
 
-    `pending` counts places: requests that are received, wait or run. Batching belongs here: a worker that takes a
-    request could take those behind it too.
+    `pending` counts places: requests that are received, wait or run. With `batching`, a worker that takes a request
+    takes those behind it that fit.
     """
 
-    def __init__(self, name: str, limit: int) -> None:
+    def __init__(self, name: str, limit: int, batching: Batching | None = None) -> None:
         self.name = name
         self.limit = limit
+        self.batching = batching
         self.pending = 0
         self.running = 0
         self.in_turn = False
@@ -72,24 +83,36 @@ class Line:
         finally:
             self.pending -= 1
 
+    def take(self) -> list[Job[Any]]:
+        """Remove the requests of the next run from those that wait; there must be one."""
+        if self.batching is None:
+            return [self.jobs.popleft()]
+        jobs = [self.jobs[place] for place in self.batching.select(job.share for job in self.jobs)]
+        for job in jobs:
+            self.jobs.remove(job)
+            job.together = len(jobs)
+        return jobs
+
 
 class Workers:
     """A fixed number of threads. Models with waiting requests take turns. For use on one event loop."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, run_together: RunTogether | None = None) -> None:
+        """`run_together` runs the works of a batch, in a worker's thread, and returns the outcome of each."""
+        self._together = run_together
         self._loop = asyncio.get_running_loop()
         self._idle = count
         self._turns: deque[Line] = deque()
-        self._handed: queue.SimpleQueue[Job[Any] | None] = queue.SimpleQueue()
+        self._handed: queue.SimpleQueue[list[Job[Any]] | None] = queue.SimpleQueue()
         self._threads = [
             threading.Thread(target=self._work, name=f"worker-{number}", daemon=True) for number in range(count)
         ]
         for thread in self._threads:
             thread.start()
 
-    def submit(self, line: Line, work: Callable[[], T]) -> Job[T]:
-        """Queue a request in a line in which it has a place."""
-        job = Job(work, line, self._loop.create_future())
+    def submit(self, line: Line, work: Callable[[], T], share: Share | None = None) -> Job[T]:
+        """Queue a request in a line in which it has a place. Requests without a share run alone."""
+        job = Job(work, line, self._loop.create_future(), share)
         line.jobs.append(job)
         self._add_turn(line)
         self._hand_out()
@@ -131,29 +154,40 @@ class Workers:
             line.in_turn = False
             if not line.jobs:  # all were cancelled
                 continue
-            job = line.jobs.popleft()
+            jobs = line.take()
             if line.jobs:
                 self._add_turn(line)
-            job.started = perf_counter()
-            line.running += 1
+            started = perf_counter()
+            for job in jobs:
+                job.started = started
+            line.running += len(jobs)
             self._idle -= 1
-            self._handed.put(job)
+            self._handed.put(jobs)
 
     def _work(self) -> None:
-        while (job := self._handed.get()) is not None:
-            result, error = None, None
-            try:
-                result = job.work()
-            except BaseException as raised:
-                error = raised
+        while (jobs := self._handed.get()) is not None:
+            outcomes = self._outcomes(jobs)
             with suppress(RuntimeError):  # the loop is closed
-                self._loop.call_soon_threadsafe(self._finish, job, result, error)
-            del job, result, error  # a waiting thread keeps no arrays alive
+                self._loop.call_soon_threadsafe(self._finish, jobs, outcomes)
+            del jobs, outcomes  # a waiting thread keeps no arrays alive
 
-    def _finish(self, job: Job[Any], result: Any, error: BaseException | None) -> None:
+    def _outcomes(self, jobs: Sequence[Job[Any]]) -> Sequence[Outcome]:
+        try:
+            if len(jobs) > 1 and self._together is not None:
+                return self._together([job.work for job in jobs])
+            return [(jobs[0].work(), None)]
+        except BaseException as error:
+            return [(None, error)] * len(jobs)
+
+    def _finish(self, jobs: Sequence[Job[Any]], outcomes: Sequence[Outcome]) -> None:
+        self._idle += 1
+        for job, (result, error) in zip(jobs, outcomes, strict=True):
+            self._answer(job, result, error)
+        self._hand_out()
+
+    def _answer(self, job: Job[Any], result: Any, error: BaseException | None) -> None:
         job.ended = perf_counter()
         job.line.running -= 1
-        self._idle += 1
         if job.result is None:
             job.line.pending -= 1  # the caller left
         elif not job.result.done():
@@ -161,7 +195,6 @@ class Workers:
                 job.result.set_result(result)
             else:
                 job.result.set_exception(error)
-        self._hand_out()
 
 
 def _expire(job: Job[Any]) -> None:

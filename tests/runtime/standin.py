@@ -13,7 +13,17 @@ from typing import Any
 
 import numpy as np
 
-from heterocc.artifacts.manifest import Bounds, Device, Kernel, ModelInfo, Partition, Producer, TensorSpec, Variant
+from heterocc.artifacts.manifest import (
+    Bounds,
+    Device,
+    Golden,
+    Kernel,
+    ModelInfo,
+    Partition,
+    Producer,
+    TensorSpec,
+    Variant,
+)
 from heterocc.artifacts.writer import BundleWriter
 
 CPU = Device(name="CPU", backend="cpu")
@@ -87,10 +97,11 @@ RULES: dict[str, Callable[..., Any]] = {
 }
 
 
-def write_bundle(path: Path, *models: Model, link: bool = True) -> Path:
+def write_bundle(path: Path, *models: Model, link: bool = True, golden: Mapping[str, np.ndarray] | None = None) -> Path:
     """Write a bundle whose variants are `models`; all must have the same inputs and outputs.
 
-    In the record of the model, dimensions that differ are named `n` (the first of a value) and `m` (the second).
+    `golden` are the arrays of golden vectors: the model's inputs and outputs. In the record of the model, dimensions
+    that differ are named `n` (the first of a value) and `m` (the second).
     """
     with BundleWriter(path) as writer:
         variants = []
@@ -151,8 +162,20 @@ def write_bundle(path: Path, *models: Model, link: bool = True) -> Path:
                 outputs=tuple(_common([_spec(m.outputs[i], m) for m in models]) for i in range(len(first.outputs))),
             ),
             variants=tuple(variants),
+            golden=golden and _golden(writer, first, golden),
         )
     return path
+
+
+def _golden(writer: BundleWriter, model: Model, arrays: Mapping[str, np.ndarray]) -> Golden:
+    members = {name: writer.add_array(f"golden/{name}.npy", array) for name, array in arrays.items()}
+    return Golden(
+        seed=0,
+        inputs={name: members[name] for name in model.inputs},
+        outputs={name: members[name] for name in model.outputs},
+        rtol=1e-4,
+        atol=1e-4,
+    )
 
 
 def _spec(name: str, model: Model) -> TensorSpec:
@@ -200,7 +223,12 @@ def _compile_dynamic(model: Model, part: Part) -> bytes:
     weights = [typed(n, model.weights[n].dtype.name, model.weights[n].shape) for n in part.params]
     known = {n: typed(n, model.values[n][0], model.values[n][1] or ()) for n in part.inputs}
     packed = relax.Var("params", relax.TupleType([w.ty for w in weights]))
-    rules = {"add": relax.op.add, "mul": relax.op.multiply, "copy": relax.op.negative}
+    rules = {
+        "add": relax.op.add,
+        "mul": relax.op.multiply,
+        "copy": relax.op.negative,
+        "softmax of columns": lambda a: relax.op.nn.softmax(a, 0),
+    }
     builder = relax.BlockBuilder()
     with builder.function("main", [*known.values(), packed]):
         for number, name in enumerate(part.params):

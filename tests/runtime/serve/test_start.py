@@ -18,6 +18,8 @@ from tritonclient.utils import InferenceServerException
 from typer.testing import CliRunner
 
 from heterocc.artifacts.errors import FileMissingError, ServiceError, UsageError
+from heterocc.artifacts.sign import sign_bundle
+from heterocc.artifacts.signing.keys import create_key_pair
 from heterocc.compiler.cli.main import app
 from heterocc.runtime import serve
 from heterocc.runtime.serve import ServeOptions
@@ -87,6 +89,29 @@ def test_a_port_in_use_is_an_explained_error(bundle_of: Write) -> None:
         with pytest.raises(ServiceError, match="it is in use") as caught:
             start(ServeOptions([bundle], http_port=0, grpc_port=port))
         assert caught.value.hint == "--grpc-port sets another port"
+
+
+def test_an_unsigned_bundle_is_refused_at_the_start_and_when_it_is_loaded_later(tmp_path: Path) -> None:
+    key, public = create_key_pair(tmp_path / "service.key")
+    models = tmp_path / "models"
+    models.mkdir()
+    unsigned = standin.write_bundle(tmp_path / "unsigned.hcb", standin.chain(1))
+    assert "error[HC306]: the bundle is not signed" in refused(unsigned, "--trusted-key", public)
+    assert "hint: --trusted-key FILE, or set HETEROCC_TRUSTED_KEYS" in refused(unsigned, "--require-signature")
+    sign_bundle(standin.write_bundle(models / "m.hcb", standin.chain(3)), key)
+    with (
+        ServiceProcess(models, "--trusted-key", public, "--require-signature") as service,
+        http_client.InferenceServerClient(service.http) as client,
+    ):
+        shutil.copy(unsigned, models / "n.hcb")
+        shutil.copy(unsigned, models / "new")
+        (models / "new").rename(models / "m.hcb")
+        for name in ("m", "n"):
+            with pytest.raises(InferenceServerException, match="HC306: the bundle is not signed"):
+                client.load_model(name)
+        x = http_client.InferInput("x", [16], "FP32").set_data_from_numpy(X)
+        assert client.infer("m", [x]).as_numpy("v2").tolist() == (X + 3).tolist(), "the signed one stays"
+        assert not client.is_model_ready("n")
 
 
 def test_tls_files_that_cannot_be_used_are_explained(bundle_of: Write, tmp_path: Path) -> None:
