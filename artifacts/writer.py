@@ -65,8 +65,9 @@ class BundleWriter:
     Raises OutputFileError (HC111) from any method when the file cannot be written.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._file = AtomicFile(path)
+    def __init__(self, path: str | os.PathLike[str], *, durable: bool = True) -> None:
+        """`durable` False leaves it to the system when the file reaches the disk: for a bundle that is soon removed."""
+        self._file = AtomicFile(path, durable=durable)
         self._members: dict[str, bytes | memoryview] = {}
         self._weights: list[Weight] = []
         self._index: dict[tuple[str, tuple[int, ...], str], int] = {}

@@ -185,7 +185,7 @@ def _node_seconds(job: Job, built: BuiltVariant, device: TargetDevice) -> dict[s
     """Seconds of the nodes on the device: kernels by the profile, scaled to what a run without it takes."""
     with scratch_folder("calibration") as folder:
         path = folder / "m.hcb"
-        pack(path, job.model, [built.parts(job.model)])
+        pack(path, job.model, [built.parts(job.model)], durable=False)
         with load(path, profile=True) as session:
             profile, run = _profiled(path, session)
         with load(path) as session:
@@ -259,7 +259,7 @@ def _copy_seconds(job: Job, device: TargetDevice, size: int) -> float:
     built = one.variants.build(spec, one.variants.place(spec), Builder(one.model, spec.devices, one.reporter), None)
     with scratch_folder("calibration") as folder:
         path = folder / "m.hcb"
-        pack(path, one.model, [built.parts(one.model)])
+        pack(path, one.model, [built.parts(one.model)], durable=False)
         with load(path, profile=True) as session:
             profile, run = _profiled(path, session)
     copies = [r.real_ms / 1e3 for r in profile.of("transfer") if r.status == "EXECUTED"]

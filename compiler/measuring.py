@@ -136,7 +136,7 @@ class Measurer:
             runs: dict[str, Callable[[], object]] = {}
             for number, (name, variant) in enumerate(zip(names, variants, strict=True)):
                 path = folder / f"{number}.hcb"
-                pack(path, model, [replace(variant.parts(model), name="main")])
+                pack(path, model, [replace(variant.parts(model), name="main")], durable=False)
                 try:
                     session = stack.enter_context(load(path))
                     feed = self._feed(path, session)

@@ -87,9 +87,10 @@ def pack(
     texts: Mapping[str, str] | None = None,
     progress: Progress | None = None,
     key: SigningKey | None = None,
+    durable: bool = True,
 ) -> m.Manifest:
     """Write the bundle; `texts` are further members such as `.dot` graphs. `progress` counts `weights_of(variants)`.
-    With `key` the bundle is signed.
+    With `key` the bundle is signed. `durable` is as for BundleWriter.
 
     The same input gives the same bytes. Raises OutputFileError (HC111) if the file cannot be written.
     """
@@ -98,7 +99,7 @@ def pack(
         [_specs(parts.model or model, parts.inputs) for parts in variants],
         [_specs(parts.model or model, parts.outputs) for parts in variants],
     )
-    with BundleWriter(path) as writer:
+    with BundleWriter(path, durable=durable) as writer:
         codes: dict[tuple[str, int, str], str] = {}
         every = [piece.lowered for parts in variants for piece in parts.pieces]
         plain = dict(zip(every, plain_weights(every), strict=True))

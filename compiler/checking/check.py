@@ -255,7 +255,7 @@ class Checker:
         path = folder / "check.hcb"
         devices = tuple({piece.job.device.name: piece.job.device for piece in pieces}.values())
         parts = VariantParts("check", devices, tuple(pieces), tuple(inputs), tuple(outputs), "", "")
-        pack(path, self._plain(), [parts])
+        pack(path, self._plain(), [parts], durable=False)
         return path
 
 

@@ -27,6 +27,9 @@ _FOLDER = f"code-v{FORMAT}"
 _DIGEST = hashlib.sha256().digest_size
 _STALE = 3600
 """The age in seconds from which a temporary file was left behind by a process that died."""
+_SLACK = 16
+"""A sixteenth of the limit may be written before the files are counted again: 10,000 files take 0.1 s."""
+_UNIT = 1024
 
 
 @dataclass(slots=True)
@@ -58,39 +61,75 @@ class DiskBlobs:
         return content
 
     def write(self, contents: Mapping[str, bytes]) -> None:
-        """Store contents by key; then remove the files that were unused for the longest time, down to the limit."""
+        """Store contents by key, and keep the limit: the files that were unused for the longest time are removed."""
+        written = 0
         try:
             for key, content in contents.items():
-                if len(content) + _DIGEST > self.limit:
+                if len(content) + _DIGEST > self._kept:
                     continue
                 path = self._path(key)
                 path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 atomic_write(path, _checksum(key, content) + content, durable=False)
+                written += len(content) + _DIGEST
         except (OSError, OutputFileError) as error:
             cause = error if isinstance(error, OSError) else error.__cause__
             reason = cause.strerror if isinstance(cause, OSError) else error
             self.failure = f"the cache of compiled code in {self.root} cannot be written: {reason}"
-        if contents:
+        if written and self._is_due(written):
             self._shrink()
 
+    @property
+    def _kept(self) -> int:
+        """The bytes that a count leaves: what is written until the next one fits beside them."""
+        return self.limit - self.limit // _SLACK
+
+    @property
+    def _growth(self) -> Path:
+        """A file with a byte for each KiB that was written since the files were counted last."""
+        return self.root / f"{_FOLDER}.growth"
+
+    def _is_due(self, written: int) -> bool:
+        """Add to what was written, and return whether it is time to count the files again."""
+        try:
+            descriptor = os.open(self._growth, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        except OSError:
+            return True
+        try:
+            os.write(descriptor, b"0" * -(-written // _UNIT))
+            return os.fstat(descriptor).st_size * _UNIT > self.limit // _SLACK
+        except OSError:
+            return True
+        finally:
+            os.close(descriptor)
+
     def _shrink(self) -> None:
-        kept: list[tuple[int, Path, int]] = []
+        kept: list[tuple[int, str, int]] = []
         oldest = time.time_ns() - _STALE * 10**9
-        for folder, _, names in os.walk(self.root / _FOLDER):
-            for path in (Path(folder) / name for name in names):
+        for folder in _entries(self.root / _FOLDER):
+            for entry in _entries(folder.path):
                 with contextlib.suppress(OSError):
-                    found = path.lstat()
-                    if len(path.name) == 2 * _DIGEST:
-                        kept.append((found.st_mtime_ns, path, found.st_size))
+                    found = entry.stat(follow_symlinks=False)
+                    if len(entry.name) == 2 * _DIGEST:
+                        kept.append((found.st_mtime_ns, entry.path, found.st_size))
                     elif found.st_mtime_ns < oldest:  # a younger one is being written by another process
-                        path.unlink()
+                        Path(entry.path).unlink()
         total = sum(size for _, _, size in kept)
         for _, path, size in sorted(kept):
-            if total <= self.limit:
+            if total <= self._kept:
                 break
             with contextlib.suppress(OSError):
-                path.unlink()
+                Path(path).unlink()
             total -= size
+        with contextlib.suppress(OSError):
+            self._growth.write_bytes(b"")
+
+
+def _entries(folder: str | Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as found:
+            return list(found)
+    except OSError:
+        return []
 
 
 def _checksum(key: str, content: bytes) -> bytes:

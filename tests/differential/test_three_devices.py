@@ -15,8 +15,9 @@ from tests.differential.harness import ON_DEVICE, able, fetch, random_placement,
 from tests.few_examples import few
 
 THREE = ("VULKAN", "OPENCL", "CPU")
-QUICK = ("mnist_cntk.onnx", "mtcnn_pnet.onnx")
+QUICK = ("mnist_cntk.onnx",)
 REAL = (
+    "mtcnn_pnet.onnx",
     "squeezenet",
     "shufflenet",
     "inception_v1",

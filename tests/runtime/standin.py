@@ -103,7 +103,7 @@ def write_bundle(path: Path, *models: Model, link: bool = True, golden: Mapping[
     `golden` are the arrays of golden vectors: the model's inputs and outputs. In the record of the model, dimensions
     that differ are named `n` (the first of a value) and `m` (the second).
     """
-    with BundleWriter(path) as writer:
+    with BundleWriter(path, durable=False) as writer:
         variants = []
         for number, model in enumerate(models):
             index = {name: i for i, name in enumerate(model.values)}

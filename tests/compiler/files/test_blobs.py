@@ -17,7 +17,8 @@ def key(text: str) -> str:
 
 
 def files(root: Path) -> list[Path]:
-    return [path for path in root.rglob("*") if path.is_file()]
+    """The stored files, without the one that measures growth."""
+    return [path for path in root.glob("*/*/*") if path.is_file()]
 
 
 def test_what_is_stored_is_read_back(tmp_path: Path) -> None:
@@ -56,6 +57,23 @@ def test_the_least_recently_used_files_are_removed_first(tmp_path: Path) -> None
     assert sum(path.stat().st_size for path in files(tmp_path)) <= 3000
 
 
+def test_the_files_are_counted_only_after_a_part_of_the_limit_was_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blobs = DiskBlobs(tmp_path, 1 << 20)
+    counted: list[int] = []
+    shrink = DiskBlobs._shrink
+    monkeypatch.setattr(DiskBlobs, "_shrink", lambda self: (counted.append(1), shrink(self)))
+    for number in range(400):
+        blobs.write({key(str(number)): bytes(2000)})
+    assert 2 <= len(counted) <= 15
+    for number in range(400, 800):
+        blobs.write({key(str(number)): bytes(4000)})
+        if number % 40 == 0:
+            assert sum(path.stat().st_size for path in files(tmp_path)) <= 1 << 20
+    assert blobs.read(key("799")) is not None and blobs.read(key("0")) is None
+
+
 def test_a_content_larger_than_the_limit_is_not_stored(tmp_path: Path) -> None:
     blobs = DiskBlobs(tmp_path, 1000)
     blobs.write({key("a"): bytes(500), key("b"): bytes(1000)})
@@ -70,7 +88,7 @@ def test_a_temporary_file_stays_while_it_may_be_in_use(tmp_path: Path) -> None:
     for name, age in (("young.tmp", 0), ("old.tmp", 86400)):
         (folder / name).write_bytes(bytes(5000))
         os.utime(folder / name, (time.time() - age, time.time() - age))
-    blobs.write({key("b"): bytes(10)})
+    blobs.write({key("b"): bytes(100)})
     assert (folder / "young.tmp").exists()
     assert not (folder / "old.tmp").exists()
 

@@ -233,7 +233,7 @@ def test_every_number_of_groups_that_share_a_row_gives_the_same_sums(team: Team,
     assert wrong([found], [(wide(x) ** 2).sum(1) - 1], 2e-6) == []
 
 
-@pytest.mark.parametrize("place", [PLACES[0], PLACES[3]])  # the kernel suite has all
+@pytest.mark.parametrize("place", [PLACES[0], pytest.param(PLACES[3], marks=pytest.mark.slow)])
 def test_sums_of_many_terms_are_shared_by_groups_and_round_little(place: str, tmp_path: Path) -> None:
     x = RNG.uniform(0, 1, (1, 1_000_003)).astype(np.float32)
     x[0, ::1000] = -1
