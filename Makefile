@@ -7,7 +7,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # What is installed must be found by the tests: a driver that cannot be used is an error there, not a skip.
 REQUIRE = HETEROCC_REQUIRE="$${HETEROCC_REQUIRE-$$(scripts/required.sh)}"
 
-.PHONY: help setup demo test lint test-models test-slow test-search test-native fuzz bench wheels container-check clean
+.PHONY: help setup demo test lint test-models test-slow test-search test-native fuzz bench wheels container-check site clean
 
 help:
 	@echo 'make demo         compile a real model for GPU,CPU, run it in a fresh process, compare with ONNX Runtime'
@@ -19,6 +19,7 @@ help:
 	@echo 'make fuzz         coverage-guided fuzzing of every reader of files, a minute each (SECONDS=60)'
 	@echo 'make wheels       build heterocc and heterocc-runtime, install each in a fresh environment, run a bundle there'
 	@echo 'make container-check  the steps of packaging/Dockerfile in a fresh environment, without a container tool'
+	@echo 'make site         the documentation as a website in site/, with warnings as errors'
 	@echo 'make bench        the benchmarks, against ONNX Runtime in the same run'
 
 setup:
@@ -54,6 +55,9 @@ SECONDS ?= 60
 fuzz: setup
 	@scripts/fuzz.sh $(SECONDS)
 
+site: setup
+	$(VENV)/mkdocs build --quiet --strict
+
 bench: setup
 	$(VENV)/python benchmarks/load.py
 	$(VENV)/python benchmarks/hop.py
@@ -66,4 +70,4 @@ container-check: setup
 	@$(VENV)/python scripts/container_check.py
 
 clean:
-	rm -rf .venv build demo benchmarks/results
+	rm -rf .venv build demo site benchmarks/results

@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-_FOLDERS = "artifacts|benchmarks|compiler|docs|passes|runtime|scripts|tests"
+_FOLDERS = "artifacts|benchmarks|compiler|docs|examples|passes|runtime|scripts|tests"
 _PATH = re.compile(rf"(?<![\w/.-])(?:{_FOLDERS})/[\w/.-]*[\w/]")
 _MODULE = re.compile(r"\bheterocc\.(?:artifacts|compiler|passes|runtime)(?:\.\w+)*")
 _WRITTEN_BY_RUNS = ("benchmarks/results",)
@@ -30,7 +30,11 @@ def test_every_module_in_a_document_exists(document: Path) -> None:
 def _exists(name: str) -> bool:
     """Whether a name is a module, or one inside a module."""
     module, _, attribute = name.rpartition(".")
-    return find_spec(name) is not None or (find_spec(module) is not None and attribute in _text(module))
+    try:
+        found = find_spec(name)
+    except ModuleNotFoundError:  # its parent is a module and no package
+        found = None
+    return found is not None or (find_spec(module) is not None and attribute in _text(module))
 
 
 def _text(module: str) -> str:

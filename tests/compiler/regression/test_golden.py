@@ -123,7 +123,7 @@ def test_a_model_is_compiled_and_its_bundle_compared(project: pytest.Pytester) -
     assert "conv1: Conv" in (project.path / "golden" / "test_it.plan").read_text()
 
 
-@pytest.mark.parametrize("document", ["docs/regression.md", "docs/examples/regression.yml", "docs/security.md"])
+@pytest.mark.parametrize("document", ["docs/regression.md", "examples/regression.yml", "docs/security.md"])
 def test_the_commands_of_the_documents_exist_with_their_options(document: str) -> None:
     commands = get_command(app).commands  # type: ignore[attr-defined]
     text = (ROOT / document).read_text()
