@@ -3,7 +3,8 @@
     serve run heterocc.runtime.serve.ray:app models=/srv/models batch=16 replicas=2
 
 Every node of the cluster needs the same packages and the bundles at the same path. Ray starts replicas, spreads
-requests over them, and replaces those that it loses; queues, batches and deadlines are those of the service in each replica.
+requests over them, and replaces those that it loses. Queues, batches and deadlines are those of the service in each
+replica.
 """
 
 from __future__ import annotations
