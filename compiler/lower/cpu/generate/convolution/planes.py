@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeAlias
 
 from tvm import tirx
 from tvm.script.ir_builder import tirx as build
@@ -32,7 +34,8 @@ TASKS = 64
 MOST_UNROLLED = 3000
 """The limit on the multiply-adds of vectors that are written out, which bounds the size of the code."""
 
-Start = tirx.Expr | int
+Start: TypeAlias = "tirx.Expr | int"
+"""A first row or a first vector: an int if code is written for this one only."""
 
 
 def generate_planes(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tuple[Panels, ...]] | None:
@@ -213,21 +216,21 @@ class _Writer:
                         emit.put(buffer, total, place, lanes)
         extents = self.kernel.extents
         axes = [None if n is None else Axis((n,), (extents[n],)) for n in found.loops]
-        for group, (first, count) in enumerate(groups):
+
+        def place_of(begin: tirx.Expr, row: tirx.Expr, column: int, lane: tirx.Expr) -> list[tuple[Axis, tirx.Expr]]:
+            start = starts[column]
+            begins = index(start) if isinstance(start, int) else start
+            values = (image, channel, begin + row, begins + lane)
+            return [(axis, value) for axis, value in zip(axes, values, strict=True) if axis is not None]
+
+        for (first, count), buffers in zip(groups, sums, strict=True):
             begin = (index(top) if isinstance(top, int) else top) + index(first)
-            width = columns.places if last and group == len(groups) - 1 else lanes
+            width = columns.places if last and first + count == tall else lanes
 
-            def place_of(
-                row: tirx.Expr, column: int, lane: tirx.Expr, begin: tirx.Expr = begin
-            ) -> list[tuple[Axis, tirx.Expr]]:
-                start = starts[column]
-                begins = index(start) if isinstance(start, int) else start
-                values = (image, channel, begin + row, begins + lane)
-                return [(axis, value) for axis, value in zip(axes, values, strict=True) if axis is not None]
+            def lanes_of(_column: int, width: int = width) -> int:
+                return width
 
-            store_tile(
-                self.kernel, arguments, sums[group], count, lanes, place_of, lambda _, width=width: min(lanes, width)
-            )
+            store_tile(self.kernel, arguments, buffers, count, lanes, partial(place_of, begin), lanes_of)
 
     def _start(self, number: Start, column: int) -> Start:
         """The first column of a vector; a last one that would exceed the row overlaps the previous one."""
