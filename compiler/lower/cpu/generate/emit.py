@@ -120,11 +120,11 @@ def put(buffer: tirx.Buffer, value: tirx.Expr, start: tirx.Expr, lanes: int) -> 
     build.buffer_store(buffer, value, [build.ramp(start, index(1), lanes) if lanes > 1 else start])
 
 
-def prefetch(buffer: tirx.Buffer, place: tirx.Expr) -> None:
-    """Prefetch the cache line of an element; it may be beyond the end."""
-    to_read_into_nearest_as_data = [tirx.const(number, "int32") for number in (0, 3, 1)]
+def prefetch(buffer: tirx.Buffer, place: tirx.Expr, *, to_write: bool = False) -> None:
+    """Prefetch the cache line of an element, to read or to write it; it may be beyond the end."""
+    into_nearest_as_data = [tirx.const(number, "int32") for number in (int(to_write), 3, 1)]
     address = tirx.address_of(buffer[place])
-    build.evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch", address, *to_read_into_nearest_as_data))
+    build.evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch", address, *into_nearest_as_data))
 
 
 def broadcast(value: tirx.Expr, lanes: int) -> tirx.Expr:

@@ -10,7 +10,7 @@ from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.cpu.blocks import dtype_of, loads, nodes
 from heterocc.compiler.lower.cpu.generate.emit import Arguments, loop, put, registers, vector
-from heterocc.compiler.lower.cpu.generate.places import Linear, Place, at, index, loop_values, offset, substituted
+from heterocc.compiler.lower.cpu.generate.places import Place, at, index, loop_values, offset, substituted
 from heterocc.compiler.lower.cpu.generate.read import Fold, Kernel, Nest, Stage
 
 _KEPT = ("float32", "int32")
@@ -31,20 +31,6 @@ def reads_in_epilogue(kernel: Kernel, buffer: tirx.Buffer) -> bool:
 def is_heavy(kernel: Nest) -> bool:
     """Whether the epilogue calls functions, whose code for each vector of a tile would be long and spill registers."""
     return any(isinstance(n, Call) for stage in kernel.after for n in nodes(stage.value))
-
-
-def reads_by_element(kernel: Kernel) -> list[tuple[tirx.Buffer, Linear]]:
-    """What the stages after the sum read from arguments, as linear forms of the kernel's loops: a residual, a bias."""
-    found = []
-    for stage in kernel.after:
-        every = list(kernel.loops)
-        for number, var in zip(kernel.places, stage.iters, strict=True):
-            every[number] = var
-        for load in loads(stage.value):
-            form = offset(load.indices, load.source, every) if kernel.argument(load.source) is not None else None
-            if form is not None:
-                found.append((load.source, form))
-    return found
 
 
 def store_tile(

@@ -9,6 +9,7 @@ from tvm import tirx
 from heterocc.compiler.lower.cpu.generate.convolution.depthwise import generate_depthwise
 from heterocc.compiler.lower.cpu.generate.convolution.direct import generate_direct
 from heterocc.compiler.lower.cpu.generate.convolution.filtered import FilteredPanels
+from heterocc.compiler.lower.cpu.generate.convolution.planes import generate_planes
 from heterocc.compiler.lower.cpu.generate.convolution.pooling import generate_pooling
 from heterocc.compiler.lower.cpu.generate.convolution.winograd import generate_winograd
 from heterocc.compiler.lower.cpu.generate.gates import generate_gated
@@ -24,7 +25,7 @@ from heterocc.compiler.lower.cpu.generate.reductions import generate_reduction
 from heterocc.compiler.lower.cpu.generate.rows.rows import generate_rows
 from heterocc.compiler.lower.cpu.generate.rows.stages import read_rows
 
-KINDS = (generate_product, generate_depthwise, generate_winograd, generate_direct)
+KINDS = (generate_product, generate_planes, generate_depthwise, generate_winograd, generate_direct)
 """Functions (kernel, instruction set) -> (code, packings) or None for a kernel of another kind; tried in order."""
 
 

@@ -18,7 +18,8 @@ from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
-from heterocc.compiler.lower.cpu.generate.epilogue import can_store, reads_by_element, store_tile
+from heterocc.compiler.lower.cpu.generate.epilogue import can_store, store_tile
+from heterocc.compiler.lower.cpu.generate.fetch import fetch_tile
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Axis, Place, at, index, offset, shape_of, substituted
@@ -35,11 +36,11 @@ from heterocc.compiler.lower.cpu.generate.tiles import (
     runs,
 )
 
-FETCH_TERMS = 32
-"""Terms of a product from which on what its epilogue reads is asked for before: in fewer it would not arrive."""
-
 ROWS_A_TASK = 64
 """The smallest number of rows for which a panel is copied."""
+
+STRIP_BYTES = 24 << 10
+"""The limit in bytes on the vectors of a strip of columns, which are to stay in a first-level cache."""
 
 
 def generate_product(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tuple[Panels, ...]] | None:
@@ -84,6 +85,7 @@ class _Writer:
         self.packed = [self._packing(found.numbers, found.rows, 1, self.row_runs)]
         self.packed.append(self._packing(found.vectors, found.columns, isa.lanes, self.column_runs))
         self.copies = self.packed[1] is None and self._copied()
+        self.strip = self._strip(wide)
 
     @property
     def packings(self) -> tuple[Panels, ...]:
@@ -124,15 +126,59 @@ class _Writer:
         outer = math.prod(a.length for a in found.outer)
         groups = sum(r.count for r in self.column_runs)
         tiles = sum(r.count for r in self.row_runs)
-        parts = emit.shares(found.work, outer * groups, tiles)
+        strips = -(-groups // self.strip)
+        parts = emit.shares(found.work, outer * strips, tiles)
         if self.copies:
             parts = max(1, min(parts, found.rows.length // ROWS_A_TASK))
-        with emit.shared_loop(outer * groups * parts, found.work) as task:
-            place_number, group, part = emit.unpacked(task, (outer, groups, parts))
-            place = self._outer_place(place_number)
-            emit.either_run(
-                self.column_runs, group, lambda run: self._panel(arguments, place, run, group, (part, parts, tiles))
-            )
+        # A thread takes consecutive tasks: parts of the rows if more rows are written than terms read, since a kernel
+        # that takes rows of the result, such as a depthwise convolution, then finds them in the cache of its core.
+        by_rows = found.rows.length > found.terms.length
+        with emit.shared_loop(outer * strips * parts, found.work) as task:
+            if by_rows:
+                place_number, part, strip = emit.unpacked(task, (outer, parts, strips))
+            else:
+                place_number, strip, part = emit.unpacked(task, (outer, strips, parts))
+            place, share = self._outer_place(place_number), (part, parts, tiles)
+            if self.strip > 1:
+                self._several_panels(arguments, place, (strip, groups), share)
+            else:
+                emit.either_run(self.column_runs, strip, lambda run: self._panel(arguments, place, run, strip, share))
+
+    def _strip(self, wide: int) -> int:
+        """The number of panels of columns whose outputs are stored one after the other, for each tile of rows.
+
+        Panel by panel, each row of outputs gets few numbers at a time: with few terms most time would be spent waiting
+        for the cache lines of many rows, which the hardware does not prefetch, and which compete for few sets.
+        """
+        found = self.found
+        if self.copies:
+            return 1
+        groups = sum(r.count for r in self.column_runs)
+        if found.work >= emit.PARALLEL_WORK:
+            groups = math.prod(a.length for a in found.outer) * groups // emit.TASKS
+        return max(1, min(groups, STRIP_BYTES // (4 * found.terms.length * wide * self.isa.lanes)))
+
+    def _several_panels(
+        self, arguments: Arguments, place: Place, strip: tuple[tirx.Expr, int], share: tuple[tirx.Expr, int, int]
+    ) -> None:
+        """Compute the columns of a strip of some rows: each tile of rows for all panels."""
+        number, groups = strip
+        first = number * index(self.strip)
+        end = first + index(self.strip)
+        end = tirx.min(end, index(groups)) if groups % self.strip else end
+
+        def panels(rows: Run, tile: tirx.Expr) -> None:
+            with build.serial(first, end) as group:
+                emit.either_run(
+                    self.column_runs,
+                    group,
+                    lambda run: self._tile(
+                        arguments, place, (run, emit.start_of(run, group), self._starts(run, group), None), rows, tile
+                    ),
+                )
+
+        with emit.share_loop(*share) as tile:
+            emit.either_run(self.row_runs, tile, lambda rows: panels(rows, tile))
 
     def _outer_place(self, place: tirx.Expr) -> list[tuple[Axis, tirx.Expr]]:
         loops = tuple(n for a in self.found.outer for n in a.loops)
@@ -144,11 +190,7 @@ class _Writer:
         self, arguments: Arguments, place: Place, run: Run, group: tirx.Expr, share: tuple[tirx.Expr, int, int]
     ) -> None:
         """Compute one group of columns of some rows."""
-        lanes = self.isa.lanes
-        number = emit.start_of(run, group)
-        starts = [self._start((number + index(v)) * index(lanes)) for v in range(run.size)]
-        if self.edge:
-            starts[-1] = index(self.length - self.edge)
+        number, starts = emit.start_of(run, group), self._starts(run, group)
         panel = self._copy(arguments, place, starts) if self.copies else None
         with emit.share_loop(*share) as tile:
             emit.either_run(
@@ -156,6 +198,14 @@ class _Writer:
                 tile,
                 lambda rows: self._tile(arguments, place, (run, number, starts, panel), rows, tile),
             )
+
+    def _starts(self, run: Run, group: tirx.Expr) -> list[tirx.Expr]:
+        """The starts of the vectors of a panel."""
+        number = emit.start_of(run, group)
+        starts = [self._start((number + index(v)) * index(self.isa.lanes)) for v in range(run.size)]
+        if self.edge:
+            starts[-1] = index(self.length - self.edge)
+        return starts
 
     def _start(self, column: tirx.Expr) -> tirx.Expr:
         """The start of a vector; a last one that would exceed the end overlaps the previous one."""
@@ -201,7 +251,7 @@ class _Writer:
             assert where is not None
             return emit.vector(flat, where, used(column))
 
-        self._fetch(arguments, place, rows.size, first, starts)
+        fetch_tile(self.kernel, found, arguments, [*place, (found.rows, first)], (rows.size, starts))
         sums = emit.product_tile(rows.size, run.size, terms, self.isa, broadcast, loaded, edge=self.edge)
         store_tile(
             self.kernel,
@@ -217,20 +267,6 @@ class _Writer:
             lambda column: min(used(column), self.length),
             self.edge,
         )
-
-    def _fetch(self, arguments: Arguments, place: Place, rows: int, first: tirx.Expr, starts: list[tirx.Expr]) -> None:
-        """Ask for what the epilogue reads at the places of a tile: it arrives while the sums are computed."""
-        found = self.found
-        if found.terms.length < FETCH_TERMS or found.work < emit.PARALLEL_WORK:
-            return
-        for buffer, form in reads_by_element(self.kernel):
-            if not found.rows.step(form) or found.columns.step(form) != 1:
-                continue
-            with emit.loop(rows, "unroll") as row:
-                for start in starts:
-                    where = at(form, [*place, (found.rows, first + row), (found.columns, start)])
-                    if where is not None:
-                        emit.prefetch(arguments.flat(buffer), where)
 
     def _packed_base(self, packing: Panels, place: Place) -> tirx.Expr:
         """The start of the panels of the outer place."""

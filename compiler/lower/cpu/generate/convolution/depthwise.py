@@ -40,7 +40,7 @@ def generate_depthwise(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tuple[P
     return emit.written(kernel, {}, _Writer(kernel, found, isa).write), ()
 
 
-def _narrowed(isa: Isa, places: int) -> Isa:
+def narrowed(isa: Isa, places: int) -> Isa:
     """The registers with the lanes that cover a row with the least modelled time: of a vector, and of each lane."""
     sizes = [isa.lanes >> shift for shift in range(3) if isa.lanes >> shift >= min(4, isa.lanes)]
     return replace(isa, lanes=min(sizes, key=lambda n: (-(-places // n) * (n / isa.lanes + 0.25), -n)))
@@ -51,7 +51,7 @@ class _Writer:
 
     def __init__(self, kernel: Kernel, found: Convolution, isa: Isa) -> None:
         self.kernel, self.found = kernel, found
-        self.isa = _narrowed(isa, found.columns.places)
+        self.isa = narrowed(isa, found.columns.places)
         self.pitch = found.columns.extent
         self.phases = found.columns.phases
         count = -(-found.columns.places // self.isa.lanes)

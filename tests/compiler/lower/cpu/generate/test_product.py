@@ -137,6 +137,18 @@ def test_a_weight_that_ends_in_half_a_vector_agrees() -> None:
     assert_near(kernel.run(), np.matmul(*wide(x, w)), 20)
 
 
+@pytest.mark.parametrize("cpu", runnable())
+@pytest.mark.parametrize(("terms", "channels", "size"), [(3, 7, (33, 31)), (5, 40, (61, 59)), (40, 29, (83, 85))])
+def test_strips_of_large_maps_agree(cpu: str, terms: int, channels: int, size: tuple[int, int]) -> None:
+    """Of few terms: rows of outputs are stored for many panels in turn; the last strip is shorter than the others."""
+    x, w, b = floats(2, terms, *size), floats(channels, terms, 1, 1), floats(channels)
+    z = floats(2, channels, *size)
+    nodes = [node("Conv", ["x", "w", "b"], ["c"]), node("Add", ["c", "z"], ["y"])]
+    kernel = Generated(nodes, {"x": x, "z": z}, {"w": w, "b": b}, target_of(cpu))
+    right = np.einsum("bihw,oi->bohw", x.astype(np.float64), w[:, :, 0, 0].astype(np.float64))
+    assert_near(kernel.run(), right + b[:, None, None] + z, terms)
+
+
 def test_rows_that_share_a_cache_set_are_copied() -> None:
     x, w = floats(1, 300, 32, 64), floats(20, 300, 1, 1)
     kernel = Generated([node("Conv", ["x", "w"], ["y"])], {"x": x}, {"w": w}, target_of(runnable()[0]))

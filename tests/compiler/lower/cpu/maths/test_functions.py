@@ -150,6 +150,33 @@ def test_a_function_of_a_function_of_a_function_takes_no_longer_than_three() -> 
     np.testing.assert_allclose(run_cpu(model(nodes, {"x": x}, ["y"]), {"x": x})["y"], np.exp(y), rtol=1e-6)
 
 
+@pytest.mark.parametrize("form", ["operator", "product over six", "gate over six"])
+def test_hard_swish_is_near_float64_for_special_numbers_too(form: str) -> None:
+    x = np.array([*np.linspace(-8, 8, 333), 0.0, -0.0, 3e38, -3e38, 1e-41, np.inf], np.float32)
+    three, zero, six = (np.array(n, np.float32) for n in (3, 0, 6))
+    gate = [node("Add", ["x", "three"], ["a"]), node("Clip", ["a", "zero", "six"], ["c"])]
+    if form == "operator":
+        nodes = [node("HardSwish", ["x"], ["y"])]
+    elif form == "product over six":
+        nodes = [*gate, node("Mul", ["x", "c"], ["m"]), node("Div", ["m", "six"], ["y"])]
+        x = x[np.abs(x) < 1e38]  # others overflow in the product
+    else:
+        nodes = [*gate, node("Div", ["c", "six"], ["s"]), node("Mul", ["s", "x"], ["y"])]
+    constants = {"three": three, "zero": zero, "six": six} if form != "operator" else {}
+    wide = x.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        want = wide * (np.clip(wide + 3, 0, 6) / 6)
+    got = run_cpu(model(nodes, {"x": x}, ["y"], constants), {"x": x})["y"]
+    np.testing.assert_allclose(got, want, rtol=3e-7, atol=2e-7)
+
+
+def test_a_quotient_that_is_rounded_to_an_integer_stays_a_quotient() -> None:
+    x = np.arange(1, 400, dtype=np.float32) * 49
+    nodes = [node("Div", ["x", "by"], ["q"]), node("Floor", ["q"], ["y"])]
+    got = run_cpu(model(nodes, {"x": x}, ["y"], {"by": np.array(49, np.float32)}), {"x": x})["y"]
+    np.testing.assert_array_equal(got, np.arange(1, 400))
+
+
 def test_a_function_of_what_is_read_within_bounds_only_reads_nothing_else() -> None:
     x = np.linspace(-3, 3, 48).astype(np.float32).reshape(1, 3, 4, 4)
     pads = np.array([0, 0, 1, 1, 0, 0, 1, 1], np.int64)

@@ -1,0 +1,240 @@
+"""Generation of depthwise convolutions in NCHW that read their inputs where they are: vectors along a row of outputs.
+
+Tiles of rows by vectors cover a plane. Those at its borders are written separately: they omit taps above and below the
+plane, and shift zeros into the vectors at the ends of its rows. No padded copy is made. A vector longer than a row of
+outputs stores into the next row as well, which is stored later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeAlias
+
+from tvm import tirx
+from tvm.script.ir_builder import tirx as build
+
+from heterocc.compiler.lower.cpu.generate import emit
+from heterocc.compiler.lower.cpu.generate.convolution.depthwise import narrowed
+from heterocc.compiler.lower.cpu.generate.convolution.form import Convolution, find_convolution
+from heterocc.compiler.lower.cpu.generate.convolution.shifted import Plane
+from heterocc.compiler.lower.cpu.generate.emit import Arguments
+from heterocc.compiler.lower.cpu.generate.epilogue import can_store, store_tile
+from heterocc.compiler.lower.cpu.generate.isa import Isa
+from heterocc.compiler.lower.cpu.generate.panels import Panels
+from heterocc.compiler.lower.cpu.generate.places import Axis, index
+from heterocc.compiler.lower.cpu.generate.read import Kernel
+from heterocc.compiler.lower.cpu.generate.tiles import LATENCY, Run, runs
+
+TASKS = 64
+"""Tasks at most that planes are dealt out to."""
+
+MOST_UNROLLED = 3000
+"""The limit on the multiply-adds of vectors that are written out, which bounds the size of the code."""
+
+Start: TypeAlias = "tirx.Expr | int"
+"""A first row or a first vector: an int if code is written for this one only."""
+
+
+def generate_planes(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tuple[Panels, ...]] | None:
+    """The kernel written as a depthwise convolution that copies nothing; None if it is another or not suitable."""
+    found = find_convolution(kernel)
+    if found is None or found.inputs != 1 or found.groups == 1 or not can_store(kernel):
+        return None
+    isa = narrowed(isa, found.columns.places)
+    rows, columns = found.rows, found.columns
+    reads = isa.lanes * columns.stride
+    fits = columns.stride <= 2 and reads <= min(2, rows.size) * columns.size and isa.lanes <= 2 * columns.places
+    few = found.work >= emit.PARALLEL_WORK and found.batch * found.groups < emit.TASKS
+    if not fits or few:
+        return None
+    writer = _Writer(kernel, found, isa)
+    return (emit.written(kernel, {}, writer.write), ()) if writer.unrolled <= MOST_UNROLLED else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """`count` tiles of `size` from `start` on; `fixed` if they are written for their places, one by one."""
+
+    start: int
+    count: int
+    size: int
+    fixed: bool
+
+    @contextmanager
+    def at(self) -> Iterator[Start]:
+        """The start of a tile: in a loop over all, a number for the one that is fixed."""
+        if self.fixed:
+            yield self.start
+            return
+        with emit.loop(self.count) as number:
+            yield index(self.start) + number * index(self.size)
+
+
+def _parts(tiles: Sequence[Run], inside: range) -> tuple[_Part, ...]:
+    """The tiles in order: those within `inside` in loops, the others fixed."""
+    found: list[_Part] = []
+    for run in tiles:
+        for number in range(run.count):
+            start = run.start + number * run.size
+            fixed = not (inside.start <= start and start + run.size <= inside.stop)
+            last = found[-1] if found else None
+            if last is not None and not fixed and not last.fixed and last.size == run.size:
+                found[-1] = _Part(last.start, last.count + 1, run.size, False)
+            else:
+                found.append(_Part(start, 1, run.size, fixed))
+    return tuple(found)
+
+
+class _Writer:
+    """A generator of a depthwise convolution: planes, tiles of rows, tiles of vectors."""
+
+    def __init__(self, kernel: Kernel, found: Convolution, isa: Isa) -> None:
+        self.kernel, self.found, self.isa = kernel, found, isa
+        self.count = -(-found.columns.places // isa.lanes)
+        self.row_parts, self.column_parts = self._chosen()
+        self.unrolled = self._unrolled(self.row_parts, self.column_parts)
+        planes = found.batch * found.groups
+        self.planes = -(-planes // TASKS) if found.work >= emit.PARALLEL_WORK else planes
+
+    def _chosen(self) -> tuple[tuple[_Part, ...], tuple[_Part, ...]]:
+        """The tiles with the least modelled time whose code is not too long."""
+        most = 12 if self.isa.registers > 16 else 6
+        tall, wide = self.found.rows.places, self.count
+        sizes = [(t, n) for t in range(1, min(most, tall) + 1) for n in range(1, min(most, wide) + 1) if t * n <= most]
+        every = [
+            (_parts(runs(tall, t), self._rows_inside()), _parts(runs(wide, n), self._vectors_inside()))
+            for t, n in sizes
+        ]
+        return min(every, key=lambda parts: (self._unrolled(*parts) > MOST_UNROLLED, self._cycles(*parts)))
+
+    def _unrolled(self, rows: tuple[_Part, ...], columns: tuple[_Part, ...]) -> int:
+        """Multiply-adds of vectors that are written out."""
+        return self.found.taps * sum(r.size for r in rows) * sum(c.size for c in columns)
+
+    def _rows_inside(self) -> range:
+        """The rows of outputs that read inside the plane only, also where a vector exceeds the row that it is for."""
+        rows, columns = self.found.rows, self.found.columns
+        reads = self.isa.lanes * columns.stride
+        beyond = 0 if columns.stride == 1 and reads <= columns.size else -(-reads // columns.size)
+        stop = (rows.size - beyond - 1 - rows.reach + rows.before) // rows.stride + 1
+        return range(-(-rows.before // rows.stride), min(max(stop, 0), rows.places))
+
+    def _vectors_inside(self) -> range:
+        """The vectors of outputs that read inputs of their row only, and do not overlap others."""
+        columns, lanes, stride = self.found.columns, self.isa.lanes, self.found.columns.stride
+        first = -(-(columns.before + stride - 1) // (stride * lanes))
+        stop = min(columns.places, (columns.size + columns.before - columns.reach) // stride) // lanes
+        return range(first, max(stop, 0))
+
+    def _cycles(self, rows: tuple[_Part, ...], columns: tuple[_Part, ...]) -> float:
+        """Modelled time of a plane: multiply-adds, loads of vectors that mostly cross a cache line, and latency."""
+        found = self.found
+        load = 1.75 if found.columns.stride == 1 else 3.5
+        total = 0.0
+        for row in rows:
+            lines = (row.size - 1) * found.rows.stride + found.rows.reach + 1
+            for run in columns:
+                loads = load * lines * found.columns.taps * run.size + row.size * found.taps
+                sums = row.size * run.size * found.taps / 2
+                total += row.count * run.count * (max(sums, loads / 2, LATENCY * found.taps) + row.size * run.size)
+        return total
+
+    def write(self, arguments: Arguments) -> None:
+        """Write the kernel's body."""
+        found = self.found
+        every = found.batch * found.groups
+        with emit.shared_loop(-(-every // self.planes), found.work) as block:
+            first = block * index(self.planes)
+            count = tirx.min(index(self.planes), index(every) - first) if every % self.planes else index(self.planes)
+            with build.serial(index(0), count) as number:
+                self._plane(arguments, first + number)
+
+    def _plane(self, arguments: Arguments, number: tirx.Expr) -> None:
+        """The outputs of one plane of inputs."""
+        found = self.found
+        image, group = emit.unpacked(number, (found.batch, found.groups))
+        size = index(found.rows.size * found.columns.size)
+        flat = arguments.flat(found.data)
+        plane = Plane(flat, number * size, found.rows.size, found.columns, self.isa.lanes)
+        with emit.loop(found.outputs) as output:
+            channel = group * index(found.outputs) + output
+            for rows in self.row_parts:
+                with rows.at() as row:
+                    for columns in self.column_parts:
+                        with columns.at() as column:
+                            self._tile(arguments, plane, (rows.size, columns.size), (row, column), (image, channel))
+
+    def _tile(
+        self,
+        arguments: Arguments,
+        plane: Plane,
+        size: tuple[int, int],
+        at: tuple[Start, Start],
+        where: tuple[tirx.Expr, tirx.Expr],
+    ) -> None:
+        """A tile of outputs: `at` are its first row and its first vector."""
+        found, lanes = self.found, self.isa.lanes
+        rows, columns = found.rows, found.columns
+        (tall, wide), (top, number), (image, channel) = size, at, where
+        starts = [self._start(number, column) for column in range(wide)]
+        # The last row of a plane is stored on its own: a vector longer than the row would reach into the next plane.
+        last = columns.places < lanes and isinstance(top, int) and top + tall == rows.places
+        groups = [(0, tall)] if not last or tall == 1 else [(0, tall - 1), (tall - 1, 1)]
+        sums = [[emit.registers(count, lanes) for _ in range(wide)] for _, count in groups]
+        for (_, count), buffers in zip(groups, sums, strict=True):
+            for buffer in buffers:
+                with emit.loop(count, "unroll") as row:
+                    emit.put(buffer, emit.zeros(lanes), row * index(lanes), lanes)
+        weights = arguments.flat(self.kernel.function.params[found.weight])
+        for line in range((tall - 1) * rows.stride + rows.reach + 1):
+            meets = [
+                (row, (line - row * rows.stride) // rows.dilation)
+                for row in range(tall)
+                if 0 <= line - row * rows.stride <= rows.reach and (line - row * rows.stride) % rows.dilation == 0
+            ]
+            source: Start
+            if isinstance(top, int):
+                source = top * rows.stride + line - rows.before
+                if not 0 <= source < rows.size:
+                    continue
+            else:
+                source = top * index(rows.stride) + index(line - rows.before)
+            for tap in range(columns.taps if meets else 0):
+                for column, start in enumerate(starts):
+                    loaded = plane.vector(source, start, tap)
+                    if loaded is None:
+                        continue
+                    for row, tap_row in meets:
+                        weight = weights[channel * index(found.taps) + index(tap_row * columns.taps + tap)]
+                        group = next(n for n, (first, count) in enumerate(groups) if first <= row < first + count)
+                        place = index((row - groups[group][0]) * lanes)
+                        buffer = sums[group][column]
+                        total = emit.vector(buffer, place, lanes) + emit.broadcast(weight, lanes) * loaded
+                        emit.put(buffer, total, place, lanes)
+        extents = self.kernel.extents
+        axes = [None if n is None else Axis((n,), (extents[n],)) for n in found.loops]
+
+        def place_of(begin: tirx.Expr, row: tirx.Expr, column: int, lane: tirx.Expr) -> list[tuple[Axis, tirx.Expr]]:
+            start = starts[column]
+            begins = index(start) if isinstance(start, int) else start
+            values = (image, channel, begin + row, begins + lane)
+            return [(axis, value) for axis, value in zip(axes, values, strict=True) if axis is not None]
+
+        for (first, count), buffers in zip(groups, sums, strict=True):
+            begin = (index(top) if isinstance(top, int) else top) + index(first)
+            width = columns.places if last and first + count == tall else lanes
+
+            def lanes_of(_column: int, width: int = width) -> int:
+                return width
+
+            store_tile(self.kernel, arguments, buffers, count, lanes, partial(place_of, begin), lanes_of)
+
+    def _start(self, number: Start, column: int) -> Start:
+        """The first column of a vector; a last one that would exceed the row overlaps the previous one."""
+        places, lanes = self.found.columns.places, self.isa.lanes
+        if isinstance(number, int):
+            return max(0, min((number + column) * lanes, places - lanes))
+        return (number + index(column)) * index(lanes)

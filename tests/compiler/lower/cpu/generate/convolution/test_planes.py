@@ -1,0 +1,87 @@
+"""Depthwise convolutions that read their inputs where they are, against a sum over taps in float64."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+
+import numpy as np
+import pytest
+import tvm
+from onnx import helper
+
+from tests.compiler.lower.cpu.generate.convolution.test_convolution import Case, check
+from tests.compiler.lower.cpu.generate.generated import Generated, runnable, target_of
+
+
+def case(
+    size: tuple[int, int], kernel: int, stride: int, *, groups: int = 19, batch: int = 1, outputs: int = 1
+) -> Case:
+    """A depthwise convolution with the padding that keeps the size."""
+    pads = (kernel // 2,) * 2
+    return Case(batch, groups, 1, outputs, size, (kernel,) * 2, (stride,) * 2, (1, 1), pads, pads)
+
+
+SIZES = [
+    ((2, 24), 3, 1),
+    ((4, 16), 5, 1),
+    ((7, 7), 3, 2),
+    ((9, 33), 4, 2),
+    ((6, 47), 7, 2),
+    ((40, 12), 3, 1),
+    ((17, 65), 3, 1),
+    ((11, 65), 5, 2),
+]
+
+
+@pytest.mark.parametrize("cpu", runnable())
+@pytest.mark.parametrize(("size", "kernel", "stride"), SIZES)
+def test_planes_of_all_sizes_agree(cpu: str, size: tuple[int, int], kernel: int, stride: int) -> None:
+    check(cpu, case(size, kernel, stride, groups=3, batch=2))
+
+
+@pytest.mark.parametrize("cpu", runnable())
+def test_dilated_unpadded_and_multiplied_planes_that_threads_share_agree(cpu: str) -> None:
+    check(cpu, Case(1, 31, 1, 1, (20, 45), (3, 3), (1, 1), (2, 3), (2, 3), (2, 3)))
+    check(cpu, Case(1, 70, 1, 2, (23, 29), (3, 3), (1, 2), (1, 1), (0, 0), (0, 0)))
+    check(cpu, Case(2, 33, 1, 1, (14, 31), (2, 5), (2, 1), (1, 1), (1, 0), (0, 4)))
+
+
+def _guarded(array: np.ndarray, at_end: bool) -> np.ndarray:
+    """A copy of an array that ends, or begins, at a page that cannot be accessed."""
+    page = mmap.PAGESIZE
+    pages = -(-array.nbytes // page)
+    memory = mmap.mmap(-1, (pages + 2) * page)
+    first = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    libc = ctypes.CDLL(None, use_errno=True)
+    for guard in (first, first + (pages + 1) * page):
+        assert libc.mprotect(ctypes.c_void_p(guard), ctypes.c_size_t(page), 0) == 0
+    offset = (pages + 1) * page - array.nbytes if at_end else page
+    copy = np.frombuffer(memory, np.float32, array.size, offset).reshape(array.shape)
+    copy[:] = array
+    return copy
+
+
+def run_between_guards(size: tuple[int, int], stride: int) -> bool:
+    """Run a kernel on arrays between guards; whether its results are those of the same kernel on others."""
+    rng = np.random.default_rng(3)
+    x = rng.standard_normal((1, 16, *size)).astype(np.float32)
+    w = rng.standard_normal((16, 1, 3, 3)).astype(np.float32)
+    nodes = [helper.make_node("Conv", ["x", "w"], ["y"], group=16, pads=[1] * 4, strides=[stride] * 2)]
+    kernel = Generated(nodes, {"x": x}, {"w": w}, target_of(runnable()[0]))
+    code, want = kernel.code()["f"], kernel.run()
+    same = True
+    for at_end in (True, False):
+        given, found = _guarded(x, at_end), _guarded(np.zeros_like(want), at_end)
+        code(tvm.runtime.from_dlpack(given), tvm.runtime.tensor(w), tvm.runtime.from_dlpack(found))
+        same = same and np.array_equal(found, want)
+    return same
+
+
+@pytest.mark.slow
+def test_nothing_before_or_after_the_tensors_is_read_or_written() -> None:
+    cases = [(size, stride) for size in ((7, 7), (14, 14), (8, 28), (5, 33), (6, 66)) for stride in (1, 2)]
+    with ProcessPoolExecutor(1, get_context("spawn")) as process:
+        assert all(process.map(run_between_guards, *zip(*cases, strict=True)))
