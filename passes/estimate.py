@@ -63,6 +63,19 @@ def plan_seconds(plan: Plan) -> float | None:
     return _seconds(plan.graph, plan.machine, plan.device_of) + transfers + overhead
 
 
+def device_seconds(plan: Plan) -> dict[str, float]:
+    """Seconds that one run occupies each device: its nodes, its partitions' overhead, and transfers to it."""
+    graph, machine, device_of = plan.graph, plan.machine, plan.device_of
+    found = {d.name: 0.0 for d in machine.devices}
+    for node in graph.nodes:
+        found[device_of[node.name]] += node_seconds(graph, machine, device_of[node.name], node)
+    for part in plan.partitions:
+        found[part.device] += machine.device(part.device).overhead
+    for sent in plan.transfers:
+        found[sent.target] += transfer_seconds(machine, sent.source, sent.target, sent.nbytes)
+    return found
+
+
 def alone_seconds(plan: Plan, device: str) -> float | None:
     """Seconds of one run with all nodes on `device`; None if it refuses a node or lacks memory."""
     everything = {n.name: device for n in plan.graph.nodes}

@@ -92,11 +92,17 @@ def place(graph: Graph, machine: Machine, pins: Mapping[str, str]) -> dict[str, 
 
 def overfull(graph: Graph, machine: Machine, device_of: Mapping[str, str]) -> bool:
     """Return whether the placed nodes of `device_of` exceed the memory of a device."""
+    used = device_bytes(graph, machine, device_of)
+    return any(d.memory is not None and used[d.name] > d.memory for d in machine.devices)
+
+
+def device_bytes(graph: Graph, machine: Machine, device_of: Mapping[str, str]) -> dict[str, int]:
+    """Bytes of constants and outputs of the placed nodes on each device."""
     budget = Budget(graph, machine)
     for node in graph.nodes:
         if device_of[node.name] != UNPLACED:
             budget.add(device_of[node.name], node)
-    return any(d.memory is not None and budget.used[d.name] > d.memory for d in machine.devices)
+    return budget.used
 
 
 def unlinked(graph: Graph, machine: Machine, device_of: Mapping[str, str], device: str, node: Node) -> str | None:

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from heterocc.passes.affinity import Affinity
 from heterocc.passes.cost import Machine
 from heterocc.passes.graph import Graph, Node
+from heterocc.passes.objective import Goal
 
 UNPLACED = "?"
 """Device of a partition that no pass has placed yet."""
@@ -46,7 +47,8 @@ class Plan:
       * `pins` are devices of nodes, set by the user, and every placed node is on the device of its pin.
 
     `affinity` has the user's rules, which the pass `manual` turns into pins. `bound` is a lower bound, in seconds, of
-    the estimated time of any plan for the graph, if the pass that made this one proved one.
+    the estimated time of any plan for the graph, if the pass that made this one proved one. `goal` has the objective
+    that the plan was made for, if this is not the time of a run one step after the other.
     """
 
     graph: Graph
@@ -55,6 +57,7 @@ class Plan:
     pins: Mapping[str, str] = field(default_factory=dict)
     affinity: Affinity = field(default_factory=Affinity)
     bound: float | None = None
+    goal: Goal | None = None
 
     def __repr__(self) -> str:
         """One short line; `print_plan` prints the whole plan."""
@@ -115,10 +118,14 @@ class Plan:
         return cls(graph, machine, (Partition(UNPLACED, nodes),) if nodes else (), affinity=affinity or Affinity())
 
     def with_partitions(
-        self, partitions: tuple[Partition, ...], pins: Mapping[str, str] | None = None, bound: float | None = None
+        self,
+        partitions: tuple[Partition, ...],
+        pins: Mapping[str, str] | None = None,
+        bound: float | None = None,
+        goal: Goal | None = None,
     ) -> Plan:
         """A plan with the same graph, machine and affinity but other partitions, and other pins if given."""
-        return replace(self, partitions=partitions, pins=self.pins if pins is None else pins, bound=bound)
+        return replace(self, partitions=partitions, pins=self.pins if pins is None else pins, bound=bound, goal=goal)
 
     @cached_property
     def device_of(self) -> Mapping[str, str]:
