@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from heterocc.passes.cost import Machine, PlacementDevice
-from heterocc.passes.estimate import knows_time, node_times, transfer_seconds
+from heterocc.passes.estimate import node_times, transfer_seconds
 from heterocc.passes.graph import Graph
 from heterocc.passes.placement import Budget
 from heterocc.passes.plan import UNPLACED
-from heterocc.passes.schedule import fewest_turns
+from heterocc.passes.schedule import turn_numbers
 from heterocc.passes.sent import Sent
 from heterocc.passes.shapes import shape_nodes
 
@@ -33,12 +33,27 @@ def pull_islands(
     Nodes that compute shapes stay on the CPU. Sweeps are repeated until nothing moves; within a sweep, the move that
     saves most comes first.
     """
-    if len(set(device_of.values())) == 1:
+    if len(set(device_of.values())) <= 1:
         return dict(device_of)
     search = _Search(graph, machine, pins, device_of)
     while search.sweep():
         pass
     return {n.name: search.names[label] for n, label in zip(graph.nodes, search.labels, strict=True)}
+
+
+@dataclass(frozen=True, slots=True)
+class _Groups:
+    """The number of nodes and the device of each group."""
+
+    sizes: list[int]
+    devices: list[int]
+
+    @classmethod
+    def of(cls, turn_of: Sequence[int], labels: Sequence[int]) -> _Groups:
+        devices = [0] * (max(turn_of) + 1)
+        for turn, label in zip(turn_of, labels, strict=True):
+            devices[turn] = label
+        return cls(np.bincount(turn_of).tolist(), devices)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,16 +99,14 @@ class _Search:
         graph, machine, name = self._graph, self._machine, device.name
         if device.last_resort:
             return np.zeros(len(graph.nodes), bool)
-        refusals, shapes = machine.refusals.get(name, {}), self._shapes if device.kind != "cpu" else frozenset()
-        return np.array(
-            [
-                n.name not in refusals
-                and n.name not in shapes
-                and pins.get(n.name, name) == name
-                and knows_time(machine, n, name)
-                for n in graph.nodes
-            ]
+        known, position = {*machine.work, *machine.seconds.get(name, {})}, graph.position
+        able = np.array([n.name in known for n in graph.nodes], bool)
+        bound = [node for node, pinned in pins.items() if pinned != name]
+        shapes = self._shapes if device.kind != "cpu" else frozenset()
+        able[[position[node] for node in (*machine.refusals.get(name, {}), *shapes, *bound) if node in position]] = (
+            False
         )
+        return able
 
     @cached_property
     def _shapes(self) -> frozenset[str]:
@@ -101,9 +114,12 @@ class _Search:
 
     def sweep(self) -> bool:
         """Make the profitable moves while groups stay valid, and return whether there was one."""
-        groups = fewest_turns(self._graph, self.labels, [1] * len(self.names))
-        islands = self._islands(groups)
-        moves = sorted(self._moves(groups, islands), key=lambda m: (-m.saving, m.island.nodes[0], self.names[m.target]))
+        turn_of = turn_numbers(self._graph, self.labels, [1] * len(self.names))
+        groups = _Groups.of(turn_of, self.labels)
+        moves = sorted(
+            self._moves(groups, self._islands(turn_of)),
+            key=lambda m: (-m.saving, m.island.nodes[0], self.names[m.target]),
+        )
         gave: set[int] = set()
         received: set[int] = set()
         moved = False
@@ -120,12 +136,8 @@ class _Search:
             moved = True
         return moved
 
-    def _islands(self, groups: Sequence[Sequence[int]]) -> list[_Island]:
-        """The connected components of all groups, ordered by group and first node."""
-        turn_of = [0] * len(self.labels)
-        for turn, group in enumerate(groups):
-            for node in group:
-                turn_of[node] = turn
+    def _islands(self, turn_of: Sequence[int]) -> list[_Island]:
+        """The connected components of all groups, ordered by group and first node; those with a border only."""
         # Sets of our own: networkx takes ten times as long, which is most of the time on a large graph.
         parent: list[int] = []
         piece_of: list[int] = []
@@ -141,26 +153,26 @@ class _Search:
                 piece = len(parent)
                 parent.append(piece)
             piece_of.append(piece)
-        roots = [_root(parent, piece) for piece in range(len(parent))]
-        number: dict[int, _Island] = {}
-        island_of = []
-        for node, piece in enumerate(piece_of):
-            root = roots[piece]
-            if root not in number:
-                number[root] = _Island(turn_of[node], [], [])
-            island = number[root]
-            island.nodes.append(node)
-            island_of.append(island)
+        roots = np.array([_root(parent, piece) for piece in range(len(parent))], np.int64)[np.array(piece_of)]
+        order = np.argsort(roots, kind="stable")
+        starts = np.flatnonzero(np.append(True, roots[order][1:] != roots[order][:-1]))
+        members = np.split(order, starts[1:])
+        island_of = np.empty(len(roots), np.int64)
+        island_of[order] = np.repeat(np.arange(len(members)), np.diff(np.append(starts, len(roots))))
         sent = self._sent
         turns = np.array(turn_of)
-        for value in np.flatnonzero(sent.any_reader(turns[sent.readers] != turns[sent.producer][sent.value])).tolist():
+        crosses = sent.any_reader(turns[sent.readers] != turns[sent.producer][sent.value])
+        number = island_of.tolist()
+        border: dict[int, list[int]] = {}
+        for value in np.flatnonzero(crosses).tolist():
             source, _, readers = self._ends[value]
-            for island in {id(island_of[n]): island_of[n] for n in (source, *readers)}.values():
-                island.border.append(value)
-        return sorted(number.values(), key=lambda island: (island.turn, island.nodes[0]))
+            for island in dict.fromkeys([number[source], *(number[r] for r in readers)]):
+                border.setdefault(island, []).append(value)
+        found = [_Island(turn_of[members[i][0]], members[i].tolist(), values) for i, values in border.items()]
+        return sorted(found, key=lambda island: (island.turn, island.nodes[0]))
 
-    def _moves(self, groups: Sequence[Sequence[int]], islands: Sequence[_Island]) -> Iterable[_Move]:
-        if len(groups) == 1:
+    def _moves(self, groups: _Groups, islands: Sequence[_Island]) -> Iterable[_Move]:
+        if len(groups.sizes) == 1:
             return
         for island in islands:
             own = self.labels[island.nodes[0]]
@@ -182,16 +194,17 @@ class _Search:
             found.update(self.labels[n] for n in (readers if source in inside else (source,)))
         return found
 
-    def _joins(self, groups: Sequence[Sequence[int]], island: _Island, target: int) -> int | None:
+    @staticmethod
+    def _joins(groups: _Groups, island: _Island, target: int) -> int | None:
         """The group that the island can join without an additional partition; None if there is no such group.
 
         If the island is a whole group, the group changes its device. Otherwise it has no edge to the rest of its group,
         so it can run just before or after it, and joins the neighbouring group if that is on the target.
         """
-        if len(island.nodes) == len(groups[island.turn]):
+        if len(island.nodes) == groups.sizes[island.turn]:
             return island.turn
-        beside = (t for t in (island.turn - 1, island.turn + 1) if 0 <= t < len(groups))
-        return next((t for t in beside if self.labels[groups[t][0]] == target), None)
+        beside = (t for t in (island.turn - 1, island.turn + 1) if 0 <= t < len(groups.sizes))
+        return next((t for t in beside if groups.devices[t] == target), None)
 
     def _saving(self, island: _Island, target: int) -> float:
         """Seconds that the move saves; also negative if it adds a transfer."""

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from heterocc.artifacts.errors import Hint, PinnedDeviceError, UnsupportedOpError
-from heterocc.passes.estimate import knows_time
+from heterocc.passes.estimate import is_costed
 from heterocc.passes.objective import Goal, Objective
 from heterocc.passes.optimum.fewest_bytes import find_fewest_bytes
 from heterocc.passes.optimum.overlap import find_overlap
@@ -65,10 +65,9 @@ class MinCut(SpecPass):
         groups = tuple(tuple(names[node] for node in turn) for turn in found.turns)
         if self.objective != "overlap":  # whose partitions are cut on purpose
             groups = settled(plan.graph, device_of, groups)
-        if not all(knows_time(plan.machine, n, device_of[n.name]) for n in plan.graph.nodes):
-            found = replace(found, bound=None, goal=None)
         partitions = tuple(Partition(device_of[group[0]], group) for group in groups)
-        return plan.with_partitions(partitions, bound=found.bound, goal=found.goal)
+        placed = plan.with_partitions(partitions, bound=found.bound, goal=found.goal)
+        return placed if is_costed(placed) else replace(placed, bound=None, goal=None)
 
     def _start(self, plan: Plan, problem: Problem) -> Labels:
         try:

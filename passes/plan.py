@@ -67,7 +67,7 @@ class Plan:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "pins", MappingProxyType(dict(self.pins)))
-        order = {n.name: i for i, n in enumerate(self.graph.nodes)}
+        order = self.graph.position
         devices = {d.name for d in self.machine.devices} | {UNPLACED}
         owner = [-1] * len(order)
         for index, part in enumerate(self.partitions):
@@ -97,10 +97,12 @@ class Plan:
                 raise ValueError(f"node '{name}' is pinned to {device} but placed on {placed}")
         if -1 in owner:
             raise ValueError(f"node '{self.graph.nodes[owner.index(-1)].name}' is in no partition")
-        for position, sources in enumerate(self.graph.sources):
-            for source in sources:
-                if owner[source] > owner[position]:
-                    raise ValueError(self._late(source, position, owner))
+        if len(self.partitions) > 1:
+            for position, sources in enumerate(self.graph.sources):
+                own = owner[position]
+                for source in sources:
+                    if owner[source] > own:
+                        raise ValueError(self._late(source, position, owner))
         if not self.machine.is_connected:
             for sent in self.transfers:
                 if UNPLACED not in (sent.source, sent.target) and self.machine.link(sent.source, sent.target) is None:
@@ -155,15 +157,18 @@ class Plan:
     def transfers(self) -> tuple[Transfer, ...]:
         """Values that cross devices, each once per target device; graph inputs and outputs do not count."""
         found: dict[tuple[str, str], Transfer] = {}
-        for index, part in enumerate(self.partitions):
-            for value in self.inputs_of(index):
-                producer = self.graph.producer.get(value)
-                if producer is None:
-                    continue
-                source = self.device_of[producer]
-                if source != part.device:
+        if len({part.device for part in self.partitions}) < 2:
+            return ()
+        placed, producer, nodes = self.device_of, self.graph.producer, self.graph.node_by_name
+        for part in self.partitions:
+            target = part.device
+            for name in part.nodes:
+                for value in nodes[name].inputs:
+                    writer = producer.get(value)
+                    if writer is None or placed[writer] == target or (value, target) in found:
+                        continue
                     nbytes = self.graph.values[value].nbytes
-                    found.setdefault((value, part.device), Transfer(value, source, part.device, nbytes))
+                    found[value, target] = Transfer(value, placed[writer], target, nbytes)
         return tuple(found.values())
 
 

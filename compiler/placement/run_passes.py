@@ -151,8 +151,8 @@ def _no_collections() -> Iterator[None]:
 
 def require_placed(plan: Plan) -> None:
     """Raise UsageError (HC120) if a node has no device, as after `--passes manual` or `--pass-limit 0`."""
-    left = [n for n in plan.graph.nodes if plan.device_of[n.name] == UNPLACED]
-    if left:
+    if any(part.device == UNPLACED for part in plan.partitions):
+        left = [n for n in plan.graph.nodes if plan.device_of[n.name] == UNPLACED]
         more = f" and {len(left) - 1} more" if len(left) > 1 else ""
         raise UsageError(
             f"no pass assigned a device to {left[0].op_type} '{left[0].label}'{more}",
