@@ -159,15 +159,21 @@ class Plan:
         found: dict[tuple[str, str], Transfer] = {}
         if len({part.device for part in self.partitions}) < 2:
             return ()
-        placed, producer, nodes = self.device_of, self.graph.producer, self.graph.node_by_name
+        graph, placed, position = self.graph, self.device_of, self.graph.position
+        devices = [placed[node.name] for node in graph.nodes]
         for part in self.partitions:
             target = part.device
-            for name in part.nodes:
-                for value in nodes[name].inputs:
-                    writer = producer.get(value)
+            for place in [position[name] for name in part.nodes]:
+                for source in graph.sources[place]:
+                    if devices[source] != target:
+                        break
+                else:
+                    continue  # most nodes: their values are on their device
+                for value in graph.nodes[place].inputs:
+                    writer = graph.producer.get(value)
                     if writer is None or placed[writer] == target or (value, target) in found:
                         continue
-                    nbytes = self.graph.values[value].nbytes
+                    nbytes = graph.values[value].nbytes
                     found[value, target] = Transfer(value, placed[writer], target, nbytes)
         return tuple(found.values())
 

@@ -45,21 +45,21 @@ def fewest_runs(
 
 def fewest_turns(graph: Graph, labels: Sequence[int], weights: Sequence[float]) -> list[list[int]]:
     """As `fewest_runs`, by numbers: the device of each node, the weight of each device, and nodes by position."""
-    turn_of = turn_numbers(graph, labels, weights)
+    turn_of = turn_numbers(graph.sources, labels, weights)
     turns: list[list[int]] = [[] for _ in range(max(turn_of, default=-1) + 1)]
     for position, turn in enumerate(turn_of):
         turns[turn].append(position)
     return turns
 
 
-def turn_numbers(graph: Graph, labels: Sequence[int], weights: Sequence[float]) -> list[int]:
-    """The group of each node in `fewest_turns`; no group is empty."""
+def turn_numbers(sources: Sequence[Sequence[int]], labels: Sequence[int], weights: Sequence[float]) -> list[int]:
+    """The group of each node in `fewest_turns`, by the nodes that each reads from; no group is empty."""
     devices = sorted(set(labels))
     if len(devices) <= 1:
         return [0] * len(labels)
     if len(devices) == 2:
-        return _alternating(graph, labels, weights, *devices)
-    blocks = _contract(graph, labels, weights)
+        return _alternating(sources, labels, weights, *devices)
+    blocks = _contract(sources, labels, weights)
     turn_of = _play(blocks, _shortest(blocks))
     found = [turn_of[block] for block in blocks.block_of]
     number = {turn: i for i, turn in enumerate(sorted(set(found)))}
@@ -70,7 +70,9 @@ _CHANGE = (1 << 32) + 1
 _LOW = (1 << 32) - 1
 
 
-def _alternating(graph: Graph, labels: Sequence[int], weights: Sequence[float], first: int, other: int) -> list[int]:
+def _alternating(
+    sources: Sequence[Sequence[int]], labels: Sequence[int], weights: Sequence[float], first: int, other: int
+) -> list[int]:
     """The turns of two devices, begun by the one with which they cost less, each node as early as possible.
 
     Turns alternate, so a node runs one turn after a source on the other device, and with one on its own.
@@ -78,7 +80,7 @@ def _alternating(graph: Graph, labels: Sequence[int], weights: Sequence[float], 
     # The turn of each node if `first` begins in the upper half of an integer, and if `other` does in the lower one.
     both: list[int] = []
     starts = {first: 1, other: 1 << 32}
-    for device, reads in zip(labels, graph.sources, strict=True):
+    for device, reads in zip(labels, sources, strict=True):
         if len(reads) == 1:  # most nodes
             source = reads[0]
             both.append(both[source] if labels[source] == device else both[source] + _CHANGE)
@@ -160,12 +162,12 @@ class _Blocks:
     weights: list[float]
 
 
-def _contract(graph: Graph, labels: Sequence[int], weights: Sequence[float]) -> _Blocks:
+def _contract(reads_of: Sequence[Sequence[int]], labels: Sequence[int], weights: Sequence[float]) -> _Blocks:
     by_key: dict[tuple[int, frozenset[int]], int] = {}
     colour: list[int] = []
     sources: list[frozenset[int]] = []
     block_of: list[int] = []
-    for device, reads in zip(labels, graph.sources, strict=True):
+    for device, reads in zip(labels, reads_of, strict=True):
         if len(reads) == 1:
             (only,) = reads
             block = block_of[only]
