@@ -63,8 +63,10 @@ def measure(nodes: int, devices: int, window: int) -> Row:
     halfway = time.perf_counter()
     pulled = Merge().run(plan)
     ended = time.perf_counter()
-    blocks = schedule._contract(plan.graph, plan.device_of)
-    bound = schedule._bound(schedule._start(blocks), schedule._tails(blocks), blocks.colours)
+    numbers: dict[str, int] = {}
+    labels = [numbers.setdefault(plan.device_of[n.name], len(numbers)) for n in plan.graph.nodes]
+    blocks = schedule._contract(plan.graph.sources, labels, [1] * len(numbers))
+    bound = int(schedule._bound(schedule._start(blocks), schedule._tails(blocks), blocks.weights))
     return Row(
         nodes,
         devices,

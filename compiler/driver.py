@@ -27,7 +27,7 @@ from heterocc.compiler.options import CompileOptions, with_overrides
 from heterocc.compiler.placement.affinity_file import affinity_from, write_affinity_file
 from heterocc.compiler.placement.cost_table import load_cost_table, place_by_table
 from heterocc.compiler.placement.machine import build_machine
-from heterocc.compiler.placement.run_passes import Trace, pipeline_of, require_placed
+from heterocc.compiler.placement.run_passes import Trace, pipeline_of, require_no_objective, require_placed
 from heterocc.compiler.progress import Reporter, timed
 from heterocc.compiler.report import CompileReport, VariantReport
 from heterocc.compiler.shape_requests import (
@@ -119,6 +119,7 @@ def partition_by_table(
     cost_table: str | Path,
     *,
     policy: str = "optimal",
+    objective: str = "latency",
     passes: str | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
     dims: Mapping[str, int] | None = None,
@@ -129,7 +130,9 @@ def partition_by_table(
     is not known and counts as 0. Raises an InputError (HC1xx) for an error in the model, the table or the options,
     UnsupportedOpError (HC201) for a node that no device can run.
     """
-    pipeline = policy_pipeline(policy) if passes is None else parse_pipeline(passes)
+    if passes is not None:
+        require_no_objective(objective)
+    pipeline = policy_pipeline(policy, objective) if passes is None else parse_pipeline(passes)
     source, path = as_source(model, None), Path(cost_table)
     files: dict[str | os.PathLike[str], str] = {path: "the cost table"}
     with reading(files if source.data is not None else {**files, source.path: "the model"}):

@@ -28,6 +28,7 @@ class CompileOptions:
     with each combination of sizes.
     `affinity` is an affinity file or a mapping from node name to device, such as the result of `query_model`; a variant
     ignores entries for devices that only other variants list. `passes` overrides `policy`.
+    An `objective` other than latency needs the policy `optimal`.
     `config` is a TOML or JSON file with a table of properties for each device, which `properties` override.
     `cpu_targets` are CPUs to compile for, each in variants of its own: `x86-64-v3`, `armv8.2-a+dotprod`.
     `sign` is the private key, or its file, that signs the bundle.
@@ -50,6 +51,7 @@ class CompileOptions:
     hints: Mapping[str, Sequence[int]] = field(default_factory=dict)
     affinity: Path | Mapping[str, str] | Affinity | None = None
     policy: str = "merge"
+    objective: str = "latency"
     passes: str | None = None
     check: bool = True
     cpu_variant: bool = True
@@ -92,6 +94,7 @@ class CompileOptions:
             if isinstance(sizes, (str, bytes)) or not isinstance(sizes, Sequence) or not sizes:
                 raise _wrong(f"hints[{name!r}]", sizes, "a sequence of integers, such as (1, 8)")
         _require("policy", self.policy, str, "the name of a policy")
+        _require("objective", self.objective, str, "the name of an objective")
         for name in ("check", "cpu_variant"):
             _require(name, getattr(self, name), bool, "True or False")
         if isinstance(self.seed, bool) or not isinstance(self.seed, int) or self.seed < 0:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Protocol
 
@@ -13,6 +14,7 @@ from heterocc.passes.greedy import Greedy
 from heterocc.passes.manual import Manual
 from heterocc.passes.merge import Merge
 from heterocc.passes.mincut import MinCut
+from heterocc.passes.objective import require_objective
 from heterocc.passes.plan import Plan
 from heterocc.passes.spec import SpecPass
 
@@ -75,8 +77,13 @@ def parse_pipeline(text: str) -> tuple[Pass, ...]:
     return tuple(passes)
 
 
-def policy_pipeline(policy: str) -> tuple[Pass, ...]:
-    """The pipeline of a `--policy`. Raises UsageError (HC120) for an unknown policy, and for `measured`."""
+def policy_pipeline(policy: str, objective: str = "latency") -> tuple[Pass, ...]:
+    """The pipeline of a `--policy` with an `--objective`.
+
+    Raises UsageError (HC120) for an unknown policy or objective, for `measured`, and for a policy that does not choose
+    by the objective.
+    """
+    aim = require_objective(objective)
     if policy == MEASURED:
         raise UsageError(
             "policy 'measured' compiles and times plans, which only a whole compile does",
@@ -89,7 +96,16 @@ def policy_pipeline(policy: str) -> tuple[Pass, ...]:
             where=Hint(f"policy={policy!r}", "--policy"),
             hint=f"policies: {', '.join((*POLICIES, MEASURED))}",
         )
-    return parse_pipeline(POLICIES[policy])
+    passes = parse_pipeline(POLICIES[policy])
+    if aim == "latency":
+        return passes
+    if not any(isinstance(p, MinCut) for p in passes):
+        raise UsageError(
+            f"policy '{policy}' does not choose by the objective '{aim}'",
+            where=Hint(f"objective={objective!r}", "--objective"),
+            hint="use " + Hint("policy='optimal'", "--policy optimal"),
+        )
+    return tuple(replace(p, objective=aim) if isinstance(p, MinCut) else p for p in passes)
 
 
 def _pass(name: str, options: str | None, text: str) -> SpecPass:

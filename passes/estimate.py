@@ -43,10 +43,13 @@ def transfer_seconds(machine: Machine, source: str, target: str, nbytes: int) ->
 
 def is_costed(plan: Plan) -> bool:
     """Return whether the time or the work of every node is known, so that estimates are meaningful."""
-    device_of, work, seconds = plan.device_of, plan.machine.work, plan.machine.seconds
-    return bool(plan.graph.nodes) and all(
-        n.name in work or n.name in seconds.get(device_of[n.name], {}) for n in plan.graph.nodes
-    )
+    work = plan.machine.work
+    for part in plan.partitions:
+        stated = plan.machine.seconds.get(part.device, {})
+        left = [name for name in part.nodes if name not in stated]
+        if left and not all(name in work for name in left):
+            return False
+    return bool(plan.graph.nodes)
 
 
 def knows_time(machine: Machine, node: Node, device: str) -> bool:
@@ -56,11 +59,24 @@ def knows_time(machine: Machine, node: Node, device: str) -> bool:
 
 def plan_seconds(plan: Plan) -> float | None:
     """Seconds of one run with devices one after the other; None if work is unknown or a node is not placed."""
-    if not is_costed(plan) or UNPLACED in plan.device_of.values():
+    if any(p.device == UNPLACED for p in plan.partitions) or not is_costed(plan):
         return None
     transfers = sum(transfer_seconds(plan.machine, t.source, t.target, t.nbytes) for t in plan.transfers)
     overhead = sum(plan.machine.device(p.device).overhead for p in plan.partitions)
     return _seconds(plan.graph, plan.machine, plan.device_of) + transfers + overhead
+
+
+def device_seconds(plan: Plan) -> dict[str, float]:
+    """Seconds that one run occupies each device: its nodes, its partitions' overhead, and transfers to it."""
+    graph, machine, device_of = plan.graph, plan.machine, plan.device_of
+    found = {d.name: 0.0 for d in machine.devices}
+    for node in graph.nodes:
+        found[device_of[node.name]] += node_seconds(graph, machine, device_of[node.name], node)
+    for part in plan.partitions:
+        found[part.device] += machine.device(part.device).overhead
+    for sent in plan.transfers:
+        found[sent.target] += transfer_seconds(machine, sent.source, sent.target, sent.nbytes)
+    return found
 
 
 def alone_seconds(plan: Plan, device: str) -> float | None:
@@ -73,4 +89,12 @@ def alone_seconds(plan: Plan, device: str) -> float | None:
 
 
 def _seconds(graph: Graph, machine: Machine, device_of: Mapping[str, str]) -> float:
-    return sum(node_seconds(graph, machine, device_of[n.name], n) for n in graph.nodes)
+    total = 0.0
+    for node in graph.nodes:
+        device = device_of[node.name]
+        stated = machine.seconds.get(device)
+        if stated is not None and node.name in stated:  # without a call for each node
+            total += stated[node.name]
+        else:
+            total += node_seconds(graph, machine, device, node)
+    return total

@@ -157,6 +157,11 @@ class Graph:
         return MappingProxyType({v: n.name for n in self.nodes for v in n.outputs})
 
     @cached_property
+    def position(self) -> Mapping[str, int]:
+        """The place of each node in graph order, by its name."""
+        return MappingProxyType({n.name: i for i, n in enumerate(self.nodes)})
+
+    @cached_property
     def consumers(self) -> Mapping[str, tuple[str, ...]]:
         """The names of the nodes that read each value, in graph order without repetition."""
         found: dict[str, list[str]] = {}
@@ -171,8 +176,10 @@ class Graph:
         position: dict[str, int] = {}
         found: list[tuple[int, ...]] = []
         for index, node in enumerate(self.nodes):
-            found.append(tuple(dict.fromkeys([position[v] for v in node.inputs if v in position])))
-            position.update(dict.fromkeys(node.outputs, index))
+            sources = [position[v] for v in node.inputs if v in position]
+            found.append(tuple(sources) if len(sources) < 2 else tuple(dict.fromkeys(sources)))
+            for value in node.outputs:
+                position[value] = index
         return tuple(found)
 
     @cached_property

@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from heterocc.passes.cost import Machine, PlacementDevice
-from heterocc.passes.estimate import knows_time, node_times, transfer_seconds
+from heterocc.passes.estimate import node_times, transfer_seconds
 from heterocc.passes.graph import Graph
 from heterocc.passes.placement import Budget
 from heterocc.passes.plan import UNPLACED
-from heterocc.passes.schedule import fewest_turns
+from heterocc.passes.schedule import turn_numbers
 from heterocc.passes.sent import Sent
 from heterocc.passes.shapes import shape_nodes
 
@@ -33,20 +33,85 @@ def pull_islands(
     Nodes that compute shapes stay on the CPU. Sweeps are repeated until nothing moves; within a sweep, the move that
     saves most comes first.
     """
-    if len(set(device_of.values())) == 1:
+    if len(set(device_of.values())) <= 1:
         return dict(device_of)
     search = _Search(graph, machine, pins, device_of)
     while search.sweep():
         pass
-    return {n.name: search.names[label] for n, label in zip(graph.nodes, search.labels, strict=True)}
+    return {n.name: search.names[search.labels[b]] for n, b in zip(graph.nodes, search.blocks.block_of, strict=True)}
+
+
+@dataclass(frozen=True, slots=True)
+class _Groups:
+    """The number of blocks and the device of each group."""
+
+    sizes: list[int]
+    devices: list[int]
+
+    @classmethod
+    def of(cls, turn_of: Sequence[int], labels: Sequence[int]) -> _Groups:
+        devices = [0] * (max(turn_of) + 1)
+        for turn, label in zip(turn_of, labels, strict=True):
+            devices[turn] = label
+        return cls(np.bincount(turn_of).tolist(), devices)
+
+
+@dataclass(frozen=True, slots=True)
+class _Blocks:
+    """The graph after contraction of nodes that only read from one block of their device, and so share its islands.
+
+    `block_of` has the block of each node, `firsts` the first node of each block, which alone reads from others,
+    `sources` the blocks that it reads from, `labels` their devices. Blocks are numbered by their first nodes, which is
+    an order in which they can run.
+    """
+
+    block_of: list[int]
+    firsts: list[int]
+    sources: list[tuple[int, ...]]
+    labels: list[int]
+
+    @classmethod
+    def of(cls, graph: Graph, devices: Sequence[int]) -> _Blocks:
+        block_of: list[int] = []
+        sources: list[tuple[int, ...]] = []
+        labels: list[int] = []
+        firsts: list[int] = []
+        for node, (device, reads) in enumerate(zip(devices, graph.sources, strict=True)):
+            before = {block_of[r] for r in reads} if len(reads) > 1 else (block_of[reads[0]],) if reads else ()
+            if len(before) == 1:
+                (block,) = before
+                if labels[block] == device:
+                    block_of.append(block)
+                    continue
+            block_of.append(len(labels))
+            labels.append(device)
+            firsts.append(node)
+            sources.append(tuple(sorted(before)))
+        return cls(block_of, firsts, sources, labels)
+
+    def sent(self, graph: Graph) -> Sent:
+        """The values that blocks exchange, with blocks in place of nodes."""
+        readers: dict[str, list[int]] = {}
+        for block, first in enumerate(self.firsts):
+            for value in dict.fromkeys(graph.nodes[first].inputs):
+                if value in graph.producer:
+                    readers.setdefault(value, []).append(block)
+        counts = [len(found) for found in readers.values()]
+        return Sent(
+            np.array([self.block_of[graph.position[graph.producer[v]]] for v in readers], np.int64),
+            np.array([graph.values[v].nbytes for v in readers], float),
+            np.append(0, np.cumsum(counts)).astype(np.int64),
+            np.array([block for found in readers.values() for block in found], np.int64),
+            np.repeat(np.arange(len(counts)), counts),
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class _Island:
-    """Connected nodes of a group, and the numbers of the values that they exchange with others."""
+    """Connected blocks of a group, and the numbers of the values that they exchange with others."""
 
     turn: int
-    nodes: list[int]
+    blocks: list[int]
     border: list[int]
 
 
@@ -59,18 +124,25 @@ class _Move:
 
 
 class _Search:
-    """Devices are numbers, those of the machine's list and one for UNPLACED; nodes are positions in graph order."""
+    """Devices are numbers, those of the machine's list and one for UNPLACED; `labels` has that of each block."""
 
     def __init__(self, graph: Graph, machine: Machine, pins: Mapping[str, str], device_of: Mapping[str, str]) -> None:
         self._graph, self._machine = graph, machine
         self.names = [*(d.name for d in machine.devices), UNPLACED]
         self._unplaced = len(machine.devices)
         number = {name: i for i, name in enumerate(self.names)}
-        self.labels = [number[device_of[n.name]] for n in graph.nodes]
+        self.blocks = _Blocks.of(graph, [number[device_of[n.name]] for n in graph.nodes])
+        self.labels = self.blocks.labels
         self._bounded = any(d.memory is not None for d in machine.devices)
-        self._seconds = np.pad(node_times(graph, machine), ((0, 0), (0, 1)))
-        self._able = [self._may_move(d, pins) for d in machine.devices]
-        self._sent = Sent.of(graph)
+        block_of = np.array(self.blocks.block_of)
+        times = node_times(graph, machine)
+        self._seconds = np.zeros((len(self.labels), len(self.names)))
+        for column in range(len(machine.devices)):
+            self._seconds[:, column] = np.bincount(block_of, times[:, column])
+        self._able = np.ones((len(machine.devices), len(self.labels)), bool)
+        for able, device in zip(self._able, machine.devices, strict=True):
+            able[block_of[~self._may_move(device, pins)]] = False
+        self._sent = self.blocks.sent(graph)
         readers, first = self._sent.readers.tolist(), self._sent.first.tolist()
         self._ends = [
             (source, nbytes, readers[start:end])
@@ -84,16 +156,14 @@ class _Search:
         graph, machine, name = self._graph, self._machine, device.name
         if device.last_resort:
             return np.zeros(len(graph.nodes), bool)
-        refusals, shapes = machine.refusals.get(name, {}), self._shapes if device.kind != "cpu" else frozenset()
-        return np.array(
-            [
-                n.name not in refusals
-                and n.name not in shapes
-                and pins.get(n.name, name) == name
-                and knows_time(machine, n, name)
-                for n in graph.nodes
-            ]
+        known, position = {*machine.work, *machine.seconds.get(name, {})}, graph.position
+        able = np.array([n.name in known for n in graph.nodes], bool)
+        bound = [node for node, pinned in pins.items() if pinned != name]
+        shapes = self._shapes if device.kind != "cpu" else frozenset()
+        able[[position[node] for node in (*machine.refusals.get(name, {}), *shapes, *bound) if node in position]] = (
+            False
         )
+        return able
 
     @cached_property
     def _shapes(self) -> frozenset[str]:
@@ -101,9 +171,12 @@ class _Search:
 
     def sweep(self) -> bool:
         """Make the profitable moves while groups stay valid, and return whether there was one."""
-        groups = fewest_turns(self._graph, self.labels, [1] * len(self.names))
-        islands = self._islands(groups)
-        moves = sorted(self._moves(groups, islands), key=lambda m: (-m.saving, m.island.nodes[0], self.names[m.target]))
+        turn_of = turn_numbers(self.blocks.sources, self.labels, [1] * len(self.names))
+        groups = _Groups.of(turn_of, self.labels)
+        moves = sorted(
+            self._moves(groups, self._islands(turn_of)),
+            key=lambda m: (-m.saving, m.island.blocks[0], self.names[m.target]),
+        )
         gave: set[int] = set()
         received: set[int] = set()
         moved = False
@@ -113,23 +186,19 @@ class _Search:
                 continue
             if self._saving(move.island, move.target) < WORTH or not self._has_room(move.island, move.target):
                 continue
-            for node in move.island.nodes:
-                self.labels[node] = move.target
+            for block in move.island.blocks:
+                self.labels[block] = move.target
             gave.add(move.island.turn)
             received.add(move.into)
             moved = True
         return moved
 
-    def _islands(self, groups: Sequence[Sequence[int]]) -> list[_Island]:
-        """The connected components of all groups, ordered by group and first node."""
-        turn_of = [0] * len(self.labels)
-        for turn, group in enumerate(groups):
-            for node in group:
-                turn_of[node] = turn
+    def _islands(self, turn_of: Sequence[int]) -> list[_Island]:
+        """The connected components of all groups, ordered by group and first node; those with a border only."""
         # Sets of our own: networkx takes ten times as long, which is most of the time on a large graph.
         parent: list[int] = []
         piece_of: list[int] = []
-        for node, sources in enumerate(self._graph.sources):
+        for node, sources in enumerate(self.blocks.sources):
             turn, piece = turn_of[node], -1
             for source in sources:
                 if turn_of[source] == turn:
@@ -141,34 +210,34 @@ class _Search:
                 piece = len(parent)
                 parent.append(piece)
             piece_of.append(piece)
-        roots = [_root(parent, piece) for piece in range(len(parent))]
-        number: dict[int, _Island] = {}
-        island_of = []
-        for node, piece in enumerate(piece_of):
-            root = roots[piece]
-            if root not in number:
-                number[root] = _Island(turn_of[node], [], [])
-            island = number[root]
-            island.nodes.append(node)
-            island_of.append(island)
+        roots = np.array([_root(parent, piece) for piece in range(len(parent))], np.int64)[np.array(piece_of)]
+        order = np.argsort(roots, kind="stable")
+        starts = np.flatnonzero(np.append(True, roots[order][1:] != roots[order][:-1]))
+        members = np.split(order, starts[1:])
+        island_of = np.empty(len(roots), np.int64)
+        island_of[order] = np.repeat(np.arange(len(members)), np.diff(np.append(starts, len(roots))))
         sent = self._sent
         turns = np.array(turn_of)
-        for value in np.flatnonzero(sent.any_reader(turns[sent.readers] != turns[sent.producer][sent.value])).tolist():
+        crosses = sent.any_reader(turns[sent.readers] != turns[sent.producer][sent.value])
+        number = island_of.tolist()
+        border: dict[int, list[int]] = {}
+        for value in np.flatnonzero(crosses).tolist():
             source, _, readers = self._ends[value]
-            for island in {id(island_of[n]): island_of[n] for n in (source, *readers)}.values():
-                island.border.append(value)
-        return sorted(number.values(), key=lambda island: (island.turn, island.nodes[0]))
+            for island in dict.fromkeys([number[source], *(number[r] for r in readers)]):
+                border.setdefault(island, []).append(value)
+        found = [_Island(turn_of[members[i][0]], members[i].tolist(), values) for i, values in border.items()]
+        return sorted(found, key=lambda island: (island.turn, island.blocks[0]))
 
-    def _moves(self, groups: Sequence[Sequence[int]], islands: Sequence[_Island]) -> Iterable[_Move]:
-        if len(groups) == 1:
+    def _moves(self, groups: _Groups, islands: Sequence[_Island]) -> Iterable[_Move]:
+        if len(groups.sizes) == 1:
             return
         for island in islands:
-            own = self.labels[island.nodes[0]]
+            own = self.labels[island.blocks[0]]
             if own == self._unplaced:
                 continue
             for target in self._neighbours(island) - {own, self._unplaced}:
                 into = self._joins(groups, island, target)
-                if into is None or not self._able[target][island.nodes].all():
+                if into is None or not self._able[target][island.blocks].all():
                     continue
                 saving = self._saving(island, target)
                 if saving >= WORTH:
@@ -176,26 +245,27 @@ class _Search:
 
     def _neighbours(self, island: _Island) -> set[int]:
         """The devices with which the island exchanges values."""
-        inside = set(island.nodes)
+        inside = set(island.blocks)
         found: set[int] = set()
         for source, _, readers in (self._ends[value] for value in island.border):
             found.update(self.labels[n] for n in (readers if source in inside else (source,)))
         return found
 
-    def _joins(self, groups: Sequence[Sequence[int]], island: _Island, target: int) -> int | None:
+    @staticmethod
+    def _joins(groups: _Groups, island: _Island, target: int) -> int | None:
         """The group that the island can join without an additional partition; None if there is no such group.
 
         If the island is a whole group, the group changes its device. Otherwise it has no edge to the rest of its group,
         so it can run just before or after it, and joins the neighbouring group if that is on the target.
         """
-        if len(island.nodes) == len(groups[island.turn]):
+        if len(island.blocks) == groups.sizes[island.turn]:
             return island.turn
-        beside = (t for t in (island.turn - 1, island.turn + 1) if 0 <= t < len(groups))
-        return next((t for t in beside if self.labels[groups[t][0]] == target), None)
+        beside = (t for t in (island.turn - 1, island.turn + 1) if 0 <= t < len(groups.sizes))
+        return next((t for t in beside if groups.devices[t] == target), None)
 
     def _saving(self, island: _Island, target: int) -> float:
         """Seconds that the move saves; also negative if it adds a transfer."""
-        inside, own = set(island.nodes), self.labels[island.nodes[0]]
+        inside, own = set(island.blocks), self.labels[island.blocks[0]]
         saved = 0.0
         count = 0
         for source, nbytes, readers in (self._ends[value] for value in island.border):
@@ -207,7 +277,7 @@ class _Search:
                     saved += sign * self._transfer(start, end, nbytes)
         if count < 0:
             return -1.0
-        return saved + float(self._seconds[island.nodes, own].sum() - self._seconds[island.nodes, target].sum())
+        return saved + float(self._seconds[island.blocks, own].sum() - self._seconds[island.blocks, target].sum())
 
     def _transfer(self, source: int, target: int, nbytes: float) -> float:
         return transfer_seconds(self._machine, self.names[source], self.names[target], int(nbytes))
@@ -216,10 +286,12 @@ class _Search:
         if not self._bounded:
             return True
         budget = Budget(self._graph, self._machine)
-        for label, node in zip(self.labels, self._graph.nodes, strict=True):
-            if label == target:
+        moving = set(island.blocks)
+        for block, node in zip(self.blocks.block_of, self._graph.nodes, strict=True):
+            if self.labels[block] == target:
                 budget.add(self.names[target], node)
-        return budget.fits(self.names[target], *(self._graph.nodes[i] for i in island.nodes))
+        own = [n for b, n in zip(self.blocks.block_of, self._graph.nodes, strict=True) if b in moving]
+        return budget.fits(self.names[target], *own)
 
 
 def _root(parent: list[int], piece: int) -> int:

@@ -38,16 +38,17 @@ class Merge(SpecPass):
     def run(self, plan: Plan) -> Plan:
         """The plan with fewer partitions."""
         before = plan_seconds(plan)
-        moved = plan.device_of
+        moved = placed = dict(plan.device_of)
         if self.islands:
-            moved = pull_islands(plan.graph, plan.machine, plan.pins, plan.device_of)
+            moved = pull_islands(plan.graph, plan.machine, plan.pins, placed)
         joined = self._joined(plan, moved)
         after = plan_seconds(joined)
-        if before is not None and after is not None and after > before + WORTH and moved != plan.device_of:
-            joined = self._joined(plan, plan.device_of)  # islands count no overhead of partitions
-        if dict(joined.device_of) == dict(plan.device_of):
-            longer = len(joined.partitions) > len(plan.partitions)
+        if before is not None and after is not None and after > before + WORTH and moved != placed:
+            moved = placed
+            joined = self._joined(plan, placed)  # islands count no overhead of partitions
             after = plan_seconds(joined)
+        if moved == placed:
+            longer = len(joined.partitions) > len(plan.partitions)
             if self._allows(plan) and (longer or (before or 0.0) + WORTH < (after or 0.0)):
                 return plan
         return joined

@@ -50,7 +50,7 @@ def place(graph: Graph, machine: Machine, pins: Mapping[str, str]) -> dict[str, 
     their position in the list. Nodes that compute shapes prefer the first CPU in the list. A device that is not linked
     to those that write a node's inputs is passed over.
     Raises UnsupportedOpError (HC201) with a reason per device, and PinnedDeviceError (HC202) if pins exceed the memory
-    of a device.
+    of a device, or need a link that cannot be used.
     """
     ranked = sorted(machine.devices, key=lambda d: d.last_resort)
     host = [d for d in ranked if d.kind == "cpu" and not d.last_resort]
@@ -69,11 +69,27 @@ def place(graph: Graph, machine: Machine, pins: Mapping[str, str]) -> dict[str, 
                     where=f"node '{node.label}' ({node.op_type})",
                     hint=f"pin fewer nodes to {device}",
                 )
+            apart = unlinked(graph, machine, device_of, device, node) if partial else None
+            if apart is not None:
+                raise PinnedDeviceError(
+                    f"{node.op_type} '{node.label}' is pinned to {device}, and {apart}, where a neighbour is pinned",
+                    where=f"node '{node.label}' ({node.op_type})",
+                    hint="pin both to one device, or to devices that are linked",
+                )
             if bounded:
                 budget.add(device, node)
             device_of[node.name] = device
+    plain = [(d.name, refusals[d.name]) for d in ranked]
     for node in graph.nodes:
         if node.name in device_of:
+            continue
+        if not (partial or bounded or node.name in shapes):  # most nodes: this takes no time
+            for chosen, refused in plain:
+                if node.name not in refused:
+                    device_of[node.name] = chosen
+                    break
+            else:
+                raise _unsupported(graph, machine, budget, device_of, node)
             continue
         candidates = [*host[:1], *ranked] if shapes and node.name in shapes else ranked
         if partial:
@@ -87,16 +103,22 @@ def place(graph: Graph, machine: Machine, pins: Mapping[str, str]) -> dict[str, 
         if bounded:
             budget.add(chosen, node)
         device_of[node.name] = chosen
-    return {n.name: device_of[n.name] for n in graph.nodes}
+    return {n.name: device_of[n.name] for n in graph.nodes} if pins else device_of
 
 
 def overfull(graph: Graph, machine: Machine, device_of: Mapping[str, str]) -> bool:
     """Return whether the placed nodes of `device_of` exceed the memory of a device."""
+    used = device_bytes(graph, machine, device_of)
+    return any(d.memory is not None and used[d.name] > d.memory for d in machine.devices)
+
+
+def device_bytes(graph: Graph, machine: Machine, device_of: Mapping[str, str]) -> dict[str, int]:
+    """Bytes of constants and outputs of the placed nodes on each device."""
     budget = Budget(graph, machine)
     for node in graph.nodes:
         if device_of[node.name] != UNPLACED:
             budget.add(device_of[node.name], node)
-    return any(d.memory is not None and budget.used[d.name] > d.memory for d in machine.devices)
+    return budget.used
 
 
 def unlinked(graph: Graph, machine: Machine, device_of: Mapping[str, str], device: str, node: Node) -> str | None:

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from heterocc.passes.affinity import Affinity
 from heterocc.passes.cost import Machine
 from heterocc.passes.graph import Graph, Node
+from heterocc.passes.objective import Goal
 
 UNPLACED = "?"
 """Device of a partition that no pass has placed yet."""
@@ -46,7 +47,8 @@ class Plan:
       * `pins` are devices of nodes, set by the user, and every placed node is on the device of its pin.
 
     `affinity` has the user's rules, which the pass `manual` turns into pins. `bound` is a lower bound, in seconds, of
-    the estimated time of any plan for the graph, if the pass that made this one proved one.
+    the estimated time of any plan for the graph, if the pass that made this one proved one. `goal` has the objective
+    that the plan was made for, if this is not the time of a run one step after the other.
     """
 
     graph: Graph
@@ -55,6 +57,7 @@ class Plan:
     pins: Mapping[str, str] = field(default_factory=dict)
     affinity: Affinity = field(default_factory=Affinity)
     bound: float | None = None
+    goal: Goal | None = None
 
     def __repr__(self) -> str:
         """One short line; `print_plan` prints the whole plan."""
@@ -64,7 +67,7 @@ class Plan:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "pins", MappingProxyType(dict(self.pins)))
-        order = {n.name: i for i, n in enumerate(self.graph.nodes)}
+        order = self.graph.position
         devices = {d.name for d in self.machine.devices} | {UNPLACED}
         owner = [-1] * len(order)
         for index, part in enumerate(self.partitions):
@@ -94,10 +97,12 @@ class Plan:
                 raise ValueError(f"node '{name}' is pinned to {device} but placed on {placed}")
         if -1 in owner:
             raise ValueError(f"node '{self.graph.nodes[owner.index(-1)].name}' is in no partition")
-        for position, sources in enumerate(self.graph.sources):
-            for source in sources:
-                if owner[source] > owner[position]:
-                    raise ValueError(self._late(source, position, owner))
+        if len(self.partitions) > 1:
+            for position, sources in enumerate(self.graph.sources):
+                own = owner[position]
+                for source in sources:
+                    if owner[source] > own:
+                        raise ValueError(self._late(source, position, owner))
         if not self.machine.is_connected:
             for sent in self.transfers:
                 if UNPLACED not in (sent.source, sent.target) and self.machine.link(sent.source, sent.target) is None:
@@ -115,10 +120,14 @@ class Plan:
         return cls(graph, machine, (Partition(UNPLACED, nodes),) if nodes else (), affinity=affinity or Affinity())
 
     def with_partitions(
-        self, partitions: tuple[Partition, ...], pins: Mapping[str, str] | None = None, bound: float | None = None
+        self,
+        partitions: tuple[Partition, ...],
+        pins: Mapping[str, str] | None = None,
+        bound: float | None = None,
+        goal: Goal | None = None,
     ) -> Plan:
         """A plan with the same graph, machine and affinity but other partitions, and other pins if given."""
-        return replace(self, partitions=partitions, pins=self.pins if pins is None else pins, bound=bound)
+        return replace(self, partitions=partitions, pins=self.pins if pins is None else pins, bound=bound, goal=goal)
 
     @cached_property
     def device_of(self) -> Mapping[str, str]:
@@ -148,15 +157,24 @@ class Plan:
     def transfers(self) -> tuple[Transfer, ...]:
         """Values that cross devices, each once per target device; graph inputs and outputs do not count."""
         found: dict[tuple[str, str], Transfer] = {}
-        for index, part in enumerate(self.partitions):
-            for value in self.inputs_of(index):
-                producer = self.graph.producer.get(value)
-                if producer is None:
-                    continue
-                source = self.device_of[producer]
-                if source != part.device:
-                    nbytes = self.graph.values[value].nbytes
-                    found.setdefault((value, part.device), Transfer(value, source, part.device, nbytes))
+        if len({part.device for part in self.partitions}) < 2:
+            return ()
+        graph, placed, position = self.graph, self.device_of, self.graph.position
+        devices = [placed[node.name] for node in graph.nodes]
+        for part in self.partitions:
+            target = part.device
+            for place in [position[name] for name in part.nodes]:
+                for source in graph.sources[place]:
+                    if devices[source] != target:
+                        break
+                else:
+                    continue  # most nodes: their values are on their device
+                for value in graph.nodes[place].inputs:
+                    writer = graph.producer.get(value)
+                    if writer is None or placed[writer] == target or (value, target) in found:
+                        continue
+                    nbytes = graph.values[value].nbytes
+                    found[value, target] = Transfer(value, placed[writer], target, nbytes)
         return tuple(found.values())
 
 

@@ -16,6 +16,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from heterocc.passes.graph import Graph
 
 EXACT_WORK = 400_000
@@ -37,49 +39,69 @@ def fewest_runs(
     numbers: dict[str, int] = {}
     labels = [numbers.setdefault(device_of[n.name], len(numbers)) for n in graph.nodes]
     turns = fewest_turns(graph, labels, [(weights or {}).get(d, 1) for d in numbers])
-    return tuple(tuple(graph.nodes[i].name for i in turn) for turn in turns)
+    names = [n.name for n in graph.nodes]
+    return tuple(tuple([names[i] for i in turn]) for turn in turns)
 
 
 def fewest_turns(graph: Graph, labels: Sequence[int], weights: Sequence[float]) -> list[list[int]]:
     """As `fewest_runs`, by numbers: the device of each node, the weight of each device, and nodes by position."""
-    if not graph.nodes:
-        return []
-    if len(set(labels)) <= 2:
-        return _alternating(graph, labels, weights)
-    blocks = _contract(graph, labels, weights)
+    turn_of = turn_numbers(graph.sources, labels, weights)
+    turns: list[list[int]] = [[] for _ in range(max(turn_of, default=-1) + 1)]
+    for position, turn in enumerate(turn_of):
+        turns[turn].append(position)
+    return turns
+
+
+def turn_numbers(sources: Sequence[Sequence[int]], labels: Sequence[int], weights: Sequence[float]) -> list[int]:
+    """The group of each node in `fewest_turns`, by the nodes that each reads from; no group is empty."""
+    devices = sorted(set(labels))
+    if len(devices) <= 1:
+        return [0] * len(labels)
+    if len(devices) == 2:
+        return _alternating(sources, labels, weights, *devices)
+    blocks = _contract(sources, labels, weights)
     turn_of = _play(blocks, _shortest(blocks))
-    groups: dict[int, list[int]] = {}
-    for position, block in enumerate(blocks.block_of):
-        groups.setdefault(turn_of[block], []).append(position)
-    return [groups[turn] for turn in sorted(groups)]
+    found = [turn_of[block] for block in blocks.block_of]
+    number = {turn: i for i, turn in enumerate(sorted(set(found)))}
+    return [number[turn] for turn in found]
 
 
-def _alternating(graph: Graph, labels: Sequence[int], weights: Sequence[float]) -> list[list[int]]:
-    """The turns of up to two devices, begun by the one with which they cost less, each node as early as possible.
+_CHANGE = (1 << 32) + 1
+_LOW = (1 << 32) - 1
+
+
+def _alternating(
+    sources: Sequence[Sequence[int]], labels: Sequence[int], weights: Sequence[float], first: int, other: int
+) -> list[int]:
+    """The turns of two devices, begun by the one with which they cost less, each node as early as possible.
 
     Turns alternate, so a node runs one turn after a source on the other device, and with one on its own.
     """
-    first = min(labels)
-    turns_of: tuple[list[int], list[int]] = ([], [])  # if `first` begins, and if the other does
-    one, other = turns_of
-    for device, reads in zip(labels, graph.sources, strict=True):
-        early, late = (0, 1) if device == first else (1, 0)
+    # The turn of each node if `first` begins in the upper half of an integer, and if `other` does in the lower one.
+    both: list[int] = []
+    starts = {first: 1, other: 1 << 32}
+    for device, reads in zip(labels, sources, strict=True):
+        if len(reads) == 1:  # most nodes
+            source = reads[0]
+            both.append(both[source] if labels[source] == device else both[source] + _CHANGE)
+            continue
+        found = starts[device]
         for source in reads:
-            change = labels[source] != device
-            if one[source] + change > early:
-                early = one[source] + change
-            if other[source] + change > late:
-                late = other[source] + change
-        one.append(early)
-        other.append(late)
-    found = []
-    for turn_of in turns_of:
-        turns: list[list[int]] = [[] for _ in range(max(turn_of) + 1)]
-        for position, turn in enumerate(turn_of):
-            turns[turn].append(position)
-        if turns[0]:  # else this is the other one, a turn later
-            found.append(turns)
-    return min(found, key=lambda turns: sum(weights[labels[turn[0]]] for turn in turns))
+            turns = both[source] if labels[source] == device else both[source] + _CHANGE
+            if turns != found:
+                found = max(turns >> 32, found >> 32) << 32 | max(turns & _LOW, found & _LOW)
+        both.append(found)
+    halves = np.array(both, np.int64)
+    cost, best = math.inf, halves
+    for turn_of, begins, follows in ((halves >> 32, first, other), (halves & _LOW, other, first)):
+        if turn_of.min():
+            continue  # this is the other one, a turn later
+        last = int(turn_of.max())
+        spent = (last // 2 + 1) * weights[begins] + ((last + 1) // 2) * weights[follows]
+        if spent < cost:
+            cost, best = spent, turn_of
+    found_turns: list[int] = best.tolist()
+    return found_turns
 
 
 def settled(graph: Graph, device_of: Mapping[str, str], groups: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], ...]:
@@ -87,20 +109,28 @@ def settled(graph: Graph, device_of: Mapping[str, str], groups: Sequence[Sequenc
 
     `fewest_runs` runs every node as early as possible; a node that only a later group reads should run there.
     """
-    turn_named = {name: turn for turn, group in enumerate(groups) for name in group}
-    turn_of = [turn_named[n.name] for n in graph.nodes]
+    if len(groups) == 1:
+        return tuple(map(tuple, groups))
+    position, names = graph.position, [n.name for n in graph.nodes]
+    turn_of = [0] * len(names)
+    for turn, group in enumerate(groups):
+        for name in group:
+            turn_of[position[name]] = turn
     device_at = [device_of[group[0]] for group in groups]
     left = [len(g) for g in groups]
-    position = {n.name: i for i, n in enumerate(graph.nodes)}
 
     def crossing(value: str) -> int:
         source = turn_of[position[graph.producer[value]]]
         crosses = any(turn_of[position[c]] != source for c in graph.consumers.get(value, ()))
         return max(graph.values[value].nbytes, 1) if crosses else 0
 
+    moved = False
     for index in range(len(turn_of) - 1, -1, -1):
         turn = turn_of[index]
-        later = min([turn_of[reader] for reader in graph.readers[index]], default=turn)
+        readers = graph.readers[index]
+        if not readers:
+            continue
+        later = turn_of[readers[0]] if len(readers) == 1 else min([turn_of[reader] for reader in readers])
         if later == turn or left[turn] == 1 or device_at[later] != device_at[turn]:
             continue
         node = graph.nodes[index]
@@ -110,12 +140,15 @@ def settled(graph: Graph, device_of: Mapping[str, str], groups: Sequence[Sequenc
         if sum(map(crossing, values)) < before:
             left[turn] -= 1
             left[later] += 1
+            moved = True
         else:
             turn_of[index] = turn
+    if not moved:
+        return tuple(map(tuple, groups))
     found: list[list[str]] = [[] for _ in groups]
-    for node, turn in zip(graph.nodes, turn_of, strict=True):
-        found[turn].append(node.name)
-    return tuple(tuple(g) for g in found)
+    for name, turn in zip(names, turn_of, strict=True):
+        found[turn].append(name)
+    return tuple(map(tuple, found))
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,12 +162,12 @@ class _Blocks:
     weights: list[float]
 
 
-def _contract(graph: Graph, labels: Sequence[int], weights: Sequence[float]) -> _Blocks:
+def _contract(reads_of: Sequence[Sequence[int]], labels: Sequence[int], weights: Sequence[float]) -> _Blocks:
     by_key: dict[tuple[int, frozenset[int]], int] = {}
     colour: list[int] = []
     sources: list[frozenset[int]] = []
     block_of: list[int] = []
-    for device, reads in zip(labels, graph.sources, strict=True):
+    for device, reads in zip(labels, reads_of, strict=True):
         if len(reads) == 1:
             (only,) = reads
             block = block_of[only]

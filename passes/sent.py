@@ -31,22 +31,29 @@ class Sent:
     def of(cls, graph: Graph) -> Sent:
         """The values of a graph, in the order in which they are first read."""
         writer: dict[str, int] = {}
-        readers: dict[str, list[int]] = {}
+        number: dict[str, int] = {}
+        read: list[int] = []
+        by: list[int] = []
         for position, node in enumerate(graph.nodes):
             for value in node.inputs:
                 if value in writer:
-                    found = readers.setdefault(value, [])
-                    if not found or found[-1] != position:
-                        found.append(position)
+                    read.append(number.setdefault(value, len(number)))
+                    by.append(position)
             for value in node.outputs:
                 writer[value] = position
-        counts = [len(found) for found in readers.values()]
+        order = np.argsort(np.array(read, np.int64), kind="stable")
+        values, readers = np.array(read, np.int64)[order], np.array(by, np.int64)[order]
+        if len(values):
+            first = np.append(True, (values[1:] != values[:-1]) | (readers[1:] != readers[:-1]))
+            values, readers = values[first], readers[first]  # a node may read a value several times
+        counts = np.bincount(values, minlength=len(number))
+        known = graph.values
         return cls(
-            np.array([writer[v] for v in readers], np.int64),
-            np.array([graph.values[v].nbytes for v in readers], float),
+            np.array([writer[v] for v in number], np.int64),
+            np.array([known[v].nbytes for v in number], float),
             np.concatenate(([0], np.cumsum(counts, dtype=np.int64))).astype(np.int64),
-            np.array([position for found in readers.values() for position in found], np.int64),
-            np.repeat(np.arange(len(counts)), counts),
+            readers,
+            values,
         )
 
     def any_reader(self, which: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:

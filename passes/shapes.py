@@ -26,6 +26,8 @@ def shape_nodes(graph: Graph) -> frozenset[str]:
 
     Such a node has too little work for a launch on an accelerator, and its result is needed on the host.
     """
+    if not [1 for value in graph.values.values() if value.dtype in ("int32", "int64")]:
+        return frozenset()  # many models: this takes no time
     found: set[str] = set()
     outputs = set(graph.outputs)
     for node in reversed(graph.nodes):

@@ -74,9 +74,9 @@ def load(
     compile's property `profile=on` of any device.
 
     `requests` is the number of requests of `run_async`, `stream` and `astream` that run at the same time; by default
-    the cores divided by `threads`, and at least 2 if the variant needs another device than the CPU; with MULTI it
-    applies to each variant. `hint` sets the defaults of both: "latency" (all cores for one request) or "throughput"
-    (one thread for each of as many requests as there are cores).
+    the cores divided by `threads`, and at least one more than the variant has devices, if it needs others than the CPU;
+    with MULTI it applies to each variant. `hint` sets the defaults of both: "latency" (all cores for one request) or
+    "throughput" (one thread for each of as many requests as there are cores).
 
     Loading a bundle with compiled code is equivalent to running a program. `allow_native=False` accepts only variants
     without compiled code, that is, partitions in ONNX. `expect_digest` is the required SHA-256 of the bundle's manifest

@@ -17,6 +17,7 @@ from heterocc.compiler.cli.options import (
     Dim,
     Json,
     Model,
+    Objective,
     Passes,
     Policy,
     Property,
@@ -25,11 +26,12 @@ from heterocc.compiler.cli.options import (
     Shape,
     compile_options,
     is_given,
+    policy_for,
 )
 from heterocc.compiler.cli.pages import write_page
 from heterocc.runtime.cli.output import print_json, print_plain
 
-_OF_MODELS = ("shape", "dim", "device_file", "property_", "affinity", "policy", "passes", "annotate")
+_OF_MODELS = ("shape", "dim", "device_file", "property_", "affinity", "policy", "objective", "passes", "annotate")
 """Parameters that a bundle, which is placed already, leaves without effect."""
 
 
@@ -54,6 +56,7 @@ def explain(
     property_: Property = None,
     affinity: Affinity = None,
     policy: Policy = "merge",
+    objective: Objective = "latency",
     passes: Passes = None,
     report: Report = None,
     annotate: Annotated[
@@ -82,7 +85,8 @@ def explain(
                     shape,
                     dim,
                     affinity=affinity,
-                    policy=policy,
+                    policy=policy_for(context, policy, objective),
+                    objective=objective,
                     passes=passes,
                     report=report,
                 ),

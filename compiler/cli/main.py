@@ -41,8 +41,9 @@ from heterocc.compiler.cli.options import (
     compile_options,
     parse_hints,
     parse_shape_sets,
+    policy_for,
 )
-from heterocc.compiler.cli.placement import print_placement, require_objective
+from heterocc.compiler.cli.placement import print_placement
 from heterocc.compiler.cli.usage import Commands
 from heterocc.runtime.cli.output import print_json, print_plain
 
@@ -74,6 +75,7 @@ cli_serving.register(app)
     "them, delete the directory.",
 )
 def compile(
+    context: typer.Context,
     model: Model,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="The bundle to write.", show_default="model name with .hcb")
@@ -90,6 +92,7 @@ def compile(
     cpu_targets: CpuTargets = None,
     affinity: Affinity = None,
     policy: Policy = "merge",
+    objective: Objective = "latency",
     passes: Passes = None,
     no_check: Annotated[
         bool, typer.Option("--no-check", help="Do not compare the partitions with ONNX Runtime.")
@@ -140,7 +143,8 @@ def compile(
                 hints=parse_hints(hint),
                 cpu_targets=() if cpu_targets is None else (cpu_targets,),
                 affinity=affinity,
-                policy=policy,
+                policy=policy_for(context, policy, objective),
+                objective=objective,
                 passes=passes,
                 check=not no_check,
                 cpu_variant=not no_cpu_variant,
@@ -204,9 +208,9 @@ def partition(
 ) -> None:
     """Place the model's nodes and stop before lowering: print the summary, partitions, transfers and bytes."""
     with errors(json):
-        require_objective(objective)
+        policy = policy_for(context, policy, objective)
         if cost_table is not None:
-            print_placement(context, model, cost_table, shape, dim, policy, passes, as_json=json)
+            print_placement(context, model, cost_table, shape, dim, policy, objective, passes, as_json=json)
             return
         from heterocc.compiler.driver import partition_model
 
@@ -221,6 +225,7 @@ def partition(
                 config=config,
                 affinity=affinity,
                 policy=policy,
+                objective=objective,
                 passes=passes,
                 dump_dir=dump_dir,
                 dot_dir=dot,

@@ -117,7 +117,16 @@ CostTable = Annotated[
         "device; docs/placement.md describes it.",
     ),
 ]
-Objective = Annotated[str, typer.Option("--objective", help="What is least: latency, the time of one run.")]
+Objective = Annotated[
+    str,
+    typer.Option(
+        "--objective",
+        help="What is least: latency, the time of a run one step after the other; overlap, the time of a run in which "
+        "devices work at the same time; throughput, the slowest device's time for each request; transfers, the bytes "
+        "between devices; memory: latency, with a search for a plan that fits in the devices' memory. All but latency "
+        "choose the policy optimal.",
+    ),
+]
 Passes = Annotated[
     str | None,
     typer.Option("--passes", help="Passes by name, instead of a policy: 'greedy,manual,merge{max-nodes=64}'."),
@@ -172,6 +181,11 @@ def parse_hints(options: list[str] | None) -> dict[str, tuple[int, ...]]:
             )
         hints[name] = tuple(map(int, sizes))
     return hints
+
+
+def policy_for(context: typer.Context, policy: str, objective: str) -> str:
+    """The policy of a command: `optimal` if the objective needs it and `--policy` is not given."""
+    return policy if objective == "latency" or is_given(context, "policy") else "optimal"
 
 
 def is_given(context: typer.Context, name: str) -> bool:

@@ -13,22 +13,12 @@ from heterocc.compiler.cli.options import is_given
 from heterocc.runtime.cli.output import print_json, print_plain
 from heterocc.runtime.files.shape_options import parse_dims, parse_shapes
 
-OBJECTIVES = ("latency",)
-
 _UNUSED = (
     *("devices", "device_file", "property_", "affinity", "dot", "write_affinity", "plan"),
     *("dump_dir", "pass_limit", "time_passes"),
 )
 
 """Parameters of the command that a table leaves without effect."""
-
-
-def require_objective(objective: str) -> None:
-    """Raise UsageError (HC120) for an objective that there is not."""
-    if objective not in OBJECTIVES:
-        raise UsageError(
-            f"there is no objective '{objective}'", where="--objective", hint=f"objectives: {', '.join(OBJECTIVES)}"
-        )
 
 
 def print_placement(
@@ -38,6 +28,7 @@ def print_placement(
     shape: list[str] | None,
     dim: list[str] | None,
     policy: str,
+    objective: str,
     passes: str | None,
     *,
     as_json: bool,
@@ -54,7 +45,13 @@ def print_placement(
             hint="the table names devices, costs and pins; leave the option out",
         )
     plan, unknown = partition_by_table(
-        model, table, policy=policy, passes=passes, shapes=parse_shapes(shape), dims=parse_dims(dim)
+        model,
+        table,
+        policy=policy,
+        objective=objective,
+        passes=passes,
+        shapes=parse_shapes(shape),
+        dims=parse_dims(dim),
     )
     if unknown:
         more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
@@ -75,8 +72,13 @@ def _lines(plan: dict[str, Any]) -> list[str]:
         f"{plan['policy']}: {cost:.3f} us, at best {bound:.3f} us ({gap}); {len(plan['partitions'])} partitions, "
         f"{len(plan['transfers'])} transfers, {sum(t['bytes'] for t in plan['transfers'])} bytes"
     ]
+    name, value, best = plan["objective"]["name"], plan["objective"]["value"], plan["objective"]["lower_bound"]
+    if name != "latency":
+        unit = "bytes" if name == "transfers" else "us"
+        lines.append(f"{name}: {value:.3f} {unit}, at best {best:.3f} {unit}")
     for number, part in enumerate(plan["partitions"]):
         nodes = ", ".join(part["nodes"][:6]) + (", …" if len(part["nodes"]) > 6 else "")
-        lines.append(f"p{number} {part['device']}: {len(part['nodes'])} nodes: {nodes}")
+        when = f", {part['start_us']:.3f} to {part['end_us']:.3f} us" if "start_us" in part else ""
+        lines.append(f"p{number} {part['device']}{when}: {len(part['nodes'])} nodes: {nodes}")
     lines += [f"{t['value']}: {t['from']} -> {t['to']}, {t['bytes']} bytes" for t in plan["transfers"]]
     return lines

@@ -20,11 +20,14 @@ from heterocc.artifacts.files.texts import parse_json
 from heterocc.compiler.placement.run_passes import run_pipeline
 from heterocc.passes.base import Pass
 from heterocc.passes.cost import Link, Machine, PlacementDevice
-from heterocc.passes.estimate import plan_seconds
+from heterocc.passes.estimate import device_seconds, plan_seconds
 from heterocc.passes.graph import Graph
+from heterocc.passes.objective import Goal
 from heterocc.passes.optimum.cuts import prepare
 from heterocc.passes.optimum.problem import Problem
 from heterocc.passes.optimum.search import lower_bound
+from heterocc.passes.optimum.timeline import timeline
+from heterocc.passes.placement import device_bytes
 from heterocc.passes.plan import Plan
 
 MAX_FILE_BYTES = 1 << 30
@@ -162,6 +165,10 @@ def place_by_table(graph: Graph, table: CostTable, passes: tuple[Pass, ...], pol
     plan = run_pipeline(plan, passes)
     seconds = time.perf_counter() - started
     cost = plan_seconds(plan) or 0.0
+    least = min(_bound(plan), cost)
+    goal = plan.goal or Goal("latency", cost, least)
+    unit = 1 if goal.objective == "transfers" else 1e6
+    times = timeline(plan) if goal.objective == "overlap" else None
     return {
         "partitions": [
             {
@@ -169,12 +176,16 @@ def place_by_table(graph: Graph, table: CostTable, passes: tuple[Pass, ...], pol
                 "nodes": list(part.nodes),
                 "inputs": list(plan.inputs_of(index)),
                 "outputs": list(plan.outputs_of(index)),
+                **({} if times is None else {"start_us": times.starts[index] * 1e6, "end_us": times.ends[index] * 1e6}),
             }
             for index, part in enumerate(plan.partitions)
         ],
         "transfers": [{"value": t.value, "from": t.source, "to": t.target, "bytes": t.nbytes} for t in plan.transfers],
         "cost_us": cost * 1e6,
-        "lower_bound_us": min(_bound(plan), cost) * 1e6,
+        "lower_bound_us": least * 1e6,
+        "objective": {"name": goal.objective, "value": goal.value * unit, "lower_bound": goal.bound * unit},
+        "device_us": {device: seconds * 1e6 for device, seconds in device_seconds(plan).items()},
+        "device_bytes": device_bytes(graph, machine, plan.device_of),
         "policy": policy,
         "seconds": seconds,
     }

@@ -25,6 +25,7 @@ from heterocc.artifacts.printable import printable
 from heterocc.compiler.options import CompileOptions, Stage
 from heterocc.passes.base import MEASURED, Pass, parse_pipeline, policy_pipeline
 from heterocc.passes.mincut import MinCut
+from heterocc.passes.objective import require_objective
 from heterocc.passes.plan import UNPLACED, Plan
 from heterocc.passes.rules import within_rules
 from heterocc.passes.show.printer import print_plan
@@ -52,10 +53,25 @@ def pipeline_of(options: CompileOptions, *, measures: bool = False) -> tuple[str
     `measures` allows the policy `measured`, which begins with the plan of `merge`.
     """
     if options.passes is not None:
+        require_no_objective(options.objective)
         return options.passes, parse_pipeline(options.passes)
-    if measures and options.policy == MEASURED:
+    if measures and options.policy == MEASURED and options.objective == "latency":
         return MEASURED, policy_pipeline("merge")
-    return options.policy, policy_pipeline(options.policy)
+    passes = policy_pipeline(options.policy, options.objective)
+    name = options.policy if options.objective == "latency" else f"{options.policy} for {options.objective}"
+    return name, passes
+
+
+def require_no_objective(objective: str) -> None:
+    """Raise UsageError (HC120) for an objective beside explicit passes, which have options of their own."""
+    if require_objective(objective) != "latency":
+        raise UsageError(
+            "passes have their objective as an option",
+            where=Hint(f"objective={objective!r}", "--objective"),
+            hint="leave it out, and write "
+            + Hint("passes=", "--passes ")
+            + f"'manual,mincut{{objective={objective}}}'",
+        )
 
 
 @dataclass(slots=True)
@@ -91,7 +107,7 @@ def run_pipeline(plan: Plan, passes: Sequence[Pass], trace: Trace | None = None,
     Raises UsageError (HC120) if the whole pipeline ran and some nodes have no device.
     """
     trace = Trace() if trace is None else trace
-    fastest = any(isinstance(p, MinCut) for p in passes)
+    fastest = any(isinstance(p, MinCut) and p.objective in ("latency", "memory") for p in passes)
     placed = within_rules(plan, lambda start: _run_all(start, passes, trace, variant), fastest=fastest)
     if trace.pass_limit is None or trace.pass_limit >= len(passes):
         require_placed(placed)
@@ -135,8 +151,8 @@ def _no_collections() -> Iterator[None]:
 
 def require_placed(plan: Plan) -> None:
     """Raise UsageError (HC120) if a node has no device, as after `--passes manual` or `--pass-limit 0`."""
-    left = [n for n in plan.graph.nodes if plan.device_of[n.name] == UNPLACED]
-    if left:
+    if any(part.device == UNPLACED for part in plan.partitions):
+        left = [n for n in plan.graph.nodes if plan.device_of[n.name] == UNPLACED]
         more = f" and {len(left) - 1} more" if len(left) > 1 else ""
         raise UsageError(
             f"no pass assigned a device to {left[0].op_type} '{left[0].label}'{more}",

@@ -58,7 +58,8 @@ def alone(plan: Plan, device: str) -> Plan | str:
     if overfull(graph, machine, everything):
         return f"{device} lacks memory for all nodes"
     nodes = tuple(everything)
-    made = replace(plan, machine=machine, partitions=(Partition(device, nodes),) if nodes else (), bound=None)
+    parts = (Partition(device, nodes),) if nodes else ()
+    made = replace(plan, machine=machine, partitions=parts, bound=None, goal=None)
     broken = next(iter(rules_broken(made).get(device, {}).items()), None)
     return made if broken is None else f"{shown(graph.node_by_name[broken[0]])}: {broken[1]}"
 

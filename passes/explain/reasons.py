@@ -16,6 +16,7 @@ from heterocc.passes.graph import Node
 from heterocc.passes.manual import deciding_rules
 from heterocc.passes.merge import Merge
 from heterocc.passes.mincut import MinCut
+from heterocc.passes.objective import EFFECTS
 from heterocc.passes.placement import place
 from heterocc.passes.plan import Plan
 from heterocc.passes.shapes import shape_nodes
@@ -142,8 +143,9 @@ class Reasons:
         if self.fastest is not None:
             name, seconds = self.fastest
             return "measured", f"of the plans that were timed, '{name}' took least: {human_seconds(seconds)}", None
-        if any(isinstance(p, MinCut) for p in self.passes):
-            return self._cheapest(node, device)
+        for pass_ in self.passes:
+            if isinstance(pass_, MinCut):
+                return self._cheapest(node, device, EFFECTS[pass_.objective])
         if device != first:
             return self._pulled(node, first, device)
         if device == able[0]:
@@ -169,18 +171,18 @@ class Reasons:
         )
         return "island", sentence, blocker
 
-    def _cheapest(self, node: Node, device: str) -> tuple[Why, str, str | None]:
+    def _cheapest(self, node: Node, device: str, effect: str) -> tuple[Why, str, str | None]:
         for other in (d.name for d in self.plan.machine.devices if d.name != device):
             blocker = self._blockers(other, device).get(node.name)
             if blocker is not None and self.refused(node, other) is None:
                 cause = self.plan.graph.node_by_name[blocker]
                 return (
                     "cost",
-                    f"a run takes the least estimated time with it on {device}, beside {shown(cause)}, which {other} "
+                    f"{effect} with it on {device}, beside {shown(cause)}, which {other} "
                     f"cannot run ({self.refused(cause, other)})",
                     blocker,
                 )
-        return "cost", f"a run takes the least estimated time with it on {device}", None
+        return "cost", f"{effect} with it on {device}", None
 
     @cached_property
     def _rules(self) -> Mapping[str, Rule]:

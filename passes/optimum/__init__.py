@@ -1,1 +1,1 @@
-"""The placement of least cost: as a minimum cut, as an integer programme, and by descent between the two."""
+"""The best placement by an objective: by minimum cuts, integer programmes, and descent between the two."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -12,9 +12,15 @@ WORK = 400_000
 """Nodes that are looked at before the descent stops; counted, not timed, so that results are reproducible."""
 
 
-def descend(problem: Problem, labels: Labels, work: int = WORK) -> Labels:
-    """Labels that no change of one partition, island or node to a neighbouring device improves, or as far as `work`."""
-    best, cost = labels, problem.total(labels)
+def descend(
+    problem: Problem, labels: Labels, work: int = WORK, cost_of: Callable[[Labels], float] | None = None
+) -> Labels:
+    """Labels that no change of one partition, island or node to a neighbouring device improves, or as far as `work`.
+
+    `cost_of` is what is improved, by default the seconds of a run.
+    """
+    judge = cost_of or problem.total
+    best, cost = labels, judge(labels)
     left = work
     improved = True
     while improved and left > 0:
@@ -23,7 +29,7 @@ def descend(problem: Problem, labels: Labels, work: int = WORK) -> Labels:
             changed = best.copy()
             changed[nodes] = target
             left -= len(best)
-            lower = problem.total(changed)
+            lower = judge(changed)
             if lower < cost * (1 - 1e-12) and problem.fits(changed):
                 best, cost, improved = changed, lower, True
                 break

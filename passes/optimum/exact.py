@@ -25,23 +25,38 @@ _RESOLUTION = 1 << 42
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """The best labels found, and a lower bound in seconds of what any labels cost."""
+    """The best labels found, and a lower bound in seconds of what any labels cost.
+
+    `turns` are their partitions in run order, if partitions have an overhead.
+    """
 
     labels: Labels
     bound: float
+    turns: list[list[int]] | None = None
 
 
-def solve(problem: Problem, known: Labels, bound: float, work: float) -> Solution | None:
+def solve(
+    problem: Problem, known: Labels, bound: float, work: float, *, slowest: float | None = None
+) -> Solution | None:
     """The best placement with its partitions; None if the programme is too large.
 
     `known` are labels at hand and `bound` a lower bound that is known. `work` limits the solver in its deterministic
-    seconds, so that equal problems give equal results.
+    seconds, so that equal problems give equal results. If `slowest` is given, the seconds of the slowest device with
+    `known`, these are minimised, and `bound` is one of them, in place of the seconds of a run.
     """
-    upper = problem.total(known)
-    slots = _slots(problem, upper, bound)
+    upper = problem.total(known) if slowest is None else slowest
+    slots = _slots(problem, upper, bound) if slowest is None else _slots_of_each(problem, slowest)
     if len(problem.graph.nodes) * len(slots) + len(problem.sent.producer) * problem.devices**2 > MOST_VARIABLES:
         return None
-    return _Programme(problem, slots, upper).solve(known, bound, work)
+    return _Programme(problem, slots, upper, slowest=slowest is not None).solve(known, bound, work)
+
+
+def fitting(problem: Problem, work: float) -> tuple[Labels | None, bool]:
+    """Labels that no device lacks memory for, without regard to their cost, and whether this answer is certain.
+
+    None with certainty means that there are none. The programme is as large as the graph: a limit is the caller's part.
+    """
+    return _Programme(problem, [], 1.0, free=True).fitting(work)
 
 
 def _slots(problem: Problem, upper: float, bound: float) -> list[int]:
@@ -58,15 +73,30 @@ def _slots(problem: Problem, upper: float, bound: float) -> list[int]:
     return [d for _ in range(most) for d in devices][: (len(devices) - 1) * (most - 1) + len(devices)]
 
 
+def _slots_of_each(problem: Problem, slowest: float) -> list[int]:
+    """The devices of the slots if no device may have more overhead than the slowest one has work."""
+    overheads = problem.overhead.tolist()
+    if not any(overheads):
+        return []
+    nodes, free = len(problem.graph.nodes), sum(not o for o in overheads)
+    paid = sum(math.floor(slowest / o * (1 + 1e-9)) for o in overheads if o)
+    most = min(nodes, nodes if free > 1 else 2 * paid + 1 if free else paid)
+    return [d for _ in range(most) for d in range(len(overheads))][: (len(overheads) - 1) * (most - 1) + len(overheads)]
+
+
 class _Programme:
-    def __init__(self, problem: Problem, slots: list[int], upper: float) -> None:
+    """`slowest` minimises the seconds of the slowest device in place of their sum; `free` minimises nothing."""
+
+    def __init__(
+        self, problem: Problem, slots: list[int], upper: float, *, slowest: bool = False, free: bool = False
+    ) -> None:
         from ortools.sat.python import cp_model  # here: it takes a second
 
         self.cp: Any = cp_model
         self.problem, self.slots = problem, slots
         self.model: Any = cp_model.CpModel()
         self.scale = _RESOLUTION / upper
-        self.costs: list[Any] = []
+        self.costs: list[list[Any]] = [[] for _ in range(problem.devices)]
         sent = problem.sent
         self.values = [
             (producer, sent.readers[sent.first[i] : sent.first[i + 1]].tolist())
@@ -76,27 +106,38 @@ class _Programme:
         self.on = [[self._bool() for _ in range(count)] for _ in problem.seconds]
         for row, on in zip(problem.seconds.tolist(), self.on, strict=True):
             self.model.add_exactly_one(on)
-            for seconds, variable in zip(row, on, strict=True):
+            for device, (seconds, variable) in enumerate(zip(row, on, strict=True)):
                 if math.isinf(seconds):
                     self.model.add(variable == 0)
                 else:
-                    self._costs(seconds, variable)
+                    self._costs(device, seconds, variable)
         self._add_transfers()
         if problem.is_bounded:
             self._add_memory()
         self.done = [[self._bool() for _ in slots] for _ in problem.seconds] if slots else []
         if slots:
             self._add_slots()
-        self.model.minimize(sum(self.costs))
+        self.most: Any = None
+        if slowest:
+            self.most = self.model.new_int_var(0, 2 * _RESOLUTION, "")
+            for terms in self.costs:
+                self.model.add(sum(terms) <= self.most)
+            self.model.minimize(self.most)
+        elif not free:
+            self._minimise_sum()
+
+    def _minimise_sum(self) -> None:
+        self.model.minimize(sum(term for terms in self.costs for term in terms))
 
     def _bool(self) -> Any:
         return self.model.new_bool_var("")
 
-    def _costs(self, seconds: float, variable: Any) -> None:
+    def _costs(self, device: int, seconds: float, variable: Any) -> None:
+        """Add seconds of a device, which executes a node or a partition or receives a value."""
         units = round(seconds * self.scale)
         if units:
             # What costs more than the plan at hand is not bought, whatever it costs.
-            self.costs.append(min(units, 2 * _RESOLUTION) * variable)
+            self.costs[device].append(min(units, 2 * _RESOLUTION) * variable)
 
     def _add_transfers(self) -> None:
         for source, target in permutations(range(self.problem.devices), 2):
@@ -108,7 +149,7 @@ class _Programme:
                 for reader in readers:
                     self.model.add_bool_or(start, self.on[reader][target].negated(), *sent)
                 if sent:
-                    self._costs(seconds, sent[0])
+                    self._costs(target, seconds, sent[0])
 
     def _add_memory(self) -> None:
         graph = self.problem.graph
@@ -141,7 +182,7 @@ class _Programme:
             for slot, step in enumerate(steps):
                 model.add(step <= used[slot])
         for slot, device in enumerate(slots):
-            self._costs(float(self.problem.overhead[device]), used[slot])
+            self._costs(device, float(self.problem.overhead[device]), used[slot])
         for producer, readers in self.values:
             for reader in readers:
                 for slot in range(last):
@@ -149,15 +190,41 @@ class _Programme:
 
     def solve(self, known: Labels, bound: float, work: float) -> Solution:
         self._hint(known)
-        solver = self.cp.CpSolver()
-        solver.parameters.num_workers = 1
-        solver.parameters.max_deterministic_time = work
-        status = solver.solve(self.model)
+        solver, status = self._solved(work)
         proven = max(bound, solver.best_objective_bound / self.scale * (1 - 1e-9))
         if status not in (self.cp.OPTIMAL, self.cp.FEASIBLE):
             return Solution(known, proven)
-        labels = [next(d for d, v in enumerate(on) if solver.boolean_value(v)) for on in self.on]
-        return Solution(np.array(labels), proven)
+        if self.most is not None:
+            # Of the placements that are as good, one that costs least in all; the solver goes on from the one it has.
+            self.model.add(self.most <= solver.value(self.most))
+            self.model.clear_hints()
+            for variable in (v for rows in (self.on, self.done) for row in rows for v in row):
+                self.model.add_hint(variable, solver.boolean_value(variable))
+            self._minimise_sum()
+            again, status = self._solved(work / 4)
+            solver = again if status in (self.cp.OPTIMAL, self.cp.FEASIBLE) else solver
+        return Solution(self._labels(solver), proven, self._turns(solver) if self.slots else None)
+
+    def fitting(self, work: float) -> tuple[Labels | None, bool]:
+        solver, status = self._solved(work)
+        if status in (self.cp.OPTIMAL, self.cp.FEASIBLE):
+            return self._labels(solver), True
+        return None, bool(status == self.cp.INFEASIBLE)
+
+    def _solved(self, work: float) -> tuple[Any, Any]:
+        solver = self.cp.CpSolver()
+        solver.parameters.num_workers = 1
+        solver.parameters.max_deterministic_time = work
+        return solver, solver.solve(self.model)
+
+    def _labels(self, solver: Any) -> Labels:
+        return np.array([next(d for d, v in enumerate(on) if solver.boolean_value(v)) for on in self.on])
+
+    def _turns(self, solver: Any) -> list[list[int]]:
+        turns: list[list[int]] = [[] for _ in self.slots]
+        for node, row in enumerate(self.done):
+            turns[next(slot for slot, variable in enumerate(row) if solver.boolean_value(variable))].append(node)
+        return [turn for turn in turns if turn]
 
     def _hint(self, known: Labels) -> None:
         for label, on in zip(known.tolist(), self.on, strict=True):

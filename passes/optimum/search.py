@@ -78,12 +78,12 @@ def _candidates(problem: Problem, start: Labels, cut: Labels | None) -> Iterable
         found = cut if cut is not None and not crossing else swap_all(problem, start, crossing)
         yield found
         if not problem.fits(found):
-            yield from _within_memory(problem, start, crossing)
+            yield from least_within_memory(problem, start, crossing)
     for device in range(problem.devices):
         yield np.where(np.isinf(problem.seconds[:, device]), start, device)
 
 
-def _within_memory(problem: Problem, start: Labels, crossing: float) -> Iterable[Labels]:
+def least_within_memory(problem: Problem, start: Labels, crossing: float = 0.0) -> Iterable[Labels]:
     """Placements with a price on the memory of limited devices, found by bisection of the least price that fits."""
     low, high = 0.0, _first_price(problem)
     for _ in range(_DOUBLINGS):

@@ -6,6 +6,7 @@ from collections import Counter
 
 from heterocc.passes.estimate import alone_seconds, plan_seconds
 from heterocc.passes.graph import Node, Value
+from heterocc.passes.objective import Goal
 from heterocc.passes.plan import UNPLACED, Plan
 from heterocc.passes.text import escaped, one_line, quoted
 
@@ -74,7 +75,19 @@ def summary(plan: Plan) -> str:
     seconds = plan_seconds(plan)
     if seconds is not None:
         line += f"; est. {human_seconds(seconds)}{_alone(plan)}"
-    return line
+    return line if plan.goal is None else f"{line}; {goal_text(plan.goal)}"
+
+
+def goal_text(goal: Goal) -> str:
+    """The value of a plan by its objective, and the best that is possible."""
+    if goal.objective == "transfers":
+        return f"{human_bytes(int(goal.value))} between devices, at best {human_bytes(int(goal.bound))}"
+    value, bound = human_seconds(goal.value), human_seconds(goal.bound)
+    if goal.objective == "throughput":
+        return f"slowest device {value} for each request, at best {bound}"
+    if goal.objective == "overlap":
+        return f"{value} with devices at the same time, at best {bound}"
+    return f"fits in memory, at best {bound}"
 
 
 def show_value(value: Value) -> str:

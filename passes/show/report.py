@@ -30,5 +30,6 @@ def plan_report(plan: Plan) -> dict[str, object]:
         "transfer_bytes": sum(t.nbytes for t in plan.transfers),
         "pins": dict(plan.pins),
         "estimated_seconds": plan_seconds(plan),
+        **({} if plan.goal is None else {"goal": asdict(plan.goal)}),
         "summary": summary(plan),
     }

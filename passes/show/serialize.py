@@ -9,6 +9,7 @@ from typing import Any
 from heterocc.passes.affinity import Affinity, Rule
 from heterocc.passes.cost import Link, Machine, PartitionRules, PlacementDevice
 from heterocc.passes.graph import Graph, Node, Value
+from heterocc.passes.objective import Goal
 from heterocc.passes.plan import Partition, Plan
 from heterocc.passes.show.printer import print_plan
 
@@ -46,6 +47,7 @@ def plan_to_json(plan: Plan) -> dict[str, Any]:
         },
         "pins": dict(plan.pins),
         "partitions": [asdict(p) for p in plan.partitions],
+        **({} if plan.goal is None else {"goal": asdict(plan.goal)}),
     }
 
 
@@ -78,6 +80,7 @@ def plan_from_json(data: dict[str, Any]) -> Plan:
             tuple(_record(Rule, r) for r in affinity["rules"]),
             frozenset(affinity.get("without", ())),
         ),
+        goal=_record(Goal, data["goal"]) if "goal" in data else None,
     )
 
 

@@ -10,8 +10,6 @@ from heterocc.runtime.execute.tvm_api import max_threads
 
 Aim = Literal["latency", "throughput"]
 MAX_REQUESTS = 1024
-BESIDE_DEVICES = 2
-"""Requests if the variant needs other devices: the host copies and computes for one while a device runs another."""
 
 
 def check_aim(aim: str | None) -> None:
@@ -45,5 +43,16 @@ def request_limit(
         return requests
     if aim == "latency":
         return 1
-    on_device = changes or any(d.backend not in ("cpu", "ort") for d in variant.devices)
-    return max(BESIDE_DEVICES if on_device else 1, max_threads() // threads)
+    return max(_stages(variant, changes=changes), max_threads() // threads)
+
+
+def _stages(variant: Variant, *, changes: bool) -> int:
+    """The number of requests with which all devices of a variant work at the same time, each on another one.
+
+    One for each device with partitions, and one more: copied while the others compute, or next when a device is done.
+    """
+    used = {(d.backend, d.index) for d in (variant.devices[p.device] for p in variant.partitions)}
+    devices = {device for device in used if device[0] not in ("cpu", "ort")}
+    if not devices:
+        return 2 if changes else 1
+    return len(devices) + (len(used) > len(devices)) + 1

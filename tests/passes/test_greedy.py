@@ -140,3 +140,11 @@ def test_greedy_places_every_node_on_the_first_device_that_may_run_it(plan: Plan
     for node in plan.graph.nodes:
         able = [d.name for d in ranked if plan.machine.refusal(d.name, node.name) is None]
         assert result.device_of[node.name] == plan.pins.get(node.name, able[0])
+
+
+def test_pins_that_need_a_missing_link_are_an_error_of_the_pins() -> None:
+    machine = Machine((GPU, CPU), links={("GPU", "CPU"): None})
+    start = Plan.initial(chain_graph(2), machine)
+    with pytest.raises(PinnedDeviceError, match="nothing can be sent to it from GPU") as caught:
+        Greedy().run(start.with_partitions(start.partitions, {"n0": "GPU", "n1": "CPU"}))
+    assert caught.value.code == "HC202" and "linked" in (caught.value.hint or "")

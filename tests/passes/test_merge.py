@@ -133,7 +133,7 @@ def test_what_was_not_placed_is_merged_like_a_device() -> None:
 def contracted(plan: Plan) -> schedule._Blocks:
     devices = [d.name for d in plan.machine.devices]
     labels = [devices.index(plan.device_of[n.name]) for n in plan.graph.nodes]
-    return schedule._contract(plan.graph, labels, [1] * len(devices))
+    return schedule._contract(plan.graph.sources, labels, [1] * len(devices))
 
 
 @given(plans(max_nodes=10))

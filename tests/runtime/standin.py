@@ -86,6 +86,17 @@ def _sleeping(microseconds: int) -> Callable[[Any], Any]:
     return rule
 
 
+def _calling(name: str) -> Callable[[Any], Any]:
+    """The operand, after a call of a function that is registered by this name and returns 0."""
+
+    def rule(a: Any) -> Any:
+        from tvm import tirx
+
+        return a + tirx.call_packed(name).astype("float32")
+
+    return rule
+
+
 RULES: dict[str, Callable[..., Any]] = {
     "add": lambda a, b: a + b,
     "mul": lambda a, b: a * b,
@@ -352,6 +363,32 @@ def chain(length: int, shape: Sequence[int] = (16,), device: str = "c", dtype: s
         parts=parts,
         weights={"w": np.ones(tuple(shape), dtype)},
         devices=devices,
+    )
+
+
+def stages(functions: Sequence[Callable[[], object]]) -> Model:
+    """x -> x, through one partition for each function, which its kernel calls, on a device of its own."""
+    import tvm_ffi
+
+    letters = ["x", *(f"v{i}" for i in range(len(functions) - 1)), "y"]
+    parts = []
+    for number, function in enumerate(functions):
+        name = f"standin.stage{number}"
+
+        def call(function: Callable[[], object] = function) -> int:
+            function()
+            return 0
+
+        tvm_ffi.register_global_func(name, call, override=True)
+        RULES[f"call {name}"] = _calling(name)
+        op = Op("stage", f"call {name}", (letters[number],), letters[number + 1])
+        parts.append(Part(device=number, inputs=op.inputs, outputs=(op.output,), ops=(op,)))
+    return Model(
+        values=dict.fromkeys(letters, ("float32", (1,))),
+        inputs=("x",),
+        outputs=("y",),
+        parts=tuple(parts),
+        devices=tuple(Device(name=f"STAGE{i}", backend="cpu") for i in range(len(functions))),
     )
 
 

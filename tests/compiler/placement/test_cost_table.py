@@ -77,6 +77,49 @@ def test_the_plan_of_least_cost_is_written_with_its_transfers_and_bound(tmp_path
     assert found["policy"] == "optimal" and 0 <= found["seconds"] < 60
 
 
+def test_an_objective_has_its_value_and_bound_beside_the_cost_of_a_run(tmp_path: Path) -> None:
+    found = placed(tmp_path, "--objective", "transfers")
+    assert found["policy"] == "optimal" and found["transfers"] == [] and found["cost_us"] == pytest.approx(78.5)
+    assert found["objective"] == {"name": "transfers", "value": 0, "lower_bound": 0}
+    found = placed(tmp_path, "--objective", "throughput")
+    # a on A; on B the transfer of its value, b, c, d and a launch: c on A would add a transfer of 4 us
+    assert found["device_us"] == pytest.approx({"A": 5, "B": 17.5}) and found["cost_us"] == pytest.approx(22.5)
+    assert found["objective"]["name"] == "throughput" and found["objective"]["value"] == pytest.approx(17.5)
+    assert found["lower_bound_us"] <= 22.5 + 1e-6
+    assert found["device_bytes"] == {"A": 4000, "B": 12000}
+
+
+def test_an_overlapped_plan_has_start_and_end_of_each_partition(tmp_path: Path) -> None:
+    found = placed(tmp_path, "--objective", "overlap", launch_us={})
+    # a on A to 5 us, its value on B at 9, b to 11; c on A beside these, its value on B at 13, d to 14
+    assert found["objective"]["value"] == pytest.approx(14) and found["cost_us"] == pytest.approx(19)
+    assert max(p["end_us"] for p in found["partitions"]) == pytest.approx(14)
+    assert [p["start_us"] for p in found["partitions"]] == sorted(p["start_us"] for p in found["partitions"])
+
+
+def test_memory_divides_a_model_or_says_why_it_cannot(tmp_path: Path) -> None:
+    found = placed(tmp_path, "--objective", "memory", memory_bytes={"A": 8000, "B": 8000})
+    assert found["device_bytes"] == {"A": 8000, "B": 8000}
+    arguments = ["partition", str(tmp_path / "m.onnx"), "--cost-table"]
+    small = table(tmp_path / "small.json", memory_bytes={"A": 8000, "B": 4000})
+    done = CliRunner().invoke(app, [*arguments, str(small), "--objective", "memory"])
+    assert done.exit_code == 1 and "HC201" in done.output and "16000 bytes" in done.output.replace("\n", " ")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--policy", "merge"], "does not choose by the objective"),
+        (["--policy", "measured"], "compiles and times plans"),
+        (["--passes", "manual,mincut"], "passes have their objective as an option"),
+    ],
+)
+def test_an_objective_needs_the_policy_that_chooses_by_it(tmp_path: Path, options: list[str], message: str) -> None:
+    arguments = ["partition", str(diamond(tmp_path / "m.onnx")), "--cost-table", str(table(tmp_path / "t.json"))]
+    done = CliRunner().invoke(app, [*arguments, "--objective", "throughput", *options])
+    assert done.exit_code == 2 and "HC120" in done.output and message in " ".join(done.output.split())
+
+
 def test_greedy_and_merge_keep_the_order_of_devices_and_state_the_same_bound(tmp_path: Path) -> None:
     for policy in ("greedy", "merge"):
         found = placed(tmp_path, "--policy", policy)

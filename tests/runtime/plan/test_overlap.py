@@ -5,12 +5,16 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from heterocc.artifacts.manifest import Variant
+from heterocc.passes.mincut import MinCut
+from heterocc.passes.plan import Plan
 from heterocc.runtime.plan.schedule import HOST, Call, Copy, Schedule, Space, Wait, schedule
 from heterocc.runtime.plan.slots import plan_slots
+from tests.passes.optimum.test_objectives import towers
 from tests.runtime.letter_variants import chains, variant
 
 CL, CL1, VK = Space("opencl", 0), Space("opencl", 1), Space("vulkan", 0)
@@ -206,3 +210,28 @@ def test_each_partition_runs_once_and_each_value_is_sent_to_a_memory_once(
     sent = [(s.value, s.target) for s in plan.steps if isinstance(s, Copy)]
     assert len(sent) == len(set(sent))
     assert not any({s.source, s.target} & shared for s in plan.steps if isinstance(s, Copy))
+
+
+@pytest.mark.parametrize("host", ["A", "B"])
+def test_a_plan_made_for_overlap_starts_the_devices_tower_before_the_hosts_own(host: str) -> None:
+    """Whichever tower the host has: the device's is called before it, and waited for after it."""
+    graph, machine = towers(6)
+    plan = MinCut(objective="overlap").run(Plan.initial(graph, machine))
+    letter = {v: chr(ord("a") + i) for i, v in enumerate(graph.values) if v != "x"} | {"x": "x"}
+    parts = [
+        (
+            "c" if part.device == host else "g",
+            "".join(letter[v] for v in plan.inputs_of(number)),
+            "".join(letter[v] for v in plan.outputs_of(number)),
+        )
+        for number, part in enumerate(plan.partitions)
+    ]
+    steps = schedule(variant(parts)).steps
+    on_device, on_host = (
+        next(i for i, (device, _, _) in enumerate(parts) if device == d and len(plan.partitions[i].nodes) == 6)
+        for d in "gc"
+    )
+    first, second = steps.index(Call(on_device)), steps.index(Call(on_host))
+    awaited = [steps.index(step.step) for step in steps[first:second] if isinstance(step, Wait)]
+    assert first < second and all(number < first for number in awaited)
+    assert any(isinstance(step, Wait) for step in steps[second:])
