@@ -13,6 +13,7 @@ from heterocc.compiler.lower.gpu.schedule import schedule_kernels
 from heterocc.compiler.lower.gpu.tuning.tune import tuner_for
 from heterocc.compiler.lower.pipeline import KernelModule, destination_passing, kernel_module
 from heterocc.compiler.lower.stages import Stages
+from heterocc.compiler.lower.variables import Variables
 
 if TYPE_CHECKING:
     from tvm import tirx
@@ -42,5 +43,6 @@ class GpuStages:
         """Lower a partition to scheduled kernels. Raises LoweringError, and any exception of TVM's."""
         module = self.before(plant_fault(kernel_module(job, self.target), job))
         tuner = tuner_for(job, self.alone)
+        most = Variables(job.model).most(job.model.planned)
         scheduled = self.after(schedule_kernels(module, self.target, self.limits, tuner))
-        return Stages(module, scheduled, destination_passing(scheduled), tuner.chosen if tuner else ())
+        return Stages(module, scheduled, destination_passing(scheduled, most), tuner.chosen if tuner else ())
