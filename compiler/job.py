@@ -24,6 +24,7 @@ from heterocc.compiler.importer.shapes.shape_rules import empty_at_fault
 from heterocc.compiler.measuring import Measurer
 from heterocc.compiler.options import CompileOptions
 from heterocc.compiler.placement.side_by_side import plans_beside
+from heterocc.compiler.planned_sizes import require_within
 from heterocc.compiler.progress import Reporter, timed
 from heterocc.compiler.report import TimedPlan, VariantReport
 from heterocc.compiler.shape_requests import ShapeRequest
@@ -101,10 +102,15 @@ class Job:
             ]
         for spec, report in zip(self.specs, self.placed, strict=True):
             self._note_dynamic(spec, report)
-        gpus = {d.name for spec in self.specs for d in spec.devices if d.backend in GPU_BACKENDS}
-        if any(gpus.intersection(report.plan.device_of.values()) for report in self.placed):
+        if self._uses_gpu:
             for note in self.assumed:
                 self.reporter.note(note)
+
+    @property
+    def _uses_gpu(self) -> bool:
+        """Whether a GPU gets nodes of a placed variant."""
+        gpus = {d.name for spec in self.specs for d in spec.devices if d.backend in GPU_BACKENDS}
+        return any(gpus.intersection(report.plan.device_of.values()) for report in self.placed)
 
     def _note_dynamic(self, spec: VariantSpec, report: VariantReport) -> None:
         """Note that dynamic dimensions are the reason why nodes run in ONNX Runtime and not on another device."""
@@ -248,6 +254,8 @@ class Job:
             self.reporter.warn(f"no partition is checked, and the bundle has no golden vectors: {error.message}")
             self.unchecked.append(f"all: {error.message}")
             return None, None
+        if self._uses_gpu:
+            require_within(self.model, found.inputs)
         self._report_unseen(found)
         tensors = {n: v for n, v in found.outputs.items() if isinstance(v, np.ndarray) and v.dtype != object}
         golden = {n: v for n, v in tensors.items() if n not in found.random and not is_narrow(v)}

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from typing import Any
 
-from heterocc.artifacts.errors import Hint
+import numpy as np
+
+from heterocc.artifacts.errors import Hint, ShapeOptionError
 from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.runtime.select.ranking import GPU_BACKENDS
@@ -43,6 +46,23 @@ def with_planned_sizes(
     if any(low > high for low, high in planned.values()):
         return model, ()
     return replace(model, planned=planned), _notes(gpus, planned, assumed)
+
+
+def require_within(model: ImportedModel, feed: Mapping[str, Any]) -> None:
+    """Raise ShapeOptionError (HC106) for an input, by internal name, with a size for which no memory is planned."""
+    for name in model.graph.inputs:
+        shape, array = model.graph.values[name].shape or (), feed.get(name)
+        if isinstance(array, np.ndarray) and array.ndim == len(shape):
+            for dim, size in zip(shape, array.shape, strict=True):
+                low, high = model.planned.get(dim, (size, size)) if isinstance(dim, str) else (size, size)
+                if not low <= size <= high:
+                    source = model.sources.get(name, name)
+                    ends = min(low, max(size, 1)), max(high, size)
+                    raise ShapeOptionError(
+                        f"dimension '{dim}' of the given input '{source}' is {size}; its bounds are {low} to {high}",
+                        where=model.name,
+                        hint=Hint(f"dims={{'{dim}': {ends}}}", f"--dim {dim}={ends[0]}..{ends[1]}"),
+                    )
 
 
 def _notes(gpus: list[str], planned: Mapping[str, tuple[int, int]], assumed: list[str]) -> tuple[Hint | str, ...]:

@@ -106,8 +106,8 @@ def _scheduled(function: tirx.PrimFunc, limits: Limits, where: str | None, packa
 
 
 def _fits(function: tirx.PrimFunc, limits: Limits) -> bool:
-    """Whether the device supports the kernel's dtypes and the kernel is to be scheduled by rules."""
-    return not _ready_made(function)[0] and limits.dtypes.issuperset(tensor_dtypes(function))
+    """Whether the device supports the kernel's dtypes and the kernel is to be scheduled by several rules."""
+    return not is_sized(function) and not _ready_made(function)[0] and limits.dtypes.issuperset(tensor_dtypes(function))
 
 
 def _packable(module: KernelModule) -> dict[str, frozenset[int]]:
