@@ -19,7 +19,7 @@ from heterocc.runtime import load
 from heterocc.runtime.native import opencl_unavailable_reason, vulkan_unavailable_reason
 from tests.compiler.onnx_build import noise
 from tests.fresh_process import fresh
-from tests.symbolic_models import convolutions, dynamic_model, transformer
+from tests.symbolic_models import convolutions, dynamic_model, filtered, transformer
 
 
 def _apis() -> list[Any]:
@@ -135,6 +135,17 @@ def test_a_size_beyond_given_bounds_is_an_error_that_names_dimension_bounds_size
         assert "--dim batch=1..5" in caught.value.command_text()
 
 
+@on_each_gpu
+def test_a_batch_of_separate_items_runs_at_any_size_within_its_bounds(gpu: str, tmp_path: Path) -> None:
+    path = saved(tmp_path, products())
+    dims = {"batch": (1, 4), "steps": 5}
+    compile_model(path, tmp_path / "m.hcb", devices=f"{gpu},CPU", dims=dims, policy="greedy", cpu_variant=False)
+    with load(tmp_path / "m.hcb") as session:
+        for batch in (1, 4, 3):
+            x = noise(batch, 5, 6)
+            np.testing.assert_allclose(session.run({"x": x})["y"], reference(path, {"x": x})[0], rtol=1e-4, atol=1e-5)
+
+
 def test_a_query_says_which_dimensions_are_planned_for_a_gpu(tmp_path: Path) -> None:
     result = query_model(saved(tmp_path, products()), "OPENCL,CPU")
     assert not result.unsupported("OPENCL")
@@ -153,6 +164,15 @@ def test_an_encoder_runs_at_three_sizes_from_one_bundle(gpu: str, tmp_path: Path
         feeds.append({"ids": rng.integers(0, 50, shape), "mask": rng.integers(0, 2, shape)})
     assert [name for name, _ in runs(path, feeds)] == ["main"] * 3
     assert verify_bundle(tmp_path / "m.hcb", path).ok
+
+
+@pytest.mark.slow
+@on_each_gpu
+def test_a_batch_runs_filtered_convolutions_at_three_sizes_from_one_bundle(gpu: str, tmp_path: Path) -> None:
+    path = saved(tmp_path, filtered())
+    compile_model(path, tmp_path / "m.hcb", devices=f"{gpu},CPU", policy="greedy")
+    used = runs(path, [{"x": noise(batch, 3, 28, 28)} for batch in (1, 16, 5)])
+    assert [name for name, _ in used] == ["main"] * 3
 
 
 @pytest.mark.slow
