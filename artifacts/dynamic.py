@@ -49,7 +49,8 @@ def check_dynamic(manifest: Manifest) -> str | None:
     for choice in manifest.choices:
         seen = set()
         for variant in manifest.with_shapes(choice):
-            shapes = input_shapes(variant)
+            limits = frozenset((name, bounds.min, bounds.max) for name, bounds in variant.bounds.items())
+            shapes = input_shapes(variant), limits
             if shapes in seen:
                 return f"variants for {choice.name[:80]!r} have the same shapes of inputs"
             seen.add(shapes)

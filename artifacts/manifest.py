@@ -10,11 +10,13 @@ from heterocc.artifacts.records import Limit, Record, compact
 
 FORMAT_NAME: Literal["heterocc-bundle"] = "heterocc-bundle"
 FORMAT_MAJOR = 3
-FORMAT_MINOR = 0
+FORMAT_MINOR = 1
 PLAIN = (1, 2)
 """The version of bundles without layouts and dynamic dimensions, which earlier readers can read, too."""
 ARRANGED = (2, 0)
 """The version of bundles with layouts, without dynamic dimensions."""
+DYNAMIC = (3, 0)
+"""The version of bundles with dynamic dimensions in code for CPUs alone."""
 
 MANIFEST_NAME = "manifest.json"
 DIGEST_NAME = "manifest.sha256"
@@ -203,7 +205,8 @@ class Variant(Record):
     weight index. `plan` names the member that holds the plan as text; `summary` is one line, and `notes` are the
     compile's remarks on this variant (partitions that were not checked, nodes that moved to another device).
     `bounds` are the sizes that its code allows for named dimensions. `shapes_of` is the variant whose choice of devices
-    it is for other shapes of inputs.
+    it is for other shapes of inputs. `rooms` maps a value index (as decimal text) to the most bytes of a value with
+    dynamic dimensions that code for another device than the CPU reads.
     """
 
     name: Name
@@ -218,6 +221,7 @@ class Variant(Record):
     notes: tuple[str, ...] = ()
     bounds: dict[DimName, Bounds] = {}
     shapes_of: Name | None = None
+    rooms: dict[str, Size] = {}
 
 
 class Golden(Record):
@@ -279,7 +283,7 @@ class Manifest(Record):
         data = self.model_dump(mode="json")
         _leave_out(data, "faults", "goldens")
         for variant in data["variants"]:
-            _leave_out(variant, "bounds", "shapes_of")
+            _leave_out(variant, "bounds", "shapes_of", "rooms")
             for part in variant["partitions"]:
                 _leave_out(part, "layouts")
         return compact(data).encode("utf-8")

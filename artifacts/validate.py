@@ -171,6 +171,7 @@ def _check_variant(manifest: Manifest, variant: Variant, files: set[str]) -> Non
     _in_range(variant.outputs, len(variant.values), f"outputs of {where}")
     _same_specs(manifest.model.inputs, variant, variant.inputs, f"inputs of {where}")
     _same_specs(manifest.model.outputs, variant, variant.outputs, f"outputs of {where}")
+    _check_rooms(variant, where)
     ready: set[int] = set()
     _write(ready, variant.inputs, variant, f"inputs of {where}")
     _write(ready, _check_constants(manifest, variant, where), variant, f"constants of {where}")
@@ -225,9 +226,14 @@ def _check_values(values: Sequence[TensorSpec], where: str) -> None:
 def _check_compiled(manifest: Manifest, variant: Variant, part: Partition, place: str) -> None:
     """Check that compiled code has tensors of computed dtypes; others would crash the process.
 
-    Code for CPUs may have dynamic shapes, from version 3 on; their rank must be known.
+    Code may have dynamic shapes, from version 3 on; their rank must be known. For devices other than the CPU it must
+    be known how many bytes such an input can have.
     """
-    dynamic = manifest.version.major > ARRANGED[0] and variant.devices[part.device].backend == "cpu"
+    dynamic = manifest.version.major > ARRANGED[0]
+    if variant.devices[part.device].backend != "cpu":
+        roomless = [i for i in part.inputs if not is_static(variant.values[i]) and str(i) not in variant.rooms]
+        if roomless or not variant.rooms:
+            dynamic = False
     for index in (*part.inputs, *part.outputs):
         value = variant.values[index]
         if value.dtype not in COMPUTED:
@@ -248,6 +254,17 @@ def _check_layouts(manifest: Manifest, part: Partition, place: str) -> None:
         problem = layout_problem(manifest.weights[part.params[int(key)]], layout)
         if problem is not None:
             _fail(f"layout {key} of {place} {problem}")
+
+
+def _check_rooms(variant: Variant, where: str) -> None:
+    for key, nbytes in variant.rooms.items():
+        if not key.isascii() or not key.isdecimal() or len(key) > 10 or str(int(key)) != key:
+            _fail(f"rooms of {where}: {key[:40]!r} is not an index")
+        _in_range((int(key),), len(variant.values), f"rooms of {where}")
+        if is_static(variant.values[int(key)]) or variant.values[int(key)].dtype not in COMPUTED:
+            _fail(f"rooms of {where}: value {variant.values[int(key)].name[:80]!r} is not a tensor of dynamic shape")
+        if nbytes > _MAX_BYTES:
+            _fail(f"rooms of {where}: value {variant.values[int(key)].name[:80]!r} has {nbytes} bytes")
 
 
 def _check_constants(manifest: Manifest, variant: Variant, where: str) -> list[int]:

@@ -30,6 +30,7 @@ from heterocc.artifacts.files.atomic import AtomicFile
 from heterocc.artifacts.manifest import (
     ARRANGED,
     DIGEST_NAME,
+    DYNAMIC,
     FORMAT_MAJOR,
     FORMAT_MINOR,
     MANIFEST_NAME,
@@ -229,8 +230,10 @@ class BundleWriter:
 
 def _version(manifest: Manifest) -> Version:
     """The first version that has what the manifest uses."""
-    if is_dynamic(manifest):
+    if any(variant.rooms for variant in manifest.variants):
         return Version(major=FORMAT_MAJOR, minor=FORMAT_MINOR)
+    if is_dynamic(manifest):
+        return Version(major=DYNAMIC[0], minor=DYNAMIC[1])
     arranged = any(part.layouts for variant in manifest.variants for part in variant.partitions)
     return Version(major=ARRANGED[0], minor=ARRANGED[1]) if arranged else Version()
 

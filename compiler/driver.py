@@ -28,6 +28,7 @@ from heterocc.compiler.placement.affinity_file import affinity_from, write_affin
 from heterocc.compiler.placement.cost_table import load_cost_table, place_by_table
 from heterocc.compiler.placement.machine import build_machine
 from heterocc.compiler.placement.run_passes import Trace, pipeline_of, require_no_objective, require_placed
+from heterocc.compiler.planned_sizes import with_planned_sizes
 from heterocc.compiler.progress import Reporter, timed
 from heterocc.compiler.report import CompileReport, VariantReport
 from heterocc.compiler.shape_requests import (
@@ -214,6 +215,7 @@ def prepare(
     lists, untargeted = with_cpu_targets(
         lists, options.cpu_targets, (*options.properties, *config_texts(options.config))
     )
+    model, assumed = with_planned_sizes(model, request.bounds, all_devices(lists))
     specs, passed_over = variant_specs(lists, model.graph.nodes, affinity)
     for note in (*model.notes, *notes, *untargeted, *passed_over):
         if note != ORT_IS_LAST:
@@ -229,6 +231,7 @@ def prepare(
         reporter.note(note)
     builder = VariantBuilder(model, query, passes, trace, reporter, seconds, measured)
     job = Job(source.path.name, options, reporter, model, specs, builder, request, further, policy)
+    job.assumed = assumed
     job.specs = tuple(map(job.at_shapes, specs))
     return job
 
@@ -274,6 +277,7 @@ def _compile(jobs: Sequence[Job], target: Path) -> CompileReport:
         job.build()
     for job, specs in zip(jobs, _cpu(jobs, lambda job: [built.report for built in job.built]), strict=True):
         job.build_cpu(specs)
+        job.add_larger()
     built = _in_order(jobs, lambda job: job.built, [[] for _ in jobs])
     reports = [variant.report for variant in built]
     jobs[0].write_report(reports[0].plan, reports[0].timed)

@@ -24,6 +24,7 @@ from heterocc.compiler.importer.shapes.shape_rules import empty_at_fault
 from heterocc.compiler.measuring import Measurer
 from heterocc.compiler.options import CompileOptions
 from heterocc.compiler.placement.side_by_side import plans_beside
+from heterocc.compiler.planned_sizes import require_within
 from heterocc.compiler.progress import Reporter, timed
 from heterocc.compiler.report import TimedPlan, VariantReport
 from heterocc.compiler.shape_requests import ShapeRequest
@@ -36,6 +37,7 @@ from heterocc.passes.plan import Plan
 from heterocc.passes.show.dot import dot_files
 from heterocc.passes.show.printer import count
 from heterocc.runtime.files.inputs import read_npz
+from heterocc.runtime.select.ranking import GPU_BACKENDS
 
 
 @dataclass
@@ -44,6 +46,7 @@ class Job:
 
     `policy` is the name of the policy, and `passes_of` has the passes of variants that the policy `measured` chose.
     `requested` are all variants that the user asked for, `specs` those with code of their own.
+    `assumed` are notes on default bounds of dynamic dimensions, which apply if a GPU runs nodes.
     `unseen` are outputs of the model that no check compares, with the reason; they are in every variant's notes.
     `unchecked` is the same for the report, or the reason why nothing is compared.
     """
@@ -58,6 +61,7 @@ class Job:
     further: bool = False
     policy: str = "merge"
     passes_of: dict[str, tuple[Pass, ...]] = field(default_factory=dict)
+    assumed: tuple[Hint | str, ...] = ()
     unseen: list[str] = field(default_factory=list)
     unchecked: list[str] = field(default_factory=list)
     placed: list[VariantReport] = field(default_factory=list)
@@ -98,6 +102,15 @@ class Job:
             ]
         for spec, report in zip(self.specs, self.placed, strict=True):
             self._note_dynamic(spec, report)
+        if self._uses_gpu:
+            for note in self.assumed:
+                self.reporter.note(note)
+
+    @property
+    def _uses_gpu(self) -> bool:
+        """Whether a GPU gets nodes of a placed variant."""
+        gpus = {d.name for spec in self.specs for d in spec.devices if d.backend in GPU_BACKENDS}
+        return any(gpus.intersection(report.plan.device_of.values()) for report in self.placed)
 
     def _note_dynamic(self, spec: VariantSpec, report: VariantReport) -> None:
         """Note that dynamic dimensions are the reason why nodes run in ONNX Runtime and not on another device."""
@@ -175,6 +188,21 @@ class Job:
             else:
                 self._note(self.built[-1])
 
+    def add_larger(self) -> None:
+        """Add a CPU-only variant, if there is one, to each with default bounds, for sizes beyond these."""
+        names = set(self.model.planned) - set(self.request.bounds)
+        bounded = [variant for variant in self.built if variant.uses_gpu] if names else []
+        cpu = next((variant for variant in self.built if not variant.uses_gpu), None)
+        for spec in [variant.spec for variant in bounded]:
+            if cpu is None:
+                self.reporter.note(
+                    f"sizes beyond these bounds are errors in variant {spec.name}, without a CPU variant"
+                )
+                continue
+            larger = replace(cpu.spec, name=f"{spec.name}@cpu", choice=spec.choice or spec.name, automatic=True)
+            self.built.append(replace(cpu, spec=larger))
+            self.reporter.note(f"sizes beyond these bounds run on the CPU in variant {spec.name}")
+
     def place_cpu(self, used: Sequence[Collection[str]]) -> list[tuple[VariantSpec, Plan]]:
         """The placed CPU-only variants; none if disabled or, with a note, if they cannot be placed.
 
@@ -226,6 +254,8 @@ class Job:
             self.reporter.warn(f"no partition is checked, and the bundle has no golden vectors: {error.message}")
             self.unchecked.append(f"all: {error.message}")
             return None, None
+        if self._uses_gpu:
+            require_within(self.model, found.inputs)
         self._report_unseen(found)
         tensors = {n: v for n, v in found.outputs.items() if isinstance(v, np.ndarray) and v.dtype != object}
         golden = {n: v for n, v in tensors.items() if n not in found.random and not is_narrow(v)}

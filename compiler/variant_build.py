@@ -24,6 +24,7 @@ from heterocc.compiler.variants import VariantSpec
 from heterocc.passes.base import Pass
 from heterocc.passes.plan import Plan
 from heterocc.passes.show.printer import print_plan
+from heterocc.runtime.select.ranking import GPU_BACKENDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,11 @@ class BuiltVariant:
         found = zip(pairs, self.checks.checked, self.checks.binaries, strict=True)
         return tuple(Piece(job, lowered, checked, binaries) for (job, lowered), checked, binaries in found)
 
+    @property
+    def uses_gpu(self) -> bool:
+        """Whether a GPU runs some of its nodes."""
+        return any(job.device.backend in GPU_BACKENDS for job in self.built.jobs)
+
     def parts(self, model: ImportedModel, notes: Sequence[str] = ()) -> VariantParts:
         """The contents of the variant in the bundle; `notes` come before its own."""
         report, pieces = self.report, self.pieces
@@ -79,7 +85,7 @@ class BuiltVariant:
             summary=report.summary,
             model=model,
             choice=self.spec.choice,
-            bounds=self.spec.bounds,
+            bounds={**self.spec.bounds, **model.planned} if self.uses_gpu else self.spec.bounds,
             notes=tuple(map(one_line, (*notes, *unchecked, *report.check_notes, *tuned, *moved))),
         )
 
@@ -105,9 +111,10 @@ class VariantBuilder:
         """Run the passes, or others, for a variant's devices. Errors of the passes name the variant."""
         with self.reporter.stage("placing"), timed(self.seconds, "partition"), _naming(spec):
             known = self.measured
-            seen = build_machine(self.model, spec.devices, self.query.reasons(), known.seconds, known.links)
+            typical = self.model.typical
+            seen = build_machine(typical, spec.devices, self.query.reasons(), known.seconds, known.links)
             refusals = {d.name: {**seen.refusals.get(d.name, {}), **self.wrong.get(d.name, {})} for d in spec.devices}
-            initial = Plan.initial(self.model.graph, replace(seen, refusals=refusals), spec.affinity)
+            initial = Plan.initial(typical.graph, replace(seen, refusals=refusals), spec.affinity)
             try:
                 return run_pipeline(initial, passes or self.passes, self.trace, variant=spec.prefix)
             except UnsupportedOpError as error:

@@ -249,9 +249,18 @@ class FeedCheck:
             )
 
 
-def another_size(info: TensorInfo, place: int, size: int) -> Hint:
+def another_size(info: TensorInfo, place: int, size: int) -> Hint | str:
     """The hint for a size of an input's dimension for which the bundle has no code."""
     name = (info.shape or ())[place]
+    sizes = info.sizes[place] if info.sizes else None
+    if isinstance(name, str) and sizes is not None and sizes.minimum is not None:
+        if size == 0 or sizes.maximum is None:
+            return f"give a size of {sizes.minimum} or more"
+        low, high = min(size, sizes.minimum), max(size, sizes.maximum)
+        return Hint(
+            f"compile the model again with other bounds: dims={{'{name}': ({low}, {high})}}",
+            f"compile the model again with other bounds: --dim {name}={low}..{high}",
+        )
     if isinstance(name, str):
         return Hint(
             f"compile the model again for this size, too: hints={{'{name}': (…, {size})}}",

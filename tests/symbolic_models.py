@@ -82,6 +82,21 @@ def convolutions(side: int | str = 16) -> onnx.ModelProto:
     return dynamic_model(nodes, inputs, ["y"], weights | _ints(first=0, axis=[0], rest=[-1]))
 
 
+def filtered() -> onnx.ModelProto:
+    """3×3 convolutions with as many channels as suit minimal filtering, and a product, over a dynamic batch."""
+    nodes = [
+        _N("Conv", ["x", "w0"], ["c0"], pads=[1] * 4),
+        _N("Relu", ["c0"], ["r0"]),
+        _N("Conv", ["r0", "w1"], ["c1"], pads=[1] * 4),
+        _N("Conv", ["c1", "p"], ["c2"]),
+        _N("GlobalAveragePool", ["c2"], ["g"]),
+        _N("Flatten", ["g"], ["f"]),
+        _N("Gemm", ["f", "wf"], ["y"], transB=1),
+    ]
+    weights = _weights(w0=(32, 3, 3, 3), w1=(32, 32, 3, 3), p=(64, 32, 1, 1), wf=(10, 64))
+    return dynamic_model(nodes, {"x": ("float32", ("batch", 3, 28, 28))}, ["y"], weights)
+
+
 def transformer(size: int = 16, heads: int = 2, longest: int = 40) -> onnx.ModelProto:
     """One layer of an encoder with a table of positions and a mask; batch and sequence are dynamic."""
     per_head = size // heads

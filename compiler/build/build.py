@@ -45,7 +45,7 @@ def jobs_of(plan: Plan, model: ImportedModel, devices: Iterable[TargetDevice]) -
     found = []
     for i, part in enumerate(plan.partitions):
         device, inputs = by_name[part.device], plan.inputs_of(i)
-        if device.backend == "cpu":
+        if device.backend != "ort":
             inputs = with_names(model, part.nodes, inputs)
         found.append(PartitionJob(f"p{i}", model, device, part.nodes, inputs, plan.outputs_of(i)))
     return tuple(found)

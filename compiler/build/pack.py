@@ -25,6 +25,7 @@ from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.lower.backend import LoweredPartition, PartitionJob
 from heterocc.compiler.progress import Progress
 from heterocc.runtime.fault_variables import honoured
+from heterocc.runtime.select.ranking import GPU_BACKENDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +232,7 @@ def _variant(
         notes=parts.notes,
         shapes_of=parts.choice,
         bounds=_bounds(model, parts),
+        rooms=_rooms(model, parts, index),
     )
 
 
@@ -244,6 +246,13 @@ def _bounds(model: ImportedModel, parts: VariantParts) -> dict[str, m.Bounds]:
         low, high = found.get(name, (0, None))
         found[name] = max(low, least), min((n for n in (high, most) if n is not None), default=None)
     return {name: m.Bounds(min=low, max=high) for name, (low, high) in found.items()}
+
+
+def _rooms(model: ImportedModel, parts: VariantParts, index: Mapping[str, int]) -> dict[str, int]:
+    """The most bytes of dynamic values that code for GPUs reads, by their numbers."""
+    jobs = [piece.job for piece in parts.pieces if piece.job.device.backend in GPU_BACKENDS]
+    read = dict.fromkeys(v for job in jobs for v in job.inputs if not model.graph.values[v].is_static)
+    return {str(index[v]): model.most_bytes(v) or 0 for v in read}
 
 
 def _kernel(model: ImportedModel, symbol: str, nodes: tuple[str, ...], outputs: tuple[str, ...]) -> m.Kernel:

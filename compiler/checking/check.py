@@ -225,7 +225,7 @@ class Checker:
         """The error of one node compiled alone for the device, or None."""
         node = self._model.graph.node_by_name[name]
         inputs = tuple(v for v in dict.fromkeys(node.inputs) if v not in self._model.graph.constants)
-        if device.backend == "cpu":
+        if device.backend != "ort":
             inputs = with_names(self._model, (name,), inputs)
         job = PartitionJob("p0", self._model, device, (name,), inputs, node.outputs)
         values = {**self._feed, **Reference(self._model, [*inputs, *node.outputs]).run(self._feed)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,7 +16,7 @@ from onnx import helper
 from heterocc.compiler.importer.draft.draft import np_type, reads
 from heterocc.compiler.importer.symbols.sizes import least_size
 from heterocc.compiler.importer.symbols.symbols import Symbols
-from heterocc.passes.graph import Graph, Value
+from heterocc.passes.graph import DTYPE_BYTES, Graph, Value
 from heterocc.passes.show.printer import count, human_bytes
 
 
@@ -32,6 +33,8 @@ class ImportedModel:
     dimensions in the file, None for those without one, by the model's own names of inputs and outputs. `samples` are
     shapes for inputs with dynamic dimensions, by the model's own names, with which ONNX Runtime runs the model.
     `symbols` are the named dimensions of the inputs, and what follows from them; None if all inputs are fixed.
+    `planned` are the least and largest sizes of these for which memory of GPUs is planned; without them GPUs run no
+    node with a dynamic dimension.
     """
 
     name: str
@@ -46,6 +49,7 @@ class ImportedModel:
     dimensions: Mapping[str, tuple[str | None, ...]] = field(default_factory=dict)
     samples: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     symbols: Symbols | None = None
+    planned: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         """One short line; the fields hold all weights."""
@@ -111,6 +115,29 @@ class ImportedModel:
         shapes = [v.shape for v in self.graph.values.values() if v.shape is not None]
         sizes = {d: self.symbols.sizes[d] for shape in shapes for d in shape if isinstance(d, str)}
         return {name: (least_size(name, sizes.values()), most.get(name)) for name in self.symbols.names}
+
+    def most_bytes(self, name: str) -> int | None:
+        """The most bytes of a value at the planned sizes; None if they are not known."""
+        value = self.graph.values[name]
+        if value.is_static or self.symbols is None:
+            return value.nbytes if value.is_static else None
+        shape = self.symbols.shape_of(value)
+        if shape is None or value.is_opaque or any(d is None or not d.names <= self.planned.keys() for d in shape):
+            return None
+        return math.prod((d.within(self.planned)[1] for d in shape if d is not None), start=DTYPE_BYTES[value.dtype])
+
+    @cached_property
+    def typical(self) -> ImportedModel:
+        """The model for the sizes of seeded inputs, by which costs are estimated; itself if they are not known."""
+        if self.symbols is None:
+            return self
+        sizes: dict[str, int] = {}
+        for name in self.graph.inputs:
+            shape, sample = self.graph.values[name].shape or (), self.sample(name).shape or ()
+            sizes.update(
+                (d, n) for d, n in zip(shape, sample, strict=False) if isinstance(d, str) and isinstance(n, int)
+            )
+        return self.at(sizes) if sizes.keys() >= set(self.symbols.names) else self
 
     def at(self, sizes: Mapping[str, int]) -> ImportedModel:
         """The model for these sizes of all named dimensions, with the same nodes."""

@@ -130,7 +130,7 @@ class ModelSummary:
         yield f"nodes     {sum(self.operators.values())}{inside}: {counts}"
         if self.shape_options:
             yield ""
-            yield "dynamic dimensions; devices other than CPU and ORT need numbers for them:"
+            yield "dynamic dimensions; devices without CPU or ORT beside them need numbers for them:"
             yield f"  {' '.join(self._options())}"
             for name, owners in self.dimensions.items():
                 yield f"  {name} is a dimension of {', '.join(owners)}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tvm import sym, tirx
@@ -30,6 +30,10 @@ class Variables:
     def variable(self, name: str) -> tirx.Var:
         """The variable of a named dimension."""
         return self._vars[name]
+
+    def most(self, planned: Mapping[str, tuple[int, int]]) -> dict[str, int]:
+        """The largest sizes by the names of the variables."""
+        return {self._vars[name].name: high for name, (_, high) in planned.items() if name in self._vars}
 
     def __bool__(self) -> bool:
         return bool(self._vars)

@@ -20,6 +20,7 @@ from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.devices.names import resolve_devices
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.keywords import checked_keywords
+from heterocc.compiler.planned_sizes import with_planned_sizes
 from heterocc.compiler.shape_requests import takes_dynamic
 from heterocc.compiler.support.cache import Answers, open_cache
 from heterocc.compiler.support.report import as_json, as_text
@@ -191,6 +192,7 @@ def query_model(
     Raises the errors of the import and of resolving devices, but none for a node that no device can run; see
     `QueryResult.nowhere`.
     """
+    imported = isinstance(model, ImportedModel)
     if not isinstance(model, ImportedModel):
         from heterocc.compiler.importer.pipeline import import_model
 
@@ -199,6 +201,9 @@ def query_model(
     names, resolved = _names_or_devices(devices)
     if not resolved:
         resolved, notes = resolve_devices(names, device_files, properties, config=config, traits=traits_of(model))
+    if not imported:
+        model, assumed = with_planned_sizes(model, {}, resolved)
+        notes = (*notes, *assumed)
     store = open_cache() if cache is None else cache
     support = Support(model, lowering, known_wrong, store, any(d.last_resort for d in resolved))
     refusals: dict[str, dict[str, Refusal]] = {d.name: {} for d in resolved}

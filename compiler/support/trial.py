@@ -21,6 +21,7 @@ from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.lower.backend import Lowering
 from heterocc.compiler.support.cache import Answer, Answers, NoCache
 from heterocc.passes.graph import Node, Value
+from heterocc.runtime.select.ranking import GPU_BACKENDS
 
 Rule = Literal["refused", "dtype", "shape", "limit", "wrong", "lowering"]
 LoweringFor = Callable[[TargetDevice], Lowering]
@@ -112,26 +113,36 @@ class Support:
             if device.static_shapes_only and not value.is_static and not self._takes_sizes(value, device):
                 return Refusal("shape", f"{role} '{value.name}' has shape {shape_text(value)}, known only at run time")
         for role, value in touched:
-            if device.max_buffer is not None and value.nbytes > device.max_buffer:
-                what = f"{role} '{value.name}' has {value.nbytes} bytes"
+            nbytes = self._most_bytes(value)
+            if device.max_buffer is not None and nbytes > device.max_buffer:
+                what = f"{role} '{value.name}' has {'' if value.is_static else 'up to '}{nbytes} bytes"
                 return Refusal("limit", f"{what}, more than the {device.max_buffer} of one buffer of {device.name}")
-        total = sum(value.nbytes for _, value in touched)
+        total = sum(self._most_bytes(value) for _, value in touched)
         if device.memory is not None and total > device.memory:
             return Refusal("limit", f"its tensors have {total} bytes, more than {device.name}'s {device.memory}")
         return None
 
     def _takes_sizes(self, value: Value, device: TargetDevice) -> bool:
-        """Whether code for the device takes sizes at run time: on a CPU, those that follow from named dimensions.
+        """Whether code for the device takes sizes at run time: those that follow from named dimensions.
 
-        Beside a device of last resort only for a batch of separate items, which runs at the speed of fixed shapes.
+        A GPU needs their largest values, by which its memory is planned. A CPU beside a device of last resort takes
+        only a batch of separate items, which runs at the speed of fixed shapes.
         """
-        if device.backend != "cpu" or value.shape is None or None in value.shape or not self.model.bounds_are_known:
+        if value.shape is None or None in value.shape or not self.model.bounds_are_known:
+            return False
+        if device.backend in GPU_BACKENDS:
+            return self.model.most_bytes(value.name) is not None
+        if device.backend != "cpu":
             return False
         if not self.beside_last_resort:
             return True
         if self._is_batch is None:
             self._is_batch = self.batches(self.model, device)
         return self._is_batch
+
+    def _most_bytes(self, value: Value) -> int:
+        """The most bytes of a value; 0 if they are known only at run time."""
+        return value.nbytes if value.is_static else self.model.most_bytes(value.name) or 0
 
     def _trial(self, node: Node, device: TargetDevice) -> str | None:
         key = self.key(node, device)

@@ -15,6 +15,7 @@ from heterocc.runtime.execute.arranging import Arranging
 from heterocc.runtime.execute.cuda_streams import CudaStreams, device_keeper, hold
 from heterocc.runtime.execute.direct import direct_values
 from heterocc.runtime.execute.dynamic import call_on_objects
+from heterocc.runtime.execute.dynamic_on_device import DynamicValues, call_on_device
 from heterocc.runtime.execute.executable import (
     Executable,
     Instrument,
@@ -204,8 +205,9 @@ class Context:
         self._device_kept = device_keeper(chain.variant)
         self._flight = InFlight(chain.describe)
         self._cuda = CudaStreams() if any(space.backend == "cuda" for space in plan.spaces) else None
+        self._dynamic = DynamicValues(chain.variant, plan, chain.allocations, keep_all=not reuse)
         if self._cuda is not None:
-            hold(self, (self.tensors, self.arrays))
+            hold(self, (self.tensors, self.arrays, self._dynamic.rooms, self._dynamic.tensors))
         awaited = frozenset(step.step for step in plan.steps if isinstance(step, Wait))
         buffers = self.buffers
         self.direct = direct_values(chain.variant, plan, buffers) if reuse else {}
@@ -233,6 +235,7 @@ class Context:
 
     def _execute(self) -> None:
         action: Action | None = None
+        self._dynamic.tensors.clear()
         try:
             for action in self._actions:
                 action()
@@ -291,6 +294,9 @@ class Context:
         dynamic = self._chain.schedule.objects.intersection((*part.inputs, *part.outputs))
         if part.kind == "tvm" and dynamic:
             hook = None if observer is None else observer.instrument(index)
+            if space != HOST:
+                code, known = self._chain.compiled[index], self._chain.schedule.objects
+                return call_on_device(code, part, space, self.tensors, self.objects, self._dynamic, known, hook)
             return call_on_objects(self._chain.compiled[index], part, self.tensors, self.arrays, self.objects, hook)
         if part.kind == "tvm":
             arguments = [self.tensors[value, space] for value in (*part.inputs, *part.outputs)]

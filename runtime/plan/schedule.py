@@ -129,8 +129,11 @@ def schedule(
     host buffers and are not copied. Pairs in `direct` copy from the first device to the second without the host; other
     devices exchange values by way of host memory.
 
+    Dynamic values are not copied by steps: partitions on devices take them from the host's objects and leave them
+    there. With such partitions the order is the simplest one.
+
     Raises BundleManifestError if a partition reads a value that was not written, or one compiled for another device
-    than the CPU a dynamic value.
+    than the CPU a dynamic value without room.
     """
     objects = frozenset(i for i, spec in enumerate(variant.values) if static_shape(spec) is None)
     _check(variant, objects)
@@ -138,7 +141,11 @@ def schedule(
     spaces = tuple(
         space_of(variant.devices[p.device].backend, variant.devices[p.device].index) for p in variant.partitions
     )
-    flow = _flow(variant, spaces, constants, shared, direct)
+    apart = any(
+        space != HOST and objects.intersection((*part.inputs, *part.outputs))
+        for space, part in zip(spaces, variant.partitions, strict=True)
+    )
+    flow = _flow(variant, spaces, constants | objects if apart else constants, shared, direct)
     residents = dict.fromkeys(
         (value, space)
         for part, space in zip(variant.partitions, spaces, strict=True)
@@ -152,7 +159,7 @@ def schedule(
         return Schedule(spaces, order.steps, order.agents, buffers, tuple(residents), objects, shared)
 
     plain = planned(issue(flow, early=False, reorder=False))
-    if set(spaces) <= {HOST}:
+    if apart or set(spaces) <= {HOST}:
         return plain
     limit = max(MEMORY_FOR_OVERLAP * plain.nbytes(), plain.nbytes() + FREE_BYTES)
     candidates = (planned(issue(flow, early=True, reorder=reorder)) for reorder in (True, False))
@@ -164,7 +171,7 @@ def _check(variant: Variant, objects: frozenset[int]) -> None:
     known = {*variant.inputs, *constants}
     for part in variant.partitions:
         if part.kind == "tvm" and variant.devices[part.device].backend != "cpu":
-            dynamic = [variant.values[v].name for v in (*part.inputs, *part.outputs) if v in objects]
+            dynamic = [variant.values[v].name for v in part.inputs if v in objects and str(v) not in variant.rooms]
             if dynamic:
                 raise BundleManifestError(
                     f"partition '{part.name}' is compiled, but '{dynamic[0]}' has no static shape"

@@ -54,11 +54,12 @@ def write_sample(
     faults: tuple[str, ...] = (),
     arranged: bool = False,
     dynamic: bool = False,
+    rooms: bool = False,
 ) -> Manifest:
     """Write the sample: three partitions in the first variant, one in the second.
 
     The code of the first reads its weight in another layout if `arranged`. A third variant has any batch from 1 to 64
-    if `dynamic`.
+    if `dynamic`, and with `rooms` a fourth one, too, whose GPU reads the input.
     """
     with BundleWriter(path) as writer:
         index = [writer.add_weight(array) for array in weights()]
@@ -136,12 +137,21 @@ def write_sample(
                 "shapes_of": "cpu",
             }
         )
+        on_gpu = hetero.model_copy(
+            update={
+                "name": "hetero@batch",
+                "values": (spec("x", "batch", 4), *(spec(name, "batch", 3) for name in "aby"), values[4]),
+                "bounds": {"batch": Bounds(min=1, max=64)},
+                "rooms": {"0": 1024},
+                "shapes_of": "hetero",
+            }
+        )
         golden = Golden(seed=1, inputs={"x": "golden/in0.npy"}, outputs={"y": "golden/out0.npy"}, rtol=1e-4, atol=1e-5)
         ends = [spec("x", "batch", 4), spec("y", "batch", 3)] if dynamic else [spec("x", 1, 4), spec("y", 1, 3)]
         return writer.finish(
             producer=Producer(heterocc="0.1.0", tvm="0.27.0", onnxruntime="1.20.0"),
             model=ModelInfo(name=name, sha256="0" * 64, opsets={"": 17}, inputs=(ends[0],), outputs=(ends[1],)),
-            variants=(hetero, only_cpu, *([batch] if dynamic else [])),
+            variants=(hetero, only_cpu, *([batch] if dynamic else []), *([on_gpu] if rooms else [])),
             golden=golden,
             goldens=(golden,) if dynamic else (),
             faults=faults,

@@ -335,6 +335,8 @@ def test_a_bundle_has_the_bytes_of_the_current_version(tmp_path: Path) -> None:
     assert (tmp_path / "m.hcb").read_bytes() == (GOLDEN / "bundle-2.0.hcb").read_bytes()
     write_sample(tmp_path / "m.hcb", faults=("HETEROCC_TEST_WRONG_KERNEL",), arranged=True, dynamic=True)
     assert (tmp_path / "m.hcb").read_bytes() == (GOLDEN / "bundle-3.0.hcb").read_bytes()
+    write_sample(tmp_path / "m.hcb", faults=("HETEROCC_TEST_WRONG_KERNEL",), arranged=True, dynamic=True, rooms=True)
+    assert (tmp_path / "m.hcb").read_bytes() == (GOLDEN / "bundle-3.1.hcb").read_bytes()
 
 
 def test_a_bundle_without_simulated_failures_has_no_field_for_them(tmp_path: Path) -> None:

@@ -62,6 +62,26 @@ def on_a_gpu(tree: Any) -> None:
     tree["variants"][0]["values"][1]["shape"] = ["batch", 3]
 
 
+def no_room(tree: Any) -> None:
+    tree["variants"][3]["rooms"] = {"1": 64}
+
+
+def room_outside(tree: Any) -> None:
+    tree["variants"][3]["rooms"]["9"] = 64
+
+
+def room_of_static(tree: Any) -> None:
+    tree["variants"][3]["rooms"]["4"] = 8
+
+
+def huge_room(tree: Any) -> None:
+    tree["variants"][3]["rooms"]["0"] = 2**63 - 1
+
+
+def no_rooms(tree: Any) -> None:
+    del tree["variants"][3]["rooms"]
+
+
 def no_rank(tree: Any) -> None:
     tree["variants"][2]["values"][0]["shape"] = None
 
@@ -87,5 +107,25 @@ CASES = [
 @pytest.mark.parametrize(("edit", "words"), CASES, ids=[edit.__name__ for edit, _ in CASES])
 def test_a_manifest_that_breaks_a_rule_is_refused(sample: Path, tmp_path: Path, edit: Any, words: str) -> None:
     pack(tmp_path / "x.hcb", edited(sample, edit))
+    with pytest.raises(BundleManifestError, match=words):
+        open_bundle(tmp_path / "x.hcb")
+
+
+ROOMS = [
+    (no_room, "has no static shape"),
+    (no_rooms, "has no static shape"),
+    (room_outside, "rooms"),
+    (room_of_static, "not a tensor of dynamic shape"),
+    (huge_room, "has 9223372036854775807 bytes"),
+]
+
+
+@pytest.mark.parametrize(("edit", "words"), ROOMS, ids=[edit.__name__ for edit, _ in ROOMS])
+def test_a_gpu_reads_a_dynamic_value_only_with_a_plausible_room(tmp_path: Path, edit: Any, words: str) -> None:
+    write_sample(tmp_path / "m.hcb", dynamic=True, rooms=True)
+    with open_bundle(tmp_path / "m.hcb") as bundle:
+        assert (bundle.manifest.version.major, bundle.manifest.version.minor) == (3, 1)
+        assert bundle.manifest.variants[3].rooms == {"0": 1024}
+    pack(tmp_path / "x.hcb", edited(tmp_path / "m.hcb", edit))
     with pytest.raises(BundleManifestError, match=words):
         open_bundle(tmp_path / "x.hcb")

@@ -26,6 +26,16 @@ class Compound:
             return f"({self.left.text})//{self.right.factor_text}"
         return f"{self.kind}({self.left.text}, {self.right.text})"
 
+    def within(self, ranges: Mapping[str, tuple[int, int]]) -> tuple[int, int]:
+        """Bounds of the value for ranges of the named dimensions."""
+        left, right = self.left.within(ranges), self.right.within(ranges)
+        if self.kind == "//":
+            divisors = [d for d in right if d > 0] or [1]
+            found = [n // d for n in left for d in divisors]
+            return min(found), max(found)
+        rule = min if self.kind == "min" else max
+        return rule(left[0], right[0]), rule(left[1], right[1])
+
     def at(self, sizes: Mapping[str, int]) -> int:
         """The value for the sizes of the named dimensions."""
         left, right = self.left.at(sizes), self.right.at(sizes)
@@ -110,6 +120,18 @@ class Size:
             count * math.prod(sizes[a] if isinstance(a, str) else a.at(sizes) for a in product)
             for product, count in self.terms
         )
+
+    def within(self, ranges: Mapping[str, tuple[int, int]]) -> tuple[int, int]:
+        """Bounds of the value for ranges of the named dimensions: the least and the largest size of each."""
+        low = high = 0
+        for product, count in self.terms:
+            ends = (count, count)
+            for atom in product:
+                other = ranges[atom] if isinstance(atom, str) else atom.within(ranges)
+                found = [a * b for a in ends for b in other]
+                ends = min(found), max(found)
+            low, high = low + ends[0], high + ends[1]
+        return low, high
 
     def __add__(self, other: Size) -> Size:
         return _sum((*self.terms, *other.terms))

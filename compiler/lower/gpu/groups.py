@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import tvm_ffi
 from tvm import ir, s_tir, sym, tirx
 
-from heterocc.compiler.lower.gpu.limits import Limits
+from heterocc.compiler.lower.gpu.limits import ENDLESS, Limits
 
 if TYPE_CHECKING:
     from tvm.s_tir.schedule import LoopRV, SBlockRV
@@ -26,9 +26,19 @@ MOST_IDLE = 1.25
 
 _TRIES = 4096
 
+_COLUMNS = 16
+"""Work groups along the first axis of a grid whose size is known only at run time, on devices with short axes. The last
+row of the grid has as many as the others, without work."""
+
 
 class LostGuardError(Exception):
     """A block that was moved into a partial work group lacks the guard for items beyond the end."""
+
+
+def extent_of(schedule: s_tir.Schedule, loop: LoopRV) -> int | None:
+    """The number of iterations of a loop; None if it is known only at run time."""
+    extent = schedule.get(loop).extent
+    return int(extent) if isinstance(extent, tirx.IntImm) else None
 
 
 def bind_items(schedule: s_tir.Schedule, loop: LoopRV, most: int, limits: Limits) -> LoopRV:
@@ -36,8 +46,9 @@ def bind_items(schedule: s_tir.Schedule, loop: LoopRV, most: int, limits: Limits
 
     If it costs little, groups divide the loop evenly, so that a guard is not needed.
     """
-    extent = int(schedule.get(loop).extent)
-    groups, item = schedule.split(loop, factors=[None, _group_size(extent, most, limits.vectors)])
+    extent = extent_of(schedule, loop)
+    size = most if extent is None else _group_size(extent, most, limits.vectors)
+    groups, item = schedule.split(loop, factors=[None, size])
     bind_groups(schedule, groups, limits)
     schedule.bind(item, "threadIdx.x")
     return item
@@ -45,8 +56,13 @@ def bind_items(schedule: s_tir.Schedule, loop: LoopRV, most: int, limits: Limits
 
 def bind_groups(schedule: s_tir.Schedule, loop: LoopRV, limits: Limits) -> None:
     """Bind a loop to work groups, along two axes of the grid if it is too long for one."""
-    count = int(schedule.get(loop).extent)
-    if count <= limits.grid:
+    count = extent_of(schedule, loop)
+    if count is None and limits.grid < ENDLESS:
+        outer, inner = schedule.split(loop, factors=[None, _COLUMNS])
+        schedule.bind(outer, "blockIdx.y")
+        schedule.bind(inner, "blockIdx.x")
+        return
+    if count is None or count <= limits.grid:
         schedule.bind(loop, "blockIdx.x")
         return
     least = -(-count // limits.grid)

@@ -10,7 +10,7 @@ from tvm.s_tir.dlight.analysis import normalize_prim_func
 from tvm.s_tir.dlight.base import try_inline
 
 from heterocc.artifacts.errors import LoweringError
-from heterocc.compiler.lower.gpu.groups import LostGuardError, bind_items, move_to
+from heterocc.compiler.lower.gpu.groups import LostGuardError, bind_items, extent_of, move_to
 from heterocc.compiler.lower.gpu.limits import Limits
 from heterocc.compiler.lower.launches import launches
 
@@ -75,7 +75,8 @@ def bind_block(schedule: s_tir.Schedule, block: SBlockRV, kinds: str, limits: Li
         spatial = [schedule.add_unit_loop(loops[0] if loops else block)]
     if len(loops) > 1:
         schedule.reorder(*spatial, *reduced, *opaque)
-    short = bool(reduced) and prod(int(schedule.get(loop).extent) for loop in reduced) <= UNROLLED
+    terms = [extent_of(schedule, loop) for loop in reduced]
+    short = bool(reduced) and prod(UNROLLED + 1 if n is None else n for n in terms) <= UNROLLED
     lanes = _lanes(schedule, block, spatial[-1]) if short and not opaque and limits.vectors else 1
     lane = None
     if lanes > 1:
@@ -108,5 +109,5 @@ def _lanes(schedule: s_tir.Schedule, block: SBlockRV, loop: LoopRV) -> int:
     text = str(node.body)
     if not plain or any(word in text for word in ("if_then_else", "Select", "Cast", "//", "%")):
         return 1
-    extent = int(schedule.get(loop).extent)
-    return next(n for n in (16, 8, 4, 2, 1) if extent % n == 0)
+    extent = extent_of(schedule, loop)
+    return 1 if extent is None else next(n for n in (16, 8, 4, 2, 1) if extent % n == 0)

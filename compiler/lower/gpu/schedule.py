@@ -88,7 +88,7 @@ def _scheduled(function: tirx.PrimFunc, limits: Limits, where: str | None, packa
     if ready and not others:
         return Packed(function)
     problem = ""
-    for rule in RULES:
+    for rule in RULES[-1:] if is_sized(function) else RULES:
         try:
             packed = scheduled_by(rule, function, limits, packable)
         except s_tir.ScheduleError as error:
@@ -106,8 +106,8 @@ def _scheduled(function: tirx.PrimFunc, limits: Limits, where: str | None, packa
 
 
 def _fits(function: tirx.PrimFunc, limits: Limits) -> bool:
-    """Whether the device supports the kernel's dtypes and the kernel is to be scheduled by rules."""
-    return not _ready_made(function)[0] and limits.dtypes.issuperset(tensor_dtypes(function))
+    """Whether the device supports the kernel's dtypes and the kernel is to be scheduled by several rules."""
+    return not is_sized(function) and not _ready_made(function)[0] and limits.dtypes.issuperset(tensor_dtypes(function))
 
 
 def _packable(module: KernelModule) -> dict[str, frozenset[int]]:
@@ -157,6 +157,12 @@ def _ready_made(function: tirx.PrimFunc) -> tuple[list[str], list[str]]:
 
     tvm_ffi.structural_walk(function.body, [(s_tir.SBlock, visit)], order="post")
     return ready, others
+
+
+def is_sized(function: tirx.PrimFunc) -> bool:
+    """Whether sizes of a kernel's tensors are known only at run time, or it computes with such sizes."""
+    tensors = [p for p in function.params if isinstance(p.ty, tirx.BufferType)]
+    return len(tensors) < len(function.params) or any(not isinstance(d, tirx.IntImm) for t in tensors for d in t.shape)
 
 
 def tensor_dtypes(function: tirx.PrimFunc) -> tuple[str, ...]:

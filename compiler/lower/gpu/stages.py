@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from heterocc.compiler.lower.backend import PartitionJob
 from heterocc.compiler.lower.fault import plant_fault
+from heterocc.compiler.lower.gpu.items import MOST_ITEMS, over_items
 from heterocc.compiler.lower.gpu.limits import Limits
 from heterocc.compiler.lower.gpu.schedule import schedule_kernels
 from heterocc.compiler.lower.gpu.tuning.tune import tuner_for
-from heterocc.compiler.lower.pipeline import KernelModule, destination_passing, kernel_module
+from heterocc.compiler.lower.pipeline import KernelModule, destination_passing, import_partition, kernel_module
+from heterocc.compiler.lower.relax.separable import is_separable
 from heterocc.compiler.lower.stages import Stages
+from heterocc.compiler.lower.variables import Variables
 
 if TYPE_CHECKING:
     from tvm import tirx
@@ -40,7 +44,30 @@ class GpuStages:
 
     def run(self, job: PartitionJob) -> Stages:
         """Lower a partition to scheduled kernels. Raises LoweringError, and any exception of TVM's."""
+        batch = self._over_batch(job)
+        if batch is not None:
+            return batch
         module = self.before(plant_fault(kernel_module(job, self.target), job))
         tuner = tuner_for(job, self.alone)
+        most = Variables(job.model).most(job.model.planned)
         scheduled = self.after(schedule_kernels(module, self.target, self.limits, tuner))
-        return Stages(module, scheduled, destination_passing(scheduled), tuner.chosen if tuner else ())
+        return Stages(module, scheduled, destination_passing(scheduled, most), tuner.chosen if tuner else ())
+
+    def _over_batch(self, job: PartitionJob) -> Stages | None:
+        """The partition as kernels for one item that run for all, if its only named dimension is a batch of these."""
+        symbols = job.model.symbols
+        if symbols is None or len(symbols.names) != 1:
+            return None
+        (name,) = symbols.names
+        size, (_, high) = Variables(job.model).variable(name), job.model.planned.get(name, (0, MOST_ITEMS + 1))
+        if high > MOST_ITEMS or not is_separable(import_partition(job, self.target).mod, size.name):
+            return None
+        single = dataclasses.replace(job, model=job.model.at({name: 1}))
+        module = self.before(plant_fault(kernel_module(single, self.target), single))
+        tuner = tuner_for(single, self.alone)
+        scheduled = over_items(schedule_kernels(module, self.target, self.limits, tuner), size)
+        if scheduled is None:
+            return None
+        scheduled = self.after(scheduled)
+        entry = destination_passing(scheduled, {size.name: high})
+        return Stages(module, scheduled, entry, tuner.chosen if tuner else ())

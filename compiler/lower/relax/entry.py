@@ -5,7 +5,7 @@ If the shapes of inputs and outputs are known only at run time it is `main(*inpu
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 import tvm
@@ -29,13 +29,16 @@ if TYPE_CHECKING:
 SYMBOLS = "heterocc.symbols"
 """The attribute of the entry that holds the symbol of every kernel call in order."""
 
+_PLAN_OUTPUTS = "relax.memory_plan_dynamic_func_output"
+"""TVM's attribute of functions that return tensors of dynamic shape in memory for the largest sizes."""
 
-def destination_passing(module: KernelModule) -> tvm.IRModule:
+
+def destination_passing(module: KernelModule, most: Mapping[str, int] | None = None) -> tvm.IRModule:
     """The module with an entry that calls kernels on inputs, outputs, one tuple of parameters, and planned workspace.
 
     It returns an empty tuple; if inputs or outputs have dimensions without a fixed size, a tuple of the outputs, which
-    it allocates. Kernel calls are in the order of `module.kernels`; the last arguments of each are the
-    tensors that it writes.
+    it allocates. `most` are the largest sizes of variables, by name, for which memory is then planned.
+    Kernel calls are in the order of `module.kernels`; the last arguments of each are the tensors that it writes.
     """
     main = module.mod["main"]
     inputs = [p for p in main.params if p.name not in module.arrays]
@@ -109,6 +112,9 @@ def destination_passing(module: KernelModule) -> tvm.IRModule:
     entry = relax.Function(params, body, ty, is_pure=False)
     entry = entry.with_attr("global_symbol", "main").with_attr("relax.force_pure", True)
     entry = entry.with_attr(SYMBOLS, [k.symbol for k in module.kernels])
+    if most and allocates:
+        bounds = {name: tirx.IntImm("int64", size) for name, size in most.items()}
+        entry = entry.with_attr("tir_var_upper_bound", bounds).with_attr(_PLAN_OUTPUTS, True)
     idle = {b.value.args[0].name_hint for b in bindings if b.var.name in wholes}
     idle -= {b.value.args[0].name_hint for b in bindings if is_kernel_call(b.value) and b.var.name not in wholes}
     functions = {gv: f for gv, f in module.mod.functions_items() if gv.name_hint not in {"main", *idle}}

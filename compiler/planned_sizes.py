@@ -1,0 +1,89 @@
+"""The sizes of dynamic dimensions for which memory of GPUs is planned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from heterocc.artifacts.errors import Hint, ShapeOptionError
+from heterocc.compiler.devices.device import TargetDevice
+from heterocc.compiler.importer.model import ImportedModel
+from heterocc.runtime.select.ranking import GPU_BACKENDS
+
+FIRST = 16
+"""The largest size, by default, of a dimension that is the first of an input, which is usually a batch."""
+
+OTHERS = 512
+"""The largest size, by default, of any other dimension, such as a sequence or the side of an image."""
+
+
+def with_planned_sizes(
+    model: ImportedModel, bounds: Mapping[str, tuple[int, int]], devices: Iterable[TargetDevice]
+) -> tuple[ImportedModel, tuple[Hint | str, ...]]:
+    """The model with the sizes for which memory of the GPUs among `devices` is planned, and notes on defaults.
+
+    `bounds` are the user's, by dimension. A default is at least the size that seeded inputs have, and at most the
+    largest size that the model's nodes allow. Without a GPU the model is returned as it is.
+    """
+    gpus = [device.name for device in devices if device.backend in GPU_BACKENDS]
+    if not gpus or model.symbols is None or not model.symbols.names:
+        return model, ()
+    firsts, seen = _dimensions(model)
+    planned: dict[str, tuple[int, int]] = {}
+    assumed: list[str] = []
+    for name in model.symbols.names:
+        least, most = model.bounds.get(name, (0, None))
+        if name in bounds:
+            low, high = bounds[name]
+        else:
+            low, high = 1, max(FIRST if name in firsts else OTHERS, seen.get(name, 1), least)
+            assumed.append(name)
+        low, high = max(low, least, 1), high if most is None else min(high, most)
+        planned[name] = low, high
+    if any(low > high for low, high in planned.values()):
+        return model, ()
+    return replace(model, planned=planned), _notes(gpus, planned, assumed)
+
+
+def require_within(model: ImportedModel, feed: Mapping[str, Any]) -> None:
+    """Raise ShapeOptionError (HC106) for an input, by internal name, with a size for which no memory is planned."""
+    for name in model.graph.inputs:
+        shape, array = model.graph.values[name].shape or (), feed.get(name)
+        if isinstance(array, np.ndarray) and array.ndim == len(shape):
+            for dim, size in zip(shape, array.shape, strict=True):
+                low, high = model.planned.get(dim, (size, size)) if isinstance(dim, str) else (size, size)
+                if not low <= size <= high:
+                    source = model.sources.get(name, name)
+                    ends = min(low, max(size, 1)), max(high, size)
+                    raise ShapeOptionError(
+                        f"dimension '{dim}' of the given input '{source}' is {size}; its bounds are {low} to {high}",
+                        where=model.name,
+                        hint=Hint(f"dims={{'{dim}': {ends}}}", f"--dim {dim}={ends[0]}..{ends[1]}"),
+                    )
+
+
+def _notes(gpus: list[str], planned: Mapping[str, tuple[int, int]], assumed: list[str]) -> tuple[Hint | str, ...]:
+    if not assumed:
+        return ()
+    sizes = ", ".join(f"{name} up to {planned[name][1]}" for name in assumed)
+    options = " ".join(f"--dim {name}={planned[name][0]}..{planned[name][1]}" for name in assumed)
+    names = ", ".join(f"'{name}': {planned[name]}" for name in assumed)
+    text = f"memory of {', '.join(gpus)} is planned for {sizes}, by default; "
+    return (Hint(f"{text}dims={{{names}}} sets these bounds", f"{text}{options} sets these bounds"),)
+
+
+def _dimensions(model: ImportedModel) -> tuple[set[str], dict[str, int]]:
+    """The names that are the first dimension of an input, and the largest size of each in seeded inputs."""
+    firsts: set[str] = set()
+    seen: dict[str, int] = {}
+    for name in model.graph.inputs:
+        shape, sample = model.graph.values[name].shape or (), model.sample(name).shape or ()
+        for place, (dim, size) in enumerate(zip(shape, sample, strict=False)):
+            if isinstance(dim, str):
+                firsts |= {dim} if place == 0 else set()
+                if isinstance(size, int):
+                    seen[dim] = max(size, seen.get(dim, 0))
+    return firsts, seen

@@ -1,0 +1,66 @@
+"""The sizes for which memory of GPUs is planned."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heterocc.compiler.devices.device import TargetDevice
+from heterocc.compiler.importer.model import ImportedModel
+from heterocc.compiler.importer.pipeline import import_model
+from heterocc.compiler.importer.symbols.sizes import Size, larger, named, number, quotient, smaller
+from heterocc.compiler.planned_sizes import FIRST, with_planned_sizes
+from tests.symbolic_models import transformer
+
+GPU = TargetDevice("GPU", "opencl")
+CPU = TargetDevice("CPU", "cpu")
+
+
+@pytest.fixture(scope="module")
+def model() -> ImportedModel:
+    return import_model(transformer(), keep_dims=True)
+
+
+def test_defaults_are_within_the_limits_of_the_nodes_and_a_note_names_the_options(model: ImportedModel) -> None:
+    planned, notes = with_planned_sizes(model, {}, (GPU, CPU))
+    assert planned.planned == {"batch": (1, FIRST), "seq": (1, 40)}
+    assert len(notes) == 1 and "--dim batch=1..16 --dim seq=1..40 sets these bounds" in notes[0].command  # type: ignore[union-attr]
+    assert planned.most_bytes("ids") == 16 * 40 * 8 and planned.most_bytes("scores") == 16 * 2 * 40 * 40 * 4
+
+
+def test_given_bounds_are_used_without_a_note(model: ImportedModel) -> None:
+    planned, notes = with_planned_sizes(model, {"batch": (2, 8), "seq": (0, 99)}, (GPU,))
+    assert planned.planned == {"batch": (2, 8), "seq": (1, 40)} and not notes
+
+
+def test_without_a_gpu_nothing_is_planned(model: ImportedModel) -> None:
+    assert with_planned_sizes(model, {}, (CPU,)) == (model, ())
+
+
+def test_costs_are_those_of_the_sizes_of_seeded_inputs(model: ImportedModel) -> None:
+    batch, seq = model.sample("ids").numbers or ()
+    assert model.typical.graph.values["scores"].shape == (batch, 2, seq, seq)
+
+
+sizes = st.recursive(
+    st.one_of(st.integers(-5, 9).map(number), st.sampled_from("ab").map(named)),
+    lambda inner: st.one_of(
+        st.tuples(inner, inner).map(lambda p: p[0] + p[1]),
+        st.tuples(inner, inner).map(lambda p: p[0] - p[1]),
+        st.tuples(inner, inner).map(lambda p: p[0] * p[1]),
+        st.tuples(inner, inner).map(lambda p: smaller(*p)),
+        st.tuples(inner, inner).map(lambda p: larger(*p)),
+        st.tuples(inner, st.integers(1, 7)).map(lambda p: quotient(p[0], number(p[1])) or p[0]),
+    ),
+    max_leaves=6,
+)
+
+
+@given(sizes, st.tuples(st.integers(0, 5), st.integers(5, 9)), st.integers(0, 9), st.integers(0, 9))
+def test_bounds_of_an_expression_hold_for_all_sizes_within_the_ranges(
+    size: Size, first: tuple[int, int], a: int, b: int
+) -> None:
+    a, b = min(max(a, first[0]), first[1]), b % 4 + 2
+    low, high = size.within({"a": first, "b": (2, 5)})
+    assert low <= size.at({"a": a, "b": b}) <= high
