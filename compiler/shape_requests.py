@@ -62,8 +62,8 @@ def shape_requests(options: CompileOptions) -> tuple[ShapeRequest, ...]:
     """The requests of a compile, at least one, each set of shapes with each combination of hinted sizes.
 
     If every list of devices has one that takes dynamic dimensions, those that are not fixed stay dynamic, and a last
-    request beside hints and sets leaves all of these dynamic, for sizes that no other fixes. It is optional unless every
-    list has ONNX Runtime.
+    request beside hints and sets leaves all of these dynamic, for sizes that no other fixes. It is optional unless
+    every list has ONNX Runtime.
 
     Raises ShapeOptionError (HC106) for a name or shape that is given twice, and for more than MAX_REQUESTS.
     """

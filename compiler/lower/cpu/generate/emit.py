@@ -16,6 +16,7 @@ from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.places import index, shape_of
 from heterocc.compiler.lower.cpu.generate.read import Nest
 from heterocc.compiler.lower.cpu.generate.tiles import Run
+from heterocc.compiler.lower.cpu.sizes import is_number, larger, smaller, typical
 
 PARALLEL_WORK = 1 << 18
 """The smallest number of multiply-adds that is divided among threads, about three microseconds of one."""
@@ -37,12 +38,16 @@ class Arguments:
         self._flat = [self._alias(buffer) for buffer in self._given]
 
     def _argument(self, number: int, param: tirx.Buffer) -> tirx.Buffer:
+        if not isinstance(param.ty, tirx.BufferType):
+            return build.arg(param.name, param)
         shape = (self._packed[number],) if number in self._packed else shape_of(param)
         assert shape is not None
         return build.arg(param.name, build.Buffer(tuple(index(n) for n in shape), dtype_of(param)))
 
     @staticmethod
     def _alias(buffer: tirx.Buffer) -> tirx.Buffer:
+        if not isinstance(buffer.ty, tirx.BufferType):
+            return buffer
         size = prod(shape_of(buffer) or ())
         return build.decl_buffer((index(size),), dtype_of(buffer), data=tirx.buffer_data(buffer))
 
@@ -82,7 +87,7 @@ def loop(extent: int, kind: str = "serial") -> Iterator[tirx.Expr]:
 
 def shared_loop(extent: int, work: int) -> AbstractContextManager[tirx.Expr]:
     """A loop, parallel if its `work`, in multiply-adds, is large enough."""
-    return loop(extent, "parallel" if work >= PARALLEL_WORK else "serial")
+    return loop(extent, "parallel" if typical(work) >= PARALLEL_WORK else "serial")
 
 
 def either(condition: tirx.Expr, then: Callable[[], None], otherwise: Callable[[], None]) -> None:
@@ -143,6 +148,13 @@ Step = Callable[[Any, int], None]
 
 def in_turn(terms: int, step: Step) -> None:
     """A loop over `terms` terms, unrolled."""
+    if not is_number(terms):
+        with loop(terms // UNROLL) as outer:
+            for inner in range(UNROLL):
+                step(outer * index(UNROLL) + index(inner), inner)
+        with loop(terms % UNROLL) as inner:
+            step(index(terms - terms % UNROLL) + inner, 0)
+        return
     if terms >= UNROLL:
         with loop(terms // UNROLL) as outer:
             for inner in range(UNROLL):
@@ -168,7 +180,7 @@ def product_tile(
     times, for terms in turn, because the next sum has to wait for the last.
     """
     chains = 1
-    while rows * vectors * chains < 8 and chains < UNROLL and terms >= 4 * UNROLL:
+    while rows * vectors * chains < 8 and chains < UNROLL and typical(terms) >= 4 * UNROLL:
         chains *= 2
     widths = [isa.lanes] * (vectors - 1) + [edge or isa.lanes]
     sums = [[registers(rows, lanes) for lanes in widths] for _ in range(chains)]
@@ -199,17 +211,18 @@ def either_run(tiles: Sequence[Run], tile: tirx.Expr, body: Callable[[Run], None
     if len(tiles) == 1:
         body(tiles[0])
     else:
-        either(tile < index(tiles[1].first), lambda: body(tiles[0]), lambda: body(tiles[1]))
+        either(tile < index(tiles[1].first), lambda: body(tiles[0]), lambda: either_run(tiles[1:], tile, body))
 
 
 def start_of(run: Run, tile: tirx.Expr) -> tirx.Expr:
     """The start of tile number `number`, which is in the run."""
-    return index(run.start) + (tile - index(run.first)) * index(run.size)
+    start = index(run.start) + (tile - index(run.first)) * index(run.size)
+    return start if run.last is None else tirx.min(start, index(run.last))
 
 
 def shares(work: int, tasks: int, tiles: int) -> int:
     """The number of parts of the tiles of each of `tasks` tasks, enough for the threads of any machine."""
-    return 1 if work < PARALLEL_WORK else max(1, min(tiles, -(-TASKS // tasks)))
+    return 1 if typical(work) < PARALLEL_WORK else larger(1, smaller(tiles, -(-TASKS // tasks)))
 
 
 def share(part: tirx.Expr, parts: int, tiles: int) -> tuple[tirx.Expr, tirx.Expr]:
@@ -222,7 +235,7 @@ def share(part: tirx.Expr, parts: int, tiles: int) -> tuple[tirx.Expr, tirx.Expr
 @contextmanager
 def share_loop(part: tirx.Expr, parts: int, tiles: int) -> Iterator[tirx.Expr]:
     """A loop over the tiles of a part."""
-    if parts == 1 or parts == tiles:
+    if parts == 1 or (is_number(parts) and is_number(tiles) and parts == tiles):
         with loop(tiles if parts == 1 else 1) as tile:
             yield tile if parts == 1 else part
         return

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import tvm
 
+from heterocc.compiler.lower.cpu.sizes import typical
 from heterocc.compiler.lower.cpu.target import triple_of, vector_lanes
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ class Isa:
 
     def narrowed(self, length: int) -> Isa:
         """The same registers with at most as many lanes as `length` numbers fill."""
-        lanes = self.lanes
+        lanes, length = self.lanes, typical(length)
         while lanes > 4 and lanes // 2 >= length:
             lanes //= 2
         return replace(self, lanes=lanes)

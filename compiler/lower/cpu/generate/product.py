@@ -34,6 +34,7 @@ from heterocc.compiler.lower.cpu.generate.tiles import (
     edged_rows,
     runs,
 )
+from heterocc.compiler.lower.cpu.sizes import exceeds, is_number, larger, smaller, typical
 
 FETCH_TERMS = 32
 """Terms of a product from which on what its epilogue reads is asked for before: in fewer it would not arrive."""
@@ -54,12 +55,13 @@ def generate_product(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tuple[Pan
 
 def _along_channels(found: Product, isa: Isa) -> bool:
     """Whether a convolution of a narrow map is left to the schedule."""
-    return found.vectors.weight is None and found.numbers.weight is not None and is_narrow(found, isa)
+    fixed = all(is_number(a.length) for a in (*found.outer, found.rows, found.columns))
+    return fixed and found.vectors.weight is None and found.numbers.weight is not None and is_narrow(found, isa)
 
 
 def is_narrow(found: Product, isa: Isa) -> bool:
     """Whether a product's columns are a map so narrow that the schedule's vectors along rows are faster."""
-    if not found.columns.extents:
+    if not found.columns.extents or not is_number(found.columns.length):
         return False
     length, rows = found.columns.length, found.rows.length
     computed = -(-length // isa.lanes) * isa.lanes - isa.lanes + edge_lanes(rows, length, isa)
@@ -80,7 +82,8 @@ class _Writer:
         if self.edge:
             tall, wide = edged_rows(found.rows.length, count, isa), count
         self.row_runs = runs(found.rows.length, tall)
-        self.column_runs = runs(count, wide)
+        # Vectors of a row overlap at its end, not tiles.
+        self.column_runs = runs(count, wide) if is_number(count) else (Run(0, 0, -(-count // wide), wide),)
         self.packed = [self._packing(found.numbers, found.rows, 1, self.row_runs)]
         self.packed.append(self._packing(found.vectors, found.columns, isa.lanes, self.column_runs))
         self.copies = self.packed[1] is None and self._copied()
@@ -115,8 +118,8 @@ class _Writer:
             return True
         if self.found.columns.step(side.form) != 1 or self.length < self.isa.lanes:
             return True
-        pitch = 4 * abs(terms.step(side.form) or 0)
-        return pitch > 0 and terms.length > 16 * ((1 << 16) // math.gcd(pitch, 1 << 16))
+        pitch = 4 * abs(typical(terms.step(side.form) or 0))
+        return pitch > 0 and typical(terms.length) > 16 * ((1 << 16) // math.gcd(pitch, 1 << 16))
 
     def write(self, arguments: Arguments) -> None:
         """Write the kernel's body."""
@@ -126,7 +129,7 @@ class _Writer:
         tiles = sum(r.count for r in self.row_runs)
         parts = emit.shares(found.work, outer * groups, tiles)
         if self.copies:
-            parts = max(1, min(parts, found.rows.length // ROWS_A_TASK))
+            parts = larger(1, smaller(parts, found.rows.length // ROWS_A_TASK))
         with emit.shared_loop(outer * groups * parts, found.work) as task:
             place_number, group, part = emit.unpacked(task, (outer, groups, parts))
             place = self._outer_place(place_number)
@@ -159,9 +162,10 @@ class _Writer:
 
     def _start(self, column: tirx.Expr) -> tirx.Expr:
         """The start of a vector; a last one that would exceed the end overlaps the previous one."""
-        if self.length <= self.isa.lanes:
+        if is_number(self.length) and self.length <= self.isa.lanes:
             return index(0)
-        return tirx.min(column, index(self.length - self.isa.lanes)) if self.length % self.isa.lanes else column
+        exceeds_ = exceeds(self.length, self.isa.lanes)
+        return tirx.min(column, index(self.length - self.isa.lanes)) if exceeds_ else column
 
     def _tile(
         self,
@@ -221,7 +225,7 @@ class _Writer:
     def _fetch(self, arguments: Arguments, place: Place, rows: int, first: tirx.Expr, starts: list[tirx.Expr]) -> None:
         """Ask for what the epilogue reads at the places of a tile: it arrives while the sums are computed."""
         found = self.found
-        if found.terms.length < FETCH_TERMS or found.work < emit.PARALLEL_WORK:
+        if typical(found.terms.length) < FETCH_TERMS or typical(found.work) < emit.PARALLEL_WORK:
             return
         for buffer, form in reads_by_element(self.kernel):
             if not found.rows.step(form) or found.columns.step(form) != 1:
