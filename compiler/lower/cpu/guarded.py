@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import replace
 
-import tvm_ffi
 from tvm import s_tir, tirx
 
 from heterocc.compiler.lower.cpu.blocks import leaf_blocks
+from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.generate import Packings, generate
 from heterocc.compiler.lower.cpu.generate.isa import Isa
-from heterocc.compiler.lower.cpu.sizes import Assumptions, assuming
+from heterocc.compiler.lower.cpu.sizes import Assumptions, assuming, dims_of
 
 _REDUCTION = 2
 
@@ -23,7 +23,7 @@ def sized_kernel(function: tirx.PrimFunc, weights: Collection[int], isa: Isa) ->
     or in generated code of single numbers if weights are packed, so that both read the same weights.
     """
     plain = in_parallel(function)
-    with assuming(function) as found:
+    with assuming(dims_of(function)) as found:
         done = generate(function, weights, isa)
     if done is None or done[0].same_as(function):
         return plain, ()
@@ -31,29 +31,17 @@ def sized_kernel(function: tirx.PrimFunc, weights: Collection[int], isa: Isa) ->
     if not found.conditions:
         return code, packings
     if not packings:
-        return guarded(code, found.conditions, plain), ()
-    with assuming(function) as narrow:
+        return emit.guarded(code, found.conditions, plain), ()
+    with assuming(dims_of(function)) as narrow:
         other = generate(function, weights, replace(isa, lanes=1))
     if other is None or narrow.conditions or [p.key for p in other[1]] != [p.key for p in packings]:
         return plain, ()
-    return guarded(code, found.conditions, other[0]), packings
+    return emit.guarded(code, found.conditions, other[0]), packings
 
 
 def has_sizes(function: tirx.PrimFunc) -> bool:
     """Whether sizes of a kernel are known only at run time."""
-    return bool(Assumptions(function))
-
-
-def guarded(generated: tirx.PrimFunc, conditions: Sequence[tirx.Expr], other: tirx.PrimFunc) -> tirx.PrimFunc:
-    """The generated kernel if all conditions hold, else the other one, which has the same arguments."""
-    pairs = list(zip(other.params, generated.params, strict=True))
-
-    def variable(var: tirx.Var) -> tirx.Expr:
-        return next((new for old, new in pairs if old.same_as(var)), var)
-
-    body = tvm_ffi.structural_map(other.body, [(tirx.Var, variable)], order="post")
-    either = tirx.IfThenElse(tirx.all(*conditions), generated.body, body)
-    return tirx.PrimFunc(list(generated.params), either, attrs=generated.attrs)
+    return bool(Assumptions(dims_of(function)))
 
 
 def in_parallel(function: tirx.PrimFunc) -> tirx.PrimFunc:

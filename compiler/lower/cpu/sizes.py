@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -23,19 +23,18 @@ class SizeUnknownError(TypeError):
 
 
 class Assumptions:
-    """The variables of a kernel's sizes, all at least 1, and conditions on them under which its generated code is right."""
+    """The variables of sizes, all at least 1, and conditions on them under which generated code is right."""
 
-    def __init__(self, function: tirx.PrimFunc) -> None:
+    def __init__(self, dims: Iterable[tirx.Expr]) -> None:
         self.conditions: list[tirx.Expr] = []
         self.analyzer = sym.Analyzer()
         self._typical: list[tuple[tirx.Var, int]] = []
-        for param in function.params:
-            for dim in getattr(param, "shape", [param]):
-                for var in tirx.analysis.undefined_vars(dim):
-                    if not any(var.same_as(known) for known, _ in self._typical):
-                        number = TYPICAL[len(self._typical) % len(TYPICAL)]
-                        self._typical.append((var, number))
-                        self.analyzer.update(var, sym.ConstIntBound(1, sym.ConstIntBound.POS_INF))
+        for dim in dims:
+            for var in tirx.analysis.undefined_vars(dim):
+                if not any(var.same_as(known) for known, _ in self._typical):
+                    number = TYPICAL[len(self._typical) % len(TYPICAL)]
+                    self._typical.append((var, number))
+                    self.analyzer.update(var, sym.ConstIntBound(1, sym.ConstIntBound.POS_INF))
 
     def __bool__(self) -> bool:
         return bool(self._typical)
@@ -72,10 +71,15 @@ class Assumptions:
 _CURRENT: ContextVar[Assumptions | None] = ContextVar("assumptions", default=None)
 
 
+def dims_of(function: tirx.PrimFunc) -> list[tirx.Expr]:
+    """The dimensions of a kernel's arguments, and the numbers among these."""
+    return [dim for param in function.params for dim in getattr(param, "shape", [param])]
+
+
 @contextmanager
-def assuming(function: tirx.PrimFunc) -> Iterator[Assumptions]:
-    """Sizes of a kernel's arguments that are expressions of variables are Sizes inside, not unknown."""
-    found = Assumptions(function)
+def assuming(dims: Iterable[tirx.Expr]) -> Iterator[Assumptions]:
+    """Expressions of the variables of `dims` are Sizes inside, in place of unknown."""
+    found = Assumptions(dims)
     token = _CURRENT.set(found)
     try:
         yield found

@@ -9,7 +9,7 @@ from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.product import is_narrow
 from heterocc.compiler.lower.cpu.generate.product_form import find_product
 from heterocc.compiler.lower.cpu.generate.read import read_kernel
-from heterocc.compiler.lower.cpu.sizes import assuming, attempt
+from heterocc.compiler.lower.cpu.sizes import assuming, attempt, dims_of
 from heterocc.compiler.lower.relax.kernels import KernelModule
 from heterocc.compiler.lower.relax.merge import merge_pairs
 
@@ -41,5 +41,5 @@ def _computes(function: tirx.PrimFunc, isa: Isa) -> bool:
         found = None if kernel is None else find_product(kernel)
         return found is not None and found.vectors.value is not None and not is_narrow(found, isa)
 
-    with assuming(function):
+    with assuming(dims_of(function)):
         return bool(attempt(computes))

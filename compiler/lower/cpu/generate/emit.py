@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 from math import prod
 from typing import Any
 
+import tvm_ffi
 from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as build
@@ -75,6 +76,18 @@ def written(kernel: Nest, packed: Mapping[int, int], body: Callable[[Arguments],
     return function.with_attr("global_symbol", kernel.function.attrs["global_symbol"])
 
 
+def guarded(generated: tirx.PrimFunc, conditions: Sequence[tirx.Expr], other: tirx.PrimFunc) -> tirx.PrimFunc:
+    """The generated kernel if all conditions hold, else the other one, which has the same arguments."""
+    pairs = list(zip(other.params, generated.params, strict=True))
+
+    def variable(var: tirx.Var) -> tirx.Expr:
+        return next((new for old, new in pairs if old.same_as(var)), var)
+
+    body = tvm_ffi.structural_map(other.body, [(tirx.Var, variable)], order="post")
+    either = tirx.IfThenElse(tirx.all(*conditions), generated.body, body)
+    return tirx.PrimFunc(list(generated.params), either, attrs=generated.attrs)
+
+
 @contextmanager
 def loop(extent: int, kind: str = "serial") -> Iterator[tirx.Expr]:
     """A loop over `extent`; omitted if it would run once."""
@@ -134,12 +147,12 @@ def prefetch(buffer: tirx.Buffer, place: tirx.Expr) -> None:
 
 def broadcast(value: tirx.Expr, lanes: int) -> tirx.Expr:
     """A vector of one number."""
-    return build.broadcast(value, lanes)
+    return build.broadcast(value, lanes) if lanes > 1 else value
 
 
 def zeros(lanes: int) -> tirx.Expr:
     """A vector of zeros."""
-    return build.broadcast(build.float32(0.0), lanes)
+    return broadcast(build.float32(0.0), lanes)
 
 
 Step = Callable[[Any, int], None]
@@ -168,14 +181,14 @@ def product_tile(
     vectors: int,
     terms: int,
     isa: Isa,
-    broadcast: Callable[[tirx.Expr, Any], tirx.Expr],
+    factor: Callable[[tirx.Expr, Any], tirx.Expr],
     loaded: Callable[[int, Any], tirx.Expr],
     walk: Callable[[int, Step], None] = in_turn,
     edge: int = 0,
 ) -> Sequence[tirx.Buffer]:
     """Accumulate `rows` × `vectors` vectors over `terms`: one buffer per column of vectors, row by row.
 
-    `broadcast(row, term)` is a number, `loaded(column, term)` a vector, for each term that `walk(terms, step)` calls
+    `factor(row, term)` is a number, `loaded(column, term)` a vector, for each term that `walk(terms, step)` calls
     `step` with. The last column has vectors of `edge` lanes if that is not zero. Few accumulators are kept several
     times, for terms in turn, because the next sum has to wait for the last.
     """
@@ -194,8 +207,8 @@ def product_tile(
         with loop(rows, "unroll") as row:
             for column, (buffer, lanes) in enumerate(zip(sums[number % chains], widths, strict=True)):
                 place = row * index(lanes)
-                factor = build.broadcast(broadcast(row, term), lanes)
-                put(buffer, vector(buffer, place, lanes) + factor * loaded(column, term), place, lanes)
+                number_ = broadcast(factor(row, term), lanes)
+                put(buffer, vector(buffer, place, lanes) + number_ * loaded(column, term), place, lanes)
 
     walk(terms, step)
     for chain in sums[1:]:

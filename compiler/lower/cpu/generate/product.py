@@ -33,6 +33,7 @@ from heterocc.compiler.lower.cpu.generate.tiles import (
     edge_lanes,
     edged_rows,
     runs,
+    vector_runs,
 )
 from heterocc.compiler.lower.cpu.sizes import exceeds, is_number, larger, smaller, typical
 
@@ -82,8 +83,7 @@ class _Writer:
         if self.edge:
             tall, wide = edged_rows(found.rows.length, count, isa), count
         self.row_runs = runs(found.rows.length, tall)
-        # Vectors of a row overlap at its end, not tiles.
-        self.column_runs = runs(count, wide) if is_number(count) else (Run(0, 0, -(-count // wide), wide),)
+        self.column_runs = vector_runs(count, wide)
         self.packed = [self._packing(found.numbers, found.rows, 1, self.row_runs)]
         self.packed.append(self._packing(found.vectors, found.columns, isa.lanes, self.column_runs))
         self.copies = self.packed[1] is None and self._copied()

@@ -50,6 +50,14 @@ def runs(total: int, most: int, multiple: int = 1) -> tuple[Run, ...]:
     return tuple(found)
 
 
+def vector_runs(total: int, most: int) -> tuple[Run, ...]:
+    """`total` vectors in tiles of at most `most`; if it is known only at run time, in tiles of `most` and of one."""
+    if is_number(total):
+        return runs(total, most)
+    whole = total // most
+    return (Run(0, 0, whole, most), *([Run(whole, whole * most, total % most, 1)] if most > 1 else ()))
+
+
 SHORT = 4
 """The size of tiles for fewer than a whole tile, if the number is known only at run time."""
 

@@ -10,7 +10,7 @@ from heterocc.compiler.lower.cpu.blocks import loads, uses
 from heterocc.compiler.lower.cpu.generate.maps import read_map
 from heterocc.compiler.lower.cpu.generate.rows.rows import vector_axis
 from heterocc.compiler.lower.cpu.generate.rows.stages import Rows, RowStage, read_rows
-from heterocc.compiler.lower.cpu.sizes import assuming, attempt, typical
+from heterocc.compiler.lower.cpu.sizes import assuming, attempt, dims_of, typical
 from heterocc.compiler.lower.relax.kernels import KernelModule
 from heterocc.compiler.lower.relax.merge import merge_rows
 
@@ -25,13 +25,13 @@ def joined_rows(module: KernelModule) -> KernelModule:
 
 def _leads(function: tirx.PrimFunc) -> bool:
     """Whether a kernel may be fused with one of rows after it."""
-    with assuming(function):
+    with assuming(dims_of(function)):
         return attempt(lambda: read_map(function)) is not None
 
 
 def _joins(function: tirx.PrimFunc) -> bool:
     """Whether a kernel of rows may be fused with its neighbours: not a product, a window or of long rows."""
-    with assuming(function):
+    with assuming(dims_of(function)):
         return bool(attempt(lambda: _joins_rows(function)))
 
 
