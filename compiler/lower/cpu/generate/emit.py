@@ -230,7 +230,24 @@ def either_run(tiles: Sequence[Run], tile: tirx.Expr, body: Callable[[Run], None
 def start_of(run: Run, tile: tirx.Expr) -> tirx.Expr:
     """The start of tile number `number`, which is in the run."""
     start = index(run.start) + (tile - index(run.first)) * index(run.size)
-    return start if run.last is None else tirx.min(start, index(run.last))
+    return start if is_number(run.start) and run.last is None else bound(_until(start, run.last))
+
+
+def _until(start: tirx.Expr, last: int | None) -> tirx.Expr:
+    return start if last is None else tirx.min(start, index(last))
+
+
+def bound(value: tirx.Expr) -> tirx.Expr:
+    """An index computed once, as a variable that TVM does not replace by its value.
+
+    Sizes that are known only at run time make indices long, and each of hundreds of accesses is simplified apart. LLVM
+    keeps the variable in a register.
+    """
+    if isinstance(value, tirx.Var | tirx.IntImm):
+        return value
+    held = build.alloc_buffer((1,), "int64", scope="global")
+    build.buffer_store(held, value, [index(0)])
+    return build.bind(held[index(0)])
 
 
 def shares(work: int, tasks: int, tiles: int) -> int:
@@ -266,4 +283,6 @@ def unpacked(task: tirx.Expr, extents: Sequence[int]) -> list[tirx.Expr]:
         last = all(e == 1 for e in extents[:place])
         found.append(task if last else tirx.floormod(task, index(extent)))
         task = tirx.floordiv(task, index(extent))
+    if not all(map(is_number, extents)):
+        found = [bound(value) for value in found]
     return found[::-1]

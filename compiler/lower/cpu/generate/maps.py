@@ -241,7 +241,9 @@ class _Writer:
             number, piece = emit.unpacked(task, (outer.length, pieces))
             fixed = [(Axis((n,), (self.nest.extents[n],)), value) for n, value in outer.split(number)]
             with emit.share_loop(piece, pieces, vectors) as vector:
-                self._vector(arguments, fixed, tirx.min(vector * index(lanes), index(axis.length - lanes)), lanes)
+                self._vector(
+                    arguments, fixed, emit.bound(tirx.min(vector * index(lanes), index(axis.length - lanes))), lanes
+                )
 
     def _vector(
         self, arguments: Arguments, fixed: list[tuple[Axis, tirx.Expr]], start: tirx.Expr, lanes: int

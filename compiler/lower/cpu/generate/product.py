@@ -141,6 +141,8 @@ class _Writer:
         loops = tuple(n for a in self.found.outer for n in a.loops)
         every = Axis(loops, tuple(self.kernel.extents[n] for n in loops))
         values = dict(every.split(place))
+        if not all(map(is_number, self.kernel.extents)):
+            values = {n: emit.bound(value) for n, value in values.items()}
         return [(axis, values[axis.loops[0]]) for axis in self.found.outer]
 
     def _panel(
@@ -152,6 +154,8 @@ class _Writer:
         starts = [self._start((number + index(v)) * index(lanes)) for v in range(run.size)]
         if self.edge:
             starts[-1] = index(self.length - self.edge)
+        if not is_number(self.length):
+            starts = [emit.bound(start) for start in starts]
         panel = self._copy(arguments, place, starts) if self.copies else None
         with emit.share_loop(*share) as tile:
             emit.either_run(

@@ -124,7 +124,7 @@ class _Writer:
         for place, step in zip(outer, operand.outer, strict=True):
             if step:
                 total = total + place * index(step)
-        return total
+        return total if all(map(is_number, operand.outer)) else emit.bound(total)
 
     @staticmethod
     def _start(vector: tirx.Expr, lanes: int, length: int) -> tirx.Expr:
@@ -132,7 +132,10 @@ class _Writer:
         if is_number(length) and length <= lanes:
             return index(0)
         start = vector * index(lanes)
-        return tirx.min(start, index(length - lanes)) if exceeds(length, lanes) else start
+        if not exceeds(length, lanes):
+            return start
+        start = tirx.min(start, index(length - lanes))
+        return start if is_number(length) else emit.bound(start)
 
     def _packed_keys(self, outer: Sequence[tirx.Expr]) -> tirx.Buffer:
         """The keys of a head as panels: for each term vectors of keys."""
