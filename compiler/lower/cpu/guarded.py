@@ -11,6 +11,7 @@ from heterocc.compiler.lower.cpu.blocks import leaf_blocks
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.generate import Packings, generate
 from heterocc.compiler.lower.cpu.generate.isa import Isa
+from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.sizes import Assumptions, assuming, dims_of
 
 _REDUCTION = 2
@@ -32,8 +33,9 @@ def sized_kernel(function: tirx.PrimFunc, weights: Collection[int], isa: Isa) ->
         return code, packings
     if not packings:
         return emit.guarded(code, found.conditions, plain), ()
+    tall = max((run.size for p in packings if isinstance(p, Panels) for run in p.runs), default=None)
     with assuming(dims_of(function)) as narrow:
-        other = generate(function, weights, replace(isa, lanes=1))
+        other = generate(function, weights, replace(isa, lanes=1, tall=tall))
     if other is None or narrow.conditions or [p.key for p in other[1]] != [p.key for p in packings]:
         return plain, ()
     return emit.guarded(code, found.conditions, other[0]), packings

@@ -98,8 +98,8 @@ def attempt(step: Callable[[], _Found | None]) -> _Found | None:
     before = len(current.conditions)
     try:
         found = step()
-    except SizeUnknownError:
-        found = None
+    except TypeError:
+        found = None  # SizeUnknownError, or an operation on numbers that sizes do not have
     if found is None:
         del current.conditions[before:]
     return found
@@ -145,6 +145,12 @@ def larger(a: int, b: int) -> int:
 def zero_unless(size: int, *conditions: tirx.Expr) -> int:
     """The size if all conditions hold, else 0; its typical value is the size's."""
     return Size(typical(size), tirx.Select(tirx.all(*conditions), as_expr(size), tirx.const(0, "int64")))
+
+
+def assume(holds: bool) -> None:
+    """Require a comparison of sizes, which is recorded. Raises SizeUnknownError if it fails for the typical sizes."""
+    if not holds:
+        raise SizeUnknownError("the typical sizes are too small")
 
 
 def as_expr(size: int) -> tirx.Expr:

@@ -125,7 +125,8 @@ def scratch(size: int) -> tirx.Buffer:
 
 def spread(numbers: int) -> int:
     """`size` rounded up to an odd number of cache lines, so that planes are spread over all sets of a cache."""
-    return (-(-numbers // 16) | 1) * 16
+    lines = -(-numbers // 16)
+    return (lines | 1 if is_number(lines) else lines + 1 - lines % 2) * 16
 
 
 def vector(buffer: tirx.Buffer, start: tirx.Expr, lanes: int) -> tirx.Expr:

@@ -20,11 +20,15 @@ Dot = Literal["bytes", "pairs", "single"]
 
 @dataclass(frozen=True, slots=True)
 class Isa:
-    """An instruction set: `registers` vector registers, each of `lanes` float32, and its products of integers."""
+    """An instruction set: `registers` vector registers, each of `lanes` float32, and its products of integers.
+
+    `tall` fixes the rows of register tiles, for code that reads weights that other code has packed.
+    """
 
     lanes: int
     registers: int
     dot: Dot = "single"
+    tall: int | None = None
 
     def narrowed(self, length: int) -> Isa:
         """The same registers with at most as many lanes as `length` numbers fill."""

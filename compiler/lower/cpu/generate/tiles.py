@@ -88,7 +88,7 @@ def choose_tile(rows: int, vectors: int, isa: Isa) -> tuple[int, int]:
     """Rows and vectors of the tile with the least modelled time to cover `rows` × `vectors`, remainders included."""
     rows, vectors = typical(rows), typical(vectors)
     best: tuple[tuple[float, int], tuple[int, int]] | None = None
-    for tall in range(1, min(rows, MOST_ROWS) + 1):
+    for tall in range(1, min(rows, MOST_ROWS) + 1) if isa.tall is None else (isa.tall,):
         for wide in range(1, min(vectors, MOST_VECTORS if rows > 1 else ROW_VECTORS) + 1):
             if tall * wide + wide + 1 > isa.registers:
                 break
