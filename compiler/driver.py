@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, TypeVar
 
-from heterocc.artifacts.errors import Hint, ShapeOptionError
+from heterocc.artifacts.errors import HeteroccError, Hint, PassError, ShapeOptionError
 from heterocc.artifacts.files.reading import reading
 from heterocc.artifacts.files.writing import make_folder, require_writable
 from heterocc.artifacts.signing.keys import SigningKey, read_signing_key
@@ -76,10 +77,11 @@ def compile_model(
     with reading(_files(source, options)):
         show = reporter or Reporter()
         measures = options.stop_after in (None, "lower", "pack")
-        jobs = [
-            prepare(source, options, show, target if packs else None, request, further=number > 0, measures=measures)
-            for number, request in enumerate(shape_requests(options))
-        ]
+        jobs = []
+        for number, request in enumerate(shape_requests(options)):
+            with _leaving_out(request, show):
+                place = target if packs else None
+                jobs.append(prepare(source, options, show, place, request, further=number > 0, measures=measures))
         jobs = [job for job in jobs if not job.is_idle]
         require_different([(job.request, job.model) for job in jobs])
         if options.stop_after == "import":
@@ -251,8 +253,7 @@ def _only_request(options: CompileOptions) -> ShapeRequest:
 def _compile(jobs: Sequence[Job], target: Path) -> CompileReport:
     """Place, lower, check and pack the variants of all jobs, of which the first has the bundle's first shapes."""
     options, reporter = jobs[0].options, jobs[0].reporter
-    for job in jobs:
-        job.place()
+    jobs = [job for job in jobs if _can(job, job.place)]
     kept = {
         spec.choice or spec.name
         for job in jobs
@@ -272,9 +273,8 @@ def _compile(jobs: Sequence[Job], target: Path) -> CompileReport:
         for variant in job.placed:
             require_placed(variant.plan)
         job.inputs = given if job in taking else None
-        job.prepare_check()
-    for job in jobs:
-        job.build()
+    jobs = [job for job in jobs if _can(job, job.prepare_check)]
+    jobs = [job for job in jobs if _can(job, job.build)]
     for job, specs in zip(jobs, _cpu(jobs, lambda job: [built.report for built in job.built]), strict=True):
         job.build_cpu(specs)
         job.add_larger()
@@ -299,6 +299,27 @@ def _compile(jobs: Sequence[Job], target: Path) -> CompileReport:
         pack(target, jobs[0].model, parts, goldens=goldens, texts=texts, progress=progress, key=key)
     names = tuple(report.name for report in reports)
     return replace(_report(jobs, reports), output=target, size=target.stat().st_size, variants=names)
+
+
+@contextmanager
+def _leaving_out(request: ShapeRequest, reporter: Reporter) -> Iterator[None]:
+    """Turn errors of the user's model into a note, if the request is optional."""
+    try:
+        yield
+    except PassError:
+        raise
+    except HeteroccError as error:
+        if not request.is_optional:
+            raise
+        reporter.note(f"no code for sizes other than those given: {error.message}")
+
+
+def _can(job: Job, step: Callable[[], None]) -> bool:
+    """Run a step of a job. False, with a note, if it fails and the job's shapes are optional."""
+    with _leaving_out(job.request, job.reporter):
+        step()
+        return True
+    return False
 
 
 def _parts(job: Job, variant: BuiltVariant) -> VariantParts:

@@ -26,7 +26,8 @@ class ShapeRequest:
     """Shapes of inputs and sizes of named dimensions for one import; `label` is what distinguishes it from others.
 
     `bounds` are the least and largest size of named dimensions that stay dynamic. With `keep_dims`, dimensions that are
-    not fixed stay dynamic; otherwise they are an error. `is_open` marks the request for all sizes that no other fixes.
+    not fixed stay dynamic; otherwise they are an error. `is_open` marks the request for all sizes that no other fixes,
+    and `is_optional` one that is left out, with a note, if it cannot be compiled.
     """
 
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
@@ -35,6 +36,7 @@ class ShapeRequest:
     label: str = ""
     keep_dims: bool = False
     is_open: bool = False
+    is_optional: bool = False
 
     @property
     def at(self) -> str:
@@ -59,8 +61,9 @@ class ShapeRequest:
 def shape_requests(options: CompileOptions) -> tuple[ShapeRequest, ...]:
     """The requests of a compile, at least one, each set of shapes with each combination of hinted sizes.
 
-    If every list of devices has one that takes dynamic dimensions, those that are not fixed stay dynamic. If every list
-    has ONNX Runtime, a last request beside hints and sets leaves all of these dynamic, for sizes that no other fixes.
+    If every list of devices has one that takes dynamic dimensions, those that are not fixed stay dynamic, and a last
+    request beside hints and sets leaves all of these dynamic, for sizes that no other fixes. It is optional unless
+    every list has ONNX Runtime.
 
     Raises ShapeOptionError (HC106) for a name or shape that is given twice, and for more than MAX_REQUESTS.
     """
@@ -68,7 +71,7 @@ def shape_requests(options: CompileOptions) -> tuple[ShapeRequest, ...]:
     fixed = {name: size for name, size in options.dims.items() if not isinstance(size, tuple)}
     bounds = {name: _bounds(name, size) for name, size in options.dims.items() if isinstance(size, tuple)}
     lists = (tuple(options.devices), *options.variants)
-    keep, is_open = takes_dynamic(lists), _each_has(lists, "ORT")
+    keep = takes_dynamic(lists)
     if bounds and not keep:
         raise ShapeOptionError(
             f"the bounds of '{next(iter(bounds))}' need a device that takes dynamic dimensions",
@@ -114,10 +117,13 @@ def shape_requests(options: CompileOptions) -> tuple[ShapeRequest, ...]:
             label = ",".join(f"{name}={size}" for name, size in dims.items())
             texts = [f"{name}={'x'.join(map(str, shape))}" for name, shape in shapes.items()]
             label = ";".join([*texts, *([label] if label else [])])
-            label = label if number > 1 or is_open else ""
+            label = label if number > 1 or keep else ""
             found.append(ShapeRequest({**options.shapes, **shapes}, {**fixed, **dims}, bounds, label, keep_dims=keep))
-    if is_open and (options.shape_sets or options.hints):
-        found.append(ShapeRequest(options.shapes, fixed, bounds, "any", keep_dims=True, is_open=True))
+    if keep and (options.shape_sets or options.hints):
+        optional = not _each_has(lists, "ORT")
+        found.append(
+            ShapeRequest(options.shapes, fixed, bounds, "any", keep_dims=True, is_open=True, is_optional=optional)
+        )
     return tuple(found)
 
 

@@ -34,11 +34,13 @@ def heterocc(*arguments: object) -> Result:
 
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Batches of 1 and 6."""
+    """Batches of 1 and 6, and any from 1 to 8."""
     path = tmp_path_factory.mktemp("bundle") / "m.hcb"
-    report = compile_model(product(path.with_suffix(".onnx")), path, devices="CPU", hints={"batch": (1, 6)})
-    assert report.variants == ("main", "main@batch=6")
-    assert [plan["shapes"] for plan in report.to_json()["plans"]] == [{"x": [1, 8]}, {"x": [6, 8]}]  # type: ignore[index, union-attr, attr-defined]
+    options = CompileOptions(devices="CPU", hints={"batch": (1, 6)}, dims={"batch": (1, 8)})
+    report = compile_model(product(path.with_suffix(".onnx")), path, options)
+    assert report.variants == ("main", "main@batch=6", "main@any")
+    shapes = [plan["shapes"] for plan in report.to_json()["plans"]]  # type: ignore[index, union-attr, attr-defined]
+    assert shapes == [{"x": [1, 8]}, {"x": [6, 8]}, {"x": ["batch", 8]}]
     assert report.lines()[1].startswith("main@batch=6: 2 nodes: CPU 2")
     return path
 
@@ -58,18 +60,19 @@ def test_dimensions_stay_dynamic_if_the_cpu_or_onnx_runtime_is_listed(
     assert not takes_dynamic([devices, "GPU"])
 
 
-def test_each_hinted_size_runs_as_in_onnx_runtime(bundle: Path) -> None:
+def test_hinted_and_other_sizes_run_as_in_onnx_runtime(bundle: Path) -> None:
     reference = onnxruntime.InferenceSession(bundle.with_suffix(".onnx"), providers=["CPUExecutionProvider"])
     with load(bundle) as session:
-        assert str(session.inputs[0]) == "x: float32 [batch (1 or 6), 8]"
+        assert str(session.inputs[0]) == "x: float32 [batch (1 to 8), 8]"
         assert str(session.outputs[0]) == "y: float32 [batch, 256]"
-        for size in (1, 6):
+        for size, variant in ((1, "main"), (6, "main@batch=6"), (3, "main@any")):
             x = np.random.default_rng(size).standard_normal((size, 8)).astype(np.float32)
             np.testing.assert_allclose(
                 session.run({"x": x})["y"], reference.run(None, {"x": x})[0], rtol=1e-5, atol=1e-5
             )
-        with pytest.raises(FeedError, match="dimension 'batch' of input 'x' must be 1 or 6, got 3"):
-            session.run({"x": np.zeros((3, 8), np.float32)})
+            assert session.variant.name == variant
+        with pytest.raises(FeedError, match="dimension 'batch' of input 'x' must be 1 to 8, got 9"):
+            session.run({"x": np.zeros((9, 8), np.float32)})
 
 
 def test_weights_are_stored_once_and_are_in_memory_once(bundle: Path) -> None:
@@ -85,11 +88,11 @@ def test_weights_are_stored_once_and_are_in_memory_once(bundle: Path) -> None:
 
 def test_inspect_check_verify_run_and_bench_follow(bundle: Path) -> None:
     shown = heterocc("inspect", bundle).stdout
-    assert "input     x: float32[batch, 8] (batch 1 or 6)" in shown and "golden    seed 0, for 2 shapes" in shown
+    assert "input     x: float32[batch, 8] (batch 1 to 8)" in shown and "golden    seed 0, for 3 shapes" in shown
     assert "  shapes  x=6,8" in shown
     assert "variant main@batch=6 for x=6,8: can run here" in heterocc("check", bundle).stdout
     for found in (verify_bundle(bundle, None), verify_bundle(bundle, bundle.with_suffix(".onnx"))):
-        assert found.ok and [d.name for d in found.differences] == ["y at x=1,8", "y at x=6,8"]
+        assert found.ok and [d.name for d in found.differences][:2] == ["y at x=1,8", "y at x=6,8"]
     for options, shape in ((["--dim", "batch=6"], [6, 256]), (["--shape", "x=6,8"], [6, 256]), ([], [1, 256])):
         done = json.loads(heterocc("run", bundle, "--json", *options).stdout)
         assert done["outputs"]["y"]["shape"] == shape
@@ -99,7 +102,7 @@ def test_inspect_check_verify_run_and_bench_follow(bundle: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--dim", "batch=3"], "must be 1 or 6, got 3"),
+        (["--dim", "batch=9"], "must be 1 to 8, got 9"),
         (["--dim", "bath=6"], "did you mean 'batch'?"),
         (["--shape", "z=6,8"], "no input 'z'"),
         (["--shape", "x=6"], "has 1 dimensions, the input has 2"),
@@ -115,10 +118,22 @@ def test_sets_of_shapes_need_no_names(tmp_path: Path) -> None:
     done = heterocc("compile", path, "--shapes", "x=1,8", "--shapes", "x=4,8", "-d", "CPU", "-o", tmp_path / "m.hcb")
     assert done.exit_code == 0 and "main@x=4x8" in done.stdout, done.output
     with load(tmp_path / "m.hcb") as session:
-        assert str(session.inputs[0]) == "x: float32 [? (1 or 4), 8]"
-        assert session.run({"x": np.ones((4, 8), np.float32)})["y"].shape == (4, 256)
-        with pytest.raises(FeedError, match="dimension 0 of input 'x' must be 1 or 4, got 2"):
-            session.run({"x": np.ones((2, 8), np.float32)})
+        for size in (4, 2):
+            assert session.run({"x": np.ones((size, 8), np.float32)})["y"].shape == (size, 256)
+
+
+def test_sizes_that_the_cpu_does_not_take_are_left_out_with_a_note(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Reshape", ["x", "pairs"], ["y"], name="pair")]
+    constants = {"pairs": np.array([-1, 2, 8], np.int64)}
+    path = save(tmp_path / "m.onnx", nodes, {"x": ("batch", 8)}, {"y": ("half", 2, 8)}, constants)
+    report = compile_model(path, tmp_path / "m.hcb", devices="CPU", hints={"batch": (2, 4)})
+    assert report.variants == ("main", "main@batch=4")
+    (note,) = [n for n in report.notes if n.startswith("no code for sizes other than those given: ")]
+    assert "pair" in note
+    with load(tmp_path / "m.hcb") as session:
+        assert str(session.inputs[0]) == "x: float32 [batch (2 or 4), 8]"
+        with pytest.raises(FeedError, match="dimension 'batch' of input 'x' must be 2 or 4, got 6"):
+            session.run({"x": np.ones((6, 8), np.float32)})
 
 
 def test_every_choice_of_devices_has_all_shapes(tmp_path: Path) -> None:
@@ -128,7 +143,8 @@ def test_every_choice_of_devices_has_all_shapes(tmp_path: Path) -> None:
         manifest = opened.manifest
     assert [v.name for v in manifest.choices] == ["main", "ort"]
     names = [[v.name for v in manifest.with_shapes(choice)] for choice in manifest.choices]
-    assert names == [["main", "main@batch=2", "main@batch=3"], ["ort", "ort@batch=2", "ort@batch=3"]]
+    ends = ["", "@batch=2", "@batch=3", "@any"]
+    assert names == [[f"{choice}{end}" for end in ends] for choice in ("main", "ort")]
     for devices in ("CPU", "ORT", "main", "AUTO"):
         with load(tmp_path / "m.hcb", devices) as session:
             assert session.run({"x": np.ones((3, 8), np.float32)})["y"].shape == (3, 256)
@@ -170,9 +186,11 @@ def test_every_combination_of_hints_and_sets_is_a_request() -> None:
         devices="CPU", shape_sets=[{"x": (1, 2)}, {"x": (3, 4)}], hints={"n": (5, 6)}, dims={"k": 7}
     )
     found = [(dict(r.shapes), dict(r.dims), r.label) for r in shape_requests(options)]
-    assert found[1] == ({"x": (1, 2)}, {"k": 7, "n": 6}, "x=1x2;n=6") and len(found) == 4
-    assert [r.label for r in shape_requests(CompileOptions(devices="CPU", hints={"n": (5,)}))] == [""]
-    assert [r.label for r in shape_requests(CompileOptions(hints={"n": (5,)}))] == ["n=5", "any"]
+    assert found[1] == ({"x": (1, 2)}, {"k": 7, "n": 6}, "x=1x2;n=6") and len(found) == 5
+    for devices, expected in (("GPU", [""]), ("CPU", ["n=5", "any"]), ("CPU,ORT", ["n=5", "any"])):
+        requests = shape_requests(CompileOptions(devices=devices, hints={"n": (5,)}))
+        assert [r.label for r in requests] == expected
+        assert requests[-1].is_optional is (devices == "CPU")
 
 
 @pytest.mark.parametrize("text", ["batch", "=1", "batch=", "batch=1,", "batch=a", "batch=-1"])

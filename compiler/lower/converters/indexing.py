@@ -22,7 +22,9 @@ from heterocc.compiler.lower.converters.values import (
     scalar,
     shape_of,
 )
+from heterocc.compiler.lower.sized import emit_sized
 from heterocc.compiler.lower.straight import constant
+from heterocc.compiler.lower.variables import Extent
 
 op = relax.op
 
@@ -30,36 +32,44 @@ op = relax.op
 @converter("GatherElements")
 def gather_elements(ctx: Context, data: relax.Expr, indices: relax.Expr) -> relax.Expr:
     """GatherElements: a gather of single elements."""
-    shape = shape_of(data)
+    shape = dims_of(data)
     axis = ctx.attrs.get("axis", 0) % len(shape)
     _require_elements(shape[axis], indices)
 
-    def compute(x: te.Tensor, table: te.Tensor) -> te.Tensor:
+    def compute(tensors: list[te.Tensor], sizes: list[tirx.Expr], wanted: list[tirx.Expr]) -> te.Tensor:
+        x, table = tensors
+
         def at(*i: tirx.Var) -> tirx.Expr:
-            return x(*i[:axis], inside(table(*i), shape[axis]), *i[axis + 1 :])
+            return x(*i[:axis], inside(table(*i), sizes[0]), *i[axis + 1 :])
 
-        return te.compute(shape_of(indices), at, name="gather_elements")
+        return te.compute(wanted, at, name="gather_elements")
 
-    return ctx.bb.emit_te(compute, data, indices, primfunc_name_hint="gather_elements")
+    return emit_sized(
+        ctx.bb, compute, [data, indices], [shape[axis]], dims_of(indices), dtype_of(data), "gather_elements"
+    )
 
 
 @converter("GatherND")
 def gather_nd(ctx: Context, data: relax.Expr, indices: relax.Expr) -> relax.Expr:
     """GatherND: a gather of slices by index tuples."""
-    shape, places = shape_of(data), shape_of(indices)
-    batch, depth = ctx.attrs.get("batch_dims", 0), places[-1]
+    shape, places = dims_of(data), dims_of(indices)
+    batch, depth = ctx.attrs.get("batch_dims", 0), shape_of(indices, -1)[0]
     outer = len(places) - 1
-    for size in shape[batch : batch + depth]:
+    indexed = shape[batch : batch + depth]
+    for size in indexed:
         _require_elements(size, indices)
 
-    def compute(x: te.Tensor, table: te.Tensor) -> te.Tensor:
+    def compute(tensors: list[te.Tensor], sizes: list[tirx.Expr], wanted: list[tirx.Expr]) -> te.Tensor:
+        x, table = tensors
+
         def at(*i: tirx.Var) -> tirx.Expr:
-            index = [inside(table(*i[:outer], d), shape[batch + d]) for d in range(depth)]
+            index = [inside(table(*i[:outer], d), sizes[d]) for d in range(depth)]
             return x(*i[:batch], *index, *i[outer:])
 
-        return te.compute((*places[:-1], *shape[batch + depth :]), at, name="gather_nd")
+        return te.compute(wanted, at, name="gather_nd")
 
-    return ctx.bb.emit_te(compute, data, indices, primfunc_name_hint="gather_nd")
+    wanted = (*places[:-1], *shape[batch + depth :])
+    return emit_sized(ctx.bb, compute, [data, indices], indexed, wanted, dtype_of(data), "gather_nd")
 
 
 @converter("Scatter", "ScatterElements")
@@ -193,8 +203,8 @@ def _wrapped(indices: np.ndarray | None, size: int) -> np.ndarray | None:
     return np.where(indices < 0, indices + size, indices).astype(np.int64)
 
 
-def _require_elements(size: int, indices: relax.Expr) -> None:
-    if size == 0 and 0 not in shape_of(indices):
+def _require_elements(size: Extent, indices: relax.Expr) -> None:
+    if isinstance(size, int) and size == 0 and not any(isinstance(d, int) and d == 0 for d in dims_of(indices)):
         raise NotImplementedError("an empty dimension cannot be indexed")
 
 

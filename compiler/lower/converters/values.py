@@ -9,12 +9,13 @@ import tvm
 from tvm import relax, tirx
 
 from heterocc.compiler.lower.straight import constant
+from heterocc.compiler.lower.variables import Extent, as_int64
 
 
-def shape_of(value: relax.Expr) -> tuple[int, ...]:
-    """The shape of a tensor. Raises NotImplementedError if a dimension has no fixed size."""
-    shape = dims_of(value)
-    for axis, size in enumerate(shape):
+def shape_of(value: relax.Expr, first: int = 0) -> tuple[int, ...]:
+    """The shape of a tensor, from dimension `first` on. Raises NotImplementedError if one of them has no fixed size."""
+    shape = dims_of(value)[first:]
+    for axis, size in enumerate(shape, first % max(1, rank_of(value))):
         if not isinstance(size, int):
             raise NotImplementedError(f"dimension {axis} of an input has no fixed size, '{size}'")
     return shape
@@ -55,15 +56,15 @@ def fixed(value: relax.Expr) -> np.ndarray | None:
     return np.asarray(value.value.numpy()) if isinstance(value, tvm.ir.GenericConst) else None
 
 
-def inside(index: tirx.Expr, size: int) -> tirx.Expr:
+def inside(index: tirx.Expr, size: Extent) -> tirx.Expr:
     """An index as int64, counted from the end if negative, and clamped to a dimension of `size` elements.
 
     ONNX does not define the result for indices out of range, but compiled code must stay inside the tensor.
     """
     index = index.astype("int64")
-    zero, count = tirx.const(0, "int64"), tirx.const(size, "int64")
+    zero, count = tirx.const(0, "int64"), as_int64(size)
     index = tirx.Select(index < zero, index + count, index)
-    return tirx.max(zero, tirx.min(index, tirx.const(size - 1, "int64")))
+    return tirx.max(zero, tirx.min(index, as_int64(size - 1)))
 
 
 def clipped(value: relax.Expr, low: int, high: int, dtype: str) -> relax.Expr:

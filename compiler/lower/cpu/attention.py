@@ -16,12 +16,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import tvm
-from tvm import relax
+import tvm_ffi
+from tvm import relax, tirx
 
 from heterocc.compiler.lower.cpu.generate.attention.attention import write_attention
 from heterocc.compiler.lower.cpu.generate.attention.form import Attention, Operand, Step, broadcast, pitches, strided
 from heterocc.compiler.lower.cpu.generate.isa import Isa
-from heterocc.compiler.lower.relax.importer import ImportedFunction, dtype_name, static_shape
+from heterocc.compiler.lower.cpu.sizes import Assumptions, assuming, size_of
+from heterocc.compiler.lower.relax.importer import ImportedFunction, dtype_name
 from heterocc.compiler.lower.straight import bindings_of, outputs_of, substitute, vars_of, write_main
 
 Steps = tuple[tuple[Step, relax.Expr | None], ...]
@@ -31,22 +33,25 @@ Steps = tuple[tuple[Step, relax.Expr | None], ...]
 def fuse_attention(function: ImportedFunction, isa: Isa) -> ImportedFunction:
     """The function with a kernel call for each attention, which is attributed to all its nodes."""
     graph = _Graph(_without_idle_calls(function))
-    found = {f.last: f for b in graph.bindings if (f := graph.attention(b.var)) is not None}
+    params = graph.function.mod["main"].params
+    with assuming([dim for p in params for dim in p.ty.shape.values]) as assumed:
+        matches = [graph.certain_attention(b.var, assumed, isa) for b in graph.bindings]
+    found = {f.last: f for f in matches if f is not None}
     if not found:
         return function
     function = graph.function
     builder = relax.BlockBuilder(function.mod)
-    kernels: dict[Attention, relax.GlobalVar] = {}
+    kernels: dict[str, relax.GlobalVar] = {}
     node_of = dict(function.node_of)
     bindings = []
     for binding in graph.bindings:
         value, match = binding.value, found.get(binding.var)
         if match is not None:
-            if match.form not in kernels:
+            key = repr(match.form)
+            if key not in kernels and match.kernel is not None:
                 name = f"attention_{len(kernels)}"
-                kernel = write_attention(match.form, isa).with_attr("global_symbol", name)
-                kernels[match.form] = builder.add_func(kernel, name)
-            value = relax.call_tir(kernels[match.form], list(match.arguments), binding.var.ty)
+                kernels[key] = builder.add_func(match.kernel.with_attr("global_symbol", name), name)
+            value = relax.call_tir(kernels[key], list(match.arguments), binding.var.ty)
         bindings.append((binding.var, value, binding.var.name))
     live = {v for o in outputs_of(function.mod["main"]) for v in vars_of(o)}
     for var, value, _ in reversed(bindings):
@@ -84,7 +89,7 @@ def _is_idle(value: relax.Expr, var: relax.Var) -> bool:
     name, old, new = getattr(value.op, "name", ""), value.args[0].ty, var.ty
     if name == "relax.astype":
         return dtype_name(old) == dtype_name(new)
-    return name == "relax.broadcast_to" and static_shape(old) is not None and static_shape(old) == static_shape(new)
+    return name == "relax.broadcast_to" and bool(tvm_ffi.structural_equal(old.shape, new.shape))
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,6 +100,7 @@ class _Match:
     arguments: tuple[relax.Expr, ...]
     inside: tuple[relax.Var, ...]
     last: relax.Var
+    kernel: tirx.PrimFunc | None = None
 
 
 class _Graph:
@@ -108,8 +114,21 @@ class _Graph:
         reads = [(v, b.var) for b in self.bindings for v in vars_of(b.value)]
         self.reads = Counter([v for v, _ in reads] + [v for o in outputs_of(main) for v in vars_of(o)])
         self.readers_of: dict[relax.Var, list[relax.Var]] = {}
+        self.written: dict[str, tirx.PrimFunc | None] = {}
         for var, reader in reads:
             self.readers_of.setdefault(var, []).append(reader)
+
+    def certain_attention(self, weights: relax.Var, assumed: Assumptions, isa: Isa) -> _Match | None:
+        """The attention whose softmax a variable is, with its kernel; None if it is one for some sizes only."""
+        before = len(assumed.conditions)
+        found = self.attention(weights)
+        if found is None or len(assumed.conditions) > before:
+            del assumed.conditions[before:]
+            return None
+        key = repr(found.form)
+        if key not in self.written:
+            self.written[key] = write_attention(found.form, isa)
+        return dataclasses.replace(found, kernel=self.written[key]) if self.written[key] is not None else None
 
     def attention(self, weights: relax.Var) -> _Match | None:
         """The attention whose softmax a variable is."""
@@ -311,11 +330,18 @@ class _Graph:
 
 
 def _broadcast(mask: relax.Expr, shape: Sequence[int]) -> Operand | None:
-    own = static_shape(mask.ty)
+    own = _shape(mask.ty)
     return None if own is None else broadcast(own, dtype_name(mask.ty), shape)
 
 
 def _float_shape(expr: relax.Expr) -> tuple[int, ...] | None:
     """The shape of a float32 tensor."""
     ty = expr.ty
-    return static_shape(ty) if isinstance(ty, relax.TensorType) and dtype_name(ty) == "float32" else None
+    return _shape(ty) if isinstance(ty, relax.TensorType) and dtype_name(ty) == "float32" else None
+
+
+def _shape(ty: relax.TensorType) -> tuple[int, ...] | None:
+    if not isinstance(ty.shape, relax.ShapeExpr):
+        return None
+    found = [size_of(dim) for dim in ty.shape.values]
+    return None if any(n is None for n in found) else tuple(n for n in found if n is not None)

@@ -11,6 +11,8 @@ import tvm
 from tvm import s_tir, tirx
 from tvm.ir import Call, TensorLoad
 
+from heterocc.compiler.lower.cpu.sizes import size_of
+
 if TYPE_CHECKING:
     from tvm.s_tir.schedule import LoopRV, SBlockRV
 
@@ -54,17 +56,15 @@ class BlockView:
 
 
 def view(sch: s_tir.Schedule, rv: SBlockRV) -> BlockView | None:
-    """The block as a BlockView, or None if it has another form (nested, opaque, several stores, dynamic)."""
+    """The block as a BlockView, or None if it has another form (nested, opaque, several stores) or unknown extents."""
     block = sch.get(rv)
     loops = [sch.get(loop) for loop in sch.get_loops(rv)]
     kinds = "".join({_SPATIAL: "S", _REDUCTION: "R"}.get(int(i.iter_type), "O") for i in block.iter_vars)
-    extents = [i.dom.extent for i in block.iter_vars]
-    if "O" in kinds or not all(isinstance(e, tirx.IntImm) for e in extents):
+    found = [size_of(i.dom.extent) for i in block.iter_vars]
+    if "O" in kinds or len(loops) != len(found) or not isinstance(block.body, tirx.BufferStore):
         return None
-    sizes = tuple(int(e) for e in extents)
-    if len(loops) != len(sizes) or any(not isinstance(lo.extent, tirx.IntImm) for lo in loops):
-        return None
-    if tuple(int(lo.extent) for lo in loops) != sizes or not isinstance(block.body, tirx.BufferStore):
+    sizes = tuple(e for e in found if e is not None)
+    if len(sizes) != len(found) or tuple(size_of(lo.extent) for lo in loops) != sizes:
         return None
     return BlockView(rv, str(block.name_hint), block, kinds, sizes)
 

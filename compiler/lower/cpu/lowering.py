@@ -55,7 +55,7 @@ def _kernels(job: PartitionJob, target: Target) -> KernelModule:
     isa = isa_of(target)
     before = [relax.backend.DispatchSortScan()]
     if job.model.symbols is not None:
-        return kernel_module(job, target, before)
+        return kernel_module(job, target, before, rewrite=lambda f: fuse_attention(f, isa))
     return kernel_module(job, target, before, rewrite=lambda f: fuse_attention(keep_channels_last(f), isa))
 
 

@@ -147,10 +147,15 @@ def _joined(module: KernelModule, group: Sequence[_Call], most_parameters: bool)
     results: dict[relax.Var, tirx.Buffer] = {}
     allocated: list[tirx.Buffer] = []
     bodies: list[tirx.Stmt] = []
+    sizes: list[tuple[tirx.Expr, tirx.Var]] = []
     most = 0
     for call in group:
         function = s_tir.renew_defs(module.mod[call.symbol])
         most = max(most, len(function.params))
+        if not all(isinstance(p.ty, tirx.BufferType) for p in function.params):
+            return None  # it computes with a size
+        if len(function.params) == len(call.given) + 1:
+            function = _with_sizes(function, [*(v.ty for v in call.given), call.binding.var.ty], sizes)
         replace = []
         for parameter, value in zip(function.params, call.given, strict=False):
             known = results.get(value, outside.get(value))
@@ -161,8 +166,6 @@ def _joined(module: KernelModule, group: Sequence[_Call], most_parameters: bool)
         results[call.binding.var] = function.params[len(call.given)]
         if len(function.params) != len(call.given) + 1 or not isinstance(function.body, s_tir.SBlockRealize):
             return None  # a kernel that is written already has no blocks
-        if not all(isinstance(d, tirx.IntImm) for p in function.params for d in getattr(p, "shape", ())):
-            return None  # each kernel has variables of its own for sizes
         root = function.body.block
         bodies.append(_substituted(root.body, replace) if replace else root.body)
         allocated += [*root.alloc_buffers, results[call.binding.var]]
@@ -171,6 +174,25 @@ def _joined(module: KernelModule, group: Sequence[_Call], most_parameters: bool)
         return None
     block = s_tir.SBlock([], [], [], "root", tirx.SeqStmt(bodies), None, allocated)
     return tirx.PrimFunc(params, s_tir.SBlockRealize([], True, block), attrs=module.mod[group[0].symbol].attrs)
+
+
+def _with_sizes(
+    function: tirx.PrimFunc, types: Sequence[relax.TensorType], sizes: list[tuple[tirx.Expr, tirx.Var]]
+) -> tirx.PrimFunc:
+    """A kernel with one variable for each size of `main` in all kernels; `sizes` has them and is added to."""
+    for number, ty in enumerate(types):
+        old = function.params[number]
+        shape = list(old.shape)
+        for place, (dim, given) in enumerate(zip(shape, ty.shape.values, strict=True)):
+            if isinstance(dim, tirx.Var):
+                known = next((var for size, var in sizes if tvm_ffi.structural_equal(size, given)), None)
+                shape[place] = known if known is not None else dim
+                if known is None:
+                    sizes.append((given, dim))
+        if not all(a.same_as(b) for a, b in zip(shape, old.shape, strict=True)):
+            fresh = tirx.decl_buffer(shape, old.ty.dtype, old.name, scope=old.ty.storage_scope)
+            function = function.specialize({old: fresh})
+    return function
 
 
 def _substituted(body: tirx.Stmt, values: Sequence[tuple[tirx.Buffer, tirx.Buffer]]) -> tirx.Stmt:

@@ -9,6 +9,7 @@ from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.product import is_narrow
 from heterocc.compiler.lower.cpu.generate.product_form import find_product
 from heterocc.compiler.lower.cpu.generate.read import read_kernel
+from heterocc.compiler.lower.cpu.sizes import assuming, attempt, dims_of
 from heterocc.compiler.lower.relax.kernels import KernelModule
 from heterocc.compiler.lower.relax.merge import merge_pairs
 
@@ -34,6 +35,11 @@ def _is_arithmetic(function: tirx.PrimFunc) -> bool:
 
 def _computes(function: tirx.PrimFunc, isa: Isa) -> bool:
     """Whether a kernel is a product whose vectors are computed, and is written as one."""
-    kernel = read_kernel(function, ())
-    found = None if kernel is None else find_product(kernel)
-    return found is not None and found.vectors.value is not None and not is_narrow(found, isa)
+
+    def computes() -> bool:
+        kernel = read_kernel(function, ())
+        found = None if kernel is None else find_product(kernel)
+        return found is not None and found.vectors.value is not None and not is_narrow(found, isa)
+
+    with assuming(dims_of(function)):
+        return bool(attempt(computes))

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 from math import prod
 from typing import Any
 
+import tvm_ffi
 from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as build
@@ -16,6 +17,7 @@ from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.places import index, shape_of
 from heterocc.compiler.lower.cpu.generate.read import Nest
 from heterocc.compiler.lower.cpu.generate.tiles import Run
+from heterocc.compiler.lower.cpu.sizes import is_number, larger, smaller, typical
 
 PARALLEL_WORK = 1 << 18
 """The smallest number of multiply-adds that is divided among threads, about three microseconds of one."""
@@ -37,12 +39,16 @@ class Arguments:
         self._flat = [self._alias(buffer) for buffer in self._given]
 
     def _argument(self, number: int, param: tirx.Buffer) -> tirx.Buffer:
+        if not isinstance(param.ty, tirx.BufferType):
+            return build.arg(param.name, param)
         shape = (self._packed[number],) if number in self._packed else shape_of(param)
         assert shape is not None
         return build.arg(param.name, build.Buffer(tuple(index(n) for n in shape), dtype_of(param)))
 
     @staticmethod
     def _alias(buffer: tirx.Buffer) -> tirx.Buffer:
+        if not isinstance(buffer.ty, tirx.BufferType):
+            return buffer
         size = prod(shape_of(buffer) or ())
         return build.decl_buffer((index(size),), dtype_of(buffer), data=tirx.buffer_data(buffer))
 
@@ -70,6 +76,18 @@ def written(kernel: Nest, packed: Mapping[int, int], body: Callable[[Arguments],
     return function.with_attr("global_symbol", kernel.function.attrs["global_symbol"])
 
 
+def guarded(generated: tirx.PrimFunc, conditions: Sequence[tirx.Expr], other: tirx.PrimFunc) -> tirx.PrimFunc:
+    """The generated kernel if all conditions hold, else the other one, which has the same arguments."""
+    pairs = list(zip(other.params, generated.params, strict=True))
+
+    def variable(var: tirx.Var) -> tirx.Expr:
+        return next((new for old, new in pairs if old.same_as(var)), var)
+
+    body = tvm_ffi.structural_map(other.body, [(tirx.Var, variable)], order="post")
+    either = tirx.IfThenElse(tirx.all(*conditions), generated.body, body)
+    return tirx.PrimFunc(list(generated.params), either, attrs=generated.attrs)
+
+
 @contextmanager
 def loop(extent: int, kind: str = "serial") -> Iterator[tirx.Expr]:
     """A loop over `extent`; omitted if it would run once."""
@@ -82,7 +100,7 @@ def loop(extent: int, kind: str = "serial") -> Iterator[tirx.Expr]:
 
 def shared_loop(extent: int, work: int) -> AbstractContextManager[tirx.Expr]:
     """A loop, parallel if its `work`, in multiply-adds, is large enough."""
-    return loop(extent, "parallel" if work >= PARALLEL_WORK else "serial")
+    return loop(extent, "parallel" if typical(work) >= PARALLEL_WORK else "serial")
 
 
 def either(condition: tirx.Expr, then: Callable[[], None], otherwise: Callable[[], None]) -> None:
@@ -107,7 +125,8 @@ def scratch(size: int) -> tirx.Buffer:
 
 def spread(numbers: int) -> int:
     """`size` rounded up to an odd number of cache lines, so that planes are spread over all sets of a cache."""
-    return (-(-numbers // 16) | 1) * 16
+    lines = -(-numbers // 16)
+    return (lines | 1 if is_number(lines) else lines + 1 - lines % 2) * 16
 
 
 def vector(buffer: tirx.Buffer, start: tirx.Expr, lanes: int) -> tirx.Expr:
@@ -129,12 +148,12 @@ def prefetch(buffer: tirx.Buffer, place: tirx.Expr, *, to_write: bool = False) -
 
 def broadcast(value: tirx.Expr, lanes: int) -> tirx.Expr:
     """A vector of one number."""
-    return build.broadcast(value, lanes)
+    return build.broadcast(value, lanes) if lanes > 1 else value
 
 
 def zeros(lanes: int) -> tirx.Expr:
     """A vector of zeros."""
-    return build.broadcast(build.float32(0.0), lanes)
+    return broadcast(build.float32(0.0), lanes)
 
 
 Step = Callable[[Any, int], None]
@@ -143,6 +162,13 @@ Step = Callable[[Any, int], None]
 
 def in_turn(terms: int, step: Step) -> None:
     """A loop over `terms` terms, unrolled."""
+    if not is_number(terms):
+        with loop(terms // UNROLL) as outer:
+            for inner in range(UNROLL):
+                step(outer * index(UNROLL) + index(inner), inner)
+        with loop(terms % UNROLL) as inner:
+            step(index(terms - terms % UNROLL) + inner, 0)
+        return
     if terms >= UNROLL:
         with loop(terms // UNROLL) as outer:
             for inner in range(UNROLL):
@@ -156,19 +182,19 @@ def product_tile(
     vectors: int,
     terms: int,
     isa: Isa,
-    broadcast: Callable[[tirx.Expr, Any], tirx.Expr],
+    factor: Callable[[tirx.Expr, Any], tirx.Expr],
     loaded: Callable[[int, Any], tirx.Expr],
     walk: Callable[[int, Step], None] = in_turn,
     edge: int = 0,
 ) -> Sequence[tirx.Buffer]:
     """Accumulate `rows` × `vectors` vectors over `terms`: one buffer per column of vectors, row by row.
 
-    `broadcast(row, term)` is a number, `loaded(column, term)` a vector, for each term that `walk(terms, step)` calls
+    `factor(row, term)` is a number, `loaded(column, term)` a vector, for each term that `walk(terms, step)` calls
     `step` with. The last column has vectors of `edge` lanes if that is not zero. Few accumulators are kept several
     times, for terms in turn, because the next sum has to wait for the last.
     """
     chains = 1
-    while rows * vectors * chains < 8 and chains < UNROLL and terms >= 4 * UNROLL:
+    while rows * vectors * chains < 8 and chains < UNROLL and typical(terms) >= 4 * UNROLL:
         chains *= 2
     widths = [isa.lanes] * (vectors - 1) + [edge or isa.lanes]
     sums = [[registers(rows, lanes) for lanes in widths] for _ in range(chains)]
@@ -182,8 +208,8 @@ def product_tile(
         with loop(rows, "unroll") as row:
             for column, (buffer, lanes) in enumerate(zip(sums[number % chains], widths, strict=True)):
                 place = row * index(lanes)
-                factor = build.broadcast(broadcast(row, term), lanes)
-                put(buffer, vector(buffer, place, lanes) + factor * loaded(column, term), place, lanes)
+                number_ = broadcast(factor(row, term), lanes)
+                put(buffer, vector(buffer, place, lanes) + number_ * loaded(column, term), place, lanes)
 
     walk(terms, step)
     for chain in sums[1:]:
@@ -199,17 +225,35 @@ def either_run(tiles: Sequence[Run], tile: tirx.Expr, body: Callable[[Run], None
     if len(tiles) == 1:
         body(tiles[0])
     else:
-        either(tile < index(tiles[1].first), lambda: body(tiles[0]), lambda: body(tiles[1]))
+        either(tile < index(tiles[1].first), lambda: body(tiles[0]), lambda: either_run(tiles[1:], tile, body))
 
 
 def start_of(run: Run, tile: tirx.Expr) -> tirx.Expr:
     """The start of tile number `number`, which is in the run."""
-    return index(run.start) + (tile - index(run.first)) * index(run.size)
+    start = index(run.start) + (tile - index(run.first)) * index(run.size)
+    return start if is_number(run.start) and run.last is None else bound(_until(start, run.last))
+
+
+def _until(start: tirx.Expr, last: int | None) -> tirx.Expr:
+    return start if last is None else tirx.min(start, index(last))
+
+
+def bound(value: tirx.Expr) -> tirx.Expr:
+    """An index computed once, as a variable that TVM does not replace by its value.
+
+    Sizes that are known only at run time make indices long, and each of hundreds of accesses is simplified apart. LLVM
+    keeps the variable in a register.
+    """
+    if isinstance(value, tirx.Var | tirx.IntImm):
+        return value
+    held = build.alloc_buffer((1,), "int64", scope="global")
+    build.buffer_store(held, value, [index(0)])
+    return build.bind(held[index(0)])
 
 
 def shares(work: int, tasks: int, tiles: int) -> int:
     """The number of parts of the tiles of each of `tasks` tasks, enough for the threads of any machine."""
-    return 1 if work < PARALLEL_WORK else max(1, min(tiles, -(-TASKS // tasks)))
+    return 1 if typical(work) < PARALLEL_WORK else larger(1, smaller(tiles, -(-TASKS // tasks)))
 
 
 def share(part: tirx.Expr, parts: int, tiles: int) -> tuple[tirx.Expr, tirx.Expr]:
@@ -222,7 +266,7 @@ def share(part: tirx.Expr, parts: int, tiles: int) -> tuple[tirx.Expr, tirx.Expr
 @contextmanager
 def share_loop(part: tirx.Expr, parts: int, tiles: int) -> Iterator[tirx.Expr]:
     """A loop over the tiles of a part."""
-    if parts == 1 or parts == tiles:
+    if parts == 1 or (is_number(parts) and is_number(tiles) and parts == tiles):
         with loop(tiles if parts == 1 else 1) as tile:
             yield tile if parts == 1 else part
         return
@@ -240,4 +284,6 @@ def unpacked(task: tirx.Expr, extents: Sequence[int]) -> list[tirx.Expr]:
         last = all(e == 1 for e in extents[:place])
         found.append(task if last else tirx.floormod(task, index(extent)))
         task = tirx.floordiv(task, index(extent))
+    if not all(map(is_number, extents)):
+        found = [bound(value) for value in found]
     return found[::-1]

@@ -12,6 +12,7 @@ from heterocc.compiler.lower.cpu.blocks import dtype_of, loads, nodes
 from heterocc.compiler.lower.cpu.generate.emit import Arguments, loop, put, registers, vector
 from heterocc.compiler.lower.cpu.generate.places import Place, at, index, loop_values, offset, substituted
 from heterocc.compiler.lower.cpu.generate.read import Fold, Kernel, Nest, Stage
+from heterocc.compiler.lower.cpu.sizes import exceeds
 
 _KEPT = ("float32", "int32")
 """Types of values that are kept in a vector register; others are computed again for each use."""
@@ -81,7 +82,7 @@ def store_vectors(
     kept = {number: registers(1, lanes, dtype_of(s.value)) for number, s in kept_stages(kernel)}
     with loop(length // width) as number:
         store(number * index(width))
-    if length % width:
+    if exceeds(length, width):
         store(index(length - width))
 
 

@@ -12,6 +12,7 @@ from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.places import Linear, Place, at, offset
 from heterocc.compiler.lower.cpu.generate.product_form import Product
 from heterocc.compiler.lower.cpu.generate.read import Kernel
+from heterocc.compiler.lower.cpu.sizes import typical
 
 READ_TERMS = 32
 """Terms of a product from which on what its epilogue reads is prefetched: in fewer it would not arrive."""
@@ -24,10 +25,10 @@ def fetch_tile(
     kernel: Kernel, found: Product, arguments: Arguments, place: Place, tile: tuple[int, Sequence[tirx.Expr]]
 ) -> None:
     """Prefetch for a tile: its number of rows, of which `place` has the first, and the starts of its vectors."""
-    if found.work < emit.PARALLEL_WORK:
+    if typical(found.work) < emit.PARALLEL_WORK:
         return
-    wanted = [(b, form, False) for b, form in _reads(kernel) if found.terms.length >= READ_TERMS]
-    if 4 * found.rows.length * found.columns.length >= WRITTEN_BYTES:
+    wanted = [(b, form, False) for b, form in _reads(kernel) if typical(found.terms.length) >= READ_TERMS]
+    if 4 * typical(found.rows.length) * typical(found.columns.length) >= WRITTEN_BYTES:
         wanted += [(b, form, True) for b, form in _writes(kernel)]
     *outer, (_, first) = place
     rows, starts = tile

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from typing import Any
 
 from tvm import tirx
 
@@ -24,30 +25,38 @@ from heterocc.compiler.lower.cpu.generate.read import read_fold, read_integer_ke
 from heterocc.compiler.lower.cpu.generate.reductions import generate_reduction
 from heterocc.compiler.lower.cpu.generate.rows.rows import generate_rows
 from heterocc.compiler.lower.cpu.generate.rows.stages import read_rows
+from heterocc.compiler.lower.cpu.sizes import attempt
 
 KINDS = (generate_product, generate_planes, generate_depthwise, generate_winograd, generate_direct)
 """Functions (kernel, instruction set) -> (code, packings) or None for a kernel of another kind; tried in order."""
 
 
-def generate(
-    function: tirx.PrimFunc, weights: Collection[int], isa: Isa
-) -> tuple[tirx.PrimFunc, tuple[Panels | FilteredPanels | IntegerPanels, ...]] | None:
+Packings = tuple[Panels | FilteredPanels | IntegerPanels, ...]
+_Done = tuple[tirx.PrimFunc, Packings]
+
+
+def generate(function: tirx.PrimFunc, weights: Collection[int], isa: Isa) -> _Done | None:
     """Write a kernel for an instruction set; None if no generator supports its kind.
 
     `weights` are the numbers of the arguments that are parameters. Returns the kernel, with the same arguments, and
     the packings of the weights among them.
     """
-    kernel = read_kernel(function, weights)
+
+    def of(*kinds: Callable[[Any, Isa], _Done | None], read: Any) -> _Done | None:
+        found = (attempt(lambda kind=kind: kind(read, isa)) for kind in kinds)
+        return next((done for done in found if done is not None), None)
+
+    kernel = attempt(lambda: read_kernel(function, weights))
     if kernel is not None:
-        return next((done for kind in KINDS if (done := kind(kernel, isa)) is not None), None)
-    integers = read_integer_kernel(function, weights)
+        return of(*KINDS, read=kernel)
+    integers = attempt(lambda: read_integer_kernel(function, weights))
     if integers is not None:
-        return generate_integer_product(integers, isa) or generate_integer_depthwise(integers, isa)
-    gated = generate_gated(function, weights, isa)
+        return of(generate_integer_product, generate_integer_depthwise, read=integers)
+    gated = attempt(lambda: generate_gated(function, weights, isa))
     if gated is not None:
         return gated
-    fold = read_fold(function)
-    if fold is not None and (done := generate_pooling(fold, isa) or generate_reduction(fold, isa)) is not None:
+    fold = attempt(lambda: read_fold(function))
+    if fold is not None and (done := of(generate_pooling, generate_reduction, read=fold)) is not None:
         return done
-    rows = read_rows(function)
-    return generate_map(function, isa) if rows is None else generate_rows(rows, isa)
+    rows = attempt(lambda: read_rows(function))
+    return attempt(lambda: generate_map(function, isa)) if rows is None else of(generate_rows, read=rows)

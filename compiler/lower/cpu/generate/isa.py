@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import tvm
 
+from heterocc.compiler.lower.cpu.sizes import typical
 from heterocc.compiler.lower.cpu.target import triple_of, vector_lanes
 
 if TYPE_CHECKING:
@@ -19,15 +20,19 @@ Dot = Literal["bytes", "pairs", "single"]
 
 @dataclass(frozen=True, slots=True)
 class Isa:
-    """An instruction set: `registers` vector registers, each of `lanes` float32, and its products of integers."""
+    """An instruction set: `registers` vector registers, each of `lanes` float32, and its products of integers.
+
+    `tall` fixes the rows of register tiles, for code that reads weights that other code has packed.
+    """
 
     lanes: int
     registers: int
     dot: Dot = "single"
+    tall: int | None = None
 
     def narrowed(self, length: int) -> Isa:
         """The same registers with at most as many lanes as `length` numbers fill."""
-        lanes = self.lanes
+        lanes, length = self.lanes, typical(length)
         while lanes > 4 and lanes // 2 >= length:
             lanes //= 2
         return replace(self, lanes=lanes)

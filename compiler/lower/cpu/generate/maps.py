@@ -35,6 +35,7 @@ from heterocc.compiler.lower.cpu.generate.places import Axis, index, linear, off
 from heterocc.compiler.lower.cpu.generate.read import Nest, Stage, is_constant
 from heterocc.compiler.lower.cpu.generate.repeats import find_repeated, write_repeated
 from heterocc.compiler.lower.cpu.generate.transposes import find_turned, write_turned
+from heterocc.compiler.lower.cpu.sizes import exceeds, is_number, smaller, typical
 
 PARALLEL_ELEMENTS = 1 << 16
 """The smallest number of elements that is divided among threads; one with a function counts as `FUNCTION`."""
@@ -199,7 +200,7 @@ class _Writer:
     def write(self, arguments: Arguments) -> None:
         """Write the kernel's body."""
         outer, axis, cuts = self.shape.outer, self.shape.axis, self.shape.cuts
-        kind = "parallel" if self.work >= PARALLEL_ELEMENTS else "serial"
+        kind = "parallel" if typical(self.work) >= PARALLEL_ELEMENTS else "serial"
         turned = find_turned(self.nest, axis, self.lanes) if len(cuts) == 2 else None
         if turned is not None:
             write_turned(self.nest, arguments, turned, kind)
@@ -208,9 +209,12 @@ class _Writer:
         if repeated is not None:
             write_repeated(self.nest, arguments, repeated, kind)
             return
+        if not is_number(axis.length) and len(cuts) == 2:
+            self._share(arguments, kind)
+            return
         size, pieces = axis.length, 1
-        if kind == "parallel" and len(cuts) == 2 and outer.length < TASKS:
-            wanted = -(-TASKS // outer.length)
+        if kind == "parallel" and len(cuts) == 2 and typical(outer.length) < TASKS:
+            wanted = -(-TASKS // typical(outer.length))
             size = min(size, -(-size // (wanted * self.lanes)) * self.lanes)
             pieces = -(-axis.length // size)
         with emit.loop(outer.length * pieces, kind) as task:
@@ -226,19 +230,36 @@ class _Writer:
             for begin, end in pairwise(cuts):
                 self._walk(arguments, fixed, index(begin), end - begin)
 
+    def _share(self, arguments: Arguments, kind: str) -> None:
+        """An axis of a length that is known only at run time, in pieces of about the same number of vectors."""
+        outer, axis, lanes = self.shape.outer, self.shape.axis, self.lanes
+        while lanes > axis.length:
+            lanes //= 2
+        vectors = -(-axis.length // lanes)
+        pieces = smaller(TASKS, vectors) if kind == "parallel" and typical(outer.length) < TASKS else 1
+        with emit.loop(outer.length * pieces, kind) as task:
+            number, piece = emit.unpacked(task, (outer.length, pieces))
+            fixed = [(Axis((n,), (self.nest.extents[n],)), value) for n, value in outer.split(number)]
+            with emit.share_loop(piece, pieces, vectors) as vector:
+                self._vector(
+                    arguments, fixed, emit.bound(tirx.min(vector * index(lanes), index(axis.length - lanes))), lanes
+                )
+
+    def _vector(
+        self, arguments: Arguments, fixed: list[tuple[Axis, tirx.Expr]], start: tirx.Expr, lanes: int
+    ) -> None:
+        kept = {n: emit.registers(1, lanes, dtype_of(s.value)) for n, s in kept_stages(self.nest)}
+        with emit.loop(lanes, "vectorized") as lane:
+            place = [*fixed, (self.shape.axis, start + lane)]
+            Element(self.nest, arguments, None, kept, place, lane).store()
+
     def _walk(self, arguments: Arguments, fixed: list[tuple[Axis, tirx.Expr]], start: tirx.Expr, size: int) -> None:
         """`size` elements of the axis from `start`."""
         lanes = self.lanes
         while lanes > size:
             lanes //= 2
 
-        def vector(begin: tirx.Expr) -> None:
-            kept = {n: emit.registers(1, lanes, dtype_of(s.value)) for n, s in kept_stages(self.nest)}
-            with emit.loop(lanes, "vectorized") as lane:
-                place = [*fixed, (self.shape.axis, begin + lane)]
-                Element(self.nest, arguments, None, kept, place, lane).store()
-
         with emit.loop(size // lanes) as number:
-            vector(start + number * index(lanes))
-        if size % lanes:
-            vector(start + index(size - lanes))
+            self._vector(arguments, fixed, start + number * index(lanes), lanes)
+        if exceeds(size, lanes):
+            self._vector(arguments, fixed, start + index(size - lanes), lanes)

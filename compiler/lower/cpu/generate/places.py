@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import tvm_ffi
 from tvm import tirx
 
+from heterocc.compiler.lower.cpu.sizes import as_expr, size_of
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -17,15 +19,14 @@ if TYPE_CHECKING:
 
 
 def index(value: int) -> tirx.Expr:
-    """A constant index."""
-    return tirx.const(value, "int64")
+    """A size as an index."""
+    return as_expr(value)
 
 
 def shape_of(buffer: tirx.Buffer) -> tuple[int, ...] | None:
-    """A buffer's shape; None if it is not constant."""
-    if not all(isinstance(n, tirx.IntImm) for n in buffer.shape):
-        return None
-    return tuple(int(n) for n in buffer.shape)
+    """A buffer's shape; None if it is not known."""
+    found = [size_of(n) for n in buffer.shape]
+    return None if any(n is None for n in found) else tuple(n for n in found if n is not None)
 
 
 def substituted(
@@ -60,11 +61,11 @@ def linear(expr: tirx.Expr, variables: Sequence[tirx.Var]) -> Linear | None:
         return Linear(int(expr), none)
     if isinstance(expr, tirx.Var):
         steps = tuple(int(expr.same_as(v)) for v in variables)
-        return Linear(0, steps) if any(steps) else None
+        return Linear(0, steps) if any(steps) else _constant(expr, none)
     if isinstance(expr, tirx.Cast):
         return linear(expr.value, variables)
     if not isinstance(expr, tirx.Add | tirx.Sub | tirx.Mul):
-        return None
+        return _constant(expr, none)
     a, b = linear(expr.a, variables), linear(expr.b, variables)
     if a is None or b is None:
         return None
@@ -76,6 +77,12 @@ def linear(expr: tirx.Expr, variables: Sequence[tirx.Var]) -> Linear | None:
         return Linear(a.constant * b.constant, tuple(a.constant * s for s in b.steps))
     sign = 1 if isinstance(expr, tirx.Add) else -1
     return Linear(a.constant + sign * b.constant, tuple(x + sign * y for x, y in zip(a.steps, b.steps, strict=True)))
+
+
+def _constant(expr: tirx.Expr, none: tuple[int, ...]) -> Linear | None:
+    """A size that is known only at run time as a linear form; None for any other expression."""
+    size = size_of(expr)
+    return None if size is None else Linear(size, none)
 
 
 def offset(indices: Sequence[tirx.Expr], buffer: tirx.Buffer, variables: Sequence[tirx.Var]) -> Linear | None:

@@ -34,7 +34,9 @@ from heterocc.compiler.lower.cpu.generate.tiles import (
     edge_lanes,
     edged_rows,
     runs,
+    vector_runs,
 )
+from heterocc.compiler.lower.cpu.sizes import exceeds, is_number, larger, smaller, typical
 
 ROWS_A_TASK = 64
 """The smallest number of rows for which a panel is copied."""
@@ -55,12 +57,13 @@ def generate_product(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tuple[Pan
 
 def _along_channels(found: Product, isa: Isa) -> bool:
     """Whether a convolution of a narrow map is left to the schedule."""
-    return found.vectors.weight is None and found.numbers.weight is not None and is_narrow(found, isa)
+    fixed = all(is_number(a.length) for a in (*found.outer, found.rows, found.columns))
+    return fixed and found.vectors.weight is None and found.numbers.weight is not None and is_narrow(found, isa)
 
 
 def is_narrow(found: Product, isa: Isa) -> bool:
     """Whether a product's columns are a map so narrow that the schedule's vectors along rows are faster."""
-    if not found.columns.extents:
+    if not found.columns.extents or not is_number(found.columns.length):
         return False
     length, rows = found.columns.length, found.rows.length
     computed = -(-length // isa.lanes) * isa.lanes - isa.lanes + edge_lanes(rows, length, isa)
@@ -81,7 +84,7 @@ class _Writer:
         if self.edge:
             tall, wide = edged_rows(found.rows.length, count, isa), count
         self.row_runs = runs(found.rows.length, tall)
-        self.column_runs = runs(count, wide)
+        self.column_runs = vector_runs(count, wide)
         self.packed = [self._packing(found.numbers, found.rows, 1, self.row_runs)]
         self.packed.append(self._packing(found.vectors, found.columns, isa.lanes, self.column_runs))
         self.copies = self.packed[1] is None and self._copied()
@@ -117,8 +120,8 @@ class _Writer:
             return True
         if self.found.columns.step(side.form) != 1 or self.length < self.isa.lanes:
             return True
-        pitch = 4 * abs(terms.step(side.form) or 0)
-        return pitch > 0 and terms.length > 16 * ((1 << 16) // math.gcd(pitch, 1 << 16))
+        pitch = 4 * abs(typical(terms.step(side.form) or 0))
+        return pitch > 0 and typical(terms.length) > 16 * ((1 << 16) // math.gcd(pitch, 1 << 16))
 
     def write(self, arguments: Arguments) -> None:
         """Write the kernel's body."""
@@ -126,13 +129,13 @@ class _Writer:
         outer = math.prod(a.length for a in found.outer)
         groups = sum(r.count for r in self.column_runs)
         tiles = sum(r.count for r in self.row_runs)
-        strips = -(-groups // self.strip)
+        strips = -(-groups // self.strip) if self.strip > 1 else groups
         parts = emit.shares(found.work, outer * strips, tiles)
         if self.copies:
-            parts = max(1, min(parts, found.rows.length // ROWS_A_TASK))
+            parts = larger(1, smaller(parts, found.rows.length // ROWS_A_TASK))
         # A thread takes consecutive tasks: parts of the rows if more rows are written than terms read, since a kernel
         # that takes rows of the result, such as a depthwise convolution, then finds them in the cache of its core.
-        by_rows = found.rows.length > found.terms.length
+        by_rows = typical(found.rows.length) > typical(found.terms.length)
         with emit.shared_loop(outer * strips * parts, found.work) as task:
             if by_rows:
                 place_number, part, strip = emit.unpacked(task, (outer, parts, strips))
@@ -151,11 +154,11 @@ class _Writer:
         for the cache lines of many rows, which the hardware does not prefetch, and which compete for few sets.
         """
         found = self.found
-        if self.copies:
-            return 1
         groups = sum(r.count for r in self.column_runs)
-        if found.work >= emit.PARALLEL_WORK:
-            groups = math.prod(a.length for a in found.outer) * groups // emit.TASKS
+        if self.copies or not is_number(groups) or not is_number(found.terms.length):
+            return 1
+        if typical(found.work) >= emit.PARALLEL_WORK:
+            groups = typical(math.prod(a.length for a in found.outer)) * groups // emit.TASKS
         return max(1, min(groups, STRIP_BYTES // (4 * found.terms.length * wide * self.isa.lanes)))
 
     def _several_panels(
@@ -184,6 +187,8 @@ class _Writer:
         loops = tuple(n for a in self.found.outer for n in a.loops)
         every = Axis(loops, tuple(self.kernel.extents[n] for n in loops))
         values = dict(every.split(place))
+        if not all(map(is_number, self.kernel.extents)):
+            values = {n: emit.bound(value) for n, value in values.items()}
         return [(axis, values[axis.loops[0]]) for axis in self.found.outer]
 
     def _panel(
@@ -191,6 +196,8 @@ class _Writer:
     ) -> None:
         """Compute one group of columns of some rows."""
         number, starts = emit.start_of(run, group), self._starts(run, group)
+        if not is_number(self.length):
+            starts = [emit.bound(start) for start in starts]
         panel = self._copy(arguments, place, starts) if self.copies else None
         with emit.share_loop(*share) as tile:
             emit.either_run(
@@ -209,9 +216,10 @@ class _Writer:
 
     def _start(self, column: tirx.Expr) -> tirx.Expr:
         """The start of a vector; a last one that would exceed the end overlaps the previous one."""
-        if self.length <= self.isa.lanes:
+        if is_number(self.length) and self.length <= self.isa.lanes:
             return index(0)
-        return tirx.min(column, index(self.length - self.isa.lanes)) if self.length % self.isa.lanes else column
+        exceeds_ = exceeds(self.length, self.isa.lanes)
+        return tirx.min(column, index(self.length - self.isa.lanes)) if exceeds_ else column
 
     def _tile(
         self,

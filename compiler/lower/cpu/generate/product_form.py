@@ -12,6 +12,7 @@ from heterocc.compiler.lower.cpu.blocks import dtype_of, is_conditional, loads, 
 from heterocc.compiler.lower.cpu.generate.epilogue import reads_in_epilogue
 from heterocc.compiler.lower.cpu.generate.places import Axis, Linear, offset
 from heterocc.compiler.lower.cpu.generate.read import Kernel
+from heterocc.compiler.lower.cpu.sizes import typical
 
 ROWS_A_VALUE = 16
 """Rows that a computed panel serves at least."""
@@ -93,8 +94,8 @@ def _can_compute(kernel: Kernel, found: Product) -> bool:
 def _worth_it(found: Product) -> bool:
     """Whether vectors lie in a row, are packed, or serve enough rows that copying or computing them pays."""
     if found.vectors.value is not None:
-        return found.rows.length >= ROWS_A_VALUE
-    return found.vectors.weight is not None or found.columns.step(found.vectors.form) == 1 or found.rows.length >= 8
+        return typical(found.rows.length) >= ROWS_A_VALUE
+    return found.vectors.weight is not None or found.columns.step(found.vectors.form) == 1 or typical(found.rows.length) >= 8
 
 
 def _side(kernel: Kernel, load: TensorLoad) -> Side | None:

@@ -12,6 +12,7 @@ from tvm.ir import TensorLoad
 
 from heterocc.compiler.lower.cpu.blocks import BlockView, dtype_of, is_iters, leaf_blocks, loads, view
 from heterocc.compiler.lower.cpu.generate.places import Axis, Linear, shape_of, substituted
+from heterocc.compiler.lower.cpu.sizes import size_of
 
 
 @dataclass(frozen=True)
@@ -318,5 +319,7 @@ def _integer_factors(block: BlockView) -> tuple[TensorLoad, TensorLoad] | None:
 
 
 def is_constant(param: tirx.Var) -> bool:
-    """Whether a parameter is a buffer of constant shape."""
-    return isinstance(getattr(param, "ty", None), tirx.BufferType) and shape_of(param) is not None
+    """Whether a parameter is a buffer of known shape, or a size."""
+    if isinstance(getattr(param, "ty", None), tirx.BufferType):
+        return shape_of(param) is not None
+    return size_of(param) is not None

@@ -32,6 +32,7 @@ from heterocc.compiler.lower.cpu.generate.places import (
     substituted,
 )
 from heterocc.compiler.lower.cpu.generate.read import Fold
+from heterocc.compiler.lower.cpu.sizes import exceeds, is_number, typical
 
 PARALLEL_TERMS = 1 << 16
 """The smallest number of terms that is divided among threads; one with a function counts as `FUNCTION`."""
@@ -100,7 +101,7 @@ class _Writer:
         self.kernel, self.found, self.lanes = kernel, found, lanes
         functions = sum(map(is_function, nodes(found.value)))
         self.work = math.prod(kernel.extents) * (1 + FUNCTION * functions)
-        self.kind = "parallel" if self.work >= PARALLEL_TERMS else "serial"
+        self.kind = "parallel" if typical(self.work) >= PARALLEL_TERMS else "serial"
 
     def value(self, arguments: Arguments, place: Place) -> tirx.Expr:
         """The combined expression at a place of outputs and terms."""
@@ -148,7 +149,7 @@ class _Along(_Writer):
         while lanes > row.length:
             lanes //= 2
         vectors = -(-row.length // lanes)
-        wide = min(CHAINS, vectors)
+        wide = min(CHAINS, typical(vectors))
         tiles = -(-vectors // wide)
         with emit.loop(self.found.outer.length * tiles, self.kind) as task:
             outer = self.outer_place(tirx.floordiv(task, index(tiles)) if tiles > 1 else task)
@@ -171,7 +172,7 @@ class _Along(_Writer):
     def _start(self, start: tirx.Expr, lanes: int) -> tirx.Expr:
         """The start of a vector; one that would exceed the end overlaps others."""
         last = self.found.row.length - lanes
-        return tirx.min(start, index(last)) if self.found.row.length % (lanes * CHAINS) else start
+        return tirx.min(start, index(last)) if exceeds(self.found.row.length, lanes * CHAINS) else start
 
 
 def _at_lane(outer: Sequence[tuple[Axis, tirx.Expr]], row: Axis, start: tirx.Expr, lane: tirx.Expr) -> Place:
@@ -187,8 +188,8 @@ class _Across(_Writer):
         while lanes > row.length:
             lanes //= 2
         whole, tail = divmod(row.length, lanes)
-        chains = max(1, min(CHAINS, whole))
-        widths = [w for w in (8, 4, 2, 1) if w < lanes and tail & w]
+        chains = max(1, min(CHAINS, typical(whole)))
+        widths = [w for w in (8, 4, 2, 1) if w < lanes and tail & w] if is_number(tail) else [1]
         with emit.loop(self.found.outer.length, self.kind) as task:
             outer = self.outer_place(task)
             totals = [emit.registers(1, lanes) for _ in range(chains)]
@@ -205,6 +206,12 @@ class _Across(_Writer):
                 with emit.loop(whole // chains) as number:
                     for chain, total in enumerate(totals):
                         take(total, number * index(chains * lanes) + index(chain * lanes), lanes)
+                if not is_number(tail):
+                    with emit.loop(whole % chains) as rest:
+                        take(totals[0], (index(whole - whole % chains) + rest) * index(lanes), lanes)
+                    with emit.loop(tail) as rest:
+                        take(shorter[1], index(whole * lanes) + rest, 1)
+                    return
                 for rest in range(whole % chains):
                     take(totals[rest], index((whole - whole % chains + rest) * lanes), lanes)
                 done = whole * lanes

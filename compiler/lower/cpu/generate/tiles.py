@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tvm import tirx
+
 from heterocc.compiler.lower.cpu.blocks import divisor_up_to
 from heterocc.compiler.lower.cpu.generate.isa import Isa
+from heterocc.compiler.lower.cpu.sizes import as_expr, is_number, typical, zero_unless
 
 MOST_ROWS = 14
 LEAST_ROWS = 5
@@ -19,24 +22,56 @@ LATENCY = 4.5
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """`count` equal tiles of `size`, the first of them tile number `first`, which starts at `start`."""
+    """`count` equal tiles of `size`, the first of them tile number `first`, which starts at `start`.
+
+    No tile starts after `last`, if that is given: the last tile then overlaps the one before.
+    """
 
     first: int
     start: int
     count: int
     size: int
+    last: int | None = None
 
 
 def runs(total: int, most: int, multiple: int = 1) -> tuple[Run, ...]:
     """`total` in as few tiles of at most `most` as possible, their sizes as equal as possible: one run or two.
 
-    The number of tiles is a multiple of `multiple`, if `total` is large enough.
+    The number of tiles is a multiple of `multiple`, if `total` is large enough. A total that is known only at run time
+    is one of several runs: tiles of `most`, the last one overlapping, or of less if there are not that many.
     """
+    if not is_number(total):
+        return _overlapping(total, most)
     count = min(total, -(-total // (most * multiple)) * multiple)
     small, more = divmod(total, count)
     found = [Run(0, 0, more, small + 1)] if more else []
     if count > more:
         found.append(Run(more, more * (small + 1), count - more, small))
+    return tuple(found)
+
+
+def vector_runs(total: int, most: int) -> tuple[Run, ...]:
+    """`total` vectors in tiles of at most `most`; if it is known only at run time, in tiles of `most` and of one."""
+    if is_number(total):
+        return runs(total, most)
+    whole = total // most
+    return (Run(0, 0, whole, most), *([Run(whole, whole * most, total % most, 1)] if most > 1 else ()))
+
+
+SHORT = 4
+"""The size of tiles for fewer than a whole tile, if the number is known only at run time."""
+
+
+def _overlapping(total: int, most: int) -> tuple[Run, ...]:
+    found: list[Run] = []
+    first: int = 0
+    larger: tirx.Expr | None = None
+    for size in sorted({most, min(most, SHORT), 1}, reverse=True):
+        fits = as_expr(total) >= size
+        here = [fits] if larger is None else [fits, tirx.Not(larger)]
+        count = zero_unless(-(-total // size), *here)
+        found.append(Run(first, 0, count, size, total - size))
+        first, larger = first + count, fits
     return tuple(found)
 
 
@@ -51,8 +86,9 @@ def step_cycles(rows: int, vectors: float) -> float:
 
 def choose_tile(rows: int, vectors: int, isa: Isa) -> tuple[int, int]:
     """Rows and vectors of the tile with the least modelled time to cover `rows` × `vectors`, remainders included."""
+    rows, vectors = typical(rows), typical(vectors)
     best: tuple[tuple[float, int], tuple[int, int]] | None = None
-    for tall in range(1, min(rows, MOST_ROWS) + 1):
+    for tall in range(1, min(rows, MOST_ROWS) + 1) if isa.tall is None else (isa.tall,):
         for wide in range(1, min(vectors, MOST_VECTORS if rows > 1 else ROW_VECTORS) + 1):
             if tall * wide + wide + 1 > isa.registers:
                 break
@@ -75,11 +111,14 @@ def edge_lanes(rows: int, length: int, isa: Isa) -> int:
 
     It pays in registers of 16 lanes, half of which are computed in half the time, if one tile covers the row.
     """
+    if not is_number(length):
+        return isa.lanes
     count = -(-length // isa.lanes)
     narrow = isa.lanes >= 16 and 1 < count <= MOST_EDGED and 0 < length % isa.lanes <= isa.lanes // 2
     if not narrow:
         return isa.lanes
     tall, wide = choose_tile(rows, count, isa)
+    rows = typical(rows)
     whole = sum(r.count * v.count * step_cycles(r.size, v.size) for r in runs(rows, tall) for v in runs(count, wide))
     edged = sum(r.count * step_cycles(r.size, count - 0.5) for r in runs(rows, edged_rows(rows, count, isa)))
     return isa.lanes // 2 if edged < whole else isa.lanes
@@ -87,7 +126,7 @@ def edge_lanes(rows: int, length: int, isa: Isa) -> int:
 
 def edged_rows(rows: int, vectors: int, isa: Isa) -> int:
     """Rows of a tile that covers all vectors of a row."""
-    return max(1, min(rows, MOST_ROWS, (isa.registers - vectors - 1) // vectors))
+    return max(1, min(typical(rows), MOST_ROWS, (isa.registers - vectors - 1) // vectors))
 
 
 LANES_USED = 0.93

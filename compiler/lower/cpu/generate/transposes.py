@@ -18,6 +18,7 @@ from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.epilogue import Element, kept_stages
 from heterocc.compiler.lower.cpu.generate.places import Axis, Linear, Place, at, index, offset, substituted
 from heterocc.compiler.lower.cpu.generate.read import Nest
+from heterocc.compiler.lower.cpu.sizes import exceeds
 
 FEWEST_LANES = 4
 MOST_TURNED = 2
@@ -56,7 +57,7 @@ def find_turned(nest: Nest, along: Axis, lanes: int) -> Turned | None:
     if last is None:
         return None
     across = _longest(nest, rest, last, [form for _, form in every if form is not None])
-    while lanes > min(along.length, across.length):
+    while lanes > along.length or lanes > across.length:
         lanes //= 2
     if lanes < FEWEST_LANES:
         return None
@@ -95,7 +96,7 @@ def write_turned(nest: Nest, arguments: Arguments, found: Turned, kind: str) -> 
 def _start(number: tirx.Expr, length: int, lanes: int) -> tirx.Expr:
     """The start of a block; a last one that would exceed the end overlaps the previous one."""
     start = number * index(lanes)
-    return tirx.min(start, index(length - lanes)) if length % lanes else start
+    return tirx.min(start, index(length - lanes)) if exceeds(length, lanes) else start
 
 
 def _write_block(

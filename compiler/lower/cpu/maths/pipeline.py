@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import tvm
+from tvm import tirx
 from tvm.tirx import get_tir_pipeline
 from tvm.tirx.compilation_pipeline import register_tir_pipeline
 
@@ -20,7 +21,23 @@ def _passes() -> tuple[tvm.transform.Pass, Callable[[], tvm.transform.Pass], Cal
     def host_code() -> tvm.transform.Pass:
         return tvm.transform.Sequential([_pass(expand_functions), host()])
 
-    return tvm.transform.Sequential([_pass(mark_functions), kernels]), host_code, device
+    def lowered(mod: tvm.IRModule) -> tvm.IRModule:
+        context = tvm.transform.PassContext.current()
+        if not _has_sizes(mod):
+            return kernels(mod)
+        with tvm.transform.PassContext(context.opt_level, disabled_pass=SLOW_WITH_SIZES, config=context.config):
+            return kernels(mod)
+
+    return tvm.transform.Sequential([_pass(mark_functions), _pass(lowered)]), host_code, device
+
+
+SLOW_WITH_SIZES = ["s_tir.CompactBufferAllocation"]
+"""A pass that takes up to 30 s for a kernel of dynamic sizes, and narrows no buffer of a generated one."""
+
+
+def _has_sizes(mod: tvm.IRModule) -> bool:
+    params = [p for _, f in mod.functions_items() for p in getattr(f, "params", ())]
+    return any(not isinstance(dim, tirx.IntImm) for p in params for dim in getattr(p, "shape", ()))
 
 
 def _pass(step: Callable[[tvm.IRModule], tvm.IRModule]) -> tvm.transform.Pass:

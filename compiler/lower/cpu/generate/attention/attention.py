@@ -8,7 +8,9 @@ The scores of all rows are never in memory.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
 
 from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
@@ -18,8 +20,9 @@ from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.attention.form import Attention, Operand
 from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.places import index
-from heterocc.compiler.lower.cpu.generate.tiles import Run, choose_tile, runs
+from heterocc.compiler.lower.cpu.generate.tiles import Run, choose_tile, runs, vector_runs
 from heterocc.compiler.lower.cpu.generate.transposes import transposed
+from heterocc.compiler.lower.cpu.sizes import as_expr, assuming, exceeds, is_number, larger, smaller, typical
 
 ROWS_A_TASK = 64
 """The smallest number of rows for which keys are packed."""
@@ -32,15 +35,42 @@ LOWEST = -3.4028234663852886e38
 """The finite initial value of maxima, so that a row of only -inf gives NaN, as in ONNX Runtime."""
 
 
-def write_attention(form: Attention, isa: Isa) -> tirx.PrimFunc:
-    """The kernel for an instruction set."""
+def write_attention(form: Attention, isa: Isa) -> tirx.PrimFunc | None:
+    """The kernel for an instruction set; None if sizes are known only at run time and one of them cannot be read.
+
+    Such a kernel computes single numbers if there are fewer keys than a vector has lanes.
+    """
+    dims = [size.expr for size in _sizes(form) if not is_number(size)]
+    if not dims:
+        return _written(form, isa)
+    given = [as_expr(n) for operand in form.operands for n in operand.shape]
+    with assuming(dims) as found:
+        if not all(any(var.same_as(n) for n in given) for var in found.variables):
+            return None
+        kernel = _written(form, isa)
+    if not found.conditions:
+        return kernel
+    with assuming(dims) as single:
+        other = _written(form, replace(isa, lanes=1))
+    return None if single.conditions else emit.guarded(kernel, found.conditions, other)
+
+
+def _sizes(form: Attention) -> Iterator[Any]:
+    yield from (*form.outer, form.rows, form.keys, form.terms, form.columns)
+    for operand in form.operands:
+        yield from operand.shape
+
+
+def _written(form: Attention, isa: Isa) -> tirx.PrimFunc:
     with IRBuilder() as builder, build.prim_func(s_tir=True):
         build.func_name("attention")
         build.func_attr({"tirx.noalias": True, WRITTEN: True, "op_pattern": 8})
-        masks = [o for o in (*(s.operand for s in form.steps), form.empty) if o is not None]
-        given = [*zip("qkv", (form.q, form.k, form.v), strict=True), *((f"m{i}", m) for i, m in enumerate(masks))]
-        arguments = [build.arg(name, _buffer(operand)) for name, operand in [*given, ("o", form.out)]]
-        _Writer(form, isa, [_flat(a, o) for a, o in zip(arguments, [*(g[1] for g in given), form.out], strict=True)])
+        masks = [f"m{number}" for number in range(len(form.operands) - 4)]
+        arguments = [
+            build.arg(name, _buffer(operand))
+            for name, operand in zip(["q", "k", "v", *masks, "o"], form.operands, strict=True)
+        ]
+        _Writer(form, isa, [_flat(a, o) for a, o in zip(arguments, form.operands, strict=True)])
     return builder.get()
 
 
@@ -64,8 +94,8 @@ class _Writer:
         self.form, self.arguments = form, arguments
         self.for_keys, self.for_columns = isa.narrowed(form.keys), isa.narrowed(form.columns)
         count = -(-form.keys // self.for_keys.lanes)
-        tall, wide = choose_tile(min(form.rows, MOST_ROWS), count, isa)
-        self.row_runs, self.key_runs = runs(form.rows, tall), runs(count, wide)
+        tall, wide = choose_tile(min(typical(form.rows), MOST_ROWS), count, isa)
+        self.row_runs, self.key_runs = runs(form.rows, tall), vector_runs(count, wide)
         wide = max(1, (isa.registers - 1) // (tall + 1))
         self.column_runs = runs(-(-form.columns // self.for_columns.lanes), wide)
         # Rows of scores at a distance of a power of two would compete for sets of the cache.
@@ -76,7 +106,7 @@ class _Writer:
         form = self.form
         tiles = sum(r.count for r in self.row_runs)
         heads = math.prod(form.outer)
-        parts = min(emit.shares(form.work, heads, tiles), max(1, form.rows // ROWS_A_TASK))
+        parts = smaller(emit.shares(form.work, heads, tiles), larger(1, form.rows // ROWS_A_TASK))
         with emit.shared_loop(heads * parts, form.work) as task:
             *outer, part = emit.unpacked(task, (*form.outer, parts))
             keys = self._packed_keys(outer)
@@ -94,21 +124,25 @@ class _Writer:
         for place, step in zip(outer, operand.outer, strict=True):
             if step:
                 total = total + place * index(step)
-        return total
+        return total if all(map(is_number, operand.outer)) else emit.bound(total)
 
     @staticmethod
     def _start(vector: tirx.Expr, lanes: int, length: int) -> tirx.Expr:
         """The start of a vector; one that would exceed the end overlaps the previous one."""
-        if length <= lanes:
+        if is_number(length) and length <= lanes:
             return index(0)
-        return tirx.min(vector * index(lanes), index(length - lanes)) if length % lanes else vector * index(lanes)
+        start = vector * index(lanes)
+        if not exceeds(length, lanes):
+            return start
+        start = tirx.min(start, index(length - lanes))
+        return start if is_number(length) else emit.bound(start)
 
     def _packed_keys(self, outer: Sequence[tirx.Expr]) -> tirx.Buffer:
         """The keys of a head as panels: for each term vectors of keys."""
         form, lanes = self.form, self.for_keys.lanes
         source, base = self.arguments[1], self._base(form.k, outer)
         packed = emit.scratch(sum(r.count * r.size for r in self.key_runs) * lanes * form.terms)
-        turned = form.k.row != 1 and form.k.column == 1 and min(form.keys, form.terms) >= lanes
+        turned = form.k.row != 1 and form.k.column == 1 and form.keys >= lanes > 1 and form.terms >= lanes
         width = min(lanes, form.keys)
         for run in self.key_runs:
             with emit.loop(run.count) as panel:
@@ -144,7 +178,7 @@ class _Writer:
         """Whether values are packed: vectors are not contiguous, or rows compete for the same sets of the cache."""
         form = self.form
         short = form.v.column != 1 or form.columns < self.for_columns.lanes
-        return short or (form.v.row * 4 % MOST_ROW_BYTES == 0 and form.keys > 64 and form.rows > 16)
+        return short or (form.v.row * 4 % MOST_ROW_BYTES == 0 and typical(form.keys) > 64 and typical(form.rows) > 16)
 
     def _packed_values(self, outer: Sequence[tirx.Expr]) -> tirx.Buffer:
         """The values of a head, each row as vectors of columns."""
@@ -267,14 +301,34 @@ class _Writer:
         with emit.loop(whole // 2) as pair:
             for number, total in enumerate(sums):
                 take(pair * index(2) + index(number), total, lanes)
-        if whole % 2:
-            take(index(whole - 1), sums[0], lanes)
-        if rest:
-            take(index(whole), sums[1], rest)
+        if is_number(whole):
+            if whole % 2:
+                take(index(whole - 1), sums[0], lanes)
+            if rest:
+                take(index(whole), sums[1], rest)
+        else:
+            with emit.loop(whole % 2):
+                take(index(whole - 1), sums[0], lanes)
+            if not is_number(rest):
+                self._last_exponentials(row, scores, sums[1], largest)
         both = emit.vector(sums[0], index(0), lanes) + emit.vector(sums[1], index(0), lanes)
         emit.put(sums[0], both, index(0), lanes)
         total = self._folded(sums[0], index(0), tirx.Add)
         build.buffer_store(factors, build.float32(1.0) / total[index(0)], [row])
+
+    def _last_exponentials(
+        self, row: tirx.Expr, scores: tirx.Buffer, total: tirx.Buffer, largest: tirx.Buffer
+    ) -> None:
+        """The exponentials of a last vector of which only some lanes are keys, the others zeros."""
+        keys, lanes = self.form.keys, self.for_keys.lanes
+        at = row * index(self.pitch) + index(keys - keys % lanes)
+        with emit.loop(lanes, "vectorized") as lane:
+            value = tirx.exp(scores[at + lane] - largest[index(0)])
+            build.buffer_store(
+                scores, tirx.Select(lane < index(keys % lanes), value, build.float32(0.0)), [at + lane]
+            )
+        with emit.loop(lanes, "vectorized") as lane:
+            build.buffer_store(total, total[lane] + scores[at + lane], [lane])
 
     def _without_empty(
         self, outer: Sequence[tirx.Expr], first: tirx.Expr, row: tirx.Expr, factors: tirx.Buffer

@@ -54,6 +54,12 @@ class Attention:
     empty_if_nan: bool = False
 
     @property
+    def operands(self) -> tuple[Operand, ...]:
+        """The kernel's arguments."""
+        masks = [o for o in (*(s.operand for s in self.steps), self.empty) if o is not None]
+        return (self.q, self.k, self.v, *masks, self.out)
+
+    @property
     def work(self) -> int:
         """The number of multiply-adds."""
         return math.prod(self.outer) * self.rows * self.keys * (self.terms + self.columns)

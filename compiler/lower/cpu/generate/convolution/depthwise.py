@@ -20,7 +20,8 @@ from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Axis, index
 from heterocc.compiler.lower.cpu.generate.read import Kernel
-from heterocc.compiler.lower.cpu.generate.tiles import LATENCY, Run, runs
+from heterocc.compiler.lower.cpu.generate.tiles import LATENCY, Run, runs, vector_runs
+from heterocc.compiler.lower.cpu.sizes import assume, exceeds, is_number, typical
 
 COPY_BYTES = 24 << 10
 """The limit in bytes on copied rows, which are to stay in a first-level cache."""
@@ -42,6 +43,8 @@ def generate_depthwise(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tuple[P
 
 def narrowed(isa: Isa, places: int) -> Isa:
     """The registers with the lanes that cover a row with the least modelled time: of a vector, and of each lane."""
+    if not is_number(places):
+        return isa
     sizes = [isa.lanes >> shift for shift in range(3) if isa.lanes >> shift >= min(4, isa.lanes)]
     return replace(isa, lanes=min(sizes, key=lambda n: (-(-places // n) * (n / isa.lanes + 0.25), -n)))
 
@@ -56,15 +59,17 @@ class _Writer:
         self.phases = found.columns.phases
         count = -(-found.columns.places // self.isa.lanes)
         tall, wide = self._tile_size(count)
-        lines = max(1, COPY_BYTES // (4 * self.pitch * len(self.phases)))
+        lines = max(1, COPY_BYTES // (4 * typical(self.pitch) * len(self.phases)))
         rows = max(tall, (lines - found.rows.reach) // found.rows.stride // tall * tall)
-        self.rows = min(found.rows.places, rows)
+        self.rows = min(found.rows.places, rows) if is_number(found.rows.places) else tall
         self.chunks = -(-found.rows.places // self.rows)
         self.lines = (self.rows - 1) * found.rows.stride + found.rows.reach + 1
-        self.row_runs, self.vector_runs = runs(self.rows, tall), runs(count, wide)
+        self.row_runs, self.vector_runs = runs(self.rows, tall), vector_runs(count, wide)
         self.plane = self.lines * self.pitch + self.isa.lanes
         planes = found.batch * found.groups
-        self.planes = -(-planes * self.chunks // TASKS) if found.work >= emit.PARALLEL_WORK else planes
+        self.planes = -(-planes * self.chunks // TASKS) if typical(found.work) >= emit.PARALLEL_WORK else planes
+        if not is_number(planes * self.chunks):
+            self.planes = 1
 
     def _tile_size(self, count: int) -> tuple[int, int]:
         """Rows and vectors of a tile with the least modelled time.
@@ -74,11 +79,12 @@ class _Writer:
         """
         found = self.found
         most = 12 if self.isa.registers > 16 else 6
-        taps, wide_taps = found.taps, found.columns.taps
+        taps, wide_taps, places = found.taps, found.columns.taps, typical(found.rows.places)
+        count = typical(count)
 
         def cycles(size: tuple[int, int]) -> float:
             total = 0.0
-            for row in runs(found.rows.places, size[0]):
+            for row in runs(places, size[0]):
                 lines = (row.size - 1) * found.rows.stride + found.rows.taps
                 for run in runs(count, size[1]):
                     loads = 1.75 * lines * wide_taps * run.size + row.size * taps
@@ -86,7 +92,7 @@ class _Writer:
                     total += row.count * run.count * one
             return total
 
-        sizes = [(t, n) for t in range(1, min(8, found.rows.places) + 1) for n in range(1, count + 1) if t * n <= most]
+        sizes = [(t, n) for t in range(1, min(8, places) + 1) for n in range(1, count + 1) if t * n <= most]
         return min(sizes, key=lambda size: (cycles(size), -size[1]))
 
     def write(self, arguments: Arguments) -> None:
@@ -97,13 +103,17 @@ class _Writer:
         with emit.shared_loop(blocks * self.chunks, found.work) as task:
             block, chunk = emit.unpacked(task, (blocks, self.chunks))
             top = chunk * index(self.rows)
-            if found.rows.places % self.rows:
+            if exceeds(found.rows.places, self.rows):
                 top = tirx.min(top, index(found.rows.places - self.rows))
+            if not is_number(found.rows.places):
+                assume(found.rows.places >= self.rows)
+                top = emit.bound(top)
             copied = emit.scratch(len(self.phases) * self.plane)
             with emit.loop(len(self.phases) * self.plane) as place:
                 build.buffer_store(copied, build.float32(0.0), [place])
             first = block * index(self.planes)
-            count = tirx.min(index(self.planes), index(every) - first) if every % self.planes else index(self.planes)
+            last = exceeds(every, self.planes) and self.planes != 1
+            count = tirx.min(index(self.planes), index(every) - first) if last else index(self.planes)
             with build.serial(index(0), count) as number:
                 self._plane(arguments, copied, first + number, top)
 
@@ -126,7 +136,7 @@ class _Writer:
         """Copy the rows that the outputs from row `top` read."""
         rows, columns = self.found.rows, self.found.columns
         last = (rows.places - self.rows) * rows.stride + self.lines - 1 - rows.before
-        always = rows.before == 0 and last < rows.size
+        always = rows.before == 0 and is_number(rows.size) and last < rows.size
         with emit.loop(self.lines) as line:
             row = top * index(rows.stride) + line - index(rows.before)
             source = (plane * index(rows.size) + row) * index(columns.size)
@@ -188,6 +198,7 @@ class _Writer:
     def _start(self, column: tirx.Expr) -> tirx.Expr:
         """The start of a vector; a last one that would exceed the row overlaps the previous one."""
         places, lanes = self.found.columns.places, self.isa.lanes
-        if places <= lanes:
+        if is_number(places) and places <= lanes:
             return index(0)
-        return tirx.min(column, index(places - lanes)) if places % lanes else column
+        start = tirx.min(column, index(places - lanes)) if exceeds(places, lanes) else column
+        return start if is_number(places) else emit.bound(start)

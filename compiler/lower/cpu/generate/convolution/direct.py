@@ -24,7 +24,8 @@ from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Axis, Place, index
 from heterocc.compiler.lower.cpu.generate.read import Kernel
-from heterocc.compiler.lower.cpu.generate.tiles import Run, better_along_channels, choose_tile, runs
+from heterocc.compiler.lower.cpu.generate.tiles import Run, better_along_channels, choose_tile, runs, vector_runs
+from heterocc.compiler.lower.cpu.sizes import assume, exceeds, is_number, smaller, typical
 
 COPY_BYTES = 256 << 10
 """The limit in bytes on copied rows, which are to stay in a second-level cache with the weights."""
@@ -45,6 +46,9 @@ TURNED_GAIN = 1.15
 TURNED_PRODUCTS = 128
 """The smallest number of products of an input for which this pays for the copy."""
 
+SIZED_ROWS = 8
+"""The limit on rows of a chunk if the number of rows is known only at run time; maps of fewer rows are smaller."""
+
 SPARE = 3
 """The number of 32 registers that a tile leaves free, because LLVM loads the inputs of several taps at once."""
 
@@ -55,10 +59,11 @@ def generate_direct(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tuple[Pane
     if found is None or not can_store(kernel):
         return None
     writer = _Writer(kernel, found, isa)
-    if _can_turn(found):
+    if all(map(is_number, kernel.extents)) and _can_turn(found):
         turned = _Writer(kernel, _turned(found), isa, turned=True)
         writer = turned if turned.used > TURNED_GAIN * writer.used else writer
-    if found.groups == 1 and better_along_channels(writer.used, found.outputs, found.columns.places, isa):
+    fixed = all(map(is_number, kernel.extents))
+    if fixed and found.groups == 1 and better_along_channels(writer.used, found.outputs, found.columns.places, isa):
         return None
     return emit.written(kernel, {found.weight: writer.packing.size}, writer.write), (writer.packing,)
 
@@ -90,13 +95,16 @@ class _Writer:
         self.pitch = found.columns.extent
         most = found.rows.places * self.pitch
         self.isa = isa.narrowed(most)
-        self.whole = found.columns.places % self.isa.lanes == 0
-        self.rows = min(range(1, found.rows.places + 1), key=self._cycles)
+        self.whole = not exceeds(found.columns.places, self.isa.lanes)
+        # Chunks of few rows suit images of all sizes; of one row, all.
+        sized = SIZED_ROWS if isa.lanes > 1 else 1
+        most = found.rows.places if is_number(found.rows.places) else sized
+        self.rows = min(range(1, most + 1), key=self._cycles)
         self.chunks = -(-found.rows.places // self.rows)
         self.vectors = self._vectors(1 if self.whole else self.rows)
         registers = self.isa.registers - (SPARE if self.isa.registers > 16 else 0)
         tall, wide = choose_tile(found.outputs, self.vectors, replace(self.isa, registers=registers))
-        self.channel_runs, self.vector_runs = runs(found.outputs, tall), runs(self.vectors, wide)
+        self.channel_runs, self.vector_runs = runs(found.outputs, tall), vector_runs(self.vectors, wide)
         self.lines = self.rows + found.rows.reach // found.rows.stride
         self.plane = emit.spread(self.lines * self.pitch)
         taps = (found.rows.taps, found.columns.taps)
@@ -114,8 +122,8 @@ class _Writer:
     @property
     def used(self) -> float:
         """The share of computed numbers that are outputs."""
-        places = self.found.rows.places * self.found.columns.places
-        return places / (self.chunks * self._vectors(self.rows) * self.isa.lanes)
+        places = typical(self.found.rows.places * self.found.columns.places)
+        return places / typical(self.chunks * self._vectors(self.rows) * self.isa.lanes)
 
     def _vectors(self, rows: int) -> int:
         """The number of vectors of `rows` rows of outputs: whole ones per row, or a line with the gaps between rows."""
@@ -128,13 +136,14 @@ class _Writer:
         found = self.found
         phases = len(found.rows.phases) * len(found.columns.phases)
         lines = (rows + found.rows.reach // found.rows.stride) * found.inputs * phases
-        sums = self._vectors(rows) * found.inputs * found.taps * found.outputs / 2
-        slow = 2.0 if lines * self.pitch * 4 > COPY_BYTES else 1.0
-        chunks = -(-found.rows.places // rows)
-        total = chunks * (slow * sums + 2 * lines * (self.pitch / self.isa.lanes + 4))
-        if found.work < emit.PARALLEL_WORK:
+        pitch = typical(self.pitch)
+        sums = typical(self._vectors(rows)) * found.inputs * found.taps * found.outputs / 2
+        slow = 2.0 if lines * pitch * 4 > COPY_BYTES else 1.0
+        chunks = -(-typical(found.rows.places) // rows)
+        total = chunks * (slow * sums + 2 * lines * (pitch / self.isa.lanes + 4))
+        if typical(found.work) < emit.PARALLEL_WORK:
             return total
-        wanted = emit.TASKS / (found.batch * found.groups * self._most_parts())
+        wanted = emit.TASKS / (typical(found.batch) * found.groups * self._most_parts())
         return total * (1 + UNSHARED * max(0.0, wanted / chunks - 1))
 
     def _most_parts(self) -> int:
@@ -146,12 +155,15 @@ class _Writer:
         found, lanes = self.found, self.isa.lanes
         tiles = sum(r.count for r in self.channel_runs)
         tasks = found.batch * found.groups * self.chunks
-        parts = min(emit.shares(found.work, tasks, tiles), self._most_parts())
+        parts = smaller(emit.shares(found.work, tasks, tiles), self._most_parts())
         with emit.shared_loop(tasks * parts, found.work) as task:
             image, group, chunk, part = emit.unpacked(task, (found.batch, found.groups, self.chunks, parts))
             top = chunk * index(self.rows)
-            if found.rows.places % self.rows:
+            if exceeds(found.rows.places, self.rows):
                 top = tirx.min(top, index(found.rows.places - self.rows))
+            if not is_number(found.rows.places):
+                assume(found.rows.places >= self.rows)
+                top = emit.bound(top)
             phases = len(found.rows.phases) * len(found.columns.phases)
             overrun = self._vectors(self.rows) * lanes + (self.lines - self.rows) * self.pitch + self.pitch
             copied = emit.scratch(found.inputs * phases * self.plane + overrun)
@@ -203,6 +215,8 @@ class _Writer:
             emit.either(tirx.all(column >= index(0), column < index(across.size)), take, clear)
 
     def _always_inside(self, rows: Window, phase: int) -> bool:
+        if not is_number(rows.size):
+            return False
         last = (rows.places - self.rows + self.lines - 1) * rows.stride + phase - rows.before
         return rows.before <= phase and last < rows.size
 

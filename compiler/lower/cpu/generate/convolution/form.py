@@ -12,6 +12,7 @@ from heterocc.compiler.lower.cpu.blocks import is_conditional
 from heterocc.compiler.lower.cpu.generate.epilogue import reads_in_epilogue
 from heterocc.compiler.lower.cpu.generate.places import linear, shape_of
 from heterocc.compiler.lower.cpu.generate.read import Kernel, Nest, Stage
+from heterocc.compiler.lower.cpu.sizes import size_of, smaller
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,25 +185,28 @@ def padding(kernel: Nest, data: TensorLoad, fill: float = 0.0) -> tuple[tirx.Buf
     if inside is None or padded is None:
         return None
     for zeros, size, total, (first, end) in zip(before, shape, padded, inside, strict=True):
-        if max(first, 0) != zeros or min(end, total) != min(zeros + size, total):
+        if max(first, 0) != zeros or (total if end is None else smaller(end, total)) != smaller(zeros + size, total):
             return None
     return value.source, tuple(before)
 
 
-def _bounds(stage: Stage, condition: tirx.Expr | None) -> list[tuple[int, int]] | None:
-    """The range of each dimension in which a condition on a stage's iteration variables holds."""
-    bounds = [(0, 1 << 62) for _ in stage.iters]
+def _bounds(stage: Stage, condition: tirx.Expr | None) -> list[tuple[int, int | None]] | None:
+    """The range of each dimension in which a condition on a stage's iteration variables holds; None for no end."""
+    bounds: list[tuple[int, int | None]] = [(0, None) for _ in stage.iters]
     for part in _conjuncts(condition):
+        end: int | None = None
         if isinstance(part, tirx.LE) and isinstance(part.a, tirx.IntImm):
-            var, first, end = part.b, int(part.a), 1 << 62
-        elif isinstance(part, tirx.LT) and isinstance(part.b, tirx.IntImm):
-            var, first, end = part.a, 0, int(part.b)
+            var, first = part.b, int(part.a)
+        elif isinstance(part, tirx.LT | tirx.LE) and (end := size_of(part.b)) is not None:
+            var, first, end = part.a, 0, end + isinstance(part, tirx.LE)
         else:
             return None
         dim = next((n for n, v in enumerate(stage.iters) if v.same_as(var)), None)
         if dim is None:
             return None
-        bounds[dim] = (max(bounds[dim][0], first), min(bounds[dim][1], end))
+        known = bounds[dim][1]
+        end = known if end is None else end if known is None else smaller(known, end)
+        bounds[dim] = (max(bounds[dim][0], first), end)
     return bounds
 
 

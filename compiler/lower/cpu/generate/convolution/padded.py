@@ -11,6 +11,7 @@ from tvm.script.ir_builder import tirx as build
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.convolution.form import Window
 from heterocc.compiler.lower.cpu.generate.places import index
+from heterocc.compiler.lower.cpu.sizes import exceeds, is_number, larger, smaller
 
 
 def padded_row(
@@ -62,11 +63,13 @@ def _inside(window: Window, pitch: int, phase: int) -> tuple[int, int]:
     """The places of a phase's row that are not zeros: from the first to before the second."""
     shift = phase - window.before
     first = max(0, -(shift // window.stride))
-    return first, max(first, min(pitch, -(-(window.size - shift) // window.stride)))
+    return first, larger(first, smaller(pitch, -(-(window.size - shift) // window.stride)))
 
 
 def _narrow(window: Window, pitch: int, phase: int, lanes: int) -> int | None:
     """The lanes of the one vector that holds a phase of a row narrower than `lanes`, with what follows in the plane."""
+    if not is_number(window.size):
+        return None
     first, end = _inside(window, pitch, phase)
     count, width = end - first, 2
     while width < count:
@@ -115,7 +118,7 @@ def _take(
     first, end = _inside(window, pitch, phase)
     begin = first * window.stride + phase - window.before
     count = end - first
-    if not count:
+    if is_number(count) and not count:
         return
     source, to = source + index(begin), to + index(first)
     if window.stride == 1:
@@ -126,7 +129,7 @@ def _take(
         )
         return
     # Two vectors hold one of every other column; they have to end, or to begin, inside the row.
-    earlier = 0 if begin + 2 * count <= window.size else 1
+    earlier = 0 if is_number(count) and begin + 2 * count <= window.size else 1
     if window.stride == 2 and count >= lanes and begin >= earlier:
         every_other = range(earlier, 2 * lanes, 2)
 
@@ -146,11 +149,11 @@ def _in_vectors(count: int, lanes: int, move: Callable[[tirx.Expr, int], None]) 
     width = min(lanes, count)
     with emit.loop(count // width) as number:
         move(number * index(width), width)
-    if count % width:
+    if exceeds(count, width):
         move(index(count - width), width)
 
 
 def _clear(copied: tirx.Buffer, to: tirx.Expr, count: int) -> None:
-    if count:
+    if not is_number(count) or count:
         with emit.loop(count) as place:
             build.buffer_store(copied, build.float32(0.0), [to + place])

@@ -22,6 +22,7 @@ from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.panels import Panels
 from heterocc.compiler.lower.cpu.generate.places import Axis, index, shape_of
 from heterocc.compiler.lower.cpu.generate.read import Fold
+from heterocc.compiler.lower.cpu.sizes import exceeds, is_number, larger, smaller, typical
 
 MOST_TAPS = 16
 """The limit on unrolled taps of a row or column; longer windows are scheduled."""
@@ -85,18 +86,19 @@ class _Writer:
         self.kernel, self.found, self.lanes = kernel, found, isa.lanes
         columns = found.columns
         reads = (columns.places - 1) * columns.stride + columns.reach + 1
-        self.padded = columns.before > 0 or reads > columns.size
+        self.padded = columns.before > 0 or not is_number(columns.size) or reads > columns.size
         # Space at the end for the second of two vectors that are separated.
-        self.length = max(reads, columns.before + columns.size) + 2 * self.lanes
+        self.length = larger(reads, columns.before + columns.size) + 2 * self.lanes
         self.work = WORK * found.outer.length * found.rows.places * columns.places * (found.rows.taps + columns.taps)
 
     def write(self, arguments: Arguments) -> None:
         """Write the kernel's body."""
         found = self.found
-        chunks = 1 if found.outer.length >= 16 else min(found.rows.places, -(-16 // found.outer.length))
+        outer = typical(found.outer.length)
+        chunks = 1 if outer >= 16 else smaller(found.rows.places, -(-16 // outer))
         # Adjacent windows are read at the places of the stores.
         overlap = found.columns.before > 0 or found.columns.reach >= found.columns.stride
-        lines = min(LINES, -(-found.rows.places // chunks)) if overlap else 1
+        lines = min(LINES, typical(-(-found.rows.places // chunks))) if overlap else 1
         with emit.shared_loop(found.outer.length * chunks, self.work) as task:
             plane = tirx.floordiv(task, index(chunks)) if chunks > 1 else task
             chunk = tirx.floormod(task, index(chunks)) if chunks > 1 else index(0)
@@ -151,7 +153,7 @@ class _Writer:
                     emit.put(total, self.kernel.combine(emit.vector(total, index(0), lanes), value), index(0), lanes)
             emit.put(row, emit.vector(total, index(0), lanes), base + index(columns.before) + start, lanes)
 
-        if rows.before == 0 and last < rows.size:
+        if rows.before == 0 and is_number(rows.size) and last < rows.size:
             self._vectors(columns.size, lanes, every)
         else:
             inside = tirx.all(top >= index(0), top + index(rows.reach) < index(rows.size))
@@ -167,7 +169,7 @@ class _Writer:
         assert callable(body)
         with emit.loop(length // lanes) as number:
             body(number * index(lanes))
-        if length % lanes:
+        if exceeds(length, lanes):
             body(index(length - lanes))
 
     def _combine_columns(

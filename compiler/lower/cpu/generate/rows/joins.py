@@ -10,6 +10,7 @@ from heterocc.compiler.lower.cpu.blocks import loads, uses
 from heterocc.compiler.lower.cpu.generate.maps import read_map
 from heterocc.compiler.lower.cpu.generate.rows.rows import vector_axis
 from heterocc.compiler.lower.cpu.generate.rows.stages import Rows, RowStage, read_rows
+from heterocc.compiler.lower.cpu.sizes import assuming, attempt, dims_of, typical
 from heterocc.compiler.lower.relax.kernels import KernelModule
 from heterocc.compiler.lower.relax.merge import merge_rows
 
@@ -19,17 +20,28 @@ SHARED_ROWS, LONG_ROW = 8, 1 << 15
 
 def joined_rows(module: KernelModule) -> KernelModule:
     """The module with neighbouring kernels of the same rows fused."""
-    return merge_rows(module, _joins, leads=lambda function: read_map(function) is not None)
+    return merge_rows(module, _joins, leads=_leads)
+
+
+def _leads(function: tirx.PrimFunc) -> bool:
+    """Whether a kernel may be fused with one of rows after it."""
+    with assuming(dims_of(function)):
+        return attempt(lambda: read_map(function)) is not None
 
 
 def _joins(function: tirx.PrimFunc) -> bool:
     """Whether a kernel of rows may be fused with its neighbours: not a product, a window or of long rows."""
+    with assuming(dims_of(function)):
+        return bool(attempt(lambda: _joins_rows(function)))
+
+
+def _joins_rows(function: tirx.PrimFunc) -> bool:
     rows = read_rows(function)
     if rows is None or vector_axis(rows) is None:
         return False
     if any(_multiplies(rows, s) or _slides(rows, s) for s in rows.stages if s.combined is not None):
         return False
-    length, count = (prod(rows.extents[n] for n in numbers) for numbers in (rows.terms, rows.places))
+    length, count = (prod(typical(rows.extents[n]) for n in numbers) for numbers in (rows.terms, rows.places))
     return count >= SHARED_ROWS or length <= LONG_ROW
 
 

@@ -21,6 +21,7 @@ from heterocc.compiler.lower.cpu.generate.places import Axis, Linear, index, off
 from heterocc.compiler.lower.cpu.generate.rows.passes import Pass
 from heterocc.compiler.lower.cpu.generate.rows.stages import Rows
 from heterocc.compiler.lower.cpu.generate.rows.values import RowWriter, Spot, axis_of
+from heterocc.compiler.lower.cpu.sizes import exceeds, is_number, typical
 
 CHAINS, HEAVY_CHAINS = 4, 2
 """The number of accumulators of a reduction along a row; fewer if functions hide the latency of additions."""
@@ -57,7 +58,7 @@ def vector_axis(rows: Rows) -> Axis | None:
             first -= 1
         axis = axis_of(rows, loops[first:]) if loops else None
         steps = {axis.step(f) for f in forms} if axis is not None else set()
-        if axis is not None and steps <= {0, 1} and 1 in steps and axis.length >= fewest:
+        if axis is not None and steps <= {0, 1} and 1 in steps and typical(axis.length) >= fewest:
             return axis
     return None
 
@@ -111,7 +112,7 @@ class _Across(RowWriter):
 
     def _pass(self, arguments: Arguments, step: Pass, outer: list[tuple[Axis, tirx.Expr]]) -> None:
         whole, tail = divmod(self.axis.length, self.lanes)
-        chains = max(1, min(HEAVY_CHAINS if self.heavy else CHAINS, whole))
+        chains = max(1, min(HEAVY_CHAINS if self.heavy else CHAINS, typical(whole)))
         totals = {n: [emit.registers(1, self.lanes) for _ in range(chains)] for n in step.reductions}
         for number, registers in totals.items():
             for register in registers:
@@ -132,9 +133,12 @@ class _Across(RowWriter):
                 with emit.loop(whole // chains) as number:
                     for chain in range(chains):
                         vector(number * index(chains * self.lanes) + index(chain * self.lanes), chain)
-                for rest in range(whole % chains):
+                if not is_number(whole):
+                    with emit.loop(whole % chains) as rest:
+                        vector((index(whole - whole % chains) + rest) * index(self.lanes), 0)
+                for rest in range(whole % chains if is_number(whole) else 0):
                     vector(index((whole - whole % chains + rest) * self.lanes), rest)
-                if tail:
+                if not is_number(tail) or tail:
                     vector(index(self.axis.length - self.lanes), 0, self.lanes - tail)
 
             self.over_terms(terms)
@@ -181,7 +185,7 @@ class _Along(RowWriter):
         for number in self.terms:
             length *= self.rows.extents[number]
         vectors = -(-self.axis.length // self.lanes)
-        self.wide = min(WIDE, vectors, max(1, CACHED // (length * self.lanes)))
+        self.wide = min(WIDE, typical(vectors), max(1, CACHED // (typical(length) * self.lanes)))
         self.tiles = -(-vectors // self.wide)
         size = length * self.wide * self.lanes
         self.share_rows(self.outer.length * self.tiles, size, lambda tile: self._tile(arguments, tile))
@@ -193,7 +197,7 @@ class _Along(RowWriter):
         tile = tirx.floormod(task, index(tiles)) if tiles > 1 else index(0)
         outer = [self.single(n, value) for n, value in self.outer.split(row)]
         starts = [(tile * index(self.wide) + index(v)) * index(lanes) for v in range(self.wide)]
-        if self.axis.length % (lanes * self.wide):
+        if exceeds(self.axis.length, lanes * self.wide):
             starts = [tirx.min(start, index(self.axis.length - lanes)) for start in starts]
         for step in self.plan.passes:
             self._hold(arguments, step.before, outer, starts)

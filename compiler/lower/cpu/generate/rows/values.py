@@ -18,6 +18,7 @@ from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.places import Axis, Place, at, index, offset
 from heterocc.compiler.lower.cpu.generate.rows.passes import Pass, is_row, plan_passes
 from heterocc.compiler.lower.cpu.generate.rows.stages import Rows
+from heterocc.compiler.lower.cpu.sizes import is_number, smaller, typical
 
 PARALLEL_ELEMENTS = 1 << 16
 """The smallest number of elements, times passes, that is divided among threads; a function counts as `FUNCTION`."""
@@ -77,14 +78,14 @@ class RowWriter:
 
     def share_rows(self, count: int, size: int, body: Callable[[tirx.Expr], None]) -> None:
         """Write `body(row)` for `count` rows, divided among threads, with memory for `size` elements a stored stage."""
-        parallel = self.work >= PARALLEL_ELEMENTS
-        tasks = min(count, TASKS) if parallel else 1
+        parallel = typical(self.work) >= PARALLEL_ELEMENTS
+        tasks = smaller(count, TASKS) if parallel else 1
         with emit.loop(tasks, "parallel" if parallel else "serial") as task:
             for number in self.plan.stored:
                 if self.rows.argument(self.rows.stages[number].buffer) is None:
                     self.scratch[number] = emit.scratch(size)
             first, end = emit.share(task, tasks, count)
-            if tasks == count:
+            if is_number(count) and tasks == count:
                 body(task)
             else:
                 with build.serial(first, end) as row:
@@ -118,7 +119,7 @@ class RowWriter:
             found = self.rows.stages[number].combined
             assert found is not None
             value = self.value(arguments, number, spot)
-            if repeated and found.start == 0.0:
+            if (not is_number(repeated) or repeated) and found.start == 0.0:
                 value = tirx.Select(spot.lane >= index(repeated), value, self.start(number))
             build.buffer_store(total, found.combine(total[spot.lane], value), [spot.lane])
         for number in step.outputs:

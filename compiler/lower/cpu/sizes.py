@@ -1,0 +1,250 @@
+"""Sizes that are known only at run time, in generators of kernels that are written for numbers."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import tvm_ffi
+from tvm import sym, tirx
+
+TYPICAL = (61, 67, 71, 73, 79, 83, 89, 97)
+"""Values of a kernel's variables by which generators choose: primes, so that few sizes are equal by chance."""
+
+
+_Rule = Callable[[Any, Any], Any]
+
+
+class SizeUnknownError(TypeError):
+    """A generator needs the number of a size that is known only at run time, so that it cannot write the kernel."""
+
+
+class Assumptions:
+    """The variables of sizes, all at least 1, and conditions on them under which generated code is right."""
+
+    def __init__(self, dims: Iterable[tirx.Expr]) -> None:
+        self.conditions: list[tirx.Expr] = []
+        self.analyzer = sym.Analyzer()
+        self._typical: list[tuple[tirx.Var, int]] = []
+        for dim in dims:
+            for var in tirx.analysis.undefined_vars(dim):
+                if not any(var.same_as(known) for known, _ in self._typical):
+                    number = TYPICAL[len(self._typical) % len(TYPICAL)]
+                    self._typical.append((var, number))
+                    self.analyzer.update(var, sym.ConstIntBound(1, sym.ConstIntBound.POS_INF))
+
+    def __bool__(self) -> bool:
+        return bool(self._typical)
+
+    @property
+    def variables(self) -> tuple[tirx.Var, ...]:
+        """The variables."""
+        return tuple(var for var, _ in self._typical)
+
+    def size(self, expr: tirx.Expr) -> int | None:
+        """The size that an expression of the variables is, as a number or a Size; None for any other expression."""
+        if isinstance(expr, tirx.IntImm):
+            return int(expr)
+
+        def number(var: tirx.Var) -> tirx.Expr:
+            found = next((n for known, n in self._typical if known.same_as(var)), None)
+            return var if found is None else tirx.const(found, "int64")
+
+        value = self.analyzer.simplify(tvm_ffi.structural_map(expr, [(tirx.Var, number)], order="post"))
+        if not isinstance(value, tirx.IntImm):
+            return None
+        return Size(int(value), expr)  # type: ignore[return-value]
+
+    def require(self, rule: _Rule, left: tirx.Expr, right: tirx.Expr) -> None:
+        """Record a comparison, unless it holds for all sizes."""
+        difference = self.analyzer.canonical_simplify(left - right)
+        condition = rule(difference, tirx.const(0, "int64"))
+        if not self.analyzer.can_prove(condition) and not any(
+            tvm_ffi.structural_equal(condition, known) for known in self.conditions
+        ):
+            self.conditions.append(condition)
+
+
+_CURRENT: ContextVar[Assumptions | None] = ContextVar("assumptions", default=None)
+
+
+def dims_of(function: tirx.PrimFunc) -> list[tirx.Expr]:
+    """The dimensions of a kernel's arguments, and the numbers among these."""
+    return [dim for param in function.params for dim in getattr(param, "shape", [param])]
+
+
+@contextmanager
+def assuming(dims: Iterable[tirx.Expr]) -> Iterator[Assumptions]:
+    """Expressions of the variables of `dims` are Sizes inside, in place of unknown."""
+    found = Assumptions(dims)
+    token = _CURRENT.set(found)
+    try:
+        yield found
+    finally:
+        _CURRENT.reset(token)
+
+
+_Found = TypeVar("_Found")
+
+
+def attempt(step: Callable[[], _Found | None]) -> _Found | None:
+    """The result of a step. If it is None, or if the step needs a number, its assumptions are forgotten."""
+    current = _CURRENT.get()
+    if current is None:
+        return step()
+    before = len(current.conditions)
+    try:
+        found = step()
+    except TypeError:
+        found = None  # SizeUnknownError, or an operation on numbers that sizes do not have
+    if found is None:
+        del current.conditions[before:]
+    return found
+
+
+def size_of(expr: tirx.Expr) -> int | None:
+    """The size that an expression is: an int, inside `assuming` also a Size; None for any other expression."""
+    if isinstance(expr, tirx.IntImm):
+        return int(expr)
+    current = _CURRENT.get()
+    return None if current is None else current.size(expr)
+
+
+def typical(size: int) -> int:
+    """A number to choose by: the size, or a typical value of one that is known only at run time."""
+    return size.typical if isinstance(size, Size) else size
+
+
+def is_number(size: int) -> bool:
+    """Whether a size is known when code is generated."""
+    return not isinstance(size, Size)
+
+
+def exceeds(length: int, lanes: int) -> bool:
+    """Whether a row of this length may end inside its last vector."""
+    return isinstance(length, Size) or length % lanes != 0
+
+
+def smaller(a: int, b: int) -> int:
+    """The smaller of two sizes, computed at run time if it is not known."""
+    if isinstance(a, Size) or isinstance(b, Size):
+        return _combined(a, b, min, tirx.min)
+    return min(a, b)
+
+
+def larger(a: int, b: int) -> int:
+    """The larger of two sizes, computed at run time if it is not known."""
+    if isinstance(a, Size) or isinstance(b, Size):
+        return _combined(a, b, max, tirx.max)
+    return max(a, b)
+
+
+def zero_unless(size: int, *conditions: tirx.Expr) -> int:
+    """The size if all conditions hold, else 0; its typical value is the size's."""
+    return Size(typical(size), tirx.Select(tirx.all(*conditions), as_expr(size), tirx.const(0, "int64")))
+
+
+def assume(holds: bool) -> None:
+    """Require a comparison of sizes, which is recorded. Raises SizeUnknownError if it fails for the typical sizes."""
+    if not holds:
+        raise SizeUnknownError("the typical sizes are too small")
+
+
+def as_expr(size: int) -> tirx.Expr:
+    """A size as an expression of type int64."""
+    return size.expr if isinstance(size, Size) else tirx.const(size, "int64")
+
+
+def _combined(a: Any, b: Any, number: Callable[[int, int], int], rule: Callable[..., tirx.Expr]) -> Any:
+    expr = rule(as_expr(a), as_expr(b))
+    value = number(typical(a), typical(b))
+    return int(expr) if isinstance(expr, tirx.IntImm) else Size(value, expr)
+
+
+def _arithmetic(number: _Rule, rule: _Rule) -> tuple[_Rule, _Rule]:
+    """The operator of a size on the left, and on the right."""
+
+    def left(self: Size, other: object) -> Any:
+        return _combined(self, other, number, rule) if isinstance(other, int | Size) else NotImplemented
+
+    def right(self: Size, other: object) -> Any:
+        return _combined(other, self, number, rule) if isinstance(other, int) else NotImplemented
+
+    return left, right
+
+
+def _comparison(number: _Rule, holds: _Rule, fails: _Rule) -> _Rule:
+    def compare(self: Size, other: object) -> Any:
+        if not isinstance(other, int | Size):
+            return NotImplemented
+        if isinstance(other, int) and other == 1:
+            return number(2, 1)
+        answer = number(self.typical, typical(other))  # type: ignore[arg-type]
+        current = _CURRENT.get()
+        assert current is not None
+        current.require(holds if answer else fails, self.expr, as_expr(other))  # type: ignore[arg-type]
+        return answer
+
+    return compare
+
+
+class _Size:
+    """A size that is known only at run time, in place of an int.
+
+    `expr` is its expression of the kernel's variables, `typical` one of its values. Arithmetic gives other sizes. A
+    comparison is answered for the typical value, and recorded as an assumption unless it holds for all sizes. In one
+    with the number 1, a size is more: generators make these to leave out loops and strides, which are right for 1, too.
+    """
+
+    __slots__ = ("expr", "typical")
+
+    def __init__(self, typical: int, expr: tirx.Expr) -> None:
+        self.typical, self.expr = typical, expr
+
+    __add__, __radd__ = _arithmetic(operator.add, lambda a, b: a + b)
+    __sub__, __rsub__ = _arithmetic(operator.sub, lambda a, b: a - b)
+    __mul__, __rmul__ = _arithmetic(operator.mul, lambda a, b: a * b)
+    __floordiv__, __rfloordiv__ = _arithmetic(operator.floordiv, tirx.floordiv)
+    __mod__, __rmod__ = _arithmetic(operator.mod, tirx.floormod)
+    __eq__ = _comparison(operator.eq, tirx.EQ, tirx.NE)
+    __ne__ = _comparison(operator.ne, tirx.NE, tirx.EQ)
+    __lt__ = _comparison(operator.lt, tirx.LT, tirx.GE)
+    __le__ = _comparison(operator.le, tirx.LE, tirx.GT)
+    __gt__ = _comparison(operator.gt, tirx.GT, tirx.LE)
+    __ge__ = _comparison(operator.ge, tirx.GE, tirx.LT)
+
+    def __neg__(self) -> Any:
+        return 0 - self  # type: ignore[operator]
+
+    def __divmod__(self, other: int) -> Any:
+        return self // other, self % other  # type: ignore[operator]
+
+    def __bool__(self) -> bool:
+        return bool(self != 0)
+
+    def __hash__(self) -> int:
+        return hash(self.typical)
+
+    def __index__(self) -> int:
+        raise SizeUnknownError(f"the size {self.expr} is known only at run time")
+
+    __int__ = __index__
+
+    def __repr__(self) -> str:
+        return str(self.expr)
+
+
+if TYPE_CHECKING:
+
+    class Size(int):
+        """See _Size."""
+
+        expr: tirx.Expr
+        typical: int
+
+        def __new__(cls, typical: int, expr: tirx.Expr) -> Size: ...
+else:
+    Size = _Size
