@@ -24,9 +24,10 @@ from heterocc.compiler.lower.converters import (
     transposed,
 )
 from heterocc.compiler.lower.converters.quantised import operators as quantised_operators
-from heterocc.compiler.lower.converters.registry import STANDARD_DOMAINS, Context, own_converter
+from heterocc.compiler.lower.converters.registry import SIZES, STANDARD_DOMAINS, Context, own_converter
 
 __all__ = [
+    "SIZES",
     "STANDARD_DOMAINS",
     "Context",
     "arithmetic",
