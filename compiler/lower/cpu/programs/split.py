@@ -18,7 +18,8 @@ from heterocc.compiler.importer.named_inputs import needed_names, plain_names
 from heterocc.compiler.importer.symbols.repeats import body_of, constants_of, is_control
 from heterocc.compiler.importer.symbols.symbols import Symbols, values_inside
 from heterocc.compiler.lower.backend import PartitionJob
-from heterocc.compiler.lower.converters import SIZES, own_converter
+from heterocc.compiler.lower.converters import RESULTS, SIZES, own_converter
+from heterocc.compiler.lower.converters.computed.numbers import PLACES
 from heterocc.compiler.lower.cpu.programs.repeats import Loops
 from heterocc.compiler.lower.cpu.programs.steps import (
     Choose,
@@ -98,9 +99,8 @@ class _Splitter:
             if is_control(node):
                 self._control(node, steps)
             else:
-                self._measured(node, steps)
                 self._require_tensors(node)
-                self._append(node)
+                self._append(self._measured(node, steps))
         self.owner = outer
 
     def add(
@@ -162,29 +162,32 @@ class _Splitter:
         self.owners[node.name] = self.owner
         self.code.nodes.append(node.name)
 
-    def _measured(self, node: onnx.NodeProto, steps: list[Step]) -> None:
-        """Add the sizes that a node defines, computed before it runs."""
-        names = [
-            d
-            for output in node.output
-            if output and output in self.values
-            for d in self.values[output].shape or ()
-            if isinstance(d, str) and self.symbols.fresh.get(d) == node.name
-        ]
-        names = list(dict.fromkeys(names))
-        if not names:
-            return
-        if own_converter(SIZES, node.op_type) is None or node.domain:
+    def _measured(self, node: onnx.NodeProto, steps: list[Step]) -> onnx.NodeProto:
+        """Add the sizes that a node defines, computed before it runs; returns the node that needs them."""
+        places: dict[str, tuple[int, int]] = {}
+        for index, output in enumerate(node.output):
+            value = self.values.get(output)
+            for axis, dim in enumerate(() if value is None else value.shape or ()):
+                if isinstance(dim, str) and self.symbols.fresh.get(dim) == node.name:
+                    places.setdefault(dim, (index, axis))
+        if not places:
+            return node
+        if node.domain or own_converter(SIZES, node.op_type) is None:
             raise self.refuse(node, "the shape of its output depends on data")
+        chosen = helper.make_attribute(PLACES, [n for place in places.values() for n in place])
         sizes = self.add(
             node.op_type,
             list(node.input),
             f"{node.name}.sizes",
-            value=("int64", (len(names),)),
+            value=("int64", (len(places),)),
             domain=SIZES,
-            attributes=node.attribute,
+            attributes=[*node.attribute, chosen],
         )
-        self.measure(sizes, tuple(names), steps)
+        self.measure(sizes, tuple(places), steps)
+        known = onnx.NodeProto()
+        known.CopyFrom(node)
+        known.domain = RESULTS
+        return known
 
     def _require_tensors(self, node: onnx.NodeProto) -> None:
         for name in (*reads(node), *filter(None, node.output)):
