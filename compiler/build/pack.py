@@ -157,7 +157,7 @@ def _specs(model: ImportedModel, names: Sequence[str]) -> tuple[m.TensorSpec, ..
         m.TensorSpec(
             name=model.sources.get(v.name, v.name),
             dtype=v.dtype,
-            shape=model.input_shape(v.name) if v.name in inputs else v.shape,
+            shape=model.input_shape(v.name) if v.name in inputs else model.known_dims(v),
         )
         for v in values
     )

@@ -32,7 +32,7 @@ class ImportedModel:
     input shapes: a `subgraph` with one of them has inputs of unknown dimensions. `dimensions` are the names of
     dimensions in the file, None for those without one, by the model's own names of inputs and outputs. `samples` are
     shapes for inputs with dynamic dimensions, by the model's own names, with which ONNX Runtime runs the model.
-    `symbols` are the named dimensions of the inputs, and what follows from them; None if all inputs are fixed.
+    `symbols` are the named dimensions of the inputs, and what follows from them; None if all sizes are fixed.
     `planned` are the least and largest sizes of these for which memory of GPUs is planned; without them GPUs run no
     node with a dynamic dimension.
     """
@@ -106,6 +106,12 @@ class ImportedModel:
         """Whether each limit of the sizes is one of a named dimension, which can be checked before a run."""
         return self.symbols is None or all(limit.size.name is not None for limit in self.symbols.limits.values())
 
+    def known_dims(self, value: Value) -> tuple[int | str | None, ...] | None:
+        """The shape of a value, None for a dimension that does not follow from those of the inputs."""
+        if self.symbols is None or value.shape is None:
+            return value.shape
+        return tuple(None if self.symbols.is_fresh(d) else d for d in value.shape)
+
     @cached_property
     def bounds(self) -> Mapping[str, tuple[int, int | None]]:
         """The least size and the largest one, or None, that the nodes allow for each named dimension."""
@@ -149,7 +155,11 @@ class ImportedModel:
             if value.shape is None:
                 return value
             return dataclasses.replace(
-                value, shape=tuple(known[d].at(sizes) if isinstance(d, str) else d for d in value.shape)
+                value,
+                shape=tuple(
+                    d if not isinstance(d, str) else known[d].at(sizes) if known[d].names <= sizes.keys() else None
+                    for d in value.shape
+                ),
             )
 
         values = {name: fixed(value) for name, value in self.graph.values.items()}

@@ -12,18 +12,9 @@ def with_names(model: ImportedModel, nodes: Iterable[str], inputs: tuple[str, ..
 
     Code learns the size of a named dimension from an input that has it.
     """
-    symbols, graph = model.symbols, model.graph
-    if symbols is None:
-        return inputs
-    touched = {v for name in nodes for v in (*graph.node_by_name[name].inputs, *graph.node_by_name[name].outputs)}
-    needed: set[str] = set()
-    for value in (*inputs, *sorted(touched)):
-        shape = symbols.shape_of(graph.values[value]) or ()
-        contents = symbols.contents.get(value)
-        for size in (*shape, *(() if contents is None else contents.flat)):
-            needed |= frozenset() if size is None else size.names
+    graph = model.graph
+    missing = needed_names(model, nodes, inputs) - plain_names(model, inputs)
     added = list(inputs)
-    missing = needed - plain_names(model, inputs)
     for name in graph.inputs:
         here = missing & plain_names(model, (name,))
         if here and name not in added:
@@ -32,9 +23,25 @@ def with_names(model: ImportedModel, nodes: Iterable[str], inputs: tuple[str, ..
     return tuple(added)
 
 
+def needed_names(model: ImportedModel, nodes: Iterable[str], inputs: Iterable[str]) -> set[str]:
+    """The names on which the sizes of the nodes' values, and the integers that follow from sizes, depend."""
+    symbols, graph = model.symbols, model.graph
+    if symbols is None:
+        return set()
+    touched = {v for name in nodes for v in (*graph.node_by_name[name].inputs, *graph.node_by_name[name].outputs)}
+    needed: set[str] = set()
+    for value in (*inputs, *sorted(touched)):
+        shape = symbols.shape_of(graph.values[value]) or ()
+        contents = symbols.contents.get(value)
+        for size in (*shape, *(() if contents is None else contents.flat)):
+            needed |= frozenset() if size is None else size.names
+    return needed
+
+
 def plain_names(model: ImportedModel, values: Iterable[str]) -> set[str]:
-    """The named dimensions that are dimensions of one of the values."""
+    """The named sizes that are dimensions of one of the values."""
     symbols = model.symbols
     if symbols is None:
         return set()
-    return {d for v in values for d in model.graph.values[v].shape or () if isinstance(d, str) and d in symbols.names}
+    names = {*symbols.names, *symbols.fresh}
+    return {d for v in values for d in model.graph.values[v].shape or () if isinstance(d, str) and d in names}

@@ -34,6 +34,7 @@ from heterocc.compiler.importer.shapes.shapes import (
     name_dimensions,
     set_input_shapes,
 )
+from heterocc.compiler.importer.symbols.symbols import Symbols
 from heterocc.compiler.keywords import checked_keywords
 from heterocc.passes.graph import Graph, Node, Value
 
@@ -100,11 +101,22 @@ def _normalised(draft: Draft, stem: str, digest: str, where: str) -> ImportedMod
     expand_local(draft, namer, where)
     settle_opset(draft, where)
     know_empty_inputs(draft, namer)
-    simplify(draft, where)
+    values = simplify(draft, where)
     while expand_standard(draft, namer, where) or fuse(draft):
+        values = simplify(draft, where)
+    if draft.symbols is None and _has_unknown_sizes(draft, values):
+        draft.symbols = Symbols(())
         simplify(draft, where)
     lower_opset(draft)
     return _finish(draft, stem, digest, sources, where)
+
+
+def _has_unknown_sizes(draft: Draft, values: Mapping[str, Value]) -> bool:
+    """Whether a tensor has a dimension that is known only at run time, though the inputs are fixed."""
+    inputs = [values[i.name] for i in draft.graph.input]
+    if any(not v.is_static for v in inputs):
+        return False
+    return any(not v.is_opaque and not v.is_static for v in values.values())
 
 
 def _rename(draft: Draft) -> tuple[dict[str, str], Namer]:

@@ -77,7 +77,8 @@ class PartitionJob:
     """One partition to lower: `nodes`, `inputs` and `outputs` are names of the imported graph; `name` is `p0`, `p1`.
 
     `trial` marks a single node that is lowered to find out if the device supports it: its inputs and outputs would be
-    inner values of a partition. `tuning` is None if static cost models choose the schedules.
+    inner values of a partition. `tuning` is None if static cost models choose the schedules. `sizes` are names of sizes
+    that are computed at run time, in the groups in which they are passed to the code after the inputs.
     """
 
     name: str
@@ -88,6 +89,7 @@ class PartitionJob:
     outputs: tuple[str, ...]
     trial: bool = False
     tuning: Tuning | None = None
+    sizes: tuple[tuple[str, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

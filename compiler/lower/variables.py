@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tvm import sym, tirx
@@ -18,13 +18,13 @@ Extent = Any
 
 
 class Variables:
-    """A variable for each named dimension of a model, and expressions of them for sizes and shapes."""
+    """A variable for each named size of a model, and expressions of them for sizes and shapes."""
 
     def __init__(self, model: ImportedModel) -> None:
         symbols = model.symbols
         self._sizes = {} if symbols is None else symbols.sizes
         self._contents = {} if symbols is None else symbols.contents
-        names = () if symbols is None else symbols.names
+        names = () if symbols is None else (*symbols.names, *symbols.fresh)
         self._vars = {name: tirx.Var(f"d{i}_{_identifier(name)}", "int64") for i, name in enumerate(names)}
 
     def variable(self, name: str) -> tirx.Var:
@@ -83,12 +83,15 @@ def same(left: Sequence[Extent], right: Sequence[Extent]) -> bool:
     )
 
 
-def require_names(model: ImportedModel, inputs: Sequence[str], where: str) -> None:
-    """Raise LoweringError if an input has a dimension that is an expression of names that no input has."""
+def require_names(model: ImportedModel, inputs: Sequence[str], given: Iterable[str], where: str) -> None:
+    """Raise LoweringError if an input has a dimension that is an expression of names that no input has.
+
+    `given` are names whose sizes are arguments of their own.
+    """
     symbols = model.symbols
     if symbols is None:
         return
-    plain = plain_names(model, inputs)
+    plain = plain_names(model, inputs) | set(given)
     for name in inputs:
         for size in symbols.shape_of(model.graph.values[name]) or ():
             missing = sorted((size or number(0)).names - plain)

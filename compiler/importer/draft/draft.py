@@ -44,7 +44,7 @@ class Draft:
     `notes` are sentences for the user about unexpected steps of the import. `settled` are fingerprints of
     bodies that need no further simplification, `visited` the names of nodes whose bodies were simplified before.
     `budget` limits the computation of constants. `lent` are the constants of a body that belong to an outer graph.
-    `symbols` are the model's named dimensions; None if all inputs are fixed.
+    `symbols` are the model's named dimensions; None if all sizes are fixed.
     """
 
     model: onnx.ModelProto

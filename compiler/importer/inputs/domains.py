@@ -47,13 +47,21 @@ class Choices:
 
 
 @dataclass(frozen=True, slots=True)
+class Exactly:
+    """The numbers of a vector that a node reads as a shape or as axes."""
+
+    numbers: tuple[int, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Mask:
     """Ones, then zeros, along the last axis: the first element is always 1."""
 
     reason: str
 
 
-Domain = Interval | Integers | Choices | Mask
+Domain = Interval | Integers | Choices | Exactly | Mask
 
 _POSITIVE = (0.05, 3.0)
 _DENOMINATOR = (0.25, 2.0)
@@ -92,6 +100,8 @@ _FORWARDS = frozenset(
 """Operators that do not change integers."""
 
 _INDEX_INPUT = {"Gather": 1, "GatherElements": 1, "GatherND": 1, "ScatterElements": 1, "ScatterND": 1, "OneHot": 0}
+_AXES = frozenset({("Slice", 3), ("Pad", 3), ("Squeeze", 1), ("Unsqueeze", 1)})
+"""Inputs (operator, index) that are lists of axes."""
 _EMBEDDED = {0: 2, 1: 4}
 """The indices of EmbedLayerNormalization, each with the input that it indexes."""
 _LENGTHS = {"LSTM": 4, "GRU": 4, "RNN": 4, "ReverseSequence": 1}
@@ -216,7 +226,30 @@ class Domains:
 
     # ---- integers -------------------------------------------------------------------------------------------------
 
+    def _numbers(self, value: Value) -> Exactly | None:
+        """A shape that a Reshape can have, distinct axes, or lengths of all parts of a whole."""
+        count = value.shape[0] if value.shape is not None and len(value.shape) == 1 else None
+        if not isinstance(count, int) or not count:
+            return None
+        for node in self._readers.get(value.name, ()):
+            place = list(node.input).index(value.name)
+            found: list[int] | None = None
+            if node.op_type == "Reshape":
+                found = [-1, *[1] * (count - 1)]
+            elif (node.op_type, place) in _AXES or (place == 1 and node.op_type.startswith("Reduce")):
+                found = list(range(count))
+            elif node.op_type == "Split" and self._shapes.get(node.input[0]):
+                axis = next((a.i for a in node.attribute if a.name == "axis"), 0)
+                found = [1] * (count - 1)
+                found.append((self._shapes[node.input[0]][axis] or count) - count + 1)
+            if found is not None and not node.domain and place:
+                return Exactly(tuple(found), f"{node.op_type} '{node.name}' reads it")
+        return None
+
     def _integers(self, value: Value, source: str) -> Domain | None:
+        exact = self._numbers(value)
+        if exact is not None:
+            return exact
         bounds: list[Integers] = []
         compared: list[int] = []
         seen: set[str] = set()
@@ -307,5 +340,6 @@ _DRAW: Mapping[type, Callable[[Any, tuple[int, ...], np.random.Generator], Array
     Interval: lambda d, shape, rng: rng.uniform(d.low, d.high, shape),
     Integers: lambda d, shape, rng: rng.integers(d.low, d.high, shape),
     Choices: lambda d, shape, rng: rng.choice(np.array(d.numbers), shape),
+    Exactly: lambda d, shape, rng: np.array(d.numbers),
     Mask: _draw_mask,
 }

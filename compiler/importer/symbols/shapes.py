@@ -193,7 +193,7 @@ def _split(given: Given) -> list[Shape] | None:
     if parts is not None:
         sizes = [p if isinstance(p, Size) else number(int(p)) for p in parts]
     elif given.has(1) or size is None:
-        return None
+        sizes = [None] * count
     else:
         part = quotient(size + number(count - 1), number(count))
         sizes = [part] * count
@@ -204,12 +204,12 @@ def _split(given: Given) -> list[Shape] | None:
 
 def _pad(given: Given) -> list[Shape] | None:
     shape = given.shape()
+    if shape is None:
+        return None
     pads = given.sizes(1) if given.opset >= 11 else [number(int(n)) for n in given.attribute("pads")]
-    if shape is None or pads is None:
-        return None
     axes = given.numbers(3) if given.has(3) else list(range(len(shape)))
-    if axes is None:
-        return None
+    if pads is None or axes is None:
+        return [(None,) * len(shape)]
     dims = list(shape)
     for index, axis in enumerate(axes):
         size = dims[axis]
@@ -272,7 +272,21 @@ def _blocks(given: Given) -> list[Shape] | None:
     return [(batch, channels * size * size, *(quotient(d, size) for d in space))]
 
 
+def _reduced(given: Given) -> list[Shape] | None:
+    """Reductions along computed axes: the rank is known, if their number is."""
+    shape, axes = given.shape(), given.shape(1)
+    if shape is None or axes is None or not given.has(1) or given.numbers(1) is not None:
+        return None
+    count = axes[0].number if len(axes) == 1 and axes[0] is not None else None
+    if given.attribute("keepdims", 1):
+        return [(None,) * len(shape)]
+    return [(None,) * (len(shape) - count)] if count is not None and 0 < count <= len(shape) else None
+
+
+_REDUCTIONS = "Sum Mean Max Min Prod L1 L2 LogSum LogSumExp SumSquare".split()
+
 _RULES: Mapping[str, Rule] = {
+    **{f"Reduce{name}": _reduced for name in _REDUCTIONS},
     "Slice": _slice,
     "Reshape": _reshape,
     "Flatten": _flatten,

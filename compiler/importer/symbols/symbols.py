@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,9 +17,14 @@ from heterocc.compiler.importer.symbols.contents import (
     as_contents,
     contents_of,
 )
+from heterocc.compiler.importer.symbols.control import Arrays, Inside
+from heterocc.compiler.importer.symbols.repeats import is_control
 from heterocc.compiler.importer.symbols.shapes import shapes_of
 from heterocc.compiler.importer.symbols.sizes import Size, named, number
 from heterocc.passes.graph import Value
+
+Dims = tuple[int | str | None, ...] | None
+"""The shape of a value."""
 
 
 @dataclass
@@ -28,16 +33,40 @@ class Symbols:
 
     `names` are the named dimensions of its inputs, `sizes` the expressions of dimensions by their text in shapes.
     `contents` are the integers that nodes compute from shapes, by value. `limits` are assumptions of the shapes, by the
-    text of the size that is limited.
+    text of the size that is limited. `fresh` are the names of sizes that are known only at run time, each with the node
+    that computes it.
     """
 
     names: tuple[str, ...]
     sizes: dict[str, Size] = field(default_factory=dict)
     contents: dict[str, Contents] = field(default_factory=dict)
     limits: dict[str, Limit] = field(default_factory=dict)
+    fresh: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.sizes.update((name, named(name)) for name in self.names)
+
+    def copy(self) -> Symbols:
+        """A copy that can be changed."""
+        return Symbols(self.names, dict(self.sizes), dict(self.contents), dict(self.limits), dict(self.fresh))
+
+    def is_fresh(self, dim: int | str | None) -> bool:
+        """Whether a dimension depends on a size that is known only at run time."""
+        return isinstance(dim, str) and not self.fresh.keys().isdisjoint(self.sizes[dim].names)
+
+    def name_unknown(self, value: str, shape: Dims, node: str) -> Dims:
+        """The shape with a new name for each unknown dimension: that of the value, and the axis."""
+        if shape is None or None not in shape:
+            return shape
+        dims: list[int | str | None] = []
+        for axis, dim in enumerate(shape):
+            name = f"{value}.{axis}"
+            if dim is None and name not in self.names:
+                self.fresh[name] = node
+                self.sizes[name] = named(name)
+                dim = name
+            dims.append(dim)
+        return tuple(dims)
 
     def shape_of(self, value: Value | None) -> Shape:
         """The shape of a value."""
@@ -65,26 +94,85 @@ def derive(
 ) -> dict[str, Value]:
     """The values with the shapes that follow from the named dimensions; fills the sizes and contents of `symbols`.
 
-    `table` is what ONNX's tools infer. Where they know a dimension as a number, it is kept.
+    `table` is what ONNX's tools infer. Where they know a dimension as a number, it is kept. A dimension that is known
+    only at run time gets a name.
     """
     found = dict(table)
     symbols.contents = {n: c for n, a in weights.items() if (c := as_contents(a)) is not None}
+    symbols.fresh = {}
+    _derive(nodes, found, weights, opset, symbols)
+    return {name: found[name] for name in found if name in table}
+
+
+def values_inside(
+    node: onnx.NodeProto,
+    table: Mapping[str, Value],
+    weights: Mapping[str, np.ndarray],
+    opset: int,
+    symbols: Symbols,
+) -> dict[str, Value]:
+    """The values in the branches or the body of a node, at all levels; fills `symbols`."""
+    found = dict(table)
+    _inside(opset, symbols).results(node, found, weights)
+    return {name: value for name, value in found.items() if name not in table}
+
+
+def _inside(opset: int, symbols: Symbols) -> Inside:
+    def body_values(body: onnx.GraphProto, table: MutableMapping[str, Value], weights: Arrays) -> None:
+        for info in (*body.value_info, *body.output):
+            dtype = _dtype(info.type.tensor_type.elem_type) if info.type.HasField("tensor_type") else None
+            if dtype is not None and info.name not in table:
+                table[info.name] = Value(info.name, dtype, None)
+        written = {o for n in body.node for o in n.output}
+        for name in written & table.keys():
+            table[name] = Value(name, table[name].dtype, None)
+        _derive(body.node, table, weights, opset, symbols)
+
+    return Inside(body_values, symbols.shape_of, symbols.dims, symbols.contents, symbols.fresh, symbols.sizes)
+
+
+def _derive(
+    nodes: Iterable[onnx.NodeProto],
+    found: MutableMapping[str, Value],
+    weights: Mapping[str, np.ndarray],
+    opset: int,
+    symbols: Symbols,
+) -> None:
+    """Add the values that the nodes write to `found`."""
     for node in nodes:
+        for name in node.output:
+            symbols.contents.pop(name, None)
         shapes = [symbols.shape_of(found.get(name)) for name in node.input]
         contents = [symbols.contents.get(name) if name else None for name in node.input]
-        given = Given(node, opset, shapes, contents, symbols.limits)
-        results = shapes_of(given) or _inferred(given, found, weights, symbols)
+        limits = dict(symbols.limits)
+        given = Given(node, opset, shapes, contents, limits)
+        kinds: list[str | None] = []
+        if is_control(node):
+            results = _inside(opset, symbols).results(node, found, weights)
+        else:
+            results = shapes_of(given) or []
+            if any(not symbols.fresh.keys().isdisjoint(limit.size.names) for limit in limits.values()):
+                results = []  # nobody checks a limit of a size that is known only at run time
+            else:
+                symbols.limits = limits
+            if not results or any(name and name not in found for name in node.output):
+                kinds, inferred = _inferred(given, found, weights, symbols)
+                results = results or inferred
         for index, name in enumerate(node.output):
+            if name and name not in found and index < len(kinds):
+                dtype = kinds[index]
+                if dtype is not None:
+                    found[name] = Value(name, dtype, None)
             known = found.get(name)
             if not name or known is None or known.is_opaque:
                 continue
             shape = results[index] if index < len(results) else None
-            found[name] = Value(name, known.dtype, _merged(known.shape, symbols.dims(shape)))
+            dims = symbols.name_unknown(name, _merged(known.shape, symbols.dims(shape)), node.name)
+            found[name] = Value(name, known.dtype, dims)
         if node.output and node.output[0]:
             elements = contents_of(given, symbols.shape_of(found.get(node.output[0])))
             if elements is not None:
                 symbols.contents[node.output[0]] = elements
-    return found
 
 
 def _merged(
@@ -97,12 +185,12 @@ def _merged(
 
 def _inferred(
     given: Given, found: Mapping[str, Value], weights: Mapping[str, np.ndarray], symbols: Symbols
-) -> list[Shape]:
-    """The shapes that ONNX infers for one node, to which the texts of dimensions are names like any others."""
+) -> tuple[list[str | None], list[Shape]]:
+    """Dtypes and shapes that ONNX infers for one node, to which the texts of dimensions are names like any others."""
     node = given.node
     known = {name: found[name] for name in node.input if name in found}
     if any(name and name not in known for name in node.input) or any(a.type == a.GRAPH for a in node.attribute):
-        return []
+        return [], []
     try:
         schema = onnx.defs.get_schema(node.op_type, given.opset, node.domain)
         types = {n: helper.make_tensor_type_proto(_element(v), v.shape) for n, v in known.items()}
@@ -112,9 +200,11 @@ def _inferred(
             if name in weights and weights[name].nbytes <= _SMALL and weights[name].dtype != object
         }
         inferred = shape_inference.infer_node_outputs(schema, node, types, data)
-    except (onnx.defs.SchemaError, shape_inference.InferenceError, KeyError, ValueError, RuntimeError):
-        return []  # the dimensions stay unknown, and a device says why it refuses the node
-    return [_read(inferred[name], symbols) if name in inferred else None for name in node.output]
+    except (onnx.defs.SchemaError, shape_inference.InferenceError, KeyError, ValueError, RuntimeError, TypeError):
+        return [], []  # the dimensions stay unknown, and a device says why it refuses the node
+    read = [inferred.get(name) for name in node.output]
+    dtypes = [_dtype(t.tensor_type.elem_type) if t is not None and t.HasField("tensor_type") else None for t in read]
+    return dtypes, [None if t is None else _read(t, symbols) for t in read]
 
 
 _SMALL = 1024
@@ -122,6 +212,12 @@ _SMALL = 1024
 
 def _element(value: Value) -> int:
     return int(helper.np_dtype_to_tensor_dtype(np.dtype(value.dtype)))
+
+
+def _dtype(element: int) -> str | None:
+    if element in (onnx.TensorProto.UNDEFINED, onnx.TensorProto.STRING):
+        return None
+    return str(helper.tensor_dtype_to_np_dtype(element).name)
 
 
 def _read(kind: onnx.TypeProto, symbols: Symbols) -> Shape:

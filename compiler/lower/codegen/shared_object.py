@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import tvm
 import tvm_ffi
 from tvm import relax, tirx
+from tvm.relax import vm_build
 
 from heterocc.compiler.files.scratch import scratch_folder
 from heterocc.compiler.lower.codegen.kernel_objects import kernel_objects
@@ -65,6 +66,37 @@ def build_executable(
     last = tvm.transform.module_pass(memory, opt_level=0, name="heterocc_memory")
     with tvm.transform.PassContext(opt_level=3, config=dict(config or {})):
         vm = tvm.relax.build(entry, target=target, relax_pipeline=last, tir_pipeline=pipeline)
+    aliases = {symbol: names.get(function, function) for symbol, function in {**names, **shared}.items()}
+    return Executable(vm, aliases, tuple(objects[name] for name in sorted(objects)))
+
+
+def build_entries(
+    entries: Mapping[str, tvm.IRModule],
+    functions: Mapping[str, tirx.PrimFunc],
+    write: Callable[[relax.ExecBuilder], None],
+    target: Target,
+    pipeline: str,
+) -> Executable:
+    """Generate code for several entry modules and other functions, all with distinct names.
+
+    `write` adds the instructions that call them.
+    """
+    phase("generating code")
+    modules = [_without_scopes(entry) for entry in entries.values()]
+    everything = tvm.IRModule({gv: f for module in modules for gv, f in module.functions_items()})
+    for name, function in functions.items():
+        everything.update_func(relax.GlobalVar(name), function)
+    apart, objects, names = _kernels(everything, target, pipeline)
+    with tvm.transform.PassContext(opt_level=3), target:
+        planned = tvm.transform.Sequential(memory_passes())(everything)
+        planned, shared = call_by_symbol(planned, apart, tuple(entries))
+        planned.update_func(relax.GlobalVar(_NOTHING), _nothing())
+        builder = relax.ExecBuilder()
+        left = vm_build._vmcodegen(builder, planned, "bytecode")
+        write(builder)
+        constants = dict(planned.attrs or {}).get("const_name_to_constant", {})
+        code = tvm.IRModule({gv: f for gv, f in left.functions_items() if isinstance(f, tirx.PrimFunc)})
+        vm = vm_build._vmlink(builder, target, code, pipeline, params=dict(constants))
     aliases = {symbol: names.get(function, function) for symbol, function in {**names, **shared}.items()}
     return Executable(vm, aliases, tuple(objects[name] for name in sorted(objects)))
 

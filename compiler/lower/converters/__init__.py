@@ -6,6 +6,7 @@ Each module registers its converters on import, so a new module must be added to
 from heterocc.compiler.lower.converters import (
     arithmetic,
     attention,
+    computed,
     computed_shapes,
     contrib,
     fourier,
@@ -24,13 +25,16 @@ from heterocc.compiler.lower.converters import (
     transposed,
 )
 from heterocc.compiler.lower.converters.quantised import operators as quantised_operators
-from heterocc.compiler.lower.converters.registry import STANDARD_DOMAINS, Context, own_converter
+from heterocc.compiler.lower.converters.registry import RESULTS, SIZES, STANDARD_DOMAINS, Context, own_converter
 
 __all__ = [
+    "RESULTS",
+    "SIZES",
     "STANDARD_DOMAINS",
     "Context",
     "arithmetic",
     "attention",
+    "computed",
     "computed_shapes",
     "contrib",
     "fourier",

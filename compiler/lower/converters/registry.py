@@ -23,6 +23,12 @@ from heterocc.passes.graph import Value
 STANDARD_DOMAINS = frozenset({"", "ai.onnx"})
 MICROSOFT = "com.microsoft"
 
+SIZES = "heterocc.sizes"
+"""The domain of converters that compute the sizes of an operator's results that depend on data: a vector of int64."""
+
+RESULTS = "heterocc.results"
+"""The domain of converters of such operators that are called when these sizes are known."""
+
 
 @dataclass(frozen=True, slots=True)
 class Context:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
+import numpy as np
 from tvm import relax
 
 from heterocc.artifacts.errors import HeteroccError
@@ -12,12 +13,14 @@ from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.devices.host import code_features, host_cpu
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.lower.backend import LoweredPartition, PartitionJob
-from heterocc.compiler.lower.codegen.shared_object import build_executable, shared_object
+from heterocc.compiler.lower.codegen.shared_object import build_entries, build_executable, shared_object
 from heterocc.compiler.lower.cpu.attention import fuse_attention
 from heterocc.compiler.lower.cpu.batches import can_loop, over_batch
 from heterocc.compiler.lower.cpu.channels_last import keep_channels_last
 from heterocc.compiler.lower.cpu.generate.isa import isa_of
 from heterocc.compiler.lower.cpu.maths.pipeline import PIPELINE
+from heterocc.compiler.lower.cpu.programs.build import build_program, try_program
+from heterocc.compiler.lower.cpu.programs.split import needs_program
 from heterocc.compiler.lower.cpu.schedule import schedule_kernels
 from heterocc.compiler.lower.cpu.target import cpu_target, triple_of
 from heterocc.compiler.lower.fault import plant_fault
@@ -30,13 +33,18 @@ if TYPE_CHECKING:
     from tvm.target import Target
 
 
+_ADVICE = "`--devices` with ORT last makes the model compile"
+
+
 class CpuLowering:
     """The CPU back end: see Lowering."""
 
     def lower(self, job: PartitionJob) -> LoweredPartition:
         """Lower one partition to an ELF shared object. Raises LoweringError (HC203), LinkerMissingError (HC406)."""
         target = cpu_target(job.device)
-        with lowering(job, "`--devices` with ORT last makes the model compile"):
+        if needs_program(job):
+            return _lower_program(job, target)
+        with lowering(job, _ADVICE):
             stages = _stages(job, target)
             executable = build_executable(stages.entry, target, pipeline=PIPELINE)
         return stages.lowered(
@@ -48,7 +56,39 @@ class CpuLowering:
     def trial(self, model: ImportedModel, node: str, device: TargetDevice) -> str | None:
         """Import and legalise the node alone, without writing its kernels: any kernel of arithmetic can be written."""
         job = trial_job(model, node, device, trial=False)
-        return refusal(lambda: _kernels(job, cpu_target(device)))
+        target = cpu_target(device)
+        if needs_program(job):
+            return refusal(lambda: try_program(job, lambda part: _kernels(part, target)))
+        return refusal(lambda: _kernels(job, target))
+
+
+def _lower_program(job: PartitionJob, target: Target) -> LoweredPartition:
+    """Lower a partition with branches, loops or sizes that it computes."""
+    with lowering(job, _ADVICE):
+        built = build_program(
+            job,
+            lambda part: plant_fault(_kernels(part, target), part),
+            lambda module: schedule_kernels(module, target, in_place=False),
+        )
+        entries = {part.name: part.entry for part in built.parts}
+        executable = build_entries(
+            entries, built.stores, lambda builder: built.bytecode.write(builder, "main"), target, PIPELINE
+        )
+    return LoweredPartition(
+        kind="tvm",
+        code=shared_object(executable, triple_of(target)),
+        params=tuple(np.ascontiguousarray(array) for _, array in built.arrays),
+        param_names=tuple(name for name, _ in built.arrays),
+        arranged=tuple(part.scheduled.arranged.get(name) for part in built.parts for name in part.scheduled.arrays),
+        kernels=built.kernels,
+        cpu_features=code_features(job.device.target or host_cpu().target),
+        alignment=1,
+        dumps=tuple(
+            (f"{part.name}.{file}.py", f"{mod.script(show_meta=False)}\n")
+            for part in built.parts
+            for file, mod in (("kernels", part.module.mod), ("scheduled", part.scheduled.mod), ("entry", part.entry))
+        ),
+    )
 
 
 def _kernels(job: PartitionJob, target: Target) -> KernelModule:

@@ -5,7 +5,7 @@ If the shapes of inputs and outputs are known only at run time it is `main(*inpu
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import tvm
@@ -33,12 +33,20 @@ _PLAN_OUTPUTS = "relax.memory_plan_dynamic_func_output"
 """TVM's attribute of functions that return tensors of dynamic shape in memory for the largest sizes."""
 
 
-def destination_passing(module: KernelModule, most: Mapping[str, int] | None = None) -> tvm.IRModule:
+def destination_passing(
+    module: KernelModule,
+    most: Mapping[str, int] | None = None,
+    *,
+    returns: bool | None = None,
+    weights_before: Sequence[relax.Type] = (),
+) -> tvm.IRModule:
     """The module with an entry that calls kernels on inputs, outputs, one tuple of parameters, and planned workspace.
 
     It returns an empty tuple; if inputs or outputs have dimensions without a fixed size, a tuple of the outputs, which
     it allocates. `most` are the largest sizes of variables, by name, for which memory is then planned.
     Kernel calls are in the order of `module.kernels`; the last arguments of each are the tensors that it writes.
+    `returns` says whether it allocates the outputs, whatever their shapes. `weights_before` are the types of parameters
+    in the tuple that come before those of the module.
     """
     main = module.mod["main"]
     inputs = [p for p in main.params if p.name not in module.arrays]
@@ -47,11 +55,12 @@ def destination_passing(module: KernelModule, most: Mapping[str, int] | None = N
     returned = outputs_of(main)
     target: dict[tuple[relax.Var, int], relax.Var] = {}
     output_params = []
-    allocates = not all(is_static(v) for v in (*inputs, *returned))
+    tensors = [v for v in (*inputs, *returned) if isinstance(v.ty, relax.TensorType)]
+    allocates = not all(is_static(v) for v in tensors) if returns is None else returns
     for index, output in enumerate(() if allocates else returned):
         target[_written(output, bindings)] = relax.Var(f"output_{index}", output.ty)
         output_params.append(target[_written(output, bindings)])
-    tuple_param = relax.Var("params", relax.TupleType([w.ty for w in weights]))
+    tuple_param = relax.Var("params", relax.TupleType([*weights_before, *(w.ty for w in weights)]))
     block: list[relax.VarBinding] = []
     replace: dict[relax.Var, relax.Expr] = {}
 
@@ -60,7 +69,7 @@ def destination_passing(module: KernelModule, most: Mapping[str, int] | None = N
         block.append(relax.VarBinding(var, value))
         return var
 
-    for index, weight in enumerate(weights):
+    for index, weight in enumerate(weights, len(weights_before)):
         replace[weight] = emit(weight.name, relax.TupleGetItem(tuple_param, index), weight.ty)
     fields: dict[relax.Var, list[relax.Var]] = {}
     named = {b.var.name: b.var for b in bindings}
@@ -122,16 +131,25 @@ def destination_passing(module: KernelModule, most: Mapping[str, int] | None = N
     return relax.transform.Normalize()(tvm.IRModule(functions))
 
 
-def call_by_symbol(mod: tvm.IRModule, apart: Collection[str] = frozenset()) -> tuple[tvm.IRModule, dict[str, str]]:
-    """Make each kernel call of a memory-planned entry use its own symbol.
+def call_by_symbol(
+    mod: tvm.IRModule, apart: Collection[str] = frozenset(), entries: Sequence[str] = ("main",)
+) -> tuple[tvm.IRModule, dict[str, str]]:
+    """Make each kernel call of memory-planned entries use its own symbol.
 
     Returns the module, and symbol → function for the calls that share a function. A profiler of the virtual machine
     then sees which node runs, although equal kernels are compiled once. The functions in `apart` are compiled
     separately and are left out of the module.
     """
-    main = mod["main"]
-    symbols = iter([str(s) for s in main.attrs[SYMBOLS]])
     shared: dict[str, str] = {}
+    functions = {gv: f for gv, f in mod.functions_items() if gv.name_hint not in (*entries, *apart)}
+    for entry in entries:
+        functions[mod.get_global_var(entry)] = _called_by_symbol(mod, entry, apart, shared)
+    return tvm.IRModule(functions), shared
+
+
+def _called_by_symbol(mod: tvm.IRModule, name: str, apart: Collection[str], shared: dict[str, str]) -> relax.Function:
+    main = mod[name]
+    symbols = iter([str(s) for s in main.attrs[SYMBOLS]])
     blocks = []
     for block in main.body.blocks:
         bindings = []
@@ -151,10 +169,7 @@ def call_by_symbol(mod: tvm.IRModule, apart: Collection[str] = frozenset()) -> t
     if next(symbols, None) is not None:
         raise AssertionError("memory planning dropped a kernel call")
     body = relax.SeqExpr(blocks, main.body.body)
-    entry = relax.Function(main.params, body, main.ret_ty, main.is_pure, main.attrs).without_attr(SYMBOLS)
-    functions = {gv: f for gv, f in mod.functions_items() if gv.name_hint not in ("main", *apart)}
-    functions[mod.get_global_var("main")] = entry
-    return tvm.IRModule(functions), shared
+    return relax.Function(main.params, body, main.ret_ty, main.is_pure, main.attrs).without_attr(SYMBOLS)
 
 
 def _computes_sizes(function: tirx.PrimFunc) -> bool:

@@ -94,12 +94,15 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
         job, graph = self.job, proto.graph
         self.opset = next((o.version for o in proto.opset_import if o.domain in ("", "ai.onnx")), 1)
         inputs = []
-        require_names(job.model, job.inputs, f"partition {job.name}")
+        given = [name for names in job.sizes for name in names]
+        require_names(job.model, job.inputs, given, f"partition {job.name}")
         for name in job.inputs:
             var = relax.Var(name, self._type(name))
             self._nodes[name] = var
             self.values[name] = [name]
             inputs.append(var)
+        for index, names in enumerate(job.sizes):
+            inputs.append(relax.Var(f"sizes_{index}", relax.ShapeType([self.variables.variable(n) for n in names])))
         for node in graph.node:
             for name in node.input:
                 if name in job.model.weights:

@@ -50,10 +50,10 @@ def test_stale_shapes_in_the_file_are_not_believed(tmp_path: Path) -> None:
     assert found.graph.values["a"].shape == found.graph.values["y"].shape == (3,)
 
 
-def test_a_value_that_only_a_run_can_size_keeps_an_open_dimension(tmp_path: Path) -> None:
+def test_a_dimension_that_only_a_run_can_size_is_named_after_its_value(tmp_path: Path) -> None:
     proto = model([node("NonZero", "x", "y")], [value("x", [2, 3])], [value("y", None, I64)])
     found = imported_like(save(tmp_path, proto), {"x": np.eye(2, 3, dtype=np.float32)})
-    assert found.graph.values["y"].shape == (2, None)
+    assert found.graph.values["y"].shape == (2, "y.1")
 
 
 def test_shapes_are_those_of_onnx_runtime_if_the_two_differ(tmp_path: Path) -> None:

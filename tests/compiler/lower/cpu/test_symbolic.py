@@ -133,8 +133,14 @@ def test_values_computed_from_sizes_are_outputs(tmp_path: object) -> None:
     compare(model, tmp_path, [{"x": normal(a, b)} for a, b in ((1, 2), (3, 3), (4, 9))])
 
 
-def test_a_shape_that_depends_on_data_is_refused_with_its_node(tmp_path: object) -> None:
+def test_a_size_that_depends_on_data_follows_from_a_named_one(tmp_path: object) -> None:
     nodes = [helper.make_node("NonZero", ["x"], ["i"]), helper.make_node("Cast", ["i"], ["y"], to=1)]
+    model = dynamic_model(nodes, {"x": ("float32", ("a",))}, ["y"], {})
+    compare(model, tmp_path, [{"x": np.maximum(normal(n), 0)} for n in (1, 5, 8)])
+
+
+def test_a_shape_that_depends_on_data_is_refused_with_its_node(tmp_path: object) -> None:
+    nodes = [helper.make_node("Unique", ["x"], ["i"]), helper.make_node("Neg", ["i"], ["y"])]
     model = dynamic_model(nodes, {"x": ("float32", ("a",))}, ["y"], {})
     with pytest.raises(LoweringError, match="depends on data"):
         compiled(model, tmp_path)

@@ -1,0 +1,138 @@
+"""Shapes of the results of If, Loop and Scan, and of the values in their branches and bodies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, MutableMapping
+from typing import Any
+
+import numpy as np
+import onnx
+
+from heterocc.compiler.importer.symbols.contents import Contents, Shape, as_contents
+from heterocc.compiler.importer.symbols.repeats import Repeat, Rows, body_of, constants_of, repeat_of
+from heterocc.compiler.importer.symbols.sizes import Size, named, number
+from heterocc.passes.graph import Value
+
+Arrays = Mapping[str, "np.ndarray[Any, Any]"]
+Table = MutableMapping[str, Value]
+
+
+class Inside:
+    """A walk through the bodies of a model's nodes.
+
+    `derive` adds the values of a body to the table. `shape_of` and `dims` convert shapes between those of values and
+    sizes; `contents` has the known integers by value, `fresh` the sizes known only at run time.
+    """
+
+    def __init__(
+        self,
+        derive: Callable[[onnx.GraphProto, Table, Arrays], None],
+        shape_of: Callable[[Value | None], Shape],
+        dims: Callable[[Shape], tuple[int | str | None, ...] | None],
+        contents: MutableMapping[str, Contents],
+        fresh: MutableMapping[str, str],
+        sizes: MutableMapping[str, Size],
+    ) -> None:
+        self._derive, self._shape_of, self._dims = derive, shape_of, dims
+        self._contents, self._fresh, self._sizes = contents, fresh, sizes
+
+    def results(self, node: onnx.NodeProto, table: Table, constants: Arrays) -> list[Shape]:
+        """The shapes of the node's outputs, None for unknown ones; adds the values inside to the table."""
+        known = set(self._fresh)
+        if node.op_type == "If":
+            found = self._branches(node, table, constants)
+        else:
+            repeat = repeat_of(node, constants)
+            found = [] if repeat is None else self._repeated(repeat, node, table, constants)
+        inner = set(self._fresh) - known
+        return [None if s is None else tuple(None if d is None or d.names & inner else d for d in s) for s in found]
+
+    def _branches(self, node: onnx.NodeProto, table: Table, constants: Arrays) -> list[Shape]:
+        ends: list[list[Shape]] = []
+        for name in ("then_branch", "else_branch"):
+            body = body_of(node, name)
+            self._walk(body, table, constants)
+            ends.append([self._shape_of(table.get(o.name)) for o in body.output])
+        return [_agreed(one, other) for one, other in zip(*ends, strict=True)]
+
+    def _walk(self, body: onnx.GraphProto, table: Table, constants: Arrays) -> None:
+        own = constants_of(body)
+        for name, array in own.items():
+            table[name] = Value(name, array.dtype.name, tuple(array.shape))
+            found = as_contents(array)
+            if found is not None:
+                self._contents[name] = found
+        self._derive(body, table, {**constants, **own})
+
+    def _repeated(self, repeat: Repeat, node: onnx.NodeProto, table: Table, constants: Arrays) -> list[Shape]:
+        """A dimension of a state that changes from trip to trip gets a name; the search ends when none is left."""
+        table[repeat.index] = Value(repeat.index, "int64", _declared(repeat.body, repeat.index))
+        if repeat.going:
+            table[repeat.going] = Value(repeat.going, "bool", _declared(repeat.body, repeat.going))
+        for rows in repeat.read:
+            outer = table.get(rows.outer)
+            shape = self._shape_of(outer)
+            if outer is None or shape is None:
+                return []
+            axis = rows.axis % len(shape)
+            table[rows.inner] = Value(rows.inner, outer.dtype, self._dims((*shape[:axis], *shape[axis + 1 :])))
+        shapes: dict[str, list[Size | None]] = {}
+        for state in repeat.states:
+            shape = self._shape_of(table.get(state.initial))
+            if shape is None or None in shape:
+                return []
+            shapes[state.given] = list(shape)
+        while True:
+            for state in repeat.states:
+                dtype = table[state.initial].dtype
+                table[state.given] = Value(state.given, dtype, self._dims(tuple(shapes[state.given])))
+                self._contents.pop(state.given, None)
+            self._walk(repeat.body, table, constants)
+            changed = False
+            for state in repeat.states:
+                before, after = shapes[state.given], self._shape_of(table.get(state.returned))
+                if after is None or len(after) != len(before):
+                    return []
+                for axis, size in enumerate(after):
+                    name = f"{state.given}.{axis}"
+                    if size != before[axis] and before[axis] != named(name):
+                        self._fresh[name] = node.name
+                        self._sizes[name] = before[axis] = named(name)
+                        changed = True
+            if not changed:
+                break
+        trips = self._trips(repeat, table)
+        ends: list[Shape] = [tuple(shapes[s.given]) for s in repeat.states]
+        return [*ends, *(_stacked(self._shape_of(table.get(r.inner)), trips, r) for r in repeat.collected)]
+
+    def _trips(self, repeat: Repeat, table: Table) -> Size | None:
+        """The number of trips, if it follows from sizes."""
+        if repeat.condition:
+            return None
+        if repeat.read:
+            rows = repeat.read[0]
+            shape = self._shape_of(table.get(rows.outer)) or ()
+            return shape[rows.axis % len(shape)]
+        first, limit = self._contents.get(repeat.first), self._contents.get(repeat.limit)
+        runs = not repeat.first or (first is not None and first.size == 1 and first.flat[0] == number(1))
+        size: Size | None = limit.flat[0] if runs and limit is not None and limit.size == 1 else None
+        return size if size is not None and size.least is not None and size.least >= 0 else None
+
+
+def _agreed(one: Shape, other: Shape) -> Shape:
+    if one is None or other is None or len(one) != len(other):
+        return None
+    return tuple(a if a == b else None for a, b in zip(one, other, strict=True))
+
+
+def _stacked(row: Shape, trips: Size | None, rows: Rows) -> Shape:
+    if row is None:
+        return None
+    axis = rows.axis % (len(row) + 1)
+    return (*row[:axis], trips, *row[axis:])
+
+
+def _declared(body: onnx.GraphProto, name: str) -> tuple[int, ...]:
+    """The shape of the index or condition: a scalar, or one element if the body says so."""
+    info = next((i for i in body.input if i.name == name), None)
+    return () if info is None else (1,) * len(info.type.tensor_type.shape.dim)

@@ -1,0 +1,195 @@
+"""Operators that get places in their data as data: Slice, Pad, Split, Squeeze, Unsqueeze."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tvm import relax, te, tirx
+
+from heterocc.compiler.lower.converters.computed.numbers import (
+    element,
+    elements,
+    results,
+    sizes,
+    vector,
+    whole,
+    within,
+)
+from heterocc.compiler.lower.converters.registry import Context
+from heterocc.compiler.lower.converters.values import dims_of, dtype_of, rank_of
+
+op = relax.op
+Buffers = Sequence[tirx.Buffer]
+
+
+def _entries(value: relax.Expr) -> int:
+    size = dims_of(value)[0]
+    if not isinstance(size, int):
+        raise NotImplementedError("the number of axes depends on data")
+    return size
+
+
+def _on_axis(axes: tirx.Buffer | te.Tensor | None, entry: int, axis: int, rank: int) -> tirx.Expr:
+    """Whether an entry of a list of axes, all of them if it is absent, is this axis."""
+    if axes is None:
+        return whole(entry) == whole(axis)
+    found = axes[(whole(entry),)].astype("int64")
+    return tirx.any(found == whole(axis), found == whole(axis - rank))
+
+
+class _Cut:
+    """The parts of a Slice: for each axis its first place, its step and its length, computed from the inputs."""
+
+    def __init__(self, rank: int, given: Sequence[relax.Expr | None]) -> None:
+        self.rank = rank
+        self.count = _entries(given[0])
+        self.has_axes = len(given) > 2 and given[2] is not None
+        self.has_steps = len(given) > 3 and given[3] is not None
+        self.tensors = [g for g in given if g is not None]
+
+    def of(self, ins: Sequence[tirx.Buffer | te.Tensor], axis: int) -> tuple[tirx.Expr, tirx.Expr, tirx.Expr]:
+        """First place, step and length along an axis; `ins` are the data and the tensors."""
+        size = ins[0].shape[axis].astype("int64")
+        axes = ins[3] if self.has_axes else None
+        first, step, length = whole(0), whole(1), size
+        for entry in range(self.count):
+            here = _on_axis(axes, entry, axis, self.rank)
+            by = ins[3 + self.has_axes][(whole(entry),)].astype("int64") if self.has_steps else whole(1)
+            by = tirx.Select(by == whole(0), whole(1), by)
+            begin, end = (self._place(ins[n][(whole(entry),)].astype("int64"), size, by, n == 2) for n in (1, 2))
+            forward = tirx.floordiv(end - begin + by - whole(1), tirx.max(by, whole(1)))
+            backward = tirx.floordiv(begin - end - by - whole(1), tirx.max(-by, whole(1)))
+            count = tirx.max(tirx.Select(by > whole(0), forward, backward), whole(0))
+            first, step = tirx.Select(here, begin, first), tirx.Select(here, by, step)
+            length = tirx.Select(here, count, length)
+        return first, step, length
+
+    @staticmethod
+    def _place(index: tirx.Expr, size: tirx.Expr, step: tirx.Expr, is_end: bool) -> tirx.Expr:
+        index = tirx.Select(index < whole(0), tirx.max(index, -size - whole(1)) + size, index)
+        ahead = tirx.max(whole(0), tirx.min(index, size))
+        back = tirx.max(whole(-1 if is_end else 0), tirx.min(index, size - whole(1)))
+        return tirx.Select(step > whole(0), ahead, back)
+
+
+@sizes("Slice")
+def _slice(ctx: Context, data: relax.Expr, *given: relax.Expr | None) -> relax.Expr:
+    rank = rank_of(data)
+    cut = _Cut(rank, given)
+    return vector(ctx, [data, *cut.tensors], rank, lambda ins: [cut.of(ins, axis)[2] for axis in range(rank)])
+
+
+@results("Slice")
+def _sliced(ctx: Context, data: relax.Expr, *given: relax.Expr | None) -> relax.Expr:
+    cut = _Cut(rank_of(data), given)
+
+    def at(tensors: list[te.Tensor], _: Sequence[tirx.Expr], i: list[tirx.Var]) -> tirx.Expr:
+        places = []
+        for axis, v in enumerate(i):
+            first, step, _length = cut.of(tensors, axis)
+            places.append(within(first + v * step, tensors[0].shape[axis]))
+        return tensors[0](*places)
+
+    return elements(ctx, [data, *cut.tensors], at, dtype_of(data), "slice")
+
+
+def _pads(ins: Sequence[tirx.Buffer | te.Tensor], has_axes: bool, count: int, axis: int) -> list[tirx.Expr]:
+    """The padding before and after an axis."""
+    rank = len(ins[0].shape)
+    found = [whole(0), whole(0)]
+    for entry in range(count):
+        here = _on_axis(ins[2] if has_axes else None, entry, axis, rank)
+        for side in (0, 1):
+            number = ins[1][(whole(entry + side * count),)].astype("int64")
+            found[side] = tirx.Select(here, number, found[side])
+    return found
+
+
+@sizes("Pad")
+def _pad(ctx: Context, data: relax.Expr, pads: relax.Expr, _value: object = None, axes: object = None) -> relax.Expr:
+    rank, count = rank_of(data), _entries(pads) // 2
+    tensors = [data, pads, *([] if axes is None else [axes])]
+
+    def numbers(ins: Buffers) -> list[tirx.Expr]:
+        found = []
+        for axis in range(rank):
+            before, after = _pads(ins, axes is not None, count, axis)
+            found.append(tirx.max(ins[0].shape[axis].astype("int64") + before + after, whole(0)))
+        return found
+
+    return vector(ctx, tensors, rank, numbers)
+
+
+@results("Pad")
+def _padded(
+    ctx: Context,
+    data: relax.Expr,
+    pads: relax.Expr,
+    value: relax.Expr | None = None,
+    axes: relax.Expr | None = None,
+) -> relax.Expr:
+    mode, count = ctx.text("mode", "constant"), _entries(pads) // 2
+    tensors = [data, pads, *([] if axes is None else [axes]), *([] if value is None else [value])]
+    if mode not in ("constant", "edge", "reflect", "wrap"):
+        raise NotImplementedError(f"mode {mode} is not supported")
+
+    def at(given: list[te.Tensor], _: Sequence[tirx.Expr], i: list[tirx.Var]) -> tirx.Expr:
+        places, inside = [], []
+        for axis, v in enumerate(i):
+            size = given[0].shape[axis].astype("int64")
+            place = v - _pads(given, axes is not None, count, axis)[0]
+            inside += [place >= whole(0), place < size]
+            if mode == "wrap":
+                place = tirx.floormod(place, tirx.max(size, whole(1)))
+            elif mode == "reflect":
+                period = tirx.max(whole(2) * (size - whole(1)), whole(1))
+                place = tirx.floormod(place, period)
+                place = tirx.Select(place >= size, period - place, place)
+            places.append(within(place, size))
+        found = given[0](*places)
+        if mode != "constant":
+            return found
+        last = given[-1]
+        fill = tirx.const(0, dtype_of(data)) if value is None else last(*[whole(0)] * len(last.shape))
+        return tirx.if_then_else(tirx.all(*inside), found, fill)
+
+    return elements(ctx, tensors, at, dtype_of(data), "pad")
+
+
+@sizes("Split")
+def _split(ctx: Context, data: relax.Expr, parts: relax.Expr) -> list[relax.Expr]:
+    rank = rank_of(data)
+    axis = ctx.attrs.get("axis", 0) % rank
+
+    def sized(part: int) -> relax.Expr:
+        def numbers(ins: Buffers) -> list[tirx.Expr]:
+            return [element(ins[1], part) if n == axis else d.astype("int64") for n, d in enumerate(ins[0].shape)]
+
+        def check(ins: Buffers) -> list[tuple[tirx.Expr, str]]:
+            total = whole(0)
+            for entry in range(count):
+                total = total + element(ins[1], entry)
+            right = total == ins[0].shape[axis].astype("int64")
+            return [(tirx.all(right, element(ins[1], part) >= whole(0)), "the parts are not as long as the whole")]
+
+        return vector(ctx, [data, parts], rank, numbers, check)
+
+    count = _entries(parts)
+    return [sized(part) for part in range(count)]
+
+
+@results("Split")
+def _parts(ctx: Context, data: relax.Expr, parts: relax.Expr) -> list[relax.Expr]:
+    axis = ctx.attrs.get("axis", 0) % rank_of(data)
+
+    def one(part: int) -> relax.Expr:
+        def at(given: list[te.Tensor], _: Sequence[tirx.Expr], i: list[tirx.Var]) -> tirx.Expr:
+            start = whole(0)
+            for earlier in range(part):
+                start = start + element(given[1], earlier)
+            place = within(start + i[axis], given[0].shape[axis])
+            return given[0](*i[:axis], place, *i[axis + 1 :])
+
+        return elements(ctx, [data, parts], at, dtype_of(data), "split", part)
+
+    return [one(part) for part in range(ctx.outputs)]

@@ -1,0 +1,161 @@
+"""Sizes that depend on data: registration of their converters, and small kernels of whole numbers.
+
+An operator whose result has such sizes has two converters. That of `sizes` gives the shape of its first output as a
+vector of int64, of which the sizes that are not known otherwise are used; or a list of vectors, one for each output.
+That of `results` is called when the sizes are known, as dimensions of `Context.result`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tvm import relax, te, tirx
+from tvm.ir import StringImm
+
+from heterocc.compiler.lower.converters.registry import RESULTS, SIZES, Context, Converter, converter
+from heterocc.compiler.lower.sized import emit_sized
+
+PLACES = "heterocc_places"
+"""The attribute of a node of the domain SIZES: output and axis of each size that it gives."""
+
+Numbers = Callable[[Sequence[tirx.Buffer]], Sequence[tirx.Expr]]
+Check = Callable[[Sequence[tirx.Buffer]], Sequence[tuple[tirx.Expr, str]]]
+
+
+def sizes(*op_types: str) -> Callable[[Converter], Converter]:
+    """Register a function as the converter to the sizes of these operators' results."""
+
+    def register(function: Converter) -> Converter:
+        @converter(*op_types, domain=SIZES)
+        def chosen(ctx: Context, *inputs: relax.Expr | None) -> relax.Expr:
+            found = function(ctx, *inputs)
+            places = [int(n) for n in ctx.attrs[PLACES]]
+            parts = []
+            for output, axis in zip(places[::2], places[1::2], strict=True):
+                vector = ctx.bb.emit(found[output] if isinstance(found, list) else found)
+                part = relax.op.strided_slice(
+                    vector, axes=[0], begin=[axis], end=[axis + 1], strides=[1], assume_inbound=True
+                )
+                parts.append(ctx.bb.emit(part))
+            return parts[0] if len(parts) == 1 else relax.op.concat(parts, 0)
+
+        return function
+
+    return register
+
+
+def results(*op_types: str) -> Callable[[Converter], Converter]:
+    """Register a function as the converter of these operators with sizes that were computed before."""
+    return converter(*op_types, domain=RESULTS)
+
+
+def whole(number: int) -> tirx.Expr:
+    """A constant of int64."""
+    return tirx.const(number, "int64")
+
+
+def vector(
+    ctx: Context, tensors: Sequence[relax.Expr], count: int, numbers: Numbers, check: Check | None = None
+) -> relax.Expr:
+    """A vector of `count` numbers computed from the elements and shapes of tensors.
+
+    The code stops with an error if a condition of `check` is false, which it says in words.
+    """
+
+    def body(ins: Sequence[tirx.Buffer], outs: Sequence[tirx.Buffer]) -> tirx.Stmt:
+        lines: list[tirx.Stmt] = []
+        for condition, message in () if check is None else check(ins):
+            text = f"{ctx.node.op_type} '{_plain(ctx.node.name)}': {message}"
+            lines.append(_assert(condition, text))
+        lines += [tirx.BufferStore(outs[0], n.astype("int64"), [whole(i)]) for i, n in enumerate(numbers(ins))]
+        return tirx.SeqStmt(lines) if len(lines) > 1 else lines[0]
+
+    def compute(given: list[te.Tensor], _: list[tirx.Expr], shape: list[tirx.Expr]) -> te.Tensor:
+        return _statements(given, shape, body, "sizes", "int64")
+
+    return emit_sized(ctx.bb, compute, tensors, [], [count], "int64", "sizes")
+
+
+def _plain(name: str) -> str:
+    return name.rsplit(".", 1)[0]
+
+
+def table(
+    ctx: Context,
+    tensors: Sequence[relax.Expr],
+    shape: Sequence[Any],
+    write: Callable[[Sequence[tirx.Buffer], tirx.Buffer], tirx.Stmt],
+    dtype: str = "int64",
+    name: str = "table",
+) -> relax.Expr:
+    """A tensor that statements write."""
+
+    def compute(given: list[te.Tensor], _: list[tirx.Expr], dims: list[tirx.Expr]) -> te.Tensor:
+        return _statements(given, dims, lambda i, o: write(i, o[0]), name, dtype)
+
+    return emit_sized(ctx.bb, compute, tensors, [], shape, dtype, name)
+
+
+def _assert(condition: tirx.Expr, text: str) -> tirx.Stmt:
+    # TVM 0.27's constructor names these arguments in the other order, but does not exchange them.
+    return tirx.AssertStmt(condition, StringImm("ValueError"), [StringImm(text)])
+
+
+def _statements(
+    given: Sequence[te.Tensor],
+    shape: Sequence[tirx.Expr],
+    body: Callable[[Sequence[tirx.Buffer], Sequence[tirx.Buffer]], tirx.Stmt],
+    name: str,
+    dtype: str,
+) -> te.Tensor:
+    """A tensor that statements write. Its buffers start at their first byte, as those of fused kernels do."""
+    buffers = [tirx.decl_buffer(t.shape, t.dtype, f"{name}_{i}") for i, t in enumerate(given)]
+    written = tirx.decl_buffer(list(shape), dtype, name)
+    return te.extern([tuple(shape)], given, body, name=name, dtype=[dtype], in_buffers=buffers, out_buffers=[written])
+
+
+def elements(
+    ctx: Context, tensors: Sequence[relax.Expr], at: Callable[..., tirx.Expr], dtype: str, name: str, output: int = 0
+) -> relax.Expr:
+    """An output of the node, element by element: `at(tensors, shape, indices)`."""
+
+    def compute(given: list[te.Tensor], _: list[tirx.Expr], shape: list[tirx.Expr]) -> te.Tensor:
+        return te.compute(shape, lambda *i: at(given, shape, [v.astype("int64") for v in i]), name=name)
+
+    return emit_sized(ctx.bb, compute, tensors, [], ctx.result(output), dtype, name)
+
+
+def loop(extent: tirx.Expr, body: Callable[[tirx.Var], tirx.Stmt]) -> tirx.Stmt:
+    """A serial loop."""
+    var = tirx.Var("i", "int64")
+    return tirx.For(var, whole(0), extent.astype("int64"), tirx.ForKind.SERIAL, body(var))
+
+
+def element(tensor: Any, number: int = 0) -> tirx.Expr:
+    """An element of a vector, or a scalar, as int64."""
+    indices = [whole(number)] if len(tensor.shape) else []
+    return tensor[tuple(indices)].astype("int64")
+
+
+def product(numbers: Sequence[tirx.Expr]) -> tirx.Expr:
+    """The product of numbers."""
+    total = whole(1)
+    for number in numbers:
+        total = total * number.astype("int64")
+    return total
+
+
+def unravelled(place: tirx.Expr, shape: Sequence[tirx.Expr]) -> list[tirx.Expr]:
+    """The indices of an element by its place in row-major order."""
+    found: list[tirx.Expr] = []
+    for size in reversed(list(shape)):
+        size = tirx.max(size.astype("int64"), whole(1))
+        found.insert(0, tirx.floormod(place, size))
+        place = tirx.floordiv(place, size)
+    return found
+
+
+def within(index: tirx.Expr, size: tirx.Expr) -> tirx.Expr:
+    """An index limited to a dimension."""
+    return tirx.max(whole(0), tirx.min(index, size.astype("int64") - whole(1)))

@@ -1,0 +1,146 @@
+"""Reductions along axes that are computed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tvm import relax, te, tirx
+
+from heterocc.compiler.lower.converters.computed.numbers import (
+    elements,
+    loop,
+    product,
+    results,
+    sizes,
+    table,
+    unravelled,
+    vector,
+    whole,
+)
+from heterocc.compiler.lower.converters.registry import Context
+from heterocc.compiler.lower.converters.values import dims_of, dtype_of, rank_of
+
+_KINDS = (
+    "ReduceSum ReduceMean ReduceMax ReduceMin ReduceProd ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceSumSquare"
+).split()
+
+Buffers = Sequence[tirx.Buffer]
+
+
+def _is_reduced(axes: tirx.Buffer, axis: int, rank: int) -> tirx.Expr:
+    """Whether an axis is among the computed ones."""
+    count = int(axes.shape[0])
+    found = [axes[(whole(i),)].astype("int64") for i in range(count)]
+    return tirx.any(*(tirx.any(f == whole(axis), f == whole(axis - rank)) for f in found))
+
+
+def _require_count(axes: relax.Expr) -> int:
+    count = dims_of(axes)[0]
+    if not isinstance(count, int) or not count:
+        raise NotImplementedError("the number of axes depends on data")
+    return count
+
+
+@sizes(*_KINDS)
+def _sizes(ctx: Context, data: relax.Expr, axes: relax.Expr) -> relax.Expr:
+    rank, count = rank_of(data), _require_count(axes)
+    kept = bool(ctx.attrs.get("keepdims", 1))
+
+    def numbers(ins: Buffers) -> list[tirx.Expr]:
+        reduced = [_is_reduced(ins[1], axis, rank) for axis in range(rank)]
+        dims = [d.astype("int64") for d in ins[0].shape]
+        if kept:
+            return [tirx.Select(r, whole(1), d) for r, d in zip(reduced, dims, strict=True)]
+        found = []
+        for place in range(rank - count):
+            size, before = whole(1), whole(0)
+            for r, d in zip(reduced, dims, strict=True):
+                size = tirx.Select(tirx.all(tirx.Not(r), before == whole(place)), d, size)
+                before = before + tirx.Select(r, whole(0), whole(1))
+            found.append(size)
+        return found
+
+    return vector(ctx, [data, axes], rank if kept else rank - count, numbers)
+
+
+@results(*_KINDS)
+def _reduced(ctx: Context, data: relax.Expr, axes: relax.Expr) -> relax.Expr:
+    kind, dtype = ctx.node.op_type, dtype_of(data)
+    _require_count(axes)
+    exact = ("float32", "float64", "int32", "int64")
+    work = dtype if dtype in exact else "float32" if dtype.startswith(("float", "bfloat")) else "int64"
+    zero, one = tirx.const(0, work), tirx.const(1, work)
+    if kind == "ReduceLogSumExp":
+        top = _accumulated(ctx, data, axes, tirx.min_value(work), lambda total, x, _: tirx.max(total, x), work)
+        total = _accumulated(ctx, data, axes, zero, lambda total, x, top: total + tirx.exp(x - top), work, top)
+        return _finished(ctx, [total, top], data, lambda t, _: tirx.log(t[0]) + t[1], dtype)
+    if kind in ("ReduceMax", "ReduceMin"):
+        rule = tirx.max if kind == "ReduceMax" else tirx.min
+        if dtype == "bool":
+            first = zero if kind == "ReduceMax" else one
+        elif work.startswith("float"):
+            first = -tirx.infinity(work) if kind == "ReduceMax" else tirx.infinity(work)
+        else:
+            first = tirx.min_value(work) if kind == "ReduceMax" else tirx.max_value(work)
+        total = _accumulated(ctx, data, axes, first, lambda total, x, _: rule(total, x), work)
+    elif kind == "ReduceProd":
+        total = _accumulated(ctx, data, axes, one, lambda total, x, _: total * x, work)
+    elif kind in ("ReduceL2", "ReduceSumSquare"):
+        total = _accumulated(ctx, data, axes, zero, lambda total, x, _: total + x * x, work)
+    elif kind == "ReduceL1":
+        total = _accumulated(ctx, data, axes, zero, lambda total, x, _: total + tirx.max(x, -x), work)
+    else:
+        total = _accumulated(ctx, data, axes, zero, lambda total, x, _: total + x, work)
+
+    def end(values: list[tirx.Expr], count: tirx.Expr) -> tirx.Expr:
+        value = values[0]
+        if kind == "ReduceMean":
+            return tirx.truncdiv(value, count.astype(work)) if "int" in work else value / count.astype(work)
+        if kind in ("ReduceL2", "ReduceLogSum"):
+            value = value.astype("float64") if "int" in work else value
+            return tirx.sqrt(value) if kind == "ReduceL2" else tirx.log(value)
+        return value
+
+    return _finished(ctx, [total], data, end, dtype)
+
+
+def _accumulated(
+    ctx: Context,
+    data: relax.Expr,
+    axes: relax.Expr,
+    start: tirx.Expr,
+    rule: object,
+    work: str,
+    other: relax.Expr | None = None,
+) -> relax.Expr:
+    """`rule(total, element, other)` over all elements, each at the place that is left of its own."""
+
+    def write(ins: Buffers, out: tirx.Buffer) -> tirx.Stmt:
+        x, rank = ins[0], len(ins[0].shape)
+
+        def begin(i: tirx.Var) -> tirx.Stmt:
+            return tirx.BufferStore(out, start, unravelled(i, out.shape))
+
+        def add(i: tirx.Var) -> tirx.Stmt:
+            spots = unravelled(i, x.shape)
+            place = whole(0)
+            for axis, (spot, size) in enumerate(zip(spots, x.shape, strict=True)):
+                place = tirx.Select(_is_reduced(ins[1], axis, rank), place, place * size.astype("int64") + spot)
+            at = unravelled(place, out.shape)
+            extra = zero if other is None else ins[2][tuple(at)]
+            return tirx.BufferStore(out, rule(out[tuple(at)], x[tuple(spots)].astype(work), extra), at)  # type: ignore[operator]
+
+        return tirx.SeqStmt([loop(product(out.shape), begin), loop(product(x.shape), add)])
+
+    zero = tirx.const(0, work)
+    return table(ctx, [data, axes, *([] if other is None else [other])], ctx.result(), write, work, "reduce")
+
+
+def _finished(ctx: Context, totals: list[relax.Expr], data: relax.Expr, end: object, dtype: str) -> relax.Expr:
+    """`end(totals, number of elements of each)`, element by element."""
+
+    def at(given: list[te.Tensor], shape: Sequence[tirx.Expr], i: list[tirx.Var]) -> tirx.Expr:
+        count = tirx.floordiv(product(given[-1].shape), tirx.max(product(shape), whole(1)))
+        return end([t(*i) for t in given[:-1]], count).astype(dtype)  # type: ignore[operator]
+
+    return elements(ctx, [*totals, data], at, dtype, "reduced")

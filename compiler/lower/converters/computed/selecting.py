@@ -1,0 +1,164 @@
+"""Operators that select by their data: NonZero, Compress, TopK of a computed number."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from tvm import relax, te, tirx
+
+from heterocc.compiler.lower.converters.computed.numbers import (
+    element,
+    elements,
+    loop,
+    product,
+    results,
+    sizes,
+    table,
+    unravelled,
+    vector,
+    whole,
+    within,
+)
+from heterocc.compiler.lower.converters.registry import Context
+from heterocc.compiler.lower.converters.values import dims_of, dtype_of, rank_of
+from heterocc.compiler.lower.straight import constant
+
+op = relax.op
+Buffers = Sequence[tirx.Buffer]
+
+
+def _at(buffer: tirx.Buffer, place: tirx.Expr) -> tirx.Expr:
+    """Whether the element at a place in row-major order is not zero."""
+    value = buffer[tuple(unravelled(place, buffer.shape))]
+    return value if str(buffer.dtype) == "bool" else value != tirx.const(0, str(buffer.dtype))
+
+
+def _positions(ctx: Context, flags: relax.Expr, most: relax.Expr | None = None) -> relax.Expr:
+    """For each element the number of those before it that are not zero; at last the number of all."""
+    size = whole(1)
+    for dim in dims_of(flags):
+        size = size * (whole(dim) if isinstance(dim, int) else dim)
+
+    def write(ins: Buffers, out: tirx.Buffer) -> tirx.Stmt:
+        def step(i: tirx.Var) -> tirx.Stmt:
+            flag = _at(ins[0], i)
+            if len(ins) > 1:  # a condition of Compress may be longer than the data
+                flag = tirx.all(flag, i < product(ins[1].shape))
+            return tirx.BufferStore(out, out[i] + tirx.Select(flag, whole(1), whole(0)), [i + whole(1)])
+
+        return tirx.SeqStmt([tirx.BufferStore(out, whole(0), [whole(0)]), loop(product(ins[0].shape), step)])
+
+    given = [flags] if most is None else [flags, most]
+    return table(ctx, given, [size + whole(1)], write, name="positions")
+
+
+def _count(ctx: Context, positions: relax.Expr) -> relax.Expr:
+    """The last of the positions, as a vector of one element."""
+    return vector(ctx, [positions], 1, lambda ins: [ins[0][ins[0].shape[0].astype("int64") - whole(1)]])
+
+
+def _picked(ctx: Context, flags: relax.Expr, positions: relax.Expr, count: object) -> relax.Expr:
+    """The places of the elements that are not zero."""
+
+    def write(ins: Buffers, out: tirx.Buffer) -> tirx.Stmt:
+        def step(i: tirx.Var) -> tirx.Stmt:
+            here, after = ins[1][i], ins[1][i + whole(1)]
+            return tirx.IfThenElse(here < after, tirx.BufferStore(out, i, [here]), None)
+
+        return loop(product(ins[0].shape), step)
+
+    return table(ctx, [flags, positions], [count], write, name="picked")
+
+
+@sizes("NonZero")
+def _non_zero(ctx: Context, data: relax.Expr) -> relax.Expr:
+    count = _count(ctx, _positions(ctx, data))
+    return op.broadcast_to(ctx.bb.emit(count), (2,))
+
+
+@results("NonZero")
+def _places(ctx: Context, data: relax.Expr) -> relax.Expr:
+    count = ctx.result()[1]
+    picked = _picked(ctx, data, _positions(ctx, data), count)
+    rank = rank_of(data)
+    if rank == 0:
+        raise NotImplementedError("the data is a scalar")
+
+    def at(given: list[te.Tensor], _: Sequence[tirx.Expr], i: list[tirx.Var]) -> tirx.Expr:
+        spots = unravelled(given[0](i[1]), given[1].shape)
+        found = spots[-1]
+        for axis in range(rank - 2, -1, -1):
+            found = tirx.Select(i[0] == whole(axis), spots[axis], found)
+        return found
+
+    return elements(ctx, [picked, data], at, "int64", "non_zero")
+
+
+def _flags(ctx: Context, data: relax.Expr, condition: relax.Expr) -> tuple[relax.Expr, relax.Expr, int | None]:
+    """The condition, a tensor with as many elements as there are to select from, and the axis; None for all."""
+    if "axis" not in ctx.attrs:
+        return condition, data, None
+    axis = int(ctx.attrs["axis"]) % rank_of(data)
+    size = dims_of(data)[axis]
+    if not isinstance(size, int):
+        raise NotImplementedError("the data has no fixed size along the axis")
+    return condition, constant(np.zeros(size, np.bool_)), axis
+
+
+@sizes("Compress")
+def _compress(ctx: Context, data: relax.Expr, condition: relax.Expr) -> relax.Expr:
+    flags, most, _ = _flags(ctx, data, condition)
+    count = _count(ctx, _positions(ctx, flags, most))
+    return op.broadcast_to(ctx.bb.emit(count), (rank_of(data),))
+
+
+@results("Compress")
+def _compressed(ctx: Context, data: relax.Expr, condition: relax.Expr) -> relax.Expr:
+    flags, most, axis = _flags(ctx, data, condition)
+    picked = _picked(ctx, flags, _positions(ctx, flags, most), ctx.result()[axis or 0])
+
+    def at(given: list[te.Tensor], _: Sequence[tirx.Expr], i: list[tirx.Var]) -> tirx.Expr:
+        if axis is None:
+            return given[1](*unravelled(given[0](i[0]), given[1].shape))
+        return given[1](*i[:axis], given[0](i[axis]), *i[axis + 1 :])
+
+    return elements(ctx, [picked, data], at, dtype_of(data), "compress")
+
+
+@sizes("TopK")
+def _top_k(ctx: Context, data: relax.Expr, k: relax.Expr) -> list[relax.Expr]:
+    axis = ctx.attrs.get("axis", -1) % rank_of(data)
+
+    def numbers(ins: Buffers) -> list[tirx.Expr]:
+        return [element(ins[1]) if i == axis else d.astype("int64") for i, d in enumerate(ins[0].shape)]
+
+    def check(ins: Buffers) -> list[tuple[tirx.Expr, str]]:
+        size = ins[0].shape[axis].astype("int64")
+        return [(tirx.all(element(ins[1]) >= whole(0), element(ins[1]) <= size), "k is not between 0 and the size")]
+
+    found = vector(ctx, [data, k], rank_of(data), numbers, check)
+    return [found, found]
+
+
+@results("TopK")
+def _top(ctx: Context, data: relax.Expr, _k: relax.Expr) -> list[relax.Expr]:
+    """The first elements of all, in order."""
+    from heterocc.compiler.lower.converters.sorting import top_k
+
+    axis = ctx.attrs.get("axis", -1) % rank_of(data)
+    size = dims_of(data)[axis]
+    if not isinstance(size, int):
+        raise NotImplementedError("the data has no fixed size along the axis")
+    full = top_k(ctx, data, constant(np.array([size], np.int64)))
+    full = ctx.bb.emit(full) if isinstance(full, relax.Expr) else full
+    parts = [
+        ctx.bb.emit(full[n]) if isinstance(full, list) else relax.TupleGetItem(full, n) for n in range(ctx.outputs)
+    ]
+
+    def at(given: list[te.Tensor], _: Sequence[tirx.Expr], i: list[tirx.Var]) -> tirx.Expr:
+        return given[0](*(within(v, d) for v, d in zip(i, given[0].shape, strict=True)))
+
+    dtypes = [dtype_of(data), "int64"]
+    emitted = [ctx.bb.emit(p) for p in parts]
+    return [elements(ctx, [p], at, dtypes[n], "first", n) for n, p in enumerate(emitted)]

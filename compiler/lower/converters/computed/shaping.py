@@ -1,0 +1,195 @@
+"""Operators that get the shape of their result as data: Reshape, Expand, Tile, ConstantOfShape, Range, OneHot."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx
+from tvm import relax, te, tirx
+
+from heterocc.compiler.lower.converters.computed.numbers import (
+    element,
+    elements,
+    product,
+    results,
+    sizes,
+    vector,
+    whole,
+    within,
+)
+from heterocc.compiler.lower.converters.registry import Context
+from heterocc.compiler.lower.converters.values import dims_of, dtype_of, rank_of
+from heterocc.compiler.lower.straight import constant
+from heterocc.compiler.lower.variables import as_int64
+
+op = relax.op
+Buffers = Sequence[tirx.Buffer]
+
+
+def _length(value: relax.Expr) -> int:
+    size = dims_of(value)[0]
+    if not isinstance(size, int):
+        raise NotImplementedError("the rank of the result depends on data")
+    return size
+
+
+@sizes("Reshape")
+def _reshape(ctx: Context, data: relax.Expr, shape: relax.Expr) -> relax.Expr:
+    """The sizes of a Reshape: 0 copies a size, unless `allowzero` is set, and -1 is what is left."""
+    count, rank = _length(shape), rank_of(data)
+    copies = not ctx.attrs.get("allowzero", 0)
+
+    def asked(ins: Buffers) -> list[tirx.Expr]:
+        found = []
+        for axis in range(count):
+            size = element(ins[1], axis)
+            if copies and axis < rank:
+                size = tirx.Select(size == whole(0), ins[0].shape[axis].astype("int64"), size)
+            found.append(size)
+        return found
+
+    def known(ins: Buffers) -> tirx.Expr:
+        return product([tirx.Select(size == whole(-1), whole(1), size) for size in asked(ins)])
+
+    def numbers(ins: Buffers) -> list[tirx.Expr]:
+        rest = tirx.floordiv(product(ins[0].shape), tirx.max(known(ins), whole(1)))
+        return [tirx.Select(size == whole(-1), rest, size) for size in asked(ins)]
+
+    def check(ins: Buffers) -> list[tuple[tirx.Expr, str]]:
+        least = [size >= whole(-1) for size in asked(ins)]
+        right = product(numbers(ins)) == product(ins[0].shape)
+        return [(tirx.all(right, *least), "the input cannot have the shape that it is given")]
+
+    return vector(ctx, [data, shape], count, numbers, check)
+
+
+@results("Reshape")
+def _reshaped(ctx: Context, data: relax.Expr, _shape: relax.Expr) -> relax.Expr:
+    return op.reshape(data, [as_int64(n) for n in ctx.result()])
+
+
+@sizes("Expand")
+def _expand(ctx: Context, data: relax.Expr, shape: relax.Expr) -> relax.Expr:
+    count, rank = _length(shape), rank_of(data)
+    full = max(count, rank)
+
+    def pairs(ins: Buffers) -> list[tuple[tirx.Expr, tirx.Expr]]:
+        own = [whole(1)] * (full - rank) + [d.astype("int64") for d in ins[0].shape]
+        asked = [whole(1)] * (full - count) + [element(ins[1], i) for i in range(count)]
+        return list(zip(own, asked, strict=True))
+
+    def numbers(ins: Buffers) -> list[tirx.Expr]:
+        return [tirx.Select(a == whole(1), b, a) for a, b in pairs(ins)]
+
+    def check(ins: Buffers) -> list[tuple[tirx.Expr, str]]:
+        fits = [tirx.all(b >= whole(0), tirx.any(a == b, a == whole(1), b == whole(1))) for a, b in pairs(ins)]
+        return [(tirx.all(*fits, whole(0) == whole(0)), "the input cannot be expanded to the shape that it is given")]
+
+    return vector(ctx, [data, shape], full, numbers, check)
+
+
+@results("Expand")
+def _expanded(ctx: Context, data: relax.Expr, _shape: relax.Expr) -> relax.Expr:
+    rank = rank_of(data)
+
+    def at(given: list[te.Tensor], _: Sequence[tirx.Expr], i: list[tirx.Var]) -> tirx.Expr:
+        return given[0](*(within(v, d) for v, d in zip(i[len(i) - rank :], given[0].shape, strict=True)))
+
+    return elements(ctx, [data], at, dtype_of(data), "expand")
+
+
+@sizes("Tile")
+def _tile(ctx: Context, data: relax.Expr, times: relax.Expr) -> relax.Expr:
+    def numbers(ins: Buffers) -> list[tirx.Expr]:
+        return [tirx.max(d.astype("int64") * element(ins[1], i), whole(0)) for i, d in enumerate(ins[0].shape)]
+
+    return vector(ctx, [data, times], rank_of(data), numbers)
+
+
+@results("Tile")
+def _tiled(ctx: Context, data: relax.Expr, _times: relax.Expr) -> relax.Expr:
+    def at(given: list[te.Tensor], _: Sequence[tirx.Expr], i: list[tirx.Var]) -> tirx.Expr:
+        return given[0](*map(tirx.floormod, i, given[0].shape))
+
+    return elements(ctx, [data], at, dtype_of(data), "tile")
+
+
+@sizes("ConstantOfShape")
+def _constant_of_shape(ctx: Context, shape: relax.Expr) -> relax.Expr:
+    count = _length(shape)
+
+    def check(ins: Buffers) -> list[tuple[tirx.Expr, str]]:
+        positive = [element(ins[0], i) >= whole(0) for i in range(count)]
+        return [(tirx.all(*positive, whole(0) == whole(0)), "a size is negative")]
+
+    return vector(ctx, [shape], count, lambda ins: [element(ins[0], i) for i in range(count)], check)
+
+
+@results("ConstantOfShape")
+def _filled(ctx: Context, _shape: relax.Expr) -> relax.Expr:
+    attribute = ctx.attrs.get("value")
+    value = np.zeros(1, np.float32) if attribute is None else onnx.numpy_helper.to_array(attribute)
+    return op.full([as_int64(n) for n in ctx.result()], constant(value.reshape(())), value.dtype.name)
+
+
+@sizes("Range")
+def _range(ctx: Context, start: relax.Expr, limit: relax.Expr, delta: relax.Expr) -> relax.Expr:
+    dtype = dtype_of(start)
+    work = dtype if dtype == "float64" else "float64" if dtype.startswith("float") else "int64"
+
+    def ends(ins: Buffers) -> list[tirx.Expr]:
+        return [b[tuple([whole(0)] * len(b.shape))].astype(work) for b in ins]
+
+    def numbers(ins: Buffers) -> list[tirx.Expr]:
+        first, last, step = ends(ins)
+        if work == "int64":
+            safe = tirx.Select(step == whole(0), whole(1), step)
+            count = tirx.Select(
+                step > whole(0),
+                tirx.floordiv(last - first + safe - whole(1), safe),
+                tirx.floordiv(first - last - safe - whole(1), -safe),
+            )
+        else:
+            count = tirx.ceil((last - first) / step).astype("int64")
+        return [tirx.max(count, whole(0))]
+
+    def check(ins: Buffers) -> list[tuple[tirx.Expr, str]]:
+        return [(ends(ins)[2] != tirx.const(0, work), "the step is 0")]
+
+    return vector(ctx, [start, limit, delta], 1, numbers, check)
+
+
+@results("Range")
+def _ranged(ctx: Context, start: relax.Expr, _limit: relax.Expr, delta: relax.Expr) -> relax.Expr:
+    dtype = dtype_of(start)
+
+    def at(given: list[te.Tensor], _: Sequence[tirx.Expr], i: list[tirx.Var]) -> tirx.Expr:
+        first, step = (g(*[whole(0)] * len(g.shape)) for g in given)
+        return (first + i[0].astype(dtype) * step).astype(dtype)
+
+    return elements(ctx, [start, delta], at, dtype, "range")
+
+
+@sizes("OneHot")
+def _one_hot(ctx: Context, indices: relax.Expr, depth: relax.Expr, _values: relax.Expr) -> relax.Expr:
+    rank = rank_of(indices) + 1
+    axis = ctx.attrs.get("axis", -1) % rank
+
+    def numbers(ins: Buffers) -> list[tirx.Expr]:
+        dims = [d.astype("int64") for d in ins[0].shape]
+        return [*dims[:axis], tirx.max(element(ins[1]), whole(0)), *dims[axis:]]
+
+    return vector(ctx, [indices, depth], rank, numbers)
+
+
+@results("OneHot")
+def _hot(ctx: Context, indices: relax.Expr, _depth: relax.Expr, values: relax.Expr) -> relax.Expr:
+    axis = ctx.attrs.get("axis", -1) % (rank_of(indices) + 1)
+
+    def at(given: list[te.Tensor], shape: Sequence[tirx.Expr], i: list[tirx.Var]) -> tirx.Expr:
+        index = given[0](*i[:axis], *i[axis + 1 :]).astype("int64")
+        index = tirx.Select(index < whole(0), index + shape[axis], index)
+        return tirx.Select(index == i[axis], given[1](whole(1)), given[1](whole(0)))
+
+    return elements(ctx, [indices, values], at, dtype_of(values), "one_hot")

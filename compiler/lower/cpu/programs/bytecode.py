@@ -1,0 +1,178 @@
+"""Instructions of TVM's virtual machine that join the straight code of a program.
+
+The machine's instructions are calls, jumps and returns. Relax has no loops, so these are written directly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tvm.relax.exec_builder import ExecBuilder
+
+from heterocc.compiler.lower.cpu.programs.steps import Again, Choose, Code, Measure, Program, Step
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    function: str
+    arguments: tuple[int | _Number, ...]
+    target: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Number:
+    value: int
+
+
+@dataclass(slots=True)
+class _Label:
+    place: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class _Jump:
+    label: _Label
+
+
+@dataclass(frozen=True, slots=True)
+class _Branch:
+    condition: int
+    otherwise: _Label
+
+
+@dataclass(frozen=True, slots=True)
+class _Return:
+    register: int
+
+
+@dataclass(slots=True)
+class Bytecode:
+    """The entry of a program; `functions` are the names of its straight code, `stores` those of its stores.
+
+    Every value and every group of sizes has a register of its own. A register that is set again frees its tensor.
+    """
+
+    program: Program
+    functions: dict[int, str]
+    stores: dict[int, str]
+    registers: dict[str | Measure, int] = field(default_factory=dict)
+    lines: list[_Call | _Jump | _Branch | _Return | _Label] = field(default_factory=list)
+    count: int = 0
+
+    def write(self, builder: ExecBuilder, name: str) -> None:
+        """Write the entry: `main(*inputs, *outputs, params)`, or `main(*inputs, params)`, which returns a tuple."""
+        program = self.program
+        outputs = [f"{o}.target" for o in program.outputs] if program.last is not None else []
+        for value in (*program.inputs, *outputs, "params"):
+            self._register(value)
+        inputs = self.count
+        self._steps(program.steps)
+        result = self._new()
+        if program.last is None:
+            self._call("vm.builtin.make_tuple", [self._register(o) for o in program.outputs], result)
+        else:
+            self._run(program.last, [self._register(o) for o in outputs], result)
+        self.lines.append(_Return(result))
+        place = 0
+        for line in self.lines:
+            if isinstance(line, _Label):
+                line.place = place
+            else:
+                place += 1
+        names = [*program.inputs, *outputs, "params"]
+        with builder.function(name, inputs, names):
+            self._emit(builder)
+
+    def _emit(self, builder: ExecBuilder) -> None:
+        place = 0
+        for line in self.lines:
+            match line:
+                case _Label():
+                    continue
+                case _Call(function, arguments, target):
+                    given = [builder.imm(a.value) if isinstance(a, _Number) else builder.r(a) for a in arguments]
+                    builder.emit_call(function, given, target)
+                case _Jump(label):
+                    builder.emit_goto(label.place - place)
+                case _Branch(condition, otherwise):
+                    builder.emit_if(builder.r(condition), otherwise.place - place)
+                case _Return(register):
+                    builder.emit_ret(builder.r(register))
+            place += 1
+
+    def _new(self) -> int:
+        self.count += 1
+        return self.count - 1
+
+    def _register(self, value: str | Measure) -> int:
+        if value not in self.registers:
+            self.registers[value] = self._new()
+        return self.registers[value]
+
+    def _call(self, function: str, arguments: Sequence[int | _Number], target: int | None) -> None:
+        self.lines.append(_Call(function, tuple(arguments), target))
+
+    def _copy(self, source: int, target: int) -> None:
+        """Let a register refer to what another one does."""
+        self._call("vm.builtin.copy", [source], target)
+
+    def _steps(self, steps: Sequence[Step]) -> None:
+        for step in steps:
+            match step:
+                case Code():
+                    self._straight(step)
+                case Measure():
+                    self._call("vm.builtin.tensor_to_shape", [self._register(step.value)], self._register(step))
+                case Choose():
+                    self._choose(step)
+                case Again():
+                    self._again(step)
+
+    def _run(self, code: Code, more: Sequence[int], target: int) -> None:
+        given = [*(self._register(i) for i in code.inputs), *(self._register(s) for s in code.sizes), *more]
+        self._call(self.functions[id(code)], [*given, self.registers["params"]], target)
+
+    def _straight(self, code: Code) -> None:
+        whole = self._new()
+        self._run(code, [], whole)
+        for index, output in enumerate(code.outputs):
+            self._call("vm.builtin.tuple_getitem", [whole, _Number(index)], self._register(output))
+        self._call("vm.builtin.null_value", [], whole)
+
+    def _test(self, value: str, otherwise: _Label) -> None:
+        number = self._new()
+        self._call("vm.builtin.read_if_cond", [self._register(value)], number)
+        self.lines.append(_Branch(number, otherwise))
+
+    def _choose(self, step: Choose) -> None:
+        other, end = _Label(), _Label()
+        self._test(step.condition, other)
+        for index, (side, label) in enumerate(((step.then, other), (step.otherwise, end))):
+            self._steps(side)
+            for result, *values in step.ends:
+                self._copy(self._register(values[index]), self._register(result))
+            if index == 0:
+                self.lines.append(_Jump(end))
+            self.lines.append(label)
+
+    def _again(self, step: Again) -> None:
+        top, end = _Label(), _Label()
+        for target, source in step.start:
+            self._copy(self._register(source), self._register(target))
+        self.lines.append(top)
+        self._test(step.going, end)
+        self._steps(step.body)
+        for store in step.stores:
+            places = [self._register(v) for v in (store.row, store.index, store.target)]
+            self._call(self.stores[id(store)], places, None)
+        fresh = [(target, self._register(source), self._new()) for target, source in step.moves]
+        for _, register, between in fresh:  # a state may become another one
+            self._copy(register, between)
+        for target, _, between in fresh:
+            self._copy(between, self._register(target))
+            self._call("vm.builtin.null_value", [], between)
+        self.lines.append(_Jump(top))
+        self.lines.append(end)
+        for result, source in step.results:
+            self._copy(self._register(source), self._register(result))

@@ -1,0 +1,268 @@
+"""The steps of Loop and Scan."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from heterocc.artifacts.errors import LoweringError
+from heterocc.compiler.importer.symbols.contents import Contents
+from heterocc.compiler.importer.symbols.repeats import Repeat, Rows, repeat_of
+from heterocc.compiler.importer.symbols.sizes import Size
+from heterocc.compiler.importer.symbols.symbols import Symbols
+from heterocc.compiler.lower.cpu.programs.steps import Again, Step, Store
+from heterocc.passes.graph import Value
+
+_SHAPED = tuple[str, tuple[int | str | None, ...]]
+
+
+class Builder(Protocol):
+    """The program under construction: see `split`."""
+
+    symbols: Symbols
+    values: dict[str, Value]
+    arrays: dict[str, np.ndarray[Any, Any]]
+
+    def add(
+        self,
+        op_type: str,
+        inputs: Sequence[str],
+        output: str,
+        like: str | None = None,
+        value: _SHAPED | None = None,
+        domain: str = "",
+        attributes: Sequence[onnx.AttributeProto] = (),
+    ) -> str:
+        """Add a node."""
+        ...
+
+    def constant(self, name: str, array: np.ndarray[Any, Any]) -> str:
+        """Add a constant."""
+        ...
+
+    def held(self, name: str) -> str:
+        """The value that a step reads."""
+        ...
+
+    def close(self, steps: list[Step]) -> None:
+        """End the straight code that is being collected."""
+        ...
+
+    def measure(self, sizes: str, names: tuple[str, ...], steps: list[Step]) -> None:
+        """End the straight code, and let the elements of a tensor be the sizes of these names."""
+        ...
+
+    def enter(self, body: onnx.GraphProto) -> None:
+        """Add the constants of a body."""
+        ...
+
+    def sequence(self, nodes: Sequence[onnx.NodeProto], steps: list[Step]) -> None:
+        """Add the steps of nodes."""
+        ...
+
+    def refuse(self, node: onnx.NodeProto, reason: str) -> LoweringError:
+        """The error for a node that has no program."""
+        ...
+
+
+class Loops:
+    """Adds the steps of a Loop or Scan to a program.
+
+    Rows that are collected go to their places in a tensor if the number of trips is known, else each is joined to the
+    rows before it.
+    """
+
+    def __init__(self, builder: Builder) -> None:
+        self.b = builder
+
+    def add(self, node: onnx.NodeProto, steps: list[Step]) -> None:
+        """Add the steps of a node."""
+        b = self.b
+        repeat = repeat_of(node, b.arrays)
+        if repeat is None:
+            raise b.refuse(node, "its sequence lengths and batch axis (operator set 8) are not supported")
+        name = node.name
+        zero = b.constant(f"{name}.zero", np.zeros((), np.int64))
+        one = b.constant(f"{name}.one", np.ones((), np.int64))
+        limit = self._limit(repeat, name)
+        trips = self._known_trips(repeat)
+        start: list[tuple[str, str]] = []
+        moves: list[tuple[str, str]] = []
+        results: list[tuple[str, str]] = []
+
+        def scalar(value: str, dtype: str) -> str:
+            """The value without dimensions."""
+            if b.values[value].shape == ():
+                return value
+            none = b.constant(f"{name}.none", np.zeros(0, np.int64))
+            return b.add("Reshape", [value, none], f"{value}.scalar", value=(dtype, ()))
+
+        def going(count: str, condition: str, label: str) -> str:
+            parts = []
+            if limit:
+                parts.append(b.add("Less", [count, scalar(limit, "int64")], f"{label}.within", value=("bool", ())))
+            if condition:
+                parts.append(scalar(condition, "bool"))
+            if len(parts) == 2:
+                return b.add("And", parts, f"{label}.both", value=("bool", ()))
+            return parts[0] if parts else b.constant(f"{label}.always", np.ones((), np.bool_))
+
+        if not limit and not repeat.condition:
+            raise b.refuse(node, "nothing ends it")
+        count, go = f"{name}.count", f"{name}.going"
+        b.values[count], b.values[go] = Value(count, "int64", ()), Value(go, "bool", ())
+        start += [(go, b.held(going(zero, repeat.first, f"{name}.first"))), (count, b.held(zero))]
+        for state in repeat.states:
+            start.append((state.given, b.held(state.initial)))
+            if state.result:
+                results.append((state.result, state.given))
+        stored: list[tuple[Rows, str]] = []
+        joined: list[tuple[Rows, str]] = []
+        for rows in repeat.collected:
+            if rows.outer:
+                shape = b.values[rows.inner].shape if rows.inner in b.values else None
+                if shape is None or None in shape:
+                    raise b.refuse(node, f"the shape of '{rows.inner}' is not known")
+                plain = trips is not None and all(isinstance(d, int) for d in shape)
+                dtype = b.values[rows.inner].dtype
+                if plain:
+                    whole = f"{rows.outer}.rows"
+                    dims = b.constant(f"{whole}.dims", np.array([trips, *shape], np.int64))
+                    zeros = onnx.numpy_helper.from_array(np.zeros(1, dtype))
+                    fill = helper.make_attribute("value", zeros)
+                    shaped = (dtype, (trips, *shape))
+                    b.add("ConstantOfShape", [dims], whole, value=shaped, attributes=[fill])
+                    stored.append((rows, whole))
+                else:
+                    numbers = [0 if not isinstance(d, int) else d for d in shape]
+                    if numbers != list(shape):
+                        raise b.refuse(node, f"'{rows.inner}', which it collects, has no fixed size")
+                    joined.append((rows, self._none(rows, dtype, numbers, start, steps)))
+        b.close(steps)
+        body: list[Step] = []
+        b.enter(repeat.body)
+        if repeat.going:
+            b.constant(repeat.going, np.ones(_dims(b, repeat.going), np.bool_))
+        self._index(repeat, count, name)
+        for rows in repeat.read:
+            place = count
+            if rows.reverse:
+                place = b.add("Sub", [self._last(limit, one, name), count], f"{name}.back", value=("int64", ()))
+            axis = helper.make_attribute("axis", rows.axis)
+            outer = b.values[rows.inner]
+            b.add("Gather", [rows.outer, place], rows.inner, value=(outer.dtype, outer.shape or ()), attributes=[axis])
+        b.sequence(list(repeat.body.node), body)
+        after = b.add("Add", [count, one], f"{name}.after", value=("int64", ()))
+        moves += [(count, after), (go, b.held(going(after, repeat.condition, f"{name}.next")))]
+        moves += [(state.given, b.held(state.returned)) for state in repeat.states]
+        stores = []
+        for rows, whole in stored:
+            place = count
+            if rows.reverse:
+                place = b.add("Sub", [self._last(limit, one, name), count], f"{name}.back", value=("int64", ()))
+            stores.append(Store(b.held(rows.inner), place, whole))
+        for rows, grown in joined:
+            moves.append((grown, self._joined(rows, grown, name)))
+        b.close(body)
+        for rows, whole in (*stored, *joined):
+            results.append((f"{rows.outer}.all", whole))
+            b.values[f"{rows.outer}.all"] = Value(f"{rows.outer}.all", b.values[whole].dtype, b.values[whole].shape)
+        steps.append(Again(go, start, body, stores, moves, results))
+        self._finish(repeat, results, [*stored, *joined], node)
+
+    def _none(self, rows: Rows, dtype: str, shape: list[int], start: list[tuple[str, str]], steps: list[Step]) -> str:
+        """The collected rows before the first trip; a tensor of no elements has no code unless its size is a name."""
+        b = self.b
+        grown = f"{rows.outer}.rows"
+        size, *_ = b.symbols.name_unknown(grown, (None,), rows.outer) or ("",)
+        b.values[grown] = Value(grown, dtype, (size, *shape))
+        zero = b.held(b.constant(f"{grown}.none", np.zeros(1, np.int64)))
+        dims = b.constant(f"{grown}.dims", np.array([0, *shape], np.int64))
+        b.measure(zero, (str(size),), steps)
+        fill = helper.make_attribute("value", onnx.numpy_helper.from_array(np.zeros(1, dtype)))
+        start.append((grown, b.add("ConstantOfShape", [dims], f"{grown}.empty", like=grown, attributes=[fill])))
+        return grown
+
+    def _index(self, repeat: Repeat, count: str, name: str) -> None:
+        """The body's own number of the trip: the counter, or a vector of one element."""
+        shape = _dims(self.b, repeat.index)
+        dims = self.b.constant(f"{name}.index_shape", np.array(shape, np.int64))
+        self.b.add("Reshape", [count, dims], repeat.index, value=("int64", shape))
+
+    def _limit(self, repeat: Repeat, name: str) -> str:
+        """The value with the largest number of trips; empty if there is none."""
+        if not repeat.read:
+            return repeat.limit
+        b, rows = self.b, repeat.read[0]
+        shape = b.symbols.shape_of(b.values[rows.outer]) or ()
+        size = shape[rows.axis % len(shape)]
+        if size is None:
+            return ""
+        if size.number is not None:
+            return b.constant(f"{name}.trips", np.array(size.number, np.int64))
+        b.symbols.contents[f"{name}.trips"] = _contents(size)
+        return b.add("Size", [rows.outer], f"{name}.trips", value=("int64", ()))
+
+    def _known_trips(self, repeat: Repeat) -> int | None:
+        """The number of trips if it is the same for all inputs."""
+        b = self.b
+        if repeat.condition:
+            return None
+        if repeat.read:
+            size = (b.values[repeat.read[0].outer].shape or ())[repeat.read[0].axis]
+            return size if isinstance(size, int) else None
+        limit, first = b.arrays.get(repeat.limit), b.arrays.get(repeat.first)
+        if limit is None or (repeat.first and (first is None or not bool(first.reshape(-1)[0]))):
+            return None
+        return max(0, int(limit.reshape(-1)[0]))
+
+    def _last(self, limit: str, one: str, name: str) -> str:
+        return self.b.add("Sub", [limit, one], f"{name}.last", value=("int64", ()))
+
+    def _joined(self, rows: Rows, grown: str, name: str) -> str:
+        """The collected rows with one more."""
+        b = self.b
+        dtype, shape = b.values[rows.inner].dtype, b.values[rows.inner].shape or ()
+        first = b.constant(f"{name}.first_axis", np.zeros(1, np.int64))
+        row = b.add("Unsqueeze", [rows.inner, first], f"{rows.outer}.row", value=(dtype, (1, *shape)))
+        parts = [row, grown] if rows.reverse else [grown, row]
+        size = b.symbols.sizes[f"{grown}.0"]
+        dims = b.symbols.dims((size + _ONE,)) or ()
+        axis = helper.make_attribute("axis", 0)
+        return b.add("Concat", parts, f"{grown}.more", value=(dtype, (*dims, *shape)), attributes=[axis])
+
+    def _finish(
+        self, repeat: Repeat, results: list[tuple[str, str]], kept: list[tuple[Rows, str]], node: onnx.NodeProto
+    ) -> None:
+        """Put the collected rows along their axis."""
+        b = self.b
+        for rows, _ in kept:
+            whole = f"{rows.outer}.all"
+            shape = b.values[whole].shape or ()
+            axis = rows.axis % len(shape)
+            wanted = b.values[rows.outer].shape or ()
+            if len(wanted) != len(shape):
+                raise b.refuse(node, f"'{rows.outer}' has no rank of its own")
+            if axis == 0:
+                place = next(i for i, (result, _) in enumerate(results) if result == whole)
+                results[place] = (rows.outer, results[place][1])
+                continue
+            order = [*range(1, axis + 1), 0, *range(axis + 1, len(shape))]
+            b.add("Transpose", [whole], rows.outer, like=rows.outer, attributes=[helper.make_attribute("perm", order)])
+
+
+def _dims(b: Builder, name: str) -> tuple[int, ...]:
+    return tuple(d for d in b.values[name].shape or () if isinstance(d, int))
+
+
+def _contents(size: Size) -> Contents:
+    array = np.empty((), object)
+    array[()] = size
+    return array
+
+
+_ONE = Size((((), 1),))

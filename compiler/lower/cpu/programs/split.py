@@ -1,0 +1,299 @@
+"""The program of a partition: its nodes as straight code, divided where control flow or an unknown size requires it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from heterocc.artifacts.errors import LoweringError
+from heterocc.compiler.importer.draft.draft import reads, to_tensor
+from heterocc.compiler.importer.model import ImportedModel
+from heterocc.compiler.importer.named_inputs import needed_names, plain_names
+from heterocc.compiler.importer.symbols.repeats import body_of, constants_of, is_control
+from heterocc.compiler.importer.symbols.symbols import Symbols, values_inside
+from heterocc.compiler.lower.backend import PartitionJob
+from heterocc.compiler.lower.converters import RESULTS, SIZES, own_converter
+from heterocc.compiler.lower.converters.computed.numbers import PLACES
+from heterocc.compiler.lower.cpu.programs.repeats import Loops
+from heterocc.compiler.lower.cpu.programs.steps import (
+    Choose,
+    Code,
+    Measure,
+    Program,
+    Step,
+    codes,
+    other_reads,
+    set_values,
+)
+from heterocc.passes.graph import Graph, Node, Value
+
+
+def needs_program(job: PartitionJob) -> bool:
+    """Whether a partition has branches, loops or sizes that it computes."""
+    protos, symbols = job.model.protos, job.model.symbols
+    owners = set() if symbols is None else set(symbols.fresh.values())
+    return any(is_control(protos[name]) or name in owners for name in job.nodes)
+
+
+def program_of(job: PartitionJob, *, writes: bool) -> Program:
+    """The program of a partition; with `writes` it writes its outputs into tensors of the caller.
+
+    Raises LoweringError that names a node that has no program.
+    """
+    return _Splitter(job).program(writes)
+
+
+class _Splitter:
+    """The growing program: nodes and values of all its straight code, and the code that is being collected."""
+
+    def __init__(self, job: PartitionJob) -> None:
+        self.job = job
+        self.model = job.model
+        self.opset = self.model.opsets.get("", 1)
+        self.symbols = Symbols(()) if self.model.symbols is None else self.model.symbols.copy()
+        self.values: dict[str, Value] = dict(self.model.graph.values)
+        self.arrays: dict[str, np.ndarray[Any, Any]] = dict(self.model.weights)
+        self.protos: list[onnx.NodeProto] = []
+        self.owners: dict[str, str] = {}
+        self.owner = ""
+        self.code = Code()
+        self.measures: dict[str, Measure] = {}
+
+    # ---- building ---------------------------------------------------------------------------------------------------
+
+    def program(self, writes: bool) -> Program:
+        """The program."""
+        steps: list[Step] = []
+        self.sequence([self.model.protos[n] for n in self.job.nodes], steps)
+        self.close(steps)
+        outputs = list(self.job.outputs)
+        last = None
+        if writes:
+            last = Code()
+        inputs = {*self.job.inputs, *self.arrays}
+        ends: list[str] = []
+        for name in outputs:
+            self.owner = self.model.graph.producer.get(name) or self.job.nodes[-1]
+            copied = writes or name in inputs or name in ends
+            ends.append(self.add("Identity", [name], f"{name}.out", like=name) if copied else name)
+        if last is not None:
+            last.nodes = self.code.nodes
+            self.code = Code()
+        else:
+            self.close(steps)
+        model = self._universe(steps)
+        self._connect(model, [*steps, *([] if last is None else [last])], ends)
+        return Program(model, self.job.inputs, steps, tuple(ends), last, self.owners)
+
+    def sequence(self, nodes: Iterable[onnx.NodeProto], steps: list[Step]) -> None:
+        """Add the steps of nodes, and leave the straight code at their end open."""
+        outer = self.owner
+        for node in nodes:
+            self.owner = outer or node.name
+            if is_control(node):
+                self._control(node, steps)
+            else:
+                self._require_tensors(node)
+                self._append(self._measured(node, steps))
+        self.owner = outer
+
+    def add(
+        self,
+        op_type: str,
+        inputs: Sequence[str],
+        output: str,
+        like: str | None = None,
+        value: tuple[str, tuple[int | str | None, ...]] | None = None,
+        domain: str = "",
+        attributes: Sequence[onnx.AttributeProto] = (),
+    ) -> str:
+        """Add a node with one output, typed as `value` or like another value; returns the output."""
+        if output in self.values and any(output in p.output for p in self.protos):
+            return output
+        dtype, shape = (self.values[like].dtype, self.values[like].shape) if like is not None else value or ("", ())
+        self.values[output] = Value(output, dtype, shape)
+        proto = helper.make_node(op_type, inputs, [output], name=f"{output}.node", domain=domain)
+        proto.attribute.extend(attributes)
+        self._append(proto)
+        return output
+
+    def constant(self, name: str, array: np.ndarray[Any, Any]) -> str:
+        """Add a constant; returns its name."""
+        self.arrays[name] = array
+        self.values[name] = Value(name, array.dtype.name, tuple(array.shape))
+        return name
+
+    def held(self, name: str) -> str:
+        """The value that a step reads: a copy of a constant, which no register holds."""
+        return (
+            self.add("Identity", [name], f"{name}.copy{len(self.protos)}", like=name) if name in self.arrays else name
+        )
+
+    def close(self, steps: list[Step]) -> None:
+        """End the straight code that is being collected."""
+        if self.code.nodes:
+            steps.append(self.code)
+            self.code = Code()
+
+    def measure(self, sizes: str, names: tuple[str, ...], steps: list[Step]) -> None:
+        """End the straight code, and let the elements of a tensor be the sizes of these names."""
+        self.close(steps)
+        measure = Measure(sizes, names)
+        self.measures.update(dict.fromkeys(names, measure))
+        steps.append(measure)
+
+    def refuse(self, node: onnx.NodeProto, reason: str) -> LoweringError:
+        """The error for a node that has no program."""
+        label = self.model.graph.node_by_name[self.owner].label
+        inside = "" if self.owner == node.name else f" in node '{label}'"
+        name = label if self.owner == node.name else node.name
+        return LoweringError(f"{node.op_type}{inside}: {reason}", where=f"node '{name}' ({node.op_type})")
+
+    # ---- nodes ------------------------------------------------------------------------------------------------------
+
+    def _append(self, node: onnx.NodeProto) -> None:
+        self.protos.append(node)
+        self.owners[node.name] = self.owner
+        self.code.nodes.append(node.name)
+
+    def _measured(self, node: onnx.NodeProto, steps: list[Step]) -> onnx.NodeProto:
+        """Add the sizes that a node defines, computed before it runs; returns the node that needs them."""
+        places: dict[str, tuple[int, int]] = {}
+        for index, output in enumerate(node.output):
+            value = self.values.get(output)
+            for axis, dim in enumerate(() if value is None else value.shape or ()):
+                if isinstance(dim, str) and self.symbols.fresh.get(dim) == node.name:
+                    places.setdefault(dim, (index, axis))
+        if not places:
+            return node
+        if node.domain or own_converter(SIZES, node.op_type) is None:
+            raise self.refuse(node, "the shape of its output depends on data")
+        chosen = helper.make_attribute(PLACES, [n for place in places.values() for n in place])
+        sizes = self.add(
+            node.op_type,
+            list(node.input),
+            f"{node.name}.sizes",
+            value=("int64", (len(places),)),
+            domain=SIZES,
+            attributes=[*node.attribute, chosen],
+        )
+        self.measure(sizes, tuple(places), steps)
+        known = onnx.NodeProto()
+        known.CopyFrom(node)
+        known.domain = RESULTS
+        return known
+
+    def _require_tensors(self, node: onnx.NodeProto) -> None:
+        for name in (*reads(node), *filter(None, node.output)):
+            value = self.values.get(name)
+            if value is None or value.is_opaque:
+                kind = "unknown" if value is None else value.dtype
+                raise self.refuse(node, f"the type of '{name}' is {kind}, not a numeric tensor")
+            if value.dtype not in self.job.device.dtypes:
+                raise self.refuse(node, f"'{name}' is {value.dtype}, which {self.job.device.name} does not compute")
+            if value.shape is None or None in value.shape:
+                raise self.refuse(node, f"the rank or a size of '{name}' is not known")
+
+    def _control(self, node: onnx.NodeProto, steps: list[Step]) -> None:
+        if self.owner == node.name:  # the values inside are those of all levels
+            found = values_inside(node, self.values, self.arrays, self.opset, self.symbols)
+            self.values.update(found)
+        for name in filter(None, node.output):
+            shape = self.values[name].shape if name in self.values else None
+            if shape is None or None in shape:
+                raise self.refuse(node, f"the rank or a size of '{name}' is not known")
+        if node.op_type == "If":
+            self._choose(node, steps)
+        else:
+            Loops(self).add(node, steps)
+
+    def _choose(self, node: onnx.NodeProto, steps: list[Step]) -> None:
+        condition = self.held(node.input[0])
+        self.close(steps)
+        sides: list[tuple[list[Step], list[str]]] = []
+        for name in ("then_branch", "else_branch"):
+            body = body_of(node, name)
+            inside: list[Step] = []
+            self.enter(body)
+            self.sequence(body.node, inside)
+            ends = [self.held(o.name) for o in body.output]
+            self.close(inside)
+            sides.append((inside, ends))
+        results = [
+            (result, *values)
+            for result, *values in zip(node.output, *(ends for _, ends in sides), strict=False)
+            if result
+        ]
+        for result, *values in results:
+            for value in values:
+                if value not in self.values or self.values[value].dtype != self.values[result].dtype:
+                    raise self.refuse(node, f"its branches return different types for '{result}'")
+                if len(self.values[value].shape or ()) != len(self.values[result].shape or ()):
+                    raise self.refuse(node, f"its branches return different ranks for '{result}'")
+        steps.append(Choose(condition, sides[0][0], sides[1][0], [(r, a, b) for r, a, b in results]))
+
+    def enter(self, body: onnx.GraphProto) -> None:
+        """Add the constants of a branch or body."""
+        for name, array in constants_of(body).items():
+            array.flags.writeable = False
+            self.constant(name, array)
+
+    # ---- the model of all straight code, and what its parts read and write ------------------------------------------
+
+    def _universe(self, steps: Sequence[Step]) -> ImportedModel:
+        graph = self.model.graph
+        nodes = []
+        for proto in self.protos:
+            op_type = f"{proto.domain}::{proto.op_type}" if proto.domain else proto.op_type
+            origin = graph.node_by_name[self.owners[proto.name]].original
+            nodes.append(Node(proto.name, op_type, reads(proto), tuple(filter(None, proto.output)), origin))
+        inputs = dict.fromkeys((*self.job.inputs, *set_values(steps)))
+        proto = onnx.ModelProto(ir_version=self.model.proto.ir_version, opset_import=self.model.proto.opset_import)
+        proto.graph.node.extend(self.protos)
+        own = {n: a for n, a in self.arrays.items() if n not in self.model.weights}
+        proto.graph.initializer.extend(t for t in self.model.proto.graph.initializer if t.name not in own)
+        proto.graph.initializer.extend(to_tensor(name, array) for name, array in own.items())
+        constants = frozenset(self.arrays)
+        return dataclasses.replace(
+            self.model,
+            graph=Graph(graph.name, tuple(nodes), self.values, tuple(inputs), (), constants),
+            proto=proto,
+            weights=MappingProxyType(self.arrays),
+            symbols=self.symbols,
+        )
+
+    def _connect(self, model: ImportedModel, steps: Sequence[Step], ends: Sequence[str]) -> None:
+        """Determine what each part reads, and what it writes for others."""
+        graph = model.graph
+        parts = list(codes(steps))
+        readers: dict[str, set[int]] = {}
+        for name in (*ends, *other_reads(steps)):
+            readers.setdefault(name, set()).add(-1)
+        for index, part in enumerate(parts):
+            for node in part.nodes:
+                for name in graph.node_by_name[node].inputs:
+                    readers.setdefault(name, set()).add(index)
+        shown: dict[str, str] = {}
+        for name in graph.inputs:
+            for dim in plain_names(model, [name]):
+                shown.setdefault(dim, name)
+        for index, part in enumerate(parts):
+            nodes = [graph.node_by_name[n] for n in part.nodes]
+            written = {o for n in nodes for o in n.outputs}
+            found = [i for n in nodes for i in n.inputs if i not in written and i not in graph.constants]
+            inputs = list(dict.fromkeys(found))
+            part.outputs = tuple(o for n in nodes for o in n.outputs if readers.get(o, set()) - {index})
+            missing = needed_names(model, part.nodes, inputs) - plain_names(model, inputs)
+            sizes: dict[Measure, None] = {}
+            for name in sorted(missing):
+                if name in self.measures:
+                    sizes[self.measures[name]] = None
+                elif name in shown and shown[name] not in inputs:
+                    inputs.append(shown[name])
+            part.inputs, part.sizes = tuple(inputs), tuple(sizes)

@@ -1,0 +1,124 @@
+"""The steps of a program: straight code, sizes that become known, branches and loops."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from heterocc.compiler.importer.model import ImportedModel
+
+
+@dataclass(slots=True)
+class Code:
+    """Nodes that are compiled as one straight function of `inputs` and the sizes that some Measures read."""
+
+    nodes: list[str] = field(default_factory=list)
+    inputs: tuple[str, ...] = ()
+    sizes: tuple[Measure, ...] = ()
+    outputs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Measure:
+    """The tensor `value` holds the sizes that are called `names`."""
+
+    value: str
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Choose:
+    """Run `then` or `otherwise`; `ends` has each result with the values that it gets from them."""
+
+    condition: str
+    then: list[Step]
+    otherwise: list[Step]
+    ends: list[tuple[str, str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Write the value `row` to place `index` of the first axis of the tensor `target`."""
+
+    row: str
+    index: str
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """Run `body` as long as `going` is true.
+
+    `start` are values that are set before the first trip, each with its source, `moves` those that are set after each.
+    """
+
+    going: str
+    start: list[tuple[str, str]]
+    body: list[Step]
+    stores: list[Store]
+    moves: list[tuple[str, str]]
+    results: list[tuple[str, str]]
+
+
+Step = Code | Measure | Choose | Again
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """The steps of a partition. `model` has the nodes of all its straight code.
+
+    `outputs` are the values that the partition returns. `last` is straight code that writes them into the caller's
+    tensors; None if the partition returns new ones. `owners` has the graph node from which each node was made.
+    """
+
+    model: ImportedModel
+    inputs: tuple[str, ...]
+    steps: list[Step]
+    outputs: tuple[str, ...]
+    last: Code | None
+    owners: dict[str, str]
+
+
+def codes(steps: Sequence[Step]) -> Iterator[Code]:
+    """All straight code in order."""
+    for step in steps:
+        match step:
+            case Code():
+                yield step
+            case Choose():
+                yield from codes(step.then)
+                yield from codes(step.otherwise)
+            case Again():
+                yield from codes(step.body)
+
+
+def other_reads(steps: Sequence[Step]) -> Iterator[str]:
+    """The values that all steps but straight code read."""
+    for step in steps:
+        match step:
+            case Measure():
+                yield step.value
+            case Choose():
+                yield step.condition
+                yield from (value for _, *values in step.ends for value in values)
+                yield from other_reads(step.then)
+                yield from other_reads(step.otherwise)
+            case Again():
+                yield step.going
+                yield from (source for _, source in (*step.start, *step.moves, *step.results))
+                yield from (value for store in step.stores for value in (store.row, store.index, store.target))
+                yield from other_reads(step.body)
+
+
+def set_values(steps: Sequence[Step]) -> Iterator[str]:
+    """The values that branches and loops set, which no node writes."""
+    for step in steps:
+        match step:
+            case Choose():
+                yield from set_values(step.then)
+                yield from set_values(step.otherwise)
+                yield from (result for result, _, _ in step.ends)
+            case Again():
+                yield from (target for target, _ in step.start)
+                yield from set_values(step.body)
+                yield from (result for result, _ in step.results)

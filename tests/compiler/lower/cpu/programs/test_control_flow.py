@@ -1,0 +1,161 @@
+"""If, Loop and Scan on the CPU: results equal ONNX Runtime's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx.parser
+import onnxruntime as ort
+import pytest
+
+from heterocc.compiler import compile_model
+from heterocc.runtime import load
+
+CASES = {
+    "an If takes the branch of its condition": (
+        """
+        agraph (float[3,4] x, bool c) => (float[3,4] y) {
+            y = If (c) <
+                then_branch = yes () => (float[3,4] a) { t = Add(x, x)  a = Relu(t) },
+                else_branch = no () => (float[3,4] b) { b = Neg(x) }
+            >
+        }
+        """,
+        [{"c": np.array(True)}, {"c": np.array(False)}],
+    ),
+    "branches return outer values and constants": (
+        """
+        agraph (float[2] x, bool c) => (float[2] y, float[2] z) {
+            h = Exp(x)
+            y, z = If (c) <
+                then_branch = yes () => (float[2] a, float[2] d)
+                    <float[2] d = {3, 4}> { a = Identity(h) },
+                else_branch = no () => (float[2] b, float[2] e) { b = Neg(h)  e = Add(h, x) }
+            >
+        }
+        """,
+        [{"c": np.array(True)}, {"c": np.array(False)}],
+    ),
+    "branches are nested and of different sizes": (
+        """
+        agraph (float[4] x, bool c, bool d) => (float[n] y) {
+            r = If (c) <
+                then_branch = yes () => (float[n] a) { a = If (d) <
+                    then_branch = deep () => (float[4] e) { e = Neg(x) },
+                    else_branch = other () => (float[8] f) { f = Concat<axis = 0>(x, x) }
+                > },
+                else_branch = no () => (float[2] b)
+                    <int64[1] s = {1}, int64[1] t = {3}> { b = Slice(x, s, t) }
+            >
+            y = Sqrt(r)
+        }
+        """,
+        [{"c": np.array(c), "d": np.array(d)} for c, d in ((True, True), (True, False), (False, True))],
+    ),
+    "a Loop runs a fixed number of trips and collects": (
+        """
+        agraph (float[2,3] x) => (float[2,3] last, float[5,2,3] all)
+            <int64 trips = {5}, float[3] w = {1, 0.5, 2}>
+        {
+            last, all = Loop (trips, , x) <
+                body = step (int64 i, bool go, float[2,3] s)
+                => (bool on, float[2,3] t, float[2,3] r) {
+                on = Identity(go)
+                n = Cast<to = 1>(i)
+                m = Mul(s, w)
+                t = Add(m, n)
+                r = Sub(t, x)
+            }>
+        }
+        """,
+        [{}],
+    ),
+    "a Loop stops by its limit or its condition": (
+        """
+        agraph (float[2] x, int64 trips, bool first) => (float[2] last, float[k,2] all)
+            <float top = {20}>
+        {
+            last, all = Loop (trips, first, x) <
+                body = step (int64 i, bool go, float[2] s)
+                => (bool on, float[2] t, float[2] r) {
+                t = Add(s, s)
+                r = Identity(t)
+                m = ReduceMax<keepdims = 0>(t)
+                on = Less(m, top)
+            }>
+        }
+        """,
+        [
+            {"x": np.array([1, 2], np.float32), "trips": np.array(n), "first": np.array(f)}
+            for n, f in ((3, True), (50, True), (0, True), (4, False))
+        ],
+    ),
+    "states grow and swap": (
+        """
+        agraph (float[1] x, float[2] u, float[2] v, int64 trips) => (float[n] y, float[2] p, float[2] q)
+            <bool yes = {1}>
+        {
+            y, p, q = Loop (trips, yes, x, u, v) <body = step (int64 i, bool go, float[m] s, float[2] a, float[2] b)
+                => (bool go, float[k] t, float[2] b2, float[2] a2) {
+                d = Mul(s, s)
+                t = Concat<axis = 0>(s, d)
+                b2 = Identity(b)
+                a2 = Identity(a)
+            }>
+        }
+        """,
+        [{"trips": np.array(n)} for n in (0, 1, 3)],
+    ),
+    "a Scan runs backwards along other axes": (
+        """
+        agraph (float[3] h, float[3,4] x) => (float[3] last, float[3,4] y) {
+            last, y = Scan<num_scan_inputs = 1, scan_input_axes = [1], scan_input_directions = [1],
+                scan_output_axes = [1], scan_output_directions = [1],
+                body = step (float[3] s, float[3] e) => (float[3] t, float[3] r) { t = Add(s, e)  r = Mul(t, e) }>(h, x)
+        }
+        """,
+        [{}],
+    ),
+    "an If inside a Loop inside an If": (
+        """
+        agraph (float[3] x, bool c, int64 trips) => (float[3] y) <bool yes = {1}, int64 one = {1}> {
+            y = If (c) <
+                then_branch = first () => (float[3] a) {
+                    a = Loop (trips, yes, x) <body = step (int64 i, bool go, float[3] s) => (bool on, float[3] t) {
+                        on = Identity(go)
+                        early = Less(i, one)
+                        t = If (early) <
+                            then_branch = p () => (float[3] e) { e = Add(s, x) },
+                            else_branch = q () => (float[3] f) { f = Mul(s, x) }
+                        >
+                    }>
+                },
+                else_branch = second () => (float[3] b) { b = Identity(x) }
+            >
+        }
+        """,
+        [{"c": np.array(c), "trips": np.array(n)} for c, n in ((True, 3), (True, 0), (False, 3))],
+    ),
+}
+
+
+QUICK = ("states grow and swap", "an If inside a Loop inside an If")
+
+
+@pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in CASES])
+def test_control_flow_on_the_cpu_alone_gives_the_results_of_onnx_runtime(name: str, tmp_path: Path) -> None:
+    text, feeds = CASES[name]
+    model = onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["" : 18]> {text}')
+    compile_model(model, tmp_path / "m.hcb", devices="CPU", cpu_variant=False)
+    session = load(tmp_path / "m.hcb")
+    reference = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    numbers = np.random.default_rng(7)
+    shapes = {i.name: [d.dim_value for d in i.type.tensor_type.shape.dim] for i in model.graph.input}
+    drawn = {n: numbers.random(s, np.float32) + 0.5 for n, s in shapes.items()}
+    for given in feeds:
+        feed = {n: np.asarray(given.get(n, drawn[n])) for n in shapes}
+        wanted = reference.run(None, feed)
+        for (output, got), expected in zip(session.run(feed).items(), wanted, strict=True):
+            assert got.dtype == expected.dtype and got.shape == expected.shape, output
+            np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)

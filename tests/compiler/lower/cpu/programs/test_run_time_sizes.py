@@ -1,0 +1,136 @@
+"""Results whose sizes depend on data, on the CPU: equal to ONNX Runtime's, for several data from one bundle."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx.parser
+import onnxruntime as ort
+import pytest
+
+from heterocc.artifacts.errors import HeteroccError
+from heterocc.compiler import compile_model, query_model
+from heterocc.runtime import load
+
+Feed = dict[str, Any]
+
+
+def _model(text: str) -> onnx.ModelProto:
+    return onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["" : 18]> {text}')
+
+
+DETECTION = """
+agraph (float[3,4] x, float[3,6] y) => (float[n,6] rows, float[k] best, int64[k] which, float[m] r)
+    <float zero = {0}, int64[1] first = {0}, int64[1] last = {1}, int64[1] flat = {-1},
+     int64 none = {0}, int64 one = {1}>
+{
+    s = ReduceMax<keepdims = 0>(x, last)
+    keep = Greater(s, zero)
+    places = NonZero(keep)
+    index = Squeeze(places, first)
+    found = Gather(y, index)
+    twice = Add(found, found)
+    rows = Sqrt(twice)
+    all = Reshape(x, flat)
+    n = Shape(places)
+    k = Gather(n, last)
+    best, which = TopK(all, k)
+    count = Gather(n, one)
+    steps = Range(none, count, one)
+    f = Cast<to = 1>(steps)
+    r = Exp(f)
+}
+"""
+
+
+def _same(session: Any, reference: ort.InferenceSession, feed: Feed) -> None:
+    wanted = reference.run(None, feed)
+    for (output, got), expected in zip(session.run(feed).items(), wanted, strict=True):
+        assert got.dtype == expected.dtype and got.shape == expected.shape, output
+        np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_rows_that_the_data_selects_are_computed_with_on_the_cpu_alone(tmp_path: Path) -> None:
+    model = _model(DETECTION)
+    compile_model(model, tmp_path / "m.hcb", devices="CPU", cpu_variant=False)
+    session = load(tmp_path / "m.hcb")
+    reference = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    numbers = np.random.default_rng(3)
+    for signs in ([1, 1, 1], [1, -1, 1], [-1, -1, 1], [-1, -1, -1]):
+        x = (numbers.random((3, 4)) + 0.1) * np.array(signs)[:, None]
+        feed = {"x": x.astype(np.float32), "y": numbers.random((3, 6), np.float32)}
+        _same(session, reference, feed)
+
+
+CASES: dict[str, tuple[str, list[Feed]]] = {
+    "Slice by computed ends and steps": (
+        "agraph (float[5,6] x, int64[2] a, int64[2] b, int64[2] c, int64[2] d) => (float[n,m] y) "
+        "{ s = Slice(x, a, b, c, d)  y = Neg(s) }",
+        [
+            {"a": [1, 5], "b": [4, -9], "c": [0, 1], "d": [2, -2]},
+            {"a": [-2, 0], "b": [99, 1], "c": [-1, -2], "d": [1, 1]},
+            {"a": [3, 0], "b": [1, 6], "c": [0, 1], "d": [1, 4]},
+        ],
+    ),
+    "Pad, Tile and Expand by computed shapes": (
+        "agraph (float[2,1] x, int64[4] p, int64[2] t, int64[3] e) => (float[a,b] y, float[c,d] z, float[f,g,h] w) "
+        "{ y = Pad(x, p)  z = Tile(x, t)  w = Expand(x, e) }",
+        [
+            {"p": [1, 0, 2, 3], "t": [2, 3], "e": [3, 1, 4]},
+            {"p": [0, 1, 0, 0], "t": [1, 1], "e": [1, 2, 1]},
+        ],
+    ),
+    "reductions along computed axes": (
+        "agraph (float[2,3,4] x, int64[2] a) => (float[p,q,r] y, float[n] z, float[m] l) "
+        "{ y = ReduceMean(x, a)  z = ReduceMax<keepdims = 0>(x, a)  l = ReduceLogSumExp<keepdims = 0>(x, a) }",
+        [{"a": [0, 1]}, {"a": [-1, 0]}, {"a": [2, 1]}],
+    ),
+    "Split, OneHot and ConstantOfShape by computed sizes": (
+        "agraph (float[6] x, int64[3] s, int64[2] i, int64 depth, float[2] v, int64[2] d) "
+        "=> (float[a] p, float[b] q, float[c] r, float[2,n] o, float[e,f] w) "
+        "{ p, q, r = Split(x, s)  o = OneHot(i, depth, v)  w = ConstantOfShape(d) }",
+        [
+            {"s": [1, 2, 3], "i": [0, -1], "depth": 4, "v": [0, 2], "d": [2, 3]},
+            {"s": [4, 1, 1], "i": [1, 1], "depth": 2, "v": [1, 0], "d": [1, 1]},
+        ],
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_operators_with_computed_shapes_give_the_results_of_onnx_runtime(name: str, tmp_path: Path) -> None:
+    text, feeds = CASES[name]
+    model = _model(text)
+    compile_model(model, tmp_path / "m.hcb", devices="CPU", cpu_variant=False, check=False)
+    session = load(tmp_path / "m.hcb")
+    reference = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    types = {i.name: i.type.tensor_type for i in model.graph.input}
+    numbers = np.random.default_rng(5)
+    for given in feeds:
+        feed = {}
+        for input_, kind in types.items():
+            dtype = np.float32 if kind.elem_type == onnx.TensorProto.FLOAT else np.int64
+            shape = [d.dim_value for d in kind.shape.dim]
+            feed[input_] = np.array(given[input_], dtype) if input_ in given else numbers.random(shape, dtype)
+        _same(session, reference, feed)
+
+
+def test_a_shape_that_the_data_cannot_have_is_an_error_that_names_the_node(tmp_path: Path) -> None:
+    model = _model("agraph (float[2,3] x, int64[2] s) => (float[a,b] y) { r = Reshape(x, s)  y = Neg(r) }")
+    compile_model(model, tmp_path / "m.hcb", devices="CPU", cpu_variant=False)
+    session = load(tmp_path / "m.hcb")
+    x = np.ones((2, 3), np.float32)
+    assert session.run({"x": x, "s": np.array([-1, 2])})["y"].shape == (3, 2)
+    with pytest.raises(HeteroccError, match="cannot have the shape that it is given"):
+        session.run({"x": x, "s": np.array([4, 2])})
+
+
+def test_the_query_says_that_a_gpu_does_not_take_sizes_that_depend_on_data() -> None:
+    found = query_model(_model("agraph (float[2,3] x) => (int64[2,n] y) { y = NonZero(x) }"), "OPENCL,CPU")
+    node = found.graph.nodes[0].name
+    assert found[node] == "CPU"
+    assert "known only at run time" in (found.reason(node, "OPENCL") or "")
