@@ -10,7 +10,7 @@ from itertools import product
 from typing import Any, NoReturn
 
 from heterocc.artifacts.container import name_is_safe
-from heterocc.artifacts.dtypes import COMPUTED, NUMPY, STORAGE, is_value_dtype
+from heterocc.artifacts.dtypes import CARRIED, COMPUTED, NUMPY, STORAGE, is_value_dtype
 from heterocc.artifacts.dynamic import check_dynamic, is_static
 from heterocc.artifacts.errors import BundleManifestError, BundleVersionError
 from heterocc.artifacts.layouts import layout_problem
@@ -225,12 +225,12 @@ def _check_values(values: Sequence[TensorSpec], where: str) -> None:
 def _check_compiled(manifest: Manifest, variant: Variant, part: Partition, place: str) -> None:
     """Check that compiled code has tensors of computed dtypes; others would crash the process.
 
-    Code for CPUs may have dynamic shapes, from version 3 on; their rank must be known.
+    Code for CPUs may have dynamic shapes and dtypes that numpy lacks, from version 3 on; the rank must be known.
     """
     dynamic = manifest.version.major > ARRANGED[0] and variant.devices[part.device].backend == "cpu"
     for index in (*part.inputs, *part.outputs):
         value = variant.values[index]
-        if value.dtype not in COMPUTED:
+        if value.dtype not in COMPUTED and not (dynamic and value.dtype in CARRIED):
             _fail(f"{place} is compiled, but value {value.name[:80]!r} is {value.dtype[:40]}, which no device computes")
         if not (is_static(value) or (dynamic and value.shape is not None)):
             _fail(f"{place} is compiled, but value {value.name[:80]!r} has no static shape")

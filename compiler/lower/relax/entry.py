@@ -1,6 +1,7 @@
 """The entry function `main(*inputs, *outputs, params)`, which stores results in tensors of the caller.
 
-If the shapes of inputs and outputs are known only at run time it is `main(*inputs, params)`, which returns new tensors.
+If the shapes of inputs and outputs are known only at run time, or numpy lacks a dtype of theirs, it is
+`main(*inputs, params)`, which returns new tensors.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ SYMBOLS = "heterocc.symbols"
 def destination_passing(module: KernelModule) -> tvm.IRModule:
     """The module with an entry that calls kernels on inputs, outputs, one tuple of parameters, and planned workspace.
 
-    It returns an empty tuple; if inputs or outputs have dimensions without a fixed size, a tuple of the outputs, which
-    it allocates. Kernel calls are in the order of `module.kernels`; the last arguments of each are the
-    tensors that it writes.
+    It returns an empty tuple; if inputs or outputs have dimensions without a fixed size or dtypes that numpy lacks, a
+    tuple of the outputs, which it allocates. Kernel calls are in the order of `module.kernels`; the last arguments of
+    each are the tensors that it writes.
     """
     main = module.mod["main"]
     inputs = [p for p in main.params if p.name not in module.arrays]
@@ -44,7 +45,7 @@ def destination_passing(module: KernelModule) -> tvm.IRModule:
     returned = outputs_of(main)
     target: dict[tuple[relax.Var, int], relax.Var] = {}
     output_params = []
-    allocates = not all(is_static(v) for v in (*inputs, *returned))
+    allocates = module.returns or not all(is_static(v) for v in (*inputs, *returned))
     for index, output in enumerate(() if allocates else returned):
         target[_written(output, bindings)] = relax.Var(f"output_{index}", output.ty)
         output_params.append(target[_written(output, bindings)])

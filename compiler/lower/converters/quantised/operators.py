@@ -51,7 +51,7 @@ def dequantize_linear(
     shape, axis = shape_of(data), ctx.attrs.get("axis", 1)
     values = []
     for value in (scale, zero_point):
-        values.append(None if value is None else _spread(ctx, value, shape, axis))
+        values.append(None if value is None else spread(ctx, value, shape, axis))
     wide, offset = values
     number = _cast(ctx, data, dtype)
     if offset is not None:
@@ -224,15 +224,20 @@ def _exact_dtype(ctx: Context, data: relax.Expr, kernel: relax.Expr, axis: int |
     return "float32" if most < _EXACT else "float64"
 
 
-def _spread(ctx: Context, value: relax.Expr, shape: tuple[int, ...], axis: int) -> relax.Expr:
-    """A scale or zero point reshaped to broadcast against data of `shape`."""
+def spread(ctx: Context, value: relax.Expr, shape: tuple[int, ...], axis: int) -> relax.Expr:
+    """A scale or zero point reshaped to broadcast against data of `shape`, or repeated for blocks along an axis."""
     block = ctx.attrs.get("block_size", 0)
     if block:
         known = known_array(ctx, value)
-        if known is None:
-            raise NotImplementedError("scales by block must be constant")
-        wide = np.repeat(known, block, axis=axis)
-        return constant(np.ascontiguousarray(wide[tuple(slice(0, d) for d in shape)]))
+        if known is not None:
+            wide = np.repeat(known, block, axis=axis)
+            return constant(np.ascontiguousarray(wide[tuple(slice(0, d) for d in shape)]))
+        wide = ctx.bb.normalize(op.repeat(value, block, axis % len(shape)))
+        return (
+            wide
+            if shape_of(wide) == shape
+            else ctx.bb.normalize(op.strided_slice(wide, [axis % len(shape)], [0], [shape[axis]]))
+        )
     if _size(value) == 1:
         return _flat(ctx, value)
     along = [1] * len(shape)
