@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -20,6 +20,9 @@ from heterocc.runtime.execute.narrow import dtype_of, from_ort, ort_value
 
 IR_VERSION = 10
 """A version of ONNX's file format that every supported ONNX Runtime loads."""
+
+BFLOAT16_RTOL = 2**-6
+"""The tolerance of ONNX's own test runner: two units in the last place."""
 
 Kind = Literal["passed", "wrong", "refused", "failed"]
 
@@ -96,7 +99,10 @@ def onnx_runtime(case: Case) -> Sequence[Any]:
 def difference(case: Case, got: Sequence[Any]) -> str | None:
     """The difference of outputs from those that ONNX expects, in words; None if they are equal within tolerance."""
     tolerance = Tolerance(rtol=max(case.rtol, 1e-3), atol=max(case.atol, 1e-5))
-    if any(isinstance(v, np.ndarray) and v.dtype == np.float16 for v in (*case.feed.values(), *case.expected)):
+    dtypes = {v.dtype.name for v in (*case.feed.values(), *case.expected) if isinstance(v, np.ndarray)}
+    if "bfloat16" in dtypes:
+        tolerance = replace(FLOAT16, rtol=BFLOAT16_RTOL)
+    elif "float16" in dtypes:
         tolerance = FLOAT16
     if len(got) != len(case.expected):
         return f"{len(got)} outputs, not {len(case.expected)}"

@@ -18,8 +18,9 @@ from onnx import helper
 from tvm import relax, te, tirx
 
 from heterocc.artifacts.dtypes import CARRIED
+from heterocc.compiler.lower.converters.quantised.operators import levels, steps
 from heterocc.compiler.lower.converters.registry import Context
-from heterocc.compiler.lower.converters.values import as_dtype, clipped
+from heterocc.compiler.lower.converters.values import as_dtype
 from heterocc.compiler.lower.straight import constant
 
 op = relax.op
@@ -73,6 +74,10 @@ def convert(ctx: Context, given: list[relax.Expr | None], run: Run) -> list[rela
     kind = ctx.node.op_type
     if kind in MOVES:
         return run(ctx, given)
+    if kind == "BitCast":
+        code = np.dtype(carried_name(_dtype(ctx, ctx.node.output[0])))
+        bits = {**ctx.attrs, "to": int(helper.np_dtype_to_tensor_dtype(code))}
+        return run(dataclasses.replace(ctx, attrs=bits), given)
     wide = [v if v is None else decode(ctx, v, _dtype(ctx, n)) for v, n in zip(given, ctx.node.input, strict=True)]
     target = _dtype(ctx, ctx.node.output[0])
     saturates = bool(ctx.attrs.get("saturate", 1))
@@ -144,21 +149,14 @@ def _four_bits(ctx: Context, value: relax.Expr, dtype: str) -> relax.Expr:
 
 def _quantised(ctx: Context, given: Sequence[relax.Expr | None], dtype: str, *, saturates: bool) -> relax.Expr:
     """QuantizeLinear to one of these dtypes."""
-    from heterocc.compiler.lower.converters.quantised.operators import spread
-
     data, scale = given[0], given[1]
     zero = given[2] if len(given) > 2 else None
     assert data is not None and scale is not None
-    shape = tuple(int(d) for d in data.ty.shape.values)
-    axis = ctx.attrs.get("axis", 1)
-    step = ctx.bb.emit(as_dtype(spread(ctx, scale, shape, axis), "float32"))
-    number = ctx.bb.emit(op.divide(as_dtype(data, "float32"), step))
-    offset = None if zero is None else ctx.bb.emit(as_dtype(spread(ctx, zero, shape, axis), "float32"))
-    if dtype not in ("int4", "uint4"):
-        return encode(ctx, number if offset is None else op.add(number, offset), dtype, saturates=saturates)
-    number = op.round(number) if offset is None else op.add(op.round(number), offset)
-    low, high = (-8, 7) if dtype == "int4" else (0, 15)
-    return op.astype(clipped(number, low, high, "float32"), CARRIED[dtype].name)
+    if dtype in ("int4", "uint4"):
+        low, high = (-8, 7) if dtype == "int4" else (0, 15)
+        return op.astype(levels(ctx, data, scale, zero, low, high), CARRIED[dtype].name)
+    # The zero point of a floating-point format is 0.
+    return encode(ctx, steps(ctx, data, scale), dtype, saturates=saturates)
 
 
 def _to_bfloat16(x: tirx.Expr) -> tirx.Expr:

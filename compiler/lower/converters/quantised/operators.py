@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+from onnx import helper
 from tvm import relax
 from tvm.relax.frontend.onnx import onnx_frontend
 
@@ -39,6 +40,37 @@ def dynamic_quantize_linear(ctx: Context, data: relax.Expr) -> list[relax.Expr]:
     offset = ctx.bb.emit(clipped(op.round(op.negative(op.divide(low, scale))), 0, 255, dtype))
     quantised = clipped(op.add(op.round(op.divide(data, scale)), offset), 0, 255, dtype)
     return [op.astype(quantised, "uint8"), scale, op.astype(offset, "uint8")]
+
+
+@converter("QuantizeLinear")
+def quantize_linear(
+    ctx: Context, data: relax.Expr, scale: relax.Expr, zero_point: relax.Expr | None = None
+) -> relax.Expr:
+    """QuantizeLinear per tensor, axis or block."""
+    if not ctx.attrs.get("block_size", 0):
+        return ctx.original(data, scale, zero_point)
+    kind = ctx.attrs.get("output_dtype", 0)
+    usual = dtype_of(zero_point) if zero_point is not None else "uint8"
+    dtype = helper.tensor_dtype_to_np_dtype(kind).name if kind else usual
+    limits = np.iinfo(dtype)
+    return op.astype(levels(ctx, data, scale, zero_point, limits.min, limits.max), dtype)
+
+
+def levels(
+    ctx: Context, data: relax.Expr, scale: relax.Expr, zero_point: relax.Expr | None, low: int, high: int
+) -> relax.Expr:
+    """The whole numbers of QuantizeLinear in float32, limited to `low` and `high`."""
+    number = op.round(steps(ctx, data, scale))
+    if zero_point is not None:
+        wide = spread(ctx, zero_point, shape_of(data), ctx.attrs.get("axis", 1))
+        number = op.add(number, as_dtype(wide, "float32"))
+    return ctx.bb.emit(clipped(number, low, high, "float32"))
+
+
+def steps(ctx: Context, data: relax.Expr, scale: relax.Expr) -> relax.Expr:
+    """The data in steps of its scale per tensor, axis or block."""
+    wide = as_dtype(spread(ctx, scale, shape_of(data), ctx.attrs.get("axis", 1)), "float32")
+    return ctx.bb.emit(op.divide(as_dtype(data, "float32"), ctx.bb.normalize(wide)))
 
 
 @converter("DequantizeLinear")
