@@ -3,7 +3,8 @@
     python -m heterocc.compiler.conformance --devices CPU --output cpu.json
 
 `--part 2/4` runs the second quarter of the cases; a file that exists keeps its other cases. `--only` selects cases by
-a regular expression.
+a regular expression. `--rest cpu.json` is for a list with a further device at its end, on which the cases that pass
+without it have the same code: their outcomes are copied.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--devices", default="CPU", help="a list of devices, as in `heterocc compile --devices`")
     parser.add_argument("--part", default="1/1", help="the part of the cases to run, such as 2/4")
     parser.add_argument("--only", default="", help="a regular expression that names of cases contain")
+    parser.add_argument("--rest", type=Path, help="a file of outcomes: run only the cases that do not pass there")
     parser.add_argument("--output", type=Path, help="the file to write; without it the outcomes are printed")
     options = parser.parse_args(arguments)
     number, parts = map(int, options.part.split("/"))
@@ -33,11 +35,16 @@ def main(arguments: list[str] | None = None) -> None:
     found: dict[str, Any] = {}
     if options.output is not None and options.output.exists():
         found = json.loads(options.output.read_text(encoding="utf-8"))["cases"]
+    if options.rest is not None:
+        before = json.loads(options.rest.read_text(encoding="utf-8"))["cases"]
+        passed = {name: case for name, case in before.items() if case["outcome"] == "passed"}
+        found = {**passed, **found}
+        cases = [case for case in cases if case.name not in passed]
     for index, case in enumerate(cases, 1):
         ours, reference = outcome(case, options.devices), reference_outcome(case)
         found[case.name] = {
             "operator": case.operator,
-            "tensors": case.of_tensors,
+            "numbers": case.of_numbers,
             "outcome": ours.kind,
             "code": ours.code,
             "reason": ours.reason,
@@ -55,9 +62,9 @@ def main(arguments: list[str] | None = None) -> None:
 def summary(found: dict[str, Any]) -> str:
     """The counts of outcomes, and of those that ONNX Runtime passes."""
     every = Counter(case["outcome"] for case in found.values())
-    shared = Counter(case["outcome"] for case in found.values() if case["onnxruntime"] == "passed" and case["tensors"])
+    shared = Counter(case["outcome"] for case in found.values() if case["onnxruntime"] == "passed" and case["numbers"])
     return (
-        f"{len(found)} cases: {_counts(every)}; of {shared.total()} of tensors that ONNX Runtime passes: "
+        f"{len(found)} cases: {_counts(every)}; of {shared.total()} of tensors of numbers that ONNX Runtime passes: "
         f"{_counts(shared)}"
     )
 

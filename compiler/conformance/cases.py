@@ -33,6 +33,13 @@ class Case:
         """Return whether all inputs and outputs are tensors."""
         return all(isinstance(v, np.ndarray) for v in (*self.feed.values(), *self.expected))
 
+    @property
+    def of_numbers(self) -> bool:
+        """Return whether all inputs and outputs are tensors of numbers or booleans, not of strings."""
+        return all(
+            isinstance(v, np.ndarray) and v.dtype.kind not in "OUS" for v in (*self.feed.values(), *self.expected)
+        )
+
 
 @cache
 def node_cases() -> Mapping[str, Case]:
@@ -44,17 +51,20 @@ def node_cases() -> Mapping[str, Case]:
         warnings.simplefilter("ignore")
         collected = node.collect_testcases(None)
     operators = {str(test.name): _operator(test.model) for test in collected}
-    found = {}
-    for test in sorted(collected, key=lambda t: str(t.name)):
-        inputs, outputs = test.data_sets[0]
-        names = [i.name for i in test.model.graph.input]
-        feed = dict(zip(names, map(_value, inputs), strict=True))
-        expected = tuple(map(_value, outputs))
-        # The function of an operator in other operators tests that operator.
-        operator = operators.get(test.name.split("_expanded")[0], operators[test.name])
-        limits = test.rtol or 1e-3, test.atol or 1e-7
-        found[test.name] = Case(test.name, operator, test.model, feed, expected, *limits)
-    return found
+    # The function of an operator in other operators tests that operator.
+    return {
+        name: as_case(test, operators.get(name.split("_expanded")[0], operators[name]))
+        for name, test in sorted(((str(t.name), t) for t in collected), key=lambda pair: pair[0])
+    }
+
+
+def as_case(test: Any, operator: str) -> Case:
+    """A case of ONNX's own form, with its first set of values; `operator` is the operator that it tests."""
+    inputs, outputs = test.data_sets[0]
+    names = [i.name for i in test.model.graph.input]
+    feed = dict(zip(names, map(_value, inputs), strict=True))
+    limits = test.rtol or 1e-3, test.atol or 1e-7
+    return Case(str(test.name), operator, test.model, feed, tuple(map(_value, outputs)), *limits)
 
 
 def _operator(model: onnx.ModelProto) -> str:

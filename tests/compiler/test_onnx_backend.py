@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import re
 import unittest
 from collections.abc import Callable
 from typing import Any
@@ -14,10 +12,10 @@ import pytest
 from onnx import helper
 from onnx.backend.base import Backend
 from onnx.backend.test import runner
-from onnx.backend.test.case import node as node_cases
 
 import heterocc.compiler.onnx_backend as backend
 from heterocc.artifacts.errors import FeedError, UnknownDeviceError
+from tests.compiler.conformance.sample import onnx_cases
 from tests.compiler.onnx_build import model, node, value
 
 UNCHECKED = {"check": False, "cpu_variant": False}
@@ -54,13 +52,10 @@ def failures(which: type[Backend], kinds: Callable[..., list[Any]]) -> dict[str,
 
 
 def a_few(kind: str) -> list[Any]:
-    """The node tests of some operators. All together take long to collect."""
-    if kind != "node":
-        return []
-    for operator in ("relu", "matmul", "concat", "softmax", "dynamicquantizelinear"):
-        importlib.import_module(f"{node_cases.__name__}.{operator}")
-    wanted = "test_(relu|matmul_2d|concat_1d_axis_0|softmax_axis_1|dynamicquantizelinear)$"
-    return [case for case in node_cases._NodeTestCases if re.search(wanted, case.name)]
+    """The node tests of some operators."""
+    modules = ("relu", "matmul", "concat", "softmax", "dynamicquantizelinear")
+    names = ("relu", "matmul_2d", "concat_1d_axis_0", "softmax_axis_1", "dynamicquantizelinear")
+    return onnx_cases(modules, [f"test_{name}" for name in names]) if kind == "node" else []
 
 
 def test_onnx_runs_its_node_tests_on_heterocc() -> None:

@@ -82,4 +82,5 @@ def _real_matrix(size: int, taken: int) -> np.ndarray:
     # A frequency stands for itself and its negative, except those that are their own negatives.
     counts = np.array([1.0 if 2 * k % size == 0 else 2.0 for k in range(taken)])[:, None]
     table = np.stack([np.cos(2 * np.pi * turns), -np.sin(2 * np.pi * turns)], axis=1) * counts[:, None]
-    return table.reshape(taken * 2, size) / size
+    matrix: np.ndarray = table.reshape(taken * 2, size) / size
+    return matrix
