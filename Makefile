@@ -7,7 +7,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # What is installed must be found by the tests: a driver that cannot be used is an error there, not a skip.
 REQUIRE = HETEROCC_REQUIRE="$${HETEROCC_REQUIRE-$$(scripts/required.sh)}"
 
-.PHONY: help setup demo test lint test-models test-slow test-search test-native fuzz bench wheels container-check site clean
+.PHONY: help setup demo test lint test-models test-slow test-search test-native fuzz operators bench wheels container-check site clean
 
 help:
 	@echo 'make demo         compile a real model for GPU,CPU, run it in a fresh process, compare with ONNX Runtime'
@@ -17,6 +17,7 @@ help:
 	@echo 'make test-search  every hypothesis test with fresh seeds for an hour (MINUTES=60); prints what to pin'
 	@echo 'make test-native  the native plug-ins under AddressSanitizer, valgrind and the Vulkan layer; kernels on Oclgrind'
 	@echo 'make fuzz         coverage-guided fuzzing of every reader of files, a minute each (SECONDS=60)'
+	@echo 'make operators    all of onnx'"'"'s node tests on each device; writes docs/operators.md (an hour)'
 	@echo 'make wheels       build heterocc and heterocc-runtime, install each in a fresh environment, run a bundle there'
 	@echo 'make container-check  the steps of packaging/Dockerfile in a fresh environment, without a container tool'
 	@echo 'make site         the documentation as a website in site/, with warnings as errors'
@@ -57,6 +58,14 @@ fuzz: setup
 
 site: setup
 	$(VENV)/mkdocs build --quiet --strict
+
+operators: setup
+	mkdir -p build/operators
+	$(VENV)/python -m heterocc.compiler.conformance --devices CPU --output build/operators/1.json
+	$(VENV)/python -m heterocc.compiler.conformance --devices CPU,ORT --rest build/operators/1.json --output build/operators/2.json
+	$(VENV)/python -m heterocc.compiler.conformance --devices OPENCL,CPU --output build/operators/3.json
+	$(VENV)/python -m heterocc.compiler.conformance --devices VULKAN,CPU --output build/operators/4.json
+	$(VENV)/python -m heterocc.compiler.conformance.page docs/operators.md build/operators/*.json
 
 bench: setup
 	$(VENV)/python benchmarks/load.py

@@ -60,6 +60,19 @@ NARROW: Mapping[str, int] = MappingProxyType(
 )
 """dtypes that numpy lacks and ml_dtypes has, with ONNX's numbers. Source: onnx.proto3, TensorProto.DataType."""
 
+CARRIED: Mapping[str, np.dtype[np.generic]] = MappingProxyType(
+    {
+        "bfloat16": np.dtype("<u2"),
+        "float8_e4m3fn": np.dtype("u1"),
+        "float8_e4m3fnuz": np.dtype("u1"),
+        "float8_e5m2": np.dtype("u1"),
+        "float8_e5m2fnuz": np.dtype("u1"),
+        "uint4": np.dtype("u1"),
+        "int4": np.dtype("i1"),
+    }
+)
+"""How compiled code for CPUs has them: floating-point numbers as their bits, 4-bit integers as 8-bit ones."""
+
 UNSTORED = frozenset(
     [
         *("float8_e8m0fnu", "float6_e2m3fn", "float6_e3m2fn", "float4_e2m1fn"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from heterocc.artifacts.dtypes import CARRIED
 from heterocc.artifacts.manifest import ARRANGED, Manifest, TensorSpec, Variant
 
 
@@ -13,13 +14,14 @@ def is_static(value: TensorSpec) -> bool:
 
 
 def is_dynamic(manifest: Manifest) -> bool:
-    """Whether a manifest needs version 3: it has named dimensions, several shapes, or dynamic compiled code."""
+    """Whether a manifest needs version 3: named dimensions, several shapes, compiled code with dynamic shapes or dtypes
+    that numpy lacks."""
     if manifest.goldens or any(v.bounds or v.shapes_of is not None for v in manifest.variants):
         return True
     if any(isinstance(d, str) for spec in _specs(manifest) for d in spec.shape or ()):
         return True
     return any(
-        not is_static(variant.values[index])
+        not is_static(variant.values[index]) or variant.values[index].dtype in CARRIED
         for variant in manifest.variants
         for part in variant.partitions
         if part.kind == "tvm"
@@ -31,7 +33,9 @@ def check_dynamic(manifest: Manifest) -> str | None:
     """The reason why a manifest with valid indices breaks the rules of dynamic dimensions; None if it follows them."""
     if manifest.version.major <= ARRANGED[0]:
         if is_dynamic(manifest):
-            return "it has dynamic dimensions or several shapes, which the bundle's version does not allow"
+            return (
+                "it has dynamic dimensions, several shapes or narrow dtypes, which the bundle's version does not allow"
+            )
         return None
     earlier: set[str] = set()
     for variant in manifest.variants:

@@ -10,7 +10,7 @@ from itertools import product
 from typing import Any, NoReturn
 
 from heterocc.artifacts.container import name_is_safe
-from heterocc.artifacts.dtypes import COMPUTED, NUMPY, STORAGE, is_value_dtype
+from heterocc.artifacts.dtypes import CARRIED, COMPUTED, NUMPY, STORAGE, is_value_dtype
 from heterocc.artifacts.dynamic import check_dynamic, is_static
 from heterocc.artifacts.errors import BundleManifestError, BundleVersionError
 from heterocc.artifacts.layouts import layout_problem
@@ -227,16 +227,17 @@ def _check_compiled(manifest: Manifest, variant: Variant, part: Partition, place
     """Check that compiled code has tensors of computed dtypes; others would crash the process.
 
     Code may have dynamic shapes, from version 3 on; their rank must be known. For devices other than the CPU it must
-    be known how many bytes such an input can have.
+    be known how many bytes such an input can have. Code for CPUs may also have dtypes that numpy lacks.
     """
     dynamic = manifest.version.major > ARRANGED[0]
-    if variant.devices[part.device].backend != "cpu":
+    on_cpu = variant.devices[part.device].backend == "cpu"
+    if not on_cpu:
         roomless = [i for i in part.inputs if not is_static(variant.values[i]) and str(i) not in variant.rooms]
         if roomless or not variant.rooms:
             dynamic = False
     for index in (*part.inputs, *part.outputs):
         value = variant.values[index]
-        if value.dtype not in COMPUTED:
+        if value.dtype not in COMPUTED and not (dynamic and on_cpu and value.dtype in CARRIED):
             _fail(f"{place} is compiled, but value {value.name[:80]!r} is {value.dtype[:40]}, which no device computes")
         if not (is_static(value) or (dynamic and value.shape is not None)):
             _fail(f"{place} is compiled, but value {value.name[:80]!r} has no static shape")

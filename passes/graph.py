@@ -22,6 +22,12 @@ DTYPE_BYTES: Mapping[str, int] = MappingProxyType(
         "uint16": 2,
         "uint8": 1,
         "bool": 1,
+        "float8_e4m3fn": 1,
+        "float8_e4m3fnuz": 1,
+        "float8_e5m2": 1,
+        "float8_e5m2fnuz": 1,
+        "int4": 1,
+        "uint4": 1,
     }
 )
 """Bytes per element of the dtypes that devices can store; any other dtype is opaque (string, sequence, map …)."""

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from heterocc.artifacts.dtypes import NUMERIC_DTYPES
+from heterocc.artifacts.dtypes import CARRIED, NUMERIC_DTYPES
 from heterocc.artifacts.errors import DeviceFileError, FileMissingError
 from heterocc.artifacts.files.filetype import EMPTY, TEXT, file_kind
 from heterocc.artifacts.files.texts import parse_json, parse_toml
@@ -202,6 +202,8 @@ class DeviceFile(_Record):
         elif self.backend == "opencl":
             target.update(GENERIC_OPENCL_TARGET | target)
         default = NUMERIC_DTYPES if self.backend in ("cpu", "cuda") else GENERIC_GPU_DTYPES
+        if self.backend == "cpu":
+            default = default | CARRIED.keys()
         if self.backend == "vulkan":
             default = _vulkan_dtypes(target)
         return TargetDevice(

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from heterocc.artifacts.dtypes import CARRIED, NUMERIC_DTYPES
 from heterocc.artifacts.errors import DeviceFileError, DriverMissingError, HeteroccError, Hint, UnknownDeviceError
 from heterocc.compiler.devices.choice import ModelTraits, answers, choose
 from heterocc.compiler.devices.config import read_config, settings_for
@@ -40,6 +41,7 @@ def host_device() -> TargetDevice:
         backend="cpu",
         target=cpu.target,
         description=f"{cpu.name}, {cpu.cores} cores",
+        dtypes=NUMERIC_DTYPES | CARRIED.keys(),
         unit="cpu",
         flops=cpu.flops,
         bandwidth=cpu.bandwidth,

@@ -109,16 +109,15 @@ class KernelInfo:
 class LoweredPartition:
     """The code of one partition and its weights. Equality is identity.
 
-    `kind` "tvm": `code` is an ELF shared object with one Relax executable; its entry
-    `main(*inputs, *outputs, params)` writes into its outputs and takes the weights as one tuple, in the order of
-    `params`; if a dimension of its inputs or outputs has no fixed size, the entry is `main(*inputs, params)`, which
-    returns a tuple of new tensors. `kind` "onnx": `code` is an ONNX model with external initializers, which the runtime
-    supplies under `param_names`. `params` are C-contiguous arrays, in the model's layout or packed. `arranged`, if not
-    empty, has how a runtime can make each of them from another array, None for those that it cannot. `kernels` are in
-    run order. `cpu_features` are the CPU features that the code needs. `requires` are the driver features that it
-    needs. Tensors passed to `code` must start at multiples of `alignment` bytes. `dumps` are (file name, text) pairs
-    for `--dump-dir`: the IR after each phase, and device source. `tuned` are the kernels whose schedules were chosen by
-    timing.
+    `kind` "tvm": `code` is an ELF shared object with one Relax executable; its entry `main(*inputs, *outputs, params)`
+    writes into its outputs and takes the weights as one tuple, in the order of `params`; if a dimension of its inputs
+    or outputs has no fixed size, or numpy lacks a dtype, the entry is `main(*inputs, params)`, which returns a tuple of
+    new tensors. `kind` "onnx": `code` is an ONNX model with external initializers, which the runtime supplies under
+    `param_names`. `params` are C-contiguous arrays, in the model's layout or packed. `arranged`, if not empty, has how
+    a runtime can make each of them from another array, None for those that it cannot. `kernels` are in run order.
+    `cpu_features` are the CPU features that the code needs. `requires` are the driver features that it needs. Tensors
+    passed to `code` must start at multiples of `alignment` bytes. `dumps` are (file name, text) pairs for `--dump-dir`:
+    the IR after each phase, and device source. `tuned` are the kernels whose schedules were chosen by timing.
     """
 
     kind: Literal["tvm", "onnx"]

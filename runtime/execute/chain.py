@@ -294,10 +294,12 @@ class Context:
         dynamic = self._chain.schedule.objects.intersection((*part.inputs, *part.outputs))
         if part.kind == "tvm" and dynamic:
             hook = None if observer is None else observer.instrument(index)
+            code, known = self._chain.compiled[index], self._chain.schedule.objects
             if space != HOST:
-                code, known = self._chain.compiled[index], self._chain.schedule.objects
                 return call_on_device(code, part, space, self.tensors, self.objects, self._dynamic, known, hook)
-            return call_on_objects(self._chain.compiled[index], part, self.tensors, self.arrays, self.objects, hook)
+            values = self._chain.variant.values
+            narrow = {v: values[v].dtype for v in (*part.inputs, *part.outputs) if values[v].dtype in NARROW}
+            return call_on_objects(code, part, self.tensors, self.arrays, self.objects, narrow, hook)
         if part.kind == "tvm":
             arguments = [self.tensors[value, space] for value in (*part.inputs, *part.outputs)]
             hook = None if observer is None else observer.instrument(index)

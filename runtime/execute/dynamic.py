@@ -12,6 +12,7 @@ from heterocc.artifacts.manifest import Partition
 from heterocc.runtime.execute.executable import Executable, Instrument
 from heterocc.runtime.execute.faults import device_fault
 from heterocc.runtime.execute.memory import aligned_bytes, host_tensor
+from heterocc.runtime.execute.narrow import carried, from_carried
 from heterocc.runtime.feeds import Array
 from heterocc.runtime.plan.schedule import HOST, Space
 
@@ -22,12 +23,13 @@ def call_on_objects(
     tensors: Mapping[tuple[int, Space], Any],
     arrays: Mapping[int, Array],
     objects: dict[int, Any],
+    narrow: Mapping[int, str],
     instrument: Instrument | None = None,
 ) -> Callable[[], None]:
     """A call of `main(*inputs, params)`, which returns a new tensor for each output, on a new VM instance.
 
     Static values are in `tensors` and `arrays`. Dynamic ones are numpy arrays in `objects`; results become views of the
-    tensors that the code returns.
+    tensors that the code returns. `narrow` has the dtypes of values that numpy lacks, of which code has the bits.
     """
     try:
         function = executable.function(instrument)
@@ -39,17 +41,27 @@ def call_on_objects(
 
     def run() -> None:
         given = [
-            aligned_tensor(objects[value], part.alignment) if tensor is None else tensor
+            aligned_tensor(_given(objects[value], narrow.get(value)), part.alignment) if tensor is None else tensor
             for value, tensor in zip(part.inputs, held, strict=True)
         ]
         for value, result in zip(part.outputs, function(*given, executable.params), strict=True):
             static = arrays.get(value)
             if static is None:
-                objects[value] = np.from_dlpack(result)
+                objects[value] = _returned(np.from_dlpack(result), narrow.get(value))
             else:
                 np.copyto(static, np.from_dlpack(result), casting="no")
 
     return run
+
+
+def _given(array: Array, narrow: str | None) -> Array:
+    """An array as compiled code reads it."""
+    return array if narrow is None else carried(array, narrow)
+
+
+def _returned(array: Array, narrow: str | None) -> Array:
+    """An array that compiled code wrote, with the dtype of the value."""
+    return array if narrow is None else from_carried(array, narrow)
 
 
 def aligned_tensor(array: Array, alignment: int) -> Any:

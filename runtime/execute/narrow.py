@@ -1,4 +1,4 @@
-"""Tensors of dtypes that numpy lacks, as the package ml_dtypes has them: into ONNX Runtime, and out of it."""
+"""Tensors of dtypes that numpy lacks, as the package ml_dtypes has them: for ONNX Runtime and for compiled code."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from heterocc.artifacts.dtypes import NARROW, is_narrow
+from heterocc.artifacts.dtypes import CARRIED, NARROW, is_narrow
 from heterocc.artifacts.errors import DriverMissingError
 from heterocc.runtime.execute.ort_session import onnxruntime_package
 
@@ -68,6 +68,19 @@ def from_ort(value: Any) -> Any:
     both = np.stack([data & 0xF, data >> 4], axis=-1).ravel()[: math.prod(shape)].astype(np.int8)
     signed = np.where(both > 7, both - 16, both) if name == "int4" else both
     return signed.astype(narrow_dtype(name)).reshape(shape)
+
+
+def carried(array: Array, dtype: str) -> Array:
+    """An array of a dtype of ml_dtypes as compiled code has it, a view if possible; one in that form as it is."""
+    code = CARRIED[dtype]
+    if array.dtype == code:
+        return array
+    return array.astype(code) if dtype in _FOUR_BITS else array.view(code)
+
+
+def from_carried(array: Array, dtype: str) -> Array:
+    """The reverse of `carried`."""
+    return array.astype(narrow_dtype(dtype)) if dtype in _FOUR_BITS else array.view(narrow_dtype(dtype))
 
 
 def _packed(array: Array) -> Array:

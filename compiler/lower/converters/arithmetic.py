@@ -134,17 +134,24 @@ def _mod(ctx: Context, left: relax.Expr, right: relax.Expr) -> relax.Expr:
 
 
 def _float_mod(ctx: Context, left: relax.Expr, right: relax.Expr) -> relax.Expr:
-    """The exact remainder of floating-point numbers by the C library's `fmod`."""
-    if not ctx.attrs.get("fmod", 0):
-        raise NotImplementedError("the remainder of floating-point numbers with the divisor's sign is not supported")
+    """The exact remainder of floating-point numbers, by C's `fmod`; with the divisor's sign if `fmod` is 0."""
     if ctx.backend != "cpu":
         raise NotImplementedError("the remainder of floating-point numbers is not supported on GPUs")
     dtype = dtype_of(left)
     work = "float32" if dtype == "float16" else dtype
     symbol = {"float32": "fmodf", "float64": "fmod"}[work]
     left, right = (ctx.bb.emit(as_dtype(v, work)) for v in (left, right))
-    remainder = _elementwise(lambda a, b: tirx.call_pure_extern(work, symbol, a, b))
-    return as_dtype(ctx.bb.emit_te(remainder, left, right, primfunc_name_hint="fmod"), dtype)
+    zero, of_dividend = tirx.const(0, work), bool(ctx.attrs.get("fmod", 0))
+
+    def remainder(a: tirx.Expr, b: tirx.Expr) -> tirx.Expr:
+        rest = tirx.call_pure_extern(work, symbol, a, b)
+        if of_dividend:
+            return rest
+        differs = tirx.any(tirx.all(rest < zero, b > zero), tirx.all(rest > zero, b < zero))
+        signed = tirx.Select(differs, rest + b, rest)
+        return tirx.Select(rest == zero, tirx.Select(b < zero, tirx.const(-0.0, work), zero), signed)
+
+    return as_dtype(ctx.bb.emit_te(_elementwise(remainder), left, right, primfunc_name_hint="fmod"), dtype)
 
 
 @converter("BitCast")
@@ -153,7 +160,9 @@ def bit_cast(ctx: Context, data: relax.Expr) -> relax.Expr:
     old, new = dtype_of(data), helper.tensor_dtype_to_np_dtype(ctx.attrs["to"]).name
     if old == new:
         return data
-    if "bool" in (old, new) or np.dtype(old).itemsize != np.dtype(new).itemsize:
+    if "bool" in (old, new) and np.dtype(old).itemsize == np.dtype(new).itemsize:
+        return op.astype(data, new)  # a byte of 0 or 1
+    if np.dtype(old).itemsize != np.dtype(new).itemsize:
         raise NotImplementedError(f"the bits of {old} cannot be those of {new}")
 
     def compute(x: te.Tensor) -> te.Tensor:

@@ -17,7 +17,7 @@ from heterocc.compiler.lower.straight import constant
 op = relax.op
 
 
-def _real(
+def real(
     ctx: Context, data: relax.Expr, scale: relax.Expr, zero: relax.Expr | None, axis: int | None = None
 ) -> relax.Expr:
     """Dequantised data: (data - zero) * scale in float32. The result is a constant if all operands are."""
@@ -47,7 +47,7 @@ def _real(
     return ctx.bb.normalize(op.multiply(centred, constant(factor.astype(np.float32))))
 
 
-def _quantised(
+def quantised(
     ctx: Context, value: relax.Expr, scale: relax.Expr, zero: relax.Expr | None, dtype: str | None = None
 ) -> relax.Expr:
     """Quantised data: round(value / scale) + zero, saturated to the dtype of `zero` (else `dtype`, else uint8)."""
@@ -72,8 +72,8 @@ def _qlinear_binary(function: Callable[[relax.Expr, relax.Expr], relax.Expr]) ->
         scale: relax.Expr,
         zero: relax.Expr | None = None,
     ) -> relax.Expr:
-        left, right = _real(ctx, a, a_scale, a_zero), _real(ctx, b, b_scale, b_zero)
-        return _quantised(ctx, function(left, right), scale, zero, dtype_of(a))
+        left, right = real(ctx, a, a_scale, a_zero), real(ctx, b, b_scale, b_zero)
+        return quantised(ctx, function(left, right), scale, zero, dtype_of(a))
 
     return convert
 
@@ -87,8 +87,8 @@ def _qlinear_unary(function: Callable[[Context, relax.Expr], relax.Expr]) -> Con
         scale: relax.Expr,
         zero: relax.Expr | None = None,
     ) -> relax.Expr:
-        value = function(ctx, _real(ctx, data, data_scale, data_zero))
-        return _quantised(ctx, value, scale, zero, dtype_of(data))
+        value = function(ctx, real(ctx, data, data_scale, data_zero))
+        return quantised(ctx, value, scale, zero, dtype_of(data))
 
     return convert
 
@@ -120,8 +120,8 @@ def _average(ctx: Context, value: relax.Expr) -> relax.Expr:
 @converter("QLinearConcat", domain=MICROSOFT)
 def qlinear_concat(ctx: Context, scale: relax.Expr, zero: relax.Expr, *inputs: relax.Expr) -> relax.Expr:
     """Concatenation of tensors with different scales and zero points."""
-    parts = [_real(ctx, *inputs[i : i + 3]) for i in range(0, len(inputs), 3)]
-    return _quantised(ctx, op.concat(parts, ctx.attrs["axis"]), scale, zero)
+    parts = [real(ctx, *inputs[i : i + 3]) for i in range(0, len(inputs), 3)]
+    return quantised(ctx, op.concat(parts, ctx.attrs["axis"]), scale, zero)
 
 
 @converter("QGemm", domain=MICROSOFT)
@@ -139,8 +139,8 @@ def qgemm(
 ) -> relax.Expr:
     """Quantised Gemm. Without an output scale the result is float32."""
     by_row = bool(ctx.attrs.get("transB", 0))
-    left = _real(ctx, a, a_scale, a_zero)
-    right = _real(ctx, b, b_scale, b_zero, axis=0 if by_row else 1)
+    left = real(ctx, a, a_scale, a_zero)
+    right = real(ctx, b, b_scale, b_zero, axis=0 if by_row else 1)
     if ctx.attrs.get("transA", 0):
         left = op.permute_dims(left)
     if by_row:
@@ -155,7 +155,7 @@ def qgemm(
     alpha = float(ctx.attrs.get("alpha", 1.0))
     if alpha != 1.0:
         product = op.multiply(product, scalar(alpha, "float32"))
-    return product if scale is None else _quantised(ctx, product, scale, zero, dtype_of(a))
+    return product if scale is None else quantised(ctx, product, scale, zero, dtype_of(a))
 
 
 @converter("FusedMatMul", domain=MICROSOFT)

@@ -31,27 +31,35 @@ def dft(ctx: Context, data: relax.Expr, length: relax.Expr | None = None, axis: 
     along %= rank
     if along == rank - 1:
         raise NotImplementedError("the axis of real and imaginary parts cannot be transformed")
-    size = shape[along] if length is None else int(ctx.known(length).flat[0])
     inverse, half = bool(ctx.attrs.get("inverse", 0)), bool(ctx.attrs.get("onesided", 0))
-    if inverse and half:
-        raise NotImplementedError("a one-sided inverse transform is not supported")
-    if half and shape[-1] != 1:
+    to_real = inverse and half
+    usual = 2 * (shape[along] - 1) if to_real else shape[along]
+    size = usual if length is None else int(ctx.known(length).flat[0])
+    if to_real and shape[-1] != 2:
+        raise NotImplementedError("a one-sided inverse transform of real numbers is not supported")
+    if half and not inverse and shape[-1] != 1:
         raise NotImplementedError("a one-sided transform of complex numbers is not supported")
     if not 0 < size <= MOST:
         raise NotImplementedError(f"a transform of length {size} is not supported, only those up to {MOST}")
-    taken = min(size, shape[along])  # a longer input is cut, a shorter one continued with zeros
+    taken = min(
+        size // 2 + 1 if to_real else size, shape[along]
+    )  # a longer input is cut, a shorter one continued with zeros
     if taken < shape[along]:
         data = ctx.bb.emit(op.strided_slice(data, [along], [0], [taken]))
-    outputs = size // 2 + 1 if half else size
-    matrix = _matrix(size, taken, outputs, inverse)[: taken * shape[-1]] if shape[-1] == 2 else None
-    if matrix is None:
-        matrix = _matrix(size, taken, outputs, inverse).reshape(taken, 2, -1)[:, 0]
+    outputs = size // 2 + 1 if half and not inverse else size
+    parts = 1 if to_real else 2
+    if to_real:
+        matrix = _real_matrix(size, taken)
+    else:
+        matrix = _matrix(size, taken, outputs, inverse)
+        if shape[-1] == 1:
+            matrix = matrix.reshape(taken, 2, -1)[:, 0]
     others = [d for d in range(rank - 1) if d != along]
     rows = [shape[d] for d in others]
     flat = ctx.bb.emit(op.permute_dims(data, [*others, along, rank - 1]))
     flat = ctx.bb.emit(op.reshape(flat, (int(np.prod(rows, dtype=np.int64)), taken * shape[-1])))
     product = ctx.bb.emit(op.matmul(flat, constant(matrix.astype(dtype_of(data)))))
-    split = ctx.bb.emit(op.reshape(product, (*rows, outputs, 2)))
+    split = ctx.bb.emit(op.reshape(product, (*rows, outputs, parts)))
     order = [*range(along), rank - 2, *range(along, rank - 2), rank - 1]
     return op.permute_dims(split, order)
 
@@ -66,3 +74,13 @@ def _matrix(size: int, taken: int, outputs: int, inverse: bool) -> np.ndarray:
     table[:, 0, :, 0], table[:, 0, :, 1] = cos, sin
     table[:, 1, :, 0], table[:, 1, :, 1] = -sin, cos
     return table.reshape(taken * 2, outputs * 2) / (size if inverse else 1)
+
+
+def _real_matrix(size: int, taken: int) -> np.ndarray:
+    """The matrix [taken · 2, size] from pairs of the one-sided spectrum to real numbers."""
+    turns = np.outer(np.arange(taken), np.arange(size)) % size / size
+    # A frequency stands for itself and its negative, except those that are their own negatives.
+    counts = np.array([1.0 if 2 * k % size == 0 else 2.0 for k in range(taken)])[:, None]
+    table = np.stack([np.cos(2 * np.pi * turns), -np.sin(2 * np.pi * turns)], axis=1) * counts[:, None]
+    matrix: np.ndarray = table.reshape(taken * 2, size) / size
+    return matrix

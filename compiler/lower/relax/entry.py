@@ -1,6 +1,7 @@
 """The entry function `main(*inputs, *outputs, params)`, which stores results in tensors of the caller.
 
-If the shapes of inputs and outputs are known only at run time it is `main(*inputs, params)`, which returns new tensors.
+If the shapes of inputs and outputs are known only at run time, or numpy lacks a dtype of theirs, it is
+`main(*inputs, params)`, which returns new tensors.
 """
 
 from __future__ import annotations
@@ -42,11 +43,11 @@ def destination_passing(
 ) -> tvm.IRModule:
     """The module with an entry that calls kernels on inputs, outputs, one tuple of parameters, and planned workspace.
 
-    It returns an empty tuple; if inputs or outputs have dimensions without a fixed size, a tuple of the outputs, which
-    it allocates. `most` are the largest sizes of variables, by name, for which memory is then planned.
-    Kernel calls are in the order of `module.kernels`; the last arguments of each are the tensors that it writes.
-    `returns` says whether it allocates the outputs, whatever their shapes. `weights_before` are the types of parameters
-    in the tuple that come before those of the module.
+    It returns an empty tuple; if inputs or outputs have dimensions without a fixed size or dtypes that numpy lacks, a
+    tuple of the outputs, which it allocates. `most` are the largest sizes of variables, by name, for which memory is
+    then planned. Kernel calls are in the order of `module.kernels`; the last arguments of each are the tensors that it
+    writes. `returns` says whether it allocates the outputs, whatever their shapes. `weights_before` are the types of
+    parameters in the tuple that come before those of the module.
     """
     main = module.mod["main"]
     inputs = [p for p in main.params if p.name not in module.arrays]
@@ -56,7 +57,7 @@ def destination_passing(
     target: dict[tuple[relax.Var, int], relax.Var] = {}
     output_params = []
     tensors = [v for v in (*inputs, *returned) if isinstance(v.ty, relax.TensorType)]
-    allocates = not all(is_static(v) for v in tensors) if returns is None else returns
+    allocates = module.returns or not all(is_static(v) for v in tensors) if returns is None else returns
     for index, output in enumerate(() if allocates else returned):
         target[_written(output, bindings)] = relax.Var(f"output_{index}", output.ty)
         output_params.append(target[_written(output, bindings)])

@@ -16,16 +16,21 @@ import tvm
 from tvm import relax
 from tvm.relax.frontend.onnx import onnx_frontend
 
+from heterocc.artifacts.dtypes import CARRIED
 from heterocc.artifacts.errors import HeteroccError, LoweringError
 from heterocc.compiler.importer.symbols.agree import disagreement
 from heterocc.compiler.importer.symbols.contents import Given
 from heterocc.compiler.lower.backend import PartitionJob
 from heterocc.compiler.lower.converters import STANDARD_DOMAINS, Context, own_converter
 from heterocc.compiler.lower.converters.computed_shapes import from_sizes
+from heterocc.compiler.lower.converters.narrow import carried_name
+from heterocc.compiler.lower.converters.narrow import convert as convert_narrow
+from heterocc.compiler.lower.converters.narrow import is_touched as is_narrow
 from heterocc.compiler.lower.converters.quantised.dequantised import in_integers
 from heterocc.compiler.lower.progress import counted
 from heterocc.compiler.lower.straight import bindings_of, constant, outputs_of, vars_of, write_main
 from heterocc.compiler.lower.variables import Variables, require_names, same
+from heterocc.runtime.execute.narrow import carried
 
 PARAMETER_BYTES = 64
 """Floating-point constants of at least this many bytes become parameters; smaller ones and integers stay constants."""
@@ -37,7 +42,8 @@ class ImportedFunction:
 
     `arrays` are the parameters' values by name, in their order. `node_of` maps variable names to graph nodes; a
     binding that a later pass adds is not in it, and belongs to the nodes of the next binding that is. `values_of` maps
-    variable names to the graph values that they hold.
+    variable names to the graph values that they hold. `returns` marks a function whose inputs and outputs have dtypes
+    that numpy lacks, so that its entry returns new tensors.
     """
 
     mod: tvm.IRModule
@@ -45,6 +51,7 @@ class ImportedFunction:
     arrays: Mapping[str, np.ndarray]
     node_of: Mapping[str, tuple[str, ...]]
     values_of: Mapping[str, tuple[str, ...]]
+    returns: bool = False
 
 
 class _Builder(relax.BlockBuilder):  # type: ignore[misc]  # TVM has no type information
@@ -82,7 +89,10 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
         if name in self._nodes:
             return
         array = self.job.model.weights[name]
-        if array.dtype.kind == "f" and array.nbytes >= PARAMETER_BYTES:
+        narrow = array.dtype.name in CARRIED
+        if narrow:
+            array = carried(array, array.dtype.name)
+        if (narrow or array.dtype.kind == "f") and array.nbytes >= PARAMETER_BYTES:
             var = relax.Var(name, relax.TensorType(array.shape, array.dtype.name))
             self._nodes[name] = var
             self._params[name] = (var, array)
@@ -142,7 +152,9 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
         named = [(b.var, b.value, f"b{i}") for i, b in enumerate(bindings) if b.var in live]
         mod = write_main(mod, main.params, named, outputs_of(main))
         arrays = {name: array for name, (_, array) in self._params.items()}
-        return ImportedFunction(mod, self.job.inputs, arrays, node_of, values_of)
+        ends = [self.job.model.graph.values[name].dtype for name in (*self.job.inputs, *self.job.outputs)]
+        returns = any(dtype in CARRIED for dtype in ends)
+        return ImportedFunction(mod, self.job.inputs, arrays, node_of, values_of, returns)
 
     def _convert_node(self, index: int, node: onnx.NodeProto) -> None:
         try:
@@ -186,20 +198,8 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
             self.variables,
             self.job.model.graph.values,
         )
-        own = own_converter(node.domain, node.op_type)
         given = [inputs[i] for i in range(len(node.input))]
-        exact = in_integers(context, given)
-        if exact is not None:
-            result = exact
-        elif own is not None:
-            result = own(context, *given)
-        elif node.domain in STANDARD_DOMAINS and node.op_type in onnx_frontend._get_convert_map():
-            attrs["tvm_custom"] = {"name": node.name, "num_outputs": len(node.output)}
-            result = self._convert_operator(node.op_type, inputs, attrs, self.opset)
-        else:
-            name = node.op_type if node.domain in STANDARD_DOMAINS else f"{node.domain}::{node.op_type}"
-            raise LoweringError(f"TVM has no converter for {name}", where=self._where(node))
-        fields = list(result) if isinstance(result, list | tuple | relax.Tuple) else [result]
+        fields = convert_narrow(context, given, self._fields) if is_narrow(context) else self._fields(context, given)
         outputs = []
         for name, value in zip(node.output, fields, strict=False):
             expr = self.bb.normalize(value)
@@ -214,6 +214,23 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
                 where=self._where(node),
             )
         return outputs
+
+    def _fields(self, context: Context, given: list[relax.Expr | None]) -> list[relax.Expr]:
+        """The outputs of a node with these inputs, of which TVM's converters may give all as one tuple."""
+        node = context.node
+        own = own_converter(node.domain, node.op_type)
+        exact = in_integers(context, given)
+        if exact is not None:
+            result = exact
+        elif own is not None:
+            result = own(context, *given)
+        elif node.domain in STANDARD_DOMAINS and node.op_type in onnx_frontend._get_convert_map():
+            attrs = {**context.attrs, "tvm_custom": {"name": node.name, "num_outputs": len(node.output)}}
+            result = self._convert_operator(node.op_type, onnx_frontend.onnx_input(given), attrs, self.opset)
+        else:
+            name = node.op_type if node.domain in STANDARD_DOMAINS else f"{node.domain}::{node.op_type}"
+            raise LoweringError(f"TVM has no converter for {name}", where=self._where(node))
+        return list(result) if isinstance(result, list | tuple | relax.Tuple) else [result]
 
     def _require_agreement(self, node: onnx.NodeProto) -> None:
         """Raise LoweringError for dimensions that must be equal, if some sizes of the named dimensions differ there.
@@ -246,7 +263,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
             self._check_sizes(node, name, value)
             return
         dtype = dtype_name(value.ty)
-        if dtype != wanted.dtype or shape != wanted.shape:
+        if dtype != carried_name(wanted.dtype) or shape != wanted.shape:
             raise LoweringError(
                 f"the importer produces {dtype}{list(shape)} for output '{name}', but ONNX defines "
                 f"{wanted.dtype}{list(wanted.shape or ())}",
@@ -261,7 +278,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
             raise LoweringError(f"the shape of output '{name}' depends on data", where=self._where(node))
         found = list(value.ty.shape.values)
         dtype = dtype_name(value.ty)
-        if dtype != wanted.dtype or not same(found, shape):
+        if dtype != carried_name(wanted.dtype) or not same(found, shape):
             raise LoweringError(
                 f"the importer produces {dtype}{found} for output '{name}', but its sizes are "
                 f"{wanted.dtype}{list(wanted.shape or ())}",
@@ -273,7 +290,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
         shape = self.variables.shape(value)
         if shape is None or value.is_opaque:
             raise LoweringError(f"the type of '{name}' is not static and numeric", where=f"partition {self.job.name}")
-        return relax.TensorType(shape, value.dtype)
+        return relax.TensorType(shape, carried_name(value.dtype))
 
     def _where(self, node: onnx.NodeProto) -> str:
         graph_node = self.job.model.graph.node_by_name[node.name]

@@ -58,7 +58,8 @@ class KernelModule:
     Each output is written by a separate kernel call. `kernels[i]` describes the i-th call and has a unique symbol.
     Equal kernels are one function, named after the first of them. `arrays` are the parameters' values by name, in
     their order; `arranged` has those that a runtime can make from other arrays. A call whose result is the home of
-    others is not run, and has no entry in `kernels`: its arguments are written there.
+    others is not run, and has no entry in `kernels`: its arguments are written there. `returns` is as in
+    ImportedFunction.
     """
 
     mod: tvm.IRModule
@@ -67,6 +68,7 @@ class KernelModule:
     kernels: tuple[KernelInfo, ...]
     arranged: Mapping[str, Arranged] = field(default_factory=dict)
     homes: Mapping[str, Home] = field(default_factory=dict)
+    returns: bool = False
 
 
 def to_kernels(function: ImportedFunction, target: Target, before: Sequence[Pass] = ()) -> KernelModule:
@@ -216,7 +218,7 @@ def _named(
     params = [p for p in main.params if p.name not in arrays or p in used]
     done = write_main(builder.get(), params, bindings, outputs_of(main))
     left = {p.name: arrays[p.name] for p in params if p.name in arrays}
-    return KernelModule(done, function.inputs, left, tuple(kernels))
+    return KernelModule(done, function.inputs, left, tuple(kernels), returns=function.returns)
 
 
 def _is_view(function: tirx.PrimFunc, call: relax.Call) -> bool:

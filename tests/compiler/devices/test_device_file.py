@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import heterocc.compiler.devices.file as device_file
-from heterocc.artifacts.dtypes import NUMERIC_DTYPES
+from heterocc.artifacts.dtypes import CARRIED, NUMERIC_DTYPES
 from heterocc.artifacts.errors import DeviceFileError, FileMissingError
 from heterocc.artifacts.reader import open_bundle
 from heterocc.compiler import compile_model, partition_model, query_model
@@ -98,7 +98,7 @@ def test_a_cpu_of_another_architecture_is_not_present(tmp_path: Path) -> None:
     device = read_device_file(write(tmp_path / "cpu.toml", text))
     assert not device.present
     assert device.target == {"kind": "llvm", "mtriple": f"{other}-linux-gnu", "mcpu": "generic"}
-    assert device.dtypes == NUMERIC_DTYPES
+    assert device.dtypes == NUMERIC_DTYPES | CARRIED.keys()
 
 
 def test_a_cpu_that_this_machine_can_stand_in_for_is_present(tmp_path: Path) -> None:

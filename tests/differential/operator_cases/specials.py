@@ -64,6 +64,8 @@ CASES["fourier"] = [
     case("DFT", draw(2, 6, 1), axis=1),
     case("DFT", draw(2, 6, 2), axis=1, inverse=1),
     case("DFT", draw(2, 7, 4, 1), axis=1, onesided=1),
+    case("DFT", draw(2, 4, 3, 2), axis=1, inverse=1, onesided=1),
+    case("DFT", draw(2, 4, 3, 2), constant(7, np.int64), axis=1, inverse=1, onesided=1),
     case("DFT", draw(2, 7, 4, 2), constant(5, np.int64), axis=2),
     case("DFT", draw(2, 7, 4, 1), constant(11, np.int64), axis=1),
     case("DFT", draw(2, 6, 4, 2), None, constant(-2, np.int64), opset=20),

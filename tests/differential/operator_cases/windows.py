@@ -7,6 +7,11 @@ import numpy as np
 from tests.differential.operator_cases.values import IMAGE, X, ints, weight
 from tests.differential.operators import Case, case, constant, draw
 
+SPREAD = {"pads": [1, 0, 2, 1], "strides": [2, 1], "dilations": [1, 2]}
+ROWS, COLUMNS = (IMAGE.shape[2] + 3 - 3) // 2 + 1, IMAGE.shape[3] + 1 - 3 + 1
+OFFSETS = (IMAGE.shape[0], 12, ROWS, COLUMNS)
+"""The shape of the offsets of a 3 x 2 window with these attributes."""
+
 CASES: dict[str, list[Case]] = {}
 CASES["conv"] = [
     case("Conv", IMAGE, weight(8, 4, 3, 3), weight(8), pads=[1] * 4),
@@ -39,6 +44,19 @@ CASES["conv"] = [
     case("ConvTranspose", draw(1, 3, 6), weight(3, 4, 4), strides=[2], pads=[1, 1]),
     case("ConvTranspose", draw(1, 2, 3, 3, 3), weight(2, 3, 2, 2, 2), strides=[2, 2, 2]),
     case("ConvTranspose", IMAGE, weight(4, 6, 3, 3), strides=[2, 2], pads=[0, 1, 2, 1]),
+    case("DeformConv", IMAGE, weight(6, 4, 3, 2), draw(*OFFSETS, low=-2, high=2), opset=22, **SPREAD),
+    case(
+        "DeformConv",
+        IMAGE,
+        weight(6, 2, 3, 2),
+        draw(OFFSETS[0], 2 * OFFSETS[1], *OFFSETS[2:], low=-2, high=2),
+        weight(6),
+        draw(OFFSETS[0], OFFSETS[1], *OFFSETS[2:], low=0),
+        opset=22,
+        group=2,
+        offset_group=2,
+        **SPREAD,
+    ),
     case("MaxPool", IMAGE, kernel_shape=[2, 2], strides=[2, 2]),
     case("MaxPool", IMAGE, kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4),
     case("MaxPool", IMAGE, kernel_shape=[3, 3], strides=[2, 2], ceil_mode=1),

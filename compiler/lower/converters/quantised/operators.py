@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+from onnx import helper
 from tvm import relax
 from tvm.relax.frontend.onnx import onnx_frontend
 
@@ -41,6 +42,37 @@ def dynamic_quantize_linear(ctx: Context, data: relax.Expr) -> list[relax.Expr]:
     return [op.astype(quantised, "uint8"), scale, op.astype(offset, "uint8")]
 
 
+@converter("QuantizeLinear")
+def quantize_linear(
+    ctx: Context, data: relax.Expr, scale: relax.Expr, zero_point: relax.Expr | None = None
+) -> relax.Expr:
+    """QuantizeLinear per tensor, axis or block."""
+    if not ctx.attrs.get("block_size", 0):
+        return ctx.original(data, scale, zero_point)
+    kind = ctx.attrs.get("output_dtype", 0)
+    usual = dtype_of(zero_point) if zero_point is not None else "uint8"
+    dtype = helper.tensor_dtype_to_np_dtype(kind).name if kind else usual
+    limits = np.iinfo(dtype)
+    return op.astype(levels(ctx, data, scale, zero_point, limits.min, limits.max), dtype)
+
+
+def levels(
+    ctx: Context, data: relax.Expr, scale: relax.Expr, zero_point: relax.Expr | None, low: int, high: int
+) -> relax.Expr:
+    """The whole numbers of QuantizeLinear in float32, limited to `low` and `high`."""
+    number = op.round(steps(ctx, data, scale))
+    if zero_point is not None:
+        wide = spread(ctx, zero_point, shape_of(data), ctx.attrs.get("axis", 1))
+        number = op.add(number, as_dtype(wide, "float32"))
+    return ctx.bb.emit(clipped(number, low, high, "float32"))
+
+
+def steps(ctx: Context, data: relax.Expr, scale: relax.Expr) -> relax.Expr:
+    """The data in steps of its scale per tensor, axis or block."""
+    wide = as_dtype(spread(ctx, scale, shape_of(data), ctx.attrs.get("axis", 1)), "float32")
+    return ctx.bb.emit(op.divide(as_dtype(data, "float32"), ctx.bb.normalize(wide)))
+
+
 @converter("DequantizeLinear")
 def dequantize_linear(
     ctx: Context, data: relax.Expr, scale: relax.Expr, zero_point: relax.Expr | None = None
@@ -51,7 +83,7 @@ def dequantize_linear(
     shape, axis = shape_of(data), ctx.attrs.get("axis", 1)
     values = []
     for value in (scale, zero_point):
-        values.append(None if value is None else _spread(ctx, value, shape, axis))
+        values.append(None if value is None else spread(ctx, value, shape, axis))
     wide, offset = values
     number = _cast(ctx, data, dtype)
     if offset is not None:
@@ -224,15 +256,20 @@ def _exact_dtype(ctx: Context, data: relax.Expr, kernel: relax.Expr, axis: int |
     return "float32" if most < _EXACT else "float64"
 
 
-def _spread(ctx: Context, value: relax.Expr, shape: tuple[int, ...], axis: int) -> relax.Expr:
-    """A scale or zero point reshaped to broadcast against data of `shape`."""
+def spread(ctx: Context, value: relax.Expr, shape: tuple[int, ...], axis: int) -> relax.Expr:
+    """A scale or zero point reshaped to broadcast against data of `shape`, or repeated for blocks along an axis."""
     block = ctx.attrs.get("block_size", 0)
     if block:
         known = known_array(ctx, value)
-        if known is None:
-            raise NotImplementedError("scales by block must be constant")
-        wide = np.repeat(known, block, axis=axis)
-        return constant(np.ascontiguousarray(wide[tuple(slice(0, d) for d in shape)]))
+        if known is not None:
+            wide = np.repeat(known, block, axis=axis)
+            return constant(np.ascontiguousarray(wide[tuple(slice(0, d) for d in shape)]))
+        wide = ctx.bb.normalize(op.repeat(value, block, axis % len(shape)))
+        return (
+            wide
+            if shape_of(wide) == shape
+            else ctx.bb.normalize(op.strided_slice(wide, [axis % len(shape)], [0], [shape[axis]]))
+        )
     if _size(value) == 1:
         return _flat(ctx, value)
     along = [1] * len(shape)

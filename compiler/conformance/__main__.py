@@ -1,0 +1,77 @@
+"""Run ONNX's node tests on a list of devices and write their outcomes as JSON.
+
+    python -m heterocc.compiler.conformance --devices CPU --output cpu.json
+
+`--part 2/4` runs the second quarter of the cases; a file that exists keeps its other cases. `--only` selects cases by
+a regular expression. `--rest cpu.json` is for a list with a further device at its end, on which the cases that pass
+without it have the same code: their outcomes are copied.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from heterocc.artifacts.files.writing import atomic_write
+from heterocc.compiler.conformance.cases import node_cases
+from heterocc.compiler.conformance.outcome import outcome, reference_outcome
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command."""
+    parser = argparse.ArgumentParser(prog="python -m heterocc.compiler.conformance", description=__doc__)
+    parser.add_argument("--devices", default="CPU", help="a list of devices, as in `heterocc compile --devices`")
+    parser.add_argument("--part", default="1/1", help="the part of the cases to run, such as 2/4")
+    parser.add_argument("--only", default="", help="a regular expression that names of cases contain")
+    parser.add_argument("--rest", type=Path, help="a file of outcomes: run only the cases that do not pass there")
+    parser.add_argument("--output", type=Path, help="the file to write; without it the outcomes are printed")
+    options = parser.parse_args(arguments)
+    number, parts = map(int, options.part.split("/"))
+    cases = [case for name, case in node_cases().items() if re.search(options.only, name)][number - 1 :: parts]
+    found: dict[str, Any] = {}
+    if options.output is not None and options.output.exists():
+        found = json.loads(options.output.read_text(encoding="utf-8"))["cases"]
+    if options.rest is not None:
+        before = json.loads(options.rest.read_text(encoding="utf-8"))["cases"]
+        passed = {name: case for name, case in before.items() if case["outcome"] == "passed"}
+        found = {**passed, **found}
+        cases = [case for case in cases if case.name not in passed]
+    for index, case in enumerate(cases, 1):
+        ours, reference = outcome(case, options.devices), reference_outcome(case)
+        found[case.name] = {
+            "operator": case.operator,
+            "numbers": case.of_numbers,
+            "outcome": ours.kind,
+            "code": ours.code,
+            "reason": ours.reason,
+            "onnxruntime": reference.kind,
+            "onnxruntime_reason": reference.reason,
+        }
+        if options.output is None:
+            print(case.name, ours.kind, ours.code, ours.reason)
+        elif index % 50 == 0 or index == len(cases):
+            text = json.dumps({"devices": options.devices, "cases": dict(sorted(found.items()))}, indent=1)
+            atomic_write(options.output, text + "\n")
+    print(summary(found))
+
+
+def summary(found: dict[str, Any]) -> str:
+    """The counts of outcomes, and of those that ONNX Runtime passes."""
+    every = Counter(case["outcome"] for case in found.values())
+    shared = Counter(case["outcome"] for case in found.values() if case["onnxruntime"] == "passed" and case["numbers"])
+    return (
+        f"{len(found)} cases: {_counts(every)}; of {shared.total()} of tensors of numbers that ONNX Runtime passes: "
+        f"{_counts(shared)}"
+    )
+
+
+def _counts(counts: Counter[str]) -> str:
+    return ", ".join(f"{counts[kind]} {kind}" for kind in ("passed", "wrong", "refused", "failed"))
+
+
+if __name__ == "__main__":
+    main()

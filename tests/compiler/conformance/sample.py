@@ -1,0 +1,17 @@
+"""Some of ONNX's node tests. To collect all of them takes seconds."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from typing import Any
+
+from onnx.backend.test.case import node
+
+
+def onnx_cases(operators: Sequence[str], names: Sequence[str]) -> list[Any]:
+    """ONNX's test cases of these names, which modules of these operators define."""
+    for operator in operators:
+        importlib.import_module(f"{node.__name__}.{operator}")
+    found = {case.name: case for case in node._NodeTestCases}
+    return [found[name] for name in names]
