@@ -23,6 +23,7 @@ from heterocc.compiler.lower.converters import (
     sorting,
     transposed,
 )
+from heterocc.compiler.lower.converters.ml import encoders, linear, preparing, trees
 from heterocc.compiler.lower.converters.quantised import operators as quantised_operators
 from heterocc.compiler.lower.converters.registry import STANDARD_DOMAINS, Context, own_converter
 
@@ -33,15 +34,18 @@ __all__ = [
     "attention",
     "computed_shapes",
     "contrib",
+    "encoders",
     "fourier",
     "fused",
     "fused_attention",
     "indexing",
+    "linear",
     "matrices",
     "ngrams",
     "normalization",
     "own_converter",
     "pooling",
+    "preparing",
     "quantised_operators",
     "recurrent",
     "reduction",
@@ -49,4 +53,5 @@ __all__ = [
     "shapes",
     "sorting",
     "transposed",
+    "trees",
 ]

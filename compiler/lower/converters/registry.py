@@ -22,11 +22,14 @@ from heterocc.passes.graph import Value
 
 STANDARD_DOMAINS = frozenset({"", "ai.onnx"})
 MICROSOFT = "com.microsoft"
+ML = "ai.onnx.ml"
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
     """The arguments of a converter: builder, node, attributes, opset, number of outputs, TVM's tables, back end.
+
+    `opset` is that of ONNX's own operators, for nodes of `ai.onnx.ml` that of their domain.
 
     `notes` are facts that converters remember about values of the model, by name. `variables` are those of named
     dimensions, `values` the graph's values.

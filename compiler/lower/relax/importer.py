@@ -23,6 +23,7 @@ from heterocc.compiler.lower.backend import PartitionJob
 from heterocc.compiler.lower.converters import STANDARD_DOMAINS, Context, own_converter
 from heterocc.compiler.lower.converters.computed_shapes import from_sizes
 from heterocc.compiler.lower.converters.quantised.dequantised import in_integers
+from heterocc.compiler.lower.converters.registry import ML
 from heterocc.compiler.lower.progress import counted
 from heterocc.compiler.lower.straight import bindings_of, constant, outputs_of, vars_of, write_main
 from heterocc.compiler.lower.variables import Variables, require_names, same
@@ -93,6 +94,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
         """Convert all nodes. Raises LoweringError that names the node at fault."""
         job, graph = self.job, proto.graph
         self.opset = next((o.version for o in proto.opset_import if o.domain in ("", "ai.onnx")), 1)
+        self.ml_opset = next((o.version for o in proto.opset_import if o.domain == ML), 1)
         inputs = []
         require_names(job.model, job.inputs, f"partition {job.name}")
         for name in job.inputs:
@@ -175,7 +177,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
             self.bb,
             node,
             attrs,
-            self.opset,
+            self.ml_opset if node.domain == ML else self.opset,
             len(node.output),
             tables,
             backend,

@@ -20,6 +20,7 @@ from heterocc.compiler.lower.cpu.generate.isa import Isa
 from heterocc.compiler.lower.cpu.generate.places import index
 from heterocc.compiler.lower.cpu.generate.tiles import Run, choose_tile, runs
 from heterocc.compiler.lower.cpu.generate.transposes import transposed
+from heterocc.compiler.lower.written import WRITTEN
 
 ROWS_A_TASK = 64
 """The smallest number of rows for which keys are packed."""
@@ -42,10 +43,6 @@ def write_attention(form: Attention, isa: Isa) -> tirx.PrimFunc:
         arguments = [build.arg(name, _buffer(operand)) for name, operand in [*given, ("o", form.out)]]
         _Writer(form, isa, [_flat(a, o) for a, o in zip(arguments, [*(g[1] for g in given), form.out], strict=True)])
     return builder.get()
-
-
-WRITTEN = "heterocc.written"
-"""The attribute of kernels that are not to be scheduled."""
 
 
 def _buffer(operand: Operand) -> tirx.Buffer:
