@@ -33,6 +33,7 @@ from heterocc.artifacts.manifest import (
     FORMAT_MAJOR,
     FORMAT_MINOR,
     MANIFEST_NAME,
+    PLAIN,
     RESERVED_NAMES,
     SIGNATURE_NAME,
     WEIGHTS_NAME,
@@ -228,10 +229,12 @@ class BundleWriter:
 
 def _version(manifest: Manifest) -> Version:
     """The first version that has what the manifest uses."""
+    later = 1 if manifest.model.classes else 0
     if is_dynamic(manifest):
-        return Version(major=FORMAT_MAJOR, minor=FORMAT_MINOR)
+        return Version(major=FORMAT_MAJOR, minor=FORMAT_MINOR + later)
     arranged = any(part.layouts for variant in manifest.variants for part in variant.partitions)
-    return Version(major=ARRANGED[0], minor=ARRANGED[1]) if arranged else Version()
+    major, minor = ARRANGED if arranged else PLAIN
+    return Version(major=major, minor=minor + later)
 
 
 def _raw(array: npt.NDArray[np.generic]) -> memoryview:

@@ -32,6 +32,7 @@ class ImportedModel:
     dimensions in the file, None for those without one, by the model's own names of inputs and outputs. `samples` are
     shapes for inputs with dynamic dimensions, by the model's own names, with which ONNX Runtime runs the model.
     `symbols` are the named dimensions of the inputs, and what follows from them; None if all inputs are fixed.
+    `classes` are the names of classes that outputs have numbers of, or columns for, by the model's own names.
     """
 
     name: str
@@ -46,6 +47,7 @@ class ImportedModel:
     dimensions: Mapping[str, tuple[str | None, ...]] = field(default_factory=dict)
     samples: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     symbols: Symbols | None = None
+    classes: Mapping[str, tuple[str | int, ...]] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         """One short line; the fields hold all weights."""
