@@ -73,13 +73,17 @@ class TensorSpec(Record):
 
 
 class ModelInfo(Record):
-    """The source model: its file name without folder, SHA-256, opsets by domain, inputs and outputs in model order."""
+    """The source model: its file name without folder, SHA-256, opsets by domain, inputs and outputs in model order.
+
+    `classes` are names of classes, by output: the output has their numbers, or a column for each of them.
+    """
 
     name: str
     sha256: Sha256
     opsets: dict[str, Opset]
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
+    classes: dict[Name, tuple[str | int, ...]] = {}
 
 
 class Member(Record):
@@ -282,6 +286,7 @@ class Manifest(Record):
         """The JSON of the member `manifest.json`. Fields of later versions are left out if they are empty."""
         data = self.model_dump(mode="json")
         _leave_out(data, "faults", "goldens")
+        _leave_out(data["model"], "classes")
         for variant in data["variants"]:
             _leave_out(variant, "bounds", "shapes_of", "rooms")
             for part in variant["partitions"]:

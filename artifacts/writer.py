@@ -34,6 +34,7 @@ from heterocc.artifacts.manifest import (
     FORMAT_MAJOR,
     FORMAT_MINOR,
     MANIFEST_NAME,
+    PLAIN,
     RESERVED_NAMES,
     SIGNATURE_NAME,
     WEIGHTS_NAME,
@@ -232,10 +233,12 @@ def _version(manifest: Manifest) -> Version:
     """The first version that has what the manifest uses."""
     if any(variant.rooms for variant in manifest.variants):
         return Version(major=FORMAT_MAJOR, minor=FORMAT_MINOR)
+    later = 1 if manifest.model.classes else 0
     if is_dynamic(manifest):
-        return Version(major=DYNAMIC[0], minor=DYNAMIC[1])
+        return Version(major=DYNAMIC[0], minor=DYNAMIC[1] + later)
     arranged = any(part.layouts for variant in manifest.variants for part in variant.partitions)
-    return Version(major=ARRANGED[0], minor=ARRANGED[1]) if arranged else Version()
+    major, minor = ARRANGED if arranged else PLAIN
+    return Version(major=major, minor=minor + later)
 
 
 def _raw(array: npt.NDArray[np.generic]) -> memoryview:

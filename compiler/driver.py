@@ -34,6 +34,7 @@ from heterocc.compiler.progress import Reporter, timed
 from heterocc.compiler.report import CompileReport, VariantReport
 from heterocc.compiler.shape_requests import (
     ShapeRequest,
+    only_numbers,
     require_bounds,
     require_different,
     require_possible,
@@ -201,7 +202,13 @@ def prepare(
     trace = Trace(options.dump_dir, options.pass_limit)
     importing = reporter.stage(f"importing {source.path.name}{request.at}")
     with importing, timed(seconds, "import"), request.naming():
-        model = import_model(source, shapes=request.shapes, dims=request.dims, keep_dims=request.keep_dims)
+        model = import_model(
+            source,
+            shapes=request.shapes,
+            dims=request.dims,
+            keep_dims=request.keep_dims,
+            only_numbers=only_numbers((tuple(options.devices), *options.variants)),
+        )
     require_bounds(request, model)
     model = with_samples_in_bounds(model, request.bounds)
     _require_places(options, target)  # again, because the model's external data is known now

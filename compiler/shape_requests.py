@@ -181,6 +181,11 @@ def takes_dynamic(lists: Iterable[str | Sequence[str]]) -> bool:
     return _each_has(lists, "CPU", "ORT")
 
 
+def only_numbers(lists: Iterable[str | Sequence[str]]) -> bool:
+    """Whether no list of devices has ONNX Runtime, the only device with strings and maps."""
+    return not any(_has(parse_request(listed), {"ORT"}) for listed in lists)
+
+
 def _each_has(lists: Iterable[str | Sequence[str]], *wanted: str) -> bool:
     """Whether each list of devices has one of these."""
     return all(_has(parse_request(listed), set(wanted)) for listed in lists)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from heterocc.artifacts.bundle import Bundle
@@ -190,6 +191,14 @@ class Session(Closing):
     def outputs(self) -> tuple[TensorInfo, ...]:
         """The model's outputs, in its order; dimensions that differ by the shapes of the inputs are names or None."""
         return self._loaded.outputs
+
+    @property
+    def classes(self) -> Mapping[str, tuple[str | int, ...]]:
+        """Names of classes by output, for a bundle without ONNX Runtime.
+
+        An output of labels has numbers of these names, one of scores a column for each.
+        """
+        return MappingProxyType(self._bundle.manifest.model.classes)
 
     @property
     def notes(self) -> tuple[str, ...]:

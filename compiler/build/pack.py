@@ -123,6 +123,7 @@ def pack(
                 opsets=dict(sorted(model.opsets.items())),
                 inputs=inputs,
                 outputs=outputs,
+                classes=dict(model.classes),
             ),
             variants=records,
             golden=stored[0] if stored else None,

@@ -242,7 +242,7 @@ def _expected(
     from heterocc.compiler.importer.pipeline import import_model
 
     with reporter.stage("importing the model"):
-        model = import_model(path, shapes=shapes)
+        model = import_model(path, shapes=shapes, only_numbers=bool(bundle.manifest.model.classes))
     if model.sha256 != bundle.manifest.model.sha256:
         raise VerifyError(
             "the bundle was compiled from another model",

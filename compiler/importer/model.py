@@ -34,7 +34,8 @@ class ImportedModel:
     shapes for inputs with dynamic dimensions, by the model's own names, with which ONNX Runtime runs the model.
     `symbols` are the named dimensions of the inputs, and what follows from them; None if all sizes are fixed.
     `planned` are the least and largest sizes of these for which memory of GPUs is planned; without them GPUs run no
-    node with a dynamic dimension.
+    node with a dynamic dimension. `classes` are the names of classes that outputs have numbers of, or columns for, by
+    the model's own names.
     """
 
     name: str
@@ -50,6 +51,7 @@ class ImportedModel:
     samples: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     symbols: Symbols | None = None
     planned: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    classes: Mapping[str, tuple[str | int, ...]] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         """One short line; the fields hold all weights."""

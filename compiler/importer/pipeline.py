@@ -19,6 +19,8 @@ from heterocc.compiler.importer.model import ImportedModel, open_shapes
 from heterocc.compiler.importer.onnx_tools.complaint import complaint
 from heterocc.compiler.importer.onnx_tools.onnx_runtime import objection
 from heterocc.compiler.importer.onnx_tools.propagation import require_few
+from heterocc.compiler.importer.operators.classes import name_classes
+from heterocc.compiler.importer.operators.classes import note as classes_note
 from heterocc.compiler.importer.operators.functions import expand_local, expand_standard
 from heterocc.compiler.importer.operators.opset import drop_unused_domains, lower_opset, settle_opset
 from heterocc.compiler.importer.reading.read import read_model
@@ -47,18 +49,21 @@ def import_model(
     dims: Mapping[str, int] | None = None,
     base_dir: str | Path | None = None,
     keep_dims: bool = False,
+    only_numbers: bool = False,
 ) -> ImportedModel:
     """Read, check and normalise an ONNX model: a path, a ModelProto, or the bytes of one.
 
     `shapes` fixes dynamic input shapes by the input's name in the model, `dims` dimensions by their names, wherever the
     inputs have them. With `keep_dims` others stay dynamic: shapes have their names, and expressions of these.
     `base_dir` is the folder of the external data of a model without a file; without it such data is refused.
+    With `only_numbers` outputs that are names of classes, or maps from these, become numbers, with the names in the
+    result's `classes`.
 
     Raises an InputError (HC1xx) for any error in the model, its external data or the shapes.
     """
     source = as_source(model, base_dir)
     try:
-        return _import(source, shapes or {}, dims or {}, keep_dims=keep_dims)
+        return _import(source, shapes or {}, dims or {}, keep_dims=keep_dims, only_numbers=only_numbers)
     except MemoryError as error:
         raise InputError(
             "the model needs more memory than is available",
@@ -68,10 +73,18 @@ def import_model(
 
 
 def _import(
-    source: ModelSource, shapes: Mapping[str, Sequence[int]], dims: Mapping[str, int], *, keep_dims: bool
+    source: ModelSource,
+    shapes: Mapping[str, Sequence[int]],
+    dims: Mapping[str, int],
+    *,
+    keep_dims: bool,
+    only_numbers: bool,
 ) -> ImportedModel:
     path = source.path
     draft, digest = read_model(source)
+    classes = name_classes(draft) if only_numbers else {}
+    if classes:
+        draft.notes.append(classes_note(classes))
     draft.budget = Budget.for_weights(draft.weights)
     where = path.name
     ends = (*draft.graph.input, *draft.graph.output)
@@ -88,7 +101,12 @@ def _import(
     try:
         model = _normalised(draft, stem, digest, where)
         tried = {name: tuple(shape) for name, shape in (samples or {}).items()}
-        return replace(model, dimensions=MappingProxyType(names), samples=MappingProxyType(tried))
+        return replace(
+            model,
+            dimensions=MappingProxyType(names),
+            samples=MappingProxyType(tried),
+            classes=MappingProxyType(classes),
+        )
     except InvalidGraphError as error:
         empty = empty_at_fault(shapes, error, dims)
         if empty is None:

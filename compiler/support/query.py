@@ -21,7 +21,7 @@ from heterocc.compiler.devices.names import resolve_devices
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.keywords import checked_keywords
 from heterocc.compiler.planned_sizes import with_planned_sizes
-from heterocc.compiler.shape_requests import takes_dynamic
+from heterocc.compiler.shape_requests import only_numbers, takes_dynamic
 from heterocc.compiler.support.cache import Answers, open_cache
 from heterocc.compiler.support.report import as_json, as_text
 from heterocc.compiler.support.traits import traits_of
@@ -196,7 +196,14 @@ def query_model(
     if not isinstance(model, ImportedModel):
         from heterocc.compiler.importer.pipeline import import_model
 
-        model = import_model(model, shapes=shapes, dims=dims, base_dir=base_dir, keep_dims=_any_shape(devices))
+        model = import_model(
+            model,
+            shapes=shapes,
+            dims=dims,
+            base_dir=base_dir,
+            keep_dims=_any_shape(devices),
+            only_numbers=_only_numbers(devices),
+        )
     notes: tuple[str, ...] = ()
     names, resolved = _names_or_devices(devices)
     if not resolved:
@@ -227,6 +234,14 @@ def _names_or_devices(
         raise UsageError(f'devices must be a string such as "GPU,CPU" or a sequence of names, not {devices!r}'[:200])
     resolved = tuple(d for d in devices if isinstance(d, TargetDevice))
     return tuple(d for d in devices if isinstance(d, str)), resolved
+
+
+def _only_numbers(devices: str | Sequence[str] | Sequence[TargetDevice] | None) -> bool:
+    """Whether none of the devices has strings and maps."""
+    names, resolved = _names_or_devices(devices)
+    if resolved:
+        return not any(d.last_resort for d in resolved)
+    return names is not None and only_numbers([names])
 
 
 def _any_shape(devices: str | Sequence[str] | Sequence[TargetDevice] | None) -> bool:

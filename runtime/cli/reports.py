@@ -98,6 +98,9 @@ def spec_text(spec: TensorSpec) -> str:
     return f"{spec.dtype}[{', '.join('?' if d is None else str(d) for d in spec.shape)}]"
 
 
+_MOST_CLASSES = 20
+
+
 def print_bundle(bundle: Bundle, *, plan: bool, members: bool, kernels: bool) -> None:
     """Print the contents of a bundle."""
     manifest = bundle.manifest
@@ -111,6 +114,9 @@ def print_bundle(bundle: Bundle, *, plan: bool, members: bool, kernels: bool) ->
         for place, spec in enumerate(specs):
             sizes = _sizes(manifest, place) if label == "input" else ""
             print_line(f"{label:<9} {spec.name}: {spec_text(spec)}{sizes}")
+    for name, classes in manifest.model.classes.items():
+        shown = ", ".join(map(str, classes[:_MOST_CLASSES])) + (", …" if len(classes) > _MOST_CLASSES else "")
+        print_line(f"classes   {name}: {shown}")
     weights = sum({(w.offset, w.nbytes): w.nbytes for w in manifest.weights}.values())
     print_plain(f"weights   {len(manifest.weights)} tensors, {weights / 1e6:.1f} MB")
     goldens = manifest.all_goldens

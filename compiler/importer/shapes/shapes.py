@@ -21,6 +21,7 @@ from heterocc.compiler.importer.shapes.named import (
     split_by_names,
 )
 from heterocc.compiler.importer.shapes.propose import propose_shapes
+from heterocc.compiler.importer.symbols.ml_shapes import ML
 from heterocc.compiler.importer.symbols.symbols import Symbols, derive
 from heterocc.passes.graph import Value
 from heterocc.runtime.files.shape_options import check_dims
@@ -188,7 +189,9 @@ def infer(draft: Draft, where: str) -> dict[str, Value]:
             known[name] = draft.graph.value_info.add(name=name)
         _merge_type(known[name], kind, dims)
     table = value_table(draft.graph, draft.weights)
-    return table if draft.symbols is None else _symbolic(draft, draft.symbols, table)
+    if draft.symbols is None and not any(node.domain == ML for node in draft.graph.node):
+        return table
+    return _symbolic(draft, draft.symbols or Symbols(()), table)
 
 
 def _symbolic(draft: Draft, symbols: Symbols, table: Mapping[str, Value]) -> dict[str, Value]:

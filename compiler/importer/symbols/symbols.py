@@ -211,6 +211,8 @@ _SMALL = 1024
 
 
 def _element(value: Value) -> int:
+    if value.dtype == "string":
+        return int(onnx.TensorProto.STRING)
     return int(helper.np_dtype_to_tensor_dtype(np.dtype(value.dtype)))
 
 

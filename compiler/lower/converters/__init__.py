@@ -26,6 +26,7 @@ from heterocc.compiler.lower.converters import (
     sorting,
     transposed,
 )
+from heterocc.compiler.lower.converters.ml import encoders, linear, preparing, trees
 from heterocc.compiler.lower.converters.quantised import operators as quantised_operators
 from heterocc.compiler.lower.converters.registry import RESULTS, SIZES, STANDARD_DOMAINS, Context, own_converter
 
@@ -41,15 +42,18 @@ __all__ = [
     "contrib",
     "contrib_quantised",
     "deformed",
+    "encoders",
     "fourier",
     "fused",
     "fused_attention",
     "indexing",
+    "linear",
     "matrices",
     "ngrams",
     "normalization",
     "own_converter",
     "pooling",
+    "preparing",
     "quantised_operators",
     "recurrent",
     "reduction",
@@ -57,4 +61,5 @@ __all__ = [
     "shapes",
     "sorting",
     "transposed",
+    "trees",
 ]

@@ -9,7 +9,7 @@ from tvm import relax, te, tirx
 from tvm.relax.frontend.onnx import onnx_frontend
 
 from heterocc.compiler.lower.converters.registry import Context, converter
-from heterocc.compiler.lower.converters.values import as_dtype, dtype_of, scalar, shape_of
+from heterocc.compiler.lower.converters.values import as_dtype, dims_of, dtype_of, rank_of, scalar, shape_of
 
 op = relax.op
 
@@ -30,7 +30,7 @@ def arg_min(ctx: Context, data: relax.Expr) -> relax.Expr:
 
 
 def _arg(ctx: Context, data: relax.Expr, largest: bool) -> relax.Expr:
-    axis = ctx.attrs.get("axis", 0) % len(shape_of(data))
+    axis = ctx.attrs.get("axis", 0) % rank_of(data)
     return _index(
         ctx, data, axis, largest, bool(ctx.attrs.get("keepdims", 1)), bool(ctx.attrs.get("select_last_index"))
     )
@@ -41,8 +41,10 @@ def _index(ctx: Context, data: relax.Expr, axis: int, largest: bool, keepdims: b
 
     ONNX Runtime behaves the same, because it compares each element with the first.
     """
-    shape, dtype = shape_of(data), dtype_of(data)
-    if shape[axis] == 0:
+    count, dtype = dims_of(data)[axis], dtype_of(data)
+    if not isinstance(count, int):
+        raise NotImplementedError(f"dimension {axis}, along the axis, has no fixed size")
+    if count == 0:
         raise NotImplementedError("the dimension along the axis is empty")
 
     def wins(a: tirx.Var, b: tirx.Var) -> tirx.Expr:
@@ -63,7 +65,8 @@ def _index(ctx: Context, data: relax.Expr, axis: int, largest: bool, keepdims: b
     )
 
     def compute(x: te.Tensor) -> te.Tensor:
-        along = te.reduce_axis((0, shape[axis]), "k")
+        shape = [*x.shape]
+        along = te.reduce_axis((0, count), "k")
         kept = [1 if d == axis else n for d, n in enumerate(shape)]
 
         def both(*i: tirx.Var) -> Any:

@@ -22,6 +22,7 @@ from heterocc.passes.graph import Value
 
 STANDARD_DOMAINS = frozenset({"", "ai.onnx"})
 MICROSOFT = "com.microsoft"
+ML = "ai.onnx.ml"
 
 SIZES = "heterocc.sizes"
 """The domain of converters that compute the sizes of an operator's results that depend on data: a vector of int64."""
@@ -33,6 +34,8 @@ RESULTS = "heterocc.results"
 @dataclass(frozen=True, slots=True)
 class Context:
     """The arguments of a converter: builder, node, attributes, opset, number of outputs, TVM's tables, back end.
+
+    `opset` is that of ONNX's own operators, for nodes of `ai.onnx.ml` that of their domain.
 
     `notes` are facts that converters remember about values of the model, by name. `variables` are those of named
     dimensions, `values` the graph's values.

@@ -21,6 +21,7 @@ from heterocc.compiler.lower.straight import (
     vars_of,
     write_main,
 )
+from heterocc.compiler.lower.written import ROWS
 
 _Pattern = tuple[bool, ...]
 """For each argument and result of a call whether it holds items one after the other."""
@@ -106,6 +107,11 @@ class _Kernels:
 
 def _looped(function: tirx.PrimFunc, pattern: Sequence[bool], results: int) -> tirx.PrimFunc:
     count, item = tirx.Var("items", "int64"), tirx.Var("item", "int64")
+    if ROWS in function.attrs:
+        first = len(function.params) - results
+        return tirx.PrimFunc(
+            [*function.params[:first], count, *function.params[first:]], function.body, attrs=function.attrs
+        )
     replace: list[tuple[tirx.Var, tirx.Var]] = []
     wide: list[tuple[tirx.Buffer, int]] = []
     for param, mark in zip(function.params, pattern, strict=True):

@@ -14,7 +14,6 @@ from heterocc.compiler.lower.arranged import Arranged
 from heterocc.compiler.lower.cpu.alignment import at_any_address
 from heterocc.compiler.lower.cpu.blocks import BlockView, is_iters, is_plain_arithmetic, leaf_blocks, loads, view
 from heterocc.compiler.lower.cpu.contraction import Packing, choose_tile, find_contraction, schedule_contraction
-from heterocc.compiler.lower.cpu.generate.attention.attention import WRITTEN
 from heterocc.compiler.lower.cpu.generate.computed import joined_products
 from heterocc.compiler.lower.cpu.generate.convolution.filtered import FilteredPanels
 from heterocc.compiler.lower.cpu.generate.generate import generate
@@ -39,6 +38,7 @@ from heterocc.compiler.lower.straight import (
     write_main,
 )
 from heterocc.compiler.lower.tvm_fixes.reduction_start import known_to_schedules, restored
+from heterocc.compiler.lower.written import WRITTEN
 
 if TYPE_CHECKING:
     from tvm.s_tir.schedule import SBlockRV

@@ -27,6 +27,7 @@ from heterocc.compiler.lower.converters.narrow import carried_name
 from heterocc.compiler.lower.converters.narrow import convert as convert_narrow
 from heterocc.compiler.lower.converters.narrow import is_touched as is_narrow
 from heterocc.compiler.lower.converters.quantised.dequantised import in_integers
+from heterocc.compiler.lower.converters.registry import ML
 from heterocc.compiler.lower.progress import counted
 from heterocc.compiler.lower.straight import bindings_of, constant, outputs_of, vars_of, write_main
 from heterocc.compiler.lower.variables import Variables, require_names, same
@@ -103,6 +104,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
         """Convert all nodes. Raises LoweringError that names the node at fault."""
         job, graph = self.job, proto.graph
         self.opset = next((o.version for o in proto.opset_import if o.domain in ("", "ai.onnx")), 1)
+        self.ml_opset = next((o.version for o in proto.opset_import if o.domain == ML), 1)
         inputs = []
         given = [name for names in job.sizes for name in names]
         require_names(job.model, job.inputs, given, f"partition {job.name}")
@@ -190,7 +192,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM h
             self.bb,
             node,
             attrs,
-            self.opset,
+            self.ml_opset if node.domain == ML else self.opset,
             len(node.output),
             tables,
             backend,

@@ -33,6 +33,7 @@ from heterocc.compiler.lower.tvm_fixes.legalise import legalised
 from heterocc.compiler.lower.tvm_fixes.nan_order import numbers_first
 from heterocc.compiler.lower.tvm_fixes.reduction_start import start_from_infinity
 from heterocc.compiler.lower.variables import Extent, same
+from heterocc.compiler.lower.written import WRITTEN
 
 if TYPE_CHECKING:
     from tvm.ir.transform import Pass
@@ -225,6 +226,8 @@ def _is_view(function: tirx.PrimFunc, call: relax.Call) -> bool:
     """Whether a kernel only reshapes its argument, so that it need not run."""
     argument = _argument(call)
     if not isinstance(argument, relax.Var) or not all(isinstance(v.ty, relax.TensorType) for v in (argument, call)):
+        return False
+    if function.attrs and WRITTEN in function.attrs:
         return False
     # TVM also recognises a copy of the first part of a tensor as a reshape, so compare the sizes.
     if dtype_name(argument.ty) != dtype_name(call.ty) or not same([_elements(argument.ty)], [_elements(call.ty)]):

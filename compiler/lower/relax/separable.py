@@ -10,6 +10,7 @@ from tvm import relax, s_tir, sym, tirx
 from tvm.ir import TensorLoad
 
 from heterocc.compiler.lower.straight import arguments_of, bindings_of, is_kernel_call, outputs_of, types_of
+from heterocc.compiler.lower.written import ROWS
 
 _NUMBERS = """
     abs acos acosh asin asinh astype atan atanh bitwise_not ceil clip cos cosh erf exp floor isfinite isinf isnan log
@@ -32,6 +33,7 @@ _WINDOWS = frozenset(
 _SAME_ORDER = frozenset({"relax.reshape", "relax.expand_dims", "relax.squeeze", "relax.flatten"})
 _ALONG_ONE_AXIS = frozenset(
     {"relax.nn.softmax", "relax.nn.log_softmax", "relax.concat", "relax.split", "relax.cumsum", "relax.cumprod"}
+    | {"relax.argmax", "relax.argmin"}
 )
 _ALONG_AXES = frozenset(
     {*(f"relax.{name}" for name in ("sum", "mean", "max", "min", "prod", "variance", "std")), "relax.nn.layer_norm"}
@@ -216,6 +218,8 @@ def _kernel_is_per_item(kernel: tirx.PrimFunc, batch: _Batch, arguments: list[re
 
     The kernel's variables are its own: the first dimension of an argument that carries the batch shows its variable.
     """
+    if kernel.attrs and ROWS in kernel.attrs:
+        return [batch.carries(a) for a in arguments] == [True] + [False] * (len(arguments) - 1)
     size: tirx.Expr | None = None
     for param, given in zip(kernel.params, arguments, strict=False):
         if isinstance(param.ty, tirx.BufferType) and isinstance(given.ty, relax.TensorType) and batch.carries(given):

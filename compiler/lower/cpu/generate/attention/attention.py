@@ -23,6 +23,7 @@ from heterocc.compiler.lower.cpu.generate.places import index
 from heterocc.compiler.lower.cpu.generate.tiles import Run, choose_tile, runs, vector_runs
 from heterocc.compiler.lower.cpu.generate.transposes import transposed
 from heterocc.compiler.lower.cpu.sizes import as_expr, assuming, exceeds, is_number, larger, smaller, typical
+from heterocc.compiler.lower.written import WRITTEN
 
 ROWS_A_TASK = 64
 """The smallest number of rows for which keys are packed."""
@@ -72,10 +73,6 @@ def _written(form: Attention, isa: Isa) -> tirx.PrimFunc:
         ]
         _Writer(form, isa, [_flat(a, o) for a, o in zip(arguments, form.operands, strict=True)])
     return builder.get()
-
-
-WRITTEN = "heterocc.written"
-"""The attribute of kernels that are not to be scheduled."""
 
 
 def _buffer(operand: Operand) -> tirx.Buffer:

@@ -1,0 +1,81 @@
+"""Converters of operators that prepare numbers: scaling, normalising, imputing and selecting features."""
+
+from __future__ import annotations
+
+import numpy as np
+from tvm import relax
+
+from heterocc.compiler.lower.converters.ml.scores import matrix
+from heterocc.compiler.lower.converters.registry import ML, Context, converter
+from heterocc.compiler.lower.converters.values import as_dtype, dims_of, dtype_of, is_float, scalar
+from heterocc.compiler.lower.straight import constant
+
+op = relax.op
+
+_F32 = "float32"
+
+
+@converter("Scaler", domain=ML)
+def scaler(ctx: Context, data: relax.Expr) -> relax.Expr:
+    """Scaler: (x - offset) · scale along the last axis, float32."""
+    shape = dims_of(data)
+    offset, scale = (np.array(ctx.attrs.get(name, ()), np.float32) for name in ("offset", "scale"))
+    if len(offset) != len(scale) or len(offset) not in (1, shape[-1]):
+        raise NotImplementedError("offset and scale must have one number, or one for each feature")
+    offsets, scales = ((constant(a.reshape((1,) * (len(shape) - 1) + (-1,)))) for a in (offset, scale))
+    return op.multiply(ctx.bb.emit(op.subtract(ctx.bb.emit(as_dtype(data, _F32)), offsets)), scales)
+
+
+@converter("Normalizer", domain=ML)
+def normalizer(ctx: Context, data: relax.Expr) -> relax.Expr:
+    """Normalizer of rows by their largest number, sum of magnitudes or length, float32; rows of zeros stay zeros."""
+    rows = ctx.bb.emit(as_dtype(matrix(ctx, data), _F32))
+    norm, zero = ctx.text("norm", "MAX"), scalar(0, _F32)
+    if norm == "MAX":
+        size = ctx.bb.emit(op.max(rows, 1, keepdims=True))
+    elif norm == "L1":
+        size = ctx.bb.emit(op.sum(op.abs(rows), 1, keepdims=True))
+    else:
+        size = ctx.bb.emit(op.sqrt(op.sum(op.multiply(rows, rows), 1, keepdims=True)))
+    found = op.where(op.equal(size, zero), rows, op.divide(rows, size))
+    return found if len(dims_of(data)) == 2 else op.squeeze(ctx.bb.emit(found), [0])
+
+
+@converter("Binarizer", domain=ML)
+def binarizer(ctx: Context, data: relax.Expr) -> relax.Expr:
+    """Binarizer: 1 for elements above the threshold, else 0, of the data's type."""
+    limit = scalar(float(ctx.attrs.get("threshold", 0.0)), dtype_of(data))
+    return op.astype(op.greater(data, limit), dtype_of(data))
+
+
+@converter("Imputer", domain=ML)
+def imputer(ctx: Context, data: relax.Expr) -> relax.Expr:
+    """Imputer along the last axis; NaN as the replaced value means any NaN."""
+    shape, dtype = dims_of(data), dtype_of(data)
+    kind = "float" if is_float(data) else "int64"
+    values = np.array(ctx.attrs.get(f"imputed_value_{kind}s", ()), dtype)
+    if len(values) not in (1, shape[-1]):
+        raise NotImplementedError("imputed values must be one number, or one for each feature")
+    replaced = ctx.attrs.get(f"replaced_value_{kind}", 0)
+    missing = op.isnan(data) if np.isnan(replaced) else op.equal(data, scalar(replaced, dtype))
+    return op.where(ctx.bb.emit(missing), constant(values.reshape((1,) * (len(shape) - 1) + (-1,))), data)
+
+
+@converter("ArrayFeatureExtractor", domain=ML)
+def array_feature_extractor(ctx: Context, data: relax.Expr, places: relax.Expr) -> relax.Expr:
+    """ArrayFeatureExtractor: elements of the last axis; a vector is one row."""
+    if len(dims_of(data)) == 1:
+        data = ctx.bb.emit(op.expand_dims(data, 0))
+    axis = len(dims_of(data)) - 1
+    flat = places if len(dims_of(places)) == 1 else op.reshape(places, (-1,))
+    return op.take(data, ctx.bb.emit(flat), axis=axis, mode="clip")
+
+
+@converter("FeatureVectorizer", domain=ML)
+def feature_vectorizer(ctx: Context, *parts: relax.Expr) -> relax.Expr:
+    """FeatureVectorizer: the inputs' features side by side, float32."""
+    wanted = [int(n) for n in ctx.attrs.get("inputdimensions", ())]
+    rows = [ctx.bb.emit(as_dtype(matrix(ctx, part), _F32)) for part in parts]
+    if [dims_of(r)[1] for r in rows] != wanted:
+        raise NotImplementedError("inputs have other numbers of features than inputdimensions")
+    return rows[0] if len(rows) == 1 else op.concat(rows, 1)

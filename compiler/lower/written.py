@@ -1,0 +1,7 @@
+"""Attributes of kernels that are complete when they enter a module, and are not scheduled."""
+
+WRITTEN = "heterocc.written"
+"""The attribute of kernels that are not to be scheduled."""
+
+ROWS = "heterocc.rows"
+"""The attribute of kernels that compute each row of the first argument on its own, for any number of rows."""
