@@ -58,15 +58,11 @@ REFUSED_EVERYWHERE: Mapping[str, Mapping[str, str]] = {
     "ddddocr_old_dynquant.onnx": {"com.microsoft::DynamicQuantizeLSTM": NO_CONVERTER},
     "silero_vad.onnx": {"If": UNKNOWN_SHAPE},
     "silero_vad_op18_ifless.onnx": {"If": NO_CONVERTER},
-    "silero_vad_openvino_16k.onnx": {"LSTM": "a kernel has loops that cannot be bound to work items"},
+    "silero_vad_openvino_16k.onnx": {"LSTM": "recurrent layers run on CPUs only"},
     "onnx_asr_nemo128_stft.onnx": {"STFT": NO_CONVERTER},
     "onnx_asr_wespeaker_scan.onnx": {"Scan": NO_CONVERTER, "DFT": NO_CONVERTER},
     "credsweeper.onnx": {"Loop": UNKNOWN_SHAPE, "Slice": UNKNOWN_SHAPE, "Squeeze": UNKNOWN_SHAPE},
-    "logreg_iris.onnx": {
-        "ai.onnx.ml::LinearClassifier": NO_CONVERTER,
-        "ai.onnx.ml::Normalizer": UNKNOWN_SHAPE,
-        "ai.onnx.ml::ZipMap": "not a numeric tensor",
-    },
+    "logreg_iris.onnx": {"ai.onnx.ml::ZipMap": "not a numeric tensor"},
 }
 OVER_A_BUFFER = {"Gemm": "more than the 134217728 of one buffer"}
 REFUSED: Mapping[str, Mapping[str, Mapping[str, str]]] = {

@@ -15,7 +15,7 @@ from tests.networks import NETWORKS, network
 QUICK = ("gan", "one_channel", "recognition_head")
 """The default suite: transposed convolutions, convolutions to one channel, a wide product with softmax."""
 
-LOOPS = "a kernel has loops that cannot be bound to work items"
+LOOPS = "recurrent layers run on CPUs only"
 REFUSED: Mapping[str, Mapping[str, str]] = {"lstm_gru": {"LSTM": LOOPS, "GRU": LOOPS}}
 """By network the operators with nodes that no device but the CPU runs, each with a part of the reason that the query
 gives; what runs after all must go from here."""

@@ -26,6 +26,8 @@ def recurrent(
 ) -> list[relax.Expr]:
     """All directions of one layer: the outputs of every step, and the final states."""
     kind = ctx.node.op_type
+    if ctx.backend != "cpu":
+        raise NotImplementedError("recurrent layers run on CPUs only")
     bias, lengths, *states = (*rest, *(None,) * 5)[:4]
     if len(rest) > 4 and rest[4] is not None:
         raise NotImplementedError("peephole weights are not supported")

@@ -123,11 +123,12 @@ def _floats(ctx: Context, data: relax.Expr) -> relax.Expr:
 
 
 def _product(ctx: Context, data: relax.Expr, factors: np.ndarray, count: int) -> relax.Expr:
-    """The data [rows, features] times factors given as [count, features]."""
+    """The data [rows, features] times factors given as [count, features]; further ones are left out."""
     rows = _floats(ctx, data)
-    if len(factors) != count * width(rows):
-        raise NotImplementedError(f"{len(factors)} coefficients for {width(rows)} features are not supported")
-    weights = np.ascontiguousarray(factors.astype(np.float32).reshape(count, -1).T)
+    needed = count * width(rows)
+    if len(factors) < needed:
+        raise NotImplementedError(f"{len(factors)} coefficients are fewer than the {needed} that the features need")
+    weights = np.ascontiguousarray(factors[:needed].astype(np.float32).reshape(count, -1).T)
     return ctx.bb.emit(op.matmul(rows, constant(weights)))
 
 
@@ -144,7 +145,7 @@ def _kernels(
         # |x - v|² is summed up from differences, as |x|² - 2 x·v + |v|² would lose digits
         rows = _floats(ctx, data)
         wide = op.expand_dims(rows, 1)
-        each = constant(vectors.astype(np.float32).reshape(1, count, -1))
+        each = constant(vectors[: count * width(rows)].astype(np.float32).reshape(1, count, -1))
         difference = ctx.bb.emit(op.subtract(wide, each))
         squares = ctx.bb.emit(op.sum(op.multiply(difference, difference), 2))
         return ctx.bb.emit(op.exp(op.multiply(scalar(-gamma, _F32), squares)))
