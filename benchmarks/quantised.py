@@ -3,7 +3,8 @@
 Usage: python benchmarks/quantised.py [--threads 1,2] [--seconds 2] [--dynamic] NAME …
 NAME is a light network (resnet50) or an .onnx file. One without quantised operators is quantised first by
 onnxruntime.quantization, on seeded inputs: between QuantizeLinear and DequantizeLinear with uint8 data and int8 weights
-by channel, or with `--dynamic`, which suits matrix products. Prints a table and writes benchmarks/results/quantised.json.
+by channel, or with `--dynamic`, which suits matrix products. Prints a table and writes
+benchmarks/results/quantised.json.
 
 The ratio is ONNX Runtime's time over ours at the minimum of each: above 1 is faster.
 """
