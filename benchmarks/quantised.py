@@ -71,7 +71,13 @@ def quantised(path: Path, folder: Path, dynamic: bool) -> Path:
     if any(node.op_type in QUANTISED for node in model.graph.node):
         return path
     prepared, done = folder / "prepared.onnx", folder / "quantised.onnx"
-    onnx.save(onnx.version_converter.convert_version(model, max(13, model.opset_import[0].version)), prepared)
+    model.ir_version = max(8, model.ir_version)  # in which weights need not be inputs as well
+    model = onnx.version_converter.convert_version(model, max(13, model.opset_import[0].version))
+    weights = {t.name for t in model.graph.initializer}
+    inputs = [i for i in model.graph.input if i.name not in weights]
+    del model.graph.input[:]
+    model.graph.input.extend(inputs)
+    onnx.save(model, prepared)
     quant_pre_process(prepared, prepared, skip_symbolic_shape=True)
     if dynamic:
         quantize_dynamic(prepared, done, weight_type=QuantType.QInt8)
