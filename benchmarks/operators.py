@@ -62,10 +62,34 @@ class Case:
     build: Callable[[], onnx.ModelProto]
 
 
-def _unary(shape: Shape, kind: str, **attributes: Any) -> Callable[[], onnx.ModelProto]:
+def _unary(shape: Shape, kind: str, *constants: Sequence[int], **attributes: Any) -> Callable[[], onnx.ModelProto]:
+    """An operator of one array, and of constant lists of integers."""
+
     def build() -> onnx.ModelProto:
         net = _Builder(shape)
-        return net.model(net.op(kind, "x0", **attributes))
+        lists = [net.constant(np.array(c, np.int64)) for c in constants]
+        return net.model(net.op(kind, "x0", *lists, **attributes))
+
+    return build
+
+
+def _slopes(shape: Shape) -> Callable[[], onnx.ModelProto]:
+    """PRelu with a slope for each channel."""
+
+    def build() -> onnx.ModelProto:
+        net = _Builder(shape)
+        return net.model(net.op("PRelu", "x0", net.weight(shape[1], *[1] * (len(shape) - 2), scale=0.1)))
+
+    return build
+
+
+def _recurrent(kind: str, gates: int, steps: int, width: int, hidden: int) -> Callable[[], onnx.ModelProto]:
+    """A layer of one direction without a batch: all its outputs."""
+
+    def build() -> onnx.ModelProto:
+        net = _Builder((steps, 1, width))
+        weights = (net.weight(1, gates * hidden, width, scale=width**-0.5), net.weight(1, gates * hidden, hidden))
+        return net.model(net.op(kind, "x0", *weights, net.weight(1, 2 * gates * hidden, scale=0.1), hidden_size=hidden))
 
     return build
 
@@ -223,7 +247,7 @@ def _cases() -> Iterator[Case]:
         (19, 33, 37),
     ):
         yield Case("conv 3x3", f"{channels}->{out}@{size}", _conv(_image(channels, size), out, 3, relu=True))
-    for channels, size, out in ((64, 56, 128), (128, 28, 256), (48, 39, 80)):
+    for channels, size, out in ((64, 56, 128), (32, 56, 64), (128, 28, 256), (48, 39, 80)):
         yield Case("conv 3x3 s2", f"{channels}->{out}@{size}", _conv(_image(channels, size), out, 3, strides=[2, 2]))
     for size, out, kernel in ((224, 32, 3), (192, 24, 3), (224, 64, 7), (301, 17, 5)):
         yield Case(
@@ -242,7 +266,11 @@ def _cases() -> Iterator[Case]:
         yield Case("conv 1x1", f"{channels}->{out}@{size}", _conv(_image(channels, size), out, 1))
     yield Case("conv other", "dilated 3x3 64@56", _conv(_image(64, 56), 64, 3, dilations=[2, 2]))
     yield Case("conv other", "groups 32 256@28", _conv(_image(256, 28), 256, 3, group=32))
-    yield Case("conv other", "1x7 128@17", _conv(_image(128, 17), 128, (1, 7)))
+    for kernel in ((1, 7), (7, 1)):
+        for channels, size in ((128, 17), (64, 35), (19, 21)):
+            label = f"{kernel[0]}x{kernel[1]} {channels}@{size}"
+            yield Case("conv other", label, _conv(_image(channels, size), channels, kernel))
+    yield Case("conv other", "3x1 384@8", _conv(_image(384, 8), 384, (3, 1)))
     yield Case("conv other", "5x5 48->64@35", _conv(_image(48, 35), 64, 5))
     yield Case("conv other", "batch 4 64@28", _conv(_image(64, 28, 4), 64, 3))
     yield Case("conv other", "1d k9 64@2000", _conv((1, 64, 2000), 64, (9,)))
@@ -261,6 +289,9 @@ def _cases() -> Iterator[Case]:
     yield Case("conv transposed", "2x2 s2 128->64@32", _transposed(_image(128, 32), 64, 2, strides=[2, 2]))
     yield Case("conv transposed", "4x4 s2 64->32@24", _transposed(_image(64, 24), 32, 4, strides=[2, 2], pads=[1] * 4))
     yield Case("conv transposed", "3x3 s2 24->1@95", _transposed(_image(24, 95), 1, 3, strides=[2, 2]))
+    for channels, size, out in ((64, 28, 32), (128, 14, 128), (17, 33, 21)):
+        doubled = _transposed(_image(channels, size), out, 3, strides=[2, 2], pads=[1] * 4, output_padding=[1, 1])
+        yield Case("conv transposed", f"3x3 s2 {channels}->{out}@{size}", doubled)
     for rows, depth, columns in (
         (1, 2048, 2048),
         (1, 1024, 4096),
@@ -333,9 +364,24 @@ def _cases() -> Iterator[Case]:
     ):
         yield Case("elementwise", f"Add {'x'.join(map(str, a))} {'x'.join(map(str, b))}", _binary(a, b, "Add"))
     yield Case("elementwise", "Relu 1x64x112x112", _unary(_image(64, 112), "Relu"))
+    for shape in (_image(64, 56), (33, 77)):
+        label = "x".join(map(str, shape))
+        yield Case("elementwise", f"LeakyRelu {label}", _unary(shape, "LeakyRelu", alpha=0.1))
+        yield Case("elementwise", f"PRelu {label}", _slopes(shape))
+        yield Case("elementwise", f"Pow {label}", _binary(shape, (1,), "Pow"))
     yield Case("elementwise", "Div 128x1000", _binary((128, 1000), (128, 1), "Div"))
     yield Case("concat", "channels 2 x 64@56", _concat(_image(64, 56), 1))
     yield Case("concat", "columns 2 x 197x384", _concat((197, 384), 1))
+    yield Case("movement", "Slice 197x384", _unary((197, 384), "Slice", [0, 64], [197, 320], [0, 1]))
+    yield Case("movement", "Pad 64@56", _unary(_image(64, 56), "Pad", [0, 0, 1, 1, 0, 0, 1, 1]))
+    yield Case("movement", "Gather 1000x256", _unary((1000, 256), "Gather", list(range(0, 999, 7))))
+    yield Case("movement", "Expand 128x1", _unary((128, 1), "Expand", [4, 128, 300]))
+    yield Case("movement", "Tile 33x17", _unary((33, 17), "Tile", [4, 3]))
+    yield Case("movement", "DepthToSpace 64@28", _unary(_image(64, 28), "DepthToSpace", blocksize=2))
+    yield Case("movement", "SpaceToDepth 12@58", _unary(_image(12, 58), "SpaceToDepth", blocksize=2))
+    for kind, gates in (("LSTM", 4), ("GRU", 3)):
+        for steps, width, hidden in ((40, 64, 128), (7, 33, 19)):
+            yield Case("recurrent", f"{kind} {steps}x{width}->{hidden}", _recurrent(kind, gates, steps, width, hidden))
     yield Case("squeeze-excite", "96@56", _squeeze_excite(_image(96, 56), 24))
     yield Case("squeeze-excite", "480@14", _squeeze_excite(_image(480, 14), 120))
     yield Case("normalisation", "InstanceNormalization 64@56", _instance_norm(_image(64, 56)))

@@ -1,9 +1,10 @@
 """Transposed convolutions as ordinary convolutions: the outputs that are a stride apart form one convolution.
 
 Output s·i + a is the sum of x[i - t] · w[s·t + a] over t. So an axis of stride s needs s convolutions with 1/s of the
-taps each. They are computed as channels of one convolution, whose results are then interleaved. TVM's converter inserts
-zeros between the inputs and multiplies by them. (Shi et al., Is the deconvolution layer the same as a convolutional
-layer?, https://arxiv.org/abs/1609.07009)
+taps each. They are computed as channels of one convolution, whose results are then interleaved. If the stride does not
+divide the taps, some weights of these channels are zeros; CPUs then compute separate convolutions. TVM's converter
+inserts zeros between the inputs and multiplies by them. (Shi et al., Is the deconvolution layer the same as a
+convolutional layer?, https://arxiv.org/abs/1609.07009)
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from math import prod
 
 from tvm import relax
@@ -19,6 +21,9 @@ from heterocc.compiler.lower.converters.registry import Context, converter
 from heterocc.compiler.lower.converters.values import shape_of
 
 op = relax.op
+
+FEWEST_CHANNELS = 8
+"""The smallest number of output channels of a group for which separate convolutions are faster than weights of zero."""
 
 _CONVOLUTIONS = {1: op.nn.conv1d, 2: op.nn.conv2d, 3: op.nn.conv3d}
 
@@ -58,6 +63,20 @@ class AxisConvolution:
         return self.kernel - 1 - self.first, self.places + self.first - self.size
 
     @property
+    def steps(self) -> int:
+        """The largest number of outputs that are a stride apart."""
+        return -(-self.outputs // self.stride)
+
+    def part(self, number: int) -> tuple[int, int, tuple[int, int]]:
+        """The convolution of every output a stride apart from output `number`.
+
+        Its first tap, its number of taps, and its padding, which is negative where it does not read inputs.
+        """
+        first, tap = divmod(self.begin + number, self.stride)
+        taps = -(-(self.taps - tap) // self.stride)
+        return tap, taps, (taps - 1 - first, first + self.steps - self.size)
+
+    @property
     def cut(self) -> int:
         """The number of computed outputs before the first that is kept."""
         return self.begin - self.first * self.stride
@@ -74,6 +93,9 @@ def conv_transpose(ctx: Context, data: relax.Expr, weight: relax.Expr, bias: rel
     groups = int(ctx.attrs.get("group", 1))
     outer = shape_of(weight)[1] * groups
     strides, rank = [a.stride for a in axes], len(axes)
+    if _wastes_taps(ctx, axes, outer // groups):
+        found = _in_parts(ctx, data, weight, axes, groups)
+        return found if bias is None else op.add(found, op.reshape(bias, [1, outer, *[1] * rank]))
     found = _CONVOLUTIONS[rank](
         data,
         _rearranged(ctx, weight, axes, (groups, inner // groups, outer // groups)),
@@ -82,13 +104,59 @@ def conv_transpose(ctx: Context, data: relax.Expr, weight: relax.Expr, bias: rel
     )
     if prod(strides) > 1:
         split = op.reshape(found, [batch, outer, *strides, *(a.places for a in axes)])
-        order = [i for d in range(rank) for i in (2 + rank + d, 2 + d)]
-        moved = op.permute_dims(split, [0, 1, *order])
+        moved = op.permute_dims(split, [0, 1, *_interleaved(2 + rank, 2, rank)])
         found = op.reshape(moved, [batch, outer, *(a.places * a.stride for a in axes)])
     if any(a.cut or a.places * a.stride != a.outputs for a in axes):
         ends = [a.cut + a.outputs for a in axes]
         found = op.strided_slice(found, list(range(2, 2 + rank)), [a.cut for a in axes], ends)
     return found if bias is None else op.add(found, op.reshape(bias, [1, outer, *[1] * rank]))
+
+
+def _interleaved(places: int, parts: int, rank: int) -> list[int]:
+    """The axes of `rank` numbers of places from `places` on, each followed by that of the parts from `parts` on."""
+    return [i for d in range(rank) for i in (places + d, parts + d)]
+
+
+def _wastes_taps(ctx: Context, axes: Sequence[AxisConvolution], channels: int) -> bool:
+    """Whether the taps of one convolution for all outputs would be zeros in part, on a device where this costs time."""
+    return ctx.backend == "cpu" and channels >= FEWEST_CHANNELS and any(a.taps % a.stride for a in axes)
+
+
+def _in_parts(
+    ctx: Context, data: relax.Expr, weight: relax.Expr, axes: Sequence[AxisConvolution], groups: int
+) -> relax.Expr:
+    """The transposed convolution without bias, by a convolution for each set of outputs that are strides apart."""
+    rank, spatial = len(axes), range(2, 2 + len(axes))
+    inner, outer = shape_of(weight)[:2]
+    made = []
+    for numbers in product(*(range(a.stride) for a in axes)):
+        parts = [a.part(n) for a, n in zip(axes, numbers, strict=True)]
+        read = data
+        if any(min(ends) < 0 for _, _, ends in parts):
+            begins = [max(0, -before) for _, _, (before, _) in parts]
+            ends = [a.size - max(0, -after) for a, (_, _, (_, after)) in zip(axes, parts, strict=True)]
+            read = ctx.bb.emit(op.strided_slice(data, list(spatial), begins, ends))
+        taps = [count for _, count, _ in parts]
+        kernel = ctx.bb.emit(
+            op.strided_slice(
+                weight, list(spatial), [t for t, _, _ in parts], [a.taps for a in axes], [a.stride for a in axes]
+            )
+        )
+        for axis in spatial:
+            kernel = ctx.bb.emit(op.flip(kernel, axis))
+        kernel = ctx.bb.emit(op.reshape(kernel, [groups, inner // groups, outer, *taps]))
+        kernel = ctx.bb.emit(op.permute_dims(kernel, [0, 2, 1, *range(3, 3 + rank)]))
+        kernel = ctx.bb.emit(op.reshape(kernel, [groups * outer, inner // groups, *taps]))
+        padding = [max(0, ends[side]) for side in (0, 1) for _, _, ends in parts]
+        made.append(ctx.bb.emit(_CONVOLUTIONS[rank](read, kernel, padding=padding, groups=groups)))
+    batch, channels = shape_of(data)[0], groups * outer
+    places = [a.steps for a in axes]
+    split = op.reshape(op.concat(made, 1), [batch, *(a.stride for a in axes), channels, *places])
+    moved = op.permute_dims(split, [0, 1 + rank, *_interleaved(2 + rank, 1, rank)])
+    found = op.reshape(moved, [batch, channels, *(a.steps * a.stride for a in axes)])
+    if all(a.steps * a.stride == a.outputs for a in axes):
+        return found
+    return op.strided_slice(found, list(spatial), [0] * rank, [a.outputs for a in axes])
 
 
 def _padded(ctx: Context, data: relax.Expr, weight: relax.Expr) -> Context:

@@ -101,6 +101,9 @@ def loads(body: tirx.BufferStore | tirx.Expr) -> list[TensorLoad]:
     return [n for n in nodes(body) if isinstance(n, TensorLoad)]
 
 
+_ROUNDINGS = frozenset(f"tirx.{name}" for name in ("nearbyint", "floor", "ceil", "trunc"))
+
+
 def is_conditional(expr: tirx.Expr) -> bool:
     """Whether an expression evaluates only one of two others; the other may be an invalid read."""
     return isinstance(expr, Call) and getattr(expr.op, "name", "") == "prim.if_then_else"
@@ -108,7 +111,12 @@ def is_conditional(expr: tirx.Expr) -> bool:
 
 def is_function(expr: tirx.Expr) -> bool:
     """Whether an expression calls a function, which costs several times as much as arithmetic."""
-    return isinstance(expr, Call) and not is_conditional(expr)
+    return isinstance(expr, Call) and not is_conditional(expr) and not is_rounding(expr)
+
+
+def is_rounding(expr: tirx.Expr) -> bool:
+    """Whether an expression rounds a number to an integer, which takes one instruction."""
+    return isinstance(expr, Call) and getattr(expr.op, "name", "") in _ROUNDINGS
 
 
 def outside_loads(expr: tirx.Expr) -> Iterator[tirx.Expr]:

@@ -18,6 +18,9 @@ from heterocc.compiler.lower.straight import constant
 
 op = relax.op
 
+_INJECTIVE = 2
+"""TVM's pattern of a kernel that moves elements, which is not fused with a product before it."""
+
 
 def integer_product(
     ctx: Context,
@@ -78,7 +81,15 @@ def integer_convolution(
             value = constant(known.astype(np.uint8).reshape(1))
         else:
             value = ctx.bb.emit(op.astype(op.reshape(zero, (1,)), "uint8"))
-        last = ctx.bb.emit(ctx.bb.call_te(lambda x, v: _padded(x, v, window), last, value, primfunc_name_hint="padded"))
+        last = ctx.bb.emit(
+            ctx.bb.call_te(
+                lambda x, v: _padded(x, v, window),
+                last,
+                value,
+                primfunc_name_hint="padded",
+                primfunc_attrs={"op_pattern": _INJECTIVE},
+            )
+        )
     turned = np.ascontiguousarray(kernel.transpose(2, 3, 1, 0))
     write = _depthwise if depthwise else _convolution
     given = (last, constant(turned[:, :, 0] if depthwise else turned))

@@ -8,7 +8,7 @@ from tvm import tirx
 from tvm.ir import Call, TensorLoad
 from tvm.script.ir_builder import tirx as build
 
-from heterocc.compiler.lower.cpu.blocks import dtype_of, loads, nodes
+from heterocc.compiler.lower.cpu.blocks import dtype_of, is_rounding, loads, nodes
 from heterocc.compiler.lower.cpu.generate.emit import Arguments, loop, put, registers, vector
 from heterocc.compiler.lower.cpu.generate.places import Place, at, index, loop_values, offset, substituted
 from heterocc.compiler.lower.cpu.generate.read import Fold, Kernel, Nest, Stage
@@ -31,7 +31,7 @@ def reads_in_epilogue(kernel: Kernel, buffer: tirx.Buffer) -> bool:
 
 def is_heavy(kernel: Nest) -> bool:
     """Whether the epilogue calls functions, whose code for each vector of a tile would be long and spill registers."""
-    return any(isinstance(n, Call) for stage in kernel.after for n in nodes(stage.value))
+    return any(isinstance(n, Call) and not is_rounding(n) for stage in kernel.after for n in nodes(stage.value))
 
 
 def store_tile(

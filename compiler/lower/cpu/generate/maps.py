@@ -47,7 +47,10 @@ TASKS = 16
 MOST_PIECES = 8
 """The limit on pieces of an axis, because each has separate code."""
 
-_VECTOR_TYPES = ("float32", "float64", "int32", "int64")
+SHORT = 8
+"""The length of an axis of bytes below which vectors along it do not pay."""
+
+_VECTOR_TYPES = ("float32", "float64", "int32", "int64", "int8", "uint8")
 """Types that TVM stores in vectors element by element; it stores booleans bitwise."""
 
 
@@ -61,7 +64,10 @@ def generate_map(function: tirx.PrimFunc, isa: Isa) -> tuple[tirx.PrimFunc, tupl
         return None
     if _alternates(nest, isa.lanes):
         return function, ()
-    return emit.written(nest, {}, _Writer(nest, isa).write), ()
+    writer = _Writer(nest, isa)
+    if writer.lanes > isa.lanes and writer.shape.axis.length < SHORT:
+        return None
+    return emit.written(nest, {}, writer.write), ()
 
 
 def read_map(function: tirx.PrimFunc) -> Nest | None:
@@ -122,6 +128,12 @@ def _alternates(nest: Nest, lanes: int) -> bool:
         if isinstance(part, tirx.LT | tirx.LE | tirx.GT | tirx.GE | tirx.EQ | tirx.NE)
         for node in nodes(part)
     )
+
+
+def _types(value: tirx.Expr) -> list[str]:
+    """The types of a value, of what it reads, and of the values in between."""
+    casts = [n for n in outside_loads(value) if isinstance(n, tirx.Cast)]
+    return [dtype_of(e) for e in (value, *loads(value), *casts)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,8 +200,8 @@ class _Writer:
 
     def __init__(self, nest: Nest, isa: Isa) -> None:
         self.nest = nest
-        size = max(itemsize(dtype_of(e)) for s in nest.after for e in (s.value, *loads(s.value)))
-        self.lanes = max(1, isa.lanes * 4 // max(size, 4))
+        size = max(itemsize(dtype) for s in nest.after for dtype in _types(s.value))
+        self.lanes = max(1, isa.lanes * 4 // size)
         shape = _shape(nest)
         self.shape = shape or _Shape(
             nest.axis(range(len(nest.loops) - 1)), nest.axis([len(nest.loops) - 1]), (0, nest.extents[-1])

@@ -162,6 +162,10 @@ class Value:
         """The square root, rounded to the nearest."""
         return self._new(tirx.sqrt(self.expr))
 
+    def nearest(self) -> Value:
+        """The nearest integer, the even one of two."""
+        return self._new(tirx.nearbyint(self.expr))
+
     def trunc(self) -> Value:
         """The integer towards zero."""
         return self._new(tirx.trunc(self.expr))

@@ -53,6 +53,9 @@ FUNCTIONS: Mapping[str, Callable[..., Value]] = {
 Not TVM's are silu, x · sigmoid(x), and tanh_softplus, tanh(ln(1 + e^x)).
 """
 
+INSTRUCTIONS: Mapping[str, Callable[..., Value]] = {"nearbyint": lambda x: x.nearest()}
+"""Functions that are one instruction on a vector, by the names of TVM's operators, which its vectorizer splits."""
+
 _OURS = "heterocc."
 _LAZY = "prim.if_then_else"
 _NARROW = frozenset(["float16", "bfloat16"])
@@ -213,7 +216,7 @@ def expression(name: str, arguments: list[tirx.Expr], avx512: bool) -> tirx.Expr
     """A function of float32 numbers or vectors as arithmetic."""
     lanes = Lanes(int(arguments[0].ty.dtype.lanes), avx512)
     values = [lanes.argument(a) for a in arguments]
-    return lanes.closed(FUNCTIONS[name](*values))
+    return lanes.closed({**FUNCTIONS, **INSTRUCTIONS}[name](*values))
 
 
 def has_avx512(target: Target) -> bool:
@@ -225,7 +228,7 @@ def has_avx512(target: Target) -> bool:
 def _operators() -> Mapping[str, Op]:
     """Our operators by the names of TVM's. They are registered once per process and have no other effect."""
     made = {}
-    for name in FUNCTIONS:
+    for name in (*FUNCTIONS, *INSTRUCTIONS):
         own = f"{_OURS}{name}"
         register_op_attr(own, "TVectorizable", True)
         register_op_attr(own, "TCallEffectKind", _PURE)

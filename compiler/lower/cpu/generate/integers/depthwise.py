@@ -1,19 +1,25 @@
-"""Depthwise convolutions of 8-bit maps with the channels last: vectors lie along the channels."""
+"""Depthwise convolutions of 8-bit maps with the channels last: vectors lie along the channels.
+
+Numbers of several rows at one column are combined to a group, which one instruction multiplies by the weights of these
+rows. All outputs of a tile that read a column use the same group.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from itertools import product
 
 from tvm import tirx
-from tvm.script.ir_builder import tirx as build
 
 from heterocc.compiler.lower.cpu.blocks import dtype_of
 from heterocc.compiler.lower.cpu.generate import emit
 from heterocc.compiler.lower.cpu.generate.emit import Arguments
 from heterocc.compiler.lower.cpu.generate.epilogue import store_tile
+from heterocc.compiler.lower.cpu.generate.integers.dot import dot_of_groups, group_of, in_vectors_of, row_groups
 from heterocc.compiler.lower.cpu.generate.isa import Isa
-from heterocc.compiler.lower.cpu.generate.places import Axis, Linear, Place, at, index, offset
+from heterocc.compiler.lower.cpu.generate.places import Linear, Place, at, index, offset
 from heterocc.compiler.lower.cpu.generate.read import Kernel
 from heterocc.compiler.lower.cpu.generate.tiles import Run, runs
 
@@ -38,7 +44,7 @@ def generate_integer_depthwise(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc,
     if any(forms[1].steps[i] for i in (*outer, along)):
         return None
     buffers = (data.source, weight.source)
-    writer = _Writer(kernel, isa.narrowed(kernel.extents[channel]), (forms[0], forms[1]), buffers)
+    writer = _Writer(kernel, in_vectors_of(kernel.extents[channel], isa), (forms[0], forms[1]), buffers)
     return emit.written(kernel, {}, writer.write), ()
 
 
@@ -48,12 +54,15 @@ class _Writer:
     def __init__(
         self, kernel: Kernel, isa: Isa, forms: tuple[Linear, Linear], buffers: tuple[tirx.Buffer, tirx.Buffer]
     ) -> None:
-        self.kernel, self.lanes = kernel, isa.lanes
+        width = min(isa.lanes, kernel.extents[kernel.places[-1]])
+        self.kernel, self.isa, self.lanes = kernel, replace(isa, lanes=width), width
         self.forms, self.buffers = forms, buffers
         *outer, along, channel = kernel.places
         self.outer = [kernel.axis([i]) for i in outer]
         self.row, self.channels = kernel.axis([along]), kernel.axis([channel])
-        self.terms = [kernel.axis([i]) for i in kernel.terms]
+        *down, across = kernel.terms
+        self.rows = list(product(*(range(kernel.extents[i]) for i in down)))
+        self.down, self.across = [kernel.axis([i]) for i in down], kernel.axis([across])
         self.tiles = runs(self.row.length, _MOST_ROWS)
 
     def write(self, arguments: Arguments) -> None:
@@ -64,54 +73,79 @@ class _Writer:
         with emit.shared_loop(math.prod(sizes), work) as task:
             place = list(zip(self.outer, emit.unpacked(task, sizes), strict=True))
             with emit.loop(vectors) as vector:
-                last = max(self.channels.length - self.lanes, 0)
-                start = tirx.min(vector * index(self.lanes), index(last)) if last else index(0)
+                start = vector * index(self.lanes)
+                if self.channels.length % self.lanes:
+                    start = tirx.min(start, index(self.channels.length - self.lanes))
+                weights = self._weights(arguments, start)
                 with emit.loop(sum(r.count for r in self.tiles)) as tile:
                     emit.either_run(
-                        self.tiles, tile, lambda run: self._tile(arguments, place, start, run, emit.start_of(run, tile))
+                        self.tiles,
+                        tile,
+                        lambda run: self._tile(arguments, [*place, (self.channels, start)], weights, run, tile),
                     )
 
-    def _tile(self, arguments: Arguments, place: Place, start: tirx.Expr, run: Run, first: tirx.Expr) -> None:
-        lanes, width = self.lanes, min(self.lanes, self.channels.length)
-        sums = emit.registers(run.size, lanes, "int32")
+    def _groups(self) -> Iterator[tuple[int, ...]]:
+        """The numbers of the rows of each group."""
+        size = group_of(self.isa)
+        for first in range(0, len(self.rows), size):
+            yield tuple(range(first, min(first + size, len(self.rows))))
+
+    def _group(self, arguments: Arguments, side: int, rows: tuple[int, ...], place: Place) -> tirx.Expr:
+        """The numbers of some rows of the data or of the weight at a place, for a vector of channels."""
+        found = []
+        for row in rows:
+            there = [*place, *((axis, index(tap)) for axis, tap in zip(self.down, self.rows[row], strict=True))]
+            where = at(self.forms[side], there)
+            assert where is not None
+            found.append(emit.vector(arguments.flat(self.buffers[side]), where, self.lanes))
+        return row_groups(found, self.isa)
+
+    def _weights(self, arguments: Arguments, start: tirx.Expr) -> Mapping[tuple[int, int], tirx.Buffer]:
+        """Groups of weights in registers, by the numbers of the group and of the tap in its row."""
+        held: dict[tuple[int, int], tirx.Buffer] = {}
+        for (number, rows), tap in product(enumerate(self._groups()), range(self.across.length)):
+            held[number, tap] = emit.registers(1, self.lanes, "int32")
+            value = self._group(arguments, 1, rows, [(self.channels, start), (self.across, index(tap))])
+            emit.put(held[number, tap], value, index(0), self.lanes)
+        return held
+
+    def _tile(
+        self,
+        arguments: Arguments,
+        place: Place,
+        weights: Mapping[tuple[int, int], tirx.Buffer],
+        run: Run,
+        tile: tirx.Expr,
+    ) -> None:
+        width, first = self.lanes, emit.start_of(run, tile)
+        *outer, (_, start) = place
+        sums = emit.registers(run.size, width, "int32")
         with emit.loop(run.size, "unroll") as row:
-            emit.put(sums, tirx.const(0, f"int32x{lanes}"), row * index(lanes), lanes)
-        taps = [a.length for a in self.terms]
-        for tap in range(math.prod(taps)):
-            self._add(arguments, [*place, *self._tap(tap, taps)], start, (run.size, first), sums)
+            emit.put(sums, emit.broadcast(tirx.const(0, "int32"), width), row * index(width), width)
+        for output, tap, others in self._columns(run.size):
+            for number, rows in enumerate(self._groups()):
+                there = [*place, (self.row, first + index(output)), (self.across, index(tap))]
+                group = emit.registers(1, width, "int32")
+                emit.put(group, self._group(arguments, 0, rows, there), index(0), width)
+                for output_, tap_ in others:
+                    total = emit.vector(sums, index(output_ * width), width)
+                    left, right = (emit.vector(b, index(0), width) for b in (group, weights[number, tap_]))
+                    emit.put(sums, dot_of_groups(total, left, right, self.isa), index(output_ * width), width)
         store_tile(
             self.kernel,
             arguments,
             [sums],
             run.size,
-            lanes,
-            lambda row, _, lane: [*place, (self.row, first + row), (self.channels, start + lane)],
+            width,
+            lambda row, _, lane: [*outer, (self.row, first + row), (self.channels, start + lane)],
             lambda _: width,
         )
 
-    def _tap(self, tap: int, taps: Sequence[int]) -> list[tuple[Axis, tirx.Expr]]:
-        found: list[tuple[Axis, tirx.Expr]] = []
-        for axis, extent in zip(reversed(self.terms), reversed(taps), strict=True):
-            found.append((axis, index(tap % extent)))
-            tap //= extent
-        return found
-
-    def _add(
-        self,
-        arguments: Arguments,
-        place: Place,
-        start: tirx.Expr,
-        rows: tuple[int, tirx.Expr],
-        sums: tirx.Buffer,
-    ) -> None:
-        """Add the products of one tap to the sums of the outputs of a tile."""
-        lanes, width = self.lanes, min(self.lanes, self.channels.length)
-        count, first = rows
-        flat = [arguments.flat(buffer) for buffer in self.buffers]
-        with emit.loop(count, "unroll") as row, emit.loop(width, "vectorized") as lane:
-            there = [*place, (self.row, first + row), (self.channels, start + lane)]
-            where = [at(form, there) for form in self.forms]
-            assert where[0] is not None and where[1] is not None
-            product = tirx.Cast("int32", flat[0][where[0]]) * tirx.Cast("int32", flat[1][where[1]])
-            number = row * index(lanes) + lane
-            build.buffer_store(sums, sums[number] + product, [number])
+    def _columns(self, outputs: int) -> Iterator[tuple[int, int, list[tuple[int, int]]]]:
+        """Each column that a tile reads, as an output and a tap, with all outputs and taps that read it."""
+        steps = [axis.step(self.forms[0]) or 0 for axis in (self.row, self.across)]
+        columns: dict[int, list[tuple[int, int]]] = {}
+        for output, tap in product(range(outputs), range(self.across.length)):
+            columns.setdefault(output * steps[0] + tap * steps[1], []).append((output, tap))
+        for _, pairs in sorted(columns.items()):
+            yield *pairs[0], pairs

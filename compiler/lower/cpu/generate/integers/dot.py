@@ -6,6 +6,9 @@ numbers.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from tvm import tirx
 from tvm.script.ir_builder import tirx as build
 
@@ -52,3 +55,39 @@ def dot(total: tirx.Expr, row: tirx.Expr, weights: tirx.Buffer, start: tirx.Expr
         pairs = [tirx.reinterpret(f"int16x{2 * lanes}", row), tirx.Cast(f"int16x{2 * lanes}", column)]
         return total + tirx.call_llvm_intrin(ty, _PAIRS[lanes], *pairs)
     return tirx.call_llvm_intrin(ty, _BYTES[lanes], total, tirx.reinterpret(f"int8x{4 * lanes}", row), column)
+
+
+def row_groups(rows: Sequence[tirx.Expr], isa: Isa) -> tirx.Expr:
+    """Vectors of bytes as one of groups, as many as an instruction multiplies: the first lowest, zeros for the rest."""
+    size = group_of(isa)
+    ty = f"int32x{isa.lanes}"
+    total: tirx.Expr | None = None
+    for place, row in enumerate(rows):
+        number = row
+        if size > 1:  # without copies of the sign in the places above
+            number = tirx.Cast(f"uint{32 // size}x{isa.lanes}", row)
+        number = tirx.Cast(ty, number)
+        if place:
+            number = tirx.shift_left(number, tirx.const(place * (32 // size), ty))
+        total = number if total is None else tirx.bitwise_or(total, number)
+    assert total is not None
+    return total
+
+
+def dot_of_groups(total: tirx.Expr, left: tirx.Expr, right: tirx.Expr, isa: Isa) -> tirx.Expr:
+    """`total` plus the products of `row_groups` of unsigned numbers and of signed weights, lane by lane."""
+    lanes, ty = isa.lanes, f"int32x{isa.lanes}"
+    if isa.dot == "single":
+        return total + left * right
+    numbers_ = [tirx.reinterpret(f"int{32 // group_of(isa)}x{lanes * group_of(isa)}", side) for side in (left, right)]
+    if isa.dot == "pairs":
+        return total + tirx.call_llvm_intrin(ty, _PAIRS[lanes], *numbers_)
+    return tirx.call_llvm_intrin(ty, _BYTES[lanes], total, *numbers_)
+
+
+def in_vectors_of(length: int, isa: Isa) -> Isa:
+    """The instruction set for vectors along `length` numbers: narrower ones, and products of single numbers for few."""
+    if isa.dot == "bytes" and length >= isa.lanes:
+        return isa
+    narrow = isa.narrowed(length)
+    return narrow if narrow.dot == "pairs" and length >= narrow.lanes else replace(narrow, dot="single")

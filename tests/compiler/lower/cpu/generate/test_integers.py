@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import tvm
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from onnx import helper
 
@@ -129,7 +129,8 @@ def test_a_convolution_of_integers_is_exact_with_padding_at_the_zero_point(
     np.testing.assert_array_equal(found, np.einsum("nchwyx,ocyx->nohw", windows, w.astype(np.int64)))
 
 
-@given(DEVICES, st.integers(1, 40), st.integers(1, 3), st.integers(1, 2), st.integers(0, 2), st.integers(0, 99))
+@given(DEVICES, st.integers(1, 40), st.integers(1, 5), st.integers(1, 2), st.integers(0, 2), st.integers(0, 99))
+@example(devices()[0], 37, 5, 2, 1, 3)  # groups of four and of one row, vectors that overlap
 @few(8, deadline=None)
 def test_a_depthwise_convolution_of_integers_is_exact(
     target: dict[str, TargetAttr], channels: int, taps: int, stride: int, pad: int, seed: int

@@ -54,6 +54,16 @@ def test_padding_any_sides_agrees(cpu: str, shape: list[int], data: st.DataObjec
     check(kernel, np.maximum(np.pad(x, list(zip(pads[:rank], pads[rank:], strict=True))), 0))
 
 
+@pytest.mark.parametrize("cpu", runnable())
+@pytest.mark.parametrize("size", [8, 33, 100])
+def test_padding_bytes_is_generated_and_agrees(cpu: str, size: int) -> None:
+    x = RNG.integers(0, 256, (2, 5, size)).astype(np.uint8)
+    constants = {"p": np.array([0, 1, 0, 0, 2, 3], np.int64), "v": np.array(7, np.uint8)}
+    kernel = Generated([node("Pad", ["x", "p", "v"], ["y"])], {"x": x}, constants, target_of(cpu))
+    right = np.pad(x, [(0, 0), (1, 2), (0, 3)], constant_values=7)
+    np.testing.assert_array_equal(kernel.run("uint8"), right)
+
+
 @given(CPUS, SHAPES, st.data())
 @few(8, deadline=None)
 def test_concatenation_along_any_axis_agrees(cpu: str, shape: list[int], data: st.DataObject) -> None:

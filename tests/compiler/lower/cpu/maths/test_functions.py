@@ -54,6 +54,16 @@ def test_every_function_keeps_its_stated_error_for_all_kinds_of_numbers(isa: str
     assert wrong == {}
 
 
+def test_rounding_takes_one_instruction_a_vector_and_even_numbers_between_two() -> None:
+    target, lanes = TARGETS[HERE[0]]
+    module = built([kernel("nearbyint", lanes)], target)
+    x = np.concatenate([arguments()[:-4], np.array([0.5, 1.5, -2.5, 8388607.5], np.float32)])
+    with np.errstate(invalid="ignore"):  # a signalling NaN
+        right = np.rint(x)
+    np.testing.assert_array_equal(called(module, "nearbyint", x), right)
+    assert f"@llvm.nearbyint.v{lanes}f32" in module.inspect_source("ll")
+
+
 @pytest.mark.parametrize("lanes", [1, 2, 32])
 def test_other_numbers_of_lanes_give_the_same(lanes: int) -> None:
     target, _ = TARGETS[HERE[0]]
