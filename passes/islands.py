@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from heterocc.passes.cost import Machine, PlacementDevice
-from heterocc.passes.estimate import node_times, transfer_seconds
+from heterocc.passes.estimate import node_times
 from heterocc.passes.graph import Graph
 from heterocc.passes.placement import Budget
 from heterocc.passes.plan import UNPLACED
@@ -142,6 +143,8 @@ class _Search:
         self._able = np.ones((len(machine.devices), len(self.labels)), bool)
         for able, device in zip(self._able, machine.devices, strict=True):
             able[block_of[~self._may_move(device, pins)]] = False
+        links = [[machine.link(a, b) for b in self.names] for a in self.names]
+        self._links = [[(math.inf, 1.0) if k is None else (k.latency, k.bandwidth) for k in row] for row in links]
         self._sent = self.blocks.sent(graph)
         readers, first = self._sent.readers.tolist(), self._sent.first.tolist()
         self._ends = [
@@ -265,22 +268,21 @@ class _Search:
 
     def _saving(self, island: _Island, target: int) -> float:
         """Seconds that the move saves; also negative if it adds a transfer."""
-        inside, own = set(island.blocks), self.labels[island.blocks[0]]
+        inside, labels = set(island.blocks), self.labels
+        own = labels[island.blocks[0]]
         saved = 0.0
         count = 0
         for source, nbytes, readers in (self._ends[value] for value in island.border):
             for sign, moved in ((1, own), (-1, target)):
-                start = moved if source in inside else self.labels[source]
-                ends = {moved if r in inside else self.labels[r] for r in readers} - {start, self._unplaced}
+                start = moved if source in inside else labels[source]
+                ends = {moved if r in inside else labels[r] for r in readers} - {start, self._unplaced}
                 count += sign * len(ends)
                 for end in ends:
-                    saved += sign * self._transfer(start, end, nbytes)
+                    latency, bandwidth = self._links[start][end]
+                    saved += sign * (latency + nbytes / bandwidth)
         if count < 0:
             return -1.0
         return saved + float(self._seconds[island.blocks, own].sum() - self._seconds[island.blocks, target].sum())
-
-    def _transfer(self, source: int, target: int, nbytes: float) -> float:
-        return transfer_seconds(self._machine, self.names[source], self.names[target], int(nbytes))
 
     def _has_room(self, island: _Island, target: int) -> bool:
         if not self._bounded:

@@ -50,3 +50,12 @@ def test_the_optimal_policy_places_by_time_and_compiles(tmp_path: Path) -> None:
     assert {p["device"] for p in plan["partitions"]} == {"CPU"}
     done = CliRunner().invoke(app, ["compile", str(model), "--policy", "optimal", "-o", str(tmp_path / "m.hcb")])
     assert done.exit_code == 0 and (tmp_path / "m.hcb").exists()
+
+
+def test_an_objective_chooses_the_policy_and_ends_the_summary_with_its_value(tmp_path: Path) -> None:
+    model = conv_net(tmp_path / "m.onnx")
+    assert "; slowest device " in partition(model, "-d", "CPU", "--objective", "throughput").splitlines()[0]
+    goal = json.loads(partition(model, "-d", "CPU", "--objective", "transfers", "--json"))["plan"]["goal"]
+    assert goal == {"objective": "transfers", "value": 0.0, "bound": 0.0}
+    done = CliRunner().invoke(app, ["partition", str(model), "--objective", "overlap", "--policy", "greedy"])
+    assert done.exit_code == 2 and "does not choose by the objective" in " ".join(done.output.split())
