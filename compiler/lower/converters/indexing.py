@@ -46,8 +46,10 @@ def gather_elements(ctx: Context, data: relax.Expr, indices: relax.Expr) -> rela
 @converter("GatherND")
 def gather_nd(ctx: Context, data: relax.Expr, indices: relax.Expr) -> relax.Expr:
     """GatherND: a gather of slices by index tuples."""
-    shape, places = shape_of(data), shape_of(indices)
+    shape, places = shape_of(data), dims_of(indices)
     batch, depth = ctx.attrs.get("batch_dims", 0), places[-1]
+    if not isinstance(depth, int):
+        raise NotImplementedError("the length of the index tuples has no fixed size")
     outer = len(places) - 1
     for size in shape[batch : batch + depth]:
         _require_elements(size, indices)
@@ -57,7 +59,7 @@ def gather_nd(ctx: Context, data: relax.Expr, indices: relax.Expr) -> relax.Expr
             index = [inside(table(*i[:outer], d), shape[batch + d]) for d in range(depth)]
             return x(*i[:batch], *index, *i[outer:])
 
-        return te.compute((*places[:-1], *shape[batch + depth :]), at, name="gather_nd")
+        return te.compute((*table.shape[:-1], *shape[batch + depth :]), at, name="gather_nd")
 
     return ctx.bb.emit_te(compute, data, indices, primfunc_name_hint="gather_nd")
 
