@@ -174,7 +174,11 @@ def run_partition(
     job = PartitionJob("p0", model, device, tuple(n.name for n in graph.nodes), graph.inputs, written)
     lowered = lowering_for(device).lower(job)
     inputs = _internal(model, feed)
-    outputs = call(lowered, device, [inputs[v] for v in job.inputs], [_empty(model, v) for v in written])
+    given = [inputs[v] for v in job.inputs]
+    if all(graph.values[v].is_static for v in (*job.inputs, *written)):
+        outputs = call(lowered, device, given, [_empty(model, v) for v in written])
+    else:
+        outputs = call_returning(lowered, given)
     by_name = {**inputs, **model.weights, **dict(zip(written, outputs, strict=True))}
     return [by_name[v] for v in graph.outputs]
 
@@ -202,6 +206,18 @@ def call(
     results = [_given(a, space) for a in outputs]
     Executable(library, "p0", "main", space, params).bind([*(_given(a, space) for a in inputs), *results])()
     return [_taken(result, empty) for result, empty in zip(results, outputs, strict=True)]
+
+
+def call_returning(lowered: LoweredPartition, inputs: Sequence[np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any]]:
+    """Call the entry of a partition on the CPU that returns new tensors, because their sizes are known only then."""
+    space = Space("cpu", 0)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "code.so"
+        path.write_bytes(lowered.code)
+        library = load_library(str(path), "p0", space).module
+    executable = Executable(library, "p0", "main", space, [_given(a, space) for a in lowered.params])
+    results = executable.function()(*(_given(a, space) for a in inputs), executable.params)
+    return [np.from_dlpack(result).copy() for result in results]
 
 
 def _given(array: np.ndarray[Any, Any], space: Space) -> Any:

@@ -286,10 +286,24 @@ def _reduced(given: Given) -> list[Shape] | None:
     return [(None,) * (len(shape) - count)] if count is not None and 0 < count <= len(shape) else None
 
 
+def _axes_added(given: Given) -> list[Shape] | None:
+    """Unsqueeze and Squeeze by computed axes: the rank is known, if their number is."""
+    shape, axes = given.shape(), given.shape(1)
+    if shape is None or axes is None or not given.has(1) or given.numbers(1) is not None:
+        return None
+    count = axes[0].number if len(axes) == 1 and axes[0] is not None else None
+    if not count:
+        return None
+    rank = len(shape) + (count if given.node.op_type == "Unsqueeze" else -count)
+    return [(None,) * rank] if rank >= 0 else None
+
+
 _REDUCTIONS = "Sum Mean Max Min Prod L1 L2 LogSum LogSumExp SumSquare".split()
 
 _RULES: Mapping[str, Rule] = {
     **{f"Reduce{name}": _reduced for name in _REDUCTIONS},
+    "Unsqueeze": _axes_added,
+    "Squeeze": _axes_added,
     "Slice": _slice,
     "Reshape": _reshape,
     "Flatten": _flatten,

@@ -28,9 +28,17 @@ from heterocc.compiler.lower.converters import (
 )
 from heterocc.compiler.lower.converters.ml import encoders, linear, preparing, trees
 from heterocc.compiler.lower.converters.quantised import operators as quantised_operators
-from heterocc.compiler.lower.converters.registry import RESULTS, SIZES, STANDARD_DOMAINS, Context, own_converter
+from heterocc.compiler.lower.converters.registry import (
+    PREPARED,
+    RESULTS,
+    SIZES,
+    STANDARD_DOMAINS,
+    Context,
+    own_converter,
+)
 
 __all__ = [
+    "PREPARED",
     "RESULTS",
     "SIZES",
     "STANDARD_DOMAINS",

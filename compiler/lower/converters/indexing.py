@@ -53,7 +53,9 @@ def gather_elements(ctx: Context, data: relax.Expr, indices: relax.Expr) -> rela
 def gather_nd(ctx: Context, data: relax.Expr, indices: relax.Expr) -> relax.Expr:
     """GatherND: a gather of slices by index tuples."""
     shape, places = dims_of(data), dims_of(indices)
-    batch, depth = ctx.attrs.get("batch_dims", 0), shape_of(indices, -1)[0]
+    batch, depth = ctx.attrs.get("batch_dims", 0), places[-1]
+    if not isinstance(depth, int):
+        raise NotImplementedError("the length of the index tuples has no fixed size")
     outer = len(places) - 1
     indexed = shape[batch : batch + depth]
     for size in indexed:

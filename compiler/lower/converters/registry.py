@@ -27,6 +27,9 @@ ML = "ai.onnx.ml"
 SIZES = "heterocc.sizes"
 """The domain of converters that compute the sizes of an operator's results that depend on data: a vector of int64."""
 
+PREPARED = "heterocc.prepared"
+"""The domain of converters that compute what such an operator's sizes and results have in common: int64."""
+
 RESULTS = "heterocc.results"
 """The domain of converters of such operators that are called when these sizes are known."""
 

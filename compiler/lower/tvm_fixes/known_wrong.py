@@ -31,13 +31,8 @@ def _roi_align(node: onnx.NodeProto) -> str | None:
     return None
 
 
-def _non_max_suppression(_node: onnx.NodeProto) -> str | None:
-    return "NonMaxSuppression: the importer differs from ONNX for boxes at the IoU threshold"
-
-
 _RULES: Mapping[str, Callable[[onnx.NodeProto], str | None]] = MappingProxyType(
     {
-        "NonMaxSuppression": _non_max_suppression,
         "RoiAlign": _roi_align,
     }
 )

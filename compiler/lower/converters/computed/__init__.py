@@ -1,5 +1,5 @@
 """Converters of operators whose results have sizes that depend on data."""
 
-from heterocc.compiler.lower.converters.computed import cutting, numbers, reducing, selecting, shaping
+from heterocc.compiler.lower.converters.computed import cutting, numbers, reducing, selecting, shaping, suppression
 
-__all__ = ["cutting", "numbers", "reducing", "selecting", "shaping"]
+__all__ = ["cutting", "numbers", "reducing", "selecting", "shaping", "suppression"]

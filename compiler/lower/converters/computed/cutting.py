@@ -17,6 +17,7 @@ from heterocc.compiler.lower.converters.computed.numbers import (
 )
 from heterocc.compiler.lower.converters.registry import Context
 from heterocc.compiler.lower.converters.values import dims_of, dtype_of, rank_of
+from heterocc.compiler.lower.variables import as_int64
 
 op = relax.op
 Buffers = Sequence[tirx.Buffer]
@@ -193,3 +194,64 @@ def _parts(ctx: Context, data: relax.Expr, parts: relax.Expr) -> list[relax.Expr
         return elements(ctx, [data, parts], at, dtype_of(data), "split", part)
 
     return [one(part) for part in range(ctx.outputs)]
+
+
+@sizes("Unsqueeze")
+def _unsqueeze(ctx: Context, data: relax.Expr, axes: relax.Expr) -> relax.Expr:
+    rank = rank_of(data) + _entries(axes)
+
+    def numbers(ins: Buffers) -> list[tirx.Expr]:
+        added = [_any_entry(ins[1], axis, rank) for axis in range(rank)]
+        return _dealt(added, [d.astype("int64") for d in ins[0].shape])
+
+    return vector(ctx, [data, axes], rank, numbers)
+
+
+@sizes("Squeeze")
+def _squeeze(ctx: Context, data: relax.Expr, axes: relax.Expr) -> relax.Expr:
+    rank = rank_of(data)
+
+    def gone(ins: Buffers) -> list[tirx.Expr]:
+        return [_any_entry(ins[1], axis, rank) for axis in range(rank)]
+
+    def numbers(ins: Buffers) -> list[tirx.Expr]:
+        found = []
+        for place in range(rank - _entries(axes)):
+            size, before = whole(1), whole(0)
+            for left_out, d in zip(gone(ins), ins[0].shape, strict=True):
+                here = tirx.all(tirx.Not(left_out), before == whole(place))
+                size = tirx.Select(here, d.astype("int64"), size)
+                before = before + tirx.Select(left_out, whole(0), whole(1))
+            found.append(size)
+        return found
+
+    def check(ins: Buffers) -> list[tuple[tirx.Expr, str]]:
+        total, left = whole(1), whole(1)
+        for d in ins[0].shape:
+            total = total * d.astype("int64")
+        for size in numbers(ins):
+            left = left * size
+        return [(total == left, "an axis that is removed has more than one element")]
+
+    return vector(ctx, [data, axes], rank - _entries(axes), numbers, check)
+
+
+@results("Unsqueeze", "Squeeze")
+def _same_elements(ctx: Context, data: relax.Expr, _axes: relax.Expr) -> relax.Expr:
+    return op.reshape(data, [as_int64(n) for n in ctx.result()])
+
+
+def _any_entry(axes: tirx.Buffer, axis: int, rank: int) -> tirx.Expr:
+    return tirx.any(*(_on_axis(axes, entry, axis, rank) for entry in range(int(axes.shape[0]))))
+
+
+def _dealt(added: list[tirx.Expr], dims: list[tirx.Expr]) -> list[tirx.Expr]:
+    """1 for each added axis, and the dimensions in order for the others."""
+    found, used = [], whole(0)
+    for one in added:
+        size = whole(1)
+        for place, dim in enumerate(dims):
+            size = tirx.Select(used == whole(place), dim, size)
+        found.append(tirx.Select(one, whole(1), size))
+        used = used + tirx.Select(one, whole(0), whole(1))
+    return found

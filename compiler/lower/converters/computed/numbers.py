@@ -2,7 +2,8 @@
 
 An operator whose result has such sizes has two converters. That of `sizes` gives the shape of its first output as a
 vector of int64, of which the sizes that are not known otherwise are used; or a list of vectors, one for each output.
-That of `results` is called when the sizes are known, as dimensions of `Context.result`.
+That of `results` is called when the sizes are known, as dimensions of `Context.result`. What both need can be
+`prepared` in a tensor, which then is the only input of both.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from typing import Any
 from tvm import relax, te, tirx
 from tvm.ir import StringImm
 
-from heterocc.compiler.lower.converters.registry import RESULTS, SIZES, Context, Converter, converter
+from heterocc.compiler.importer.symbols.contents import Shape
+from heterocc.compiler.lower.converters.registry import PREPARED, RESULTS, SIZES, Context, Converter, converter
 from heterocc.compiler.lower.sized import emit_sized
 
 PLACES = "heterocc_places"
@@ -48,6 +50,21 @@ def sizes(*op_types: str) -> Callable[[Converter], Converter]:
 def results(*op_types: str) -> Callable[[Converter], Converter]:
     """Register a function as the converter of these operators with sizes that were computed before."""
     return converter(*op_types, domain=RESULTS)
+
+
+Rule = Callable[[Sequence[Shape]], Shape]
+_PREPARED: dict[str, Rule] = {}
+
+
+def prepared(op_type: str, shape: Rule) -> Callable[[Converter], Converter]:
+    """Register a function as the converter to the tensor that the two others read; `shape` follows from the inputs'."""
+    _PREPARED[op_type] = shape
+    return converter(op_type, domain=PREPARED)
+
+
+def prepared_shape(op_type: str) -> Rule | None:
+    """The rule for the shape of the tensor that an operator prepares; None if there is none."""
+    return _PREPARED.get(op_type)
 
 
 def whole(number: int) -> tirx.Expr:

@@ -18,8 +18,8 @@ from heterocc.compiler.importer.named_inputs import needed_names, plain_names
 from heterocc.compiler.importer.symbols.repeats import body_of, constants_of, is_control
 from heterocc.compiler.importer.symbols.symbols import Symbols, values_inside
 from heterocc.compiler.lower.backend import PartitionJob
-from heterocc.compiler.lower.converters import RESULTS, SIZES, own_converter
-from heterocc.compiler.lower.converters.computed.numbers import PLACES
+from heterocc.compiler.lower.converters import PREPARED, RESULTS, SIZES, own_converter
+from heterocc.compiler.lower.converters.computed.numbers import PLACES, prepared_shape
 from heterocc.compiler.lower.cpu.programs.repeats import Loops
 from heterocc.compiler.lower.cpu.programs.steps import (
     Choose,
@@ -174,10 +174,20 @@ class _Splitter:
             return node
         if node.domain or own_converter(SIZES, node.op_type) is None:
             raise self.refuse(node, "the shape of its output depends on data")
+        inputs = list(node.input)
+        rule = prepared_shape(node.op_type)
+        if rule is not None:
+            shapes = [self.symbols.shape_of(self.values.get(name)) for name in inputs]
+            shape = self.symbols.dims(rule(shapes))
+            if shape is None or None in shape:
+                raise self.refuse(node, "the rank or a size of its inputs is not known")
+            given, table = inputs, f"{node.name}.prepared"
+            typed = ("int64", shape)
+            inputs = [self.add(node.op_type, given, table, value=typed, domain=PREPARED, attributes=node.attribute)]
         chosen = helper.make_attribute(PLACES, [n for place in places.values() for n in place])
         sizes = self.add(
             node.op_type,
-            list(node.input),
+            inputs,
             f"{node.name}.sizes",
             value=("int64", (len(places),)),
             domain=SIZES,
@@ -187,6 +197,7 @@ class _Splitter:
         known = onnx.NodeProto()
         known.CopyFrom(node)
         known.domain = RESULTS
+        known.input[:] = inputs
         return known
 
     def _require_tensors(self, node: onnx.NodeProto) -> None:

@@ -101,6 +101,32 @@ CASES: dict[str, tuple[str, list[Feed]]] = {
 
 
 @pytest.mark.slow
+def test_the_boxes_that_non_max_suppression_selects_are_those_of_onnx_runtime(tmp_path: Path) -> None:
+    model = _model(
+        """
+        agraph (float[2,40,4] b, float[2,3,40] s, int64 most) => (float[n,4] y)
+            <float overlap = {0.4}, float least = {0.3}, int64[1] first = {0}, int64[1] last = {2}, int64[1] axis = {1},
+             int64[1] end = {3}>
+        {
+            rows = NonMaxSuppression(b, s, most, overlap, least)
+            batch = Slice(rows, first, axis, axis)
+            box = Slice(rows, last, end, axis)
+            pair = Concat<axis = 1>(batch, box)
+            y = GatherND(b, pair)
+        }
+        """
+    )
+    compile_model(model, tmp_path / "m.hcb", devices="CPU", cpu_variant=False, check=False)
+    session = load(tmp_path / "m.hcb")
+    reference = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    numbers = np.random.default_rng(1)
+    for most in (0, 1, 5, 100):
+        boxes = numbers.random((2, 40, 4), np.float32)
+        scores = np.round(numbers.random((2, 3, 40)), 1).astype(np.float32)  # with equal ones
+        _same(session, reference, {"b": boxes, "s": scores, "most": np.array(most)})
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_operators_with_computed_shapes_give_the_results_of_onnx_runtime(name: str, tmp_path: Path) -> None:
     text, feeds = CASES[name]

@@ -1,0 +1,198 @@
+"""NonMaxSuppression: candidates by descending score, of which those that overlap an earlier one too much are dropped.
+
+The selection is computed once, into a table of as many rows as there are boxes of all classes. Its first two rows hold
+counters, the first of them the number of selected boxes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tvm import relax, te, tirx
+
+from heterocc.compiler.importer.symbols.contents import Shape
+from heterocc.compiler.importer.symbols.sizes import number
+from heterocc.compiler.lower.converters.computed.numbers import (
+    element,
+    elements,
+    loop,
+    prepared,
+    results,
+    sizes,
+    table,
+    vector,
+    whole,
+)
+from heterocc.compiler.lower.converters.registry import Context
+from heterocc.compiler.lower.converters.values import dtype_of
+
+_HEAD = 2
+Buffers = Sequence[tirx.Buffer]
+
+
+def _rows(shapes: Sequence[Shape]) -> Shape:
+    """The shape of the table."""
+    scores = shapes[1]
+    if scores is None or len(scores) != 3 or None in scores:
+        return None
+    total = number(1)
+    for size in scores:
+        total = total * (size or total)
+    return total + number(_HEAD), number(3)
+
+
+@prepared("NonMaxSuppression", _rows)
+def _select(
+    ctx: Context,
+    boxes: relax.Expr,
+    scores: relax.Expr,
+    most: relax.Expr | None = None,
+    overlap: relax.Expr | None = None,
+    least: relax.Expr | None = None,
+) -> relax.Expr:
+    if dtype_of(boxes) != "float32" or dtype_of(scores) != "float32":
+        raise NotImplementedError(f"boxes of {dtype_of(boxes)} are not supported")
+    given = [g for g in (most, overlap, least) if g is not None]
+    places = iter(range(2, 2 + len(given)))
+    at = [None if g is None else next(places) for g in (most, overlap, least)]
+    centred = bool(ctx.attrs.get("center_point_box", 0))
+
+    def write(ins: Buffers, out: tirx.Buffer) -> tirx.Stmt:
+        return _Selection(ins, out, at, centred).statement()
+
+    return table(ctx, [boxes, scores, *given], ctx.result(), write, name="suppression")
+
+
+class _Selection:
+    """The statements that select boxes."""
+
+    def __init__(self, ins: Buffers, out: tirx.Buffer, at: Sequence[int | None], centred: bool) -> None:
+        self.boxes, self.scores, self.out, self.centred = ins[0], ins[1], out, centred
+        self.most = whole(0) if at[0] is None else element(ins[at[0]])
+        self.overlap = tirx.const(0, "float32") if at[1] is None else self._number(ins[at[1]])
+        self.least = None if at[2] is None else self._number(ins[at[2]])
+
+    @staticmethod
+    def _number(buffer: tirx.Buffer) -> tirx.Expr:
+        return buffer[tuple([whole(0)] * len(buffer.shape))]
+
+    def _get(self, row: int, column: int) -> tirx.Expr:
+        return self.out[whole(row), whole(column)]
+
+    def _set(self, row: int, column: int, value: tirx.Expr) -> tirx.Stmt:
+        return tirx.BufferStore(self.out, value, [whole(row), whole(column)])
+
+    # counters: boxes of all classes, the last candidate, the next one; boxes of this class, whether to keep, to go on
+    @property
+    def total(self) -> tirx.Expr:
+        return self._get(0, 0)
+
+    @property
+    def last(self) -> tirx.Expr:
+        return self._get(0, 1)
+
+    @property
+    def best(self) -> tirx.Expr:
+        return self._get(0, 2)
+
+    @property
+    def chosen(self) -> tirx.Expr:
+        return self._get(1, 0)
+
+    def statement(self) -> tirx.Stmt:
+        """All batches and classes."""
+        batches, classes, _ = self.scores.shape
+        return tirx.SeqStmt(
+            [self._set(0, 0, whole(0)), loop(batches, lambda b: loop(classes, lambda c: self._one_class(b, c)))]
+        )
+
+    def _one_class(self, b: tirx.Var, c: tirx.Var) -> tirx.Stmt:
+        count = self.scores.shape[2]
+        begin = [self._set(0, 1, whole(-1)), self._set(1, 0, whole(0)), self._set(1, 2, whole(1))]
+
+        def candidate(_: tirx.Var) -> tirx.Stmt:
+            goes_on = tirx.all(self._get(1, 2) == whole(1), self.chosen < self.most)
+            return tirx.IfThenElse(goes_on, self._candidate(b, c), None)
+
+        return tirx.SeqStmt([*begin, loop(count, candidate)])
+
+    def _candidate(self, b: tirx.Var, c: tirx.Var) -> tirx.Stmt:
+        """The next candidate: the box of the highest score after the last one, of equal scores the first."""
+
+        def score(index: tirx.Expr) -> tirx.Expr:
+            return self.scores[b, c, tirx.max(index, whole(0))]
+
+        def compare(i: tirx.Var) -> tirx.Stmt:
+            after = tirx.any(
+                self.last < whole(0),
+                score(i) < score(self.last),
+                tirx.all(score(i) == score(self.last), i > self.last),
+            )
+            better = tirx.any(self.best < whole(0), score(i) > score(self.best))
+            wanted = [after, better] if self.least is None else [score(i) > self.least, after, better]
+            return tirx.IfThenElse(tirx.all(*wanted), self._set(0, 2, i), None)
+
+        def clash(s: tirx.Var) -> tirx.Stmt:
+            other = self.out[self.total - self.chosen + s + whole(_HEAD), whole(2)]
+            return tirx.IfThenElse(self._overlaps(b, self.best, other), self._set(1, 1, whole(0)), None)
+
+        row = self.total + whole(_HEAD)
+        keep = tirx.SeqStmt(
+            [
+                *(tirx.BufferStore(self.out, v, [row, whole(n)]) for n, v in enumerate((b, c, self.best))),
+                self._set(0, 0, self.total + whole(1)),
+                self._set(1, 0, self.chosen + whole(1)),
+            ]
+        )
+        found = tirx.SeqStmt(
+            [
+                self._set(1, 1, whole(1)),
+                loop(self.chosen, clash),
+                tirx.IfThenElse(self._get(1, 1) == whole(1), keep, None),
+                self._set(0, 1, self.best),
+            ]
+        )
+        none = self._set(1, 2, whole(0))
+        return tirx.SeqStmt(
+            [
+                self._set(0, 2, whole(-1)),
+                loop(self.scores.shape[2], compare),
+                tirx.IfThenElse(self.best < whole(0), none, found),
+            ]
+        )
+
+    def _corners(self, b: tirx.Var, index: tirx.Expr) -> tuple[tirx.Expr, ...]:
+        """The least and the largest coordinates of a box: y, x, y, x."""
+        found = [self.boxes[b, index, whole(n)] for n in range(4)]
+        if self.centred:
+            half = tirx.const(2, "float32")
+            x, y, width, height = found
+            return y - height / half, x - width / half, y + height / half, x + width / half
+        low, high = found[:2], found[2:]
+        return (*map(tirx.min, low, high), *map(tirx.max, low, high))
+
+    def _overlaps(self, b: tirx.Var, one: tirx.Expr, other: tirx.Expr) -> tirx.Expr:
+        """Whether the intersection of two boxes is more than the allowed part of their union."""
+        first, second = self._corners(b, one), self._corners(b, other)
+        zero = tirx.const(0, "float32")
+        sides = [
+            tirx.max(tirx.min(first[n + 2], second[n + 2]) - tirx.max(first[n], second[n]), zero) for n in range(2)
+        ]
+        shared = sides[0] * sides[1]
+        areas = [(box[2] - box[0]) * (box[3] - box[1]) for box in (first, second)]
+        union = areas[0] + areas[1] - shared
+        real = tirx.all(areas[0] > zero, areas[1] > zero, union > zero, shared > zero)
+        return tirx.all(real, shared / union > self.overlap)
+
+
+@sizes("NonMaxSuppression")
+def _size(ctx: Context, rows: relax.Expr) -> relax.Expr:
+    return vector(ctx, [rows], 2, lambda ins: [ins[0][whole(0), whole(0)], whole(3)])
+
+
+@results("NonMaxSuppression")
+def _selected(ctx: Context, rows: relax.Expr) -> relax.Expr:
+    def at(given: list[te.Tensor], _: Sequence[tirx.Expr], i: list[tirx.Var]) -> tirx.Expr:
+        return given[0](i[0] + whole(_HEAD), i[1])
+
+    return elements(ctx, [rows], at, "int64", "selected")
