@@ -191,6 +191,8 @@ def _inferred(
     known = {name: found[name] for name in node.input if name in found}
     if any(name and name not in known for name in node.input) or any(a.type == a.GRAPH for a in node.attribute):
         return [], []
+    if any(value.is_opaque for value in known.values()):
+        return [], []
     try:
         schema = onnx.defs.get_schema(node.op_type, given.opset, node.domain)
         types = {n: helper.make_tensor_type_proto(_element(v), v.shape) for n, v in known.items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +12,9 @@ from onnx.backend.test.case import node
 
 def onnx_cases(operators: Sequence[str], names: Sequence[str]) -> list[Any]:
     """ONNX's test cases of these names, which modules of these operators define."""
-    for operator in operators:
-        importlib.import_module(f"{node.__name__}.{operator}")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # some cases compute their own expectation with overflows
+        for operator in operators:
+            importlib.import_module(f"{node.__name__}.{operator}")
     found = {case.name: case for case in node._NodeTestCases}
     return [found[name] for name in names]

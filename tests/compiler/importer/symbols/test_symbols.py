@@ -74,3 +74,9 @@ def test_an_input_of_unknown_rank_stays_so() -> None:
     model.graph.input[0].type.tensor_type.ClearField("shape")
     imported = import_model(model, keep_dims=True)
     assert imported.graph.values[imported.graph.outputs[0]].shape is None
+
+
+def test_a_sequence_beside_dynamic_dimensions_is_imported() -> None:
+    nodes = [N("SequenceConstruct", ["x"], ["s"]), N("SequenceAt", ["s", "c"], ["y"])]
+    model = import_model(dynamic_model(nodes, X, ["y"], {"c": np.array(0)}), keep_dims=True)
+    assert [node.op_type for node in model.graph.nodes] == ["SequenceConstruct", "SequenceAt"]
