@@ -20,8 +20,8 @@ _REDUCTION = 2
 def sized_kernel(function: tirx.PrimFunc, weights: Collection[int], isa: Isa) -> tuple[tirx.PrimFunc, Packings]:
     """A kernel whose sizes are expressions of variables: the kernel, and the packings of its weights.
 
-    Sizes that do not meet the assumptions of the generated code, such as rows shorter than a vector, run in plain loops,
-    or in generated code of single numbers if weights are packed, so that both read the same weights.
+    Sizes that do not meet the assumptions of the generated code, such as rows shorter than a vector, run in plain
+    loops, or in generated code of single numbers if weights are packed, so that both read the same weights.
     """
     plain = in_parallel(function)
     with assuming(dims_of(function)) as found:

@@ -56,7 +56,7 @@ class Assumptions:
         value = self.analyzer.simplify(tvm_ffi.structural_map(expr, [(tirx.Var, number)], order="post"))
         if not isinstance(value, tirx.IntImm):
             return None
-        return Size(int(value), expr)  # type: ignore[return-value]
+        return Size(int(value), expr)
 
     def require(self, rule: _Rule, left: tirx.Expr, right: tirx.Expr) -> None:
         """Record a comparison, unless it holds for all sizes."""
@@ -158,7 +158,7 @@ def as_expr(size: int) -> tirx.Expr:
     return size.expr if isinstance(size, Size) else tirx.const(size, "int64")
 
 
-def _combined(a: Any, b: Any, number: Callable[[int, int], int], rule: Callable[..., tirx.Expr]) -> Any:
+def _combined(a: Any, b: Any, number: Callable[[int, int], int], rule: Callable[..., tirx.Expr]) -> int:
     expr = rule(as_expr(a), as_expr(b))
     value = number(typical(a), typical(b))
     return int(expr) if isinstance(expr, tirx.IntImm) else Size(value, expr)
@@ -182,10 +182,10 @@ def _comparison(number: _Rule, holds: _Rule, fails: _Rule) -> _Rule:
             return NotImplemented
         if isinstance(other, int) and other == 1:
             return number(2, 1)
-        answer = number(self.typical, typical(other))  # type: ignore[arg-type]
+        answer = number(self.typical, typical(other))
         current = _CURRENT.get()
         assert current is not None
-        current.require(holds if answer else fails, self.expr, as_expr(other))  # type: ignore[arg-type]
+        current.require(holds if answer else fails, self.expr, as_expr(other))
         return answer
 
     return compare
@@ -217,10 +217,10 @@ class _Size:
     __ge__ = _comparison(operator.ge, tirx.GE, tirx.LT)
 
     def __neg__(self) -> Any:
-        return 0 - self  # type: ignore[operator]
+        return 0 - self
 
     def __divmod__(self, other: int) -> Any:
-        return self // other, self % other  # type: ignore[operator]
+        return self // other, self % other
 
     def __bool__(self) -> bool:
         return bool(self != 0)
@@ -245,6 +245,7 @@ if TYPE_CHECKING:
         expr: tirx.Expr
         typical: int
 
-        def __new__(cls, typical: int, expr: tirx.Expr) -> Size: ...
+        def __new__(cls, typical: int, expr: tirx.Expr) -> Size:
+            """See _Size."""
 else:
     Size = _Size

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from functools import partial
 from typing import Any
 
 from tvm import tirx
@@ -43,7 +44,7 @@ def generate(function: tirx.PrimFunc, weights: Collection[int], isa: Isa) -> _Do
     """
 
     def of(*kinds: Callable[[Any, Isa], _Done | None], read: Any) -> _Done | None:
-        found = (attempt(lambda kind=kind: kind(read, isa)) for kind in kinds)
+        found = (attempt(partial(kind, read, isa)) for kind in kinds)
         return next((done for done in found if done is not None), None)
 
     kernel = attempt(lambda: read_kernel(function, weights))

@@ -257,9 +257,7 @@ class _Writer:
                     arguments, fixed, emit.bound(tirx.min(vector * index(lanes), index(axis.length - lanes))), lanes
                 )
 
-    def _vector(
-        self, arguments: Arguments, fixed: list[tuple[Axis, tirx.Expr]], start: tirx.Expr, lanes: int
-    ) -> None:
+    def _vector(self, arguments: Arguments, fixed: list[tuple[Axis, tirx.Expr]], start: tirx.Expr, lanes: int) -> None:
         kept = {n: emit.registers(1, lanes, dtype_of(s.value)) for n, s in kept_stages(self.nest)}
         with emit.loop(lanes, "vectorized") as lane:
             place = [*fixed, (self.shape.axis, start + lane)]

@@ -95,7 +95,11 @@ def _worth_it(found: Product) -> bool:
     """Whether vectors lie in a row, are packed, or serve enough rows that copying or computing them pays."""
     if found.vectors.value is not None:
         return typical(found.rows.length) >= ROWS_A_VALUE
-    return found.vectors.weight is not None or found.columns.step(found.vectors.form) == 1 or typical(found.rows.length) >= 8
+    return (
+        found.vectors.weight is not None
+        or found.columns.step(found.vectors.form) == 1
+        or typical(found.rows.length) >= 8
+    )
 
 
 def _side(kernel: Kernel, load: TensorLoad) -> Side | None:

@@ -313,17 +313,13 @@ class _Writer:
         total = self._folded(sums[0], index(0), tirx.Add)
         build.buffer_store(factors, build.float32(1.0) / total[index(0)], [row])
 
-    def _last_exponentials(
-        self, row: tirx.Expr, scores: tirx.Buffer, total: tirx.Buffer, largest: tirx.Buffer
-    ) -> None:
+    def _last_exponentials(self, row: tirx.Expr, scores: tirx.Buffer, total: tirx.Buffer, largest: tirx.Buffer) -> None:
         """The exponentials of a last vector of which only some lanes are keys, the others zeros."""
         keys, lanes = self.form.keys, self.for_keys.lanes
         at = row * index(self.pitch) + index(keys - keys % lanes)
         with emit.loop(lanes, "vectorized") as lane:
             value = tirx.exp(scores[at + lane] - largest[index(0)])
-            build.buffer_store(
-                scores, tirx.Select(lane < index(keys % lanes), value, build.float32(0.0)), [at + lane]
-            )
+            build.buffer_store(scores, tirx.Select(lane < index(keys % lanes), value, build.float32(0.0)), [at + lane])
         with emit.loop(lanes, "vectorized") as lane:
             build.buffer_store(total, total[lane] + scores[at + lane], [lane])
 

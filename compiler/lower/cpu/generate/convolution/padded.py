@@ -130,7 +130,7 @@ def _take(
         return
     # Two vectors hold one of every other column; they have to end, or to begin, inside the row.
     earlier = 0 if is_number(count) and begin + 2 * count <= window.size else 1
-    if window.stride == 2 and count >= lanes and begin >= earlier:
+    if window.stride == 2 and count >= lanes > 1 and begin >= earlier:
         every_other = range(earlier, 2 * lanes, 2)
 
         def take(start: tirx.Expr, width: int) -> None:

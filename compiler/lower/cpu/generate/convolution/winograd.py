@@ -46,7 +46,13 @@ Values = Sequence[tirx.Expr]
 def generate_winograd(kernel: Kernel, isa: Isa) -> tuple[tirx.PrimFunc, tuple[FilteredPanels, ...]] | None:
     """The kernel written with minimal filtering; None if it is not a 3×3 convolution that is faster with it."""
     found = find_convolution(kernel)
-    if found is None or not all(map(is_number, kernel.extents)) or not can_store(kernel) or not can_filter(found) or not filtering_pays(found, isa):
+    if (
+        found is None
+        or not all(map(is_number, kernel.extents))
+        or not can_store(kernel)
+        or not can_filter(found)
+        or not filtering_pays(found, isa)
+    ):
         return None
     writer = _Writer(kernel, found, isa)
     return emit.written(kernel, {found.weight: writer.packing.size}, writer.write), (writer.packing,)

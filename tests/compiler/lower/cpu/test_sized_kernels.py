@@ -1,0 +1,148 @@
+"""Kernels of dynamic sizes against ONNX Runtime, on arrays that end at pages without access."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+
+import numpy as np
+import onnxruntime
+import pytest
+import tvm
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import helper
+
+from heterocc.compiler.importer.pipeline import import_model
+from heterocc.compiler.lower.backend import PartitionJob
+from heterocc.compiler.lower.cpu.alignment import at_any_address
+from heterocc.compiler.lower.cpu.attention import fuse_attention
+from heterocc.compiler.lower.cpu.generate.attention.attention import WRITTEN
+from heterocc.compiler.lower.cpu.generate.isa import isa_of
+from heterocc.compiler.lower.cpu.generate.rows.joins import joined_rows
+from heterocc.compiler.lower.cpu.guarded import in_parallel
+from heterocc.compiler.lower.cpu.maths.pipeline import PIPELINE
+from heterocc.compiler.lower.cpu.schedule import kernel_code
+from heterocc.compiler.lower.cpu.target import cpu_target
+from heterocc.compiler.lower.pipeline import kernel_module
+from heterocc.compiler.lower.straight import arguments_of, bindings_of, is_kernel_call
+from heterocc.runtime.execute.memory import host_tensor
+from tests.compiler.lower.lowered import CPU
+from tests.few_examples import few
+from tests.guard_pages import guarded
+from tests.symbolic_models import dynamic_model
+
+_N = helper.make_node
+Shapes = Mapping[str, Sequence[int | str]]
+
+_RNG = np.random.default_rng(0)
+
+
+def _weight(*shape: int) -> np.ndarray:
+    return _RNG.normal(0, 0.3, shape).astype(np.float32)
+
+
+CASES: dict[str, tuple[list[object], Shapes, dict[str, np.ndarray]]] = {
+    "product": (
+        [_N("MatMul", ["x", "w"], ["p"]), _N("Add", ["p", "b"], ["s"]), _N("Relu", ["s"], ["y"])],
+        {"x": ("n", "m", 24)},
+        {"w": _weight(24, 40), "b": _weight(40)},
+    ),
+    "batched product": ([_N("MatMul", ["x", "z"], ["y"])], {"x": ("n", "m", "k"), "z": ("n", "k", "m")}, {}),
+    "softmax": ([_N("Softmax", ["x"], ["y"], axis=-1)], {"x": ("n", "m")}, {}),
+    "normalisation": (
+        [_N("LayerNormalization", ["x", "g", "h"], ["y"])],
+        {"x": ("n", "m", 40)},
+        {"g": _weight(40), "h": _weight(40)},
+    ),
+    "reduction": ([_N("ReduceMean", ["x"], ["y"], axes=[1], keepdims=0)], {"x": ("n", "m")}, {}),
+    "map": ([_N("Erf", ["x"], ["e"]), _N("Mul", ["e", "z"], ["y"])], {"x": ("n", "m"), "z": ("n", "m")}, {}),
+    "transposition": ([_N("Transpose", ["x"], ["y"], perm=[0, 2, 1])], {"x": ("n", "m", "k")}, {}),
+    "attention": (
+        [
+            _N("MatMul", ["x", "z"], ["s"]),
+            _N("Softmax", ["s"], ["p"], axis=-1),
+            _N("MatMul", ["p", "v"], ["y"]),
+        ],
+        {"x": ("n", "m", 8), "z": ("n", 8, "k"), "v": ("n", "k", 24)},
+        {},
+    ),
+    "convolution": (
+        [_N("Conv", ["x", "w"], ["c"], pads=[1] * 4, strides=[2, 2]), _N("Relu", ["c"], ["y"])],
+        {"x": ("n", 3, "m", "k")},
+        {"w": _weight(8, 3, 3, 3)},
+    ),
+    "pointwise convolution": ([_N("Conv", ["x", "w"], ["y"])], {"x": ("n", 5, "m", "k")}, {"w": _weight(7, 5, 1, 1)}),
+    "depthwise convolution": (
+        [_N("Conv", ["x", "w"], ["y"], pads=[1] * 4, group=4)],
+        {"x": ("n", 4, "m", "k")},
+        {"w": _weight(4, 1, 3, 3)},
+    ),
+    "pooling": (
+        [_N("MaxPool", ["x"], ["y"], kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4)],
+        {"x": ("n", 2, "m", "k")},
+        {},
+    ),
+}
+
+
+@cache
+def kernel(name: str) -> Callable[[Mapping[str, int]], None]:
+    """A function that compares the kernel of a case with ONNX Runtime at some sizes."""
+    nodes, shapes, weights = CASES[name]
+    proto = dynamic_model(nodes, {n: ("float32", dims) for n, dims in shapes.items()}, ["y"], weights)  # type: ignore[arg-type]
+    reference = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    model = import_model(proto, keep_dims=True)
+    graph = model.graph
+    job = PartitionJob("p0", model, CPU, tuple(n.name for n in graph.nodes), graph.inputs, graph.outputs)
+    target = cpu_target(CPU)
+    isa = isa_of(target)
+    module = joined_rows(kernel_module(job, target, rewrite=lambda f: fuse_attention(f, isa)))
+    (call,) = [b.value for b in bindings_of(module.mod["main"]) if is_kernel_call(b.value)]
+    given = [a.name for a in arguments_of(call)]
+    function = module.mod[call.args[0]]
+    code, packings = kernel_code(function, {n for n, a in enumerate(given) if a in module.arrays}, isa)
+    assert WRITTEN in function.attrs or code.script() != in_parallel(function).script(), "no generator takes the kernel"
+    with target:
+        built = tvm.tirx.build(
+            tvm.IRModule({"f": at_any_address(code).with_attr("global_symbol", "f")}), target, pipeline=PIPELINE
+        )["f"]
+    fixed = {n: np.asarray(module.arrays[a]) for n, a in enumerate(given) if a in module.arrays}
+    for packing in packings:
+        fixed[packing.argument] = packing.apply(fixed[packing.argument])
+
+    def compare(sizes: Mapping[str, int]) -> None:
+        rng = np.random.default_rng(1)
+        feeds = {
+            n: rng.standard_normal([sizes[d] if isinstance(d, str) else d for d in dims]).astype(np.float32)
+            for n, dims in shapes.items()
+        }
+        (expected,) = reference.run(None, feeds)
+        names = {name: model.sources.get(name, name) for name in graph.inputs}
+        lent = [guarded(fixed[n] if n in fixed else feeds[names[a]]) for n, a in enumerate(given)]
+        result = guarded(np.full(expected.shape, np.nan, np.float32))
+        built(*map(host_tensor, [*lent, result]))
+        np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-4)
+
+    return compare
+
+
+SIZES = st.one_of(st.integers(1, 5), st.integers(6, 70))
+
+
+LONG_COMPILES = ("attention", "batched product", "convolution")
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name not in LONG_COMPILES])
+@few(12)
+@given(n=st.integers(1, 3), m=SIZES, k=SIZES)
+def test_a_kernel_of_any_size_is_right_and_stays_in_its_arguments(name: str, n: int, m: int, k: int) -> None:
+    kernel(name)({"n": n, "m": m, "k": k})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+@settings(max_examples=300)
+@given(n=st.integers(1, 20), m=SIZES, k=SIZES)
+def test_a_kernel_of_many_sizes_is_right_and_stays_in_its_arguments(name: str, n: int, m: int, k: int) -> None:
+    kernel(name)({"n": n, "m": m, "k": k})
