@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 
 from heterocc.artifacts.errors import HeteroccError
 from heterocc.compiler.checking.compare import FLOAT16, Tolerance, compare
@@ -17,6 +16,7 @@ from heterocc.compiler.importer.draft.draft import Draft
 from heterocc.compiler.importer.operators.opset import lower_opset
 from heterocc.compiler.onnx_backend import HeteroccBackend
 from heterocc.runtime.execute.narrow import dtype_of, from_ort, ort_value
+from heterocc.runtime.execute.ort_session import open_session, session_options
 
 IR_VERSION = 10
 """A version of ONNX's file format that every supported ONNX Runtime loads."""
@@ -80,13 +80,11 @@ def reference_outcome(case: Case) -> Outcome:
 
 def onnx_runtime(case: Case) -> Sequence[Any]:
     """ONNX Runtime's outputs, of a model at versions that it knows if the operators are the same. Raises its errors."""
-    options = ort.SessionOptions()
-    options.log_severity_level = 4
     older = Draft(onnx.ModelProto(), {})
     older.model.CopyFrom(case.model)
     older.model.ir_version = min(case.model.ir_version, IR_VERSION)
     lower_opset(older)
-    session = ort.InferenceSession(older.model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    session = open_session(older.model.SerializeToString(), session_options())
     narrow = any(dtype_of(end.type) for end in (*session.get_inputs(), *session.get_outputs()))
     if not narrow or not case.of_tensors:
         outputs: Sequence[Any] = session.run(None, dict(case.feed))

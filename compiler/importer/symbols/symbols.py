@@ -202,7 +202,15 @@ def _inferred(
             if name in weights and weights[name].nbytes <= _SMALL and weights[name].dtype != object
         }
         inferred = shape_inference.infer_node_outputs(schema, node, types, data)
-    except (onnx.defs.SchemaError, shape_inference.InferenceError, KeyError, ValueError, RuntimeError, TypeError):
+    except (
+        onnx.checker.ValidationError,  # a type that the operator does not take
+        onnx.defs.SchemaError,
+        shape_inference.InferenceError,
+        KeyError,
+        ValueError,
+        RuntimeError,
+        TypeError,
+    ):
         return [], []  # the dimensions stay unknown, and a device says why it refuses the node
     read = [inferred.get(name) for name in node.output]
     dtypes = [_dtype(t.tensor_type.elem_type) if t is not None and t.HasField("tensor_type") else None for t in read]

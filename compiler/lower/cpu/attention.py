@@ -34,7 +34,7 @@ def fuse_attention(function: ImportedFunction, isa: Isa) -> ImportedFunction:
     """The function with a kernel call for each attention, which is attributed to all its nodes."""
     graph = _Graph(_without_idle_calls(function))
     params = graph.function.mod["main"].params
-    with assuming([dim for p in params for dim in p.ty.shape.values]) as assumed:
+    with assuming([dim for p in params for dim in _dims(p)]) as assumed:
         matches = [graph.certain_attention(b.var, assumed, isa) for b in graph.bindings]
     found = {f.last: f for f in matches if f is not None}
     if not found:
@@ -64,6 +64,12 @@ def fuse_attention(function: ImportedFunction, isa: Isa) -> ImportedFunction:
     kept = [b for b in bindings if b[0] in live]
     mod = write_main(builder.get(), function.mod["main"].params, kept, outputs_of(function.mod["main"]))
     return dataclasses.replace(function, mod=mod, node_of=node_of)
+
+
+def _dims(param: relax.Var) -> Sequence[tirx.Expr]:
+    """The dimensions of a tensor, or the sizes that a parameter of sizes has."""
+    dims: Sequence[tirx.Expr] = param.ty.values if isinstance(param.ty, relax.ShapeType) else param.ty.shape.values
+    return dims
 
 
 def _without_idle_calls(function: ImportedFunction) -> ImportedFunction:
