@@ -10,8 +10,8 @@ from heterocc.compiler.importer.symbols.sizes import Size, larger, number, produ
 
 Rule = Callable[[Given], list[Shape] | None]
 
-_FAR = 2**31 - 1
-"""Ends of slices from here on mean the end of the dimension; exporters write the largest int32 or int64."""
+_FAR = 10**9
+"""Ends of slices from here on mean the end of the dimension; exporters write this, or the largest int32 or int64."""
 
 
 def shapes_of(given: Given) -> list[Shape] | None:

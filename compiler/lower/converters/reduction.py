@@ -178,7 +178,7 @@ def reduce_mean(ctx: Context, data: relax.Expr, axes: relax.Expr | None = None) 
 @converter("ReduceMax", "ReduceMin")
 def reduce_extreme(ctx: Context, data: relax.Expr, *rest: relax.Expr) -> relax.Expr:
     """ReduceMax and ReduceMin, of booleans too. Empty tensors are refused: the result would be TVM's initial value."""
-    if 0 in shape_of(data):
+    if any(isinstance(d, int) and d == 0 for d in dims_of(data)):
         raise NotImplementedError("empty tensors are not supported")
     if dtype_of(data) != "bool":
         return ctx.original(data, *rest)
