@@ -42,7 +42,8 @@ class Limit:
 class Given:
     """A node, and what is known of its inputs: their shapes and contents, None for absent and unknown ones.
 
-    `limits` collects what shapes are computed under, by the texts of the sizes.
+    `constants` are the arrays of inputs that are constant. `limits` collects what shapes are computed under, by the
+    texts of the sizes.
     """
 
     node: onnx.NodeProto
@@ -50,6 +51,7 @@ class Given:
     shapes: Sequence[Shape]
     contents: Sequence[Contents | None]
     limits: dict[str, Limit] = field(default_factory=dict)
+    constants: Sequence[np.ndarray | None] = ()
 
     def limit(self, size: Size, most: int) -> None:
         """Record that the model is only valid if `size` is at most `most`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 
 from heterocc.compiler.importer.symbols.contents import Given, Shape
@@ -261,8 +262,25 @@ def _resize(given: Given) -> list[Shape] | None:
     shape = given.shape()
     if shape is None or given.attribute("axes") is not None or given.attribute("keep_aspect_ratio_policy"):
         return None
-    wanted = given.sizes(3) if given.has(3) else None
-    return [tuple(wanted)] if wanted is not None and len(wanted) == len(shape) else None
+    if given.has(3):
+        wanted = given.sizes(3)
+        return [tuple(wanted)] if wanted is not None and len(wanted) == len(shape) else None
+    place = 2 if given.opset >= 11 else 1
+    scales = given.constants[place] if place < len(given.constants) else None
+    if scales is None or scales.size != len(shape):
+        return None
+    return [tuple(None if size is None else _scaled(size, float(s)) for size, s in zip(shape, scales, strict=True))]
+
+
+def _scaled(size: Size, scale: float) -> Size | None:
+    """A size times a scale, rounded down; None unless the scale or its reciprocal is a whole number."""
+    if size.number is not None:
+        return number(math.floor(size.number * scale))
+    if scale >= 1:
+        return size * number(int(scale)) if scale.is_integer() else None
+    parts = 1 / scale if scale > 0 else 0.0
+    # Other reciprocals than those of powers of two are rounded, and their product with a multiple may be less than 1.
+    return quotient(size, number(int(parts))) if parts and math.log2(parts).is_integer() else None
 
 
 def _blocks(given: Given) -> list[Shape] | None:

@@ -145,7 +145,7 @@ def _derive(
         shapes = [symbols.shape_of(found.get(name)) for name in node.input]
         contents = [symbols.contents.get(name) if name else None for name in node.input]
         limits = dict(symbols.limits)
-        given = Given(node, opset, shapes, contents, limits)
+        given = Given(node, opset, shapes, contents, limits, [weights.get(name) for name in node.input])
         kinds: list[str | None] = []
         if is_control(node):
             results = _inside(opset, symbols).results(node, found, weights)

@@ -10,6 +10,7 @@ import numpy as np
 from tvm import relax, te, tirx
 
 from heterocc.compiler.lower.converters.registry import Context, converter
+from heterocc.compiler.lower.converters.resize_sized import resize_sized
 from heterocc.compiler.lower.converters.values import shape_of
 from heterocc.compiler.lower.straight import constant
 
@@ -163,11 +164,16 @@ def _resize(ctx: Context, data: relax.Expr, *rest: relax.Expr | None) -> relax.E
     if len(rest) < 2 and ctx.opset < 11:
         old = {"mode": ctx.text("mode", "nearest"), "coordinate_transformation_mode": "asymmetric"}
         factors = ctx.known(rest[0]).tolist()
+        if ctx.is_symbolic(0):
+            return resize_sized(ctx, data, factors, old, "floor")
         sizes = [_length(s, f) for s, f in zip(shape_of(data), factors, strict=True)]
         return _resample(ctx, data, range(len(sizes)), factors, sizes, old, nearest_floor=True)
     attrs: dict[str, Any] = {k: v.decode() if isinstance(v, bytes) else v for k, v in ctx.attrs.items()}
     if attrs.get("coordinate_transformation_mode") == "tf_crop_and_resize":
         return ctx.original(data, *rest)
+    if ctx.is_symbolic(0):
+        whole = len(rest) < 3 or rest[2] is None
+        return resize_sized(ctx, data, ctx.known(rest[1]).tolist() if whole else None, attrs)
     shape = shape_of(data)
     axes = [int(a) % len(shape) for a in attrs.get("axes", range(len(shape)))]
     scales = ctx.known(rest[1]) if len(rest) > 1 and rest[1] is not None else np.zeros(0)
