@@ -20,6 +20,8 @@ from heterocc.runtime.serve.batch_check import batching_of, check_rows
 from heterocc.runtime.serve.batches import Batching, Share, join, split
 from heterocc.runtime.serve.inference import Input, Request, Work, run_together, share_of
 from heterocc.runtime.serve.models import Served, Tensor
+from heterocc.runtime.serve.options import ServeOptions
+from heterocc.runtime.serve.service import Service
 from heterocc.runtime.serve.workers import Line, Workers
 from heterocc.runtime.session import Session
 from heterocc.runtime.sizes import Sizes
@@ -176,27 +178,49 @@ def test_models_without_a_batch_say_why(tmp_path: Path) -> None:
         assert "no golden inputs" in str(check_rows(session, batching))
 
 
-def test_a_service_runs_waiting_requests_together(tmp_path: Path) -> None:
+def test_requests_that_wait_for_a_service_run_together(tmp_path: Path) -> None:
+    gate = threading.Event()
+
+    async def scenario() -> list[tuple[object, int]]:
+        service = Service(ServeOptions([write(tmp_path / "rows.hcb")], batch=4), 1)
+        try:
+            await service.start()
+            line = service.models.find("rows").line
+
+            async def ask(rows: int) -> tuple[object, int]:
+                x = np.full((rows, 3), rows, np.float32)
+                with service.call("http", "rows", "") as call:
+                    found = await service.run(call, request(x), lambda outputs: outputs[0].array.tolist(), None)
+                assert found == (x * x).tolist()
+                return found, call.job.together if call.job else 0
+
+            blocked = service.workers.submit(line, gate.wait)
+            asked = [asyncio.ensure_future(ask(rows)) for rows in (1, 2, 3, 1)]
+            while len(line.jobs) < len(asked):
+                await asyncio.sleep(0.001)
+            gate.set()
+            await service.workers.result(blocked)
+            return await asyncio.gather(*asked)
+        finally:
+            gate.set()
+            await service.close()
+
+    together = [count for _, count in asyncio.run(asyncio.wait_for(scenario(), 60))]
+    assert together == [3, 3, 1, 3], "one, two and one row fit into a batch of four; three rows do not"
+
+
+def test_a_service_says_which_models_take_no_batches_and_which_sizes_fit(tmp_path: Path) -> None:
     write(tmp_path / "rows.hcb")
     write(tmp_path / "mixed.hcb", "softmax of columns")
     with ServiceProcess(tmp_path, "--workers", 1, "--batch", 4) as service:
         assert [(r["model"], r["reason"]) for r in service.log if r["message"] == "requests run alone"] == [
             ("mixed", "rows of output 'y' depend on the other rows of their batch")
         ]
-        count = 'heterocc_request_batch_count{model="rows",version="1"}'
-        alone = 'heterocc_request_batch_bucket{le="1.0",model="rows",version="1"}'
-        with http_client.InferenceServerClient(service.http, concurrency=8) as client:
-            sent = 0
-            while service.metric(count) == service.metric(alone):
-                assert sent < 4000, "no two requests ran together"
-                arrays = [np.full((1, 3), sent + i, np.float32) for i in range(16)]
-                calls = []
-                for array in arrays:
-                    tensor = http_client.InferInput("x", [1, 3], "FP32")
-                    calls.append(client.async_infer("rows", [tensor.set_data_from_numpy(array)]))
-                for array, call in zip(arrays, calls, strict=True):
-                    assert call.get_result().as_numpy("y").tolist() == (array * array).tolist()
-                sent += len(arrays)
+        with http_client.InferenceServerClient(service.http) as client:
+            x = np.arange(6, dtype=np.float32).reshape(2, 3)
+            given = http_client.InferInput("x", [2, 3], "FP32").set_data_from_numpy(x)
+            assert client.infer("rows", [given]).as_numpy("y").tolist() == (x * x).tolist()
+            assert service.metric('heterocc_request_batch_count{model="rows",version="1"}') == 1
             assert client.get_model_metadata("rows")["inputs"][0]["shape"] == [-1, 3]
             with pytest.raises(
                 InferenceServerException, match="HC110: dimension 'n' of input 'x' must be 1 to 6, got 7"
