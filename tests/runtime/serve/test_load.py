@@ -27,6 +27,7 @@ from tests.runtime import standin
 from tests.runtime.serve.process import SLOW_SHAPE, SLOW_STEPS, ServiceProcess, X
 
 QUEUE = 3
+STATES = ("waiting", "running")
 SLOW = np.zeros(SLOW_SHAPE, np.float32)
 LAST = f"v{SLOW_STEPS - 1}"
 
@@ -80,17 +81,29 @@ def test_more_requests_than_places_are_refused_and_the_others_answered(
     assert set(seen) == {"right", status} and seen["right"] >= QUEUE and sum(seen.values()) == 32
 
 
+def wait_until_idle(service: ServiceProcess) -> None:
+    """Wait until no request waits or runs."""
+    end = time.monotonic() + 20
+    while any(service.metric(f'heterocc_requests_{state}{{model="slow",version="1"}}') for state in STATES):
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
 def test_a_deadline_ends_a_request_in_both_protocols(service: ServiceProcess) -> None:
+    wait_until_idle(service)
     with http_client.InferenceServerClient(service.http) as client:
         with pytest.raises(InferenceServerException, match="HC506: the deadline passed") as caught:
             client.infer("slow", given(http_client), timeout=2000)
         assert caught.value.status() == "504"
+    wait_until_idle(service)
     with grpc_client.InferenceServerClient(service.grpc) as client:
         with pytest.raises(InferenceServerException) as caught:
             client.infer("slow", given(grpc_client), client_timeout=0.004)
         assert caught.value.status() == "StatusCode.DEADLINE_EXCEEDED"
+        wait_until_idle(service)
         with pytest.raises(InferenceServerException, match="HC506"):
             client.infer("slow", given(grpc_client), timeout=2000)
+        wait_until_idle(service)  # a run keeps its place beyond its deadline, and there are three
         assert (client.infer("slow", given(grpc_client), client_timeout=30.0).as_numpy(LAST) == SLOW_STEPS).all()
 
 
