@@ -99,8 +99,7 @@ class Bundle(Closing):
     def member(self, name: str) -> memoryview:
         """A read-only copy of a member's bytes, whose SHA-256 is checked.
 
-        Raises BundleHashError (HC303) if the hash differs from the manifest, and BundleError if there is no such
-        member.
+        Raises BundleHashError (HC303) if the hash differs from the manifest, and BundleError for a missing member.
         """
         data = self._bytes(name)
         if hashlib.sha256(data).hexdigest() != self._hashes[name]:

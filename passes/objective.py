@@ -46,7 +46,7 @@ def require_objective(text: str) -> Objective:
         if objective == text:
             return objective
     raise UsageError(
-        f"there is no objective '{text}'",
+        f"'{text}' is not an objective",
         where=Hint(f"objective={text!r}", "--objective"),
         hint=f"objectives: {', '.join(OBJECTIVES)}",
     )

@@ -81,7 +81,7 @@ class Spread:
 
     def _try_each(self, order: Sequence[int], call: Callable[[Loaded], T]) -> T:
         for member in self.members:
-            member.alive()  # a closed session and a forked child are no failures of a device
+            member.alive()  # a closed session or a forked child does not mean that a device failed
         first: DeviceError | None = None
         for i in order:
             self._busy[i].append(None)

@@ -21,7 +21,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, **_: object) -> str:
-    """Links to files of the repository that are no pages become their names."""
+    """Replace links to files outside `docs/` by their texts."""
     return re.sub(r"\[([^\]]+)\]\(\.\./(?!decisions/)[^)]+\)", r"\1", markdown)
 
 

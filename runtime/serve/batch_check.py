@@ -46,7 +46,7 @@ def check_rows(session: Session, batching: Batching) -> str | None:
     if feed is None:
         return "the bundle has no golden inputs with which its rows could be checked"
     other = {name: np.ascontiguousarray(np.flip(array)) for name, array in feed.items()}
-    count = next((n for n in range(2, batching.limit + 1) if batching.allows(n)), 0)
+    count = next(n for n in range(2, batching.limit + 1) if batching.allows(n))
     names = [t.name for t in session.outputs]
     try:
         if not all(1 in sizes for sizes in batching.sizes):

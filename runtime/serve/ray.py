@@ -43,7 +43,7 @@ def app(args: Mapping[str, Any]) -> Application:
     for name in args:
         if name not in known:
             raise UsageError(
-                f"there is no argument '{name}'", where="heterocc.runtime.serve.ray", hint=nearest(name, known)
+                f"'{name}' is not an argument", where="heterocc.runtime.serve.ray", hint=nearest(name, known)
             )
     if not args.get("models"):
         raise UsageError("'models' is missing", where="heterocc.runtime.serve.ray", hint="models=PATH[,PATH…]")

@@ -16,8 +16,9 @@ import tvm_ffi
 from onnx import numpy_helper
 
 from heterocc.artifacts.errors import HeteroccError, LoweringError
-from heterocc.compiler.checking.compare import FLOAT16, Tolerance, compare
+from heterocc.compiler.checking.compare import compare
 from heterocc.compiler.checking.reference import Reference
+from heterocc.compiler.conformance.outcome import difference
 from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.importer.pipeline import import_model
@@ -133,20 +134,6 @@ def run_case(case: Case, device: TargetDevice, store: Answers | None = None) -> 
     if agrees_with_onnx_runtime(model, case.feed, got):
         return Outcome("right", f"differs from the expectation as ONNX Runtime does: {reason}")
     return Outcome("wrong", reason)
-
-
-def difference(case: Case, got: Sequence[np.ndarray[Any, Any]]) -> str | None:
-    """The difference of the outputs from those that ONNX expects, in words; None if they do not differ."""
-    tolerance = Tolerance(rtol=max(case.rtol, 1e-3), atol=max(case.atol, 1e-5))
-    if any(np.dtype(a.dtype) == np.float16 for a in [*case.feed.values(), *case.expected]):
-        tolerance = FLOAT16
-    if len(got) != len(case.expected):
-        return f"{len(got)} outputs, not {len(case.expected)}"
-    for index, (actual, expected) in enumerate(zip(got, case.expected, strict=True)):
-        found = compare(f"output {index}", actual, expected, tolerance)
-        if not found.ok:
-            return f"output {index}: {found.reason}"
-    return None
 
 
 def agrees_with_onnx_runtime(

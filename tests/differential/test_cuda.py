@@ -11,6 +11,7 @@ import pytest
 
 from heterocc.artifacts.errors import HeteroccError
 from heterocc.compiler.build.pack import Piece, VariantParts, pack
+from heterocc.compiler.conformance.outcome import difference
 from heterocc.compiler.devices.device import TargetDevice
 from heterocc.compiler.devices.names import resolve_devices
 from heterocc.compiler.importer.pipeline import import_model
@@ -21,7 +22,7 @@ from heterocc.compiler.support.query import query_model
 from heterocc.runtime import load
 from heterocc.runtime.native import cuda_unavailable_reason
 from tests.differential.harness import able, fetch, random_placement, run_fresh
-from tests.differential.node_tests import Case, difference
+from tests.differential.node_tests import Case
 from tests.differential.test_node_tests import everything, one_for_each_operator
 
 _REASON = cuda_unavailable_reason()

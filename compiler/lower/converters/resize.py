@@ -10,12 +10,9 @@ import numpy as np
 from tvm import relax, te, tirx
 
 from heterocc.compiler.lower.converters.registry import Context, converter
-from heterocc.compiler.lower.converters.resize_sized import resize_sized
+from heterocc.compiler.lower.converters.resize_sized import HALFWAY, resize_sized
 from heterocc.compiler.lower.converters.values import shape_of
 from heterocc.compiler.lower.straight import constant
-
-_HALFWAY = 1e-6
-"""Positions this close to halfway between two pixels count as halfway, as observed of ONNX Runtime 1.31."""
 
 
 def axis_table(
@@ -129,9 +126,9 @@ def _round(x: float, mode: str) -> int:
     if mode == "ceil":
         return math.ceil(x)
     if mode == "round_prefer_floor":
-        return math.ceil(x - 0.5 - _HALFWAY)
+        return math.ceil(x - 0.5 - HALFWAY)
     if mode == "round_prefer_ceil":
-        return math.floor(x + 0.5 + _HALFWAY)
+        return math.floor(x + 0.5 + HALFWAY)
     raise NotImplementedError(f"nearest_mode {mode}")
 
 

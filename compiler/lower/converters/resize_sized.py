@@ -11,14 +11,14 @@ from heterocc.compiler.lower.converters.registry import Context
 from heterocc.compiler.lower.converters.values import dims_of, dtype_of
 from heterocc.compiler.lower.sized import emit_sized
 
-_HALFWAY = 1e-6
-"""As in resize.py."""
+HALFWAY = 1e-6
+"""Positions this close to halfway between two pixels count as halfway, as observed of ONNX Runtime 1.31."""
 
 _ROUNDING: Mapping[str, Callable[[tirx.Expr], tirx.Expr]] = {
     "floor": tirx.floor,
     "ceil": tirx.ceil,
-    "round_prefer_floor": lambda x: tirx.ceil(x - _f(0.5 + _HALFWAY)),
-    "round_prefer_ceil": lambda x: tirx.floor(x + _f(0.5 + _HALFWAY)),
+    "round_prefer_floor": lambda x: tirx.ceil(x - _f(0.5 + HALFWAY)),
+    "round_prefer_ceil": lambda x: tirx.floor(x + _f(0.5 + HALFWAY)),
 }
 
 

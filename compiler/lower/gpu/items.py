@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 
 import tvm_ffi
-from tvm import relax, s_tir, tirx
+from tvm import s_tir, tirx
 from tvm.ir import Range, TensorLoad
 
+from heterocc.compiler.lower.itemwise import carries_items, for_items
 from heterocc.compiler.lower.relax.kernels import KernelModule
-from heterocc.compiler.lower.straight import (
-    arguments_of,
-    bindings_of,
-    is_kernel_call,
-    outputs_of,
-    substitute,
-    types_of,
-    vars_of,
-    write_main,
-)
 
 _AXES = ("blockIdx.z", "blockIdx.y")
 """The axes of the grid for items, of which a kernel uses the first that its schedule leaves free."""
@@ -33,67 +23,7 @@ def over_items(module: KernelModule, size: tirx.Var) -> KernelModule | None:
 
     Items lie one after the other in every value that depends on an input.
     """
-    main = module.mod["main"]
-    carried = {p for p in main.params if p.name not in module.arrays}
-    for binding in bindings_of(main):
-        if any(v in carried for v in vars_of(binding.value)):
-            carried.add(binding.var)
-    shaped = all(len(ty.shape.values) for var in carried for ty in types_of(var.ty))
-    if not shaped or not all(o in carried for o in outputs_of(main)):
-        return None
-    kernels = _Kernels(module)
-    replace: dict[relax.Var, relax.Expr] = {}
-    for param in main.params:
-        if param in carried:
-            replace[param] = relax.Var(param.name, _for_all(param.ty, size))
-    params = [replace.get(p, p) for p in main.params]
-    bindings: list[tuple[relax.Var, relax.Expr, str]] = []
-    for binding in bindings_of(main):
-        value, var = binding.value, binding.var
-        if is_kernel_call(value):
-            types, given = types_of(var.ty), arguments_of(value)
-            pattern = (*(g in carried for g in given), *(var in carried for _ in types))
-            gvar = kernels.for_items(value.args[0].name_hint, pattern, len(types))
-            if gvar is None:
-                return None
-            if var in carried:
-                given, types = [*given, size], [_for_all(ty, size) for ty in types]
-            value = relax.call_tir(gvar, given, types if isinstance(var.ty, relax.TupleType) else types[0])
-        elif var in carried and isinstance(value, relax.Call):
-            value = relax.op.reshape(value.args[0], _for_all(var.ty, size).shape)
-        bindings.append((var, substitute(value, replace), var.name))
-    outputs = [substitute(o, replace) for o in outputs_of(main)]
-    return dataclasses.replace(module, mod=write_main(kernels.builder.get(), params, bindings, outputs))
-
-
-def _for_all(ty: relax.TensorType, size: tirx.Var) -> relax.TensorType:
-    first, *rest = ty.shape.values
-    return relax.TensorType([size if int(first) == 1 else size * first, *rest], ty.dtype.dtype)
-
-
-class _Kernels:
-    """The kernels of a module for all items, one for each pattern of arguments that hold items."""
-
-    def __init__(self, module: KernelModule) -> None:
-        self.builder = relax.BlockBuilder()
-        self._module = module
-        self._found: dict[tuple[str, tuple[bool, ...]], relax.GlobalVar] = {}
-        self._taken: set[str] = {gvar.name_hint for gvar, _ in module.mod.functions_items()}
-
-    def for_items(self, name: str, pattern: tuple[bool, ...], results: int) -> relax.GlobalVar | None:
-        """The kernel of this name for such arguments, of which the last `results` are written."""
-        if (name, pattern) not in self._found:
-            function = self._module.mod[name]
-            if any(pattern):
-                function = _for_items(function, pattern, results)
-            if function is None:
-                return None
-            fresh = name
-            if any(known == name for known, _ in self._found):
-                fresh = next(f"{name}_{n}" for n in range(len(self._taken) + 1) if f"{name}_{n}" not in self._taken)
-                self._taken.add(fresh)
-            self._found[name, pattern] = self.builder.add_func(function.with_attr("global_symbol", fresh), fresh)
-        return self._found[name, pattern]
+    return for_items(module, size, _for_items) if carries_items(module) else None
 
 
 def _for_items(function: tirx.PrimFunc, pattern: Sequence[bool], results: int) -> tirx.PrimFunc | None:

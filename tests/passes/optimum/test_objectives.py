@@ -209,7 +209,7 @@ def test_the_objective_is_an_option_of_the_pass_and_of_the_policy_optimal_alone(
     assert policy_pipeline("merge", "latency") == policy_pipeline("merge")
     with pytest.raises(UsageError, match="'merge' does not choose by the objective 'transfers'"):
         policy_pipeline("merge", "transfers")
-    with pytest.raises(UsageError, match="no objective 'beauty'"):
+    with pytest.raises(UsageError, match="'beauty' is not an objective"):
         policy_pipeline("optimal", "beauty")
 
 

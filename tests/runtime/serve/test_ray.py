@@ -27,7 +27,7 @@ X = np.arange(16, dtype=np.float32)
     ("args", "message"),
     [
         ({}, "'models' is missing"),
-        ({"models": "m.hcb", "batches": "2"}, "there is no argument 'batches'"),
+        ({"models": "m.hcb", "batches": "2"}, "'batches' is not an argument"),
         ({"models": "m.hcb", "batch": "two"}, "batch must be 1 or more, got 'two'"),
         ({"models": "m.hcb", "replicas": 0}, "replicas must be 1 or more"),
     ],
