@@ -1,6 +1,6 @@
 """Converters of ONNX operators to Relax that TVM's importer lacks or converts wrongly.
 
-Each module registers its converters on import, so a new module must be added to the imports below.
+Each module registers its converters on import, so a new module must be imported below or by its folder.
 """
 
 from heterocc.compiler.lower.converters import (
@@ -9,16 +9,15 @@ from heterocc.compiler.lower.converters import (
     computed,
     computed_shapes,
     contrib,
-    contrib_quantised,
     deformed,
     fourier,
-    fused,
-    fused_attention,
     indexing,
     matrices,
+    ml,
     ngrams,
     normalization,
     pooling,
+    quantised,
     recurrent,
     reduction,
     resize,
@@ -26,8 +25,6 @@ from heterocc.compiler.lower.converters import (
     sorting,
     transposed,
 )
-from heterocc.compiler.lower.converters.ml import encoders, linear, preparing, trees
-from heterocc.compiler.lower.converters.quantised import operators as quantised_operators
 from heterocc.compiler.lower.converters.registry import (
     PREPARED,
     RESULTS,
@@ -48,26 +45,20 @@ __all__ = [
     "computed",
     "computed_shapes",
     "contrib",
-    "contrib_quantised",
     "deformed",
-    "encoders",
     "fourier",
-    "fused",
-    "fused_attention",
     "indexing",
-    "linear",
     "matrices",
+    "ml",
     "ngrams",
     "normalization",
     "own_converter",
     "pooling",
-    "preparing",
-    "quantised_operators",
+    "quantised",
     "recurrent",
     "reduction",
     "resize",
     "shapes",
     "sorting",
     "transposed",
-    "trees",
 ]

@@ -6,7 +6,7 @@ import tvm
 from onnx import helper
 
 from heterocc.artifacts.errors import LoweringError
-from heterocc.compiler.lower.converters.resize import axis_table
+from heterocc.compiler.lower.converters.resize.operators import axis_table
 from heterocc.compiler.lower.pipeline import KernelModule, first_line, kernel_module
 from tests.compiler.lower.lowered import job, model, run_cpu
 

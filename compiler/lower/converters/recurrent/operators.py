@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 from tvm import relax
 
-from heterocc.compiler.lower.converters.recurrent_kernel import FUNCTIONS, GATES, STATES, Layer, write_layer
+from heterocc.compiler.lower.converters.recurrent.kernel import FUNCTIONS, GATES, STATES, Layer, write_layer
 from heterocc.compiler.lower.converters.registry import Context, converter
 from heterocc.compiler.lower.converters.values import dtype_of, fixed, shape_of
 from heterocc.compiler.lower.straight import constant

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax
 
-from heterocc.compiler.lower.converters.contrib import quantised, real
+from heterocc.compiler.lower.converters.contrib.operators import quantised, real
 from heterocc.compiler.lower.converters.quantised.operators import (
     dequantize_linear,
     dynamic_quantize_linear,

@@ -10,7 +10,7 @@ import numpy as np
 from tvm import relax, te, tirx
 
 from heterocc.compiler.lower.converters.registry import Context, converter
-from heterocc.compiler.lower.converters.resize_sized import HALFWAY, resize_sized
+from heterocc.compiler.lower.converters.resize.sized import HALFWAY, resize_sized
 from heterocc.compiler.lower.converters.values import shape_of
 from heterocc.compiler.lower.straight import constant
 

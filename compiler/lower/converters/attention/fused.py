@@ -11,7 +11,7 @@ from itertools import pairwise
 import numpy as np
 from tvm import relax, te, tirx
 
-from heterocc.compiler.lower.converters.attention import Masking, Scores, attend, heads_apart, heads_joined
+from heterocc.compiler.lower.converters.attention.operators import Masking, Scores, attend, heads_apart, heads_joined
 from heterocc.compiler.lower.converters.registry import MICROSOFT, Context, converter
 from heterocc.compiler.lower.converters.values import as_dtype, dtype_of, fixed, is_float, scalar, shape_of
 from heterocc.compiler.lower.straight import constant

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax
 
-from heterocc.compiler.lower.converters.contrib import standard
+from heterocc.compiler.lower.converters.contrib.operators import standard
 from heterocc.compiler.lower.converters.registry import MICROSOFT, Context, converter
 from heterocc.compiler.lower.converters.values import as_dtype, dtype_of, scalar, shape_of
 from heterocc.compiler.lower.straight import constant

@@ -1,0 +1,5 @@
+"""Converters of Resize: to sizes that are known when compiling, and to dynamic ones."""
+
+from heterocc.compiler.lower.converters.resize import operators
+
+__all__ = ["operators"]
