@@ -115,12 +115,13 @@ class _Writer:
         return self.found.taps * sum(r.size for r in rows) * sum(c.size for c in columns)
 
     def _rows_inside(self) -> range:
-        """The rows of outputs that read inside the plane only, also where a vector exceeds the row that it is for."""
+        """The rows of outputs that read and store inside the plane only, even if a vector exceeds its row."""
         rows, columns = self.found.rows, self.found.columns
         reads = self.isa.lanes * columns.stride
         beyond = 0 if columns.stride == 1 and reads <= columns.size else -(-reads // columns.size)
         stop = (rows.size - beyond - 1 - rows.reach + rows.before) // rows.stride + 1
-        return range(-(-rows.before // rows.stride), min(max(stop, 0), rows.places))
+        most = rows.places - 1 if columns.places < self.isa.lanes else rows.places
+        return range(-(-rows.before // rows.stride), min(max(stop, 0), most))
 
     def _vectors_inside(self) -> range:
         """The vectors of outputs that read inputs of their row only, and do not overlap others."""

@@ -49,6 +49,22 @@ def test_dilated_unpadded_and_multiplied_planes_that_threads_share_agree(cpu: st
     check(cpu, Case(2, 33, 1, 1, (14, 31), (2, 5), (2, 1), (1, 1), (1, 0), (0, 4)))
 
 
+@pytest.mark.parametrize(("size", "kernel", "stride"), [((16, 16), 3, 1), ((34, 33), 5, 2), ((18, 9), 2, 1)])
+def test_the_last_row_of_an_unpadded_plane_ends_with_the_plane(size: tuple[int, int], kernel: int, stride: int) -> None:
+    # Threads share planes, so that a number stored into the next one could replace a result there.
+    rng = np.random.default_rng(4)
+    x, w = (rng.standard_normal(shape).astype(np.float32) for shape in ((1, 2, *size), (2, 1, kernel, kernel)))
+    nodes = [helper.make_node("Conv", ["x", "w"], ["y"], group=2, strides=[stride] * 2)]
+    made = Generated(nodes, {"x": x}, {"w": w}, target_of(runnable()[0]))
+    want = made.run()
+    memory = np.frombuffer(mmap.mmap(-1, want.nbytes + 256), np.float32)  # aligned as TVM requires
+    memory[:] = 5
+    found = memory[: want.size].reshape(want.shape)
+    made.code()["f"](tvm.runtime.tensor(x), tvm.runtime.tensor(w), tvm.runtime.from_dlpack(found))
+    assert np.array_equal(found, want)
+    assert (memory[want.size :] == 5).all()
+
+
 def _guarded(array: np.ndarray, at_end: bool) -> np.ndarray:
     """A copy of an array that ends, or begins, at a page that cannot be accessed."""
     page = mmap.PAGESIZE
@@ -64,12 +80,12 @@ def _guarded(array: np.ndarray, at_end: bool) -> np.ndarray:
     return copy
 
 
-def run_between_guards(size: tuple[int, int], stride: int) -> bool:
+def run_between_guards(size: tuple[int, int], stride: int, pad: int) -> bool:
     """Run a kernel on arrays between guards; whether its results are those of the same kernel on others."""
     rng = np.random.default_rng(3)
     x = rng.standard_normal((1, 16, *size)).astype(np.float32)
     w = rng.standard_normal((16, 1, 3, 3)).astype(np.float32)
-    nodes = [helper.make_node("Conv", ["x", "w"], ["y"], group=16, pads=[1] * 4, strides=[stride] * 2)]
+    nodes = [helper.make_node("Conv", ["x", "w"], ["y"], group=16, pads=[pad] * 4, strides=[stride] * 2)]
     kernel = Generated(nodes, {"x": x}, {"w": w}, target_of(runnable()[0]))
     code, want = kernel.code()["f"], kernel.run()
     same = True
@@ -82,6 +98,7 @@ def run_between_guards(size: tuple[int, int], stride: int) -> bool:
 
 @pytest.mark.slow
 def test_nothing_before_or_after_the_tensors_is_read_or_written() -> None:
-    cases = [(size, stride) for size in ((7, 7), (14, 14), (8, 28), (5, 33), (6, 66)) for stride in (1, 2)]
+    sizes = ((7, 7), (14, 14), (16, 16), (8, 28), (5, 33), (6, 66))
+    cases = [(size, stride, pad) for size in sizes for stride in (1, 2) for pad in (0, 1)]
     with ProcessPoolExecutor(1, get_context("spawn")) as process:
         assert all(process.map(run_between_guards, *zip(*cases, strict=True)))
