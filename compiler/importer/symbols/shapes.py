@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from heterocc.compiler.importer.symbols.contents import Given, Shape
 from heterocc.compiler.importer.symbols.ml_shapes import ML, ml_shapes_of
 from heterocc.compiler.importer.symbols.sizes import Size, larger, number, product_of, quotient, smaller
+from heterocc.compiler.importer.symbols.windows import transposed_shapes, window_shapes
 
 Rule = Callable[[Given], list[Shape] | None]
 
@@ -221,43 +222,6 @@ def _pad(given: Given) -> list[Shape] | None:
     return [tuple(dims)]
 
 
-def _window(given: Given) -> list[Shape] | None:
-    """Convolutions and pooling: the spatial dimensions; batch and channels are those of the data and the weights."""
-    shape = given.shape()
-    node = given.node
-    if shape is None:
-        return None
-    rank = len(shape) - 2
-    weights = given.shape(1) if node.op_type == "Conv" else None
-    kernel = given.attribute("kernel_shape")
-    if kernel is None and weights is not None:
-        kernel = [None if d is None else d.number for d in weights[2:]]
-    if kernel is None or None in kernel:
-        return None
-    strides, dilations = (given.attribute(k) or [1] * rank for k in ("strides", "dilations"))
-    pads, mode = given.attribute("pads") or [0] * 2 * rank, given.attribute("auto_pad", b"NOTSET")
-    channels = weights[0] if weights is not None else shape[1]
-    dims: list[Size | None] = [shape[0], channels]
-    for axis in range(rank):
-        size, stride = shape[axis + 2], number(strides[axis])
-        reach = (kernel[axis] - 1) * dilations[axis] + 1
-        if size is None:
-            dims.append(None)
-        elif mode in (b"SAME_UPPER", b"SAME_LOWER"):
-            dims.append(quotient(size + stride - number(1), stride))
-        else:
-            both = pads[axis] + pads[axis + rank] if mode == b"NOTSET" else 0
-            room = size + number(both - reach)
-            if given.attribute("ceil_mode", 0):
-                if size.number is None and (both or strides[axis] > reach):
-                    dims.append(None)  # a last window that begins in the padding is left out
-                    continue
-                room = room + stride - number(1)
-            whole = quotient(room, stride)
-            dims.append(None if whole is None else whole + number(1))
-    return [tuple(dims)]
-
-
 def _resize(given: Given) -> list[Shape] | None:
     shape = given.shape()
     if shape is None or given.attribute("axes") is not None or given.attribute("keep_aspect_ratio_policy"):
@@ -332,10 +296,11 @@ _RULES: Mapping[str, Rule] = {
     "Concat": _concat,
     "Split": _split,
     "Pad": _pad,
-    "Conv": _window,
-    "MaxPool": _window,
-    "AveragePool": _window,
-    "LpPool": _window,
+    "Conv": window_shapes,
+    "MaxPool": window_shapes,
+    "AveragePool": window_shapes,
+    "LpPool": window_shapes,
+    "ConvTranspose": transposed_shapes,
     "Resize": _resize,
     "DepthToSpace": _blocks,
     "SpaceToDepth": _blocks,

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import tvm
+import tvm_ffi
 from onnx import helper
 from tvm import relax, te, tirx
 
 from heterocc.compiler.lower.converters.registry import Context, converter
-from heterocc.compiler.lower.converters.values import as_dtype, dtype_of, fixed, is_float, scalar, shape_of
+from heterocc.compiler.lower.converters.values import as_dtype, dims_of, dtype_of, fixed, is_float, rank_of, scalar
 from heterocc.compiler.lower.straight import constant
 
 op = relax.op
@@ -27,7 +28,7 @@ def _is_inf(ctx: Context, data: relax.Expr) -> relax.Expr:
     if ctx.attrs.get("detect_negative", 1):
         parts.append(op.equal(data, op.negative(infinity)))
     if not parts:
-        return op.zeros(shape_of(data), "bool")
+        return op.zeros(dims_of(data), "bool")
     return op.logical_or(*parts) if len(parts) == 2 else parts[0]
 
 
@@ -40,7 +41,7 @@ def _dropout(
         known = [fixed(v) for v in (ratio, training) if v is not None]
         if not any(value is not None and not value.any() for value in known):
             raise NotImplementedError("dropout in training mode is random")
-    return [data] if ctx.outputs < 2 else [data, constant(np.ones(shape_of(data), dtype=bool))]
+    return [data] if ctx.outputs < 2 else [data, op.ones(dims_of(data), "bool")]
 
 
 @converter("Elu")
@@ -93,12 +94,7 @@ def _pow(ctx: Context, base: relax.Expr, exponent: relax.Expr) -> relax.Expr:
     """Pow with operands of different dtypes; the exponents 1, 2 and 3 become products."""
     result = dtype_of(base)
     fixed = exponent.value.numpy() if isinstance(exponent, tvm.ir.GenericConst) else None
-    if (
-        fixed is not None
-        and fixed.size == 1
-        and fixed.ndim <= len(shape_of(base))
-        and float(fixed.flat[0]) in (1, 2, 3)
-    ):
+    if fixed is not None and fixed.size == 1 and fixed.ndim <= rank_of(base) and float(fixed.flat[0]) in (1, 2, 3):
         return _chain(op.multiply, (base,) * int(fixed.flat[0])) if float(fixed.flat[0]) > 1 else base
     work = result if is_float(base) else "float64"
     if fixed is not None and fixed.size == 1:
@@ -193,16 +189,30 @@ def _bit_shift(ctx: Context, left: relax.Expr, right: relax.Expr) -> relax.Expr:
     return ctx.bb.emit_te(_elementwise(shift), left, right, primfunc_name_hint="bit_shift")
 
 
+def _is_one(size: tirx.Expr) -> bool:
+    return isinstance(size, tirx.IntImm) and int(size) == 1
+
+
+def _broadcast(one: Sequence[tirx.Expr], other: Sequence[tirx.Expr]) -> list[tirx.Expr]:
+    """The shape of two operands after broadcasting. Raises NotImplementedError if it is known only at run time."""
+    rank = max(len(one), len(other))
+    ones = [tirx.IntImm("int64", 1)]
+    shape = []
+    for left, right in zip([*ones * (rank - len(one)), *one], [*ones * (rank - len(other)), *other], strict=True):
+        if not (_is_one(left) or _is_one(right) or tvm_ffi.structural_equal(left, right)):
+            raise NotImplementedError(f"dimensions '{left}' and '{right}' need not be equal")
+        shape.append(right if _is_one(left) else left)
+    return shape
+
+
 def _elementwise(function: Callable[[tirx.Expr, tirx.Expr], tirx.Expr]) -> Callable[[te.Tensor, te.Tensor], te.Tensor]:
     """A tensor expression of two operands with numpy's broadcasting."""
 
     def compute(a: te.Tensor, b: te.Tensor) -> te.Tensor:
-        shape = np.broadcast_shapes(*(tuple(int(d) for d in t.shape) for t in (a, b)))
-
         def at(tensor: te.Tensor, index: tuple[tirx.Var, ...]) -> tirx.Expr:
             own = index[len(index) - len(tensor.shape) :]
-            return tensor(*(0 if int(d) == 1 else i for i, d in zip(own, tensor.shape, strict=True)))
+            return tensor(*(0 if _is_one(d) else i for i, d in zip(own, tensor.shape, strict=True)))
 
-        return te.compute(shape, lambda *i: function(at(a, i), at(b, i)), name="elementwise")
+        return te.compute(_broadcast(a.shape, b.shape), lambda *i: function(at(a, i), at(b, i)), name="elementwise")
 
     return compute

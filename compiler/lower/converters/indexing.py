@@ -17,7 +17,9 @@ from heterocc.compiler.lower.converters.values import (
     dims_of,
     dtype_of,
     fixed,
+    fixed_size,
     inside,
+    is_known_empty,
     rank_of,
     scalar,
     shape_of,
@@ -77,27 +79,26 @@ def gather_nd(ctx: Context, data: relax.Expr, indices: relax.Expr) -> relax.Expr
 @converter("Scatter", "ScatterElements")
 def scatter_elements(ctx: Context, data: relax.Expr, indices: relax.Expr, updates: relax.Expr) -> relax.Expr:
     """ScatterElements: a scatter of single elements."""
-    shape = shape_of(data)
-    axis = ctx.attrs.get("axis", 0) % len(shape)
-    safe = _safe(ctx, indices, shape[axis])
+    axis = ctx.attrs.get("axis", 0) % rank_of(data)
+    safe = _safe(ctx, indices, dims_of(data)[axis])
     return op.scatter_elements(data, safe, updates, axis=axis, reduction=_reduction(ctx))
 
 
 @converter("ScatterND")
 def scatter_nd(ctx: Context, data: relax.Expr, indices: relax.Expr, updates: relax.Expr) -> relax.Expr:
     """ScatterND: a scatter of slices by index tuples."""
-    shape, places = shape_of(data), shape_of(indices)
-    depth = places[-1]
-    if 0 in places:
+    shape, places = dims_of(data), dims_of(indices)
+    depth = fixed_size(indices, -1)
+    if is_known_empty(indices):
         return data
     known = fixed(indices)
-    if known is not None:
+    if known is not None and all(isinstance(size, int) for size in shape[:depth]):
         columns = [_wrapped(known[..., d], shape[d]) for d in range(depth)]
         safe = constant(np.stack([c for c in columns if c is not None], axis=-1))
     else:
 
-        def compute(table: te.Tensor) -> te.Tensor:
-            sizes = [tirx.const(size, "int64") for size in shape[:depth]]
+        def compute(tensors: list[te.Tensor], sizes: list[tirx.Expr], wanted: list[tirx.Expr]) -> te.Tensor:
+            (table,) = tensors
 
             def at(*i: tirx.Var) -> tirx.Expr:
                 count = sizes[-1]
@@ -107,9 +108,9 @@ def scatter_nd(ctx: Context, data: relax.Expr, indices: relax.Expr, updates: rel
                 index = tirx.Select(index < 0, index + count, index)
                 return tirx.max(tirx.const(0, "int64"), tirx.min(index, count - 1))
 
-            return te.compute(places, at, name="safe_index")
+            return te.compute(wanted, at, name="safe_index")
 
-        safe = ctx.bb.emit_te(compute, indices, primfunc_name_hint="safe_index")
+        safe = emit_sized(ctx.bb, compute, [indices], shape[:depth], places, "int64", "safe_index")
     return op.scatter_nd(data, safe, updates, _reduction(ctx))
 
 
@@ -118,7 +119,7 @@ def max_unpool(
     ctx: Context, data: relax.Expr, indices: relax.Expr, output_shape: relax.Expr | None = None
 ) -> relax.Expr:
     """MaxUnpool: writes each value at its index in the flattened output."""
-    rank = len(shape_of(data))
+    rank = rank_of(data)
     if output_shape is not None:
         shape = [int(n) for n in ctx.known(output_shape)]
     else:
@@ -135,7 +136,7 @@ def max_unpool(
 @converter("RoiAlign")
 def roi_align(ctx: Context, data: relax.Expr, rois: relax.Expr, batches: relax.Expr) -> relax.Expr:
     """RoiAlign with the batch indices kept in range."""
-    return ctx.original(data, rois, _safe(ctx, batches, shape_of(data)[0]))
+    return ctx.original(data, rois, _safe(ctx, batches, dims_of(data)[0]))
 
 
 @converter("ReverseSequence")
@@ -186,8 +187,14 @@ def _reduction(ctx: Context) -> str:
     return "update" if reduction == "none" else reduction
 
 
-def _safe(ctx: Context, indices: relax.Expr, size: int) -> relax.Expr:
+def _safe(ctx: Context, indices: relax.Expr, size: Extent) -> relax.Expr:
     _require_elements(size, indices)
+    if not isinstance(size, int):
+
+        def compute(tensors: list[te.Tensor], sizes: list[tirx.Expr], wanted: list[tirx.Expr]) -> te.Tensor:
+            return te.compute(wanted, lambda *i: inside(tensors[0](*i), sizes[0]), name="safe_index")
+
+        return emit_sized(ctx.bb, compute, [indices], [size], dims_of(indices), "int64", "safe_index")
     known = _wrapped(fixed(indices), size)
     if known is not None:
         return constant(known)
@@ -248,7 +255,7 @@ def _taken(ctx: Context, data: relax.Expr, indices: relax.Expr, axis: int) -> re
 def _one_hot(ctx: Context, indices: relax.Expr, depth: relax.Expr, values: relax.Expr) -> relax.Expr:
     """OneHot. Negative indices count from the end; an index out of range gives a row of the off value."""
     size = int(ctx.known(depth).flat[0])
-    rank = len(shape_of(indices)) + 1
+    rank = rank_of(indices) + 1
     axis = ctx.attrs.get("axis", -1) % rank
     whole = indices if dtype_of(indices).startswith(("int", "uint")) else op.astype(indices, "int64")
 

@@ -10,7 +10,7 @@ from onnx import helper
 from tvm import relax
 
 from heterocc.compiler.lower.converters.registry import Context, converter
-from heterocc.compiler.lower.converters.values import as_dtype, dtype_of, rank_of, scalar, shape_of
+from heterocc.compiler.lower.converters.values import as_dtype, dims_of, dtype_of, rank_of, scalar, shape_of
 
 op = relax.op
 
@@ -85,11 +85,12 @@ def _one(data: relax.Expr) -> relax.Expr:
 @converter("RMSNormalization")
 def rms_normalization(ctx: Context, data: relax.Expr, scale: relax.Expr) -> relax.Expr:
     """RMSNormalization as that of a matrix's rows: TVM's kernel needs a 1-D scale and an input of higher rank."""
-    shape = shape_of(data)
+    shape = dims_of(data)
     axis = int(ctx.attrs.get("axis", -1)) % len(shape)
-    whole = math.prod(shape[axis:])
-    if shape_of(scale) != shape[axis:]:
-        scale = op.broadcast_to(scale, shape[axis:])
+    row = shape_of(data, axis)
+    whole = math.prod(row)
+    if shape_of(scale) != row:
+        scale = op.broadcast_to(scale, row)
     flat = ctx.bb.emit(op.reshape(data, (math.prod(shape[:axis]), whole)))
     last = dataclasses.replace(ctx, attrs={**ctx.attrs, "axis": -1})
     scaled = last.original(flat, ctx.bb.emit(op.reshape(scale, (whole,))))

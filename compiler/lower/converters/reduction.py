@@ -9,7 +9,15 @@ from tvm import relax, te, tirx
 from tvm.relax.frontend.onnx import onnx_frontend
 
 from heterocc.compiler.lower.converters.registry import Context, converter
-from heterocc.compiler.lower.converters.values import as_dtype, dims_of, dtype_of, rank_of, scalar, shape_of
+from heterocc.compiler.lower.converters.values import (
+    as_dtype,
+    dims_of,
+    dtype_of,
+    fixed_size,
+    is_known_empty,
+    rank_of,
+    scalar,
+)
 
 op = relax.op
 
@@ -42,9 +50,7 @@ def _index(ctx: Context, data: relax.Expr, axis: int, largest: bool, keepdims: b
     ONNX Runtime behaves the same, because it compares each element with the first.
     """
     count, dtype = dims_of(data)[axis], dtype_of(data)
-    if not isinstance(count, int):
-        raise NotImplementedError(f"dimension {axis}, along the axis, has no fixed size")
-    if count == 0:
+    if isinstance(count, int) and count == 0:
         raise NotImplementedError("the dimension along the axis is empty")
 
     def wins(a: tirx.Var, b: tirx.Var) -> tirx.Expr:
@@ -66,7 +72,7 @@ def _index(ctx: Context, data: relax.Expr, axis: int, largest: bool, keepdims: b
 
     def compute(x: te.Tensor) -> te.Tensor:
         shape = [*x.shape]
-        along = te.reduce_axis((0, count), "k")
+        along = te.reduce_axis((0, shape[axis]), "k")
         kept = [1 if d == axis else n for d, n in enumerate(shape)]
 
         def both(*i: tirx.Var) -> Any:
@@ -87,17 +93,17 @@ def _index(ctx: Context, data: relax.Expr, axis: int, largest: bool, keepdims: b
 @converter("Hardmax")
 def hardmax(ctx: Context, data: relax.Expr) -> relax.Expr:
     """One at the largest element, or at the first of several; zero elsewhere."""
-    shape, rank = shape_of(data), len(shape_of(data))
+    shape, rank = dims_of(data), rank_of(data)
     axis = ctx.attrs.get("axis", -1 if ctx.opset >= 13 else 1) % rank
     if ctx.opset < 13:  # all dimensions from `axis` on are flattened
         rows = [1, 1]
         for d, n in enumerate(shape):
             rows[d >= axis] *= n
         data = ctx.bb.emit(op.reshape(data, rows))
-    flat = shape_of(data)
     along = axis if ctx.opset >= 13 else 1
+    count = fixed_size(data, along)
     best = _index(ctx, data, along, largest=True, keepdims=True, last=False)
-    positions = op.reshape(op.arange(0, flat[along], 1, "int64"), [n if d == along else 1 for d, n in enumerate(flat)])
+    positions = op.reshape(op.arange(0, count, 1, "int64"), [count if d == along else 1 for d in range(rank_of(data))])
     result = op.astype(op.equal(positions, best), dtype_of(data))
     return result if ctx.opset >= 13 else op.reshape(result, shape)
 
@@ -108,8 +114,8 @@ def reduce_log_sum_exp(ctx: Context, data: relax.Expr, axes: relax.Expr | None =
     along = ctx.attrs.get("axes") if axes is None else [int(a) for a in ctx.known(axes).ravel()]
     if not along and ctx.attrs.get("noop_with_empty_axes", 0):
         return data
-    shape = shape_of(data)
-    if 0 in shape:
+    shape = dims_of(data)
+    if is_known_empty(data):
         raise NotImplementedError("empty tensors are not supported")
     dims = sorted(int(a) % len(shape) for a in along) if along else list(range(len(shape)))
     kind = dtype_of(data)
@@ -141,7 +147,7 @@ def global_lp_pool(ctx: Context, data: relax.Expr) -> relax.Expr:
     """The p-norm of each channel."""
     p = float(ctx.attrs.get("p", 2))
     powers = _power(ctx, op.abs(data), p)
-    return _power(ctx, op.sum(powers, list(range(2, len(shape_of(data)))), keepdims=True), 1 / p)
+    return _power(ctx, op.sum(powers, list(range(2, rank_of(data))), keepdims=True), 1 / p)
 
 
 def _power(ctx: Context, value: relax.Expr, exponent: float) -> relax.Expr:
@@ -166,11 +172,9 @@ def reduce_mean(ctx: Context, data: relax.Expr, axes: relax.Expr | None = None) 
     along = ctx.attrs.get("axes") if axes is None else [int(a) for a in ctx.known(axes)]
     if not along and ctx.attrs.get("noop_with_empty_axes", 0):
         return data
-    shape = shape_of(data)
-    dims = [a % len(shape) for a in along] if along else list(range(len(shape)))
-    count = 1
-    for a in dims:
-        count *= shape[a]
+    rank = rank_of(data)
+    dims = [a % rank for a in along] if along else list(range(rank))
+    count = math.prod(fixed_size(data, a) for a in dims)
     total = op.sum(data, dims, bool(ctx.attrs.get("keepdims", 1)))
     return op.divide(total, scalar(count, dtype_of(data)))
 
@@ -178,7 +182,7 @@ def reduce_mean(ctx: Context, data: relax.Expr, axes: relax.Expr | None = None) 
 @converter("ReduceMax", "ReduceMin")
 def reduce_extreme(ctx: Context, data: relax.Expr, *rest: relax.Expr) -> relax.Expr:
     """ReduceMax and ReduceMin, of booleans too. Empty tensors are refused: the result would be TVM's initial value."""
-    if any(isinstance(d, int) and d == 0 for d in dims_of(data)):
+    if is_known_empty(data):
         raise NotImplementedError("empty tensors are not supported")
     if dtype_of(data) != "bool":
         return ctx.original(data, *rest)

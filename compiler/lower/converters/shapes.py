@@ -37,7 +37,7 @@ def _eye_like(ctx: Context, data: relax.Expr) -> relax.Expr:
 @converter("SpaceToDepth")
 def _space_to_depth(ctx: Context, data: relax.Expr) -> relax.Expr:
     """SpaceToDepth in the modes DCR and CRD."""
-    batch, channels, height, width = shape_of(data)
+    batch, channels, height, width = dims_of(data)
     size = ctx.attrs["blocksize"]
     split = op.reshape(data, (batch, channels, height // size, size, width // size, size))
     order = [0, 1, 3, 5, 2, 4] if ctx.text("mode", "DCR") == "CRD" else [0, 3, 5, 1, 2, 4]

@@ -14,11 +14,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import prod
+from typing import Any
 
 from tvm import relax
 
 from heterocc.compiler.lower.converters.registry import Context, converter
-from heterocc.compiler.lower.converters.values import shape_of
+from heterocc.compiler.lower.converters.values import dims_of, fixed_size, shape_of
 
 op = relax.op
 
@@ -32,14 +33,20 @@ _CONVOLUTIONS = {1: op.nn.conv1d, 2: op.nn.conv2d, 3: op.nn.conv3d}
 class AxisConvolution:
     """The convolution along one axis with `size` inputs, `taps` weights and a stride of `stride` outputs.
 
-    The first `begin` outputs are dropped, the next `outputs` are kept.
+    The first `begin` outputs are dropped, the next `size * stride + more` are kept. The size may be an expression; all
+    other numbers of the convolution follow without it.
     """
 
-    size: int
+    size: Any
     taps: int
     stride: int
     begin: int
-    outputs: int
+    more: int
+
+    @property
+    def outputs(self) -> Any:
+        """The number of outputs."""
+        return self.size * self.stride + self.more
 
     @property
     def kernel(self) -> int:
@@ -52,20 +59,34 @@ class AxisConvolution:
         return min(self.begin // self.stride, self.kernel - 1)
 
     @property
-    def places(self) -> int:
+    def _beyond(self) -> int:
+        """The number of groups of `stride` outputs after those of the inputs."""
+        return max(-(-(self.begin + self.more) // self.stride), 0)
+
+    @property
+    def places(self) -> Any:
         """The number of groups of `stride` outputs that are computed."""
-        last = max(-(-(self.begin + self.outputs) // self.stride), self.size)
-        return last - self.first
+        return self.size + (self._beyond - self.first)
 
     @property
     def padding(self) -> tuple[int, int]:
         """The padding before and after the input."""
-        return self.kernel - 1 - self.first, self.places + self.first - self.size
+        return self.kernel - 1 - self.first, self._beyond
 
     @property
-    def steps(self) -> int:
+    def exact(self) -> bool:
+        """Whether all computed outputs are kept."""
+        return self.cut == 0 and (self._beyond - self.first) * self.stride == self.more
+
+    @property
+    def more_steps(self) -> int:
+        """The largest number of outputs that are a stride apart, less the number of inputs."""
+        return -(-self.more // self.stride)
+
+    @property
+    def steps(self) -> Any:
         """The largest number of outputs that are a stride apart."""
-        return -(-self.outputs // self.stride)
+        return self.size + self.more_steps
 
     def part(self, number: int) -> tuple[int, int, tuple[int, int]]:
         """The convolution of every output a stride apart from output `number`.
@@ -74,7 +95,7 @@ class AxisConvolution:
         """
         first, tap = divmod(self.begin + number, self.stride)
         taps = -(-(self.taps - tap) // self.stride)
-        return tap, taps, (taps - 1 - first, first + self.steps - self.size)
+        return tap, taps, (taps - 1 - first, first + self.more_steps)
 
     @property
     def cut(self) -> int:
@@ -89,7 +110,7 @@ def conv_transpose(ctx: Context, data: relax.Expr, weight: relax.Expr, bias: rel
     axes = _axes(ctx, data, weight)
     if axes is None:
         return ctx.original(data, weight, bias)
-    batch, inner = shape_of(data)[:2]
+    batch, inner = dims_of(data)[0], fixed_size(data, 1)
     groups = int(ctx.attrs.get("group", 1))
     outer = shape_of(weight)[1] * groups
     strides, rank = [a.stride for a in axes], len(axes)
@@ -106,7 +127,7 @@ def conv_transpose(ctx: Context, data: relax.Expr, weight: relax.Expr, bias: rel
         split = op.reshape(found, [batch, outer, *strides, *(a.places for a in axes)])
         moved = op.permute_dims(split, [0, 1, *_interleaved(2 + rank, 2, rank)])
         found = op.reshape(moved, [batch, outer, *(a.places * a.stride for a in axes)])
-    if any(a.cut or a.places * a.stride != a.outputs for a in axes):
+    if not all(a.exact for a in axes):
         ends = [a.cut + a.outputs for a in axes]
         found = op.strided_slice(found, list(range(2, 2 + rank)), [a.cut for a in axes], ends)
     return found if bias is None else op.add(found, op.reshape(bias, [1, outer, *[1] * rank]))
@@ -149,12 +170,12 @@ def _in_parts(
         kernel = ctx.bb.emit(op.reshape(kernel, [groups * outer, inner // groups, *taps]))
         padding = [max(0, ends[side]) for side in (0, 1) for _, _, ends in parts]
         made.append(ctx.bb.emit(_CONVOLUTIONS[rank](read, kernel, padding=padding, groups=groups)))
-    batch, channels = shape_of(data)[0], groups * outer
+    batch, channels = dims_of(data)[0], groups * outer
     places = [a.steps for a in axes]
     split = op.reshape(op.concat(made, 1), [batch, *(a.stride for a in axes), channels, *places])
     moved = op.permute_dims(split, [0, 1 + rank, *_interleaved(2 + rank, 1, rank)])
     found = op.reshape(moved, [batch, channels, *(a.steps * a.stride for a in axes)])
-    if all(a.steps * a.stride == a.outputs for a in axes):
+    if all(a.more_steps * a.stride == a.more for a in axes):
         return found
     return op.strided_slice(found, list(spatial), [0] * rank, [a.outputs for a in axes])
 
@@ -165,7 +186,7 @@ def _padded(ctx: Context, data: relax.Expr, weight: relax.Expr) -> Context:
     same = auto in ("SAME_UPPER", "SAME_LOWER")
     if not wanted and not same:
         return ctx
-    sizes, taps = shape_of(data)[2:], shape_of(weight)[2:]
+    sizes, taps = shape_of(data, 2), shape_of(weight)[2:]
     rank = len(sizes)
     strides, dilations, more = (ctx.attrs.get(k, None) or [d] * rank for k, d in _DEFAULTS)
     wanted = list(wanted)[-rank:] if wanted else [n * s for n, s in zip(sizes, strides, strict=True)]
@@ -182,7 +203,7 @@ def _padded(ctx: Context, data: relax.Expr, weight: relax.Expr) -> Context:
 
 def _axes(ctx: Context, data: relax.Expr, weight: relax.Expr) -> tuple[AxisConvolution, ...] | None:
     """The spatial axes; None if this conversion does not apply to the operator."""
-    sizes, taps = shape_of(data)[2:], shape_of(weight)[2:]
+    sizes, taps = dims_of(data)[2:], shape_of(weight)[2:]
     rank = len(sizes)
     strides, dilations, more = (ctx.attrs.get(k, [d] * rank) for k, d in _DEFAULTS)
     if rank not in _CONVOLUTIONS or any(d != 1 for d in dilations):
@@ -192,9 +213,11 @@ def _axes(ctx: Context, data: relax.Expr, weight: relax.Expr) -> tuple[AxisConvo
     pads = [0] * 2 * rank if ctx.text("auto_pad", "NOTSET") == "VALID" else ctx.attrs.get("pads", [0] * 2 * rank)
     found = []
     for d in range(rank):
-        outputs = (sizes[d] - 1) * strides[d] + taps[d] + more[d] - pads[d] - pads[d + rank]
-        found.append(AxisConvolution(sizes[d], taps[d], strides[d], pads[d], outputs))
-    return tuple(found) if all(a.outputs > 0 and a.begin >= 0 for a in found) else None
+        beyond = taps[d] - strides[d] + more[d] - pads[d] - pads[d + rank]
+        found.append(AxisConvolution(sizes[d], taps[d], strides[d], pads[d], beyond))
+    # An expression stands for one or more.
+    fewest = [a.stride + a.more if not isinstance(a.size, int) else a.outputs for a in found]
+    return tuple(found) if min(fewest) > 0 and all(a.begin >= 0 for a in found) else None
 
 
 _DEFAULTS = (("strides", 1), ("dilations", 1), ("output_padding", 0))

@@ -14,11 +14,15 @@ from heterocc.compiler.lower.variables import Extent, as_int64
 
 def shape_of(value: relax.Expr, first: int = 0) -> tuple[int, ...]:
     """The shape of a tensor, from dimension `first` on. Raises NotImplementedError if one of them has no fixed size."""
-    shape = dims_of(value)[first:]
-    for axis, size in enumerate(shape, first % max(1, rank_of(value))):
-        if not isinstance(size, int):
-            raise NotImplementedError(f"dimension {axis} of an input has no fixed size, '{size}'")
-    return shape
+    return tuple(fixed_size(value, axis) for axis in range(rank_of(value))[first:])
+
+
+def fixed_size(value: relax.Expr, axis: int) -> int:
+    """The size of one dimension. Raises NotImplementedError if it is not fixed."""
+    size = dims_of(value)[axis]
+    if not isinstance(size, int):
+        raise NotImplementedError(f"dimension {axis} of an input has no fixed size, '{size}'")
+    return size
 
 
 def dims_of(value: relax.Expr) -> tuple[Any, ...]:
@@ -29,6 +33,11 @@ def dims_of(value: relax.Expr) -> tuple[Any, ...]:
 def rank_of(value: relax.Expr) -> int:
     """The number of dimensions of a tensor."""
     return len(value.ty.shape.values)
+
+
+def is_known_empty(value: relax.Expr) -> bool:
+    """Whether a dimension of fixed size is 0."""
+    return any(isinstance(d, int) and d == 0 for d in dims_of(value))
 
 
 def dtype_of(value: relax.Expr) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 from tvm import relax, te, tirx
 
 from heterocc.compiler.lower.converters.registry import Context
-from heterocc.compiler.lower.converters.values import dtype_of, fixed, shape_of
+from heterocc.compiler.lower.converters.values import dtype_of, fixed, fixed_size, is_known_empty, rank_of, shape_of
 from heterocc.compiler.lower.straight import constant
 
 op = relax.op
@@ -34,7 +34,7 @@ def integer_product(
     Zero points are None for zero; `left_zero` has one element or one a row, `right_zero` one or one a column. None if
     the device does not compute in integers, or the operands are of another form.
     """
-    if not ctx.integers or right.ndim != 2 or 0 in (*right.shape, *shape_of(left)) or len(shape_of(left)) < 2:
+    if not ctx.integers or right.ndim != 2 or 0 in right.shape or is_known_empty(left) or rank_of(left) < 2:
         return None
     weight, shift = signed_weight(right, right_zero)
     data, zero = unsigned(ctx, left, left_zero)
@@ -60,15 +60,15 @@ def integer_convolution(
     It is computed with the channels last. None if the device does not compute in integers, or for groups of several
     channels, another rank, or a weight whose zero point does not go into its numbers.
     """
-    if not ctx.integers or weight.ndim != 4 or 0 in shape_of(data):
+    if not ctx.integers or weight.ndim != 4 or is_known_empty(data):
         return None
-    groups, channels = int(ctx.attrs.get("group", 1)), shape_of(data)[1]
+    groups, channels = int(ctx.attrs.get("group", 1)), fixed_size(data, 1)
     depthwise = groups > 1 and groups == channels == weight.shape[0]
     if groups != 1 and not depthwise:
         return None
     along = None if weight_zero is None else weight_zero.reshape((-1, 1, 1, 1) if weight_zero.size > 1 else ())
     kernel, shift = signed_weight(weight, along)
-    window = _window(ctx, shape_of(data)[2:], weight.shape[2:])
+    window = _window(ctx, shape_of(data, 2), weight.shape[2:])
     if window is None or np.any(shift):
         return None
     number, zero = unsigned(ctx, data, data_zero)

@@ -9,6 +9,7 @@ float64 if below 2**53. The bound of the sum is computed from the constant weigh
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from onnx import helper
@@ -18,7 +19,16 @@ from tvm.relax.frontend.onnx import onnx_frontend
 from heterocc.compiler.lower.converters.quantised.dequantised import note_dequantised
 from heterocc.compiler.lower.converters.quantised.integers import integer_convolution, integer_product
 from heterocc.compiler.lower.converters.registry import Context, converter
-from heterocc.compiler.lower.converters.values import as_dtype, clipped, dtype_of, scalar, shape_of
+from heterocc.compiler.lower.converters.values import (
+    as_dtype,
+    clipped,
+    dims_of,
+    dtype_of,
+    fixed_size,
+    rank_of,
+    scalar,
+    shape_of,
+)
 from heterocc.compiler.lower.straight import constant
 
 op = relax.op
@@ -62,14 +72,14 @@ def levels(
     """The whole numbers of QuantizeLinear in float32, limited to `low` and `high`."""
     number = op.round(steps(ctx, data, scale))
     if zero_point is not None:
-        wide = spread(ctx, zero_point, shape_of(data), ctx.attrs.get("axis", 1))
+        wide = spread(ctx, zero_point, dims_of(data), ctx.attrs.get("axis", 1))
         number = op.add(number, as_dtype(wide, "float32"))
     return ctx.bb.emit(clipped(number, low, high, "float32"))
 
 
 def steps(ctx: Context, data: relax.Expr, scale: relax.Expr) -> relax.Expr:
     """The data in steps of its scale per tensor, axis or block."""
-    wide = as_dtype(spread(ctx, scale, shape_of(data), ctx.attrs.get("axis", 1)), "float32")
+    wide = as_dtype(spread(ctx, scale, dims_of(data), ctx.attrs.get("axis", 1)), "float32")
     return ctx.bb.emit(op.divide(as_dtype(data, "float32"), ctx.bb.normalize(wide)))
 
 
@@ -80,7 +90,7 @@ def dequantize_linear(
     """DequantizeLinear per tensor, axis or block. A constant input is dequantised when compiling."""
     note_dequantised(ctx, data, scale, zero_point)
     dtype = dtype_of(scale)
-    shape, axis = shape_of(data), ctx.attrs.get("axis", 1)
+    shape, axis = dims_of(data), ctx.attrs.get("axis", 1)
     values = []
     for value in (scale, zero_point):
         values.append(None if value is None else spread(ctx, value, shape, axis))
@@ -121,7 +131,7 @@ def matmul_integer(
     exact = _in_integers(integer_product, ctx, left, left_zero, right, right_zero)
     if exact is not None:
         return exact
-    kernel = _weight(ctx, right, right_zero, axis=len(shape_of(right)) - 1)
+    kernel = _weight(ctx, right, right_zero, axis=rank_of(right) - 1)
     dtype = _exact_dtype(ctx, left, kernel, axis=-2)
     number = _centred(ctx, left, left_zero, dtype, rows=True)
     return op.astype(op.round(op.matmul(number, _cast(ctx, kernel, dtype))), "int32")
@@ -141,7 +151,7 @@ def qlinear_conv(
     bias: relax.Expr | None = None,
 ) -> relax.Expr:
     """Quantised convolution, in integers or in float32, whose error is far below one step."""
-    channels = (1, -1, *(1 for _ in shape_of(data)[2:]))
+    channels = (1, -1, *[1] * (rank_of(data) - 2))
     exact = _in_integers(integer_convolution, ctx, data, data_zero, weight, weight_zero)
     if exact is not None:
         sums = exact if bias is None else op.add(exact, _reshaped(ctx, bias, channels))
@@ -175,7 +185,7 @@ def qlinear_matmul(
     if exact is not None:
         result = op.astype(exact, "float32")
     else:
-        kernel = _cast(ctx, _weight(ctx, right, right_zero, axis=len(shape_of(right)) - 1), "float32")
+        kernel = _cast(ctx, _weight(ctx, right, right_zero, axis=rank_of(right) - 1), "float32")
         result = op.matmul(_centred(ctx, left, left_zero, "float32", rows=True), kernel)
     if _size(left_scale) > 1:
         left_scale = _reshaped(ctx, left_scale, (-1, 1))
@@ -224,7 +234,7 @@ def _weight(ctx: Context, weight: relax.Expr, zero: relax.Expr | None, axis: int
     if zero is None:
         return weight
     if _size(zero) > 1:
-        along = [1] * len(shape_of(weight))
+        along = [1] * rank_of(weight)
         along[axis] = -1
         zero = _reshaped(ctx, zero, tuple(along))
     else:
@@ -238,7 +248,7 @@ def _centred(ctx: Context, data: relax.Expr, zero: relax.Expr | None, dtype: str
         return number
     if _size(zero) == 1:
         zero = _flat(ctx, zero)
-    elif rows and len(shape_of(zero)) == 1:
+    elif rows and rank_of(zero) == 1:
         zero = op.reshape(zero, (-1, 1))
     return op.subtract(number, _cast(ctx, zero, dtype))
 
@@ -256,25 +266,25 @@ def _exact_dtype(ctx: Context, data: relax.Expr, kernel: relax.Expr, axis: int |
     return "float32" if most < _EXACT else "float64"
 
 
-def spread(ctx: Context, value: relax.Expr, shape: tuple[int, ...], axis: int) -> relax.Expr:
+def spread(ctx: Context, value: relax.Expr, shape: tuple[Any, ...], axis: int) -> relax.Expr:
     """A scale or zero point reshaped to broadcast against data of `shape`, or repeated for blocks along an axis."""
     block = ctx.attrs.get("block_size", 0)
     if block:
-        known = known_array(ctx, value)
+        known, along = known_array(ctx, value), axis % len(shape)
+        if not isinstance(shape[axis], int):
+            raise NotImplementedError("blocks along a dimension without a fixed size are not supported")
         if known is not None:
             wide = np.repeat(known, block, axis=axis)
-            return constant(np.ascontiguousarray(wide[tuple(slice(0, d) for d in shape)]))
-        wide = ctx.bb.normalize(op.repeat(value, block, axis % len(shape)))
-        return (
-            wide
-            if shape_of(wide) == shape
-            else ctx.bb.normalize(op.strided_slice(wide, [axis % len(shape)], [0], [shape[axis]]))
-        )
+            return constant(np.ascontiguousarray(wide.take(range(shape[axis]), axis)))
+        wide = ctx.bb.normalize(op.repeat(value, block, along))
+        if fixed_size(wide, along) == shape[axis]:
+            return wide
+        return ctx.bb.normalize(op.strided_slice(wide, [along], [0], [shape[axis]]))
     if _size(value) == 1:
         return _flat(ctx, value)
-    along = [1] * len(shape)
-    along[axis] = shape[axis]
-    return _reshaped(ctx, value, tuple(along))
+    sizes = [1] * len(shape)
+    sizes[axis] = -1
+    return _reshaped(ctx, value, tuple(sizes))
 
 
 def known_array(ctx: Context, value: relax.Expr) -> np.ndarray | None:

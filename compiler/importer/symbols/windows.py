@@ -1,0 +1,68 @@
+"""Shapes of convolutions and pooling as expressions of named dimensions."""
+
+from __future__ import annotations
+
+from heterocc.compiler.importer.symbols.contents import Given, Shape
+from heterocc.compiler.importer.symbols.sizes import Size, number, quotient
+
+
+def window_shapes(given: Given) -> list[Shape] | None:
+    """Convolutions and pooling: the spatial dimensions; batch and channels are those of the data and the weights."""
+    shape = given.shape()
+    node = given.node
+    if shape is None:
+        return None
+    rank = len(shape) - 2
+    weights = given.shape(1) if node.op_type == "Conv" else None
+    kernel = given.attribute("kernel_shape")
+    if kernel is None and weights is not None:
+        kernel = [None if d is None else d.number for d in weights[2:]]
+    if kernel is None or None in kernel:
+        return None
+    strides, dilations = (given.attribute(k) or [1] * rank for k in ("strides", "dilations"))
+    pads, mode = given.attribute("pads") or [0] * 2 * rank, given.attribute("auto_pad", b"NOTSET")
+    channels = weights[0] if weights is not None else shape[1]
+    dims: list[Size | None] = [shape[0], channels]
+    for axis in range(rank):
+        size, stride = shape[axis + 2], number(strides[axis])
+        reach = (kernel[axis] - 1) * dilations[axis] + 1
+        if size is None:
+            dims.append(None)
+        elif mode in (b"SAME_UPPER", b"SAME_LOWER"):
+            dims.append(quotient(size + stride - number(1), stride))
+        else:
+            both = pads[axis] + pads[axis + rank] if mode == b"NOTSET" else 0
+            room = size + number(both - reach)
+            if given.attribute("ceil_mode", 0):
+                if size.number is None and (both or strides[axis] > reach):
+                    dims.append(None)  # a last window that begins in the padding is left out
+                    continue
+                room = room + stride - number(1)
+            whole = quotient(room, stride)
+            dims.append(None if whole is None else whole + number(1))
+    return [tuple(dims)]
+
+
+def transposed_shapes(given: Given) -> list[Shape] | None:
+    """Transposed convolutions: the spatial dimensions; batch and channels are those of the data and the weights."""
+    shape, weights, wanted = given.shape(), given.shape(1), given.attribute("output_shape")
+    if shape is None or weights is None or weights[1] is None:
+        return None
+    rank = len(shape) - 2
+    strides, dilations = (given.attribute(k) or [1] * rank for k in ("strides", "dilations"))
+    pads, more = given.attribute("pads") or [0] * 2 * rank, given.attribute("output_padding") or [0] * rank
+    mode = given.attribute("auto_pad", b"NOTSET")
+    dims: list[Size | None] = [shape[0], weights[1] * number(given.attribute("group", 1))]
+    for axis in range(rank):
+        size, taps = shape[axis + 2], weights[axis + 2]
+        if wanted:
+            dims.append(number(int(wanted[axis - rank])))
+        elif size is None or taps is None or taps.number is None:
+            dims.append(None)
+        elif mode in (b"SAME_UPPER", b"SAME_LOWER"):
+            dims.append(size * number(strides[axis]))
+        else:
+            both = pads[axis] + pads[axis + rank] if mode == b"NOTSET" else 0
+            beyond = (taps.number - 1) * dilations[axis] + 1 - strides[axis] + more[axis] - both
+            dims.append(size * number(strides[axis]) + number(beyond))
+    return [tuple(dims)]
