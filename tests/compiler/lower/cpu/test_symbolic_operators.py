@@ -1,0 +1,84 @@
+"""Operators with dynamic dimensions, several in one executable, compared with ONNX Runtime."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import helper
+
+from tests.compiler.lower.cpu.test_symbolic import compare
+from tests.symbolic_models import dynamic_model
+
+_N = helper.make_node
+
+
+def test_operators_along_and_beside_dynamic_dimensions_agree_with_onnx_runtime(tmp_path: Path) -> None:
+    nodes = [
+        _N("Abs", ["x"], ["a"]),
+        _N("Pow", ["a", "e"], ["power"]),
+        _N("CumSum", ["x", "axis"], ["sums"]),
+        _N("ArgMax", ["x"], ["best"], axis=1),
+        _N("Hardmax", ["x"], ["hard"], axis=-1),
+        _N("ReduceLogSumExp", ["x"], ["log"], axes=[2], keepdims=0),
+        _N("ScatterElements", ["x", "i", "u"], ["scattered"], axis=1),
+        _N("ScatterND", ["x", "places", "rows"], ["replaced"]),
+    ]
+    constants = {"e": np.float32(0.7), "axis": np.int64(1)}
+    inputs = {
+        "x": ("float32", ("n", "m", 8)),
+        "i": ("int64", ("n", 2, 8)),
+        "u": ("float32", ("n", 2, 8)),
+        "places": ("int64", ("k", 2)),
+        "rows": ("float32", ("k", 8)),
+    }
+    outputs = ["power", "sums", "best", "hard", "log", "scattered", "replaced"]
+    rng = np.random.default_rng(0)
+    feeds = []
+    for n, m, k in ((1, 3, 1), (4, 7, 3)):
+        feeds.append(
+            {
+                "x": rng.standard_normal((n, m, 8)).astype(np.float32),
+                "i": np.stack([rng.permutation(m)[:2] for _ in range(n * 8)])
+                .reshape(n, 8, 2)
+                .transpose(0, 2, 1)
+                .copy(),
+                "u": rng.standard_normal((n, 2, 8)).astype(np.float32),
+                "places": np.array([(p % n, p // n) for p in rng.permutation(n * m)[:k]]),
+                "rows": rng.standard_normal((k, 8)).astype(np.float32),
+            }
+        )
+    compare(dynamic_model(nodes, inputs, outputs, constants), tmp_path, feeds)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("channels", "taps", "attributes"),
+    [
+        (9, 3, {"strides": [2, 2], "pads": [1] * 4, "output_padding": [1, 1]}),
+        (6, 4, {"strides": [2, 2], "pads": [1] * 4}),
+        (9, 5, {"strides": [3, 2], "pads": [2, 0, 1, 1]}),
+        (6, 3, {"pads": [1] * 4}),
+    ],
+)
+def test_transposed_convolutions_of_any_size_agree_with_onnx_runtime(
+    channels: int, taps: int, attributes: dict[str, list[int]], tmp_path: Path
+) -> None:
+    rng = np.random.default_rng(0)
+    weights = {
+        "w": rng.standard_normal((8, channels, taps, taps)).astype(np.float32),
+        "b": rng.standard_normal(channels).astype(np.float32),
+    }
+    nodes = [_N("ConvTranspose", ["x", "w", "b"], ["y"], **attributes)]
+    proto = dynamic_model(nodes, {"x": ("float32", ("n", 8, "h", "w"))}, ["y"], weights)
+    sizes = ((1, 5, 7), (3, 8, 4))
+    compare(proto, tmp_path, [{"x": rng.standard_normal((n, 8, h, w)).astype(np.float32)} for n, h, w in sizes])
+
+
+def test_a_transposed_convolution_of_any_batch_agrees_with_onnx_runtime(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    weight = rng.standard_normal((4, 3, 2, 2)).astype(np.float32)
+    nodes = [_N("ConvTranspose", ["x", "w"], ["y"], strides=[2, 2])]
+    proto = dynamic_model(nodes, {"x": ("float32", ("n", 4, 6, 5))}, ["y"], {"w": weight})
+    compare(proto, tmp_path, [{"x": rng.standard_normal((n, 4, 6, 5)).astype(np.float32)} for n in (1, 3)])
