@@ -146,3 +146,20 @@ def test_a_kernel_of_any_size_is_right_and_stays_in_its_arguments(name: str, n: 
 @given(n=st.integers(1, 20), m=SIZES, k=SIZES)
 def test_a_kernel_of_many_sizes_is_right_and_stays_in_its_arguments(name: str, n: int, m: int, k: int) -> None:
     kernel(name)({"n": n, "m": m, "k": k})
+
+
+def test_convolutions_of_an_image_that_was_halved_several_times_are_generated() -> None:
+    nodes = [
+        _N("MaxPool", ["x"], ["a"], kernel_shape=[3, 3], strides=[4, 4]),
+        _N("MaxPool", ["a"], ["b"], kernel_shape=[3, 3], strides=[2, 2]),
+        _N("Conv", ["b", "w"], ["y"]),
+    ]
+    proto = dynamic_model(nodes, {"x": ("float32", ("n", 4, "m", "k"))}, ["y"], {"w": _weight(8, 4, 1, 1)})
+    model = import_model(proto, keep_dims=True)
+    graph, target = model.graph, cpu_target(CPU)
+    job = PartitionJob("p0", model, CPU, tuple(n.name for n in graph.nodes), graph.inputs, graph.outputs)
+    module = kernel_module(job, target)
+    for _, function in module.mod.functions_items():
+        if isinstance(function, tvm.tirx.PrimFunc):
+            code, _ = kernel_code(function, {1}, isa_of(target))
+            assert code.script() != in_parallel(function).script()
