@@ -21,8 +21,7 @@ _GENERATED = frozenset(
 )
 """Operators whose code is generated for all sizes, or which move little data."""
 _WINDOWS = frozenset({"AveragePool", "Conv", "MaxPool"})
-"""Operators whose code for channels or images of any size is slower, unlike that for a batch of any size: SqueezeNet
-takes 420 ms for an image of any height and width, ONNX Runtime 7.4 ms."""
+"""Operators with generated code for a batch of any size, which for images of any size may fall back to loops."""
 
 
 def is_expected_fast(model: ImportedModel) -> bool:

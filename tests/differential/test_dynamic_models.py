@@ -51,6 +51,9 @@ def test_a_model_at_three_sizes_on_the_cpu_alone_equals_onnx_runtime(name: str, 
     expected = []
     for number, shapes in enumerate(SIZES[name]):
         feed = models.feeds(path, shapes, seed=number)
+        if "bytes" in feed:
+            # Zeros and ones alone leave variances of nothing but rounding, whose roots magika divides by.
+            feed["bytes"] = np.random.default_rng(number).integers(0, 256, feed["bytes"].shape, np.int32)
         np.savez(tmp_path / f"in{number}.npz", **feed)
         expected.append(reference.run(None, feed))
     fresh(RUN.format(folder=tmp_path, count=len(expected)))
