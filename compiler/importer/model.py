@@ -14,7 +14,8 @@ import onnx
 from onnx import helper
 
 from heterocc.compiler.importer.draft.draft import np_type, reads
-from heterocc.compiler.importer.symbols.sizes import least_size
+from heterocc.compiler.importer.symbols.contents import Contents
+from heterocc.compiler.importer.symbols.sizes import least_size, number
 from heterocc.compiler.importer.symbols.symbols import Symbols
 from heterocc.passes.graph import DTYPE_BYTES, Graph, Value
 from heterocc.passes.show.printer import count, human_bytes
@@ -34,8 +35,8 @@ class ImportedModel:
     shapes for inputs with dynamic dimensions, by the model's own names, with which ONNX Runtime runs the model.
     `symbols` are the named dimensions of the inputs, and what follows from them; None if all sizes are fixed.
     `planned` are the least and largest sizes of these for which memory of GPUs is planned; without them GPUs run no
-    node with a dynamic dimension. `classes` are the names of classes that outputs have numbers of, or columns for, by
-    the model's own names.
+    node with a dynamic dimension. `contents` are the integers that nodes compute from shapes, if `at` fixed all
+    sizes. `classes` are the names of classes that outputs have numbers of, or columns for, by the model's own names.
     """
 
     name: str
@@ -52,6 +53,7 @@ class ImportedModel:
     symbols: Symbols | None = None
     planned: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     classes: Mapping[str, tuple[str | int, ...]] = field(default_factory=dict)
+    contents: Mapping[str, Contents] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         """One short line; the fields hold all weights."""
@@ -165,7 +167,15 @@ class ImportedModel:
             )
 
         values = {name: fixed(value) for name, value in self.graph.values.items()}
-        return dataclasses.replace(self, graph=dataclasses.replace(self.graph, values=values), symbols=None)
+        contents = {
+            name: np.array([None if e is None else number(e.at(sizes)) for e in found.flat], object).reshape(
+                found.shape
+            )
+            for name, found in self.symbols.contents.items()
+            if all(e is None or e.names <= sizes.keys() for e in found.flat)
+        }
+        graph = dataclasses.replace(self.graph, values=values)
+        return dataclasses.replace(self, graph=graph, symbols=None, contents=contents)
 
     def shape_texts(self) -> list[str]:
         """The inputs' shapes by the model's own names, in the form of `--shape`: `image=1,3,224,224`."""

@@ -23,7 +23,7 @@ class Variables:
     def __init__(self, model: ImportedModel) -> None:
         symbols = model.symbols
         self._sizes = {} if symbols is None else symbols.sizes
-        self._contents = {} if symbols is None else symbols.contents
+        self._contents = model.contents if symbols is None else symbols.contents
         names = () if symbols is None else (*symbols.names, *symbols.fresh)
         self._vars = {name: tirx.Var(f"d{i}_{_identifier(name)}", "int64") for i, name in enumerate(names)}
 

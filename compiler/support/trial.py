@@ -20,6 +20,7 @@ from heterocc.compiler.files.records import toolchain_digest
 from heterocc.compiler.importer.model import ImportedModel
 from heterocc.compiler.lower.backend import Lowering
 from heterocc.compiler.support.cache import Answer, Answers, NoCache
+from heterocc.compiler.support.sized_speed import has_generated_code, is_expected_fast
 from heterocc.passes.graph import Node, Value
 from heterocc.runtime.select.ranking import GPU_BACKENDS
 
@@ -85,6 +86,7 @@ class Support:
         self._answers: dict[str, Answer] = {}
         self._lowerings: dict[str, Lowering] = {}
         self._is_batch: bool | None = None
+        self._is_fast: bool | None = None
 
     def refusal(self, node: Node, device: TargetDevice) -> Refusal | None:
         """The reason why `device` cannot run `node`, or None if it can. The trial comes last, after cheap rules."""
@@ -112,6 +114,10 @@ class Support:
         for role, value in touched:
             if device.static_shapes_only and not value.is_static and not self._takes_sizes(value, device):
                 return Refusal("shape", f"{role} '{value.name}' has shape {shape_text(value)}, known only at run time")
+        if device.backend == "cpu" and self.beside_last_resort and any(not v.is_static for _, v in touched):
+            slower = self._slower(node, device)
+            if slower is not None:
+                return Refusal("shape", slower)
         for role, value in touched:
             nbytes = self._most_bytes(value)
             if device.max_buffer is not None and nbytes > device.max_buffer:
@@ -125,20 +131,27 @@ class Support:
     def _takes_sizes(self, value: Value, device: TargetDevice) -> bool:
         """Whether code for the device takes sizes at run time: those that follow from named dimensions.
 
-        A GPU needs their largest values, by which its memory is planned. A CPU beside a device of last resort takes
-        only a batch of separate items, which runs at the speed of fixed shapes.
+        A GPU needs their largest values, by which its memory is planned.
         """
         if value.shape is None or None in value.shape or not self.model.bounds_are_known:
             return False
         if device.backend in GPU_BACKENDS:
             return self.model.most_bytes(value.name) is not None
-        if device.backend != "cpu":
-            return False
-        if not self.beside_last_resort:
-            return True
+        return device.backend == "cpu"
+
+    def _slower(self, node: Node, device: TargetDevice) -> str | None:
+        """The reason why ONNX Runtime is expected to run a node of dynamic dimensions faster than the CPU, or None."""
         if self._is_batch is None:
             self._is_batch = self.batches(self.model, device)
-        return self._is_batch
+        if self._is_batch:
+            return None
+        if self._is_fast is None:
+            self._is_fast = is_expected_fast(self.model)
+        if not self._is_fast:
+            return "code for the dynamic dimensions of this model is expected to be slower than ONNX Runtime"
+        if not has_generated_code(self.model, node):
+            return "code for its dynamic dimensions is expected to be slower than ONNX Runtime"
+        return None
 
     def _most_bytes(self, value: Value) -> int:
         """The most bytes of a value; 0 if they are known only at run time."""

@@ -17,6 +17,7 @@ from heterocc.artifacts.errors import DynamicShapeError, FeedError, ShapeOptionE
 from heterocc.artifacts.reader import open_bundle
 from heterocc.compiler import Reporter, compile_model, verify_bundle
 from heterocc.compiler.cli.main import app
+from heterocc.compiler.support.query import query_model
 from heterocc.runtime import load
 from tests.compiler.onnx_build import I64, model, node, noise
 from tests.compiler.onnx_build import save as save_model
@@ -91,19 +92,39 @@ def test_dimensions_of_one_name_must_agree_in_a_feed(tmp_path: Path) -> None:
             session.run({"a": noise(3, 2), "b": noise(1, 2)})
 
 
+def test_dynamic_nodes_with_generated_code_run_on_the_cpu_beside_onnx_runtime(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    nodes = [helper.make_node("Transpose", ["x"], ["t"]), helper.make_node("MatMul", ["x", "t"], ["y"])]
+    save(path, nodes, {"x": ["n", "m"]}, {"y": ["n", "n"]})
+    query = query_model(path)
+    assert set(query.affinity.values()) == {"CPU"} and query.unsupported("CPU") == ()
+
+
+def test_a_model_without_generated_code_for_its_sizes_stays_in_onnx_runtime_with_a_reason(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    nodes = [helper.make_node("CumSum", ["x", "axis"], ["s"]), helper.make_node("Relu", ["s"], ["y"])]
+    save(path, nodes, {"x": ["n", "m"]}, {"y": ["n", "m"]}, {"axis": np.array(0, np.int64)})
+    query = query_model(path)
+    assert set(query.affinity.values()) == {"ORT"}
+    reason = query.reason(query.graph.nodes[0].name, "CPU")
+    assert reason == "code for the dynamic dimensions of this model is expected to be slower than ONNX Runtime"
+
+
 def test_nodes_of_known_shape_stay_on_the_cpu_and_a_note_names_the_dimension(tmp_path: Path) -> None:
     nodes = [
         helper.make_node("Tanh", ["c"], ["t"], name="tanh"),
         helper.make_node("MatMul", ["t", "w"], ["s"], name="fixed"),
-        helper.make_node("Add", ["x", "s"], ["y"], name="sum"),
+        helper.make_node("Add", ["x", "s"], ["a"], name="sum"),
+        helper.make_node("CumSum", ["a", "axis"], ["y"], name="total"),
     ]
     path = tmp_path / "m.onnx"
-    save(path, nodes, {"c": [1, 4], "x": ["n", 8]}, {"y": ["n", 8], "s": [1, 8]}, {"w": noise(4, 8)})
+    constants = {"w": noise(4, 8), "axis": np.array(0, np.int64)}
+    save(path, nodes, {"c": [1, 4], "x": ["n", 8]}, {"y": ["n", 8], "s": [1, 8]}, constants)
     reporter = Reporter()
     report = compile_model(path, tmp_path / "m.hcb", reporter=reporter)
     placed = report.plan.device_of
     assert {placed["tanh"], placed["fixed"]} == {"CPU"} and placed["sum"] == "ORT"
-    assert any("dimension n stays dynamic: 1 node of variant main run in ONNX Runtime" in n for n in reporter.notes)
+    assert any("dimension n stays dynamic: 2 nodes of variant main run in ONNX Runtime" in n for n in reporter.notes)
     with load(tmp_path / "m.hcb") as session:
         for size in (1, 3, 100):
             feed = {"c": noise(1, 4), "x": noise(size, 8, seed=size)}

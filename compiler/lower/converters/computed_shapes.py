@@ -10,7 +10,7 @@ from heterocc.compiler.lower.converters.registry import Context, converter
 from heterocc.compiler.lower.converters.values import dims_of, dtype_of
 from heterocc.compiler.lower.sized import emit_sized
 from heterocc.compiler.lower.straight import constant
-from heterocc.compiler.lower.variables import Extent, as_int64
+from heterocc.compiler.lower.variables import Extent, as_int64, same
 
 op = relax.op
 
@@ -70,6 +70,7 @@ def _slice(ctx: Context, data: relax.Expr, *ends: relax.Expr | None) -> relax.Ex
         raise NotImplementedError("the start of the slice is computed from data")
     sizes = dims_of(data)
     places = [int(a) for a in axes] if axes is not None else list(range(len(starts)))
+    result = ctx.result()
     stride: dict[int, int] = {}
     begin: dict[int, Extent] = {}
     for index, (axis, start) in enumerate(zip(places, starts, strict=True)):
@@ -77,6 +78,8 @@ def _slice(ctx: Context, data: relax.Expr, *ends: relax.Expr | None) -> relax.Ex
         if step < 1:
             raise NotImplementedError("a slice that runs backwards needs dimensions of a fixed size")
         axis %= len(sizes)
+        if step == 1 and same([result[axis]], [sizes[axis]]):
+            continue  # all of the axis
         from_back = isinstance(start, int) and start < 0
         begin[axis] = tirx.max(tirx.const(0, "int64"), as_int64(sizes[axis]) + start) if from_back else start
         stride[axis] = step
@@ -93,7 +96,7 @@ def _slice(ctx: Context, data: relax.Expr, *ends: relax.Expr | None) -> relax.Ex
 
         return te.compute(shape, lambda *i: data(*map(place, range(len(i)), i)), name="slice")
 
-    return emit_sized(ctx.bb, compute, [data], list(begin.values()), ctx.result(), dtype_of(data), "slice")
+    return emit_sized(ctx.bb, compute, [data], list(begin.values()), result, dtype_of(data), "slice")
 
 
 @converter("Tile")

@@ -14,6 +14,11 @@ from tvm import sym, tirx
 TYPICAL = (61, 67, 71, 73, 79, 83, 89, 97)
 """Values of a kernel's variables by which generators choose: primes, so that few sizes are equal by chance."""
 
+LARGE = (557, 569, 577, 587, 593, 599, 601, 607)
+"""Typical values of variables whose quotients are sizes, such as the side of an image that was halved several times."""
+
+_SMALL_QUOTIENT = 48
+
 
 _Rule = Callable[[Any, Any], Any]
 
@@ -23,9 +28,14 @@ class SizeUnknownError(TypeError):
 
 
 class Assumptions:
-    """The variables of sizes, all at least 1, and conditions on them under which generated code is right."""
+    """The variables of sizes, all at least 1, and conditions on them under which generated code is right.
+
+    Dimensions that depend on one variable are at least 1, too: a smaller size is an error before the run
+    (`least_size`), unless the dimension is limited from below.
+    """
 
     def __init__(self, dims: Iterable[tirx.Expr]) -> None:
+        dims = list(dims)
         self.conditions: list[tirx.Expr] = []
         self.analyzer = sym.Analyzer()
         self._typical: list[tuple[tirx.Var, int]] = []
@@ -35,6 +45,9 @@ class Assumptions:
                     number = TYPICAL[len(self._typical) % len(TYPICAL)]
                     self._typical.append((var, number))
                     self.analyzer.update(var, sym.ConstIntBound(1, sym.ConstIntBound.POS_INF))
+        compound = [dim for dim in dims if not isinstance(dim, tirx.Var | tirx.IntImm)]
+        self._enlarge(compound)
+        self._positive = [(dim, self._positive_var()) for dim in compound if _is_bounded(dim)]
 
     def __bool__(self) -> bool:
         return bool(self._typical)
@@ -58,14 +71,47 @@ class Assumptions:
             return None
         return Size(int(value), expr)
 
+    def _positive_var(self) -> tirx.Var:
+        var = tirx.Var("dim", "int64")
+        self.analyzer.update(var, sym.ConstIntBound(1, sym.ConstIntBound.POS_INF))
+        return var
+
+    def _as_positive(self, expr: tirx.Expr) -> tirx.Expr:
+        """The expression with a positive variable in place of each dimension that is at least 1."""
+
+        def replaced(found: tirx.Expr) -> tirx.Expr:
+            return next((var for dim, var in self._positive if tvm_ffi.structural_equal(dim, found)), found)
+
+        kinds = (tirx.FloorDiv, tirx.Add, tirx.Sub, tirx.Mul, tirx.Min)
+        return tvm_ffi.structural_map(expr, [(kind, replaced) for kind in kinds], order="post")
+
+    def _enlarge(self, dims: list[tirx.Expr]) -> None:
+        """Give large typical values to the variables of sizes that are small for the usual ones."""
+        small = [dim for dim in dims if (size := self.size(dim)) is not None and typical(size) < _SMALL_QUOTIENT]
+        used = [var for dim in small for var in tirx.analysis.undefined_vars(dim)]
+        self._typical = [
+            (var, LARGE[i % len(LARGE)] if any(var.same_as(u) for u in used) else number)
+            for i, (var, number) in enumerate(self._typical)
+        ]
+
     def require(self, rule: _Rule, left: tirx.Expr, right: tirx.Expr) -> None:
         """Record a comparison, unless it holds for all sizes."""
-        difference = self.analyzer.canonical_simplify(left - right)
-        condition = rule(difference, tirx.const(0, "int64"))
-        if not self.analyzer.can_prove(condition) and not any(
+        zero = tirx.const(0, "int64")
+        condition = rule(self.analyzer.canonical_simplify(left - right), zero)
+        if self.analyzer.can_prove(condition):
+            return
+        difference = self.analyzer.canonical_simplify(self._as_positive(left) - self._as_positive(right))
+        if not self.analyzer.can_prove(rule(difference, zero)) and not any(
             tvm_ffi.structural_equal(condition, known) for known in self.conditions
         ):
             self.conditions.append(condition)
+
+
+def _is_bounded(dim: tirx.Expr) -> bool:
+    """Whether a dimension depends on one variable and is not limited from below."""
+    limited: list[tirx.Max] = []
+    tvm_ffi.structural_walk(dim, [(tirx.Max, limited.append)], order="post")
+    return len(tirx.analysis.undefined_vars(dim)) == 1 and not limited
 
 
 _CURRENT: ContextVar[Assumptions | None] = ContextVar("assumptions", default=None)

@@ -12,6 +12,7 @@ from tvm.ir import TensorLoad
 from heterocc.compiler.lower.straight import arguments_of, bindings_of, is_kernel_call, outputs_of, types_of
 from heterocc.compiler.lower.written import ROWS
 
+_SPATIAL = 0
 _NUMBERS = """
     abs acos acosh asin asinh astype atan atanh bitwise_not ceil clip cos cosh erf exp floor isfinite isinf isnan log
     logical_not negative round rsqrt sigmoid sign sin sinh sqrt square tan tanh trunc nn.gelu nn.gelu_tanh nn.leakyrelu
@@ -157,6 +158,10 @@ def _along_one_axis(call: relax.Call, tensors: list[relax.Expr], marks: list[boo
     return axis is not None and all(marks) and int(axis) % _rank(tensors[0]) != 0
 
 
+def _prelu(call: relax.Call, tensors: list[relax.Expr], marks: list[bool]) -> bool:
+    return marks == [True, False] and int(call.attrs.axis) % _rank(tensors[0]) != 0
+
+
 def _along_axes(call: relax.Call, tensors: list[relax.Expr], marks: list[bool]) -> bool:
     axes = getattr(call.attrs, "axis", None)
     axes = getattr(call.attrs, "axes", None) if axes is None else axes
@@ -207,6 +212,7 @@ _RULES: Mapping[str, Rule] = {
     **dict.fromkeys(_ALONG_ONE_AXIS, _along_one_axis),
     **dict.fromkeys(_ALONG_AXES, _along_axes),
     "relax.permute_dims": _permuted,
+    "relax.nn.prelu": _prelu,
     "relax.matmul": _matmul,
     "relax.strided_slice": _slice,
     "relax.take": _take,
@@ -234,7 +240,7 @@ def _kernel_is_per_item(kernel: tirx.PrimFunc, batch: _Batch, arguments: list[re
     def visit(block: s_tir.SBlock) -> None:
         carried.extend(b for b in block.alloc_buffers if _begins_with(b, size))
         if block.name_hint != "root":
-            over = [i.var for i in block.iter_vars if i.dom.extent.same_as(size)]
+            over = [i.var for i in block.iter_vars if i.dom.extent.same_as(size) and int(i.iter_type) == _SPATIAL]
             verdicts.append(len(over) == 1 and _indexes_items(block, over[0], size, carried))
 
     tvm_ffi.structural_walk(kernel.body, [(s_tir.SBlock, visit)], order="pre")
@@ -247,23 +253,35 @@ def _begins_with(buffer: tirx.Buffer, size: tirx.Var) -> bool:
 
 def _indexes_items(block: s_tir.SBlock, item: tirx.Var, size: tirx.Var, carried: list[tirx.Buffer]) -> bool:
     """Whether a block uses the loop over the batch only as the first index of buffers that carry it, and all do."""
-    firsts: list[bool] = []
-    uses: list[tirx.Var] = []
+    analyzer = sym.Analyzer()
+    analyzer.bind(item, tvm.ir.Range(tirx.const(0, "int64"), size))
+    verdicts: list[bool] = []
 
-    def access(buffer: tirx.Buffer, indices: Sequence[tirx.Expr]) -> None:
-        if any(buffer.same_as(c) for c in carried):
-            firsts.append(bool(indices[0].same_as(item)))
+    def uses(expressions: Sequence[tirx.Expr]) -> bool:
+        return any(v.same_as(item) or v.same_as(size) for e in expressions for v in tirx.analysis.undefined_vars(e))
 
-    def variable(var: tirx.Var) -> None:
-        if var.same_as(item) or var.same_as(size):
-            uses.append(var)
+    def is_item(index: tirx.Expr) -> bool:
+        return index.same_as(item) or bool(analyzer.can_prove_equal(index, item))
 
-    walks = [
-        (TensorLoad, lambda load: access(load.source, load.indices)),
-        (tirx.BufferStore, lambda store: access(store.buffer, store.indices)),
-    ]
+    def access(buffer: tirx.Buffer, indices: Sequence[tirx.Expr]) -> Sequence[tirx.Expr]:
+        if not any(buffer.same_as(c) for c in carried):
+            return indices
+        verdicts.append(is_item(indices[0]))
+        return indices[1:]
+
+    def load(found: TensorLoad) -> tirx.Expr:
+        verdicts.append(not uses(access(found.source, found.indices)))
+        return tirx.Var("element", found.ty.dtype)
+
+    def store(found: tirx.BufferStore) -> tirx.Stmt:
+        verdicts.append(any(found.buffer.same_as(c) for c in carried))
+        verdicts.append(not uses([*access(found.buffer, found.indices), found.value]))
+        return tirx.Evaluate(tirx.const(0, "int32"))
+
+    rules = [(TensorLoad, load), (tirx.BufferStore, store)]
     for part in (block.body, block.init):
         if part is not None:
-            tvm_ffi.structural_walk(part, walks, order="post")
-            tvm_ffi.structural_walk(part, [(tirx.Var, variable)], order="post")
-    return all(firsts) and len(uses) == len(firsts)
+            # What is left when each load is an element and each store is checked may use neither of the two.
+            rest = tvm_ffi.structural_map(part, rules, order="post")
+            tvm_ffi.structural_walk(rest, [(tirx.Var, lambda var: verdicts.append(not uses([var])))], order="post")
+    return all(verdicts)

@@ -46,10 +46,16 @@ class Gated:
     rest: tuple[int, ...]
 
 
+_LEAST = 4
+"""Fewest channels in a vector."""
+
+
 def generate_gated(
     function: tirx.PrimFunc, weights: Collection[int], isa: Isa
 ) -> tuple[tirx.PrimFunc, tuple[Panels, ...]] | None:
     """The kernel written as a product that weights channels, None if it is not one."""
+    if isa.lanes < _LEAST:
+        return None  # as for sizes that are smaller than a vector
     parts = read_gated(function, weights)
     found = None if parts is None else find_gated(*parts)
     if found is None:
@@ -113,9 +119,9 @@ class _Writer:
     def __init__(self, found: Gated, isa: Isa) -> None:
         self.found, self.isa = found, isa
         channels = found.product.columns.length
-        sizes = [n for n in (16, 8, 4) if n <= isa.lanes]
+        sizes = [n for n in (16, 8, _LEAST) if n <= isa.lanes]
         self.block = min(sizes, key=lambda n: (-(-channels // n) * n, -n))
-        self.block = min(self.block, channels) if channels < 4 else self.block
+        self.block = min(self.block, channels) if channels < _LEAST else self.block
         self.blocks = -(-channels // self.block)
         self.packing = self._packing()
         functions = sum(is_function(n) for s in found.map_.after for n in outside_loads(s.value))

