@@ -260,16 +260,27 @@ def _window(given: Given) -> list[Shape] | None:
 
 def _resize(given: Given) -> list[Shape] | None:
     shape = given.shape()
-    if shape is None or given.attribute("axes") is not None or given.attribute("keep_aspect_ratio_policy"):
+    if shape is None:
         return None
+    dims = list(shape)
+    axes = [int(a) % len(shape) for a in given.attribute("axes") or range(len(shape))]
+    found: list[Size | None] | None = None
     if given.has(3):
-        wanted = given.sizes(3)
-        return [tuple(wanted)] if wanted is not None and len(wanted) == len(shape) else None
-    place = 2 if given.opset >= 11 else 1
-    scales = given.constants[place] if place < len(given.constants) else None
-    if scales is None or scales.size != len(shape):
-        return None
-    return [tuple(None if size is None else _scaled(size, float(s)) for size, s in zip(shape, scales, strict=True))]
+        wanted = None if given.attribute("keep_aspect_ratio_policy", b"stretch") != b"stretch" else given.sizes(3)
+        found = None if wanted is None else [*wanted]
+    else:
+        place = 2 if given.opset >= 11 else 1
+        scales = given.constants[place] if place < len(given.constants) else None
+        if scales is not None and scales.size == len(axes):
+            found = [
+                None if d is None else _scaled(d, float(s))
+                for d, s in zip((dims[a] for a in axes), scales, strict=True)
+            ]
+    if found is None or len(found) != len(axes):
+        found = [None] * len(axes)
+    for axis, size in zip(axes, found, strict=True):
+        dims[axis] = size
+    return [tuple(dims)]
 
 
 def _scaled(size: Size, scale: float) -> Size | None:
