@@ -327,10 +327,54 @@ def _axes_added(given: Given) -> list[Shape] | None:
     return [(None,) * rank] if rank >= 0 else None
 
 
+def _same(given: Given) -> list[Shape] | None:
+    return [given.shape()]
+
+
+def _affine_grid(given: Given) -> list[Shape] | None:
+    """AffineGrid: the batch of the matrices, the spatial sizes, and the number of these."""
+    theta, count = given.shape(), given.shape(1)
+    rank = count[0].number if count is not None and count[0] is not None else None
+    if theta is None or rank is None or rank < 3:
+        return None
+    wanted = given.sizes(1)
+    space = [None] * (rank - 2) if wanted is None else wanted[2:]
+    return [(theta[0], *space, number(rank - 2))]
+
+
+def _col2im(given: Given) -> list[Shape] | None:
+    data, image = given.shape(), given.shape(1)
+    rank = image[0].number if image is not None and image[0] is not None else None
+    if data is None or rank is None or len(data) != 3:
+        return None
+    wanted, block = given.sizes(1), given.sizes(2)
+    taps = None if block is None else product_of(block)
+    channels = quotient(data[1], taps) if data[1] is not None and taps is not None else None
+    return [(data[0], channels, *([None] * rank if wanted is None else wanted))]
+
+
+def _stft(given: Given) -> list[Shape] | None:
+    data, window = given.shape(), given.shape(2)
+    if data is None:
+        return None
+    step, length = given.numbers(1), given.sizes(3)
+    size = length[0] if length is not None else None if given.has(3) or window is None else window[0]
+    frames = bins = None
+    if size is not None and size.number is not None:
+        bins = number(size.number // 2 + 1 if given.attribute("onesided", 1) else size.number)
+        if step is not None and data[1] is not None:
+            frames = quotient(data[1] - size + number(step[0]), number(step[0]))
+    return [(data[0], frames, bins, number(2))]
+
+
 _REDUCTIONS = "Sum Mean Max Min Prod L1 L2 LogSum LogSumExp SumSquare".split()
 
 _RULES: Mapping[str, Rule] = {
     **{f"Reduce{name}": _reduced for name in _REDUCTIONS},
+    "MeanVarianceNormalization": _same,
+    "AffineGrid": _affine_grid,
+    "Col2Im": _col2im,
+    "STFT": _stft,
     "Unsqueeze": _axes_added,
     "Squeeze": _axes_added,
     "Slice": _slice,

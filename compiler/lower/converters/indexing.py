@@ -118,7 +118,7 @@ def max_unpool(
     ctx: Context, data: relax.Expr, indices: relax.Expr, output_shape: relax.Expr | None = None
 ) -> relax.Expr:
     """MaxUnpool: writes each value at its index in the flattened output."""
-    rank = len(shape_of(data))
+    rank = rank_of(data)
     if output_shape is not None:
         shape = [int(n) for n in ctx.known(output_shape)]
     else:
@@ -248,7 +248,7 @@ def _taken(ctx: Context, data: relax.Expr, indices: relax.Expr, axis: int) -> re
 def _one_hot(ctx: Context, indices: relax.Expr, depth: relax.Expr, values: relax.Expr) -> relax.Expr:
     """OneHot. Negative indices count from the end; an index out of range gives a row of the off value."""
     size = int(ctx.known(depth).flat[0])
-    rank = len(shape_of(indices)) + 1
+    rank = rank_of(indices) + 1
     axis = ctx.attrs.get("axis", -1) % rank
     whole = indices if dtype_of(indices).startswith(("int", "uint")) else op.astype(indices, "int64")
 

@@ -87,7 +87,7 @@ def _index(ctx: Context, data: relax.Expr, axis: int, largest: bool, keepdims: b
 @converter("Hardmax")
 def hardmax(ctx: Context, data: relax.Expr) -> relax.Expr:
     """One at the largest element, or at the first of several; zero elsewhere."""
-    shape, rank = shape_of(data), len(shape_of(data))
+    shape, rank = shape_of(data), rank_of(data)
     axis = ctx.attrs.get("axis", -1 if ctx.opset >= 13 else 1) % rank
     if ctx.opset < 13:  # all dimensions from `axis` on are flattened
         rows = [1, 1]
@@ -141,7 +141,7 @@ def global_lp_pool(ctx: Context, data: relax.Expr) -> relax.Expr:
     """The p-norm of each channel."""
     p = float(ctx.attrs.get("p", 2))
     powers = _power(ctx, op.abs(data), p)
-    return _power(ctx, op.sum(powers, list(range(2, len(shape_of(data)))), keepdims=True), 1 / p)
+    return _power(ctx, op.sum(powers, list(range(2, rank_of(data))), keepdims=True), 1 / p)
 
 
 def _power(ctx: Context, value: relax.Expr, exponent: float) -> relax.Expr:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tvm import relax
 
 from heterocc.compiler.lower.converters.registry import Context, converter
-from heterocc.compiler.lower.converters.values import as_dtype, dtype_of, fixed, scalar, shape_of
+from heterocc.compiler.lower.converters.values import as_dtype, dtype_of, fixed, rank_of, scalar
 
 op = relax.op
 
@@ -29,7 +29,7 @@ def top_k(ctx: Context, data: relax.Expr, *rest: relax.Expr) -> relax.Expr | lis
 @converter("CumProd", "CumSum")
 def accumulated(ctx: Context, data: relax.Expr, axis: relax.Expr) -> relax.Expr:
     """CumProd and CumSum. If the axis is computed, the results of all axes are, and one is chosen."""
-    rank = len(shape_of(data))
+    rank = rank_of(data)
     known = fixed(axis)
     if known is not None:
         return _along(ctx, data, int(known.flat[0]) % rank)

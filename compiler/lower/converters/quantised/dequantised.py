@@ -14,7 +14,7 @@ from tvm import relax
 
 from heterocc.compiler.lower.converters.quantised.integers import integer_convolution, integer_product
 from heterocc.compiler.lower.converters.registry import STANDARD_DOMAINS, Context, own_converter
-from heterocc.compiler.lower.converters.values import clipped, dtype_of, scalar, shape_of
+from heterocc.compiler.lower.converters.values import clipped, dtype_of, rank_of, scalar
 from heterocc.compiler.lower.straight import constant
 
 op = relax.op
@@ -161,7 +161,7 @@ def note_dequantised(ctx: Context, data: relax.Expr, scale: relax.Expr, zero: re
         return
     if factors.dtype != np.float32 or dtype_of(data) not in ("int8", "uint8", "int32"):
         return
-    axis = int(ctx.attrs.get("axis", 1)) % max(len(shape_of(data)), 1)
+    axis = int(ctx.attrs.get("axis", 1)) % max(rank_of(data), 1)
     points = points if np.any(points) else np.zeros((), points.dtype)
     if points.size == 1:
         points = points.reshape(())

@@ -13,7 +13,7 @@ import numpy as np
 from tvm import relax, te, tirx
 
 from heterocc.compiler.lower.converters.registry import Context
-from heterocc.compiler.lower.converters.values import dtype_of, fixed, shape_of
+from heterocc.compiler.lower.converters.values import dtype_of, fixed, rank_of, shape_of
 from heterocc.compiler.lower.straight import constant
 
 op = relax.op
@@ -34,7 +34,7 @@ def integer_product(
     Zero points are None for zero; `left_zero` has one element or one a row, `right_zero` one or one a column. None if
     the device does not compute in integers, or the operands are of another form.
     """
-    if not ctx.integers or right.ndim != 2 or 0 in (*right.shape, *shape_of(left)) or len(shape_of(left)) < 2:
+    if not ctx.integers or right.ndim != 2 or 0 in (*right.shape, *shape_of(left)) or rank_of(left) < 2:
         return None
     weight, shift = signed_weight(right, right_zero)
     data, zero = unsigned(ctx, left, left_zero)

@@ -18,7 +18,7 @@ from tvm.relax.frontend.onnx import onnx_frontend
 from heterocc.compiler.lower.converters.quantised.dequantised import note_dequantised
 from heterocc.compiler.lower.converters.quantised.integers import integer_convolution, integer_product
 from heterocc.compiler.lower.converters.registry import Context, converter
-from heterocc.compiler.lower.converters.values import as_dtype, clipped, dtype_of, scalar, shape_of
+from heterocc.compiler.lower.converters.values import as_dtype, clipped, dtype_of, rank_of, scalar, shape_of
 from heterocc.compiler.lower.straight import constant
 
 op = relax.op
@@ -121,7 +121,7 @@ def matmul_integer(
     exact = _in_integers(integer_product, ctx, left, left_zero, right, right_zero)
     if exact is not None:
         return exact
-    kernel = _weight(ctx, right, right_zero, axis=len(shape_of(right)) - 1)
+    kernel = _weight(ctx, right, right_zero, axis=rank_of(right) - 1)
     dtype = _exact_dtype(ctx, left, kernel, axis=-2)
     number = _centred(ctx, left, left_zero, dtype, rows=True)
     return op.astype(op.round(op.matmul(number, _cast(ctx, kernel, dtype))), "int32")
@@ -175,7 +175,7 @@ def qlinear_matmul(
     if exact is not None:
         result = op.astype(exact, "float32")
     else:
-        kernel = _cast(ctx, _weight(ctx, right, right_zero, axis=len(shape_of(right)) - 1), "float32")
+        kernel = _cast(ctx, _weight(ctx, right, right_zero, axis=rank_of(right) - 1), "float32")
         result = op.matmul(_centred(ctx, left, left_zero, "float32", rows=True), kernel)
     if _size(left_scale) > 1:
         left_scale = _reshaped(ctx, left_scale, (-1, 1))
@@ -224,7 +224,7 @@ def _weight(ctx: Context, weight: relax.Expr, zero: relax.Expr | None, axis: int
     if zero is None:
         return weight
     if _size(zero) > 1:
-        along = [1] * len(shape_of(weight))
+        along = [1] * rank_of(weight)
         along[axis] = -1
         zero = _reshaped(ctx, zero, tuple(along))
     else:
@@ -238,7 +238,7 @@ def _centred(ctx: Context, data: relax.Expr, zero: relax.Expr | None, dtype: str
         return number
     if _size(zero) == 1:
         zero = _flat(ctx, zero)
-    elif rows and len(shape_of(zero)) == 1:
+    elif rows and rank_of(zero) == 1:
         zero = op.reshape(zero, (-1, 1))
     return op.subtract(number, _cast(ctx, zero, dtype))
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import tvm
 from tvm import relax, tirx
-from tvm.relax.frontend.onnx import onnx_frontend
 
 from heterocc.compiler.lower.converters.computed.numbers import element, results, sizes, vector, whole
 from heterocc.compiler.lower.converters.registry import Context
@@ -23,11 +21,6 @@ Given = Sequence[Any]
 def attributes(ctx: Context) -> dict[str, Any]:
     """The node's attributes, with strings decoded."""
     return {k: v.decode() if isinstance(v, bytes) else v for k, v in ctx.attrs.items()}
-
-
-def is_known(ctx: Context, value: relax.Expr) -> bool:
-    """Whether an input is constant."""
-    return isinstance(onnx_frontend.get_constant(value, list(ctx.tables)), tvm.ir.GenericConst)
 
 
 def _count(value: relax.Expr | None) -> int | tirx.Expr:

@@ -10,7 +10,7 @@ import numpy as np
 from tvm import relax, te, tirx
 
 from heterocc.compiler.lower.converters.registry import Context, converter
-from heterocc.compiler.lower.converters.resize.computed import attributes, is_known, resize_computed
+from heterocc.compiler.lower.converters.resize.computed import attributes, resize_computed
 from heterocc.compiler.lower.converters.resize.places import CROP, HALFWAY
 from heterocc.compiler.lower.converters.resize.sized import axes_of, resize_sized
 from heterocc.compiler.lower.converters.values import shape_of
@@ -173,7 +173,7 @@ def _resize(
         return _by_scales(ctx, data, ctx.known(roi).tolist(), attrs)
     crops = attrs.get("coordinate_transformation_mode") == CROP
     read = [value for value in (roi if crops else None, scales, sizes) if value is not None]
-    if crops or any(not is_known(ctx, value) for value in read):
+    if crops or any(not ctx.is_known(value) for value in read):
         return resize_computed(ctx, data, roi, scales, sizes)
     factors = [] if scales is None else [float(f) for f in ctx.known(scales)]
     if ctx.is_symbolic(0):
