@@ -29,14 +29,6 @@ class CpuBackend(backend.HeteroccBackend):
         return device == "CPU"
 
 
-class LastResortBackend(CpuBackend):
-    """The backend with ONNX Runtime last."""
-
-    @classmethod
-    def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> backend.HeteroccRep:
-        return super().prepare(model, f"{device},ORT", **kwargs)
-
-
 def failures(which: type[Backend], kinds: Callable[..., list[Any]]) -> dict[str, str]:
     """The last line of the error of each case that fails, by its name; `kinds` gives the cases of a kind."""
     found: dict[str, str] = {}

@@ -32,6 +32,9 @@ EXPANDED = frozenset(
 )
 """Operators that ONNX defines as functions and for which TVM's importer lacks a converter."""
 
+_DEFINED = "heterocc.defined"
+"""The domain of functions that stand for operators of ONNX while these are expanded."""
+
 _MAX_DEPTH = 200
 _MAX_NODES = 1_000_000
 """The limit on the nodes that all calls together expand to; a few nested functions can exceed any number."""
@@ -172,7 +175,10 @@ def _body_of(
     if schema:
         _fill_defaults(model)
     try:
-        if schema:
+        if schema and "" in call.input:
+            _define(model)
+            model = inliner.inline_local_functions(model, convert_version=True)
+        elif schema:
             key = (call.domain, call.op_type)
             model = inliner.inline_selected_functions(model, [key], inline_schema_functions=True)
         else:
@@ -183,7 +189,7 @@ def _body_of(
         raise InvalidGraphError(
             f"function '{call.op_type}' cannot be expanded: {condense(str(error))}", where=f"{where}: node '{label}'"
         ) from error
-    known = {o.domain for o in draft.model.opset_import}
+    known = {*(o.domain for o in draft.model.opset_import), _DEFINED}
     draft.model.opset_import.extend(o for o in model.opset_import if o.domain not in known)
     outer = {name: name for name in (*reads(call), *call.output)}
     rename_values(model.graph, outer, lambda name: namer.give(f"{call.name}_{name}", "v"))
@@ -201,6 +207,27 @@ def _body_of(
             if affinity is not None:
                 draft.affinity[node.name] = affinity
     return body
+
+
+def _define(model: onnx.ModelProto) -> None:
+    """Add the definition of the model's only call as a local function.
+
+    ONNX's inliner makes no definition that depends on the types of inputs for a call without one of its first inputs.
+    """
+    call = model.graph.node[0]
+    version = next(o.version for o in model.opset_import if o.domain == call.domain)
+    schema = onnx.defs.get_schema(call.op_type, version, call.domain)
+    types = {info.name: info.type for info in model.graph.input}
+    given = [types.get(name, onnx.TypeProto()).SerializeToString() for name in call.input]
+    if not schema.has_context_dependent_function:
+        raise ValueError("its definition does not depend on its call")
+    known = sorted(schema.context_dependent_function_opset_versions)
+    newest = next((v for v in reversed(known) if v <= version), known[0])
+    made = schema.get_context_dependent_function_with_opset_version(newest, call.SerializeToString(), given)
+    function = onnx.FunctionProto.FromString(made)
+    function.domain = call.domain = _DEFINED
+    model.functions.append(function)
+    model.opset_import.append(helper.make_opsetid(_DEFINED, 1))
 
 
 def _fill_local_defaults(draft: Draft) -> None:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 
 from heterocc.compiler.importer.symbols.contents import Given, Shape
+from heterocc.compiler.importer.symbols.contrib_shapes import MICROSOFT, contrib_shapes_of
 from heterocc.compiler.importer.symbols.ml_shapes import ML, ml_shapes_of
 from heterocc.compiler.importer.symbols.sizes import Size, larger, number, product_of, quotient, smaller
 from heterocc.compiler.importer.symbols.windows import transposed_shapes, window_shapes
@@ -20,6 +21,8 @@ def shapes_of(given: Given) -> list[Shape] | None:
     """The shapes of a node's outputs, if there is a rule for its operator and enough is known of its inputs."""
     if given.node.domain == ML:
         return ml_shapes_of(given)
+    if given.node.domain == MICROSOFT:
+        return contrib_shapes_of(given)
     rule = _RULES.get(given.node.op_type) if not given.node.domain else None
     return rule(given) if rule is not None and given.shape() is not None else None
 
@@ -224,16 +227,27 @@ def _pad(given: Given) -> list[Shape] | None:
 
 def _resize(given: Given) -> list[Shape] | None:
     shape = given.shape()
-    if shape is None or given.attribute("axes") is not None or given.attribute("keep_aspect_ratio_policy"):
+    if shape is None:
         return None
+    dims = list(shape)
+    axes = [int(a) % len(shape) for a in given.attribute("axes") or range(len(shape))]
+    found: list[Size | None] | None = None
     if given.has(3):
-        wanted = given.sizes(3)
-        return [tuple(wanted)] if wanted is not None and len(wanted) == len(shape) else None
-    place = 2 if given.opset >= 11 else 1
-    scales = given.constants[place] if place < len(given.constants) else None
-    if scales is None or scales.size != len(shape):
-        return None
-    return [tuple(None if size is None else _scaled(size, float(s)) for size, s in zip(shape, scales, strict=True))]
+        wanted = None if given.attribute("keep_aspect_ratio_policy", b"stretch") != b"stretch" else given.sizes(3)
+        found = None if wanted is None else [*wanted]
+    else:
+        place = 2 if given.opset >= 11 else 1
+        scales = given.constants[place] if place < len(given.constants) else None
+        if scales is not None and scales.size == len(axes):
+            found = [
+                None if d is None else _scaled(d, float(s))
+                for d, s in zip((dims[a] for a in axes), scales, strict=True)
+            ]
+    if found is None or len(found) != len(axes):
+        found = [None] * len(axes)
+    for axis, size in zip(axes, found, strict=True):
+        dims[axis] = size
+    return [tuple(dims)]
 
 
 def _scaled(size: Size, scale: float) -> Size | None:
@@ -280,10 +294,54 @@ def _axes_added(given: Given) -> list[Shape] | None:
     return [(None,) * rank] if rank >= 0 else None
 
 
+def _same(given: Given) -> list[Shape] | None:
+    return [given.shape()]
+
+
+def _affine_grid(given: Given) -> list[Shape] | None:
+    """AffineGrid: the batch of the matrices, the spatial sizes, and the number of these."""
+    theta, count = given.shape(), given.shape(1)
+    rank = count[0].number if count is not None and count[0] is not None else None
+    if theta is None or rank is None or rank < 3:
+        return None
+    wanted = given.sizes(1)
+    space = [None] * (rank - 2) if wanted is None else wanted[2:]
+    return [(theta[0], *space, number(rank - 2))]
+
+
+def _col2im(given: Given) -> list[Shape] | None:
+    data, image = given.shape(), given.shape(1)
+    rank = image[0].number if image is not None and image[0] is not None else None
+    if data is None or rank is None or len(data) != 3:
+        return None
+    wanted, block = given.sizes(1), given.sizes(2)
+    taps = None if block is None else product_of(block)
+    channels = quotient(data[1], taps) if data[1] is not None and taps is not None else None
+    return [(data[0], channels, *([None] * rank if wanted is None else wanted))]
+
+
+def _stft(given: Given) -> list[Shape] | None:
+    data, window = given.shape(), given.shape(2)
+    if data is None:
+        return None
+    step, length = given.numbers(1), given.sizes(3)
+    size = length[0] if length is not None else None if given.has(3) or window is None else window[0]
+    frames = bins = None
+    if size is not None and size.number is not None:
+        bins = number(size.number // 2 + 1 if given.attribute("onesided", 1) else size.number)
+        if step is not None and data[1] is not None:
+            frames = quotient(data[1] - size + number(step[0]), number(step[0]))
+    return [(data[0], frames, bins, number(2))]
+
+
 _REDUCTIONS = "Sum Mean Max Min Prod L1 L2 LogSum LogSumExp SumSquare".split()
 
 _RULES: Mapping[str, Rule] = {
     **{f"Reduce{name}": _reduced for name in _REDUCTIONS},
+    "MeanVarianceNormalization": _same,
+    "AffineGrid": _affine_grid,
+    "Col2Im": _col2im,
+    "STFT": _stft,
     "Unsqueeze": _axes_added,
     "Squeeze": _axes_added,
     "Slice": _slice,

@@ -113,6 +113,8 @@ def values_inside(
 ) -> dict[str, Value]:
     """The values in the branches or the body of a node, at all levels; fills `symbols`."""
     found = dict(table)
+    # The contents of constants, which a model without named dimensions has not collected before.
+    symbols.contents = {**{n: c for n, a in weights.items() if (c := as_contents(a)) is not None}, **symbols.contents}
     _inside(opset, symbols).results(node, found, weights)
     return {name: value for name, value in found.items() if name not in table}
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax
 
+from heterocc.compiler.lower.converters.computed.signals import frames_transformed, transformed
 from heterocc.compiler.lower.converters.registry import Context, converter
-from heterocc.compiler.lower.converters.values import dtype_of, shape_of
+from heterocc.compiler.lower.converters.values import as_dtype, dtype_of, shape_of
 from heterocc.compiler.lower.straight import constant
 
 op = relax.op
@@ -22,6 +23,8 @@ MOST = 2048
 @converter("DFT")
 def dft(ctx: Context, data: relax.Expr, length: relax.Expr | None = None, axis: relax.Expr | None = None) -> relax.Expr:
     """DFT of real or complex numbers [batch, …, 1 or 2] along one axis, also inverse or one-sided."""
+    if ctx.is_symbolic(0) or any(v is not None and not ctx.is_known(v) for v in (length, axis)):
+        return transformed(ctx, data, length, axis)
     shape = shape_of(data)
     rank = len(shape)
     if axis is not None:
@@ -62,6 +65,43 @@ def dft(ctx: Context, data: relax.Expr, length: relax.Expr | None = None, axis: 
     split = ctx.bb.emit(op.reshape(product, (*rows, outputs, parts)))
     order = [*range(along), rank - 2, *range(along, rank - 2), rank - 1]
     return op.permute_dims(split, order)
+
+
+@converter("STFT")
+def stft(
+    ctx: Context,
+    data: relax.Expr,
+    step: relax.Expr,
+    window: relax.Expr | None = None,
+    length: relax.Expr | None = None,
+) -> relax.Expr:
+    """STFT of real or complex signals [batch, samples, 1 or 2]: the transforms of frames that are `step` apart."""
+    known = all(v is None or ctx.is_known(v) for v in (step, length))
+    if not known or ctx.is_symbolic_data(data) or (window is not None and ctx.is_symbolic_data(window)):
+        return frames_transformed(ctx, data, step, window, length)
+    batch, samples, *rest = shape_of(data)
+    parts = rest[0] if rest else 1
+    if length is None and window is None:
+        raise NotImplementedError("it has neither a window nor a length of its frames")
+    size = int(ctx.known(length).flat[0]) if length is not None else shape_of(window)[0]
+    if not 0 < size <= min(MOST, samples):
+        raise NotImplementedError(f"frames of {size} of {samples} samples are not supported, only those up to {MOST}")
+    half = bool(ctx.attrs.get("onesided", 1))
+    if half and parts == 2:
+        raise NotImplementedError("a one-sided transform of complex numbers is not supported")
+    starts = np.arange(0, samples - size + 1, int(ctx.known(step).flat[0]))
+    places = constant((starts[:, None] + np.arange(size)).ravel())
+    frames = ctx.bb.emit(op.take(op.reshape(data, (batch, samples, parts)), places, 1))
+    frames = ctx.bb.emit(op.reshape(frames, (batch, len(starts), size, parts)))
+    if window is not None:
+        frames = ctx.bb.emit(op.multiply(frames, op.reshape(as_dtype(window, dtype_of(data)), (1, 1, size, 1))))
+    outputs = size // 2 + 1 if half else size
+    matrix = _matrix(size, size, outputs, False)
+    if parts == 1:
+        matrix = matrix.reshape(size, 2, -1)[:, 0]
+    rows = ctx.bb.emit(op.reshape(frames, (batch * len(starts), size * parts)))
+    product = ctx.bb.emit(op.matmul(rows, constant(matrix.astype(dtype_of(data)))))
+    return op.reshape(product, (batch, len(starts), outputs, 2))
 
 
 def _matrix(size: int, taken: int, outputs: int, inverse: bool) -> np.ndarray:

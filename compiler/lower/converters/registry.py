@@ -95,6 +95,10 @@ class Context:
             raise NotImplementedError("an input that must be constant is computed")
         return np.asarray(found.value.numpy())
 
+    def is_known(self, value: relax.Expr) -> bool:
+        """Return whether an input is constant."""
+        return isinstance(onnx_frontend.get_constant(value, list(self.tables)), tvm.ir.GenericConst)
+
     def array(self, value: relax.Expr) -> np.ndarray | None:
         """The array of a constant or a parameter of the partition; None for a computed value."""
         if isinstance(value, relax.Var) and value.name in self.tables[1]:

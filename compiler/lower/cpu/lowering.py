@@ -118,7 +118,7 @@ def is_batch(model: ImportedModel, device: TargetDevice) -> bool:
         mod = import_partition(job, cpu_target(device)).mod
     except HeteroccError:
         return False
-    return is_separable(mod, Variables(model).variable(symbols.names[0]).name)
+    return is_separable(mod, Variables(model).variable(symbols.names[0]).name, len(graph.inputs))
 
 
 def _over_batch(job: PartitionJob, target: Target) -> Stages | None:
@@ -127,7 +127,7 @@ def _over_batch(job: PartitionJob, target: Target) -> Stages | None:
     if symbols is None or len(symbols.names) != 1:
         return None
     size = Variables(job.model).variable(symbols.names[0])
-    if not is_separable(import_partition(job, target).mod, size.name):
+    if not is_separable(import_partition(job, target).mod, size.name, len(job.inputs)):
         return None
     single = dataclasses.replace(job, model=job.model.at({symbols.names[0]: 1}))
     module = plant_fault(_kernels(single, target), single)

@@ -60,7 +60,7 @@ class GpuStages:
             return None
         (name,) = symbols.names
         size, (_, high) = Variables(job.model).variable(name), job.model.planned.get(name, (0, MOST_ITEMS + 1))
-        if high > MOST_ITEMS or not is_separable(import_partition(job, self.target).mod, size.name):
+        if high > MOST_ITEMS or not is_separable(import_partition(job, self.target).mod, size.name, len(job.inputs)):
             return None
         single = dataclasses.replace(job, model=job.model.at({name: 1}))
         module = self.before(plant_fault(kernel_module(single, self.target), single))

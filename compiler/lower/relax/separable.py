@@ -77,13 +77,15 @@ class _Batch:
         return True if counts[0] and not any(counts[1:]) else None
 
 
-def is_separable(mod: tvm.IRModule, variable: str) -> bool:
+def is_separable(mod: tvm.IRModule, variable: str, inputs: int = 0) -> bool:
     """Whether each output is the outputs for single items, one after the other.
 
-    `variable` is the name of the variable of the batch's size. Inputs without such a dimension are the same for all
-    items.
+    `variable` is the name of the variable of the batch's size. The first `inputs` parameters must hold items; other
+    parameters without such a dimension are the same for all items.
     """
     main, batch = mod["main"], _Batch(variable)
+    if not all(batch.carries(p) for p in main.params[:inputs]):
+        return False
     if any(batch.carries(p) is None for p in main.params) or not all(batch.carries(o) for o in outputs_of(main)):
         return False
     for binding in bindings_of(main):

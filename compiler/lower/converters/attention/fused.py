@@ -13,7 +13,7 @@ from tvm import relax, te, tirx
 
 from heterocc.compiler.lower.converters.attention.operators import Masking, Scores, attend, heads_apart, heads_joined
 from heterocc.compiler.lower.converters.registry import MICROSOFT, Context, converter
-from heterocc.compiler.lower.converters.values import as_dtype, dtype_of, fixed, is_float, scalar, shape_of
+from heterocc.compiler.lower.converters.values import as_dtype, dtype_of, fixed, is_float, rank_of, scalar, shape_of
 from heterocc.compiler.lower.straight import constant
 
 op = relax.op
@@ -115,13 +115,13 @@ def multi_head_attention(
     *rest: relax.Expr | None,
 ) -> relax.Expr | list[relax.Expr]:
     """Attention of separate queries, keys and values."""
-    if key is None or value is None or len(shape_of(query)) != 3 or any(v is not None for v in rest):
+    if key is None or value is None or rank_of(query) != 3 or any(v is not None for v in rest):
         raise NotImplementedError("packed queries, keys and values, and beams, are not supported")
     if ctx.outputs > 3:
         raise NotImplementedError("the output of scores is not supported")
     heads = ctx.attrs["num_heads"]
     if bias is not None:
-        if len(shape_of(key)) == 4:
+        if rank_of(key) == 4:
             raise NotImplementedError("a bias with keys of rank 4 is not supported")
         sizes = np.cumsum([0, *(shape_of(v)[2] for v in (query, key, value))])
         parts = [_slice(ctx, bias, 0, int(b), int(e)) for b, e in pairwise(sizes)]

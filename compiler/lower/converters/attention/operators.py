@@ -15,7 +15,7 @@ from onnx import helper
 from tvm import relax
 
 from heterocc.compiler.lower.converters.registry import Context, converter
-from heterocc.compiler.lower.converters.values import as_dtype, dtype_of, is_float, scalar, shape_of
+from heterocc.compiler.lower.converters.values import as_dtype, dtype_of, is_float, rank_of, scalar, shape_of
 from heterocc.compiler.lower.straight import constant
 
 op = relax.op
@@ -86,7 +86,7 @@ def attend(
     if group > 1:
         query = ctx.bb.emit(op.reshape(query, (batch, key_heads, group, rows, size)))
         key, value = (ctx.bb.emit(op.expand_dims(v, 2)) for v in (key, value))
-    rank = len(shape_of(key))
+    rank = rank_of(key)
     across = ctx.bb.emit(op.permute_dims(key, [*range(rank - 2), rank - 1, rank - 2]))
     root = scalar(math.sqrt(scale), dtype)
     if scale != 1:
@@ -120,7 +120,7 @@ def _grouped(ctx: Context, mask: relax.Expr, key_heads: int, group: int) -> rela
     """A mask that broadcasts to [batch, heads, queries, keys], for scores whose heads are two axes."""
     if group == 1:
         return mask
-    shape = (1,) * (4 - len(shape_of(mask))) + shape_of(mask)
+    shape = (1,) * (4 - rank_of(mask)) + shape_of(mask)
     apart = (1, 1) if shape[1] == 1 else (key_heads, group)
     return ctx.bb.emit(op.reshape(mask, (shape[0], *apart, *shape[2:])))
 
@@ -150,7 +150,7 @@ def attention(
     """Attention with the outputs result, present keys, present values, and one of the steps between."""
     if any(ctx.attrs.get(name, -1) != -1 for name in ("left_window_size", "right_window_size")):
         raise NotImplementedError("a sliding window is not supported")
-    joined = len(shape_of(query)) == 3
+    joined = rank_of(query) == 3
     heads = ctx.attrs.get("q_num_heads", 0)
     query = heads_apart(ctx, query, heads)
     key, value = (heads_apart(ctx, v, ctx.attrs.get("kv_num_heads", heads)) for v in (key, value))

@@ -1,5 +1,14 @@
 """Converters of operators whose results have sizes that depend on data."""
 
-from heterocc.compiler.lower.converters.computed import cutting, numbers, reducing, selecting, shaping, suppression
+from heterocc.compiler.lower.converters.computed import (
+    cutting,
+    images,
+    numbers,
+    reducing,
+    selecting,
+    shaping,
+    signals,
+    suppression,
+)
 
-__all__ = ["cutting", "numbers", "reducing", "selecting", "shaping", "suppression"]
+__all__ = ["cutting", "images", "numbers", "reducing", "selecting", "shaping", "signals", "suppression"]

@@ -10,7 +10,9 @@ import numpy as np
 from tvm import relax, te, tirx
 
 from heterocc.compiler.lower.converters.registry import Context, converter
-from heterocc.compiler.lower.converters.resize.sized import HALFWAY, resize_sized
+from heterocc.compiler.lower.converters.resize.computed import attributes, resize_computed
+from heterocc.compiler.lower.converters.resize.places import CROP, HALFWAY
+from heterocc.compiler.lower.converters.resize.sized import axes_of, resize_sized
 from heterocc.compiler.lower.converters.values import shape_of
 from heterocc.compiler.lower.straight import constant
 
@@ -142,50 +144,53 @@ def _cubic(distance: float, attrs: Mapping[str, Any]) -> float:
     return 0.0
 
 
-__all__ = ["apply_axis", "axis_table"]
-
-
 @converter("Upsample")
 def _upsample(ctx: Context, data: relax.Expr, scales: relax.Expr | None = None) -> relax.Expr:
     """Upsample: Resize with asymmetric coordinates and the nearest position rounded down."""
-    factors = ctx.attrs["scales"] if scales is None else ctx.known(scales).tolist()
     attrs = {"mode": ctx.text("mode", "nearest"), "coordinate_transformation_mode": "asymmetric"}
-    shape = shape_of(data)
-    sizes = [_length(s, f) for s, f in zip(shape, factors, strict=True)]
-    return _resample(ctx, data, range(len(shape)), factors, sizes, attrs, nearest_floor=True)
+    return _by_scales(ctx, data, ctx.attrs["scales"] if scales is None else ctx.known(scales).tolist(), attrs)
+
+
+def _by_scales(ctx: Context, data: relax.Expr, factors: list[float], attrs: Mapping[str, Any]) -> relax.Expr:
+    """Resize of old operator sets, with the nearest position rounded down."""
+    if ctx.is_symbolic(0):
+        return resize_sized(ctx, data, factors, attrs, "floor")
+    sizes = [_length(s, f) for s, f in zip(shape_of(data), factors, strict=True)]
+    return _resample(ctx, data, range(len(sizes)), factors, sizes, attrs, nearest_floor=True)
 
 
 @converter("Resize")
-def _resize(ctx: Context, data: relax.Expr, *rest: relax.Expr | None) -> relax.Expr:
+def _resize(
+    ctx: Context,
+    data: relax.Expr,
+    roi: relax.Expr | None = None,
+    scales: relax.Expr | None = None,
+    sizes: relax.Expr | None = None,
+) -> relax.Expr:
     """Resize with all interpolation modes, along any axes, from scales or sizes."""
-    if len(rest) < 2 and ctx.opset < 11:
-        old = {"mode": ctx.text("mode", "nearest"), "coordinate_transformation_mode": "asymmetric"}
-        factors = ctx.known(rest[0]).tolist()
-        if ctx.is_symbolic(0):
-            return resize_sized(ctx, data, factors, old, "floor")
-        sizes = [_length(s, f) for s, f in zip(shape_of(data), factors, strict=True)]
-        return _resample(ctx, data, range(len(sizes)), factors, sizes, old, nearest_floor=True)
-    attrs: dict[str, Any] = {k: v.decode() if isinstance(v, bytes) else v for k, v in ctx.attrs.items()}
-    if attrs.get("coordinate_transformation_mode") == "tf_crop_and_resize":
-        return ctx.original(data, *rest)
+    attrs = attributes(ctx)
+    if ctx.opset < 11:
+        return _by_scales(ctx, data, ctx.known(roi).tolist(), attrs)
+    crops = attrs.get("coordinate_transformation_mode") == CROP
+    read = [value for value in (roi if crops else None, scales, sizes) if value is not None]
+    if crops or any(not ctx.is_known(value) for value in read):
+        return resize_computed(ctx, data, roi, scales, sizes)
+    factors = [] if scales is None else [float(f) for f in ctx.known(scales)]
     if ctx.is_symbolic(0):
-        whole = len(rest) < 3 or rest[2] is None
-        return resize_sized(ctx, data, ctx.known(rest[1]).tolist() if whole else None, attrs)
+        return resize_sized(ctx, data, factors or None, attrs)
     shape = shape_of(data)
-    axes = [int(a) % len(shape) for a in attrs.get("axes", range(len(shape)))]
-    scales = ctx.known(rest[1]) if len(rest) > 1 and rest[1] is not None else np.zeros(0)
-    if scales.size:
-        factors = [float(f) for f in scales]
-        sizes = [_length(shape[a], f) for a, f in zip(axes, factors, strict=True)]
+    axes = axes_of(attrs, len(shape))
+    if factors:
+        lengths = [_length(shape[a], f) for a, f in zip(axes, factors, strict=True)]
     else:
-        sizes = [int(s) for s in ctx.known(rest[2])]
-        factors = [float(np.float32(s) / np.float32(shape[a])) for a, s in zip(axes, sizes, strict=True)]
+        lengths = [int(s) for s in ctx.known(sizes)]
+        factors = [float(np.float32(s) / np.float32(shape[a])) for a, s in zip(axes, lengths, strict=True)]
         policy = attrs.get("keep_aspect_ratio_policy", "stretch")
         if policy != "stretch":
             factor = min(factors) if policy == "not_larger" else max(factors)
             factors = [factor] * len(factors)
-            sizes = [math.floor(float(np.float32(factor) * np.float32(shape[a])) + 0.5) for a in axes]
-    return _resample(ctx, data, axes, factors, sizes, attrs)
+            lengths = [math.floor(float(np.float32(factor) * np.float32(shape[a])) + 0.5) for a in axes]
+    return _resample(ctx, data, axes, factors, lengths, attrs)
 
 
 def _length(size: int, factor: float) -> int:
@@ -211,3 +216,6 @@ def _resample(
         index, weight = axis_table(shape_of(data)[axis], float(factor), int(size), attrs, nearest_floor=nearest_floor)
         value = apply_axis(ctx.bb, value, axis, index, weight)
     return value
+
+
+__all__ = ["apply_axis", "axis_table"]

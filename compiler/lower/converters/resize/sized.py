@@ -2,24 +2,66 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tvm import relax, te, tirx
 
 from heterocc.compiler.lower.converters.registry import Context
-from heterocc.compiler.lower.converters.values import dims_of, dtype_of
+from heterocc.compiler.lower.converters.resize.places import (
+    NEAREST,
+    Region,
+    cubic_shares,
+    dense_weights,
+    is_outside,
+    share,
+    source,
+)
+from heterocc.compiler.lower.converters.values import dims_of, dtype_of, rank_of
 from heterocc.compiler.lower.sized import emit_sized
+from heterocc.compiler.lower.variables import Extent
 
-HALFWAY = 1e-6
-"""Positions this close to halfway between two pixels count as halfway, as observed of ONNX Runtime 1.31."""
+Ratio = Callable[[Sequence[te.Tensor], Sequence[tirx.Expr]], tirx.Expr]
+"""The ratio of output to input of an axis, in float32, from the tensors of a resize and the data's dimensions."""
 
-_ROUNDING: Mapping[str, Callable[[tirx.Expr], tirx.Expr]] = {
-    "floor": tirx.floor,
-    "ceil": tirx.ceil,
-    "round_prefer_floor": lambda x: tirx.ceil(x - _f(0.5 + HALFWAY)),
-    "round_prefer_ceil": lambda x: tirx.floor(x + _f(0.5 + HALFWAY)),
-}
+Tensors = list[te.Tensor]
+Exprs = list[tirx.Expr]
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """An axis that is resized to `size` elements.
+
+    `ratio` is that of output to input, None for that of the sizes. `region` gives the part that tf_crop_and_resize
+    reads, from the same tensors as a computed ratio.
+    """
+
+    axis: int
+    size: Extent
+    ratio: float | Ratio | None = None
+    region: Callable[[Sequence[te.Tensor]], Region] | None = None
+
+    def ratio_of(self, given: Sequence[te.Tensor], dims: Sequence[tirx.Expr], out: tirx.Expr) -> tirx.Expr:
+        """The ratio; `dims` are the dimensions of the data and of the result."""
+        if self.ratio is None:
+            return out.astype("float32") / dims[self.axis].astype("float32")
+        if not callable(self.ratio):
+            return tirx.const(self.ratio, "float32")
+        return tirx.Select(_same(dims), tirx.const(1.0, "float32"), self.ratio(given, dims))
+
+    def region_of(self, given: Sequence[te.Tensor], dims: Sequence[tirx.Expr]) -> Region | None:
+        """The region that is read; all of the data if the result has its shape."""
+        if self.region is None:
+            return None
+        (start, end), same = self.region(given), _same(dims)
+        return tuple(tirx.Select(same, tirx.const(n, "float32"), e) for n, e in ((0.0, start), (1.0, end)))
+
+
+def _same(dims: Sequence[tirx.Expr]) -> tirx.Expr:
+    """Whether the result has the shape of the data: ONNX Runtime copies it then, whatever the scales and the region."""
+    rank = len(dims) // 2
+    return tirx.all(*(a == b for a, b in zip(dims[:rank], dims[rank:], strict=True)))
 
 
 def resize_sized(
@@ -27,121 +69,230 @@ def resize_sized(
 ) -> relax.Expr:
     """Resize all axes whose size changes, one after the other, to the shape of the node's output.
 
-    `scales` are the ratios of output to input, None for those of the sizes. `rounding` replaces `nearest_mode`.
-    Raises NotImplementedError for modes other than nearest and linear.
+    `scales` are the ratios of output to input for each of the node's axes, None for those of the sizes. `rounding`
+    replaces `nearest_mode`.
     """
-    mode = attrs.get("mode", "nearest")
-    if mode not in ("nearest", "linear") or attrs.get("antialias", 0) or attrs.get("exclude_outside", 0):
-        raise NotImplementedError("only nearest and linear resizing of dimensions without a fixed size is supported")
-    if mode == "linear" and not dtype_of(data).startswith("float"):
-        raise NotImplementedError("linear resizing of integers needs dimensions of a fixed size")
-    nearest = _ROUNDING[rounding or attrs.get("nearest_mode", "round_prefer_floor")] if mode == "nearest" else None
     if scales is not None and min(scales) < 1 and attrs.get("coordinate_transformation_mode") == "align_corners":
         raise NotImplementedError("aligned corners of a dimension without a fixed size need its output's size")
-    wanted = ctx.result()
-    value = data
-    for axis, size in enumerate(wanted):
-        scale = None if scales is None else scales[axis]
-        given = dims_of(value)[axis]
-        if scale == 1 or (scale is None and (given is size or str(given) == str(size))):
+    wanted, given = ctx.result(), dims_of(data)
+    axes = []
+    for place, axis in enumerate(axes_of(attrs, rank_of(data))):
+        size = wanted[axis]
+        ratio = None if scales is None else scales[place]
+        if ratio == 1 or (ratio is None and (given[axis] is size or str(given[axis]) == str(size))):
             continue
-        value = _along(ctx, value, axis, size, scale, attrs, nearest)
+        axes.append(Axis(axis, size, ratio))
+    return resample(ctx, data, axes, [], attrs, rounding)
+
+
+def axes_of(attrs: Mapping[str, Any], rank: int) -> list[int]:
+    """The axes of a Resize, in the order of its scales or sizes."""
+    return [int(a) % rank for a in attrs.get("axes") or range(rank)]
+
+
+def resample(
+    ctx: Context,
+    data: relax.Expr,
+    axes: Sequence[Axis],
+    tensors: Sequence[relax.Expr],
+    attrs: Mapping[str, Any],
+    rounding: str | None = None,
+) -> relax.Expr:
+    """Resize axes one after the other; `tensors` are those from which ratios and regions are computed."""
+    value, rounded = data, attrs.get("mode", "nearest") != "nearest" and not dtype_of(data).startswith(("f", "bf"))
+    if rounded:  # between the axes the values are not rounded
+        value = ctx.bb.emit(relax.op.astype(value, "float32"))
+    dims = [*dims_of(data), *ctx.result()]
+    for axis in axes:
+        value = _Along(ctx, value, axis, tensors, dims, attrs, rounding).resized()
+    if rounded:
+        value = relax.op.astype(relax.op.round(value), dtype_of(data))
     return value
 
 
-def _along(
-    ctx: Context,
-    data: relax.Expr,
-    axis: int,
-    size: Any,
-    scale: float | None,
-    attrs: Mapping[str, Any],
-    nearest: Callable[[tirx.Expr], tirx.Expr] | None,
-) -> relax.Expr:
-    shape = [size if d == axis else n for d, n in enumerate(dims_of(data))]
-    if scale is not None and scale > 1 and _repeats(attrs, nearest):
+@dataclass(frozen=True)
+class _Along:
+    """The resizing of one axis of `data`; `dims` are the dimensions before and after the resizing of all axes."""
+
+    ctx: Context
+    data: relax.Expr
+    axis: Axis
+    tensors: Sequence[relax.Expr]
+    dims: Sequence[Extent]
+    attrs: Mapping[str, Any]
+    rounding: str | None
+
+    def resized(self) -> relax.Expr:
+        mode = self.attrs.get("mode", "nearest")
+        if mode == "nearest":
+            name = self.rounding or self.attrs.get("nearest_mode", "round_prefer_floor")
+            if name not in NEAREST:
+                raise NotImplementedError(f"nearest_mode {name}")
+            repeated = self._repeated(name)
+            found = self._nearest(NEAREST[name]) if repeated is None else repeated
+        elif mode not in ("linear", "cubic"):
+            raise NotImplementedError(f"mode {mode}")
+        elif self.attrs.get("antialias", 0):
+            found = self._dense()
+        elif mode == "linear" and not self.attrs.get("exclude_outside", 0):
+            found = self._linear()
+        else:
+            found = self._cubic() if mode == "cubic" else self._dense()
+        return self._with_outside(found)
+
+    # ---- tables along the axis --------------------------------------------------------------------------------------
+
+    def _source(self, y: tirx.Expr, given: Sequence[te.Tensor], dims: Exprs, out: tirx.Expr) -> tirx.Expr:
+        region, ratio = self.axis.region_of(given, dims), self.axis.ratio_of(given, dims, out)
+        return source(y, dims[self.axis.axis], out, ratio, self.axis.ratio is None, region, self.attrs)
+
+    def _table(self, rule: Callable[[tirx.Expr, tirx.Expr], tirx.Expr], dtype: str) -> relax.Expr:
+        """A number for each place along the axis, by a rule for its position in the input and the input's length."""
+
+        def compute(given: Tensors, dims: Exprs, wanted: Exprs) -> te.Tensor:
+            def at(y: tirx.Var) -> tirx.Expr:
+                return rule(self._source(y, given, dims, wanted[0]), dims[self.axis.axis]).astype(dtype)
+
+            return te.compute(wanted, at, name="places")
+
+        return self._emit(compute, self.tensors, [self.axis.size], dtype, "resize_places")
+
+    def _emit(
+        self,
+        compute: Callable[[Tensors, Exprs, Exprs], te.Tensor],
+        tensors: Sequence[relax.Expr],
+        shape: Sequence[Extent],
+        dtype: str,
+        name: str,
+    ) -> relax.Expr:
+        dims = list(self.dims) if name == "resize_places" else []
+        return emit_sized(self.ctx.bb, compute, tensors, dims, shape, dtype, name)
+
+    # ---- results ----------------------------------------------------------------------------------------------------
+
+    @property
+    def _shape(self) -> list[Extent]:
+        return [self.axis.size if d == self.axis.axis else n for d, n in enumerate(dims_of(self.data))]
+
+    def _mixed(self, at: Callable[..., tirx.Expr], tables: Sequence[relax.Expr]) -> relax.Expr:
+        """The result, element by element: `at(read, i, tables)`, where `read(i, place)` reads a place of the axis."""
+        axis, dtype = self.axis.axis, dtype_of(self.data)
+
+        def compute(tensors: Tensors, _: Exprs, wanted: Exprs) -> te.Tensor:
+            x, *rest = tensors
+
+            def read(i: Sequence[tirx.Var], place: tirx.Expr) -> tirx.Expr:
+                last = x.shape[axis] - tirx.const(1, "int64")
+                inside = tirx.max(tirx.min(place, last), tirx.const(0, "int64"))
+                return x(*(inside if d == axis else v for d, v in enumerate(i)))
+
+            return te.compute(wanted, lambda *i: at(read, i, rest).astype(dtype), name="resize")
+
+        return self._emit(compute, [self.data, *tables], self._shape, dtype, "resize")
+
+    def _repeated(self, rounding: str) -> relax.Expr | None:
+        """The result for a whole scale that repeats each element: `y // scale` is the nearest one without rounding."""
+        scale, axis = self.axis.ratio, self.axis.axis
+        if not isinstance(scale, int | float) or scale <= 1 or scale != int(scale) or self.axis.region is not None:
+            return None
+        coordinates = self.attrs.get("coordinate_transformation_mode", "half_pixel")
+        halves = coordinates in ("half_pixel", "half_pixel_symmetric") and rounding.startswith("round")
+        if not halves and not (coordinates == "asymmetric" and rounding == "floor"):
+            return None
         times = tirx.const(int(scale), "int64")
 
-        def repeat(tensors: list[te.Tensor], _: list[tirx.Expr], wanted: list[tirx.Expr]) -> te.Tensor:
-            return te.compute(
-                wanted,
-                lambda *i: tensors[0](*(tirx.floordiv(v, times) if d == axis else v for d, v in enumerate(i))),
-                name="resize",
-            )
+        def compute(tensors: Tensors, _: Exprs, wanted: Exprs) -> te.Tensor:
+            def at(*i: tirx.Var) -> tirx.Expr:
+                return tensors[0](*(tirx.floordiv(v, times) if d == axis else v for d, v in enumerate(i)))
 
-        return emit_sized(ctx.bb, repeat, [data], [], shape, dtype_of(data), "resize")
+            return te.compute(wanted, at, name="resize")
 
-    def table(rule: Callable[[tirx.Expr], tirx.Expr], dtype: str) -> relax.Expr:
-        """A number for each place along the axis, by a rule for its position in the input."""
+        return self._emit(compute, [self.data], self._shape, dtype_of(self.data), "resize")
 
-        def compute(_: list[te.Tensor], sizes: list[tirx.Expr], wanted: list[tirx.Expr]) -> te.Tensor:
-            return te.compute(wanted, lambda y: rule(_source(y, sizes[0], wanted[0], scale, attrs)).astype(dtype))
+    def _nearest(self, rounding: Callable[[tirx.Expr], tirx.Expr]) -> relax.Expr:
+        places = self._table(lambda x, _: rounding(x), "int64")
+        return self._mixed(lambda read, i, tables: read(i, tables[0](i[self.axis.axis])), [places])
 
-        return emit_sized(ctx.bb, compute, [], [dims_of(data)[axis]], [size], dtype, "resize_places")
+    def _linear(self) -> relax.Expr:
+        first, shares = self._table(lambda x, _: tirx.floor(x), "int64"), self._table(lambda x, _: share(x), "float32")
+        work = _work(dtype_of(self.data))
 
-    def read(x: te.Tensor, i: tuple[tirx.Var, ...], place: tirx.Expr) -> tirx.Expr:
-        last = x.shape[axis] - tirx.const(1, "int64")
-        inside = tirx.max(tirx.min(place, last), tirx.const(0, "int64"))
-        return x(*(inside if d == axis else v for d, v in enumerate(i)))
+        def at(read: Callable[..., tirx.Expr], i: Sequence[tirx.Var], tables: Sequence[te.Tensor]) -> tirx.Expr:
+            place, part = tables[0](i[self.axis.axis]), tables[1](i[self.axis.axis]).astype(work)
+            low, high = read(i, place), read(i, place + tirx.const(1, "int64"))
+            return low.astype(work) * (tirx.const(1, work) - part) + high.astype(work) * part
 
-    if nearest is not None:
+        return self._mixed(at, [first, shares])
 
-        def pick(tensors: list[te.Tensor], _: list[tirx.Expr], wanted: list[tirx.Expr]) -> te.Tensor:
-            x, places = tensors
-            return te.compute(wanted, lambda *i: read(x, i, places(i[axis])), name="resize")
+    def _cubic(self) -> relax.Expr:
+        first = self._table(lambda x, _: tirx.floor(x) - tirx.const(1, "float32"), "int64")
+        shares = [
+            self._table(lambda x, n, tap=tap: cubic_shares(x, n, self.attrs)[tap], "float32")  # type: ignore[misc]
+            for tap in range(4)
+        ]
+        work = _work(dtype_of(self.data))
 
-        return emit_sized(ctx.bb, pick, [data, table(nearest, "int64")], [], shape, dtype_of(data), "resize")
+        def at(read: Callable[..., tirx.Expr], i: Sequence[tirx.Var], tables: Sequence[te.Tensor]) -> tirx.Expr:
+            y, total = i[self.axis.axis], None
+            for tap, shares in enumerate(tables[1:]):
+                place = tables[0](y) + tirx.const(tap, "int64")
+                part = read(i, place).astype(work) * shares(y).astype(work)
+                total = part if total is None else total + part
+            return total
 
-    def mix(tensors: list[te.Tensor], _: list[tirx.Expr], wanted: list[tirx.Expr]) -> te.Tensor:
-        x, places, shares = tensors
+        return self._mixed(at, [first, *shares])
 
-        def at(*i: tirx.Var) -> tirx.Expr:
-            place, share = places(i[axis]), shares(i[axis]).astype(x.dtype)
-            low, high = read(x, i, place), read(x, i, place + tirx.const(1, "int64"))
-            return low * (tirx.const(1, x.dtype) - share) + high * share
+    def _dense(self) -> relax.Expr:
+        """The result by a matrix of weights: for any number of taps, which may depend on data."""
+        axis, dtype = self.axis.axis, dtype_of(self.data)
+        work, length = _work(dtype), dims_of(self.data)[axis]
 
-        return te.compute(wanted, at, name="resize")
+        def weights(given: Tensors, dims: Exprs, wanted: Exprs) -> te.Tensor:
+            def position(y: tirx.Expr, ins: Sequence[Any]) -> tirx.Expr:
+                return self._source(y, ins, dims, wanted[0])
 
-    tables = [table(tirx.floor, "int64"), table(_share, "float32")]
-    return emit_sized(ctx.bb, mix, [data, *tables], [], shape, dtype_of(data), "resize")
+            def ratio(ins: Sequence[Any]) -> tirx.Expr:
+                return self.axis.ratio_of(ins, dims, wanted[0])
+
+            return dense_weights(given, wanted, position, ratio, self.attrs)
+
+        table = self._emit(weights, self.tensors, [self.axis.size, length], "float32", "resize_places")
+
+        def compute(tensors: Tensors, _: Exprs, wanted: Exprs) -> te.Tensor:
+            x, w = tensors
+            k = te.reduce_axis((0, x.shape[axis]), name="k")
+
+            def at(*i: tirx.Var) -> tirx.Expr:
+                read = x(*(k.var if d == axis else v for d, v in enumerate(i)))
+                return te.sum(read.astype(work) * w(i[axis], k.var).astype(work), axis=[k])
+
+            def share_of(*i: tirx.Var) -> tirx.Expr:
+                return (total(*i) / sums(i[axis]).astype(work)).astype(dtype)
+
+            row = te.reduce_axis((0, x.shape[axis]), name="row")
+            sums = te.compute([wanted[axis]], lambda y: te.sum(w(y, row.var), axis=[row]), name="sums")
+            total = te.compute(wanted, at, name="resize")
+            return te.compute(wanted, share_of, name="resized")
+
+        return self._emit(compute, [self.data, table], self._shape, dtype, "resize")
+
+    def _with_outside(self, found: relax.Expr) -> relax.Expr:
+        """The extrapolation value where tf_crop_and_resize reads outside the data."""
+        if self.axis.region is None:
+            return found
+        flags = self._table(is_outside, "int8")
+        axis, dtype = self.axis.axis, dtype_of(self.data)
+        fill = tirx.const(float(self.attrs.get("extrapolation_value", 0.0)), "float32")
+
+        def compute(tensors: Tensors, _: Exprs, wanted: Exprs) -> te.Tensor:
+            def at(*i: tirx.Var) -> tirx.Expr:
+                out = tensors[1](i[axis]) != tirx.const(0, "int8")
+                return tirx.Select(out, fill.astype(dtype), tensors[0](*i))
+
+            return te.compute(wanted, at, name="extrapolated")
+
+        return self._emit(compute, [found, flags], self._shape, dtype, "resize")
 
 
-def _repeats(attrs: Mapping[str, Any], nearest: Callable[[tirx.Expr], tirx.Expr] | None) -> bool:
-    """Whether a whole scale repeats each element: `y // scale` then is the nearest element, without rounding."""
-    coordinates = attrs.get("coordinate_transformation_mode", "half_pixel")
-    if coordinates == "asymmetric":
-        return nearest is _ROUNDING["floor"]
-    rounds = (_ROUNDING["round_prefer_floor"], _ROUNDING["round_prefer_ceil"])
-    return coordinates in ("half_pixel", "half_pixel_symmetric") and nearest in rounds
-
-
-def _source(
-    y: tirx.Expr, length: tirx.Expr, out: tirx.Expr, scale: float | None, attrs: Mapping[str, Any]
-) -> tirx.Expr:
-    """The position in the input, in float32 and in ONNX Runtime's order of operations."""
-    mode = attrs.get("coordinate_transformation_mode", "half_pixel")
-    # The larger of a place and 0 is the place, and hides from TVM's simplifier that a quotient is of integers.
-    place, half = tirx.max(y.astype("float32"), _f(0.0)), _f(0.5)
-    factor = _f(scale) if scale is not None else out.astype("float32") / length.astype("float32")
-    if mode == "asymmetric":
-        return place / factor
-    centred = (place + half) / factor - half
-    if mode == "half_pixel":
-        return centred
-    one = tirx.const(1, "int64")
-    if mode == "pytorch_half_pixel":
-        return tirx.Select(out > one, centred, _f(0.0))
-    if mode == "align_corners":
-        last = (out - one).astype("float32") if scale is None else length.astype("float32") * factor - _f(1.0)
-        return tirx.Select(last > _f(0.0), place * (length - one).astype("float32") / last, _f(0.0))
-    raise NotImplementedError(f"coordinate_transformation_mode {mode} needs dimensions of a fixed size")
-
-
-def _share(x: tirx.Expr) -> tirx.Expr:
-    """The part of a position behind its floor, of its bits: TVM's simplifier takes quotients of floats for integers."""
-    plain = tirx.reinterpret("float32", tirx.reinterpret("int32", x))
-    return plain - tirx.floor(plain)
-
-
-def _f(value: float) -> tirx.Expr:
-    return tirx.const(value, "float32")
+def _work(dtype: str) -> str:
+    return dtype if dtype in ("float32", "float64") else "float32"

@@ -137,6 +137,16 @@ def separable(nodes: list[onnx.NodeProto]) -> bool:
     return is_separable(import_partition(job, cpu_target(CPU)).mod, Variables(model).variable("n").name)
 
 
+def test_an_input_of_fixed_size_beside_a_batch_is_not_separable() -> None:
+    inputs = {"x": ("float32", ("n", 4)), "w": ("float32", (4, 3))}
+    model = import_model(
+        dynamic_model([helper.make_node("MatMul", ["x", "w"], ["y"])], inputs, ["y"], {}), keep_dims=True
+    )
+    job = PartitionJob("p0", model, CPU, (model.graph.nodes[0].name,), model.graph.inputs, model.graph.outputs)
+    mod, size = import_partition(job, cpu_target(CPU)).mod, Variables(model).variable("n")
+    assert not is_separable(mod, size.name, inputs=2) and is_separable(mod, size.name, inputs=1)
+
+
 def test_a_size_that_is_computed_with_is_not_separable(tmp_path: object) -> None:
     nodes = [
         helper.make_node("Shape", ["x"], ["s"]),

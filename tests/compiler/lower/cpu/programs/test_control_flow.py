@@ -53,6 +53,22 @@ CASES = {
         """,
         [{"c": np.array(c), "d": np.array(d)} for c, d in ((True, True), (True, False), (False, True))],
     ),
+    "a body reads axes that are constants outside of it": (
+        """
+        agraph (float[2,2] initial, float[4,2] x) => (float[2,2] last, float[4,1,2] all)
+            <int64[1] axis = {0}>
+        {
+            last, all = Scan <num_scan_inputs = 1,
+                body = step (float[2,2] before, float[2] row) => (float[2,2] after, float[1,2] mean) {
+                    wide = Unsqueeze(row, axis)
+                    after = Add(before, wide)
+                    mean = ReduceMean(after, axis)
+                }
+            > (initial, x)
+        }
+        """,
+        [{}],
+    ),
     "a Loop runs a fixed number of trips and collects": (
         """
         agraph (float[2,3] x) => (float[2,3] last, float[5,2,3] all)

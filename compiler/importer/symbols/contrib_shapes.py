@@ -1,0 +1,86 @@
+"""Shapes of results of ONNX Runtime's operators, for which ONNX has no inference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from heterocc.compiler.importer.symbols.contents import Given, Shape
+from heterocc.compiler.importer.symbols.sizes import Size, number
+
+MICROSOFT = "com.microsoft"
+
+
+def contrib_shapes_of(given: Given) -> list[Shape] | None:
+    """The shapes of a node's outputs, if there is a rule for its operator and enough is known of its inputs."""
+    rule = _RULES.get(given.node.op_type)
+    return rule(given) if rule is not None else None
+
+
+def _same(given: Given) -> list[Shape] | None:
+    return None if given.shape() is None else [given.shape()]
+
+
+def _skip(given: Given) -> list[Shape] | None:
+    """The normalised sum; its statistics, which are not computed; the sum."""
+    shape = given.shape()
+    return None if shape is None else [shape, None, None, shape]
+
+
+def _product(given: Given) -> list[Shape] | None:
+    left, right = given.shape(), given.shape(1)
+    if left is None or right is None or len(left) < 2 or len(right) < 2:
+        return None
+    if given.attribute("transBatchA", 0) or given.attribute("transBatchB", 0):
+        return None
+    rows = left[-1 if given.attribute("transA", 0) else -2]
+    columns = right[-2 if given.attribute("transB", 0) else -1]
+    rank = max(len(left), len(right)) - 2
+    pairs = zip(_widened(left[:-2], rank), _widened(right[:-2], rank), strict=True)
+    return [(*(_broadcast(a, b) for a, b in pairs), rows, columns)]
+
+
+def _widened(dims: tuple[Size | None, ...], rank: int) -> tuple[Size | None, ...]:
+    return (number(1),) * (rank - len(dims)) + dims
+
+
+def _broadcast(one: Size | None, other: Size | None) -> Size | None:
+    if one == other or (other is not None and other.number == 1):
+        return one
+    return other if one is not None and one.number == 1 else None
+
+
+def _pooled(given: Given) -> list[Shape] | None:
+    shape = given.shape()
+    if shape is None:
+        return None
+    ones = (number(1),) * (len(shape) - 2)
+    return [(shape[0], *ones, shape[-1]) if given.attribute("channels_last", 0) else (*shape[:2], *ones)]
+
+
+def _attention(given: Given) -> list[Shape] | None:
+    """MultiHeadAttention of queries, keys and values of rank 3, and the keys and values that it keeps."""
+    query, key, value, past = given.shape(), given.shape(1), given.shape(2), given.shape(6)
+    if query is None or key is None or value is None or not len(query) == len(key) == len(value) == 3:
+        return None
+    heads = number(given.attribute("num_heads"))
+    length = key[1]
+    if given.has(6):
+        length = None if past is None or past[2] is None or length is None else past[2] + length
+    kept: list[Shape] = []
+    for size in (key[2], value[2]):
+        width = None if size is None or size.number is None or heads.number is None else size.number // heads.number
+        kept.append((query[0], heads, length, None if width is None else number(width)))
+    return [(query[0], query[1], value[2]), *kept]
+
+
+_RULES: Mapping[str, Callable[[Given], list[Shape] | None]] = {
+    **dict.fromkeys(
+        "BiasGelu FastGelu QuickGelu Gelu QLinearSigmoid QLinearLeakyRelu QLinearSoftmax RotaryEmbedding".split(), _same
+    ),
+    **dict.fromkeys(("DequantizeLinear", "QuantizeLinear"), _same),
+    "SkipLayerNormalization": _skip,
+    "SkipSimplifiedLayerNormalization": _skip,
+    "FusedMatMul": _product,
+    "QLinearGlobalAveragePool": _pooled,
+    "MultiHeadAttention": _attention,
+}

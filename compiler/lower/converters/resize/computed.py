@@ -1,0 +1,156 @@
+"""Resize by sizes, scales or a region that are computed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tvm import relax, tirx
+
+from heterocc.compiler.lower.converters.computed.numbers import element, results, sizes, vector, whole
+from heterocc.compiler.lower.converters.registry import Context
+from heterocc.compiler.lower.converters.resize.places import CROP, Region
+from heterocc.compiler.lower.converters.resize.sized import Axis, Ratio, axes_of, resample
+from heterocc.compiler.lower.converters.values import dims_of, rank_of
+from heterocc.compiler.lower.variables import as_int64
+
+Given = Sequence[Any]
+"""The buffers or tensors of a kernel."""
+
+
+def attributes(ctx: Context) -> dict[str, Any]:
+    """The node's attributes, with strings decoded."""
+    return {k: v.decode() if isinstance(v, bytes) else v for k, v in ctx.attrs.items()}
+
+
+def _count(value: relax.Expr | None) -> int | tirx.Expr:
+    """The number of elements; 0 for an absent input."""
+    return 0 if value is None else dims_of(value)[0]
+
+
+def _number(tensor: Any, place: int) -> tirx.Expr:
+    return tensor[(whole(place),)].astype("float32")
+
+
+def _by_policy(policy: str, at: int, axes: Sequence[int]) -> Ratio:
+    """The ratio of all axes that keeps their aspect; tensor `at` has the wanted sizes."""
+
+    def ratio(given: Given, dims: Sequence[tirx.Expr]) -> tirx.Expr:
+        found: tirx.Expr | None = None
+        for place, axis in enumerate(axes):
+            one = _number(given[at], place) / as_int64(dims[axis]).astype("float32")
+            rule = tirx.min if policy == "not_larger" else tirx.max
+            found = one if found is None else rule(found, one)
+        return found
+
+    return ratio
+
+
+def _scale(at: int, place: int) -> Ratio:
+    return lambda given, _: _number(given[at], place)
+
+
+class _Request:
+    """The inputs of a Resize that its kernels read, and the ratio of each axis; None for that of its sizes."""
+
+    def __init__(
+        self,
+        ctx: Context,
+        data: relax.Expr,
+        roi: relax.Expr | None,
+        scales: relax.Expr | None,
+        wanted: relax.Expr | None,
+    ) -> None:
+        self.attrs = attributes(ctx)
+        self.axes = axes_of(self.attrs, rank_of(data))
+        if _count(scales) == 0:
+            scales = None
+        given = scales if scales is not None else wanted
+        if given is None or _count(given) != len(self.axes):
+            raise NotImplementedError("the number of scales or sizes is not that of the axes")
+        self.policy = self.attrs.get("keep_aspect_ratio_policy", "stretch")
+        self.crops = self.attrs.get("coordinate_transformation_mode") == CROP
+        self.by_scales = scales is not None
+        self.tensors = [given]
+        if self.crops:
+            if roi is None or _count(roi) != 2 * len(self.axes):
+                raise NotImplementedError("the region has not two numbers for each axis")
+            self.tensors.append(roi)
+
+    def ratio(self, place: int, at: int = 0) -> Ratio | None:
+        """The ratio of an axis; tensor `at` of a kernel has the scales or sizes."""
+        if self.by_scales:
+            return _scale(at, place)
+        return None if self.policy == "stretch" else _by_policy(self.policy, at, self.axes)
+
+    def region(self, place: int) -> Callable[[Given], Region] | None:
+        """The part of an axis that is read."""
+        if not self.crops:
+            return None
+        return lambda given: (_number(given[1], place), _number(given[1], place + len(self.axes)))
+
+    def length(self, ins: Given, place: int) -> tirx.Expr:
+        """The size of a resized axis; `ins` are the data, and the scales or sizes."""
+        ratio, dims = self.ratio(place, at=1), ins[0].shape
+        if ratio is None:
+            return element(ins[1], place)
+        size = dims[self.axes[place]].astype("float32") * ratio(ins, dims)
+        return tirx.floor(size if self.by_scales else size + tirx.const(0.5, "float32")).astype("int64")
+
+
+@sizes("Resize")
+def _sizes(
+    ctx: Context,
+    data: relax.Expr,
+    roi: relax.Expr | None = None,
+    scales: relax.Expr | None = None,
+    wanted: relax.Expr | None = None,
+) -> relax.Expr:
+    if ctx.opset < 11:
+        roi, scales = None, roi
+    request = _Request(ctx, data, roi, scales, wanted)
+
+    def numbers(ins: Given) -> list[tirx.Expr]:
+        found = [d.astype("int64") for d in ins[0].shape]
+        for place, axis in enumerate(request.axes):
+            found[axis] = request.length(ins, place)
+        return found
+
+    def check(ins: Given) -> list[tuple[tirx.Expr, str]]:
+        return [(tirx.all(*(n > whole(0) for n in numbers(ins))), "a size of the result is not positive")]
+
+    return vector(ctx, [data, request.tensors[0]], rank_of(data), numbers, check)
+
+
+@sizes("Upsample")
+def _upsampled_sizes(ctx: Context, data: relax.Expr, scales: relax.Expr) -> relax.Expr:
+    return _sizes(ctx, data, scales)
+
+
+@results("Resize")
+def resize_computed(
+    ctx: Context,
+    data: relax.Expr,
+    roi: relax.Expr | None = None,
+    scales: relax.Expr | None = None,
+    wanted: relax.Expr | None = None,
+) -> relax.Expr:
+    """Resize to the shape of the node's output, with positions computed from the inputs."""
+    rounding = None
+    if ctx.opset < 11:
+        roi, scales, rounding = None, roi, "floor"
+    request = _Request(ctx, data, roi, scales, wanted)
+    if ctx.opset < 11:
+        request.attrs["coordinate_transformation_mode"] = "asymmetric"
+    shape = ctx.result()
+    axes = [
+        Axis(axis, shape[axis], request.ratio(place), request.region(place))
+        for place, axis in enumerate(request.axes)
+        if request.crops or request.by_scales or str(shape[axis]) != str(dims_of(data)[axis])
+    ]
+    return resample(ctx, data, axes, request.tensors, request.attrs, rounding)
+
+
+@results("Upsample")
+def _upsampled(ctx: Context, data: relax.Expr, scales: relax.Expr) -> relax.Expr:
+    return resize_computed(ctx, data, scales)

@@ -1,0 +1,60 @@
+"""Fourier transforms and images whose sizes are inputs of the model or constants, against ONNX Runtime."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx.parser
+import onnxruntime
+import pytest
+
+from heterocc.compiler.driver import compile_model
+from heterocc.runtime import load
+
+RNG = np.random.default_rng(0)
+SIGNAL = RNG.standard_normal((2, 40, 1)).astype(np.float32)
+WINDOW = RNG.random(12).astype(np.float32)
+CASES = {
+    "frames of a computed length": (
+        "agraph (float[2,40,1] x, int64 step, int64 length) => (float[b,f,n,p] y)"
+        " { y = STFT<onesided = 1>(x, step, , length) }",
+        [{"x": SIGNAL, "step": np.array(s), "length": np.array(n)} for s, n in ((5, 12), (4, 16))],
+    ),
+    "frames by constants with a window": (
+        "agraph (float[2,40,1] x, float[12] w) => (float[b,f,n,p] y) <int64 step = {7}>"
+        " { y = STFT<onesided = 1>(x, step, w) }",
+        [{"x": SIGNAL, "w": WINDOW}],
+    ),
+    "a transform along a computed axis": (
+        "agraph (float[2,40,1] x, int64 axis) => (float[a,b,c] y) { y = DFT(x, , axis) }",
+        [{"x": SIGNAL, "axis": np.array(n)} for n in (0, 1, -2)],
+    ),
+    "a grid of a computed size": (
+        "agraph (float[2,2,3] x, int64[4] size) => (float[n,h,w,c] y) { y = AffineGrid<align_corners = 1>(x, size) }",
+        [{"x": RNG.standard_normal((2, 2, 3)).astype(np.float32), "size": np.array(n)} for n in ([2, 1, 4, 5],)],
+    ),
+    "columns of a computed block": (
+        "agraph (float[1,8,n] x, int64[2] image, int64[2] block) => (float[n,c,h,w] y)"
+        " { y = Col2Im<pads = [1, 0, 0, 1], strides = [2, 1]>(x, image, block) }",
+        [
+            {"x": RNG.standard_normal((1, 8, n)).astype(np.float32), "image": np.array(i), "block": np.array(b)}
+            for n, i, b in ((15, [5, 5], [2, 2]), (4, [6, 3], [1, 4]))
+        ],
+    ),
+}
+
+
+SLOW = ("frames by constants with a window", "a grid of a computed size")
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in CASES])
+def test_results_of_computed_sizes_equal_onnx_runtime(name: str, tmp_path: Path) -> None:
+    text, feeds = CASES[name]
+    made = onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["" : 20]> {text}')
+    compile_model(made, tmp_path / "m.hcb", devices="CPU", cpu_variant=False, check=False)
+    reference = onnxruntime.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
+    with load(tmp_path / "m.hcb") as session:
+        for feed in feeds:
+            expected = np.asarray(reference.run(None, feed)[0])
+            np.testing.assert_allclose(session.run(feed)["y"], expected, rtol=1e-4, atol=1e-4)
